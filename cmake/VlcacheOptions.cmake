@@ -1,0 +1,28 @@
+# Language level, warnings, sanitizers: everything that every target shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(vlcache_options INTERFACE)
+target_include_directories(vlcache_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(vlcache_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
+# No fused multiply-add behind our back: results must not depend on the compiler's choice.
+target_compile_options(vlcache_options INTERFACE -ffp-contract=off)
+
+if(VLCACHE_SANITIZE)
+  target_compile_options(vlcache_options INTERFACE -fsanitize=${VLCACHE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(vlcache_options INTERFACE -fsanitize=${VLCACHE_SANITIZE})
+endif()
+if(VLCACHE_FUZZ)
+  target_compile_options(vlcache_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+if(VLCACHE_STD_THREADS)
+  target_compile_definitions(vlcache_options INTERFACE VLCACHE_STD_THREADS)
+endif()
+if(VLCACHE_REF_ONLY)
+  target_compile_definitions(vlcache_options INTERFACE VLCACHE_REF_ONLY)
+endif()

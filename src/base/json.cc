@@ -1,0 +1,134 @@
+// JSON with limits and errors a person can act on.
+#include "base/json.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int kMaxDepth = 256;  // real files stay below 10; the parser would recurse on destruction of deeper ones
+
+// Rejects before parsing: nlohmann's DOM is built and destroyed recursively.
+void check_depth(std::string_view text, std::string_view where) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) {
+        throw Error(ErrorCode::kInput, std::string(where) + ": JSON nests deeper than " + std::to_string(kMaxDepth) +
+                                           " levels (at byte " + std::to_string(i) + ")");
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+std::string shorten(const std::string& s) { return s.size() <= 60 ? s : s.substr(0, 57) + "..."; }
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view where) {
+  check_depth(text, where);
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const Json::parse_error& e) {
+    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON at byte " + std::to_string(e.byte));
+  } catch (const Json::exception& e) {
+    throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON (" + e.what() + ")");
+  }
+}
+
+std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
+  std::error_code ec;
+  if (!std::filesystem::exists(path, ec)) throw Error(ErrorCode::kNotFound, path.string() + ": no such file");
+  if (std::filesystem::is_directory(path, ec)) throw Error(ErrorCode::kIo, path.string() + ": is a directory, expected a file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be opened: " + std::strerror(errno));
+  std::string text;
+  char chunk[1 << 16];
+  while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(in.gcount()));
+    if (static_cast<int64_t>(text.size()) > max_bytes) {
+      throw Error(ErrorCode::kInput, path.string() + ": larger than the limit of " + std::to_string(max_bytes) + " bytes");
+    }
+  }
+  if (in.bad()) throw Error(ErrorCode::kIo, path.string() + ": reading failed: " + std::strerror(errno));
+  return text;
+}
+
+Json load_json(const std::filesystem::path& path) { return parse_json(read_text_file(path), path.string()); }
+
+JsonObject::JsonObject(const Json& object, std::string where) : object_(&object), where_(std::move(where)) {
+  if (!object.is_object()) throw Error(ErrorCode::kInput, where_ + ": expected a JSON object, found " + object.type_name());
+}
+
+const Json* JsonObject::find(std::string_view key) const {
+  const auto it = object_->find(key);
+  return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
+bool JsonObject::has(std::string_view key) const { return find(key) != nullptr; }
+
+void JsonObject::fail(std::string_view key, std::string_view expected) const {
+  const Json* value = find(key);
+  const std::string found = value == nullptr ? "nothing" : shorten(value->dump(-1, ' ', false, Json::error_handler_t::replace));
+  throw Error(ErrorCode::kInput, where_ + ": " + std::string(key) + ": expected " + std::string(expected) + ", found " + found);
+}
+
+int64_t JsonObject::integer(std::string_view key) const {
+  const Json* value = find(key);
+  if (value == nullptr || !value->is_number()) fail(key, "an integer");
+  const double d = value->get<double>();
+  if (d != std::floor(d) || std::abs(d) > 9007199254740992.0) fail(key, "an integer");
+  return static_cast<int64_t>(d);
+}
+
+int64_t JsonObject::integer(std::string_view key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
+
+double JsonObject::number(std::string_view key) const {
+  const Json* value = find(key);
+  if (value == nullptr || !value->is_number()) fail(key, "a number");
+  return value->get<double>();
+}
+
+double JsonObject::number(std::string_view key, double fallback) const { return has(key) ? number(key) : fallback; }
+
+bool JsonObject::boolean(std::string_view key, bool fallback) const {
+  const Json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail(key, "true or false");
+  return value->get<bool>();
+}
+
+std::string JsonObject::string(std::string_view key) const {
+  const Json* value = find(key);
+  if (value == nullptr || !value->is_string()) fail(key, "a string");
+  return value->get<std::string>();
+}
+
+std::string JsonObject::string(std::string_view key, std::string_view fallback) const {
+  return has(key) ? string(key) : std::string(fallback);
+}
+
+JsonObject JsonObject::object(std::string_view key) const {
+  const Json* value = find(key);
+  if (value == nullptr || !value->is_object()) fail(key, "an object");
+  return {*value, where_ + ": " + std::string(key)};
+}
+
+}  // namespace vlcache

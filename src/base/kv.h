@@ -1,0 +1,71 @@
+// What the KV cache shows to kernels, policies and models: plain views, no owners.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace vlcache {
+
+inline constexpr int kPageSlots = 64;  // slots per page: 16 KiB of K and V for bf16 and head_dim 64
+
+// How the K and V of a page are encoded. One pool per codec and head size.
+enum class KvCodec : uint8_t { kF32 = 0, kBF16 = 1 };
+inline constexpr int kKvCodecs = 2;
+
+enum class Modality : uint8_t { kText, kVision };
+
+// Per token of a sequence, whatever happens to its slots. Positions are (t, h, w) for M-RoPE; t alone otherwise.
+struct SlotMeta {
+  int32_t t = 0, h = 0, w = 0;
+  Modality modality = Modality::kText;
+  int32_t segment = -1;  // index of the image the token belongs to, -1 for text
+};
+
+// Memory of one pool: page `id` is the `page_bytes` bytes at base + id * page_bytes. Only ops/ reads inside a page.
+struct KvPool {
+  std::byte* base = nullptr;
+  int64_t page_bytes = 0;
+};
+
+// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head.
+struct KvView {
+  KvPool pools[kKvCodecs];          // by codec
+  const int32_t* pages = nullptr;   // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64)
+  const uint8_t* codecs = nullptr;  // [n_kv_heads, page_stride] codec of each page; null: all are `codec`
+  const int32_t* n_slots = nullptr;   // [n_kv_heads]
+  const float* slot_bias = nullptr;   // [n_kv_heads, slot_stride] added to the logits (log c for a merge of c tokens); null: 0
+  const int32_t* slot_pos = nullptr;  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i
+  int32_t page_stride = 0;
+  int32_t slot_stride = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim = 0;
+  KvCodec codec = KvCodec::kBF16;
+
+  std::byte* page(int head, int64_t i) const {
+    const int64_t at = static_cast<int64_t>(head) * page_stride + i;
+    const KvPool& pool = pools[codecs != nullptr ? codecs[at] : static_cast<uint8_t>(codec)];
+    return pool.base + pages[at] * pool.page_bytes;
+  }
+  KvCodec page_codec(int head, int64_t i) const {
+    return codecs != nullptr ? static_cast<KvCodec>(codecs[static_cast<int64_t>(head) * page_stride + i]) : codec;
+  }
+
+};
+
+// What compaction is to leave of one (layer, kv head): slots to keep, in position order, and slots that become one.
+struct KeepPlan {
+  struct Merge {
+    std::vector<int32_t> sources;  // slots, none of them in `keep`
+    std::vector<float> weights;    // of K and V alike, one per source
+  };
+  struct Head {
+    std::vector<int32_t> keep;     // ascending slot indices
+    std::vector<Merge> merges;     // each becomes one slot, at the place of its first source
+    std::vector<float> slot_bias;  // empty, or one per resulting slot
+  };
+  std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]
+};
+
+}  // namespace vlcache

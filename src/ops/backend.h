@@ -1,0 +1,150 @@
+// The contract of all arithmetic: what each op computes, on which shapes. `ops/ref` defines correct; `ops/cpu` is fast and tested against it.
+//
+// Common rules. n = rows (tokens of all sequences of a step), H heads, Hk kv heads, G = H / Hk, d head_dim. Activations are all
+// of one dtype, bf16 or f32 ("compute dtype"); every op reads its inputs in that dtype, computes in f32 and rounds once on
+// writing. Rows may be strided (Tensor::stride), inner dimensions are dense. Outputs may alias inputs only where it says so.
+// Shapes that do not fit are our bug (CHECK); nothing here throws but allocation (Error(kMemory)).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/buffer.h"
+#include "base/kv.h"
+#include "base/tensor.h"
+
+namespace vlcache {
+
+enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
+
+// A matrix [n_out, n_in] as the backend wants it; made by Backend::pack or Backend::table, used only by matmul and embed.
+struct Weight {
+  int64_t n_out = 0;
+  int64_t n_in = 0;
+  DType dtype = DType::kF32;
+  bool packed = false;  // false: plain rows, possibly in the mapped file (embedding tables)
+  Buffer owned;         // the packed bytes; empty for a view of somebody else's memory
+  Tensor rows;          // the view, when not packed
+  int64_t bytes() const { return packed ? owned.bytes() : rows.bytes(); }
+};
+
+// y = act(x W^T + bias) + residual; null parts are left out. `residual` may alias y.
+struct Epilogue {
+  const Tensor* bias = nullptr;      // [n_out], compute dtype
+  Activation act = Activation::kNone;
+  const Tensor* residual = nullptr;  // shape and dtype of y
+};
+
+// The rows of one sequence in a step's batch, and what they attend to. The last `n_rows` slots of every kv head are these
+// rows' own keys (already written), so row i sees slots [0, n_slots - n_rows + 1 + i) of each head.
+struct AttentionSeq {
+  int32_t row_begin = 0;
+  int32_t n_rows = 0;
+  KvView kv;
+};
+
+struct AttentionArgs {
+  float scale = 1.0f;                  // on the logits, 1/sqrt(d) as a rule
+  int32_t window = 0;                  // > 0: a query at position p sees slots at positions > p - window only
+  int32_t n_sinks = 0;                 // the first n_sinks slots are seen whatever the window ...
+  const Tensor* q_sinks = nullptr;     // ... and scored with these queries [n, H, d] (rotated to the capped position); null: q
+  const int32_t* positions = nullptr;  // [n] query positions; needed with a window when a view has slot_pos
+  Tensor lse;                          // optional output [n, H] f32: natural log of the sum of exp of the logits
+};
+
+// Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees.
+struct AttentionStats {
+  // In: how A counts as small. kRowMax: A_ij < threshold * max_j A_ij (VL-Cache). kUniform: A_ij < 1 / slots seen (Scissorhands).
+  enum class Rule : uint8_t { kRowMax, kUniform };
+  Rule rule = Rule::kRowMax;
+  float threshold = 0.01f;
+  // Out, each optional, all added to what is there: [H, >= max n_slots] f32, one row per *query* head.
+  Tensor column_sums;   // sum over queries of A_ij
+  Tensor below_counts;  // queries whose A_ij is small (only slots they see)
+  Tensor seen_counts;   // queries that see slot j
+};
+
+// Bidirectional attention within each image: rows [offsets[i], offsets[i + 1]) attend to each other.
+struct DenseAttentionArgs {
+  float scale = 1.0f;
+  std::span<const int32_t> offsets;  // n_images + 1 ascending row numbers, 0 first, n last
+  Tensor first_row_probs;            // optional output [n, H] f32: attention of each image's row 0 (CLS) to every row of the image
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual DType compute_dtype() const = 0;  // bf16 or f32: dtype of all activations and packed weights
+
+  // ---- weights ----------------------------------------------------------------------------------------------------
+  // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v; gate,up).
+  virtual Weight pack(std::span<const Tensor> parts) = 0;
+  // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x.
+  virtual void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) = 0;
+  // y[i, :] = W[ids[i], :]. W packed (tied embeddings) or plain rows of any float dtype. ids in [0, n_out).
+  virtual void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) = 0;
+
+  // ---- row-wise ---------------------------------------------------------------------------------------------------
+  // y = x / sqrt(mean(x^2) + eps) * w over the last dimension; x, y [n, hidden] or [n, H, d] (per-head norm). y may alias x.
+  // As transformers does in bf16: the normalised value is rounded to the compute dtype before the product. arXiv:1910.07467.
+  virtual void rms_norm(const Tensor& x, const Tensor& w, float eps, const Tensor& y) = 0;
+  // y = (x - mean) / sqrt(var + eps) * w + b over the last dimension, [n, hidden]. y may alias x.
+  virtual void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps, const Tensor& y) = 0;
+  // y = a + b, all [n, hidden]; y may alias either. b with one row is added to every row.
+  virtual void add(const Tensor& a, const Tensor& b, const Tensor& y) = 0;
+  // y[:, j] = act(gate_up[:, j]) * gate_up[:, f + j]; gate_up [n, 2f], y [n, f].
+  virtual void gated_act(const Tensor& gate_up, Activation act, const Tensor& y) = 0;
+  // y = act(x), same shape. y may alias x.
+  virtual void activate(const Tensor& x, Activation act, const Tensor& y) = 0;
+  // y[i, :] = x[rows[i], :] / y[rows[i], :] = x[i, :]. Byte-exact copies, [*, hidden].
+  virtual void gather_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y) = 0;
+  virtual void scatter_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y) = 0;
+  // y = x in the dtype of y (f32 <-> bf16, f16 -> either), same shape.
+  virtual void convert(const Tensor& x, const Tensor& y) = 0;
+  // Rotary embedding, halves convention (rotate_half): for c < d/2, y[c] = x[c] cos[c] - x[c + d/2] sin[c],
+  // y[c + d/2] = x[c + d/2] cos[c] + x[c] sin[c]. x, y [n, H, d]; cos, sin [n, d/2] f32. y may alias x. arXiv:2104.09864.
+  virtual void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& y) = 0;
+
+  // ---- vision -----------------------------------------------------------------------------------------------------
+  // pixels [n_images, C, Hpx, Wpx] f32 -> y [n_images * (Hpx/p) * (Wpx/p), C*p*p] compute dtype: the rows a patch
+  // convolution of stride p multiplies with its flattened kernel.
+  virtual void patchify(const Tensor& pixels, int64_t patch, const Tensor& y) = 0;
+  // q, k, v, out [n, H, d]; full attention inside each image.
+  virtual void dense_attention(const Tensor& q, const Tensor& k, const Tensor& v, const DenseAttentionArgs& args,
+                               const Tensor& out) = 0;
+
+  // ---- KV cache ---------------------------------------------------------------------------------------------------
+  // Bytes of a page that holds K and V of 64 slots of one head in this backend's layout.
+  virtual int64_t kv_page_bytes(KvCodec codec, int64_t head_dim) const = 0;
+  // Writes rows of k and v [n_rows, Hk, d] (any float dtype) into the last n_rows slots of every head of `kv`.
+  virtual void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) = 0;
+  // Reads slots[i] of one head as f32: k, v [slots.size(), d]; either may be empty.
+  virtual void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) = 0;
+  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`, bit-exactly; codecs equal. Overlap is allowed
+  // when src and dst share pages and from[i] >= to[i], both ascending (compaction in place).
+  virtual void kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
+                       std::span<const int32_t> to) = 0;
+  // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot).
+  virtual void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) = 0;
+
+  // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots row i sees.
+  // q, out [n, H, d] compute dtype; rows outside all sequences are left alone. Sequences run in one batch; work is
+  // split by pages, never by sequence. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
+  virtual void attention(const Tensor& q, std::span<const AttentionSeq> seqs, const AttentionArgs& args,
+                         const Tensor& out) = 0;
+  // o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb): joins attention over two disjoint sets of slots.
+  // oa, ob, o [n, H, d], la, lb, lse [n, H] f32; o may alias oa, lse may alias la.
+  virtual void merge_attention(const Tensor& oa, const Tensor& la, const Tensor& ob, const Tensor& lb, const Tensor& o,
+                               const Tensor& lse) = 0;
+  // Adds to `stats` what queries q [n_rows, H, d] of one sequence (its last rows) attend to. Never materialises
+  // [n_rows, n_slots]. window, n_sinks, positions as in attention.
+  virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
+};
+
+// Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu.
+// Throws Error(kUnsupported) that lists what there is.
+Activation activation_from_name(std::string_view name);
+
+}  // namespace vlcache
