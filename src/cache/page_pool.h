@@ -1,0 +1,43 @@
+// PagePool: the memory of all KV pages of one codec and size. Pages are counted references; free ones are handed out
+// again.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/kv.h"
+
+namespace vlcache {
+
+class PagePool {
+ public:
+  // Address space for max_pages pages; memory is used only where pages are written.
+  PagePool(int64_t page_bytes, int64_t max_pages);
+
+  // A page with one reference. Its contents are whatever was there. Throws Error(kMemory) when all are in use.
+  int32_t allocate();
+  void retain(int32_t page);
+  void release(int32_t page);  // free once nobody holds it
+  int32_t references(int32_t page) const { return references_[static_cast<size_t>(page)]; }
+
+  // Gives the memory of all free pages back to the system. Worth it after a large eviction, not in every step.
+  void trim();
+
+  KvPool view() const { return {memory_.data(), page_bytes_}; }
+  int64_t page_bytes() const { return page_bytes_; }
+  int64_t n_used() const { return n_used_; }
+  int64_t peak_used() const { return peak_used_; }
+  void reset_peak() { peak_used_ = n_used_; }
+
+ private:
+  int64_t page_bytes_;
+  int64_t max_pages_;
+  Buffer memory_;
+  std::vector<int32_t> references_;  // of every page ever handed out
+  std::vector<int32_t> free_;
+  int64_t n_used_ = 0;
+  int64_t peak_used_ = 0;
+};
+
+}  // namespace vlcache
