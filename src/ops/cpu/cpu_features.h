@@ -1,0 +1,22 @@
+// Which instruction sets the kernels of ops/cpu may use: what the CPU has, capped by what the caller allows.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace vlcache::cpu {
+
+// Ordered: each level includes those before it. Elsewhere than on x86 everything that Highway has counts as kAvx2.
+enum class Isa : uint8_t {
+  kScalar,      // Highway's EMU128 target: plain loops
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // AVX-512 F, BW, DQ, VL
+  kAvx512Bf16,  // and the bf16 dot product
+};
+
+// The best level of this CPU (asked once), at most `cap`. Kernels take the result as a parameter; nothing here is a global switch.
+Isa detect_isa(Isa cap = Isa::kAvx512Bf16);
+
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16"
+
+}  // namespace vlcache::cpu
