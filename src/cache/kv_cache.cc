@@ -153,14 +153,17 @@ KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens) {
   }
   // Doubling, so that a long generation without reserve() still grows in O(log n) steps.
   if (pages_for(longest) > layer.page_stride) grow(layer, std::max(pages_for(longest), 2 * layer.page_stride));
+  // All pages first: running out of them leaves every length as it was.
+  for (int32_t h = 0; h < shape_.n_kv_heads; ++h) {
+    take_pages(layer, h, layer.n_slots[at(h)] + static_cast<int32_t>(tokens.size()));
+  }
   for (int32_t h = 0; h < shape_.n_kv_heads; ++h) append_head(layer, h, tokens);
   return view_of(layer);
 }
 
-void KvCache::append_head(Layer& layer, int32_t head, std::span<const int32_t> tokens) {
-  int32_t& n = layer.n_slots[at(head)];
-  const int32_t end = n + static_cast<int32_t>(tokens.size());
-  for (int32_t p = n / kPageSlots; p < pages_for(end); ++p) {
+// Pages for the slots from n_slots to `end`, ours alone.
+void KvCache::take_pages(Layer& layer, int32_t head, int32_t end) {
+  for (int32_t p = layer.n_slots[at(head)] / kPageSlots; p < pages_for(end); ++p) {
     if (p < layer.n_pages[at(head)]) {
       own_page(layer, head, p);
     } else {
@@ -168,6 +171,10 @@ void KvCache::append_head(Layer& layer, int32_t head, std::span<const int32_t> t
       ++layer.n_pages[at(head)];
     }
   }
+}
+
+void KvCache::append_head(Layer& layer, int32_t head, std::span<const int32_t> tokens) {
+  int32_t& n = layer.n_slots[at(head)];
   const int64_t row = int64_t{head} * layer.slot_stride();
   for (int32_t token : tokens) {
     CHECK(0 <= token && at(token) < tokens_.size());

@@ -71,6 +71,7 @@ class KvCache {
   void grow(Layer& layer, int32_t page_stride);
   int32_t* page_row(Layer& layer, int32_t head) { return layer.pages.data() + int64_t{head} * layer.page_stride; }
   KvView view_of(const Layer& layer) const;
+  void take_pages(Layer& layer, int32_t head, int32_t end);
   void append_head(Layer& layer, int32_t head, std::span<const int32_t> tokens);
   void own_page(Layer& layer, int32_t head, int32_t index);
   std::vector<float> read_merges(const KvView& view, int32_t head, const std::vector<KeepPlan::Merge>& merges);
