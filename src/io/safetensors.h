@@ -1,0 +1,72 @@
+// Safetensors files: names to views of mapped memory, and a writer. https://huggingface.co/docs/safetensors
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace vlcache {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype_name;      // as the file says: "BF16", "F8_E4M3", ...
+  std::optional<DType> dtype;  // empty: a type nothing here computes with
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;  // bytes in the file
+};
+
+// Reads and validates the header of a file of `file_bytes` bytes whose beginning is `head` (the whole file, or at least
+// length and header). Throws Error(kInput) for anything that cannot be: a length beyond the file or 100 MB, bad JSON,
+// duplicate names, spans reversed, overlapping, with holes or beyond the file, a shape that overflows or does not fit
+// its span.
+std::vector<SafetensorsEntry> parse_safetensors_header(std::span<const std::byte> head, int64_t file_bytes,
+                                                       std::string_view where);
+
+// A checkpoint's tensors, mapped read-only: one file, or the shards that an index names.
+class Safetensors {
+ public:
+  static Safetensors open(const std::filesystem::path& file);
+  // model.safetensors.index.json names shards beside it; every tensor must be where the index says.
+  static Safetensors open_index(const std::filesystem::path& index);
+
+  Safetensors(Safetensors&&) noexcept;
+  Safetensors& operator=(Safetensors&&) noexcept;
+  ~Safetensors();
+
+  std::vector<std::string_view> names() const;  // sorted
+  const SafetensorsEntry* find(std::string_view name) const;
+
+  // A view of the mapped bytes. They may be misaligned for the type (offsets are whatever the writer chose); a scalar
+  // has shape [1]. Throws Error(kNotFound) for an unknown name, Error(kUnsupported) for a type or rank (> 4) no view
+  // can have, Error(kShape) if `shape` is given and differs, Error(kIo) if the file has shrunk since it was opened.
+  Tensor get(std::string_view name) const;
+  Tensor get(std::string_view name, std::span<const int64_t> shape) const;
+
+  // Gives the memory behind a tensor back to the system; reading it again reads the file again.
+  void release(std::string_view name) const;
+  int64_t data_bytes() const;        // of all tensors
+  const std::string& where() const;  // the file or the index, for errors
+
+ private:
+  struct Impl;
+  explicit Safetensors(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;  // dense
+};
+
+// Writes a temporary file beside `path` and renames it. Throws Error(kIo) (disk full, no such directory) and leaves
+// nothing behind.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
+
+}  // namespace vlcache

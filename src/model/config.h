@@ -1,0 +1,131 @@
+// What a checkpoint's config.json says, in one vocabulary for all families. Shapes and switches only; no weights.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "ops/backend.h"
+
+namespace vlcache {
+
+struct Family;
+
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+
+// Rotary embedding: everything that goes into the cos / sin table. arXiv:2104.09864; yarn: arXiv:2309.00071.
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;             // linear, llama3, yarn
+  double low_freq_factor = 1.0;    // llama3
+  double high_freq_factor = 4.0;   // llama3
+  int64_t original_positions = 0;  // llama3, yarn: the context before it was stretched
+  double beta_fast = 32.0;         // yarn
+  double beta_slow = 1.0;          // yarn
+  bool truncate = true;            // yarn: round the ramp's ends to whole channels
+  double attention_factor = 1.0;   // yarn: multiplies cos and sin
+};
+
+struct TextConfig {
+  std::string model_type;  // "llama", "mistral", "qwen2", "qwen3"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t ffn_size = 0;
+  int64_t n_layers = 0;
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;  // the longest context the model was made for
+  float rms_norm_eps = 1e-6f;
+  Activation activation = Activation::kSilu;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;          // RMS norm of each head's q and k before rotation (Qwen3)
+  bool tied_embeddings = false;  // the output projection is the embedding table
+  RopeConfig rope;
+  std::vector<int32_t> windows;  // [n_layers] sliding window in tokens, 0 = sees everything
+
+  int64_t q_size() const { return n_heads * head_dim; }
+  int64_t kv_size() const { return n_kv_heads * head_dim; }
+};
+
+enum class VisionKind : uint8_t {
+  kClip,    // class token, learned positions of one fixed size, norm before the first layer
+  kSiglip,  // no class token, positions looked up by relative place (any grid up to the trained one), norm after the
+            // last layer
+};
+
+struct VisionConfig {
+  VisionKind kind = VisionKind::kClip;
+  int64_t hidden_size = 0;
+  int64_t ffn_size = 0;
+  int64_t n_layers = 0;
+  int64_t n_heads = 0;
+  int64_t n_channels = 3;
+  int64_t image_size = 0;  // pixels on a side of one tile
+  int64_t patch_size = 0;
+  float layer_norm_eps = 1e-5f;
+  Activation activation = Activation::kQuickGelu;
+  // Hidden states that make the features, concatenated: 0 = input of the first layer, n_layers = output of the last.
+  std::vector<int32_t> feature_layers;
+  bool drop_class_token = false;  // "default" select strategy: the class token's row is left out
+
+  int64_t head_dim() const { return hidden_size / n_heads; }
+  int64_t side() const { return image_size / patch_size; }
+  int64_t n_positions() const { return side() * side() + (kind == VisionKind::kClip ? 1 : 0); }
+  int64_t feature_size() const { return hidden_size * static_cast<int64_t>(feature_layers.size()); }
+  int64_t n_used_layers() const;  // layers that have to be computed
+};
+
+enum class ProjectorKind : uint8_t {
+  kMlp,           // two linear layers with an activation between (LLaVA)
+  kPixelShuffle,  // scale x scale neighbours become one token, one linear layer (Idefics3)
+};
+
+struct ProjectorConfig {
+  ProjectorKind kind = ProjectorKind::kMlp;
+  Activation activation = Activation::kGelu;
+  bool bias = true;
+  int64_t scale = 1;     // kPixelShuffle
+  bool newline = false;  // a learned row that ends each line of an unpadded image (LLaVA-NeXT)
+};
+
+// generation_config.json, where the checkpoint has one.
+struct GenerationDefaults {
+  std::vector<int32_t> eos_token_ids;
+  std::optional<int32_t> bos_token_id;
+  bool do_sample = false;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+};
+
+struct ModelConfig {
+  const Family* family = nullptr;
+  std::string model_type;     // as config.json has it
+  DType dtype = DType::kF32;  // of the checkpoint, by its own word; f16 and f32 compute as f32 unless asked otherwise
+  TextConfig text;
+  std::optional<VisionConfig> vision;
+  ProjectorConfig projector;
+  int32_t image_token_id = -1;
+  std::vector<std::array<int64_t, 2>> grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
+  GenerationDefaults generation;
+
+  int64_t kv_bytes_per_token(int64_t element_bytes) const { return 2 * text.n_layers * text.kv_size() * element_bytes; }
+};
+
+// `where` names the file in errors. Keys of transformers 4 and 5 are understood; what a key's absence means is what
+// transformers' configuration classes say. Throws Error(kUnsupported) for an unknown model_type (listing the known
+// ones) or an unknown variant, Error(kInput) for missing keys, wrong types and contradictions.
+ModelConfig parse_model_config(const Json& config, std::string_view where);
+
+// `generation` may be null (no such file). Ids that config.json has stand where generation_config.json has none.
+void parse_generation_config(const Json* generation, const Json& config, std::string_view where, ModelConfig& out);
+
+}  // namespace vlcache

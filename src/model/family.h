@@ -1,0 +1,45 @@
+// A model family: what its checkpoints call things and how its prompts name images. One value per family, in families/.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+#include "model/image_tiles.h"
+
+namespace vlcache {
+
+// Prefixes under which a checkpoint may keep its tensors, most likely first; transformers 4 and 5 differ.
+struct WeightPrefixes {
+  std::vector<std::string_view> text;       // before "embed_tokens.weight", "layers.0...."
+  std::vector<std::string_view> lm_head;    // before "lm_head.weight"
+  std::vector<std::string_view> vision;     // before "embeddings.patch_embedding.weight", "encoder.layers.0...."
+  std::vector<std::string_view> projector;  // before the projector's own names
+};
+
+struct Family {
+  std::string_view name;
+  std::vector<std::string_view> model_types;  // values of "model_type" in config.json
+  WeightPrefixes prefixes;
+  // Fills everything but dtype and generation.
+  void (*read_config)(const JsonObject& config, ModelConfig& out);
+  // What one image placeholder of a prompt becomes before it is tokenised. Null: a text model.
+  std::string (*image_text)(const ModelConfig& config, const ImageTiles& image);
+  // Image tokens in that text. Throws Error(kInput) when the tiles do not fit the grid the model was configured for.
+  int64_t (*n_image_tokens)(const ModelConfig& config, const ImageTiles& image);
+  std::string_view image_placeholder;  // "<image>"
+};
+
+std::span<const Family* const> all_families();
+
+// Throws Error(kUnsupported) listing what there is.
+const Family& find_family(std::string_view model_type, std::string_view where);
+
+// The text that is to be tokenised: every placeholder of `text` replaced by what its image becomes, image tokens
+// repeated, as transformers' processor of the family does it. Throws Error(kInput) with both counts if placeholders and
+// images differ in number, also for an image given to a text model.
+std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
+
+}  // namespace vlcache

@@ -1,0 +1,83 @@
+// A loaded model: text decoder, vision encoder and projector behind the few calls an engine needs. Owns weights, no KV,
+// no policy.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "model/config.h"
+#include "model/family.h"
+#include "model/image_tiles.h"
+#include "model/step.h"
+#include "model/text_decoder.h"
+#include "model/vision_encoder.h"
+#include "model/weights.h"
+#include "ops/backend.h"
+
+namespace vlcache {
+
+// What an image becomes. `extra` is for encoders that feed later layers too (DeepStack); none of today's families does.
+struct VisionOutput {
+  Tensor embeds;              // [n_tokens, text hidden] compute dtype, in `storage`
+  std::vector<Tensor> extra;  // [n_tokens, text hidden] each, in `storage`
+  Buffer storage;
+};
+
+struct LoadOptions {
+  LoadProgress progress;
+};
+
+class Model {
+ public:
+  // A Hugging Face snapshot directory. The backend must outlive the model. Throws Error for anything wrong in the
+  // directory.
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Backend& backend,
+                                     const LoadOptions& options = {});
+  // Random weights of any configuration, for timing.
+  static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed);
+  // Only the configuration of a snapshot directory: cheap.
+  static ModelConfig read_config(const std::filesystem::path& dir);
+
+  const ModelConfig& config() const { return config_; }
+  Backend& backend() const { return backend_; }
+  DType compute_dtype() const { return backend_.compute_dtype(); }
+  bool sees_images() const { return encoder_.has_value(); }
+  int64_t n_parameters() const { return weights_.n_parameters; }
+  int64_t weight_bytes() const { return weights_.bytes; }
+  const Weights& weights() const { return weights_; }
+
+  // ---- language ---------------------------------------------------------------------------------------------------
+  void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
+  void forward(const StepInput& step) { decoder_.forward(step); }
+  int64_t workspace_bytes(int64_t n_rows) const { return decoder_.workspace_bytes(n_rows); }
+
+  // ---- images -----------------------------------------------------------------------------------------------------
+  std::string expand_prompt(std::string_view text, std::span<const ImageTiles> images) const {
+    return vlcache::expand_prompt(config_, text, images);
+  }
+  // Tokens the image takes in a prompt (rows of encode_image). Throws Error(kInput) for a text model.
+  int64_t n_image_tokens(const ImageTiles& image) const;
+  // Encodes, projects and orders one image's tokens. Throws Error(kInput) for a text model, Error(kShape) for tiles of
+  // a wrong size.
+  VisionOutput encode_image(const ImageTiles& image, VisionCapture* capture = nullptr);
+  // The encoder's features before projection, [n_tiles * tokens per tile, feature_size]; for tests and tools.
+  VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);
+
+ private:
+  Model(const ModelConfig& config, Weights weights, Backend& backend);
+
+  ModelConfig config_;
+  Weights weights_;
+  Backend& backend_;
+  TextDecoder decoder_;
+  std::optional<VisionEncoder> encoder_;
+};
+
+}  // namespace vlcache

@@ -1,0 +1,94 @@
+// All weights of a model, a shape on every line. Matrices are packed by the backend; vectors are in its compute dtype.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "model/config.h"
+#include "model/tensor_source.h"
+#include "ops/backend.h"
+
+namespace vlcache {
+
+// H heads, Hk kv heads, d head_dim, f ffn_size. Empty tensors where the architecture has none.
+struct TextLayerWeights {
+  Tensor attn_norm;       // [hidden]
+  Weight qkv;             // [(H + 2 Hk) d, hidden]: rows of q, then k, then v
+  Tensor qkv_bias;        // [(H + 2 Hk) d]
+  Tensor q_norm, k_norm;  // [d]
+  Weight o;               // [hidden, H d]
+  Tensor o_bias;          // [hidden]
+  Tensor mlp_norm;        // [hidden]
+  Weight gate_up;         // [2 f, hidden]: rows of gate, then up
+  Tensor gate_up_bias;    // [2 f]
+  Weight down;            // [hidden, f]
+  Tensor down_bias;       // [hidden]
+};
+
+struct TextWeights {
+  Weight
+      embed;  // [vocab, hidden]; when tied, packed and used as lm_head too; else plain rows, maybe in the mapped file
+  std::vector<TextLayerWeights> layers;  // [n_layers]
+  Tensor final_norm;                     // [hidden]
+  Weight lm_head;                        // [vocab, hidden]; empty when tied
+  bool tied = false;
+  const Weight& output() const { return tied ? embed : lm_head; }
+};
+
+// h hidden_size of the encoder, f its ffn_size.
+struct VisionLayerWeights {
+  Tensor norm1_w, norm1_b;  // [h]
+  Weight qkv;               // [3 h, h]
+  Tensor qkv_bias;          // [3 h]
+  Weight out;               // [h, h]
+  Tensor out_bias;          // [h]
+  Tensor norm2_w, norm2_b;  // [h]
+  Weight fc1;               // [f, h]
+  Tensor fc1_bias;          // [f]
+  Weight fc2;               // [h, f]
+  Tensor fc2_bias;          // [h]
+};
+
+struct VisionWeights {
+  Weight patch;                            // [h, C p p]
+  Tensor patch_bias;                       // [h]; kSiglip
+  Tensor class_embedding;                  // [1, h]; kClip
+  Tensor positions;                        // [n_positions, h]
+  Tensor pre_norm_w, pre_norm_b;           // [h]; kClip
+  std::vector<VisionLayerWeights> layers;  // [n_used_layers]
+  Tensor post_norm_w, post_norm_b;         // [h]; kSiglip
+};
+
+struct ProjectorWeights {
+  Weight linear1;  // kMlp: [text hidden, feature_size]; kPixelShuffle: [text hidden, scale^2 feature_size]
+  Tensor bias1;    // [text hidden]
+  Weight linear2;  // [text hidden, text hidden]; kMlp
+  Tensor bias2;    // [text hidden]
+  Tensor newline;  // [1, text hidden]; LLaVA-NeXT
+};
+
+struct Weights {
+  TextWeights text;
+  std::optional<VisionWeights> vision;
+  ProjectorWeights projector;
+  int64_t n_parameters = 0;              // of what was loaded
+  int64_t bytes = 0;                     // that stay in memory: packed matrices, vectors, tables
+  std::vector<Buffer> vectors;           // own every small tensor above
+  std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
+};
+
+// done and total are bytes of the source; total is 0 if unknown.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// Reads and packs everything `config` needs; pages of the source are given back as soon as they were packed, so the
+// peak is the packed weights plus one matrix. Throws Error naming the tensor, its expected shape, and the prefixes
+// tried.
+Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
+                     const LoadProgress& progress = {});
+
+}  // namespace vlcache
