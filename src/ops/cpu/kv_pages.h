@@ -1,0 +1,57 @@
+// What a page of K and V looks like inside, for the cpu backend, and the ops that write, read and move slots.
+//
+// A page holds 64 slots of one kv head: first K, then V, each laid out as the right-hand operand of its product, so
+// that prefill and decode read the same bytes without unpacking. `dp` is head_dim rounded up to 16; the padding columns
+// of V are zero.
+//   kBF16  K [d/2][64][2]: pairs of neighbouring dimensions, slots side by side     (q k^T contracts dimensions)
+//          V [32][dp][2]:  pairs of neighbouring slots, dimensions side by side     (p v contracts slots)
+//   kF32   K [d][64], V [64][dp]
+// Slots at and beyond a head's n_slots hold anything, NaN included (pages are recycled): kernels never read them into a
+// result.
+#pragma once
+
+#include <span>
+
+#include "ops/backend.h"
+
+namespace vlcache::cpu {
+
+constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int64_t codec_bytes(KvCodec codec) { return codec == KvCodec::kF32 ? 4 : 2; }
+constexpr int64_t kv_k_bytes(KvCodec codec, int64_t head_dim) { return kPageSlots * head_dim * codec_bytes(codec); }
+
+// head_dim: even. Always a multiple of 64.
+constexpr int64_t kv_page_bytes(KvCodec codec, int64_t head_dim) {
+  return kv_k_bytes(codec, head_dim) + kPageSlots * padded_dim(head_dim) * codec_bytes(codec);
+}
+
+// As in Backend.
+void kv_write(const Tensor& k, const Tensor& v, const KvView& kv);
+void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k, const Tensor& v);
+void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v);
+
+// Slots from[i] become slots to[i].
+struct SlotMap {
+  std::span<const int32_t> from;
+  std::span<const int32_t> to;
+};
+void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots);
+
+// One page, and rows of one head to put into it: row i of K is the head_dim elements of `dtype` at k + i * k_stride
+// bytes.
+struct PageRef {
+  std::byte* data;
+  KvCodec codec;
+  int64_t head_dim;
+};
+struct HeadRows {
+  const std::byte* k;
+  const std::byte* v;
+  int64_t k_stride;
+  int64_t v_stride;
+  DType dtype;
+};
+// Rows [0, n) become slots [begin, begin + n) of the page.
+void write_slots(const PageRef& page, const HeadRows& rows, int begin, int n);
+
+}  // namespace vlcache::cpu
