@@ -1,0 +1,36 @@
+// Names of activations.
+#include "ops/backend.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+struct NamedActivation {
+  std::string_view name;
+  Activation act;
+};
+
+// Names of transformers' ACT2FN; several mean the same function.
+constexpr NamedActivation kActivations[] = {
+    {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+    {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_new", Activation::kGeluTanh}, {"quick_gelu", Activation::kQuickGelu},
+    {"relu", Activation::kRelu},
+};
+
+}  // namespace
+
+Activation activation_from_name(std::string_view name) {
+  std::string known;
+  for (const NamedActivation& a : kActivations) {
+    if (a.name == name) return a.act;
+    known += (known.empty() ? "" : ", ") + std::string(a.name);
+  }
+  throw Error(ErrorCode::kUnsupported,
+              "activation '" + std::string(name) + "' is not supported; expected one of " + known);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,52 @@
+// What a group of queries attends to, summed over the queries.
+#include "base/threads.h"
+#include "ops/ref/ref_impl.h"
+#include "ops/ref/rows.h"
+#include "ops/ref/slot_logits.h"
+
+namespace vlcache {
+namespace {
+
+// Row `head` of an optional output, or null.
+float* row_or_null(const Tensor& t, int64_t head) { return t.empty() ? nullptr : t.row<float>(head); }
+
+// Is weight w, e^(logit - top), small? The largest of a row is 1, so A_ij < t max_j A_ij reads w < t.
+bool is_small(float w, const SlotWeights& a, const AttentionStats& stats) {
+  if (stats.rule == AttentionStats::Rule::kRowMax) return w < stats.threshold;
+  return w * static_cast<float>(a.n_seen) < a.total;
+}
+
+}  // namespace
+
+void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) {
+  check_compute(q);
+  CHECK(q.rank == 3 && q.dim(2) == kv.head_dim && kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0);
+  for (const Tensor* t : {&stats.column_sums, &stats.below_counts, &stats.seen_counts}) {
+    if (!t->empty()) CHECK(t->dtype == DType::kF32 && t->rows() == q.dim(1));
+  }
+  const int64_t group = q.dim(1) / kv.n_kv_heads;
+  parallel_for(q.dim(1), [&](int64_t h, int) {
+    const HeadSlots slots = load_head(kv, static_cast<int>(h / group));
+    float* sums = row_or_null(stats.column_sums, h);
+    float* below = row_or_null(stats.below_counts, h);
+    float* seen = row_or_null(stats.seen_counts, h);
+    for (const Tensor* t : {&stats.column_sums, &stats.below_counts, &stats.seen_counts}) {
+      CHECK(t->empty() || t->row_size() >= slots.n_slots);
+    }
+    SlotQueries queries(q, args, 0, q.rows());
+    SlotWeights a;
+    for (int64_t i = 0; i < q.rows(); ++i) {
+      const SlotQuery query = queries.get(i, h, slots);
+      weigh_slots(query, slots, args, a);
+      for (int64_t j = 0; j < slots.n_slots; ++j) {
+        if (!sees(query, slots, args, j)) continue;
+        const float w = a.weights[static_cast<size_t>(j)];
+        if (sums != nullptr && a.total > 0.0f) sums[j] += w / a.total;
+        if (below != nullptr && is_small(w, a, stats)) below[j] += 1.0f;
+        if (seen != nullptr) seen[j] += 1.0f;
+      }
+    }
+  });
+}
+
+}  // namespace vlcache

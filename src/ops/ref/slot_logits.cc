@@ -1,0 +1,60 @@
+// Visibility, logits and softmax weights of one query.
+#include "ops/ref/slot_logits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/ref/rows.h"
+
+namespace vlcache {
+
+SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, int64_t q_row, int64_t n_rows)
+    : q_(q), args_(args), q_row_(q_row), n_rows_(n_rows), query_(static_cast<size_t>(q.dim(2))) {
+  if (args.q_sinks != nullptr) {
+    CHECK(same_shape(*args.q_sinks, q) && args.q_sinks->dtype == q.dtype);
+    sink_query_.resize(query_.size());
+  }
+}
+
+SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
+  const int64_t d = q_.dim(2), row = q_row_ + i;
+  load_values(q_, row * q_.stride + head * d, d, query_.data());
+  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - n_rows_ + 1 + i};
+  if (args_.q_sinks != nullptr) {
+    load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
+    query.q_sinks = sink_query_.data();
+  }
+  // Without positions a query stands where its own slot is.
+  query.position = args_.positions != nullptr ? args_.positions[row] : query.n_causal - 1;
+  return query;
+}
+
+bool sees(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, int64_t slot) {
+  if (slot >= query.n_causal) return false;
+  if (args.window <= 0 || slot < args.n_sinks) return true;
+  const int64_t position = slots.position != nullptr ? slots.position[slot] : slot;
+  return position > query.position - args.window;
+}
+
+void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, SlotWeights& result) {
+  constexpr float kUnseen = -std::numeric_limits<float>::infinity();
+  CHECK(args.window <= 0 || args.positions != nullptr || slots.position == nullptr);
+  const int64_t d = slots.head_dim;
+  std::vector<float>& w = result.weights;
+  w.assign(static_cast<size_t>(slots.n_slots), kUnseen);
+  result.n_seen = 0;
+  for (int64_t j = 0; j < slots.n_slots; ++j) {
+    if (!sees(query, slots, args, j)) continue;
+    const float* q = j < args.n_sinks ? query.q_sinks : query.q;
+    w[static_cast<size_t>(j)] =
+        args.scale * dot(q, slots.k.data() + j * d, d) + (slots.bias != nullptr ? slots.bias[j] : 0.0f);
+    ++result.n_seen;
+  }
+  result.top = w.empty() ? kUnseen : *std::max_element(w.begin(), w.end());
+  // With nothing to see (or only slots of bias -inf) every weight is 0, and so is their sum.
+  for (float& x : w) x = result.top == kUnseen ? 0.0f : std::exp(x - result.top);
+  result.total = sum(w.data(), slots.n_slots);
+}
+
+}  // namespace vlcache

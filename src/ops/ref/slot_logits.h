@@ -1,0 +1,45 @@
+// The logits of one query over one head's slots: who sees what is decided here, for attention and its statistics alike.
+#pragma once
+
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/ref/kv_pages.h"
+
+namespace vlcache {
+
+// One query of one head.
+struct SlotQuery {
+  const float* q = nullptr;        // [d]
+  const float* q_sinks = nullptr;  // [d], scores the first n_sinks slots
+  int64_t n_causal = 0;            // slots [0, n_causal) were written at or before the query; may be negative
+  int64_t position = 0;            // where the window ends
+};
+
+// The queries [n_rows, H, d] of a view's last rows, one at a time.
+class SlotQueries {
+ public:
+  // `q_row` is the row of q, q_sinks and positions that belongs to the first query.
+  SlotQueries(const Tensor& q, const AttentionArgs& args, int64_t q_row, int64_t n_rows);
+  // Query `i` of query head `head`; the pointers stay valid until the next call.
+  SlotQuery get(int64_t i, int64_t head, const HeadSlots& slots);
+
+ private:
+  const Tensor& q_;
+  const AttentionArgs& args_;
+  int64_t q_row_, n_rows_;
+  std::vector<float> query_, sink_query_;
+};
+
+bool sees(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, int64_t slot);
+
+// weights[j] = e^(logit_j - top) for slots that the query sees, 0 for others.
+struct SlotWeights {
+  std::vector<float> weights;  // [n_slots]
+  float top = 0.0f;            // largest logit; -inf when nothing is seen
+  float total = 0.0f;          // sum of the weights
+  int64_t n_seen = 0;
+};
+void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, SlotWeights& result);
+
+}  // namespace vlcache
