@@ -1,5 +1,5 @@
-// Buffer: owned memory. Large ones come straight from the kernel (huge pages where it grants them), so they cost memory only
-// where touched and give it back on destruction.
+// Buffer: owned memory. Large ones come straight from the kernel (huge pages where it grants them), so they cost memory
+// only where touched and give it back on destruction.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The one exception of vlcache: what was expected, what was found, where. For input and environment, never for our own bugs (CHECK).
+// The one exception of vlcache: what was expected, what was found, where. For input and environment, never for our own
+// bugs (CHECK).
 #pragma once
 
 #include <stdexcept>
@@ -28,8 +29,8 @@ class Error : public std::runtime_error {
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 
-// An invariant of our own code: prints where and aborts. Values from files and requests are validated with Error instead.
-#define CHECK(condition) \
-  ((condition) ? static_cast<void>(0) : ::vlcache::check_failed(__FILE__, __LINE__, #condition))
+// An invariant of our own code: prints where and aborts. Values from files and requests are validated with Error
+// instead.
+#define CHECK(condition) ((condition) ? static_cast<void>(0) : ::vlcache::check_failed(__FILE__, __LINE__, #condition))
 
 }  // namespace vlcache

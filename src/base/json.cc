@@ -56,7 +56,8 @@ Json parse_json(std::string_view text, std::string_view where) {
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
   std::error_code ec;
   if (!std::filesystem::exists(path, ec)) throw Error(ErrorCode::kNotFound, path.string() + ": no such file");
-  if (std::filesystem::is_directory(path, ec)) throw Error(ErrorCode::kIo, path.string() + ": is a directory, expected a file");
+  if (std::filesystem::is_directory(path, ec))
+    throw Error(ErrorCode::kIo, path.string() + ": is a directory, expected a file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kIo, path.string() + ": cannot be opened: " + std::strerror(errno));
   std::string text;
@@ -64,7 +65,8 @@ std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes)
   while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(in.gcount()));
     if (static_cast<int64_t>(text.size()) > max_bytes) {
-      throw Error(ErrorCode::kInput, path.string() + ": larger than the limit of " + std::to_string(max_bytes) + " bytes");
+      throw Error(ErrorCode::kInput,
+                  path.string() + ": larger than the limit of " + std::to_string(max_bytes) + " bytes");
     }
   }
   if (in.bad()) throw Error(ErrorCode::kIo, path.string() + ": reading failed: " + std::strerror(errno));
@@ -74,7 +76,8 @@ std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes)
 Json load_json(const std::filesystem::path& path) { return parse_json(read_text_file(path), path.string()); }
 
 JsonObject::JsonObject(const Json& object, std::string where) : object_(&object), where_(std::move(where)) {
-  if (!object.is_object()) throw Error(ErrorCode::kInput, where_ + ": expected a JSON object, found " + object.type_name());
+  if (!object.is_object())
+    throw Error(ErrorCode::kInput, where_ + ": expected a JSON object, found " + object.type_name());
 }
 
 const Json* JsonObject::find(std::string_view key) const {
@@ -86,8 +89,10 @@ bool JsonObject::has(std::string_view key) const { return find(key) != nullptr; 
 
 void JsonObject::fail(std::string_view key, std::string_view expected) const {
   const Json* value = find(key);
-  const std::string found = value == nullptr ? "nothing" : shorten(value->dump(-1, ' ', false, Json::error_handler_t::replace));
-  throw Error(ErrorCode::kInput, where_ + ": " + std::string(key) + ": expected " + std::string(expected) + ", found " + found);
+  const std::string found =
+      value == nullptr ? "nothing" : shorten(value->dump(-1, ' ', false, Json::error_handler_t::replace));
+  throw Error(ErrorCode::kInput,
+              where_ + ": " + std::string(key) + ": expected " + std::string(expected) + ", found " + found);
 }
 
 int64_t JsonObject::integer(std::string_view key) const {

@@ -1,4 +1,5 @@
-// Reading JSON that somebody else wrote: depth and size limits, typed access with errors that name the key and the file.
+// Reading JSON that somebody else wrote: depth and size limits, typed access with errors that name the key and the
+// file.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +19,22 @@ Json parse_json(std::string_view text, std::string_view where);
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 Json load_json(const std::filesystem::path& path);
 
-// A JSON object with the place it came from ("config.json: text_config"), for errors. Holds pointers: keep the Json alive.
+// A JSON object with the place it came from ("config.json: text_config"), for errors. Holds pointers: keep the Json
+// alive.
 class JsonObject {
  public:
   JsonObject(const Json& object, std::string where);
 
-  bool has(std::string_view key) const;  // present and not null
-  int64_t integer(std::string_view key) const;                          // required; throws if missing, not integral, beyond 2^53
+  bool has(std::string_view key) const;         // present and not null
+  int64_t integer(std::string_view key) const;  // required; throws if missing, not integral, beyond 2^53
   int64_t integer(std::string_view key, int64_t fallback) const;
   double number(std::string_view key) const;
   double number(std::string_view key, double fallback) const;
   bool boolean(std::string_view key, bool fallback) const;
   std::string string(std::string_view key) const;
   std::string string(std::string_view key, std::string_view fallback) const;
-  JsonObject object(std::string_view key) const;                        // required
-  const Json* find(std::string_view key) const;                         // null if absent or JSON null
+  JsonObject object(std::string_view key) const;  // required
+  const Json* find(std::string_view key) const;   // null if absent or JSON null
   const Json& raw() const { return *object_; }
   const std::string& where() const { return where_; }
   // Throws Error(kInput): "<where>: <key>: expected <expected>, found <what is there>".

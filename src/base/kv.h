@@ -31,12 +31,14 @@ struct KvPool {
 
 // One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head.
 struct KvView {
-  KvPool pools[kKvCodecs];          // by codec
-  const int32_t* pages = nullptr;   // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64)
-  const uint8_t* codecs = nullptr;  // [n_kv_heads, page_stride] codec of each page; null: all are `codec`
-  const int32_t* n_slots = nullptr;   // [n_kv_heads]
-  const float* slot_bias = nullptr;   // [n_kv_heads, slot_stride] added to the logits (log c for a merge of c tokens); null: 0
-  const int32_t* slot_pos = nullptr;  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i
+  KvPool pools[kKvCodecs];           // by codec
+  const int32_t* pages = nullptr;    // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64)
+  const uint8_t* codecs = nullptr;   // [n_kv_heads, page_stride] codec of each page; null: all are `codec`
+  const int32_t* n_slots = nullptr;  // [n_kv_heads]
+  const float* slot_bias =
+      nullptr;  // [n_kv_heads, slot_stride] added to the logits (log c for a merge of c tokens); null: 0
+  const int32_t* slot_pos =
+      nullptr;  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i
   int32_t page_stride = 0;
   int32_t slot_stride = 0;
   int32_t n_kv_heads = 0;
@@ -51,7 +53,6 @@ struct KvView {
   KvCodec page_codec(int head, int64_t i) const {
     return codecs != nullptr ? static_cast<KvCodec>(codecs[static_cast<int64_t>(head) * page_stride + i]) : codec;
   }
-
 };
 
 // What compaction is to leave of one (layer, kv head): slots to keep, in position order, and slots that become one.

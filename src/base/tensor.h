@@ -42,10 +42,10 @@ struct Tensor {
     return as<T>() + i * stride;
   }
 
-  Tensor slice_rows(int64_t begin, int64_t end) const;           // rows [begin, end)
-  Tensor columns(int64_t begin, int64_t end) const;              // of a rank-2 view: [rows, end - begin], same stride
-  Tensor view(std::initializer_list<int64_t> dims) const;        // other shape, same first dimension unless dense
-  std::string describe() const;                                  // "bf16[512, 2048]"
+  Tensor slice_rows(int64_t begin, int64_t end) const;     // rows [begin, end)
+  Tensor columns(int64_t begin, int64_t end) const;        // of a rank-2 view: [rows, end - begin], same stride
+  Tensor view(std::initializer_list<int64_t> dims) const;  // other shape, same first dimension unless dense
+  std::string describe() const;                            // "bf16[512, 2048]"
 };
 
 }  // namespace vlcache

@@ -1,4 +1,5 @@
-// The only way to run a loop in parallel: OpenMP's pool, shared with oneDNN; std::thread where OpenMP cannot be instrumented (TSan).
+// The only way to run a loop in parallel: OpenMP's pool, shared with oneDNN; std::thread where OpenMP cannot be
+// instrumented (TSan).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@ namespace vlcache {
 void set_threads(int n);
 int n_threads();
 
-// Runs task(i, thread) for i in [0, n), i handed out dynamically one at a time; thread < n_threads(). Returns when all are done.
-// n == 1 or one thread: runs inline. Tasks must not throw.
+// Runs task(i, thread) for i in [0, n), i handed out dynamically one at a time; thread < n_threads(). Returns when all
+// are done. n == 1 or one thread: runs inline. Tasks must not throw.
 void parallel_for(int64_t n, const std::function<void(int64_t i, int thread)>& task);
 
 // Runs body(begin, end, thread) on each thread's equal share of [0, n), cut at multiples of `grain`.

@@ -1,0 +1,63 @@
+// Bookkeeping of one request.
+#include "engine/sequence.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+int32_t Prompt::n_vision_tokens() const {
+  int32_t n = 0;
+  for (const ImageSpan& s : spans) n += s.end - s.begin;
+  return n;
+}
+
+std::vector<SlotMeta> Prompt::slot_meta() const {
+  std::vector<SlotMeta> meta(tokens.size());
+  for (size_t i = 0; i < meta.size(); ++i) meta[i].t = static_cast<int32_t>(i);
+  for (const ImageSpan& s : spans) {
+    for (int32_t i = s.begin; i < s.end; ++i) {
+      meta[static_cast<size_t>(i)].modality = Modality::kVision;
+      meta[static_cast<size_t>(i)].segment = s.image;
+    }
+  }
+  return meta;
+}
+
+Sequence::Sequence(Prompt prompt, KvCache cache, const CacheMode& mode)
+    : prompt_(std::move(prompt)), cache_(std::move(cache)), mode_(mode), tokens_(prompt_.tokens) {
+  cache_.add_tokens(prompt_.slot_meta());
+  n_slots_.resize(static_cast<size_t>(cache_.shape().n_layers) * static_cast<size_t>(cache_.shape().n_kv_heads));
+}
+
+void Sequence::add_token(int32_t token) {
+  const SlotMeta meta{.t = n_tokens()};
+  tokens_.push_back(token);
+  cache_.add_tokens({&meta, 1});
+}
+
+void Sequence::note_kv_bytes() { peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes()); }
+
+void Sequence::advance(int32_t count) {
+  CHECK(count <= n_pending());
+  n_computed_ += count;
+  note_kv_bytes();
+  if (!in_prompt() && !mode_.recompute) images_.clear();
+  if (mode_.recompute && n_pending() == 0) {
+    const std::vector<SlotMeta> tokens(cache_.tokens().begin(), cache_.tokens().end());
+    cache_.clear();
+    cache_.add_tokens(tokens);
+    n_computed_ = 0;
+  }
+  if (mode_.rule == nullptr) return;
+  const KvShape& shape = cache_.shape();
+  for (int32_t l = 0, i = 0; l < shape.n_layers; ++l) {
+    for (int32_t h = 0; h < shape.n_kv_heads; ++h) n_slots_[static_cast<size_t>(i++)] = cache_.n_slots(l, h);
+  }
+  if (mode_.rule->on_step({.n_layers = shape.n_layers, .n_kv_heads = shape.n_kv_heads, .n_slots = n_slots_}, plan_)) {
+    cache_.compact(plan_);
+  }
+}
+
+}  // namespace vlcache

@@ -1,0 +1,26 @@
+// StopFilter: holds text back while it may still become a stop string, and cuts at the first that appears.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+class StopFilter {
+ public:
+  explicit StopFilter(std::vector<std::string> stops);
+
+  // Adds text; returns what is now certain to be part of the answer. After stopped() nothing comes out any more.
+  std::string push(std::string_view text);
+  // The generation has ended: what was still held back.
+  std::string finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stops_;  // no empty ones
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace vlcache
