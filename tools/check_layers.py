@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Fails when a source file includes what its layer may not see. The layers are those of docs/design.md."""
+import pathlib
+import re
+import sys
+
+# folder -> folders it may include, besides itself; the longest matching folder counts
+MAY_INCLUDE = {
+    "base": set(),
+    "io": {"base"},
+    "ops": {"base"},
+    "ops/ref": {"base", "ops"},
+    "ops/cpu": {"base", "ops"},
+    "model": {"base", "io", "ops"},
+    "cache": {"base", "ops"},
+    "policy": {"base", "ops"},
+    "engine": {"base", "io", "ops", "model", "cache", "policy"},
+    "analysis": {"base", "io", "ops", "model", "cache", "policy", "engine"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "engine", "analysis"},
+}
+# Backends see the contract, not each other; only the factory sees all of them.
+BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")
+FACTORY = ("ops/factory.cc",)
+
+
+def layer_of(path):
+    folders = [f for f in MAY_INCLUDE if path.startswith(f + "/")]
+    return max(folders, key=len) if folders else None
+
+
+def problems(root):
+    for file in sorted([*root.rglob("*.h"), *root.rglob("*.cc")]):
+        name = file.relative_to(root).as_posix()
+        layer = layer_of(name)
+        if layer is None:
+            yield f"{name}: no layer is defined for this folder (tools/check_layers.py, docs/design.md)"
+            continue
+        is_test = name.endswith("_test.cc")
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = re.match(r'\s*#include "([^"]+)"', line)
+            if not match:
+                continue
+            target = match[1]
+            if not (root / target).exists():
+                yield f'{name}:{number}: "{target}" is not a file below src/'
+                continue
+            to = layer_of(target).split("/")[0]
+            own = layer.split("/")[0]
+            if to != own and to not in MAY_INCLUDE[layer] and not (is_test and to == "ops"):
+                yield f"{name}:{number}: {layer} must not include {target}"
+            for backend in BACKENDS:
+                inside = name.startswith(backend) or name in FACTORY or is_test
+                if target.startswith(backend) and not inside and target != backend + backend.split("/")[1] + "_options.h":
+                    yield f"{name}:{number}: only the factory may include {target}"
+
+
+if __name__ == "__main__":
+    found = list(problems(pathlib.Path(__file__).resolve().parent.parent / "src"))
+    print("\n".join(found) if found else "ok: include layers")
+    sys.exit(bool(found))

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# What can be checked without building: formatting, include layers, sizes. Warnings are errors in every build.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+status=0
+badly=$(git ls-files '*.cc' '*.h' | xargs -r clang-format-14 --dry-run 2>&1 | grep -oE '^[^:]+\.(cc|h)' | sort -u)
+if [ -n "$badly" ]; then
+  echo "not formatted (make format):"
+  echo "$badly"
+  status=1
+else
+  echo "ok: formatting"
+fi
+python3 tools/check_layers.py || status=1
+python3 tools/check_sizes.py || status=1
+exit $status
