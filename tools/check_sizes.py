@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """Fails on files over 700 lines, functions over 100 and policies over 150 (docs/design.md: files a person can take in).
-
-Functions are found by their closing brace in column 0 (clang-format puts it there), up to the last line that starts one.
 """
 import pathlib
 import re
@@ -11,18 +9,29 @@ MAX_FILE, MAX_FUNCTION, MAX_POLICY = 700, 100, 150
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def functions(lines):
-    """(first line, length) of every block that opens in column 0 or, inside a class, in column 2, and closes there."""
-    start = {}
-    for i, line in enumerate(lines):
-        for indent in (0, 2):
-            if re.match(rf" {{{indent}}}[A-Za-z~].*[^;,]\s*$", line) and not re.match(r" *(namespace|class|struct|enum|union)\b", line):
-                start.setdefault(indent, i)
-            if re.match(rf" {{{indent}}}\}};?$", line) or line == "":
-                if line != "" and indent in start:
-                    yield start[indent] + 1, i - start[indent] + 1
-                if line != "" or indent == 0 and i + 1 < len(lines) and re.match(r"[A-Za-z/]", lines[i + 1]):
-                    start.pop(indent, None)
+CODE_ONLY = re.compile(r'//[^\n]*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+NOT_A_FUNCTION = re.compile(r"^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|try)\b|=\s*$")
+
+
+def functions(text):
+    """(first line, length) of every outermost function body, found by counting braces."""
+    text = CODE_ONLY.sub(lambda m: "\n" * m[0].count("\n"), text)
+    stack, head, line = [], "", 1
+    for c in text:
+        if c == "{":
+            is_function = ")" in head and not NOT_A_FUNCTION.search(head) and not any(f for f, _ in stack)
+            stack.append((is_function, line - head.lstrip().count("\n")))
+            head = ""
+        elif c == "}" and stack:
+            is_function, start = stack.pop()
+            if is_function:
+                yield start, line - start + 1
+            head = ""
+        elif c == ";":
+            head = ""
+        else:
+            head += c
+        line += c == "\n"
 
 
 def problems():
@@ -34,7 +43,7 @@ def problems():
         if len(lines) > limit:
             yield f"{name}: {len(lines)} lines, at most {limit}"
         if file.suffix in (".cc", ".h"):
-            for line, length in functions(lines):
+            for line, length in functions(file.read_text()):
                 if length > MAX_FUNCTION:
                     yield f"{name}:{line}: a function of {length} lines, at most {MAX_FUNCTION}"
         if lines and file.suffix in (".cc", ".h") and not lines[0].startswith("//"):
