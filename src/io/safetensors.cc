@@ -1,0 +1,208 @@
+// Mapped safetensors files: open, look up, release.
+#include "io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace vlcache {
+namespace {
+
+[[noreturn]] void fail_io(const std::filesystem::path& path, std::string_view what, int error) {
+  const ErrorCode code = error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+  throw Error(code, path.string() + ": " + std::string(what) + ": " + std::strerror(error));
+}
+
+// A file mapped read-only. Keeps the descriptor, to see whether somebody cut the file short meanwhile.
+class MappedFile {
+ public:
+  explicit MappedFile(std::filesystem::path path) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) fail_io(path_, "cannot be opened", errno);
+    struct stat info = {};
+    if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
+      ::close(fd_);
+      throw Error(ErrorCode::kIo, path_.string() + ": expected a regular file");
+    }
+    bytes_ = info.st_size;
+    if (bytes_ == 0) return;
+    void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_PRIVATE, fd_, 0);
+    if (mapped == MAP_FAILED) {
+      const int error = errno;
+      ::close(fd_);
+      fail_io(path_, "cannot be mapped", error);
+    }
+    data_ = static_cast<std::byte*>(mapped);
+  }
+  ~MappedFile() {
+    if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
+    ::close(fd_);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+
+  // Touching a page beyond a file's end kills the process, so a file that shrank is refused.
+  void check_whole() const {
+    struct stat info = {};
+    if (::fstat(fd_, &info) != 0 || info.st_size < bytes_) {
+      throw Error(ErrorCode::kIo, path_.string() + ": was " + std::to_string(bytes_) + " bytes when opened, is now " +
+                                      std::to_string(info.st_size) + ": somebody is writing to it");
+    }
+  }
+  void release(int64_t begin, int64_t end) const {
+    const int64_t page = ::sysconf(_SC_PAGESIZE);
+    begin = begin / page * page;  // a page shared with a neighbour is read again if it is needed
+    if (begin < end) ::madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+struct Safetensors::Impl {
+  struct Item {
+    SafetensorsEntry entry;
+    const MappedFile* file = nullptr;
+  };
+  std::string where;
+  std::vector<std::unique_ptr<MappedFile>> files;
+  std::map<std::string, Item, std::less<>> items;
+
+  void add_file(const std::filesystem::path& path) {
+    const MappedFile& file = *files.emplace_back(std::make_unique<MappedFile>(path));
+    const std::string name = path.string();
+    for (SafetensorsEntry& e :
+         parse_safetensors_header({file.data(), static_cast<size_t>(file.bytes())}, file.bytes(), name)) {
+      std::string key = e.name;
+      const auto [at, added] = items.try_emplace(std::move(key), Item{std::move(e), &file});
+      if (!added) {
+        throw Error(ErrorCode::kInput,
+                    name + ": tensor \"" + at->first + "\" is in " + at->second.file->path().string() + " too");
+      }
+    }
+  }
+};
+
+Safetensors::Safetensors(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Safetensors::Safetensors(Safetensors&&) noexcept = default;
+Safetensors& Safetensors::operator=(Safetensors&&) noexcept = default;
+Safetensors::~Safetensors() = default;
+
+Safetensors Safetensors::open(const std::filesystem::path& file) {
+  auto impl = std::make_unique<Impl>();
+  impl->where = file.string();
+  impl->add_file(file);
+  return Safetensors(std::move(impl));
+}
+
+Safetensors Safetensors::open_index(const std::filesystem::path& index) {
+  auto impl = std::make_unique<Impl>();
+  impl->where = index.string();
+  const Json json = load_json(index);
+  const JsonObject map = JsonObject(json, index.string()).object("weight_map");
+  std::map<std::string, std::string> shard_of;
+  std::vector<std::string> shards;
+  for (const auto& [name, shard] : map.raw().items()) {
+    if (!shard.is_string()) map.fail(name, "the name of a file");
+    std::string file = shard.get<std::string>();
+    // An index is data from elsewhere: it may not point out of its directory.
+    if (file.empty() || file.find('/') != std::string::npos || file == "..")
+      map.fail(name, "the name of a file in the same directory");
+    shards.push_back(file);
+    shard_of.emplace(name, std::move(file));
+  }
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  for (const std::string& shard : shards) impl->add_file(index.parent_path() / shard);
+  for (const auto& [name, shard] : shard_of) {
+    const auto at = impl->items.find(name);
+    if (at == impl->items.end() || at->second.file->path().filename() != shard) {
+      throw Error(ErrorCode::kInput,
+                  index.string() + ": says that tensor \"" + name + "\" is in " + shard + ", where it is not");
+    }
+  }
+  return Safetensors(std::move(impl));
+}
+
+std::vector<std::string_view> Safetensors::names() const {
+  std::vector<std::string_view> names;
+  names.reserve(impl_->items.size());
+  for (const auto& [name, item] : impl_->items) names.push_back(name);
+  return names;
+}
+
+const SafetensorsEntry* Safetensors::find(std::string_view name) const {
+  const auto it = impl_->items.find(name);
+  return it == impl_->items.end() ? nullptr : &it->second.entry;
+}
+
+Tensor Safetensors::get(std::string_view name) const {
+  const auto it = impl_->items.find(name);
+  if (it == impl_->items.end()) {
+    throw Error(ErrorCode::kNotFound, impl_->where + ": no tensor \"" + std::string(name) + "\"");
+  }
+  const SafetensorsEntry& e = it->second.entry;
+  const MappedFile& file = *it->second.file;
+  const std::string at = file.path().string() + ": tensor \"" + e.name + "\": ";
+  if (!e.dtype) throw Error(ErrorCode::kUnsupported, at + "dtype " + e.dtype_name + " is not supported");
+  if (e.shape.size() > 4) {
+    throw Error(ErrorCode::kUnsupported,
+                at + "has " + std::to_string(e.shape.size()) + " dimensions, at most 4 are supported");
+  }
+  file.check_whole();
+  Tensor t;
+  t.data = file.data() + e.begin;
+  t.dtype = *e.dtype;
+  t.rank = std::max<int>(1, static_cast<int>(e.shape.size()));
+  t.shape[0] = 1;
+  std::copy(e.shape.begin(), e.shape.end(), t.shape.begin());
+  t.stride = t.row_size();
+  return t;
+}
+
+Tensor Safetensors::get(std::string_view name, std::span<const int64_t> shape) const {
+  const SafetensorsEntry* e = find(name);
+  if (e != nullptr && !std::equal(shape.begin(), shape.end(), e->shape.begin(), e->shape.end())) {
+    const auto text = [](std::span<const int64_t> dims) {
+      std::string s = "[";
+      for (size_t i = 0; i < dims.size(); ++i) s += (i > 0 ? ", " : "") + std::to_string(dims[i]);
+      return s + "]";
+    };
+    throw Error(ErrorCode::kShape, impl_->where + ": tensor \"" + e->name + "\": expected shape " + text(shape) +
+                                       " (from config.json), found " + text(e->shape));
+  }
+  return get(name);
+}
+
+void Safetensors::release(std::string_view name) const {
+  const auto it = impl_->items.find(name);
+  if (it != impl_->items.end()) it->second.file->release(it->second.entry.begin, it->second.entry.end);
+}
+
+int64_t Safetensors::data_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, item] : impl_->items) bytes += item.entry.end - item.entry.begin;
+  return bytes;
+}
+
+const std::string& Safetensors::where() const { return impl_->where; }
+
+}  // namespace vlcache
