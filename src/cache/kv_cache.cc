@@ -83,15 +83,10 @@ KvCache KvCache::fork() const {
 }
 
 void KvCache::clear() {
+  truncate(0);
   for (Layer& layer : layers_) {
-    for (int32_t h = 0; h < shape_.n_kv_heads; ++h) {
-      drop_pages(layer, h, 0);
-      layer.n_slots[at(h)] = 0;
-    }
-    layer.slot_bias.clear();
-    layer.sparse = false;
+    for (int32_t h = 0; h < shape_.n_kv_heads; ++h) drop_pages(layer, h, 0);
   }
-  tokens_.clear();
 }
 
 void KvCache::add_tokens(std::span<const SlotMeta> tokens) {
@@ -305,6 +300,10 @@ void KvCache::truncate(int64_t n_tokens) {
       while (n > 0 && layer.slot_pos[static_cast<size_t>(row + n - 1)] >= limit) --n;
       if (capacity_ == 0) drop_pages(layer, h, pages_for(n));
     }
+    if (std::ranges::all_of(layer.n_slots, [](int32_t n) { return n == 0; })) {
+      layer.slot_bias.clear();
+      layer.sparse = false;
+    }
   }
   tokens_.resize(static_cast<size_t>(n_tokens));
 }
@@ -318,9 +317,7 @@ int64_t KvCache::n_pages() const {
 bool KvCache::exact() const {
   for (const Layer& layer : layers_) {
     if (layer.sparse || !layer.slot_bias.empty()) return false;
-    for (int32_t n : layer.n_slots) {
-      if (at(n) != tokens_.size()) return false;
-    }
+    if (std::ranges::any_of(layer.n_slots, [&](int32_t n) { return n != layers_[0].n_slots[0]; })) return false;
   }
   return true;
 }

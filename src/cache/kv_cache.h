@@ -32,6 +32,8 @@ class KvCache {
 
   // Tokens of the sequence, in order; what a slot's token index refers to.
   void add_tokens(std::span<const SlotMeta> tokens);
+  // Replaces the tokens; those that slots refer to must be among them.
+  void set_tokens(std::span<const SlotMeta> tokens) { tokens_.assign(tokens.begin(), tokens.end()); }
   std::span<const SlotMeta> tokens() const { return tokens_; }
   // Room in page tables for this many slots per head, so that growing up to there allocates nothing but pages.
   void reserve(int64_t n_slots);
@@ -52,7 +54,7 @@ class KvCache {
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const;
   int64_t n_pages() const;
   int64_t bytes() const { return n_pages() * pool_->page_bytes(); }
-  // Every slot holds what the model computed for every token: nothing was evicted, merged or left out.
+  // Slots are the first tokens, one each: nothing was evicted, merged or left out.
   bool exact() const;
 
  private:

@@ -37,6 +37,47 @@ void Sequence::add_token(int32_t token) {
   cache_.add_tokens({&meta, 1});
 }
 
+namespace {
+
+// Tokens both prompts begin with; an image token counts only if the pictures are equal pixel by pixel.
+int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt, const Prompt& new_prompt) {
+  const auto [a, b] = std::ranges::mismatch(tokens, new_prompt.tokens);
+  int32_t n = static_cast<int32_t>(a - tokens.begin());
+  for (size_t i = 0; i < old_prompt.spans.size() && old_prompt.spans[i].begin < n; ++i) {
+    const ImageSpan& x = old_prompt.spans[i];
+    const ImageSpan* y = i < new_prompt.spans.size() ? &new_prompt.spans[i] : nullptr;
+    const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
+                      old_prompt.images[static_cast<size_t>(x.image)].pixels == new_prompt.images[static_cast<size_t>(y->image)].pixels;
+    if (!same) n = x.begin;
+  }
+  return n;
+}
+
+}  // namespace
+
+int32_t Sequence::continue_with(Prompt prompt) {
+  int32_t kept = std::min(common_prefix(tokens_, prompt_, prompt), n_computed_);
+  // One token at least must be computed, for its logits.
+  kept = std::min(kept, static_cast<int32_t>(prompt.tokens.size()) - 1);
+  if (kept < n_computed_ && !cache_.exact()) kept = 0;
+  if (kept < n_computed_ || kept == 0) cache_.truncate(kept);
+  n_computed_ = kept;
+  prompt_ = std::move(prompt);
+  tokens_ = prompt_.tokens;
+  const std::vector<SlotMeta> meta = prompt_.slot_meta();
+  cache_.set_tokens(meta);
+  images_.clear();
+  peak_kv_bytes_ = cache_.bytes();
+  return kept;
+}
+
+void Sequence::rewind(int32_t n) {
+  CHECK(n <= n_tokens());
+  cache_.truncate(n);
+  tokens_.resize(static_cast<size_t>(n));
+  n_computed_ = std::min(n_computed_, n);
+}
+
 void Sequence::note_kv_bytes() { peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes()); }
 
 void Sequence::advance(int32_t count) {
@@ -46,8 +87,8 @@ void Sequence::advance(int32_t count) {
   if (!in_prompt() && !mode_.recompute) images_.clear();
   if (mode_.recompute && n_pending() == 0) {
     const std::vector<SlotMeta> tokens(cache_.tokens().begin(), cache_.tokens().end());
-    cache_.clear();
-    cache_.add_tokens(tokens);
+    cache_.truncate(0);
+    cache_.set_tokens(tokens);
     n_computed_ = 0;
   }
   if (mode_.rule == nullptr) return;

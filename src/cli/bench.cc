@@ -1,0 +1,200 @@
+// `vlcache bench`: tokens/s of prefill and decode, with the share of the machine's limit.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "cli/bench_runner.h"
+#include "cli/command.h"
+
+namespace vlcache {
+namespace {
+
+constexpr double kLimitSeconds = 0.4;  // per probe; the machine is measured before and after every group of tests
+
+struct BenchFlags {
+  ModelFlags model;
+  std::string random_weights;
+  std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, threads;
+  int repetitions = 3;
+  std::string fill = "prefill", output = "md";
+  uint64_t seed = 1;
+};
+
+struct Report {
+  std::string model;
+  int threads = 0;
+  DType dtype = DType::kBF16;
+  KvCodec codec = KvCodec::kBF16;
+  std::string kv_mode;
+  MachineLimits limits;  // mean of before and after
+  BenchResult result;
+};
+
+std::string test_name(const BenchCase& test) {
+  std::string name = test.n_prompt > 0 ? "pp" + std::to_string(test.n_prompt) : "tg" + std::to_string(test.n_gen);
+  if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);
+  if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
+  return name;
+}
+
+nlohmann::ordered_json to_json(const Report& r) {
+  const BenchResult& b = r.result;
+  return {{"model", r.model},
+          {"n_prompt", b.test.n_prompt},
+          {"n_gen", b.test.n_gen},
+          {"n_depth", b.test.n_depth},
+          {"n_seqs", b.test.n_seqs},
+          {"n_threads", r.threads},
+          {"dtype", dtype_name(r.dtype)},
+          {"type_k", r.codec == KvCodec::kF32 ? "f32" : "bf16"},
+          {"kv_mode", r.kv_mode},
+          {"avg_ts", b.avg_ts},
+          {"stddev_ts", b.stddev_ts},
+          {"samples_ts", b.tokens_per_s},
+          {"limit_ts", b.limit_ts},
+          {"limit_pct", b.limit_pct},
+          {"limit", b.by_bandwidth ? "bandwidth" : "flops"},
+          {"read_gb_s", r.limits.read_gb_s},
+          {"bf16_tflops", r.limits.bf16_tflops},
+          {"f32_tflops", r.limits.f32_tflops},
+          {"output_hash", std::to_string(b.output_hash)},
+          {"version", VLCACHE_VERSION}};
+}
+
+void print_reports(const std::vector<Report>& reports, const std::string& format) {
+  if (format == "json") {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const Report& r : reports) array.push_back(to_json(r));
+    std::printf("%s\n", array.dump(1).c_str());
+    return;
+  }
+  if (format == "csv") {
+    std::puts(
+        "model,n_prompt,n_gen,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,f32_"
+        "tflops");
+    for (const Report& r : reports) {
+      const BenchResult& b = r.result;
+      std::printf("%s,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f\n", r.model.c_str(), b.test.n_prompt,
+                  b.test.n_gen, b.test.n_depth, b.test.n_seqs, r.threads, b.avg_ts, b.stddev_ts, b.limit_pct,
+                  b.by_bandwidth ? "bandwidth" : "flops", r.limits.read_gb_s, r.limits.bf16_tflops,
+                  r.limits.f32_tflops);
+    }
+    return;
+  }
+  std::puts("| model | threads | test | tokens/s | % of limit | limit |\n|---|---:|---|---:|---:|---|");
+  for (const Report& r : reports) {
+    const BenchResult& b = r.result;
+    char limit[64];
+    if (b.by_bandwidth) {
+      std::snprintf(limit, sizeof limit, "%.1f GB/s", r.limits.read_gb_s);
+    } else {
+      std::snprintf(limit, sizeof limit, "%.2f TFLOP/s",
+                    r.dtype == DType::kF32 ? r.limits.f32_tflops : r.limits.bf16_tflops);
+    }
+    std::printf("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads, test_name(b.test).c_str(),
+                b.avg_ts, b.stddev_ts, b.limit_pct, limit);
+  }
+}
+
+MachineLimits mean(const MachineLimits& a, const MachineLimits& b) {
+  return {(a.read_gb_s + b.read_gb_s) / 2, (a.bf16_tflops + b.bf16_tflops) / 2, (a.f32_tflops + b.f32_tflops) / 2};
+}
+
+// All cases of one depth and batch size: they share a filled cache, and a pair of probes.
+void run_group(Engine& engine, const BenchFlags& flags, Report base, const std::vector<BenchCase>& cases,
+               std::vector<Report>& out) {
+  const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
+  BenchRunner runner(engine, parse_cache_mode(flags.model.kv_mode), fill, flags.seed);
+  const MachineLimits before = measure_limits(kLimitSeconds);
+  const std::vector<BenchResult> results = runner.run(cases, flags.repetitions);
+  base.limits = mean(before, measure_limits(kLimitSeconds));
+  for (const BenchResult& result : results) {
+    base.result = result;
+    base.result.limit_ts = limit_tokens_per_s(engine, result.test, base.limits, base.result.by_bandwidth);
+    base.result.limit_pct = 100.0 * base.result.avg_ts / base.result.limit_ts;
+    out.push_back(base);
+  }
+}
+
+std::unique_ptr<Engine> make_engine(const BenchFlags& flags) {
+  if (flags.random_weights.empty()) return load_engine(flags.model);
+  const std::filesystem::path path = flags.random_weights;
+  return Engine::random(parse_model_config(load_json(path), path.string()), engine_options(flags.model), flags.seed);
+}
+
+void run(BenchFlags flags) {
+  if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
+    throw Error(ErrorCode::kInput, "bench: expected either -m DIR or --random-weights CONFIG.json");
+  }
+  std::vector<Report> reports;
+  if (flags.threads.empty()) flags.threads = {0};
+  for (int threads : flags.threads) {
+    flags.model.threads = threads;
+    const std::unique_ptr<Engine> engine = make_engine(flags);
+    Report base;
+    base.model = flags.random_weights.empty() ? flags.model.model_dir
+                                              : std::filesystem::path(flags.random_weights).stem().string();
+    base.threads = n_threads();
+    base.dtype = engine->model().compute_dtype();
+    base.codec = engine->kv_codec();
+    base.kv_mode = flags.model.kv_mode;
+    for (int depth : flags.depths) {
+      for (int batch : flags.batches) {
+        std::vector<BenchCase> cases;
+        for (int p : flags.prompts) {
+          if (p > 0) cases.push_back({.n_prompt = p, .n_depth = depth, .n_seqs = batch});
+        }
+        for (int n : flags.gens) {
+          if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
+        }
+        if (!cases.empty()) run_group(*engine, flags, base, cases, reports);
+      }
+    }
+  }
+  print_reports(reports, flags.output);
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = app.add_subcommand("bench", "tokens/s of prefill and decode at several depths");
+  add_model_flags(*command, flags->model, /*needs_model=*/false);
+  command->remove_option(command->get_option("--threads"));
+  const auto list = [&](const char* names, std::vector<int>& values, const char* help) {
+    command->add_option(names, values, help)
+        ->delimiter(',')
+        ->type_name("N,..")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+  };
+  command
+      ->add_option("--random-weights", flags->random_weights,
+                   "a config.json: random weights in its shape instead of a checkpoint")
+      ->type_name("FILE");
+  list("-p,--n-prompt", flags->prompts, "prefill tests of so many tokens (0: none)");
+  list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
+  list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
+  list("-b,--batch", flags->batches, "sequences at once");
+  list("-t,--threads", flags->threads, "threads (0: one per core)");
+  command->add_option("-r,--repetitions", flags->repetitions, "runs of each test")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
+      ->check(CLI::IsMember({"prefill", "random"}))
+      ->capture_default_str();
+  command->add_option("-o,--output", flags->output, "md, csv or json")
+      ->check(CLI::IsMember({"md", "csv", "json"}))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "of weights, tokens and fill")->capture_default_str();
+  command->footer(
+      "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
+      "% of limit: of the read bandwidth or FLOP/s that the same threads reach, measured before and after.");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,151 @@
+// Filling depths, timing steps, counting what they had to do.
+#include "cli/bench_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kFillRows = 256;
+
+uint64_t fnv1a(const void* data, size_t bytes) {
+  uint64_t h = 14695981039346656037ull;
+  for (size_t i = 0; i < bytes; ++i) h = (h ^ static_cast<const uint8_t*>(data)[i]) * 1099511628211ull;
+  return h;
+}
+
+// A number in [0, 2^32) per call; splitmix64.
+uint32_t next_random(uint64_t& state) {
+  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+}  // namespace
+
+BenchRunner::BenchRunner(Engine& engine, CacheMode mode, Fill fill, uint64_t seed)
+    : engine_(engine), mode_(std::move(mode)), fill_(fill), state_(seed) {}
+
+int32_t BenchRunner::random_token() {
+  return static_cast<int32_t>(next_random(state_) % static_cast<uint64_t>(engine_.model().config().text.vocab_size));
+}
+
+// Every sequence computes its pending tokens, `rows` at a time.
+void BenchRunner::step_all(int32_t rows) {
+  std::vector<StepItem> items;
+  while (true) {
+    items.clear();
+    for (Sequence& s : sequences_) {
+      if (s.n_pending() > 0) items.push_back({&s, std::min(rows, s.n_pending())});
+    }
+    if (items.empty()) return;
+    const Tensor& logits = engine_.stepper().step(items).back();
+    if (logits.rows() > 0) last_hash_ = fnv1a(logits.data, static_cast<size_t>(logits.bytes()));
+  }
+}
+
+void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
+  const KvShape& shape = sequence.cache().shape();
+  const int64_t n = int64_t{kFillRows} * shape.n_kv_heads * shape.head_dim;
+  std::vector<float> values(static_cast<size_t>(2 * n));
+  for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
+  std::vector<int32_t> tokens(kFillRows);
+  for (int32_t l = 0; l < shape.n_layers; ++l) {
+    for (int32_t begin = 0; begin < depth; begin += kFillRows) {
+      const int32_t rows = std::min(kFillRows, depth - begin);
+      tokens.resize(static_cast<size_t>(rows));
+      std::iota(tokens.begin(), tokens.end(), begin);
+      const KvView view = sequence.cache().append(l, tokens);
+      const Tensor k(values.data(), DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
+      const Tensor v(values.data() + n, DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
+      engine_.backend().kv_write(k, v, view);
+    }
+  }
+  sequence.assume_computed(depth);
+}
+
+void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
+  sequences_.clear();
+  for (int32_t i = 0; i < n_seqs; ++i) {
+    Sequence& s = sequences_.emplace_back(engine_.new_sequence(Prompt(), mode_));
+    for (int32_t t = 0; t < depth; ++t) s.add_token(random_token());
+    if (fill_ == Fill::kRandom) fill_random(s, depth);
+  }
+  step_all(engine_.options().prefill_chunk);
+}
+
+double BenchRunner::time_once(const BenchCase& test, uint64_t& hash) {
+  for (Sequence& s : sequences_) {
+    s.rewind(test.n_depth);
+    s.cache().reserve(test.n_depth + test.n_prompt + test.n_gen);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int32_t i = 0; i < std::max(1, test.n_gen); ++i) {
+    for (Sequence& s : sequences_) {
+      for (int32_t t = 0; t < std::max(1, test.n_prompt); ++t) s.add_token(random_token());
+    }
+    step_all(engine_.options().prefill_chunk);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  hash = last_hash_;
+  return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds;
+}
+
+std::vector<BenchResult> BenchRunner::run(const std::vector<BenchCase>& cases, int32_t repetitions) {
+  std::vector<BenchResult> results;
+  fill(cases[0].n_depth, cases[0].n_seqs);
+  for (const BenchCase& test : cases) {
+    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs &&
+          (test.n_prompt == 0 || test.n_gen == 0));
+    BenchResult& r = results.emplace_back();
+    r.test = test;
+    // Workspaces and clock speed settle in a short run of the same kind.
+    BenchCase warm_up = test;
+    warm_up.n_gen = std::min(test.n_gen, 4);
+    time_once(warm_up, r.output_hash);
+    for (int32_t i = 0; i < repetitions; ++i) r.tokens_per_s.push_back(time_once(test, r.output_hash));
+    const double n = static_cast<double>(repetitions);
+    r.avg_ts = std::accumulate(r.tokens_per_s.begin(), r.tokens_per_s.end(), 0.0) / n;
+    double square = 0;
+    for (double x : r.tokens_per_s) square += (x - r.avg_ts) * (x - r.avg_ts);
+    r.stddev_ts = repetitions > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+  }
+  sequences_.clear();
+  return results;
+}
+
+double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits,
+                          bool& by_bandwidth) {
+  const Model& model = const_cast<Engine&>(engine).model();
+  const TextConfig& t = model.config().text;
+  const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
+  const double layer_weights =
+      static_cast<double>(t.n_layers) *
+      static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size()) + 3 * t.hidden_size * t.ffn_size);
+  const double output_weights = static_cast<double>(t.hidden_size * t.vocab_size);
+  const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
+  const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
+  // Row i of n attends to depth + i + 1 slots.
+  const double mean_slots = test.n_depth + (n + 1) / 2;
+  const double rows = n * seqs;
+  const double logit_rows = test.n_gen > 0 ? rows : seqs;
+  const double flops = 2 * layer_weights * rows + 2 * output_weights * logit_rows +
+                       4 * static_cast<double>(t.n_layers * t.q_size()) * mean_slots * rows;
+  const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
+  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (test.n_depth + n) * steps;
+  const double bytes = (layer_weights + output_weights) * element_bytes * steps +
+                       2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs;
+  const double peak = (model.compute_dtype() == DType::kF32 ? limits.f32_tflops : limits.bf16_tflops) * 1e12;
+  const double flop_seconds = flops / peak, byte_seconds = bytes / (limits.read_gb_s * 1e9);
+  by_bandwidth = byte_seconds > flop_seconds;
+  return rows / std::max(flop_seconds, byte_seconds);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,59 @@
+// Timing prefill and decode at a depth, beside what the machine could do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "ops/limits.h"
+
+namespace vlcache {
+
+// One row of the report: n_prompt tokens prefilled, or n_gen tokens generated one by one, after n_depth tokens, in
+// every of n_seqs sequences.
+struct BenchCase {
+  int32_t n_prompt = 0;
+  int32_t n_gen = 0;
+  int32_t n_depth = 0;
+  int32_t n_seqs = 1;
+};
+
+struct BenchResult {
+  BenchCase test;
+  std::vector<double> tokens_per_s;  // one per repetition
+  double avg_ts = 0, stddev_ts = 0;
+  double limit_ts = 0;        // tokens/s at the measured limit
+  double limit_pct = 0;       // avg_ts / limit_ts
+  bool by_bandwidth = false;  // which limit: bytes (weights once a step, KV) or FLOPs
+  uint64_t output_hash = 0;   // of the logits' bits of the last step: equal runs agree
+};
+
+// Sequences filled to one depth; every test starts there and is rewound.
+class BenchRunner {
+ public:
+  enum class Fill : uint8_t { kPrefill, kRandom };
+  BenchRunner(Engine& engine, CacheMode mode, Fill fill, uint64_t seed);
+
+  // Runs cases of one depth and batch size, `repetitions` times each after one warm-up.
+  std::vector<BenchResult> run(const std::vector<BenchCase>& cases, int32_t repetitions);
+
+ private:
+  void fill(int32_t depth, int32_t n_seqs);
+  void fill_random(Sequence& sequence, int32_t depth);
+  double time_once(const BenchCase& test, uint64_t& hash);
+  void step_all(int32_t rows);
+  int32_t random_token();
+
+  Engine& engine_;
+  CacheMode mode_;
+  Fill fill_;
+  uint64_t state_;
+  std::vector<Sequence> sequences_;
+  uint64_t last_hash_ = 0;
+};
+
+// FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach.
+double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits, bool& by_bandwidth);
+
+}  // namespace vlcache

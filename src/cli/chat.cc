@@ -1,0 +1,200 @@
+// `vlcache chat`: a conversation on the terminal that keeps its KV from turn to turn.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/generate_flags.h"
+#include "cli/progress.h"
+#include "io/image/image.h"
+
+namespace vlcache {
+namespace {
+
+struct ChatFlags {
+  ModelFlags model;
+  GenerateFlags generate;
+  std::vector<std::string> images;
+  std::string system;
+};
+
+constexpr const char* kHelp =
+    "/image PATH   add a picture to the next message\n"
+    "/stats        tokens, timings and KV of the last answer\n"
+    "/undo         take the last question and answer back\n"
+    "/reset        start over\n"
+    "/quit         leave (or Ctrl-D)\n";
+
+class Chat {
+ public:
+  Chat(Engine& engine, const ChatFlags& flags)
+      : engine_(engine), flags_(flags), mode_(parse_cache_mode(flags.model.kv_mode)) {
+    for (const std::string& path : flags.images) add_image(path);
+    reset();
+  }
+
+  void reset() {
+    turns_.clear();
+    sequence_.reset();
+    last_.reset();
+  }
+
+  void add_image(const std::string& path) {
+    pending_.push_back(load_image(path));
+    std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
+                 static_cast<long long>(pending_.back().width), static_cast<long long>(pending_.back().height));
+  }
+
+  void undo() {
+    if (turns_.empty()) {
+      std::fputs("nothing to undo\n", stderr);
+      return;
+    }
+    // The pictures of the question come back: they go with the next one.
+    pending_.insert(pending_.begin(), std::make_move_iterator(turns_.back().images.begin()),
+                    std::make_move_iterator(turns_.back().images.end()));
+    std::fprintf(stderr, "took back: %s\n", turns_.back().question.c_str());
+    turns_.pop_back();
+    last_.reset();
+  }
+
+  void stats() const {
+    if (!last_) {
+      std::fputs("no answer yet\n", stderr);
+      return;
+    }
+    std::fprintf(stderr,
+                 "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
+                 summary(*last_).c_str(), kept_, last_->n_prompt, sequence_->n_tokens(),
+                 static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
+  }
+
+  void ask(const std::string& question) {
+    turns_.push_back({question, std::move(pending_), ""});
+    pending_.clear();
+    try {
+      turns_.back().answer = answer();
+    } catch (const Error&) {
+      undo();
+      sequence_.reset();  // a failed step leaves no usable KV
+      throw;
+    }
+  }
+
+ private:
+  struct Turn {
+    std::string question;
+    std::vector<Image> images;
+    std::string answer;
+  };
+
+  static nlohmann::ordered_json message(std::string_view role, const std::string& text, size_t n_images) {
+    if (n_images == 0) return {{"role", role}, {"content", text}};
+    nlohmann::ordered_json content = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+    content.push_back({{"type", "text"}, {"text", text}});
+    return {{"role", role}, {"content", std::move(content)}};
+  }
+
+  Prompt prompt() const {
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+    std::vector<Image> images;
+    if (!flags_.system.empty()) messages.push_back(message("system", flags_.system, 0));
+    for (const Turn& turn : turns_) {
+      messages.push_back(message("user", turn.question, turn.images.size()));
+      images.insert(images.end(), turn.images.begin(), turn.images.end());
+      if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
+    }
+    return engine_.prepare_chat(messages, std::move(images));
+  }
+
+  std::string answer() {
+    Prompt next = prompt();
+    kept_ = 0;
+    if (sequence_) {
+      kept_ = sequence_->continue_with(std::move(next));
+    } else {
+      sequence_.emplace(engine_.new_sequence(std::move(next), mode_));
+    }
+    ProgressBar bar("reading");
+    GenerateItem item{&*sequence_, generate_options(flags_.generate, engine_.model().config().generation), {}};
+    item.callbacks.cancelled = interrupted;
+    item.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+    item.callbacks.on_text = [&](std::string_view text) {
+      bar.clear();
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    };
+    last_ = generate(engine_, {&item, 1})[0];
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
+    return last_->text;
+  }
+
+  Engine& engine_;
+  const ChatFlags& flags_;
+  CacheMode mode_;
+  std::vector<Turn> turns_;
+  std::vector<Image> pending_;
+  std::optional<Sequence> sequence_;
+  std::optional<GenerateResult> last_;
+  int32_t kept_ = 0;
+};
+
+// False when the conversation is over.
+bool handle(Chat& chat, const std::string& line) {
+  const std::string word = line.substr(0, line.find(' '));
+  const size_t argument = line.find_first_not_of(' ', word.size());
+  if (word == "/quit" || word == "/exit") return false;
+  if (word == "/image") {
+    if (argument == std::string::npos) throw Error(ErrorCode::kInput, "/image: expected a path");
+    chat.add_image(line.substr(argument));
+  } else if (word == "/stats") {
+    chat.stats();
+  } else if (word == "/reset") {
+    chat.reset();
+  } else if (word == "/undo") {
+    chat.undo();
+  } else if (word == "/help" || word.starts_with("/")) {
+    if (word != "/help") std::fprintf(stderr, "unknown command %s\n", word.c_str());
+    std::fputs(kHelp, stderr);
+  } else if (!line.empty()) {
+    chat.ask(line);
+  }
+  return true;
+}
+
+void run(const ChatFlags& flags) {
+  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  Chat chat(*engine, flags);
+  std::fputs("type a message; /help lists commands\n", stderr);
+  std::string line;
+  while (std::fputs("> ", stderr), std::getline(std::cin, line)) {
+    watch_interrupts();
+    try {
+      if (!handle(chat, line)) return;
+    } catch (const Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());  // the conversation goes on
+    }
+  }
+  std::fputs("\n", stderr);
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = app.add_subcommand("chat", "talk about pictures, turn by turn");
+  add_model_flags(*command, flags->model);
+  add_generate_flags(*command, flags->generate);
+  command->add_option("-i,--image", flags->images, "a picture for the first message (one per use)")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command->add_option("--system", flags->system, "system message")->type_name("TEXT");
+  command->footer(kHelp);
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

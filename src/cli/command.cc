@@ -1,0 +1,81 @@
+// Flags that commands share.
+#include "cli/command.h"
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "cli/progress.h"
+
+namespace vlcache {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+
+void on_interrupt(int signal) {
+  g_interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+bool interrupted() { return g_interrupted; }
+
+void watch_interrupts() {
+  g_interrupted = false;
+  std::signal(SIGINT, on_interrupt);
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
+  auto* model = command.add_option("-m,--model", flags.model_dir, "Hugging Face snapshot directory")->type_name("DIR");
+  if (needs_model) model->required();
+  command.add_option("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  command.add_option("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  std::string modes = "how KV is kept:";
+  for (const ModeInfo& mode : cache_modes())
+    modes += "\n  " + std::string(mode.usage) + ": " + std::string(mode.meaning);
+  command.add_option("--kv-mode", flags.kv_mode, modes)->type_name("MODE")->capture_default_str();
+  command
+      .add_option("--kv-memory", flags.kv_memory_gib, "limit of the KV cache in GiB (0: 3/4 of the machine's memory)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("-t,--threads", flags.threads, "threads (0: one per core)")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
+      ->check(CLI::IsMember({"auto", "cpu", "ref"}))
+      ->capture_default_str();
+  command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16"}))
+      ->capture_default_str();
+}
+
+EngineOptions engine_options(const ModelFlags& flags) {
+  set_threads(flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  EngineOptions options;
+  options.backend = flags.backend;
+  options.backend_options.max_isa = flags.max_isa;
+  if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
+  options.prefill_chunk = flags.prefill_chunk;
+  options.kv_memory_bytes = static_cast<int64_t>(flags.kv_memory_gib * 1024.0 * 1024.0 * 1024.0);
+  return options;
+}
+
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags) {
+  EngineOptions options = engine_options(flags);
+  ProgressBar bar("loading");
+  options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
+  return Engine::load(flags.model_dir, options);
+}
+
+}  // namespace vlcache

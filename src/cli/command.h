@@ -1,0 +1,50 @@
+// What every sub-command is made of: a function that registers its flags and, when chosen, runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "policy/cache_mode.h"
+
+namespace vlcache {
+
+// Flags that every command with a model has.
+struct ModelFlags {
+  std::string model_dir;
+  std::string dtype = "auto";     // auto, f32, bf16
+  std::string kv_dtype = "auto";  // auto, f32, bf16
+  std::string kv_mode = "full";
+  std::string backend = "auto";
+  std::string max_isa = "auto";
+  int threads = 0;  // 0: all cores
+  int prefill_chunk = 512;
+  double kv_memory_gib = 0;  // 0: three quarters of the machine's
+};
+
+// `needs_model`: -m is required.
+void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model = true);
+
+// Checks the flags, sets the number of threads and gives the engine's options (without progress).
+EngineOptions engine_options(const ModelFlags& flags);
+
+// Loads with a progress bar on a terminal.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags);
+
+// True from the first Ctrl-C after watch_interrupts(): running generations end as "cancelled". A second one kills the
+// process.
+void watch_interrupts();
+bool interrupted();
+
+// One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
+void add_run_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
+void add_logits_command(CLI::App& app);
+void add_tokenize_commands(CLI::App& app);
+void add_info_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+
+}  // namespace vlcache

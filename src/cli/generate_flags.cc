@@ -1,0 +1,84 @@
+// Registering generation flags and summing up a generation.
+#include "cli/generate_flags.h"
+
+#include <cstdio>
+
+namespace vlcache {
+
+void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
+  const std::string group = "Generation";
+  const auto add = [&](const char* names, auto& value, const char* help) {
+    return command.add_option(names, value, help)->group(group);
+  };
+  add("-n,--max-tokens", flags.max_tokens, "tokens to generate at most")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->capture_default_str();
+  add("--temperature", flags.temperature, "0: always the likeliest token (default: as the checkpoint says, else 0)");
+  add("--top-k", flags.top_k, "choose among the k likeliest (0: all)");
+  add("--top-p", flags.top_p, "choose among the likeliest that make up this mass");
+  add("--min-p", flags.min_p, "drop tokens less likely than this share of the likeliest");
+  add("--repetition-penalty", flags.repetition_penalty, "> 1 makes tokens of prompt and answer less likely");
+  add("--presence-penalty", flags.presence_penalty, "subtracted from the logits of tokens already generated")
+      ->capture_default_str();
+  add("--frequency-penalty", flags.frequency_penalty, "the same, once per time")->capture_default_str();
+  add("--seed", flags.seed, "of the random choices")->capture_default_str();
+  add("--stop", flags.stop, "end the answer before this text (one per use)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  add("--stop-token", flags.stop_tokens, "end the answer at this token id (one per use)")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (with --json)")
+      ->type_name("N");
+  command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group);
+}
+
+GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDefaults& defaults) {
+  GenerateOptions options;
+  SamplingParams& s = options.sampling;
+  const auto value = [](const auto& flag, const auto& fallback, auto neutral) {
+    return flag       ? static_cast<decltype(neutral)>(*flag)
+           : fallback ? static_cast<decltype(neutral)>(*fallback)
+                      : neutral;
+  };
+  s.repetition_penalty = value(flags.repetition_penalty, defaults.repetition_penalty, 1.0f);
+  s.temperature =
+      flags.temperature.value_or(defaults.do_sample ? static_cast<float>(defaults.temperature.value_or(1.0)) : 0.0f);
+  const GenerationDefaults sampling = defaults.do_sample ? defaults : GenerationDefaults();
+  s.top_p = value(flags.top_p, sampling.top_p, 1.0f);
+  s.min_p = value(flags.min_p, sampling.min_p, 0.0f);
+  s.top_k = value(flags.top_k, sampling.top_k, 0);
+  s.presence_penalty = flags.presence_penalty;
+  s.frequency_penalty = flags.frequency_penalty;
+  s.seed = flags.seed;
+  s.n_logprobs = flags.logprobs;
+  s.validate();
+  options.max_tokens = flags.max_tokens;
+  options.ignore_eos = flags.ignore_eos;
+  options.stop = flags.stop;
+  options.stop_tokens.assign(flags.stop_tokens.begin(), flags.stop_tokens.end());
+  return options;
+}
+
+std::string summary(const GenerateResult& result) {
+  const auto format = [](const char* pattern, auto... values) {
+    char text[160];
+    std::snprintf(text, sizeof text, pattern, values...);
+    return std::string(text);
+  };
+  const auto rate = [](double n, double ms) { return ms > 0 ? n / ms * 1000.0 : 0.0; };
+  const Timings& t = result.timings;
+  std::string line;
+  if (result.n_vision > 0) line += format("vision %.0f ms (%d tokens) | ", t.vision_ms, result.n_vision);
+  line += format("first token %.0f ms (%d prompt tokens, %.0f/s) | ", t.ttft_ms, result.n_prompt,
+                 rate(result.n_prompt, t.prefill_ms));
+  const size_t n = result.tokens.size();
+  if (n > 1) {
+    line += format("%zu tokens, %.1f/s | ", n, rate(static_cast<double>(n - 1), t.decode_ms));
+  } else {
+    line += format("%zu token%s | ", n, n == 1 ? "" : "s");
+  }
+  return line + format("KV %.1f MiB (%s)", static_cast<double>(result.kv.bytes) / 1048576.0, result.kv.mode.c_str());
+}
+
+}  // namespace vlcache

@@ -1,0 +1,64 @@
+// The command line: one sub-command per file of this folder. Errors of input and environment end here, with exit
+// code 2.
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace {
+
+// Every flag can also be set by an environment variable: --kv-mode is VLCACHE_KV_MODE.
+void add_environment_names(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const auto& names = option->get_lnames();
+    if (names.empty() || names[0] == "help" || names[0] == "config" || names[0] == "version") continue;
+    std::string name = "VLCACHE_";
+    for (char c : names[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    option->envname(name);
+  }
+  for (CLI::App* command : app.get_subcommands({})) add_environment_names(*command);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "vlcache: an inference engine for vision-language models with a KV cache that can be seen, cut and reused",
+      "vlcache"};
+  app.set_version_flag("--version", "vlcache " VLCACHE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
+  app.fallthrough();
+  vlcache::add_run_command(app);
+  vlcache::add_chat_command(app);
+  vlcache::add_logits_command(app);
+  vlcache::add_tokenize_commands(app);
+  vlcache::add_info_command(app);
+  vlcache::add_bench_command(app);
+  add_environment_names(app);
+  app.footer(
+      "Every flag has an environment variable, VLCACHE_ and its name in capitals (VLCACHE_THREADS=2).\n"
+      "vlcache COMMAND --help describes a command.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const vlcache::Error& e) {
+    std::fprintf(stderr, "vlcache: %s\n", e.what());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "vlcache: out of memory\n");
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "vlcache: %s\n", e.what());
+  }
+  return 2;
+}

@@ -1,0 +1,98 @@
+// `vlcache tokenize` and `detokenize`: text to ids and back, for comparing with any other tokenizer.
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+struct TokenizeFlags {
+  std::string model_dir, file;
+  std::optional<std::string> text;  // may be empty
+};
+
+void print_line(const Json& json) {
+  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size())
+    throw Error(ErrorCode::kIo, "writing to standard output failed");
+}
+
+// Calls `each` with every line of a file (- is standard input), parsed as JSON, and its number in errors.
+void for_each_line(const std::string& path,
+                   const std::function<void(const Json& json, const std::string& where)>& each) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file || std::filesystem::is_directory(path)) throw Error(ErrorCode::kNotFound, path + ": cannot be opened");
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    const std::string where = path + ": line " + std::to_string(number);
+    each(parse_json(line, where), where);
+  }
+}
+
+void tokenize(const TokenizeFlags& flags) {
+  if (!flags.text == flags.file.empty())
+    throw Error(ErrorCode::kInput, "tokenize: expected either TEXT or --jsonl FILE");
+  const Tokenizer tokenizer = Tokenizer::load(flags.model_dir);
+  if (flags.text) {
+    print_line(tokenizer.encode(*flags.text));
+    return;
+  }
+  for_each_line(flags.file, [&](const Json& json, const std::string& where) {
+    if (!json.is_string())
+      throw Error(ErrorCode::kInput, where + ": expected a JSON string, found " + json.type_name());
+    print_line(tokenizer.encode(json.get_ref<const std::string&>()));
+  });
+}
+
+void detokenize(const TokenizeFlags& flags) {
+  const Tokenizer tokenizer = Tokenizer::load(flags.model_dir);
+  const auto print_ids = [&](const Json& json, const std::string& where) {
+    std::vector<int32_t> ids;
+    const bool is_list = json.is_array();
+    for (const Json& id : is_list ? json : Json::array()) {
+      if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
+        throw Error(ErrorCode::kInput, where + ": expected token ids, found " + id.dump());
+      }
+      ids.push_back(id.get<int32_t>());
+    }
+    if (!is_list) throw Error(ErrorCode::kInput, where + ": expected a list of token ids, found " + json.type_name());
+    print_line(tokenizer.decode(ids, /*skip_special_tokens=*/false));
+  };
+  if (flags.text) {
+    print_ids(parse_json(*flags.text, "IDS"), "IDS");
+  } else {
+    for_each_line(flags.file.empty() ? "-" : flags.file, print_ids);
+  }
+}
+
+}  // namespace
+
+void add_tokenize_commands(CLI::App& app) {
+  auto flags = std::make_shared<TokenizeFlags>();
+  CLI::App* to_ids = app.add_subcommand("tokenize", "text to token ids: one JSON array a line");
+  to_ids->add_option("-m,--model", flags->model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required();
+  to_ids->add_option("TEXT", flags->text, "the text");
+  to_ids->add_option("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)")->type_name("FILE");
+  to_ids->callback([flags] { tokenize(*flags); });
+
+  CLI::App* to_text =
+      app.add_subcommand("detokenize", "token ids to text: one JSON string a line, special tokens shown");
+  to_text->add_option("-m,--model", flags->model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required();
+  to_text->add_option("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
+  to_text->add_option("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)")->type_name("FILE");
+  to_text->callback([flags] { detokenize(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,193 @@
+// Loading a checkpoint's parts and joining them.
+#include "engine/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "engine/chat_prompt.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// f16 has no arithmetic of its own here: bf16 keeps its speed and range, f32 (--dtype f32) its precision.
+DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
+  if (asked) return *asked;
+  return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+int64_t default_kv_memory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 4 * 3; }
+
+ImageTiles tiles_of(const ProcessedImage& image) {
+  // The encoder only reads: a Tensor has no const variant.
+  float* pixels = const_cast<float*>(image.pixels.data());
+  return {.pixels = Tensor(pixels, DType::kF32, {image.n_tiles, image.channels, image.height, image.width}),
+          .rows = static_cast<int32_t>(image.tile_rows),
+          .cols = static_cast<int32_t>(image.tile_cols),
+          .height = image.original_height,
+          .width = image.original_width};
+}
+
+// Runs of image tokens, each with the rows of its image's embeddings it stands for.
+std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
+                                  const std::vector<int64_t>& rows_per_image) {
+  std::vector<ImageSpan> spans;
+  size_t image = 0;
+  int64_t row = 0;
+  int64_t n_found = 0, n_expected = 0;
+  for (int64_t rows : rows_per_image) n_expected += rows;
+  for (int32_t i = 0; i < static_cast<int32_t>(tokens.size()); ++i) {
+    if (tokens[static_cast<size_t>(i)] != image_token) continue;
+    ++n_found;
+    while (image < rows_per_image.size() && row == rows_per_image[image]) {
+      ++image;
+      row = 0;
+    }
+    if (image == rows_per_image.size()) continue;
+    ImageSpan* last = spans.empty() ? nullptr : &spans.back();
+    if (last != nullptr && last->end == i && last->image == static_cast<int32_t>(image)) {
+      ++last->end;
+    } else {
+      spans.push_back({i, i + 1, static_cast<int32_t>(image), static_cast<int32_t>(row)});
+    }
+    ++row;
+  }
+  if (n_found != n_expected) {
+    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_found) + " image tokens (id " +
+                                       std::to_string(image_token) + "), its " + std::to_string(rows_per_image.size()) +
+                                       " images need " + std::to_string(n_expected));
+  }
+  return spans;
+}
+
+}  // namespace
+
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, const EngineOptions& options) {
+  const auto begin = Clock::now();
+  const ModelConfig config = Model::read_config(model_dir);
+  auto engine = std::unique_ptr<Engine>(new Engine());
+  engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
+  // Small files first: a tokenizer that cannot be read should not wait for the weights.
+  engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(model_dir));
+  engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(model_dir));
+  if (config.vision) engine->image_processor_ = load_image_processor(model_dir);
+  engine->start(Model::load(model_dir, *engine->backend_, {.progress = options.progress}), options);
+  engine->load_ms_ = ms_since(begin);
+  return engine;
+}
+
+std::unique_ptr<Engine> Engine::random(const ModelConfig& config, const EngineOptions& options, uint64_t seed) {
+  const auto begin = Clock::now();
+  auto engine = std::unique_ptr<Engine>(new Engine());
+  engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
+  engine->start(Model::random(config, *engine->backend_, seed), options);
+  engine->load_ms_ = ms_since(begin);
+  return engine;
+}
+
+void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
+  options_ = options;
+  model_ = std::move(model);
+  kv_codec_ = options.kv_codec.value_or(model_->compute_dtype() == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16);
+  const int64_t page_bytes = backend_->kv_page_bytes(kv_codec_, model_->config().text.head_dim);
+  const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory();
+  pool_ = std::make_unique<PagePool>(page_bytes, std::clamp<int64_t>(limit / page_bytes, 1, INT32_MAX));
+  stepper_ = std::make_unique<Stepper>(*model_, kv_codec_);
+}
+
+const Tokenizer& Engine::tokenizer() const {
+  CHECK(tokenizer_ != nullptr);
+  return *tokenizer_;
+}
+
+std::vector<int32_t> Engine::stop_token_ids() const {
+  std::vector<int32_t> ids = model_->config().generation.eos_token_ids;
+  if (ids.empty() && tokenizer_ != nullptr && tokenizer_->eos_id() >= 0) ids.push_back(tokenizer_->eos_id());
+  return ids;
+}
+
+Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const {
+  if (!images.empty() && image_processor_ == nullptr) {
+    throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
+                                       std::to_string(images.size()) + " image(s) were given");
+  }
+  Prompt prompt;
+  std::vector<ImageTiles> tiles;
+  std::vector<int64_t> rows;
+  prompt.images.reserve(images.size());
+  for (const Image& image : images) {
+    prompt.images.push_back(image_processor_->process(image));
+    tiles.push_back(tiles_of(prompt.images.back()));
+  }
+  const std::string expanded = model_->expand_prompt(text, tiles);
+  for (const ImageTiles& t : tiles) rows.push_back(model_->n_image_tokens(t));
+  prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
+  if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
+  if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
+  return prompt;
+}
+
+Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) const {
+  return prepare(std::string(text), std::move(images), /*add_special_tokens=*/true);
+}
+
+Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images) const {
+  const std::string text = chat_templates_->render(messages, *tokenizer_);
+  // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
+  // never does.
+  const std::string bos = tokenizer_->special_token("bos_token");
+  const bool add_special_tokens = image_processor_ != nullptr && !(!bos.empty() && text.starts_with(bos));
+  return prepare(text, std::move(images), add_special_tokens);
+}
+
+Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
+  const TextConfig& text = model_->config().text;
+  if (tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
+  for (int32_t token : tokens) {
+    if (token < 0 || token >= text.vocab_size) {
+      throw Error(ErrorCode::kInput, "token " + std::to_string(token) + " is outside the vocabulary of " +
+                                         std::to_string(text.vocab_size));
+    }
+    if (model_->sees_images() && token == model_->config().image_token_id) {
+      throw Error(ErrorCode::kInput, "token " + std::to_string(token) +
+                                         " stands for an image; give images with a prompt, not with token ids");
+    }
+  }
+  Prompt prompt;
+  prompt.tokens = std::move(tokens);
+  return prompt;
+}
+
+Sequence Engine::new_sequence(Prompt prompt, const CacheMode& mode) {
+  const TextConfig& text = model_->config().text;
+  const KvShape shape{.n_layers = static_cast<int32_t>(text.n_layers),
+                      .n_kv_heads = static_cast<int32_t>(text.n_kv_heads),
+                      .head_dim = static_cast<int32_t>(text.head_dim),
+                      .codec = kv_codec_};
+  const int64_t capacity = mode.capacity < 0 ? text.max_positions : mode.capacity;
+  return {std::move(prompt), KvCache(*pool_, *backend_, shape, capacity), mode};
+}
+
+void Engine::encode_images(Sequence& sequence) {
+  const Prompt& prompt = sequence.prompt();
+  std::vector<VisionOutput> outputs(prompt.images.size());
+  for (const ImageSpan& span : prompt.spans) {
+    VisionOutput& output = outputs[static_cast<size_t>(span.image)];
+    if (span.end <= sequence.n_computed() || !output.embeds.empty()) continue;
+    output = model_->encode_image(tiles_of(prompt.images[static_cast<size_t>(span.image)]));
+  }
+  sequence.set_images(std::move(outputs));
+}
+
+}  // namespace vlcache

@@ -1,0 +1,85 @@
+// Engine: a loaded checkpoint with everything a request needs around it: tokenizer, chat template, image processor, KV
+// pages.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "engine/prompt.h"
+#include "engine/sequence.h"
+#include "engine/stepper.h"
+#include "io/image/image.h"
+#include "model/model.h"
+#include "ops/factory.h"
+
+namespace vlcache {
+
+class ChatTemplates;
+class Tokenizer;
+
+struct EngineOptions {
+  std::string backend = "auto";
+  BackendOptions backend_options;
+  std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
+  std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
+  int32_t prefill_chunk = 512;      // rows of a step at most
+  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: three quarters of the machine's memory
+  LoadProgress progress;
+};
+
+class Engine {
+ public:
+  static std::unique_ptr<Engine> load(const std::filesystem::path& model_dir, const EngineOptions& options);
+  // Random weights in the shape of a config.json, for timing: no tokenizer, no images.
+  static std::unique_ptr<Engine> random(const ModelConfig& config, const EngineOptions& options, uint64_t seed);
+  ~Engine();
+
+  Model& model() { return *model_; }
+  Backend& backend() { return *backend_; }
+  PagePool& pool() { return *pool_; }
+  Stepper& stepper() { return *stepper_; }
+  const EngineOptions& options() const { return options_; }
+  KvCodec kv_codec() const { return kv_codec_; }
+  double load_ms() const { return load_ms_; }
+  const Tokenizer& tokenizer() const;  // CHECKs that there is one
+  int32_t max_positions() const { return static_cast<int32_t>(model_->config().text.max_positions); }
+  // Ids that end a generation: generation_config.json's, else the tokenizer's.
+  std::vector<int32_t> stop_token_ids() const;
+
+  // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
+  Prompt prepare_raw(std::string_view text, std::vector<Image> images) const;
+  // Messages ([{role, content}], as chat templates take them; a picture is a part {"type": "image"}) through the chat
+  // template. `images` in the order of their parts. Throws Error(kInput) without a template.
+  Prompt prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images) const;
+  // Token ids as they are, no pictures.
+  Prompt prepare_tokens(std::vector<int32_t> tokens) const;
+
+  Sequence new_sequence(Prompt prompt, const CacheMode& mode);
+  // Encodes the pictures that tokens not yet computed need.
+  void encode_images(Sequence& sequence);
+
+ private:
+  Engine() = default;
+  void start(std::unique_ptr<Model> model, const EngineOptions& options);
+  Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
+
+  EngineOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplates> chat_templates_;
+  std::unique_ptr<ImageProcessor> image_processor_;
+  std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<Stepper> stepper_;
+  KvCodec kv_codec_ = KvCodec::kBF16;
+  double load_ms_ = 0;
+};
+
+}  // namespace vlcache
