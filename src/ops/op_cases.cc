@@ -1,0 +1,77 @@
+// The table: what every op is, and all its cases.
+#include "ops/op_cases.h"
+
+#include "ops/op_case_tables.h"
+
+namespace vlcache {
+
+std::vector<OpInfo> op_infos() {
+  return {
+      {"pack", "one weight matrix from parts stacked by rows, in the backend's layout", ""},
+      {"matmul", "y = act(x W^T + bias) + residual", "residual may be y"},
+      {"embed", "y[i] = W[ids[i]]", ""},
+      {"rms_norm", "y = x / sqrt(mean(x^2) + eps) * w", "y may be x"},
+      {"layer_norm", "y = (x - mean) / sqrt(var + eps) * w + b", "y may be x"},
+      {"add", "y = a + b; one row of b is added to every row", "y may be a or b"},
+      {"gated_act", "y = act(gate) * up", ""},
+      {"activate", "y = act(x)", "y may be x"},
+      {"gather_rows", "y[i] = x[rows[i]], byte for byte", ""},
+      {"scatter_rows", "y[rows[i]] = x[i], byte for byte", ""},
+      {"convert", "y = x in another dtype", ""},
+      {"rope", "rotation of (c, c + d/2) pairs by a table of cos and sin", "y may be x"},
+      {"patchify", "the rows that a patch convolution multiplies with its kernel", ""},
+      {"dense_attention", "softmax(scale q k^T) v inside each image; CLS probabilities", ""},
+      {"kv_write", "rows of K and V into the last slots of every head's pages", ""},
+      {"kv_read", "slots of one head as f32", ""},
+      {"kv_move", "slots of one head to others, bit for bit", "pages may overlap, moving down"},
+      {"kv_set", "one slot overwritten (merges)", ""},
+      {"attention", "softmax(scale q k^T + slot_bias) v over pages, with lse, windows and sinks", ""},
+      {"merge_attention", "attention over two disjoint sets of slots made one", "o may be oa, lse may be la"},
+      {"attention_stats", "column sums, below-threshold counts and seen counts of a group of queries", ""},
+  };
+}
+
+std::vector<OpCase> op_cases() {
+  OpCases cases;
+  add_matmul_cases(cases);
+  add_row_cases(cases);
+  add_vision_cases(cases);
+  add_kv_cases(cases);
+  add_attention_cases(cases);
+  return cases;
+}
+
+std::vector<OpCase> op_bench_cases() {
+  OpCases cases;
+  add_matmul_bench(cases);
+  add_row_bench(cases);
+  add_attention_bench(cases);
+  return cases;
+}
+
+std::string ops_markdown() {
+  std::string text =
+      "# Ops\n\n"
+      "What every backend does; shapes and exact formulas are in `src/ops/backend.h`. Made from the table in\n"
+      "`src/ops/op_cases.cc`, which also drives the tests and the benchmark. `ref` and `cpu` implement every op, in "
+      "f32\n"
+      "and bf16; `cpu` is compared with `ref` on each of the cases below. Do not edit: `vlcache_ops_test` says how to\n"
+      "renew this file.\n\n"
+      "| op | computes | aliasing | cases |\n|---|---|---|---:|\n";
+  const std::vector<OpCase> cases = op_cases();
+  std::string shapes;
+  for (const OpInfo& info : op_infos()) {
+    int n = 0;
+    shapes += "\n## " + std::string(info.op) + "\n";
+    for (const OpCase& c : cases) {
+      if (c.op != info.op) continue;
+      shapes += (n++ == 0 ? "" : "; ") + c.shape;
+    }
+    shapes += "\n";
+    text += "| `" + std::string(info.op) + "` | " + std::string(info.computes) + " | " + std::string(info.aliasing) +
+            " | " + std::to_string(n) + " |\n";
+  }
+  return text + shapes;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,255 @@
+// Cases of attention over pages, of its statistics and of merging.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/op_case_maker.h"
+#include "ops/op_case_tables.h"
+
+namespace vlcache {
+namespace {
+
+using Codecs = CacheShape::Codecs;
+
+struct SeqShape {
+  int32_t n_rows;
+  int32_t past;  // slots before the rows' own; negative: the first rows see nothing
+};
+
+struct AttentionShape {
+  std::string label;
+  std::vector<SeqShape> seqs;
+  int32_t n_kv_heads = 2, group = 4, d = 64;
+  Codecs codecs = Codecs::kBF16;
+  bool ragged = false;  // head h keeps a (h + 1) / Hk part of the past
+  bool bias = false, slot_pos = false, q_sinks = false;
+  int32_t window = 0, n_sinks = 0;
+  float q_scale = 2.0f;
+  RowLayout layout = RowLayout::kDense;
+};
+
+std::string describe(const AttentionShape& s) {
+  std::string text = s.label;
+  for (const SeqShape& seq : s.seqs) text += numbered(" ", seq.n_rows) + "@" + std::to_string(seq.past);
+  text += numbered(" Hk=", s.n_kv_heads) + " G=" + std::to_string(s.group) + " d=" + std::to_string(s.d);
+  return text + std::string(row_layout_name(s.layout));
+}
+
+KvView make_cache(OpCaseMaker& make, const AttentionShape& s, const SeqShape& seq, int32_t* last_position) {
+  CacheShape cache{
+      .head_dim = s.d, .codecs = s.codecs, .slot_bias = s.bias, .slot_pos = s.slot_pos, .fresh_rows = seq.n_rows};
+  for (int32_t h = 0; h < s.n_kv_heads; ++h) {
+    const int32_t past = s.ragged ? seq.past * (h + 1) / s.n_kv_heads : seq.past;
+    cache.n_slots.push_back(std::max(0, past + seq.n_rows));
+  }
+  *last_position = cache.last_position();
+  return make.cache(cache);
+}
+
+struct PreparedAttention {
+  Tensor q;
+  std::vector<AttentionSeq> seqs;
+  AttentionArgs args;
+};
+
+PreparedAttention prepare_inputs(OpCaseMaker& make, const AttentionShape& s, int64_t n) {
+  PreparedAttention a;
+  const int64_t n_heads = s.n_kv_heads * s.group;
+  a.q = make.input({n, n_heads, s.d}, s.q_scale, s.layout);
+  a.args = {.scale = 1.0f / std::sqrt(static_cast<float>(s.d)), .window = s.window, .n_sinks = s.n_sinks};
+  if (s.q_sinks) a.args.q_sinks = make.keep(make.input({n, n_heads, s.d}, s.q_scale, s.layout));
+  std::vector<int32_t> positions(static_cast<size_t>(n), 0);
+  int32_t row = 0;
+  for (const SeqShape& seq : s.seqs) {
+    int32_t last;
+    a.seqs.push_back({row, seq.n_rows, make_cache(make, s, seq, &last)});
+    for (int32_t i = 0; i < seq.n_rows; ++i) positions[static_cast<size_t>(row + i)] = last - seq.n_rows + 1 + i;
+    row += seq.n_rows;
+  }
+  if (s.slot_pos) a.args.positions = make.ints(positions).data();
+  return a;
+}
+
+int64_t count_rows(const AttentionShape& s) {
+  int64_t n = 0;
+  for (const SeqShape& seq : s.seqs) n += seq.n_rows;
+  return n;
+}
+
+void prepare_attention(const AttentionShape& s, const OpSetup& setup, PreparedOp& op) {
+  OpCaseMaker make(setup, op);
+  const int64_t n = count_rows(s), n_heads = s.n_kv_heads * s.group;
+  const int64_t n_with_stranger = n + 1;  // the last row is in no sequence and must be left alone
+  PreparedAttention a = prepare_inputs(make, s, n_with_stranger);
+  const Tensor out = make.output("out", {n_with_stranger, n_heads, s.d}, s.layout);
+  a.args.lse = make.output_f32("lse", {n_with_stranger, n_heads});
+  for (OpOutput& output : op.outputs) {
+    op.untouched.push_back(output.values.slice_rows(n, n_with_stranger));
+    output.values = output.values.slice_rows(0, n);
+  }
+  op.run = [&backend = setup.backend, a, out] { backend.attention(a.q, a.seqs, a.args, out); };
+}
+
+OpCase attention_case(const AttentionShape& s) {
+  double pairs = 0.0, slots = 0.0;
+  for (const SeqShape& seq : s.seqs) {
+    pairs += seq.n_rows * (seq.past + (seq.n_rows + 1) / 2.0);
+    slots += seq.past + seq.n_rows;
+  }
+  return {.op = "attention",
+          .shape = describe(s),
+          .prepare = [s](const OpSetup& setup, PreparedOp& op) { prepare_attention(s, setup, op); },
+          .flops = 4 * pairs * s.n_kv_heads * s.group * s.d,
+          .bytes = 4 * slots * s.n_kv_heads * s.d};
+}
+
+// The widths of the sums exceed the slots: what is beyond must keep its value.
+void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, const OpSetup& setup, PreparedOp& op) {
+  OpCaseMaker make(setup, op);
+  const PreparedAttention a = prepare_inputs(make, s, count_rows(s));
+  const int64_t n_heads = s.n_kv_heads * s.group, width = std::max(0, s.seqs[0].past + s.seqs[0].n_rows) + 5;
+  auto stats_tensor = [&](const char* name, Agreement agreement) {
+    const Tensor t = make.scratch(DType::kF32, {n_heads, width});
+    std::fill_n(t.as<float>(), t.numel(), 1.0f);
+    make.watch(name, t, agreement);
+    return t;
+  };
+  AttentionStats stats{.rule = rule, .threshold = 0.2f};
+  stats.column_sums = stats_tensor("column_sums", Agreement::kRounded);
+  stats.below_counts = stats_tensor("below_counts", Agreement::kCounts);
+  stats.seen_counts = stats_tensor("seen_counts", Agreement::kExact);
+  op.run = [&backend = setup.backend, a, stats]() mutable {
+    backend.attention_stats(a.q, a.seqs[0].kv, a.args, stats);
+  };
+}
+
+OpCase stats_case(const AttentionShape& s, AttentionStats::Rule rule) {
+  const char* name = rule == AttentionStats::Rule::kRowMax ? " row max" : " uniform";
+  return {"attention_stats", describe(s) + name,
+          [s, rule](const OpSetup& setup, PreparedOp& op) { prepare_stats(s, rule, setup, op); }};
+}
+
+OpCase merge_case(int64_t n, int64_t n_heads, int64_t d, bool in_place) {
+  auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
+    OpCaseMaker make(setup, op);
+    const Tensor oa = make.input({n, n_heads, d}), ob = make.input({n, n_heads, d});
+    const Tensor la = make.input_as(DType::kF32, {n, n_heads}, 60.0f),
+                 lb = make.input_as(DType::kF32, {n, n_heads}, 60.0f);
+    constexpr float kNothing = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 0; i < n; i += 3) la.row<float>(i)[0] = kNothing;
+    for (int64_t i = 0; i < n; i += 2) lb.row<float>(i)[0] = kNothing;
+    const Tensor o = in_place ? make.in_place("o", oa) : make.output("o", {n, n_heads, d});
+    const Tensor lse = in_place ? make.in_place("lse", la) : make.output_f32("lse", {n, n_heads});
+    op.run = [&backend = setup.backend, oa, la, ob, lb, o, lse] { backend.merge_attention(oa, la, ob, lb, o, lse); };
+  };
+  const std::string shape = numbered("n=", n) + " H=" + std::to_string(n_heads) + " d=" + std::to_string(d);
+  return {"merge_attention", shape + (in_place ? " in place" : ""), prepare};
+}
+
+std::vector<AttentionShape> attention_shapes() {
+  std::vector<AttentionShape> shapes;
+  for (int32_t d : {32, 64, 72, 80, 96, 128}) {
+    for (int32_t group : {1, 4, 7, 8})
+      shapes.push_back({.label = "decode", .seqs = {{1, 200}}, .group = group, .d = d});
+    shapes.push_back({.label = "prefill", .seqs = {{81, 30}}, .group = 3, .d = d});
+    shapes.push_back({.label = "prefill f32", .seqs = {{17, 130}}, .group = 7, .d = d, .codecs = Codecs::kF32});
+  }
+  for (int32_t past : {0, 62, 63, 64, 127, 986, 5000}) shapes.push_back({.label = "decode", .seqs = {{1, past}}});
+  for (int32_t n : {2, 17, 63, 64, 65, 81, 987}) shapes.push_back({.label = "prefill", .seqs = {{n, 0}}, .group = 1});
+  shapes.push_back({.label = "prefill", .seqs = {{64, 64}}});
+  shapes.push_back({.label = "prefill", .seqs = {{81, 987}}, .group = 7, .d = 80});
+  shapes.push_back({.label = "nothing", .seqs = {{0, 5}}});
+  shapes.push_back({.label = "nothing to see", .seqs = {{1, -1}}});
+  shapes.push_back({.label = "first rows see nothing", .seqs = {{17, -10}}});
+  const std::vector<SeqShape> batch = {{1, 300}, {17, 3}, {0, 10}, {1, 0}, {81, 64}, {1, 700}};
+  shapes.push_back({.label = "batch", .seqs = batch, .group = 3});
+  shapes.push_back({.label = "batch ragged", .seqs = batch, .n_kv_heads = 3, .ragged = true, .bias = true});
+  const std::vector<SeqShape> decodes = {{1, 300}, {1, 64}, {1, 0}, {1, 1}, {1, 511}, {1, 63}};
+  shapes.push_back(
+      {.label = "decode batch ragged mixed", .seqs = decodes, .d = 80, .codecs = Codecs::kMixed, .ragged = true});
+  for (const SeqShape& seq : {SeqShape{1, 300}, SeqShape{81, 200}, SeqShape{200, 0}}) {
+    shapes.push_back({.label = "bias", .seqs = {seq}, .bias = true});
+    shapes.push_back({.label = "mixed", .seqs = {seq}, .codecs = Codecs::kMixed});
+    shapes.push_back({.label = "window 16", .seqs = {seq}, .window = 16});
+    shapes.push_back({.label = "window 100 ragged", .seqs = {seq}, .n_kv_heads = 3, .ragged = true, .window = 100});
+    shapes.push_back({.label = "window 70 slot_pos", .seqs = {seq}, .slot_pos = true, .window = 70});
+    shapes.push_back({.label = "sinks 4 window 32", .seqs = {seq}, .window = 32, .n_sinks = 4});
+    shapes.push_back({.label = "q_sinks 4 window 32", .seqs = {seq}, .q_sinks = true, .window = 32, .n_sinks = 4});
+    shapes.push_back(
+        {.label = "q_sinks 70 window 65", .seqs = {seq}, .d = 80, .q_sinks = true, .window = 65, .n_sinks = 70});
+    shapes.push_back({.label = "q_sinks 4 without window", .seqs = {seq}, .q_sinks = true, .n_sinks = 4});
+    shapes.push_back({.label = "everything",
+                      .seqs = {seq, {3, 90}},
+                      .group = 7,
+                      .codecs = Codecs::kMixed,
+                      .ragged = true,
+                      .bias = true,
+                      .slot_pos = true,
+                      .q_sinks = true,
+                      .window = 60,
+                      .n_sinks = 3});
+    shapes.push_back({.label = "peaked", .seqs = {seq}, .q_scale = 60.0f});
+    shapes.push_back({.label = "rows", .seqs = {seq}, .d = 72, .layout = RowLayout::kStrided});
+    shapes.push_back({.label = "rows",
+                      .seqs = {seq},
+                      .d = 72,
+                      .q_sinks = true,
+                      .window = 50,
+                      .n_sinks = 5,
+                      .layout = RowLayout::kMisaligned});
+  }
+  return shapes;
+}
+
+std::vector<AttentionShape> stats_shapes() {
+  std::vector<AttentionShape> shapes;
+  for (const SeqShape& seq :
+       {SeqShape{0, 5}, SeqShape{1, 0}, SeqShape{1, 300}, SeqShape{17, 46}, SeqShape{81, 0}, SeqShape{64, 300}}) {
+    shapes.push_back({.label = "plain", .seqs = {seq}});
+    shapes.push_back({.label = "everything",
+                      .seqs = {seq},
+                      .n_kv_heads = 3,
+                      .group = 7,
+                      .d = 80,
+                      .codecs = Codecs::kMixed,
+                      .ragged = true,
+                      .bias = true,
+                      .slot_pos = true,
+                      .q_sinks = true,
+                      .window = 40,
+                      .n_sinks = 3});
+  }
+  for (int32_t d : {32, 72, 96, 128}) shapes.push_back({.label = "plain", .seqs = {{33, 100}}, .group = 1, .d = d});
+  shapes.push_back({.label = "f32 window 20",
+                    .seqs = {{33, 100}},
+                    .codecs = Codecs::kF32,
+                    .window = 20,
+                    .layout = RowLayout::kStrided});
+  shapes.push_back({.label = "long", .seqs = {{987, 0}}, .n_kv_heads = 1, .group = 2});
+  return shapes;
+}
+
+}  // namespace
+
+void add_attention_cases(OpCases& cases) {
+  for (const AttentionShape& s : attention_shapes()) cases.push_back(attention_case(s));
+  for (const AttentionShape& s : stats_shapes()) {
+    cases.push_back(stats_case(s, AttentionStats::Rule::kRowMax));
+    cases.push_back(stats_case(s, AttentionStats::Rule::kUniform));
+  }
+  for (int64_t n : {0, 1, 17, 81}) {
+    cases.push_back(merge_case(n, 3, 72, false));
+    cases.push_back(merge_case(n, 4, 64, true));
+  }
+}
+
+void add_attention_bench(OpCases& cases) {
+  for (int32_t past : {512, 4096, 32768}) {
+    cases.push_back(attention_case({.label = "decode", .seqs = {{1, past}}, .n_kv_heads = 4, .group = 8}));
+  }
+  for (int32_t past : {0, 4096, 16384}) {
+    cases.push_back(attention_case({.label = "prefill", .seqs = {{512, past}}, .n_kv_heads = 4, .group = 8}));
+  }
+}
+
+}  // namespace vlcache

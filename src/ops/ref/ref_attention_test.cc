@@ -1,0 +1,276 @@
+// Reference attention against explicit m x m softmax in double, with everything that can mask, shift or weigh a slot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "ops/ref/ref_backend.h"
+#include "ops/ref/ref_test_util.h"
+
+namespace vlcache {
+namespace {
+
+using ref_test::Cache;
+using ref_test::Matrix;
+using ref_test::Seed;
+
+constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 8;
+const std::unique_ptr<Backend> kRef = make_ref_backend(DType::kF32);
+
+// Everything about one (row, head, slot) that decides its logit.
+struct Rule {
+  std::function<bool(int64_t row, int64_t slot)> sees = [](int64_t, int64_t) { return true; };
+  std::function<double(int64_t kv_head, int64_t slot)> bias = [](int64_t, int64_t) { return 0.0; };
+  int64_t n_sinks = 0;
+};
+
+// The full m x m matrix of one query head in double: probs [n_rows, n_slots], lse [n_rows].
+struct Naive {
+  std::vector<std::vector<double>> probs;
+  std::vector<double> lse;
+};
+Naive naive_attention(const Matrix& q, const Matrix& q_sinks, const Matrix& k, int64_t head, const Rule& rule,
+                      double scale) {
+  const int64_t n_rows = q.t.rows(), n_slots = k.t.rows(), kv_head = head / (kHeads / kKvHeads);
+  Naive result;
+  for (int64_t i = 0; i < n_rows; ++i) {
+    std::vector<double> p(static_cast<size_t>(n_slots), 0.0);
+    double total = 0.0;
+    for (int64_t j = 0; j < n_slots; ++j) {
+      if (j > n_slots - n_rows + i || !rule.sees(i, j)) continue;
+      double logit = rule.bias(kv_head, j);
+      const Matrix& from = j < rule.n_sinks ? q_sinks : q;
+      for (int64_t c = 0; c < kDim; ++c) {
+        logit += scale * from.at((i * kHeads + head) * kDim + c) *
+                 static_cast<double>(k.at((j * kKvHeads + kv_head) * kDim + c));
+      }
+      total += p[static_cast<size_t>(j)] = std::exp(logit);
+    }
+    for (double& x : p) x = total > 0.0 ? x / total : 0.0;
+    result.probs.push_back(p);
+    result.lse.push_back(std::log(total));
+  }
+  return result;
+}
+
+// One sequence of n_rows queries over n_slots, filled with random K and V.
+struct Scene {
+  Matrix q, q_sinks, k, v, out, lse;
+  Cache cache;
+  AttentionArgs args;
+  Rule rule;
+
+  Scene(int32_t n_rows, int32_t n_slots, const std::function<void(Cache&)>& prepare = {})
+      : q({n_rows, kHeads, kDim}, Seed(1)),
+        q_sinks({n_rows, kHeads, kDim}, Seed(2)),
+        k({n_slots, kKvHeads, kDim}, Seed(3)),
+        v({n_slots, kKvHeads, kDim}, Seed(4)),
+        out({n_rows, kHeads, kDim}),
+        lse({n_rows, kHeads}),
+        cache(*kRef, {n_slots, n_slots}, kDim) {
+    for (Matrix* m : {&q, &q_sinks}) {
+      for (float& x : m->data) x *= 3.0f;
+    }
+    for (Matrix* m : {&k, &v}) {  // exact in bf16, so that codecs do not matter
+      for (float& x : m->data) x = to_float(to_bf16(x));
+    }
+    if (prepare) prepare(cache);
+    kRef->kv_write(k.t, v.t, cache.view);
+    args = {.scale = 0.5f, .lse = lse.t};
+  }
+
+  void expect_naive() {
+    const int32_t n_rows = static_cast<int32_t>(q.t.rows());
+    const AttentionSeq seq{0, n_rows, cache.view};
+    kRef->attention(q.t, std::span(&seq, 1), args, out.t);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      const Naive naive = naive_attention(q, q_sinks, k, h, rule, static_cast<double>(args.scale));
+      for (int64_t i = 0; i < n_rows; ++i) {
+        EXPECT_NEAR(lse.at(i * kHeads + h), naive.lse[static_cast<size_t>(i)], 1e-5);
+        for (int64_t c = 0; c < kDim; ++c) {
+          double expected = 0.0;
+          for (int64_t j = 0; j < k.t.rows(); ++j) {
+            expected +=
+                naive.probs[static_cast<size_t>(i)][static_cast<size_t>(j)] * v.at((j * kKvHeads + h / 2) * kDim + c);
+          }
+          ASSERT_NEAR(out.at((i * kHeads + h) * kDim + c), expected, 1e-5) << "row " << i << " head " << h;
+        }
+      }
+    }
+  }
+};
+
+TEST(RefAttention, CausalOverPages) {
+  for (const auto& [n_rows, n_slots] : {std::pair{1, 1}, {1, 150}, {70, 70}, {9, 133}})
+    Scene(n_rows, n_slots).expect_naive();
+}
+
+TEST(RefAttention, MixedCodecs) {
+  Scene(9, 200, [](Cache& c) { c.mix_codecs(); }).expect_naive();
+}
+
+TEST(RefAttention, SlotBias) {
+  Scene s(9, 90);
+  s.cache.bias.assign(180, 0.0f);
+  for (size_t i = 0; i < 180; i += 7) s.cache.bias[i] = std::log(3.0f);
+  s.cache.view.slot_bias = s.cache.bias.data();
+  s.rule.bias = [&](int64_t h, int64_t j) {
+    return static_cast<double>(s.cache.bias[static_cast<size_t>(h * 90 + j)]);
+  };
+  s.expect_naive();
+}
+
+TEST(RefAttention, WindowBySlots) {
+  Scene s(9, 90);
+  s.args.window = 13;
+  s.rule.sees = [](int64_t row, int64_t slot) { return slot > 81 + row - 13; };
+  s.expect_naive();
+}
+
+TEST(RefAttention, WindowByPositions) {
+  Scene s(9, 90);
+  std::vector<int32_t> slot_pos(180), positions(9);
+  for (int32_t j = 0; j < 90; ++j) slot_pos[static_cast<size_t>(j)] = slot_pos[static_cast<size_t>(90 + j)] = 3 * j;
+  for (int32_t i = 0; i < 9; ++i) positions[static_cast<size_t>(i)] = 3 * (81 + i);
+  s.cache.view.slot_pos = slot_pos.data();
+  s.args.window = 13;
+  s.args.positions = positions.data();
+  s.rule.sees = [](int64_t row, int64_t slot) { return 3 * slot > 3 * (81 + row) - 13; };
+  s.expect_naive();
+}
+
+TEST(RefAttention, SinksWithTheirOwnQueries) {
+  Scene s(90, 90);
+  s.args.window = 13;
+  s.args.n_sinks = 4;
+  s.args.q_sinks = &s.q_sinks.t;
+  s.rule.n_sinks = 4;
+  s.rule.sees = [](int64_t row, int64_t slot) { return slot < 4 || slot > row - 13; };
+  s.expect_naive();
+}
+
+TEST(RefAttention, HandComputed) {
+  // One head of one dimension; logits 0 and log 3 (from the bias): weights 1/4 and 3/4.
+  Cache cache(*kRef, {2}, 1);
+  Matrix k({2, 1, 1}, {5, 7}), v({2, 1, 1}, {4, 8}), q({1, 1, 1}, std::vector<float>(1, 0.0f)), out({1, 1, 1}),
+      lse({1, 1});
+  kRef->kv_write(k.t, v.t, cache.view);
+  const std::vector<float> bias = {0.0f, std::log(3.0f)};
+  cache.view.slot_bias = bias.data();
+  const AttentionSeq seq{0, 1, cache.view};
+  kRef->attention(q.t, std::span(&seq, 1), {.lse = lse.t}, out.t);
+  EXPECT_FLOAT_EQ(out.at(0), 7.0f);
+  EXPECT_FLOAT_EQ(lse.at(0), std::log(4.0f));
+}
+
+TEST(RefAttention, NothingToSeeGivesZero) {
+  Cache cache(*kRef, {0, 3}, kDim);
+  Matrix q({5, kHeads, kDim}, Seed(1)), out({5, kHeads, kDim}), lse({5, kHeads});
+  const std::vector<AttentionSeq> seqs = {{1, 0, cache.view}, {2, 1, cache.view}};
+  kRef->attention(q.t, seqs, {.lse = lse.t}, out.t);
+  EXPECT_EQ(lse.at(2 * kHeads), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isfinite(lse.at(2 * kHeads + 2)));  // the second kv head has slots
+  for (int64_t c = 0; c < kDim; ++c) EXPECT_EQ(out.at(2 * kHeads * kDim + c), 0.0f);
+  EXPECT_EQ(out.at(0), -77.0f) << "a row outside all sequences was written";
+  EXPECT_EQ(lse.at(4 * kHeads), -77.0f);
+}
+
+TEST(RefMergeAttention, HalvesMakeTheWhole) {
+  const int32_t n = 130, cut = 64;
+  Scene whole(1, n);
+  whole.expect_naive();
+  KvView first = whole.cache.view, second = whole.cache.view;
+  const std::vector<int32_t> n_first = {cut, cut}, n_second = {n - cut, n - cut};
+  first.n_slots = n_first.data();
+  second.n_slots = n_second.data();
+  ++second.pages;  // head h's list starts at page 1
+  Matrix oa({1, kHeads, kDim}), ob({1, kHeads, kDim}), la({1, kHeads}), lb({1, kHeads});
+  const AttentionSeq seq_a{0, 1, first}, seq_b{0, 1, second};
+  kRef->attention(whole.q.t, std::span(&seq_a, 1), {.scale = 0.5f, .lse = la.t}, oa.t);
+  kRef->attention(whole.q.t, std::span(&seq_b, 1), {.scale = 0.5f, .lse = lb.t}, ob.t);
+  kRef->merge_attention(oa.t, la.t, ob.t, lb.t, oa.t, la.t);
+  EXPECT_THAT(oa.data, testing::Pointwise(testing::FloatNear(1e-6f), whole.out.data));
+  EXPECT_THAT(la.data, testing::Pointwise(testing::FloatNear(1e-5f), whole.lse.data));
+}
+
+TEST(RefMergeAttention, NothingIsNeutral) {
+  const float nothing = -std::numeric_limits<float>::infinity();
+  Matrix oa({1, 2, 1}, {5, 5}), ob({1, 2, 1}, {9, 9}), la({1, 2}, {nothing, nothing}), lb({1, 2}, {2, nothing});
+  Matrix o({1, 2, 1}), lse({1, 2});
+  kRef->merge_attention(oa.t, la.t, ob.t, lb.t, o.t, lse.t);
+  EXPECT_THAT(o.data, testing::ElementsAre(9, 0));
+  EXPECT_THAT(lse.data, testing::ElementsAre(2, nothing));
+}
+
+TEST(RefAttentionStats, SumsOfTheMatrix) {
+  const int32_t n_rows = 9, n_slots = 90;
+  for (AttentionStats::Rule rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform}) {
+    Scene s(n_rows, n_slots);
+    s.args.window = 40;
+    s.args.n_sinks = 4;
+    s.args.q_sinks = &s.q_sinks.t;
+    s.rule.n_sinks = 4;
+    s.rule.sees = [](int64_t row, int64_t slot) { return slot < 4 || slot > 81 + row - 40; };
+    Matrix sums({kHeads, n_slots + 2}), below({kHeads, n_slots + 2}), seen({kHeads, n_slots + 2});
+    for (Matrix* m : {&sums, &below, &seen}) std::fill(m->data.begin(), m->data.end(), 0.5f);
+    AttentionStats stats{
+        .rule = rule, .threshold = 0.1f, .column_sums = sums.t, .below_counts = below.t, .seen_counts = seen.t};
+    kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5);
+      for (int64_t j = 0; j < n_slots + 2; ++j) {
+        double sum = 0.5, n_below = 0.5, n_seen = 0.5;
+        for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
+          if (j > n_slots - n_rows + i || !s.rule.sees(i, j)) continue;
+          const std::vector<double>& p = naive.probs[static_cast<size_t>(i)];
+          const double a = p[static_cast<size_t>(j)], top = *std::max_element(p.begin(), p.end());
+          const double n_visible =
+              static_cast<double>(p.size() - static_cast<size_t>(std::count(p.begin(), p.end(), 0.0)));
+          sum += a;
+          n_below += a < (rule == AttentionStats::Rule::kRowMax ? 0.1 * top : 1.0 / n_visible);
+          n_seen += 1;
+        }
+        const int64_t at = h * (n_slots + 2) + j;
+        ASSERT_NEAR(sums.at(at), sum, 1e-5) << "head " << h << " slot " << j;
+        ASSERT_EQ(below.at(at), n_below) << "head " << h << " slot " << j;
+        ASSERT_EQ(seen.at(at), n_seen) << "head " << h << " slot " << j;
+      }
+    }
+  }
+}
+
+TEST(RefDenseAttention, BothWaysInsideEachImage) {
+  const int64_t n = 12, n_heads = 2, d = 4;
+  const std::vector<int32_t> offsets = {0, 5, 5, 12};
+  Matrix q({n, n_heads, d}, Seed(1)), k({n, n_heads, d}, Seed(2)), v({n, n_heads, d}, Seed(3)), out({n, n_heads, d}),
+      probs({n, n_heads});
+  kRef->dense_attention(q.t, k.t, v.t, {.scale = 0.7f, .offsets = offsets, .first_row_probs = probs.t}, out.t);
+  for (int64_t h = 0; h < n_heads; ++h) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t begin = i < 5 ? 0 : 5, end = i < 5 ? 5 : 12;
+      std::vector<double> p;
+      double total = 0.0;
+      for (int64_t j = begin; j < end; ++j) {
+        double logit = 0.0;
+        for (int64_t c = 0; c < d; ++c)
+          logit += 0.7 * q.at((i * n_heads + h) * d + c) * static_cast<double>(k.at((j * n_heads + h) * d + c));
+        p.push_back(std::exp(logit));
+        total += p.back();
+      }
+      for (int64_t c = 0; c < d; ++c) {
+        double expected = 0.0;
+        for (int64_t j = begin; j < end; ++j)
+          expected += p[static_cast<size_t>(j - begin)] / total * v.at((j * n_heads + h) * d + c);
+        EXPECT_NEAR(out.at((i * n_heads + h) * d + c), expected, 1e-6);
+      }
+      if (i != begin) continue;
+      for (int64_t j = begin; j < end; ++j)
+        EXPECT_NEAR(probs.at(j * n_heads + h), p[static_cast<size_t>(j - begin)] / total, 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache
