@@ -1,0 +1,53 @@
+"""Running vlcache from tests: the program, the model that ships, and a folder to write to."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
+MODEL = ROOT / "models/tinydoc"
+PAGE = MODEL / "demo/invoice.png"
+
+
+def run(*args, stdin=None, env=None, timeout=120):
+    return subprocess.run([VLCACHE, *map(str, args)], input=stdin, capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="vlcache-e2e-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def ok(self, *args, **kwargs):
+        p = run(*args, **kwargs)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return p.stdout
+
+    def json(self, *args, **kwargs):
+        return json.loads(self.ok(*args, **kwargs))
+
+    def fails(self, *args, says, **kwargs):
+        """Exit code 2 and one line on stderr that contains every string of `says`."""
+        p = run(*args, **kwargs)
+        self.assertEqual(p.returncode, 2, f"stdout {p.stdout!r} stderr {p.stderr!r}")
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, p.stderr)
+        self.assertEqual(len(p.stderr.strip().splitlines()), 1, p.stderr)
+        self.assertEqual(p.stdout, "")
+        return p.stderr
+
+    def copy_model(self):
+        """A writable copy of the model, to be damaged."""
+        target = self.folder / "model"
+        shutil.copytree(MODEL, target, ignore=shutil.ignore_patterns("demo"))
+        return target
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path

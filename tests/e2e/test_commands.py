@@ -1,0 +1,96 @@
+"""The other commands, help, flags from environment and file, and usage errors."""
+import json
+import struct
+
+from program import MODEL, PAGE, ProgramTest, run
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, values)} of f32 and i32 tensors."""
+    data = path.read_bytes()
+    (n,) = struct.unpack("<Q", data[:8])
+    out = {}
+    for name, info in json.loads(data[8 : 8 + n]).items():
+        if name != "__metadata__":
+            begin, end = info["data_offsets"]
+            raw = data[8 + n + begin : 8 + n + end]
+            out[name] = (info["dtype"], info["shape"], struct.unpack(f"<{len(raw) // 4}{'f' if info['dtype'] == 'F32' else 'i'}", raw))
+    return out
+
+
+class Commands(ProgramTest):
+    def test_version_and_help(self):
+        self.assertRegex(self.ok("--version"), r"^vlcache \d+\.\d+\.\d+\n$")
+        self.assertIn("run", self.ok("--help"))
+        for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
+            self.assertIn("--", self.ok(command, "--help"))
+
+    def test_usage_errors_exit_2(self):
+        for args in ((), ("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
+                     ("run", "-m", MODEL), ("bench",), ("logits", "-m", MODEL, "hi")):
+            self.assertEqual(run(*args).returncode, 2, args)
+
+    def test_flags_from_environment_and_file(self):
+        ask = ("run", "-m", MODEL, "-i", PAGE, "--json", "--ignore-eos", "What is the TOTAL?")
+        self.assertEqual(self.json(*ask, env={"VLCACHE_MAX_TOKENS": "3"})["tokens"]["generated"], 3)
+        config = self.write("flags.toml", "[run]\nmax-tokens = 5\nkv-mode = \"static\"\n")
+        r = self.json("--config", config, *ask)
+        self.assertEqual((r["tokens"]["generated"], r["kv"]["mode"]), (5, "static"))
+        self.assertEqual(self.json("--config", config, *ask, "--max-tokens", "2")["tokens"]["generated"], 2)
+
+    def test_tokenize_and_back(self):
+        ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
+        self.assertTrue(all(isinstance(i, int) for i in ids))
+        lines = ["What is the TOTAL?", "", "<image>\nü 12.50</s>", "tab\tand\r\nnewline", "日本 🎉"]
+        file = self.write("lines.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+        out = self.ok("tokenize", "-m", MODEL, "--jsonl", file)
+        self.assertEqual(json.loads(out.splitlines()[0]), ids)
+        back = self.ok("detokenize", "-m", MODEL, stdin=out)
+        self.assertEqual([json.loads(x) for x in back.splitlines()], lines)
+        piped = self.ok("tokenize", "-m", MODEL, "--jsonl", "-", stdin=file.read_text())
+        self.assertEqual(piped, out)
+
+    def test_logits_agree_with_generation(self):
+        out = self.folder / "logits.safetensors"
+        prompt = "<s>User: <image>\nWhat is the TOTAL?\nAssistant:"
+        self.ok("logits", "-m", MODEL, "--raw", prompt, "-i", PAGE, "-o", out)
+        tensors = read_safetensors(out)
+        dtype, (n, vocab), logits = tensors["logits"]
+        self.assertEqual((dtype, tensors["token_ids"][:2]), ("F32", ("I32", [n])))
+        self.assertEqual(sum(i == 3 for i in tensors["token_ids"][2]), 256)  # image tokens, expanded
+        r = self.json("run", "-m", MODEL, "--raw", prompt, "-i", PAGE, "--max-tokens", "1", "--json", "--temperature", "0")
+        last = logits[-vocab:]
+        self.assertEqual(r["token_ids"][0], max(range(vocab), key=lambda i: last[i]))
+
+    def test_logits_of_tokens_do_not_depend_on_the_chunk(self):
+        files = [self.folder / f"{i}.safetensors" for i in range(2)]
+        tokens = ",".join(str(10 + i % 50) for i in range(90))
+        for file, chunk in zip(files, (512, 11), strict=True):
+            self.ok("logits", "-m", MODEL, "--tokens", tokens, "--dtype", "f32", "--prefill-chunk", chunk, "-o", file)
+        a, b = (read_safetensors(f)["logits"][2] for f in files)
+        self.assertLess(max(abs(x - y) for x, y in zip(a, b, strict=True)), 1e-4 * max(map(abs, a)))
+
+    def test_info(self):
+        out = self.ok("info", "-m", MODEL)
+        for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "FLOPs per token"):
+            self.assertIn(word, out)
+
+    def test_bench_reports_every_test_with_its_limit(self):
+        args = ("bench", "-m", MODEL, "-p", "32,0", "-n", "4", "-d", "0,70", "-r", "2", "--fill", "random")
+        rows = json.loads(self.ok(*args, "-o", "json"))
+        self.assertEqual([(r["n_prompt"], r["n_gen"], r["n_depth"]) for r in rows], [(32, 0, 0), (0, 4, 0), (32, 0, 70), (0, 4, 70)])
+        for r in rows:
+            self.assertTrue(r["avg_ts"] > 0 and r["stddev_ts"] >= 0 and r["limit_pct"] > 0, r)
+        self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
+        self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
+
+    def test_chat_keeps_its_cache_and_takes_back(self):
+        script = f"/image {PAGE}\nWhat is the TOTAL?\n/stats\nWhat is the DATE?\n/stats\n/undo\n/reset\n/image nowhere.png\n/stats\n/quit\n"
+        p = run("chat", "-m", MODEL, "--max-tokens", "16", "--temperature", "0", stdin=script)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        answer = self.json("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "16", "--temperature", "0", "--json", "What is the TOTAL?")
+        self.assertEqual(p.stdout.splitlines()[0], answer["text"].splitlines()[0])
+        self.assertRegex(p.stderr, r"[1-9]\d\d of \d+ prompt tokens came from the KV cache")
+        self.assertIn("took back: What is the DATE?", p.stderr)
+        self.assertIn("nowhere.png", p.stderr)
+        self.assertIn("no answer yet", p.stderr)
