@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "ops/ref/ref_backend.h"
-#if !defined(VLCACHE_REF_ONLY) && __has_include("ops/cpu/cpu_backend.h")
-#define VLCACHE_HAS_CPU
+#ifndef VLCACHE_REF_ONLY
 #include "ops/cpu/cpu_backend.h"
 #endif
 
@@ -15,27 +14,44 @@ namespace {
 
 struct NamedBackend {
   std::string_view name;
-  std::unique_ptr<Backend> (*make)(DType compute_dtype);
+  std::unique_ptr<Backend> (*make)(DType compute_dtype, const BackendOptions& options);
 };
+
+std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions&) {
+  return make_ref_backend(compute_dtype);
+}
+
+#ifndef VLCACHE_REF_ONLY
+std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& options) {
+  std::string known;
+  for (cpu::Isa isa : {cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
+    if (options.max_isa == cpu::isa_name(isa) || options.max_isa == "auto")
+      return make_cpu_backend(compute_dtype, {.max_isa = isa});
+    known += ", " + std::string(cpu::isa_name(isa));
+  }
+  throw Error(ErrorCode::kUnsupported,
+              "instruction set '" + std::string(options.max_isa) + "' is unknown; expected one of auto" + known);
+}
+#endif
 
 // Fastest first: "auto" takes the first.
 constexpr NamedBackend kBackends[] = {
-#ifdef VLCACHE_HAS_CPU
-    {"cpu", make_cpu_backend},
+#ifndef VLCACHE_REF_ONLY
+    {"cpu", make_cpu},
 #endif
-    {"ref", make_ref_backend},
+    {"ref", make_ref},
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(std::string_view name, DType compute_dtype) {
+std::unique_ptr<Backend> make_backend(std::string_view name, DType compute_dtype, const BackendOptions& options) {
   if (compute_dtype != DType::kF32 && compute_dtype != DType::kBF16) {
     throw Error(ErrorCode::kUnsupported,
                 "compute dtype must be f32 or bf16, found " + std::string(dtype_name(compute_dtype)));
   }
   std::string known;
   for (const NamedBackend& backend : kBackends) {
-    if (name == backend.name || name == "auto") return backend.make(compute_dtype);
+    if (name == backend.name || name == "auto") return backend.make(compute_dtype, options);
     known += ", " + std::string(backend.name);
   }
   throw Error(ErrorCode::kUnsupported,

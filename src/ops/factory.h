@@ -9,9 +9,14 @@
 
 namespace vlcache {
 
+struct BackendOptions {
+  std::string_view max_isa =
+      "auto";  // highest instruction set to use: scalar, avx2, avx512, avx512_bf16; "ref" has none
+};
+
 // name: "auto" (the fastest here), "cpu" or "ref". compute_dtype: bf16 or f32 ("ref" computes in f32 and rounds to it).
-// Throws Error(kUnsupported) for a backend that is unknown or was not built.
-std::unique_ptr<Backend> make_backend(std::string_view name, DType compute_dtype);
+// Throws Error(kUnsupported) for a backend that is unknown or was not built, or an unknown instruction set.
+std::unique_ptr<Backend> make_backend(std::string_view name, DType compute_dtype, const BackendOptions& options = {});
 std::vector<std::string_view> backend_names();
 
 }  // namespace vlcache

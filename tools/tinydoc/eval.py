@@ -1,67 +1,78 @@
-"""Accuracy of vlcache on the TinyDoc questions beside that of the Hugging Face implementation. Standard library only.
-
-  python3 eval.py --binary build/release/vlcache [--model models/tinydoc] [--data tests/fixtures/tinydoc] [-- --dtype f32]
-
-Runs `vlcache run --requests` once on DATA/questions.jsonl, greedily, and prints a table by kind with DATA/hf_accuracy.json
-beside it. Exit code 1 if the share of exact answers over all questions differs by more than --tolerance points.
+#!/usr/bin/env python3
+"""tinydoc on 500 seeded pages: exact answers by kind, beside transformers' on the same weights.
+Exit code 1 if the share over all kinds differs by more than half a point.
+   eval.py VLCACHE [--model DIR] [--limit N] [--json] [-- extra flags of `vlcache run`, such as --kv-mode ...]
 """
 import argparse
+import collections
 import json
-import os
+import pathlib
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOLERANCE = 0.005  # of the share of exact answers: half a point
+DATA = ROOT / "tests/fixtures/tinydoc"
 
 
-def read_jsonl(path):
-    with open(path, encoding="utf-8") as f:
-        return [json.loads(line) for line in f]
+def answers_of(vlcache, model, questions, batch, extra):
+    requests = "".join(json.dumps({"id": q["id"], "prompt": q["question"], "images": [str(DATA / p) for p in q["images"]], "max_tokens": 128}) + "\n"
+                       for q in questions)
+    command = [vlcache, "run", "-m", str(model), "--requests", "-", "--batch", str(batch), "--temperature", "0", *extra]
+    process = subprocess.run(command, input=requests, capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: exit {process.returncode}: {process.stderr.strip()}")
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
-def run(a, rows):
-    """{id: answer} of the binary."""
-    with tempfile.TemporaryDirectory() as tmp:
-        requests = Path(tmp) / "requests.jsonl"
-        with open(requests, "w", encoding="utf-8") as f:
-            for row in rows:
-                f.write(json.dumps({"id": row["id"], "prompt": row["question"], "max_tokens": 128, "temperature": 0,
-                                    "images": [os.path.abspath(a.data / name) for name in row["images"]]}) + "\n")
-        command = [a.binary, "run", "-m", a.model, "--requests", str(requests), *a.more]
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found = {}
-    for line in out.splitlines():
-        answer = json.loads(line)
-        if "error" in answer:
-            print(f"{answer.get('id')}: {answer['error']}", file=sys.stderr)
-        found[answer["id"]] = answer.get("text", "").strip()
-    return found
+def accuracy(questions, texts):
+    """Share of exact answers, over all and by kind."""
+    right, total = collections.Counter(), collections.Counter()
+    for q, text in zip(questions, texts, strict=True):
+        for kind in ("all", q["kind"]):
+            total[kind] += 1
+            right[kind] += text.strip() == q["answer"].strip()
+    return {kind: right[kind] / total[kind] for kind in total}
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--binary", default="build/release/vlcache")
-    ap.add_argument("--model", default="models/tinydoc")
-    ap.add_argument("--data", type=Path, default=Path("tests/fixtures/tinydoc"))
-    ap.add_argument("--dtype", choices=("f32", "bf16"), default="bf16", help="the reference to compare with")
-    ap.add_argument("--tolerance", type=float, default=0.5, help="percentage points")
-    ap.add_argument("more", nargs="*", help="further flags for the binary, after --")
-    a = ap.parse_args()
-    rows = read_jsonl(a.data / "questions.jsonl")
-    reference = {r["id"]: r[a.dtype] for r in read_jsonl(a.data / "hf_answers.jsonl")}
-    a.more = ["--dtype", a.dtype, *a.more]
-    found = run(a, rows)
-    print(f"{'kind':8} {'questions':>9} {'vlcache %':>10} {'transformers %':>15} {'same answer %':>14}")
-    share = lambda part, test: 100 * sum(map(test, part)) / len(part)
-    for kind in [*dict.fromkeys(r["kind"] for r in rows), "all"]:
-        part = [r for r in rows if kind in (r["kind"], "all")]
-        ours = share(part, lambda r: found.get(r["id"]) == r["answer"])
-        theirs = share(part, lambda r: reference[r["id"]] == r["answer"])
-        same = share(part, lambda r: found.get(r["id"]) == reference[r["id"]])
-        print(f"{kind:8} {len(part):9} {ours:10.1f} {theirs:15.1f} {same:14.1f}")
-    if abs(ours - theirs) > a.tolerance + 1e-9:
-        sys.exit(f"accuracy differs from transformers' by {ours - theirs:+.1f} points, allowed: {a.tolerance}")
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("vlcache")
+    a.add_argument("--model", default=str(ROOT / "models/tinydoc"))
+    a.add_argument("--limit", type=int, default=500)
+    a.add_argument("--batch", type=int, default=8)
+    a.add_argument("--json", action="store_true")
+    a.add_argument("extra", nargs="*")
+    a = a.parse_args()
+    questions = [json.loads(line) for line in (DATA / "questions.jsonl").read_text().splitlines()][: a.limit]
+    theirs = [json.loads(line) for line in (DATA / "hf_answers.jsonl").read_text().splitlines()][: a.limit]
+
+    report = {}
+    for dtype in ("bf16", "f32"):
+        begin = time.time()
+        results = answers_of(a.vlcache, a.model, questions, a.batch, ["--dtype", dtype, *a.extra])
+        failed = [r for r in results if "error" in r]
+        if failed:
+            sys.exit(f"{failed[0]['id']}: {failed[0]['error']}")
+        texts = [r["text"] for r in results]
+        same = sum(t.strip() == h[dtype].strip() for t, h in zip(texts, theirs, strict=True))
+        report[dtype] = {"vlcache": accuracy(questions, texts), "transformers": accuracy(questions, [h[dtype] for h in theirs]),
+                         "same_answers": same, "seconds": time.time() - begin}
+    if a.json:
+        print(json.dumps(report, indent=1))
+        return report
+    kinds = list(report["bf16"]["vlcache"])
+    print(f"tinydoc, {len(questions)} questions, share of exact answers\n")
+    print("| implementation | dtype | " + " | ".join(kinds) + " | same answer | seconds |\n|---|---|" + "---:|" * (len(kinds) + 2))
+    for dtype, r in report.items():
+        for who in ("vlcache", "transformers"):
+            row = [f"{100 * r[who][k]:.1f}" for k in kinds]
+            tail = f"{r['same_answers']} of {len(questions)} | {r['seconds']:.1f}" if who == "vlcache" else "|"
+            print(f"| {who} | {dtype} | " + " | ".join(row) + f" | {tail} |")
+    return report
 
 
 if __name__ == "__main__":
-    main()
+    report = main()
+    sys.exit(any(abs(r["vlcache"]["all"] - r["transformers"]["all"]) > TOLERANCE for r in report.values()))
