@@ -8,13 +8,14 @@ namespace vlcache::cpu {
 
 // Ordered: each level includes those before it. Elsewhere than on x86 everything that Highway has counts as kAvx2.
 enum class Isa : uint8_t {
-  kScalar,      // Highway's EMU128 target: plain loops
+  kScalar,      // Highway's scalar target: plain loops
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // and the bf16 dot product
 };
 
-// The best level of this CPU (asked once), at most `cap`. Kernels take the result as a parameter; nothing here is a global switch.
+// The best level of this CPU (asked once), at most `cap`. Kernels take the result as a parameter; nothing here is a
+// global switch.
 Isa detect_isa(Isa cap = Isa::kAvx512Bf16);
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16"

@@ -1,4 +1,5 @@
-// Run-time dispatch of Highway kernels on the caller's Isa instead of Highway's process-wide choice. Use in a file like this:
+// Run-time dispatch of Highway kernels on the caller's Isa instead of Highway's process-wide choice. Use in a file like
+// this:
 //
 //   #undef HWY_TARGET_INCLUDE
 //   #define HWY_TARGET_INCLUDE "ops/cpu/op.cc"
@@ -11,10 +12,10 @@
 //   namespace vlcache::cpu { HWY_EXPORT(kernel); void op(Isa isa, ...) { VLCACHE_SIMD(isa, kernel)(...); } }
 //   #endif
 //
-// Targets are those of CMakeLists.txt: EMU128 (scalar), AVX2, AVX3 (AVX-512) on x86.
+// Targets are those of CMakeLists.txt: SCALAR, AVX2, AVX3 (AVX-512) on x86.
 #pragma once
 
-#include <hwy/highway.h>
+#include <hwy/targets.h>  // not highway.h, which must come after foreach_target.h
 
 #include "ops/cpu/cpu_features.h"
 
@@ -32,7 +33,8 @@ inline size_t simd_index([[maybe_unused]] Isa isa) {
 #else
   const int64_t targets = isa == Isa::kScalar ? 0 : hwy::SupportedTargets();
 #endif
-  const int64_t mask = (HWY_CHOSEN_TARGET_SHIFT(targets) | HWY_CHOSEN_TARGET_MASK_SCALAR) & HWY_CHOSEN_TARGET_MASK_TARGETS;
+  const int64_t mask =
+      (HWY_CHOSEN_TARGET_SHIFT(targets) | HWY_CHOSEN_TARGET_MASK_SCALAR) & HWY_CHOSEN_TARGET_MASK_TARGETS;
   return hwy::Num0BitsBelowLS1Bit_Nonzero64(static_cast<uint64_t>(mask));
 #endif
 }

@@ -1,0 +1,54 @@
+// Matrix products with packed weights: few rows by our own kernels, many by oneDNN.
+#pragma once
+
+#include <memory>
+
+#include "base/buffer.h"
+#include "ops/backend.h"
+#include "ops/cpu/cpu_features.h"
+
+namespace vlcache::cpu {
+
+class OneDnn;
+
+// Memory that grows to the largest request and stays: nothing is allocated once the sizes repeat.
+class Scratch {
+ public:
+  std::byte* get(int64_t bytes) {
+    if (buffer_.bytes() < bytes) {
+      buffer_ = Buffer();  // first free, then allocate
+      buffer_ = Buffer(bytes);
+    }
+    return buffer_.data();
+  }
+  int64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  Buffer buffer_;
+};
+
+// Holds primitives and scratch: one product at a time.
+class Matmul {
+ public:
+  Matmul(Isa isa, DType compute_dtype);
+  ~Matmul();
+
+  // Backend::matmul. x, y and the residual may have strided rows.
+  void run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+
+  // The two ways that `run` chooses from. By own kernels: a row's result does not depend on the other rows.
+  void few_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  void many_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+
+  int64_t scratch_bytes() const;
+
+ private:
+  void widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+
+  Isa isa_;
+  DType compute_dtype_;
+  std::unique_ptr<OneDnn> onednn_;
+  Scratch x_copy_, y_copy_, residual_copy_, tile_;
+};
+
+}  // namespace vlcache::cpu

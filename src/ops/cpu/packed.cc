@@ -1,0 +1,135 @@
+// Packing: rows of a checkpoint into panels, and back.
+#include "ops/cpu/packed.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "ops/cpu/row_ops.h"
+
+namespace vlcache::cpu {
+namespace {
+
+// Inputs that are transposed at a time: 64 rows x 128 elements fit into L1 together with what they become.
+constexpr int64_t kSpan = 128;
+
+// Where the rows of a panel come from.
+struct Source {
+  const std::byte* data;
+  DType dtype;
+};
+
+Source source_of(std::span<const Tensor> parts, int64_t row) {
+  for (const Tensor& part : parts) {
+    if (row < part.rows()) return {part.data + row * part.stride * dtype_bytes(part.dtype), part.dtype};
+    row -= part.rows();
+  }
+  CHECK(false);
+}
+
+// out[u, r] = rows[r][u] for units of 4 bytes (pairs of bf16 or single f32), rows at any alignment. Eight rows at a
+// time: rows of a power-of-two length share one L1 set, which holds no more than that.
+void transpose_units(const std::byte* const* rows, int64_t n_rows, int64_t n, std::byte* out) {
+  constexpr int64_t kGroup = 8;
+  int64_t r = 0;
+  for (; r + kGroup <= n_rows; r += kGroup) {
+    for (int64_t u = 0; u < n; ++u) {
+      uint32_t units[kGroup];
+      for (int64_t i = 0; i < kGroup; ++i) std::memcpy(&units[i], rows[r + i] + u * 4, 4);
+      std::memcpy(out + (u * kPanel + r) * 4, units, sizeof(units));
+    }
+  }
+  for (; r < n_rows; ++r) {
+    for (int64_t u = 0; u < n; ++u) std::memcpy(out + (u * kPanel + r) * 4, rows[r] + u * 4, 4);
+  }
+}
+
+// One panel: outputs [first, first + n_rows).
+void pack_panel(Isa isa, std::span<const Tensor> parts, const Weight& w, int64_t first, std::byte* out) {
+  const int64_t n_rows = std::min(kPanel, w.n_out - first), size = dtype_bytes(w.dtype), per_unit = 4 / size;
+  Source sources[kPanel];
+  for (int64_t r = 0; r < n_rows; ++r) sources[r] = source_of(parts, first + r);
+  alignas(64) std::byte staged[kPanel * kSpan * 4];
+  const std::byte* rows[kPanel];
+  for (int64_t begin = 0; begin < w.n_in; begin += kSpan) {
+    const int64_t n = std::min(kSpan, w.n_in - begin);
+    const bool whole = n % per_unit == 0;
+    for (int64_t r = 0; r < n_rows; ++r) {
+      const auto [data, dtype] = sources[r];
+      const std::byte* from = data + begin * dtype_bytes(dtype);
+      std::byte* stage = staged + r * kSpan * size;
+      if (dtype == w.dtype && whole) {
+        rows[r] = from;
+        continue;
+      }
+      convert_values(isa, {dtype, w.dtype}, from, stage, n);
+      if (!whole) std::memset(stage + n * size, 0, static_cast<size_t>(size));  // the partner of the last, odd input
+      rows[r] = stage;
+    }
+    transpose_units(rows, n_rows, (n + per_unit - 1) / per_unit, out + begin * kPanel * size);
+  }
+}
+
+// Row `id` of a packed weight, in its own dtype.
+void unpack_row(const Weight& w, int64_t id, std::byte* out) {
+  const int64_t size = dtype_bytes(w.dtype), per_unit = 4 / size;
+  const std::byte* from = w.owned.data() + id / kPanel * panel_bytes(w) + id % kPanel * 4;
+  int64_t k = 0;
+  for (; k + per_unit <= w.n_in; k += per_unit) std::memcpy(out + k * size, from + k * kPanel * size, 4);
+  if (k < w.n_in) std::memcpy(out + k * size, from + k * kPanel * size, static_cast<size_t>(size));
+}
+
+}  // namespace
+
+Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts) {
+  CHECK(!parts.empty() && (dtype == DType::kF32 || dtype == DType::kBF16));
+  Weight w{.n_in = parts[0].row_size(), .dtype = dtype, .packed = true};
+  for (const Tensor& part : parts) {
+    CHECK(part.row_size() == w.n_in);
+    w.n_out += part.rows();
+  }
+  const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
+  w.owned = Buffer(n_panels * panel_bytes(w));
+  parallel_for(n_panels,
+               [&](int64_t p, int) { pack_panel(isa, parts, w, p * kPanel, w.owned.data() + p * panel_bytes(w)); });
+  return w;
+}
+
+void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor& y) {
+  CHECK(y.rows() == static_cast<int64_t>(ids.size()) && y.row_size() == w.n_in);
+  const int64_t y_bytes = dtype_bytes(y.dtype);
+  for_row_ranges(y.rows(), y.row_size(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t id = ids[static_cast<size_t>(i)];
+      CHECK(0 <= id && id < w.n_out);
+      std::byte* out = y.data + i * y.stride * y_bytes;
+      if (w.packed) {
+        CHECK(w.dtype == y.dtype);
+        unpack_row(w, id, out);
+      } else {
+        const std::byte* row = w.rows.data + id * w.rows.stride * dtype_bytes(w.rows.dtype);
+        convert_values(isa, {w.rows.dtype, y.dtype}, row, out, w.n_in);
+      }
+    }
+  });
+}
+
+void unpack_columns(const Weight& w, const Columns& columns, float* out, int64_t ld) {
+  CHECK(columns.begin % kPanel == 0);
+  for (int64_t begin = columns.begin; begin < columns.end; begin += kPanel, out += kPanel) {
+    const int64_t n = std::min(kPanel, columns.end - begin);
+    const std::byte* panel = w.owned.data() + begin / kPanel * panel_bytes(w);
+    for (int64_t k = 0; k < w.n_in; ++k) {
+      float* row = out + k * ld;
+      if (w.dtype == DType::kF32) {
+        std::memcpy(row, panel + k * kPanel * 4, static_cast<size_t>(n) * 4);
+        continue;
+      }
+      const bf16* from = reinterpret_cast<const bf16*>(panel) + k / 2 * 2 * kPanel + k % 2;
+      for (int64_t c = 0; c < n; ++c) row[c] = to_float(from[c * 2]);
+    }
+  }
+}
+
+}  // namespace vlcache::cpu
