@@ -1,0 +1,40 @@
+// Pictures from files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to what Pillow gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+struct Image {
+  int64_t width = 0, height = 0;
+  std::vector<uint8_t> rgb;  // [height, width, 3]
+
+  Image() = default;
+  Image(int64_t width, int64_t height);  // black
+  uint8_t* row(int64_t y) { return rgb.data() + y * width * 3; }
+  const uint8_t* row(int64_t y) const { return rgb.data() + y * width * 3; }
+};
+
+struct ImageLimits {
+  // Twice Pillow's MAX_IMAGE_PIXELS (1 GiB / 4 / 3): the size from which Pillow refuses to decode.
+  int64_t max_pixels = 178'956'970;
+  int64_t max_side = 262'144;  // bounds the resampler's weights, which grow with the longer side; JPEG ends at 65535
+  int64_t max_bytes = int64_t{512} << 20;  // of the file; a 16-bit RGBA PNG at the pixel limit compresses to less
+};
+
+// The picture in `bytes`, its format told by its first bytes. Mirrors transformers.image_utils.load_image (Pillow 13):
+// the EXIF (or XMP) orientation applied, then .convert("RGB"): alpha is dropped, 16-bit grey saturates at 255, other
+// 16-bit samples keep their high byte. Animations give their first frame. `where` names the source in errors. Throws
+// Error: kUnsupported (other formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a limit, found
+// before the pixels are allocated).
+Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
+
+// The same for a file; Error(kNotFound / kIo) if it cannot be read.
+Image load_image(const std::filesystem::path& path, const ImageLimits& limits = {});
+
+}  // namespace vlcache

@@ -1,0 +1,198 @@
+// Decoders against Pillow's results, and against files that are damaged or claim too much.
+#include "io/image/image.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/image/orientation.h"
+#include "io/image/pattern_testing.h"
+
+namespace vlcache {
+namespace {
+
+const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images";
+
+std::vector<std::byte> read_bytes(const std::string& name) {
+  const std::string text = read_text_file(kFixtures / "files" / name);
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+std::vector<std::byte> to_bytes(std::string_view text) {
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+void set_u32(std::vector<std::byte>* bytes, size_t at, uint32_t value, bool big_endian) {
+  for (size_t i = 0; i < 4; ++i) (*bytes)[at + i] = static_cast<std::byte>(value >> 8 * (big_endian ? 3 - i : i));
+}
+
+// The error of decoding, or nothing if it succeeds.
+std::optional<ErrorCode> error_of(std::span<const std::byte> bytes, const ImageLimits& limits = {}) {
+  try {
+    decode_image(bytes, "test", limits);
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string_view(error.what()).starts_with("test: ")) << error.what();
+    return error.code();
+  }
+  return std::nullopt;
+}
+
+void for_each_fixture(const std::function<void(const std::string& name, const Json& expected)>& check) {
+  const Json rows = load_json(kFixtures / "decode.json");
+  ASSERT_GT(rows.size(), 100u);
+  for (const Json& row : rows) check(row["file"].get<std::string>(), row);
+}
+
+TEST(Image, DecodesEveryKindOfFileAsPillowDoes) {
+  for_each_fixture([](const std::string& name, const Json& expected) {
+    SCOPED_TRACE(name);
+    const Image image = load_image(kFixtures / "files" / name);
+    EXPECT_EQ(image.width, expected["width"].get<int64_t>());
+    EXPECT_EQ(image.height, expected["height"].get<int64_t>());
+    EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), expected["sha256"].get<std::string>());
+  });
+}
+
+TEST(Image, TruncatedFilesAreErrorsUnlessAllPixelsWereThere) {
+  int n_errors = 0;
+  for_each_fixture([&](const std::string& name, const Json& expected) {
+    SCOPED_TRACE(name);
+    const std::vector<std::byte> whole = read_bytes(name);
+    for (size_t size = 0; size < whole.size(); size += 1 + size / 16) {
+      try {
+        const Image image = decode_image(std::span(whole).first(size), "test");
+        // What may be missing without harm lies behind the pixels: padding, an end marker, orientation.
+        if (name.find("exif") == std::string::npos && name.find("xmp") == std::string::npos) {
+          EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), expected["sha256"].get<std::string>()) << size;
+        }
+        EXPECT_GT(size, whole.size() / 4);
+      } catch (const Error& error) {
+        EXPECT_NE(error.code(), ErrorCode::kMemory) << error.what();
+        ++n_errors;
+      }
+    }
+  });
+  EXPECT_GT(n_errors, 5000);
+}
+
+TEST(Image, FlippedBytesNeverCrash) {
+  const ImageLimits limits{.max_pixels = 1 << 16};
+  int n_decoded = 0, n_errors = 0;
+  for_each_fixture([&](const std::string& name, const Json&) {
+    const std::vector<std::byte> whole = read_bytes(name);
+    uint32_t random = 12345;
+    for (int round = 0; round < 60; ++round) {
+      std::vector<std::byte> bytes = whole;
+      for (int flips = 0; flips <= round % 3; ++flips) {
+        random = random * 1664525 + 1013904223;
+        // Half of the damage goes to the first 64 bytes, where the headers are.
+        const size_t range = round % 2 == 0 ? std::min<size_t>(bytes.size(), 64) : bytes.size();
+        bytes[(random >> 8) % range] = static_cast<std::byte>(random >> 3);
+      }
+      error_of(bytes, limits) ? ++n_errors : ++n_decoded;
+    }
+  });
+  EXPECT_GT(n_decoded, 100);
+  EXPECT_GT(n_errors, 100);
+}
+
+TEST(Image, RefusesWhatIsNoImage) {
+  EXPECT_EQ(error_of({}), ErrorCode::kInput);
+  EXPECT_EQ(error_of(to_bytes("%PDF-1.4 and so on")), ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of(to_bytes("II*\0 a TIFF")), ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of(to_bytes("B")), ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of(to_bytes("BM")), ErrorCode::kInput);
+  EXPECT_EQ(error_of(to_bytes("RIFF....WEBPVP8 ")), ErrorCode::kInput);
+  EXPECT_EQ(error_of(to_bytes("\xff\xd8\xff")), ErrorCode::kInput);
+  EXPECT_EQ(error_of(to_bytes("GIF89a")), ErrorCode::kInput);
+  EXPECT_EQ(error_of(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
+}
+
+TEST(Image, ReportsFilesThatCannotBeRead) {
+  const auto code_of = [](const std::filesystem::path& path, const ImageLimits& limits = {}) {
+    try {
+      load_image(path, limits);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos);
+      return error.code();
+    }
+    return ErrorCode::kCancelled;
+  };
+  EXPECT_EQ(code_of(kFixtures / "files/none.png"), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(kFixtures / "files"), ErrorCode::kIo);
+  EXPECT_EQ(code_of(kFixtures / "files/bits24.bmp", {.max_bytes = 100}), ErrorCode::kMemory);
+}
+
+TEST(Image, LimitsPixelsBeforeAllocatingThem) {
+  // The sizes in the headers become large; the files stay small.
+  std::vector<std::byte> bmp = read_bytes("bits24.bmp");
+  set_u32(&bmp, 18, 100000, false), set_u32(&bmp, 22, 100000, false);
+  EXPECT_EQ(error_of(bmp), ErrorCode::kMemory);
+  set_u32(&bmp, 18, 10000, false), set_u32(&bmp, 22, 10000, false);
+  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);  // within the limit, but the file is too short for it
+  set_u32(&bmp, 18, 0, false);
+  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);
+  set_u32(&bmp, 18, 0x80000000u, false);
+  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);
+
+  std::vector<std::byte> jpeg = read_bytes("size8x8.jpg");
+  for (size_t i = 0; i + 9 < jpeg.size(); ++i) {
+    if (jpeg[i] == std::byte{0xff} && jpeg[i + 1] == std::byte{0xc0})
+      set_u32(&jpeg, i + 5, 0xfde8fde8u, true);  // 65000 x 65000
+  }
+  EXPECT_EQ(error_of(jpeg), ErrorCode::kMemory);
+
+  std::vector<std::byte> gif = read_bytes("plain.gif");
+  set_u32(&gif, 6, 0xffffffffu, false);
+  EXPECT_EQ(error_of(gif), ErrorCode::kMemory);
+
+  for (const std::string name :
+       {"size8x8.jpg", "bits24.bmp", "colour2_8.png", "lossless.webp", "alpha.webp", "plain.gif"}) {
+    EXPECT_EQ(error_of(read_bytes(name), {.max_pixels = 63}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(error_of(read_bytes(name), {.max_side = 7}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(error_of(read_bytes(name), {.max_bytes = 99}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(error_of(read_bytes(name)), std::nullopt) << name;
+  }
+}
+
+TEST(Image, AGreyPaletteOfAGifFrameCountsUnlikeInPillow) {
+  // Pillow 13 takes a frame's own palette of plain greys for none and applies the file's palette instead.
+  std::vector<std::byte> gif = read_bytes("local.gif");
+  const size_t local = 13 + 768 + 10;
+  for (size_t i = 0; i < 768; ++i) gif[local + i] = static_cast<std::byte>(i / 3);
+  EXPECT_EQ(decode_image(gif, "test").rgb, decode_image(read_bytes("grey.gif"), "test").rgb);
+}
+
+TEST(Image, FindsOrientationInDamagedMetadataOrNone) {
+  const auto exif = [](std::string_view text) {
+    return exif_orientation({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  };
+  const std::string good("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 22);
+  EXPECT_EQ(exif(good), 6);
+  for (size_t n = 0; n < good.size(); ++n) EXPECT_EQ(exif(good.substr(0, n)), 0);
+  std::string far = good;
+  far.replace(4, 4, "\xff\xff\xff\xff");  // the directory lies outside
+  EXPECT_EQ(exif(far), 0);
+  far = good;
+  far.replace(14, 8, "\xff\xff\xff\x7f\xf0\xff\xff\xff");  // 2^31 values, outside
+  EXPECT_EQ(exif(far), 0);
+  EXPECT_EQ(xmp_orientation("tiff:Orientation"), 0);
+  EXPECT_EQ(xmp_orientation("tiff:Orientation=\""), 0);
+  EXPECT_EQ(xmp_orientation("tiff:Orientation='6' tiff:Orientation=\"7\""), 7);
+}
+
+}  // namespace
+}  // namespace vlcache

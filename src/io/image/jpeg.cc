@@ -1,0 +1,145 @@
+// JPEG by libjpeg-turbo with its default accurate DCT and smooth chroma upsampling, as Pillow uses it.
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "io/image/decoders.h"
+#include "io/image/orientation.h"
+// jpeglib.h needs size_t and FILE declared before it.
+#include <jpeglib.h>
+
+namespace vlcache {
+namespace {
+
+// A progressive file may repeat tiny scans that each cost a pass over the whole picture; real ones have about ten.
+constexpr int kMaxScans = 500;
+
+struct JpegErrors {
+  jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
+  std::jmp_buf jump;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void leave(j_common_ptr cinfo, const char* message) {
+  auto* errors = reinterpret_cast<JpegErrors*>(cinfo->err);
+  std::snprintf(errors->message, sizeof(errors->message), "%s", message);
+  std::longjmp(errors->jump, 1);
+}
+
+void on_error(j_common_ptr cinfo) {
+  char message[JMSG_LENGTH_MAX];
+  cinfo->err->format_message(cinfo, message);
+  leave(cinfo, message);
+}
+
+void on_warning(j_common_ptr, int) {}  // damaged entropy data decodes to something; Pillow accepts it too
+
+boolean on_end_of_data(j_decompress_ptr cinfo) {
+  leave(reinterpret_cast<j_common_ptr>(cinfo), "the file is truncated");
+}
+
+void on_progress(j_common_ptr cinfo) {
+  if (reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number > kMaxScans) leave(cinfo, "more than 500 scans");
+}
+
+// libjpeg reports errors by longjmp, which must not pass over a destructor: everything that owns memory lives in this
+// class or outside the functions that call setjmp.
+class JpegReader {
+ public:
+  explicit JpegReader(const DecodeInput& in) : in_(in) {
+    cinfo_.err = jpeg_std_error(&errors_.base);
+    errors_.base.error_exit = on_error;
+    errors_.base.emit_message = on_warning;
+    errors_.message[0] = '\0';
+    progress_.progress_monitor = on_progress;
+  }
+  ~JpegReader() { jpeg_destroy_decompress(&cinfo_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  Decoded read() {
+    if (!read_header()) fail_image(in_, "JPEG", errors_.message);
+    const int64_t width = cinfo_.image_width, height = cinfo_.image_height;
+    check_dimensions(in_, "JPEG", width, height);
+    const int n = cinfo_.num_components;
+    if (n != 1 && n != 3 && n != 4) {
+      fail_image(in_, "JPEG", std::to_string(n) + " components; expected 1, 3 or 4", ErrorCode::kUnsupported);
+    }
+    Decoded out;
+    out.orientation = orientation();
+    out.image = Image(width, height);
+    if (n != 3) row_.resize(static_cast<size_t>(width * n));
+    if (!read_pixels(&out.image)) fail_image(in_, "JPEG", errors_.message);
+    return out;
+  }
+
+ private:
+  bool read_header() {
+    if (setjmp(errors_.jump) != 0) return false;
+    jpeg_create_decompress(&cinfo_);
+    cinfo_.progress = &progress_;
+    jpeg_mem_src(&cinfo_, in_.bytes.data(), in_.bytes.size());
+    cinfo_.src->fill_input_buffer = on_end_of_data;
+    jpeg_save_markers(&cinfo_, JPEG_APP0 + 1, 0xffff);
+    jpeg_read_header(&cinfo_, TRUE);
+    return true;
+  }
+
+  bool read_pixels(Image* image) {
+    if (setjmp(errors_.jump) != 0) return false;
+    const int n = cinfo_.num_components;
+    cinfo_.out_color_space = n == 1 ? JCS_GRAYSCALE : n == 3 ? JCS_RGB : JCS_CMYK;
+    jpeg_start_decompress(&cinfo_);
+    while (cinfo_.output_scanline < cinfo_.output_height) {
+      uint8_t* target = image->row(cinfo_.output_scanline);
+      JSAMPROW row = n == 3 ? target : row_.data();
+      if (jpeg_read_scanlines(&cinfo_, &row, 1) != 1) continue;
+      if (n == 1) grey_row(target, image->width);
+      if (n == 4) cmyk_row(target, image->width);
+    }
+    jpeg_finish_decompress(&cinfo_);
+    return true;
+  }
+
+  void grey_row(uint8_t* to, int64_t width) const {
+    for (int64_t x = 0; x < width; ++x) std::memset(to + 3 * x, row_[static_cast<size_t>(x)], 3);
+  }
+
+  // Ink as Adobe stores it, inverted. v - v * ink / 255 with v = 255 - black, rounded as Pillow does.
+  void cmyk_row(uint8_t* to, int64_t width) const {
+    for (int64_t x = 0; x < width; ++x) {
+      const uint8_t* ink = row_.data() + 4 * x;
+      const int v = ink[3];
+      for (int c = 0; c < 3; ++c) {
+        const int product = (255 - ink[c]) * v + 128;
+        to[3 * x + c] = static_cast<uint8_t>(std::max(0, v - (((product >> 8) + product) >> 8)));
+      }
+    }
+  }
+
+  int orientation() const {
+    constexpr std::string_view kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
+    std::vector<uint8_t> exif;
+    std::string_view xmp;
+    for (const jpeg_marker_struct* m = cinfo_.marker_list; m != nullptr; m = m->next) {
+      const std::string_view data(reinterpret_cast<const char*>(m->data), m->data_length);
+      if (data.starts_with(kExif)) exif.insert(exif.end(), data.begin() + (exif.empty() ? 0 : 6), data.end());
+      if (data.starts_with(kXmp)) xmp = data.substr(kXmp.size());
+    }
+    return choose_orientation(exif, xmp);
+  }
+
+  const DecodeInput& in_;
+  jpeg_decompress_struct cinfo_{};
+  JpegErrors errors_{};
+  jpeg_progress_mgr progress_{};
+  std::vector<uint8_t> row_;  // one line of grey or CMYK samples
+};
+
+}  // namespace
+
+Decoded decode_jpeg(const DecodeInput& in) { return JpegReader(in).read(); }
+
+}  // namespace vlcache

@@ -1,0 +1,160 @@
+// PNG by libpng: every colour type and depth to 8-bit RGB by Pillow's rules.
+#include <png.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "io/image/decoders.h"
+#include "io/image/orientation.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kDeflateMaxRatio = 1032;  // of zlib: no stream expands further
+
+// libpng reports errors by longjmp: what owns memory lives in this class or outside the functions that call setjmp.
+class PngReader {
+ public:
+  explicit PngReader(const DecodeInput& in) : in_(in) {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
+    if (png_ != nullptr) info_ = png_create_info_struct(png_);
+    if (info_ == nullptr) {
+      png_destroy_read_struct(&png_, &info_, nullptr);
+      fail_image(in_, "PNG", "out of memory", ErrorCode::kMemory);
+    }
+  }
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  Decoded read() {
+    if (!read_header()) fail_image(in_, "PNG", message_);
+    const int64_t width = png_get_image_width(png_, info_), height = png_get_image_height(png_, info_);
+    check_dimensions(in_, "PNG", width, height);
+    const int64_t raw_bytes = static_cast<int64_t>(png_get_rowbytes(png_, info_)) * height;
+    if (raw_bytes / kDeflateMaxRatio > static_cast<int64_t>(in_.bytes.size())) {
+      fail_image(in_, "PNG",
+                 "the file is too short for its " + std::to_string(width) + " x " + std::to_string(height) + " pixels");
+    }
+    const bool grey16 = png_get_color_type(png_, info_) == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
+    Decoded out;
+    out.image = Image(width, height);
+    rows_.resize(static_cast<size_t>(height));
+    for (int64_t y = 0; y < height; ++y) rows_[static_cast<size_t>(y)] = out.image.row(y);
+    if (!read_pixels(grey16)) fail_image(in_, "PNG", message_);
+    if (grey16) saturate(&out.image);
+    read_trailer();
+    out.orientation = orientation();
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
+    auto* self = static_cast<PngReader*>(png_get_error_ptr(png));
+    std::snprintf(self->message_, sizeof(self->message_), "%s", message);
+    png_longjmp(png, 1);
+  }
+
+  static void on_read(png_structp png, png_bytep to, size_t n) {
+    auto* self = static_cast<PngReader*>(png_get_io_ptr(png));
+    if (n > self->in_.bytes.size() - self->at_) png_error(png, "the file is truncated");
+    std::memcpy(to, self->in_.bytes.data() + self->at_, n);
+    self->at_ += n;
+  }
+
+  bool read_header() {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_set_read_fn(png_, this, on_read);
+    png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // check_dimensions follows
+    png_read_info(png_, info_);
+    return true;
+  }
+
+  // All to 3 bytes a pixel; 16-bit grey alone to 2, as its conversion is not libpng's.
+  bool read_pixels(bool grey16) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    if (!grey16) {
+      png_set_strip_16(png_);
+      png_set_expand_gray_1_2_4_to_8(png_);
+      if (png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
+      png_set_strip_alpha(png_);
+      png_set_gray_to_rgb(png_);
+    }
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * size_t{grey16 ? 2u : 3u}) {
+      png_error(png_, "unexpected row size");
+    }
+    png_read_image(png_, rows_.data());
+    return true;
+  }
+
+  // Chunks behind the pixels; damage there does not make the picture unusable.
+  void read_trailer() {
+    if (setjmp(png_jmpbuf(png_)) != 0) return;
+    png_read_end(png_, info_);
+  }
+
+  // Big-endian 16-bit grey at the start of each row becomes RGB in place, from the right: 256 and above is white
+  // (Pillow's "I;16").
+  static void saturate(Image* image) {
+    for (int64_t y = 0; y < image->height; ++y) {
+      uint8_t* row = image->row(y);
+      for (int64_t x = image->width - 1; x >= 0; --x) {
+        std::memset(row + 3 * x, row[2 * x] != 0 ? 255 : row[2 * x + 1], 3);
+      }
+    }
+  }
+
+  int orientation() const {
+    png_textp text = nullptr;
+    int n_text = 0;
+    png_get_text(png_, info_, &text, &n_text);
+    std::string_view xmp, profile;
+    for (int i = 0; i < n_text; ++i) {
+      const std::string_view key(text[i].key != nullptr ? text[i].key : "");
+      const size_t length = text[i].itxt_length != 0 ? text[i].itxt_length : text[i].text_length;
+      if (key == "XML:com.adobe.xmp") xmp = {text[i].text, length};
+      if (key == "Raw profile type exif") profile = {text[i].text, length};
+    }
+    png_bytep exif = nullptr;
+    png_uint_32 exif_bytes = 0;
+    if (png_get_eXIf_1(png_, info_, &exif_bytes, &exif) != 0) return choose_orientation({exif, exif_bytes}, xmp);
+    return choose_orientation(unhex_profile(profile), xmp);
+  }
+
+  // ImageMagick's text form: "\nexif\n<length>\n" and hexadecimal lines.
+  static std::vector<uint8_t> unhex_profile(std::string_view text) {
+    for (int line = 0; line < 3; ++line) {
+      const size_t end = text.find('\n');
+      if (end == std::string_view::npos) return {};
+      text.remove_prefix(end + 1);
+    }
+    std::vector<uint8_t> bytes;
+    int high = -1;
+    for (const char c : text) {
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) continue;
+      if (high >= 0) bytes.push_back(static_cast<uint8_t>(high << 4 | digit));
+      high = high >= 0 ? -1 : digit;
+    }
+    return bytes;
+  }
+
+  const DecodeInput& in_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  size_t at_ = 0;
+  char message_[256] = "";
+  std::vector<png_bytep> rows_;
+};
+
+}  // namespace
+
+Decoded decode_png(const DecodeInput& in) { return PngReader(in).read(); }
+
+}  // namespace vlcache

@@ -1,0 +1,34 @@
+// Resampling, equal to Pillow's to the bit, and cutting and padding of 8-bit RGB pictures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "io/image/image.h"
+
+namespace vlcache {
+
+// Numbered as PIL.Image.Resampling and the `resample` key of image processors.
+enum class Resample { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5 };
+
+// `image` at width x height: PIL.Image.resize(..., reducing_gap=None) of Pillow 13 on 8-bit data: two passes, each in
+// fixed point and rounded to 8 bits; a pass that would not change the size is left out. Runs on all threads. Throws
+// Error(kShape) unless 0 < width, height and the result, and what lies between the passes, stays within `limits`.
+Image resize(const Image& image, int64_t width, int64_t height, Resample filter, const ImageLimits& limits = {});
+
+// The part [x, x + width) x [y, y + height), which must lie inside.
+Image crop(const Image& image, int64_t x, int64_t y, int64_t width, int64_t height);
+
+using Rgb = std::array<uint8_t, 3>;
+
+// A width x height picture of `colour` with `image` at (x, y), where it must fit.
+Image pad(const Image& image, int64_t width, int64_t height, int64_t x, int64_t y, Rgb colour = {0, 0, 0});
+
+// What each 8-bit value becomes as float, per channel: [3][256].
+using ChannelTables = std::array<std::array<float, 256>, 3>;
+
+// out[c, y, x] = tables[c][image[y, x, c]]; out: [3, image.height, image.width], dense.
+void to_planes(const Image& image, const ChannelTables& tables, std::span<float> out);
+
+}  // namespace vlcache

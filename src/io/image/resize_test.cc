@@ -1,0 +1,77 @@
+// The resampler against Pillow's results.
+#include "io/image/resize.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/image/pattern_testing.h"
+
+namespace vlcache {
+namespace {
+
+TEST(Resize, EqualsPillowToTheBit) {
+  const Json rows = load_json(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images/resize.json");
+  ASSERT_GT(rows.size(), 200u);
+  for (const Json& row : rows) {
+    SCOPED_TRACE(row.dump());
+    const Image source = pattern(row["from"][0].get<int64_t>(), row["from"][1].get<int64_t>());
+    const int64_t width = row["to"][0].get<int64_t>(), height = row["to"][1].get<int64_t>();
+    const Image image = resize(source, width, height, static_cast<Resample>(row["filter"].get<int>()));
+    ASSERT_EQ(image.width, width);
+    ASSERT_EQ(image.height, height);
+    EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), row["sha256"].get<std::string>());
+  }
+}
+
+TEST(Resize, KeepsAPictureThatHasTheSizeAlready) {
+  const Image source = pattern(31, 17);
+  for (int filter = 0; filter <= 5; ++filter)
+    EXPECT_EQ(resize(source, 31, 17, static_cast<Resample>(filter)).rgb, source.rgb);
+}
+
+TEST(Resize, RefusesSizesThatCannotBe) {
+  const Image source = pattern(31, 17);
+  const ImageLimits limits{.max_pixels = 10000, .max_side = 500};
+  EXPECT_THROW(resize(source, 0, 5, Resample::kBicubic), Error);
+  EXPECT_THROW(resize(source, 5, -1, Resample::kNearest), Error);
+  EXPECT_THROW(resize(source, 101, 100, Resample::kBicubic, limits), Error);
+  EXPECT_THROW(resize(source, 501, 1, Resample::kBicubic, limits), Error);
+  EXPECT_THROW(resize(source, 600, 1, Resample::kBicubic, {.max_pixels = 10000}),
+               Error);  // 600 x 17 between the passes
+  EXPECT_THROW(resize(source, int64_t{1} << 62, 4, Resample::kBox), Error);
+  EXPECT_EQ(resize(source, 100, 100, Resample::kBicubic, limits).rgb.size(), 30000u);
+}
+
+TEST(Resize, CropsAndPads) {
+  const Image source = pattern(9, 7);
+  const Image part = crop(source, 2, 3, 4, 2);
+  ASSERT_EQ(part.rgb.size(), 24u);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(part.row(1)[i], source.row(4)[6 + i]);
+  const Image framed = pad(part, 6, 5, 1, 2, {10, 20, 30});
+  EXPECT_EQ(crop(framed, 1, 2, 4, 2).rgb, part.rgb);
+  const std::vector<uint8_t> top(framed.rgb.begin(), framed.rgb.begin() + 6);
+  EXPECT_EQ(top, (std::vector<uint8_t>{10, 20, 30, 10, 20, 30}));
+  EXPECT_EQ(framed.row(2)[0], 10);
+  EXPECT_EQ(framed.row(2)[17], 30);
+  EXPECT_EQ(pad(part, 5, 3, 0, 0).row(2)[14], 0);
+}
+
+TEST(Resize, SpreadsChannelsOverPlanes) {
+  ChannelTables tables{};
+  for (size_t c = 0; c < 3; ++c) {
+    for (size_t v = 0; v < 256; ++v) tables[c][v] = static_cast<float>(1000 * c + v);
+  }
+  const Image source = pattern(5, 3);
+  std::vector<float> planes(45);
+  to_planes(source, tables, planes);
+  for (size_t i = 0; i < 15; ++i) {
+    for (size_t c = 0; c < 3; ++c) EXPECT_EQ(planes[c * 15 + i], static_cast<float>(1000 * c + source.rgb[3 * i + c]));
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,110 @@
+// Idefics3ImageProcessor and SmolVLMImageProcessor: the picture enlarged to a grid of square tiles, then the whole of
+// it as a last tile.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "model/processors/registry.h"
+#include "model/processors/standard.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kMaxSide = 4096;  // no picture is enlarged beyond it
+
+int64_t times(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) * b); }
+int64_t over(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) / b); }
+double aspect_of(Extent e) { return static_cast<double>(e.width) / static_cast<double>(e.height); }
+
+// The longer side becomes `longest`; the shorter one follows, rounded up to an even number.
+Extent with_longest_edge(Extent from, int64_t longest) {
+  const double aspect = aspect_of(from);
+  Extent to =
+      from.width >= from.height ? Extent{over(longest, aspect), longest} : Extent{longest, times(longest, aspect)};
+  int64_t& shorter = from.width >= from.height ? to.height : to.width;
+  shorter = std::max<int64_t>(1, shorter + shorter % 2);
+  const double rounded = aspect_of(to);
+  if (to.width >= to.height && to.width > kMaxSide) {
+    to = {over(kMaxSide, rounded), kMaxSide};
+  } else if (to.height > to.width && to.height > kMaxSide) {
+    to = {kMaxSide, times(kMaxSide, rounded)};
+  }
+  return {std::max<int64_t>(1, to.height), std::max<int64_t>(1, to.width)};
+}
+
+// Both sides rounded up to multiples of `tile`, the shorter one computed from the longer.
+Extent whole_tiles(Extent from, int64_t tile) {
+  const double aspect = aspect_of(from);
+  const auto up = [tile](int64_t side) { return (side + tile - 1) / tile * tile; };
+  if (from.width >= from.height) {
+    const int64_t width = up(from.width);
+    return {up(over(width, aspect)), width};
+  }
+  const int64_t height = up(from.height);
+  return {height, up(times(height, aspect))};
+}
+
+class Idefics3ImageProcessor : public ImageProcessor {
+ public:
+  Idefics3ImageProcessor(const ProcessorSettings& settings, int64_t tile, bool split)
+      : settings_(settings), tables_(value_tables(settings)), tile_(tile), split_(split) {
+    if (settings.do_resize && settings.size.longest_edge == 0 && settings.size.height == 0) {
+      throw Error(ErrorCode::kInput,
+                  "image processor: Idefics3: size: expected longest_edge or height and width, found " +
+                      size_key(settings.size));
+    }
+  }
+
+  ProcessedImage process(const Image& image) const override {
+    ProcessedImage out;
+    out.original_height = image.height;
+    out.original_width = image.width;
+    Image whole = image;
+    if (settings_.do_resize) whole = resize_to(image, target({image.height, image.width}), settings_.resample);
+    if (split_) {
+      whole = resize_to(whole, whole_tiles({whole.height, whole.width}, tile_), settings_.resample);
+      if (whole.height > tile_ || whole.width > tile_) append_grid(whole, &out);
+    }
+    append_tile(resize_to(whole, {tile_, tile_}, settings_.resample), tables_, &out);
+    return out;
+  }
+
+  std::string settings_key() const override {
+    return "Idefics3: " + settings_.key() + " tile=" + std::to_string(tile_) + (split_ ? " split" : "");
+  }
+
+ private:
+  Extent target(Extent from) const {
+    const SizeSpec& size = settings_.size;
+    return size.longest_edge != 0 ? with_longest_edge(from, size.longest_edge) : Extent{size.height, size.width};
+  }
+
+  void append_grid(const Image& whole, ProcessedImage* out) const {
+    out->tile_rows = whole.height / tile_;
+    out->tile_cols = whole.width / tile_;
+    out->pixels.reserve(static_cast<size_t>((out->tile_rows * out->tile_cols + 1) * 3 * tile_ * tile_));
+    for (int64_t y = 0; y < whole.height; y += tile_) {
+      for (int64_t x = 0; x < whole.width; x += tile_) append_tile(crop(whole, x, y, tile_, tile_), tables_, out);
+    }
+  }
+
+  ProcessorSettings settings_;
+  ChannelTables tables_;
+  int64_t tile_;
+  bool split_;
+};
+
+}  // namespace
+
+std::unique_ptr<ImageProcessor> make_idefics3_processor(const JsonObject& config) {
+  ProcessorSettings settings{.size = {.longest_edge = 4 * 364}, .resample = Resample::kLanczos};
+  settings.read(config);
+  settings.do_pad = false;          // pads batches of pictures to the same number of tiles: not ours to do
+  settings.do_center_crop = false;  // the class has no such step
+  const SizeSpec tile = read_size(config, "max_image_size", true, {.longest_edge = 364});
+  if (tile.longest_edge == 0) config.fail("max_image_size", "an object with longest_edge");
+  return std::make_unique<Idefics3ImageProcessor>(settings, tile.longest_edge,
+                                                  read_flag(config, "do_image_splitting", true));
+}
+
+}  // namespace vlcache

@@ -1,0 +1,194 @@
+// Image processors against transformers' with backend="pil", and against settings that cannot be.
+#include "model/processors/image_processor.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/image/pattern_testing.h"
+
+namespace vlcache {
+namespace {
+
+// A checkpoint folder with the given files.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::vector<std::pair<std::string, std::string>>& files) {
+    static std::atomic<int> counter{0};
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::path(testing::TempDir()) / ("vlcache_" + std::string(test->name()) + "_" +
+                                                         std::to_string(counter++) + "_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path_);
+    for (const auto& [name, text] : files) std::ofstream(path_ / name) << text;
+  }
+  ~Checkpoint() { std::filesystem::remove_all(path_); }
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+  std::unique_ptr<ImageProcessor> load() const { return load_image_processor(path_); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::unique_ptr<ImageProcessor> from_config(const std::string& text) {
+  return Checkpoint({{"preprocessor_config.json", text}}).load();
+}
+
+// The error of loading a processor with these settings.
+std::string error_of(const std::string& text, ErrorCode code) {
+  try {
+    from_config(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << text;
+  return "";
+}
+
+void check_case(const ImageProcessor& processor, const Json& expected) {
+  const Image source = pattern(expected["width"].get<int64_t>(), expected["height"].get<int64_t>());
+  const ProcessedImage out = processor.process(source);
+  const std::vector<int64_t> shape{out.n_tiles, out.channels, out.height, out.width};
+  EXPECT_EQ(shape, expected["shape"].get<std::vector<int64_t>>());
+  EXPECT_EQ(sha256_hex(out.pixels.data(), out.pixels.size() * sizeof(float)), expected["sha256"].get<std::string>());
+  EXPECT_EQ(out.original_height, source.height);
+  EXPECT_EQ(out.original_width, source.width);
+  if (expected.contains("grid")) {
+    EXPECT_EQ(out.tile_rows, expected["grid"][0].get<int64_t>());
+    EXPECT_EQ(out.tile_cols, expected["grid"][1].get<int64_t>());
+  }
+}
+
+TEST(ImageProcessor, EqualsTransformersToTheBit) {
+  const Json rows = load_json(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images/processors.json");
+  ASSERT_GT(rows.size(), 20u);
+  for (const Json& row : rows) {
+    SCOPED_TRACE(row["config"].dump());
+    if (row["cases"][0].contains("error")) {
+      error_of(row["config"].dump(), ErrorCode::kInput);
+      continue;
+    }
+    const std::unique_ptr<ImageProcessor> processor = from_config(row["config"].dump());
+    for (const Json& expected : row["cases"]) {
+      SCOPED_TRACE(expected.dump());
+      check_case(*processor, expected);
+    }
+  }
+}
+
+TEST(ImageProcessor, IsFoundWhereverCheckpointsKeepIt) {
+  const std::string clip = R"({"image_processor_type": "CLIPImageProcessor"})";
+  const std::string siglip = R"({"image_processor_type": "SiglipImageProcessor"})";
+  const auto type_of = [](const Checkpoint& checkpoint) {
+    const std::string key = checkpoint.load()->settings_key();
+    return key.substr(0, key.find(':'));
+  };
+  EXPECT_EQ(type_of(Checkpoint({{"preprocessor_config.json", clip}})), "CLIP");
+  EXPECT_EQ(type_of(Checkpoint({{"processor_config.json", R"({"image_processor": )" + siglip + "}"}})), "SigLIP");
+  // The nested one wins; without it the separate file counts.
+  EXPECT_EQ(type_of(Checkpoint({{"processor_config.json", R"({"image_processor": )" + siglip + "}"},
+                                {"preprocessor_config.json", clip}})),
+            "SigLIP");
+  EXPECT_EQ(
+      type_of(Checkpoint({{"processor_config.json", R"({"patch_size": 14})"}, {"preprocessor_config.json", clip}})),
+      "CLIP");
+  EXPECT_EQ(
+      type_of(Checkpoint({{"preprocessor_config.json", "{}"}, {"config.json", R"({"model_type": "llava_next"})"}})),
+      "LLaVA-NeXT");
+  for (const char* suffix : {"", "Fast", "Pil"}) {
+    EXPECT_EQ(type_of(Checkpoint({{"preprocessor_config.json",
+                                   R"({"image_processor_type": "ViTImageProcessor)" + std::string(suffix) + "\"}"}})),
+              "ViT");
+  }
+}
+
+TEST(ImageProcessor, TellsWhatItCannotLoad) {
+  const std::string unknown = error_of(R"({"image_processor_type": "Kosmos9ImageProcessor"})", ErrorCode::kUnsupported);
+  EXPECT_NE(unknown.find("Kosmos9ImageProcessor"), std::string::npos);
+  EXPECT_NE(unknown.find("SmolVLMImageProcessor"), std::string::npos);
+  EXPECT_NE(error_of("{}", ErrorCode::kUnsupported).find("found none"), std::string::npos);
+  error_of("[]", ErrorCode::kInput);
+  error_of("{", ErrorCode::kInput);
+  EXPECT_THROW(Checkpoint({}).load(), Error);
+
+  const auto clip = [](const std::string& rest) {
+    return R"({"image_processor_type": "CLIPImageProcessor", )" + rest + "}";
+  };
+  for (const char* rest :
+       {R"("size": -1)", R"("size": "224")", R"("size": {"short": 3})", R"("size": {"height": 3})", R"("size": 1e9)",
+        R"("size": {"height": 3.5, "width": 3})", R"("size": [1, 2, 3])", R"("crop_size": {"shortest_edge": 3})",
+        R"("resample": 9)", R"("image_mean": [1, 2])", R"("image_std": "a")", R"("image_std": [0, 1, 1])",
+        R"("do_resize": 3)", R"("rescale_factor": "x")"}) {
+    error_of(clip(rest), ErrorCode::kInput);
+  }
+  for (const char* rest :
+       {R"("image_grid_pinpoints": [])", R"("image_grid_pinpoints": [[336]])", R"("image_grid_pinpoints": [[0, 336]])",
+        R"("image_grid_pinpoints": 3)", R"("image_grid_pinpoints": [[1e9, 1]])"}) {
+    error_of(R"({"image_processor_type": "LlavaNextImageProcessor", )" + std::string(rest) + "}", ErrorCode::kInput);
+  }
+  error_of(R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"shortest_edge": 30}})", ErrorCode::kInput);
+  error_of(R"({"image_processor_type": "Idefics3ImageProcessor", "max_image_size": {"height": 30, "width": 30}})",
+           ErrorCode::kInput);
+}
+
+TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {
+  const auto processor =
+      from_config(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 4000}})");
+  EXPECT_THROW(processor->process(Image(1, 200000)), Error);
+  const auto tiny_tiles = from_config(
+      R"({"image_processor_type": "LlavaNextImageProcessor", "crop_size": 1, "image_grid_pinpoints": [[8192, 8192]]})");
+  EXPECT_THROW(tiny_tiles->process(Image(100, 100)), Error);
+}
+
+TEST(ImageProcessor, KeysDifferWhereSettingsDo) {
+  const std::vector<std::string> settings = {R"("do_pad": true)",
+                                             R"("do_pad": false)",
+                                             R"("resample": 2)",
+                                             R"("size": 100)",
+                                             R"("size": [100, 100])",
+                                             R"("do_rescale": false)",
+                                             R"("do_normalize": false)",
+                                             R"("image_mean": 0.5)",
+                                             R"("image_std": 0.5)",
+                                             R"("crop_size": 100)",
+                                             R"("do_resize": false)",
+                                             R"("do_center_crop": false)",
+                                             R"("rescale_factor": 0.0039)",
+                                             R"("image_mean": [0.5, 0.5, 0.50000001])"};
+  std::set<std::string> keys;
+  for (const std::string& setting : settings) {
+    keys.insert(from_config(R"({"image_processor_type": "LlavaImageProcessor", )" + setting + "}")->settings_key());
+  }
+  EXPECT_EQ(keys.size(), settings.size());
+  // Spelling does not matter.
+  EXPECT_EQ(from_config(R"({"image_processor_type": "CLIPImageProcessorFast", "size": 336, "crop_size": 336})")
+                ->settings_key(),
+            from_config(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 336},
+                            "crop_size": {"height": 336, "width": 336}, "do_convert_rgb": true})")
+                ->settings_key());
+}
+
+TEST(ImageProcessor, SelectsTheGridThatShowsMost) {
+  const std::vector<std::pair<int64_t, int64_t>> pinpoints{
+      {336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
+  using Grid = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(select_best_resolution(300, 600, pinpoints), Grid(336, 672));
+  EXPECT_EQ(select_best_resolution(600, 300, pinpoints), Grid(672, 336));
+  EXPECT_EQ(select_best_resolution(600, 600, pinpoints), Grid(672, 672));
+  EXPECT_EQ(select_best_resolution(100, 1000, pinpoints), Grid(336, 1008));
+  EXPECT_EQ(select_best_resolution(1, 100000, {{1, 1}}), Grid(1, 1));  // shows nothing, but there is no other
+  EXPECT_THROW(select_best_resolution(1, 1, {}), Error);
+}
+
+}  // namespace
+}  // namespace vlcache

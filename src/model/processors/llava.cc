@@ -1,0 +1,58 @@
+// LlavaImageProcessor: CLIP's steps; with do_pad, the picture is first made square with bars of the mean colour.
+#include <algorithm>
+
+#include "model/processors/registry.h"
+#include "model/processors/standard.h"
+
+namespace vlcache {
+namespace {
+
+class LlavaImageProcessor : public StandardImageProcessor {
+ public:
+  // In this class do_pad means the bars, so the base is told not to pad.
+  LlavaImageProcessor(const ProcessorSettings& settings, bool make_square)
+      : StandardImageProcessor("LLaVA", settings), make_square_(make_square) {
+    for (size_t c = 0; c < 3; ++c) {
+      const double level = std::clamp(settings.image_mean[c] * 255, 0.0, 255.0);
+      background_[c] = static_cast<uint8_t>(level);
+    }
+  }
+
+  ProcessedImage process(const Image& image) const override {
+    if (!make_square_ || image.width == image.height) return StandardImageProcessor::process(image);
+    const int64_t side = std::max(image.width, image.height);
+    const Image square = pad(image, side, side, (side - image.width) / 2, (side - image.height) / 2, background_);
+    ProcessedImage out = StandardImageProcessor::process(square);
+    out.original_height = image.height;
+    out.original_width = image.width;
+    return out;
+  }
+
+  std::string settings_key() const override {
+    if (!make_square_) return StandardImageProcessor::settings_key();
+    std::string key = StandardImageProcessor::settings_key() + " square=";
+    for (const uint8_t level : background_) key += std::to_string(level) + ",";
+    return key;
+  }
+
+ private:
+  bool make_square_;
+  Rgb background_{};
+};
+
+}  // namespace
+
+std::unique_ptr<ImageProcessor> make_llava_processor(const JsonObject& config) {
+  ProcessorSettings settings{.do_center_crop = true,
+                             .size = {.shortest_edge = 224},
+                             .crop_size = {.height = 224, .width = 224},
+                             .default_to_square = false,
+                             .resample = Resample::kBicubic};
+  settings.use_clip_statistics();
+  settings.read(config);
+  const bool make_square = settings.do_pad;
+  settings.do_pad = false;
+  return std::make_unique<LlavaImageProcessor>(settings, make_square);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,91 @@
+// Finding a checkpoint's image processor settings and the processor they ask for.
+#include "model/processors/registry.h"
+
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+struct Entry {
+  std::string_view type;        // image_processor_type
+  std::string_view model_type;  // of config.json, for checkpoints whose processor settings name no type
+  std::unique_ptr<ImageProcessor> (*make)(const JsonObject& config);
+};
+
+constexpr Entry kProcessors[] = {
+    {"CLIPImageProcessor", "clip", make_clip_processor},
+    {"LlavaImageProcessor", "llava", make_llava_processor},
+    {"LlavaNextImageProcessor", "llava_next", make_llava_next_processor},
+    {"Idefics3ImageProcessor", "idefics3", make_idefics3_processor},
+    {"SmolVLMImageProcessor", "smolvlm", make_idefics3_processor},
+    {"SiglipImageProcessor", "siglip", make_siglip_processor},
+    {"ViTImageProcessor", "vit", make_vit_processor},
+};
+
+std::string known_types() {
+  std::string names;
+  for (const Entry& entry : kProcessors) names += (names.empty() ? "" : ", ") + std::string(entry.type);
+  return names;
+}
+
+// Fast and Pil only choose between implementations; the feature extractors of old became the image processors.
+std::string canonical_type(std::string type) {
+  const size_t old = type.rfind("FeatureExtractor");
+  if (old != std::string::npos) type.replace(old, std::string::npos, "ImageProcessor");
+  for (const std::string_view suffix : {"Fast", "Pil"}) {
+    if (type.ends_with(suffix)) type.resize(type.size() - suffix.size());
+  }
+  return type;
+}
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, const std::filesystem::path& model_dir) {
+  const std::string named = config.has("image_processor_type") ? config.string("image_processor_type")
+                                                               : config.string("feature_extractor_type", "");
+  const std::string type = canonical_type(named);
+  std::string model_type;
+  if (type.empty() && is_file(model_dir / "config.json")) {
+    const Json model = load_json(model_dir / "config.json");
+    if (model.is_object()) model_type = JsonObject(model, "config.json").string("model_type", "");
+  }
+  for (const Entry& entry : kProcessors) {
+    if (type.empty() ? entry.model_type == model_type : entry.type == type) return entry.make(config);
+  }
+  throw Error(ErrorCode::kUnsupported,
+              config.where() + ": image_processor_type: found " +
+                  (type.empty() ? "none, and model_type \"" + model_type + "\"" : "\"" + named + "\"") +
+                  "; supported are " + known_types());
+}
+
+}  // namespace
+
+std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir) {
+  const std::filesystem::path combined = model_dir / "processor_config.json",
+                              own = model_dir / "preprocessor_config.json";
+  if (is_file(combined)) {
+    const Json json = load_json(combined);
+    const JsonObject all(json, combined.string());
+    if (all.has("image_processor")) {
+      const JsonObject config = all.object("image_processor");
+      return make_processor(config, model_dir);
+    }
+  }
+  if (!is_file(own)) {
+    throw Error(ErrorCode::kNotFound,
+                model_dir.string() +
+                    ": expected preprocessor_config.json, or processor_config.json with image_processor in it; "
+                    "found neither");
+  }
+  const Json json = load_json(own);
+  return make_processor(JsonObject(json, own.string()), model_dir);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,19 @@
+// The image processors there are. A new one is a file that defines its maker, and a line in registry.cc.
+#pragma once
+
+#include <memory>
+
+#include "base/json.h"
+#include "model/processors/image_processor.h"
+
+namespace vlcache {
+
+// Each reads its settings over the defaults of the class it is named after.
+std::unique_ptr<ImageProcessor> make_clip_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_siglip_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_vit_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_llava_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_llava_next_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_idefics3_processor(const JsonObject& config);
+
+}  // namespace vlcache

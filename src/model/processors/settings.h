@@ -1,0 +1,61 @@
+// The settings that all image processors share, as preprocessor_config.json spells them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "io/image/image.h"
+#include "io/image/resize.h"
+
+namespace vlcache {
+
+// `size`, `crop_size`, `pad_size`: which keys are set says what is meant; 0 is "not set".
+struct SizeSpec {
+  int64_t height = 0, width = 0, shortest_edge = 0, longest_edge = 0, max_height = 0, max_width = 0;
+  bool operator==(const SizeSpec&) const = default;
+};
+
+// Member values are the defaults that most classes have; a class changes its own before the file is read.
+struct ProcessorSettings {
+  bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true, do_pad = false;
+  SizeSpec size, crop_size, pad_size;
+  bool default_to_square = true;  // what a plain number means as `size`: both sides, or the shorter one
+  Resample resample = Resample::kBilinear;
+  double rescale_factor = 1.0 / 255.0;
+  std::array<double, 3> image_mean{0.5, 0.5, 0.5}, image_std{0.5, 0.5, 0.5};
+
+  void use_clip_statistics();
+  // Takes what `config` says, keeps the rest. As in transformers, null is not "absent" but "none": a step is off, a
+  // size is unset.
+  void read(const JsonObject& config);
+  std::string key() const;
+};
+
+bool is_null(const JsonObject& config, std::string_view key);
+// Null means false.
+bool read_flag(const JsonObject& config, std::string_view key, bool fallback);
+
+// A size in any of its spellings: number, [height, width], object. Throws Error(kInput) naming the key.
+SizeSpec read_size(const JsonObject& config, std::string_view key, bool default_to_square, const SizeSpec& fallback);
+std::string size_key(const SizeSpec& size);
+
+struct Extent {
+  int64_t height = 0, width = 0;
+};
+
+// What a picture of `from` is to be resized to; transformers' rules, rounding included. Throws Error(kInput) if `size`
+// has no usable keys.
+Extent resized_extent(Extent from, const SizeSpec& size);
+
+Image resize_to(const Image& image, Extent extent, Resample filter);
+// The middle of the picture; where it is too small, black is put around it.
+Image center_crop(const Image& image, Extent extent);
+// Rescaling and normalising, for every 8-bit value.
+ChannelTables value_tables(const ProcessorSettings& settings);
+
+}  // namespace vlcache
