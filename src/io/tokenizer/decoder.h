@@ -1,0 +1,57 @@
+// The "decoder" of tokenizer.json as a pipeline: token texts go in one by one, text comes out as soon as nothing that
+// follows can change it. Decoding a list and streaming are the same code.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace vlcache {
+
+// One step at work on one sequence of tokens. A token may arrive in parts once a step before has fused tokens into one.
+class DecodeStage {
+ public:
+  struct Part {
+    bool begins, ends;  // the token
+  };
+  virtual ~DecodeStage() = default;
+  virtual void push(std::string_view text, Part part) = 0;
+  virtual void finish() = 0;  // no more tokens; passed on
+};
+
+class DecodeStep {
+ public:
+  virtual ~DecodeStep() = default;
+  virtual std::unique_ptr<DecodeStage> start(DecodeStage& next) const = 0;
+};
+
+// The steps of a decoder; without one, tokens are joined with spaces.
+class DecoderSpec {
+ public:
+  DecoderSpec(const Json* json, const std::string& where);
+  const std::vector<std::unique_ptr<DecodeStep>>& steps() const { return steps_; }
+
+ private:
+  std::vector<std::unique_ptr<DecodeStep>> steps_;
+};
+
+// A run of the decoder.
+class DecoderRun {
+ public:
+  explicit DecoderRun(const DecoderSpec& spec);
+  ~DecoderRun();
+  DecoderRun(DecoderRun&&) noexcept;
+  void push(std::string_view token);
+  void finish();
+  std::string take();  // what came out since the last call
+
+ private:
+  struct Sink;
+  std::unique_ptr<Sink> sink_;
+  std::vector<std::unique_ptr<DecodeStage>> stages_;  // last first
+};
+
+}  // namespace vlcache

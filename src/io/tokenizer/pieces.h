@@ -1,0 +1,47 @@
+// A text on its way through the tokenizer: cut into pieces, some of which are tokens already.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/tokenizer/regex.h"
+
+namespace vlcache {
+
+// Where a piece began in the original text matters to one rule only (Metaspace with prepend_scheme "first"), so of the
+// reference's alignments this keeps the part that the rule can see.
+struct Piece {
+  std::string_view text;
+  int32_t token = -1;        // an added token; such a piece is not looked at again
+  bool at_start = false;     // it was cut from the very beginning of the original text
+  size_t n_start_bytes = 0;  // that many leading bytes stem from the original's first character
+};
+
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+class PieceList {
+ public:
+  std::vector<Piece> pieces;
+
+  // Keeps a new text alive as long as the list.
+  std::string_view own(std::string text);
+
+ private:
+  std::deque<std::string> texts_;
+};
+
+// The part [start, end) of a piece, not empty, as a piece of its own.
+Piece slice_piece(const Piece& piece, size_t start, size_t end);
+
+// Appends the parts of `piece` to `out` by what `behavior` does with matches; empty parts are left out.
+void split_piece(const Piece& piece, const std::vector<TextMatch>& matches, SplitBehavior behavior,
+                 std::vector<Piece>& out);
+
+// Replaces what matches by `content`.
+Piece replace_matches(const Piece& piece, const std::vector<TextMatch>& matches, std::string_view content,
+                      std::string& text);
+
+}  // namespace vlcache

@@ -1,0 +1,22 @@
+// The "pre_tokenizer" of tokenizer.json: cuts normalized text into the words that the model sees one by one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "io/tokenizer/pieces.h"
+
+namespace vlcache {
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  // Cuts every piece that is no token. Constant, thread-safe.
+  virtual void apply(PieceList& list) const = 0;
+};
+
+// Null for JSON null. Throws Error(kUnsupported) naming a type that is not known, Error(kInput) for wrong fields.
+std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const Json* json, const std::string& where);
+
+}  // namespace vlcache

@@ -1,0 +1,38 @@
+// The "model" of tokenizer.json: words in, token ids out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace vlcache {
+
+// Working memory of one encode call.
+class ModelScratch {
+ public:
+  virtual ~ModelScratch() = default;
+};
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  virtual std::unique_ptr<ModelScratch> make_scratch() const = 0;
+  // Appends the ids of `word` (not empty). Constant, thread-safe with a scratch per thread.
+  virtual void encode(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const = 0;
+  virtual int32_t token_id(std::string_view token) const = 0;   // -1 if there is none
+  virtual const std::string* token_text(int32_t id) const = 0;  // null if there is none
+  virtual int64_t size() const = 0;                             // tokens in the vocabulary
+  virtual std::string unk_token() const = 0;                    // empty if there is none
+};
+
+// Throws Error(kUnsupported) naming a type that is not known, Error(kInput) for anything inconsistent.
+std::unique_ptr<TokenModel> parse_token_model(const Json* json, const std::string& where);
+
+std::unique_ptr<TokenModel> parse_bpe(const JsonObject& object);
+std::unique_ptr<TokenModel> parse_unigram(const JsonObject& object);
+
+}  // namespace vlcache

@@ -1,0 +1,225 @@
+// Loading the parts of a tokenizer.json and running text through them.
+#include "io/tokenizer/tokenizer.h"
+
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/tokenizer/added_tokens.h"
+#include "io/tokenizer/decoder.h"
+#include "io/tokenizer/normalizer.h"
+#include "io/tokenizer/post_processor.h"
+#include "io/tokenizer/pre_tokenizer.h"
+#include "io/tokenizer/token_model.h"
+#include "io/tokenizer/tokenizer_config.h"
+#include "io/tokenizer/utf8.h"
+
+namespace vlcache {
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 30;  // positions are 32 bits, and bytes may double
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  Parts(const JsonObject& root, const std::string& where)
+      : normalizer(parse_normalizer(root.find("normalizer"), where + ": normalizer")),
+        pre_tokenizer(parse_pre_tokenizer(root.find("pre_tokenizer"), where + ": pre_tokenizer")),
+        model(parse_token_model(root.find("model"), where + ": model")),
+        post_processor(parse_post_processor(root.find("post_processor"), where + ": post_processor")),
+        decoder(root.find("decoder"), where + ": decoder") {
+    const Json* tokens = root.find("added_tokens");
+    if (tokens != nullptr && !tokens->is_array()) root.fail("added_tokens", "a list");
+    std::vector<AddedToken> list;
+    for (size_t k = 0; tokens != nullptr && k < tokens->size(); ++k) {
+      list.push_back(parse_added_token(JsonObject((*tokens)[k], where + ": added_tokens[" + std::to_string(k) + "]")));
+    }
+    add(list);
+  }
+
+  void add(const std::vector<AddedToken>& tokens) {
+    added.add(tokens, *model, normalizer.get());
+    added.build();
+  }
+
+  const std::string* token_text(int32_t id) const {
+    const std::string* text = added.token_text(id);
+    return text != nullptr ? text : model->token_text(id);
+  }
+
+  int32_t token_id(std::string_view token) const {
+    const int32_t id = added.token_id(token);
+    return id >= 0 ? id : model->token_id(token);
+  }
+
+  void cut(std::string_view text, PieceList& list) const;
+
+  std::unique_ptr<Normalizer> normalizer;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  std::unique_ptr<TokenModel> model;
+  std::vector<int32_t> post_processor;
+  DecoderSpec decoder;
+  AddedTokens added;
+  std::map<std::string, std::string, std::less<>> names;
+  int64_t n_tokens = 0;
+};
+
+// Added tokens are looked for in the text as it is, then, between them, in the normalized text.
+void Tokenizer::Parts::cut(std::string_view text, PieceList& list) const {
+  size_t first_character = 0;
+  if (!text.empty()) next_code_point(text, first_character);
+  const Piece whole{.text = text, .at_start = true, .n_start_bytes = first_character};
+  std::vector<Piece> raw;
+  added.extract(whole, false, raw);
+  for (Piece& piece : raw) {
+    if (piece.token >= 0) {
+      list.pieces.push_back(piece);
+      continue;
+    }
+    if (normalizer != nullptr) {
+      std::string normalized;
+      normalizer->apply(piece, normalized);
+      piece.text = list.own(std::string(piece.text));
+    }
+    added.extract(piece, true, list.pieces);
+  }
+  if (pre_tokenizer != nullptr) pre_tokenizer->apply(list);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {
+  parts_->n_tokens = parts_->model->size();
+  for (const auto& [content, id] : parts_->added.ids()) {
+    if (parts_->model->token_id(content) < 0) ++parts_->n_tokens;
+  }
+  const std::string unk = parts_->model->unk_token();
+  if (!unk.empty()) parts_->names.emplace("unk_token", unk);
+}
+
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
+  const Json json = parse_json(text, where);
+  const JsonObject root(json, std::string(where));
+  if (root.string("version", "1.0") != "1.0") root.fail("version", "\"1.0\"");
+  return Tokenizer(std::make_unique<Parts>(root, std::string(where)));
+}
+
+Tokenizer Tokenizer::load(const std::filesystem::path& model_dir) {
+  const std::filesystem::path path = model_dir / "tokenizer.json";
+  std::error_code ec;
+  if (!std::filesystem::exists(path, ec)) {
+    throw Error(
+        ErrorCode::kNotFound,
+        path.string() +
+            ": no such file; a model with only a sentencepiece or tiktoken file is converted with transformers: "
+            "AutoTokenizer.from_pretrained(dir).save_pretrained(dir)");
+  }
+  Tokenizer tokenizer = from_json(read_text_file(path), path.string());
+  TokenizerConfig config = read_tokenizer_config(model_dir);
+  Parts& parts = *tokenizer.parts_;
+  parts.add(config.listed);
+  std::vector<AddedToken> missing;
+  for (const AddedToken& token : config.named_or_extra) {
+    if (!parts.added.contains(token.content)) missing.push_back(token);
+  }
+  parts.add(missing);
+  for (auto& [name, content] : config.names) parts.names.insert_or_assign(name, content);
+  return Tokenizer(std::move(tokenizer.parts_));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  if (text.size() > kMaxText) {
+    throw Error(ErrorCode::kInput,
+                "tokenizer: a text of " + std::to_string(text.size()) + " bytes is longer than 1 GiB");
+  }
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = to_valid_utf8(text);
+    text = repaired;
+  }
+  PieceList list;
+  parts_->cut(text, list);
+  std::vector<int32_t> ids;
+  const std::unique_ptr<ModelScratch> scratch = parts_->model->make_scratch();
+  for (const Piece& piece : list.pieces) {
+    if (piece.token >= 0) {
+      ids.push_back(piece.token);
+    } else {
+      parts_->model->encode(piece.text, *scratch, ids);
+    }
+  }
+  const std::vector<int32_t>& form = parts_->post_processor;
+  if (form.size() == 1 && form[0] == kTextItself) return ids;
+  std::vector<int32_t> out;
+  out.reserve(ids.size() + form.size());
+  for (int32_t item : form) {
+    if (item == kTextItself) {
+      out.insert(out.end(), ids.begin(), ids.end());
+    } else if (add_special_tokens) {
+      out.push_back(item);
+    }
+  }
+  return out;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  StreamDecoder stream(*this, skip_special_tokens);
+  std::string out;
+  for (int32_t id : ids) out += stream.push(id);
+  return out + stream.finish();
+}
+
+std::string Tokenizer::token_text(int32_t id) const {
+  const std::string* text = parts_->token_text(id);
+  return text == nullptr ? std::string() : *text;
+}
+
+int32_t Tokenizer::token_id(std::string_view token) const { return parts_->token_id(token); }
+
+bool Tokenizer::has_token(int32_t id) const { return parts_->token_text(id) != nullptr; }
+
+bool Tokenizer::is_special(int32_t id) const {
+  const std::string* text = parts_->token_text(id);
+  return text != nullptr && parts_->added.is_special(*text);
+}
+
+int64_t Tokenizer::vocab_size() const { return parts_->n_tokens; }
+
+std::string Tokenizer::special_token(std::string_view name) const {
+  const auto it = parts_->names.find(name);
+  return it == parts_->names.end() ? std::string() : it->second;
+}
+
+int32_t Tokenizer::special_token_id(std::string_view name) const {
+  const auto it = parts_->names.find(name);
+  return it == parts_->names.end() ? -1 : token_id(it->second);
+}
+
+struct StreamDecoder::State {
+  const Tokenizer::Parts& parts;
+  bool skip_special_tokens;
+  DecoderRun run;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : state_(new State{*tokenizer.parts_, skip_special_tokens, DecoderRun(tokenizer.parts_->decoder)}) {}
+
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+
+std::string StreamDecoder::push(int32_t id) {
+  const std::string* text = state_->parts.token_text(id);
+  if (text == nullptr || (state_->skip_special_tokens && state_->parts.added.is_special(*text))) return {};
+  state_->run.push(*text);
+  return state_->run.take();
+}
+
+std::string StreamDecoder::finish() {
+  state_->run.finish();
+  return state_->run.take();
+}
+
+}  // namespace vlcache

@@ -1,0 +1,76 @@
+// Text <-> token ids, from the tokenizer.json of a Hugging Face snapshot, with the ids and the text of its own library.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+class StreamDecoder;
+
+// Immutable after loading; any number of threads may use one.
+class Tokenizer {
+ public:
+  // tokenizer.json, and from tokenizer_config.json and special_tokens_map.json, if there, the named special tokens.
+  // Throws Error(kNotFound) if there is no tokenizer.json, Error(kUnsupported) naming a part that is not known,
+  // Error(kInput) naming what is wrong and where.
+  static Tokenizer load(const std::filesystem::path& model_dir);
+  // The text of a tokenizer.json alone; `where` names it in errors.
+  static Tokenizer from_json(std::string_view text, std::string_view where);
+
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Ids equal to those of the Python package; special tokens where the post-processor puts them. Invalid UTF-8 counts
+  // as U+FFFD, as Python's errors="replace" gives. Time is linear in the text (n log n in its longest word). Throws
+  // Error(kInput) above 1 GiB, or when a regular expression runs into its step limit.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+
+  // Ids that no token has are left out, as in the Python package.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+
+  std::string token_text(int32_t id) const;        // the raw vocabulary entry ("Ġthe"), empty if there is none
+  int32_t token_id(std::string_view token) const;  // -1 if there is none
+  bool is_special(int32_t id) const;               // left out by skip_special_tokens
+  bool has_token(int32_t id) const;
+  int64_t vocab_size() const;  // different tokens, added ones included
+
+  // Named special tokens, empty and -1 where the snapshot names none. `name` may be any "..._token" of
+  // tokenizer_config.json or special_tokens_map.json: "bos_token", "eos_token", "pad_token", "image_token".
+  std::string special_token(std::string_view name) const;
+  int32_t special_token_id(std::string_view name) const;
+  int32_t bos_id() const { return special_token_id("bos_token"); }
+  int32_t eos_id() const { return special_token_id("eos_token"); }
+  int32_t pad_id() const { return special_token_id("pad_token"); }
+  int32_t unk_id() const { return special_token_id("unk_token"); }
+
+ private:
+  friend class StreamDecoder;
+  struct Parts;
+  explicit Tokenizer(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// Decodes tokens as they come. The pieces are whole characters, and together with finish() equal to decode() of all
+// ids.
+class StreamDecoder {
+ public:
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);  // keep the tokenizer alive
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+
+  std::string push(int32_t id);  // the text that is certain now, often empty
+  std::string finish();          // the rest; call once, at the end
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace vlcache

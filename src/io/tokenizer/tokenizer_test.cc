@@ -1,0 +1,290 @@
+// The tokenizer against the Python package: ids and texts of 10,400 lines for every tokenizer in
+// tests/fixtures/tokenizers (tools/fixtures/tokenizers/make.py), then the parts, and files that are wrong.
+#include "io/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/tokenizer/regex.h"
+#include "io/tokenizer/utf8.h"
+
+namespace vlcache {
+namespace {
+
+const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+
+const std::vector<std::string>& fixture_lines() {
+  static const std::vector<std::string> lines = [] {
+    std::vector<std::string> out;
+    std::ifstream in(kFixtures / "lines.jsonl");
+    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line).get<std::string>());
+    return out;
+  }();
+  return lines;
+}
+
+// FNV-1a, 64 bit, a step per value, rows parted by 2^32; one hash per `chunk` rows. As in make.py.
+class RowHashes {
+ public:
+  template <typename Values>
+  void add(const Values& values) {
+    for (const auto v : values) step(static_cast<std::make_unsigned_t<std::remove_cvref_t<decltype(v)>>>(v));
+    step(uint64_t{1} << 32);
+    if (++rows_ % 100 == 0) close();
+  }
+  std::vector<std::string> take() {
+    if (rows_ % 100 != 0) close();
+    return std::move(hashes_);
+  }
+
+ private:
+  void step(uint64_t v) { hash_ = (hash_ ^ v) * 0x100000001B3u; }
+  void close() {
+    char text[20];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash_));
+    hashes_.emplace_back(text);
+    hash_ = 0xCBF29CE484222325u;
+  }
+  uint64_t hash_ = 0xCBF29CE484222325u;
+  size_t rows_ = 0;
+  std::vector<std::string> hashes_;
+};
+
+class TokenizerFixture : public testing::TestWithParam<const char*> {
+ protected:
+  Json expected_ = load_json(kFixtures / (std::string(GetParam()) + ".expected.json"));
+  std::string path_ = (kFixtures / (std::string(GetParam()) + ".tokenizer.json")).string();
+  Tokenizer tokenizer_ = Tokenizer::from_json(read_text_file(path_), path_);
+};
+
+TEST_P(TokenizerFixture, IdsAndTextsEqualThoseOfThePythonPackage) {
+  const auto& lines = fixture_lines();
+  ASSERT_GE(lines.size(), 10000u);
+  EXPECT_EQ(tokenizer_.vocab_size(), expected_["vocab_size"].get<int64_t>());
+  RowHashes ids, plain, shown, skipped;
+  for (size_t k = 0; k < lines.size(); ++k) {
+    const std::vector<int32_t> encoded = tokenizer_.encode(lines[k]);
+    if (k < expected_["first_ids"].size()) {
+      EXPECT_EQ(encoded, expected_["first_ids"][k].get<std::vector<int32_t>>()) << "line " << k << ": " << lines[k];
+    }
+    ids.add(encoded);
+    plain.add(tokenizer_.encode(lines[k], false));
+    shown.add(tokenizer_.decode(encoded, false));
+    skipped.add(tokenizer_.decode(encoded, true));
+  }
+  EXPECT_EQ(ids.take(), expected_["ids"].get<std::vector<std::string>>());
+  EXPECT_EQ(plain.take(), expected_["plain_ids"].get<std::vector<std::string>>());
+  EXPECT_EQ(shown.take(), expected_["text"].get<std::vector<std::string>>());
+  EXPECT_EQ(skipped.take(), expected_["skipped_text"].get<std::vector<std::string>>());
+}
+
+TEST_P(TokenizerFixture, DecodesAnyIdsAndStreamsWholeCharacters) {
+  RowHashes texts;
+  const int64_t size = tokenizer_.vocab_size();
+  for (int64_t i = 0; i < 1000; ++i) {
+    std::vector<int32_t> ids;
+    for (int64_t k = 0; k < i % 23; ++k)
+      ids.push_back(static_cast<int32_t>((i * 7919 + k * 104729 + (i * k) % 31) % (size + 3)));
+    StreamDecoder stream(tokenizer_, false);
+    std::string streamed;
+    for (int32_t id : ids) {
+      const std::string part = stream.push(id);
+      EXPECT_TRUE(is_valid_utf8(part));
+      streamed += part;
+    }
+    streamed += stream.finish();
+    EXPECT_EQ(streamed, tokenizer_.decode(ids, false));
+    texts.add(streamed);
+  }
+  EXPECT_EQ(texts.take(), expected_["noise_text"].get<std::vector<std::string>>());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokenizerFixture,
+                         testing::Values("gpt2", "roberta", "qwen2", "smollm", "llama3", "o200k", "deepseek", "tekken",
+                                         "llama2", "llama2_metaspace", "mistral", "gemma", "subwords", "accents",
+                                         "behaviors"),
+                         [](const auto& param_info) { return std::string(param_info.param); });
+
+TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
+  const Json patterns = load_json(kFixtures / "patterns.json");
+  ASSERT_GE(patterns.size(), 40u);
+  for (const auto& [name, entry] : patterns.items()) {
+    const Regex regex(entry["pattern"].get<std::string>(), name);
+    RowHashes lengths;
+    std::vector<TextMatch> matches;
+    for (const std::string& line : fixture_lines()) {
+      regex.cut(line, matches);
+      std::vector<uint32_t> row;
+      for (const TextMatch& m : matches) {
+        if (m.end > m.start) row.push_back(static_cast<uint32_t>(m.end - m.start));
+      }
+      lengths.add(row);
+    }
+    EXPECT_EQ(lengths.take(), entry["lengths"].get<std::vector<std::string>>()) << name;
+  }
+}
+
+TEST(TokenizerRegex, NamesWhatItDoesNotSupport) {
+  for (const char* pattern : {"(",        ")",         "[",
+                              "[]",       "[a",        "*a",
+                              "(?x:a b)", "\\X",       "\\p{Nonsense}",
+                              "\\p",      "\\xff",     "(?~a)",
+                              "a{5,2}",   "\\u12",     "[[:nonsense:]]",
+                              "(?<=a+)b", "\\",        "(?<n",
+                              "[b-a]",    "\\k<none>", "\\12"}) {
+    EXPECT_THROW(Regex(pattern, "test"), Error) << pattern;
+  }
+  EXPECT_THROW(Regex(std::string(20000, '('), "test"), Error);
+  EXPECT_THROW(Regex(std::string(5000, '['), "test"), Error);
+}
+
+TEST(TokenizerRegex, GivesUpInsteadOfHanging) {
+  const Regex regex(R"((?:a|aa|aaa)+\z)", "test");
+  std::vector<TextMatch> matches;
+  EXPECT_THROW(regex.cut(std::string(100, 'a') + "b", matches), Error);
+}
+
+Tokenizer fixture(const std::string& name) {
+  const std::string path = (kFixtures / (name + ".tokenizer.json")).string();
+  return Tokenizer::from_json(read_text_file(path), path);
+}
+
+TEST(Tokenizer, LongTextsTakeLinearTime) {
+  // Quadratic work on these would be 10^12 steps: the test would not end.
+  for (const char* name : {"qwen2", "llama2", "gpt2", "accents", "mistral"}) {
+    const Tokenizer tokenizer = fixture(name);
+    for (const char* unit : {"a", " ", "\n", "ab", "\xE4\xB8\x80", "'", "<s>", "the "}) {
+      std::string text;
+      while (text.size() < 1'000'000) text += unit;
+      EXPECT_GT(tokenizer.encode(text).size() + 1, 0u);
+    }
+  }
+}
+
+TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
+  const Tokenizer tokenizer = fixture("qwen2");
+  EXPECT_EQ(tokenizer.encode("a\xFF\xE2\x82z\xED\xA0\x80\xF0\x9F"),
+            tokenizer.encode("a\uFFFD\uFFFDz\uFFFD\uFFFD\uFFFD\uFFFD"));
+}
+
+TEST(Tokenizer, IsSharedByThreads) {
+  const Tokenizer tokenizer = fixture("o200k");
+  const auto& lines = fixture_lines();
+  const auto expected = tokenizer.encode(lines[5000]);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) wrong += tokenizer.encode(lines[5000]) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+class SnapshotDir {
+ public:
+  SnapshotDir() { std::filesystem::create_directories(path_); }
+  ~SnapshotDir() { std::filesystem::remove_all(path_); }
+  void write(const char* name, const std::string& text) const { std::ofstream(path_ / name) << text; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "vlcache_tokenizer_test";
+};
+
+TEST(Tokenizer, TakesNamedTokensFromTheFilesBeside) {
+  const SnapshotDir dir;
+  EXPECT_THROW(
+      try { Tokenizer::load(dir.path()); } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+        EXPECT_NE(std::string(e.what()).find("save_pretrained"), std::string::npos);
+        throw;
+      },
+      Error);
+  dir.write("tokenizer.json", read_text_file(kFixtures / "qwen2.tokenizer.json"));
+  dir.write("tokenizer_config.json",
+            R"({"eos_token": "<|im_end|>", "bos_token": null, "pad_token": {"content": "<pad>"}, "add_bos_token": true,
+                "z_token": "<z>", "image_token": "<image>", "extra_special_tokens": ["<extra>", "<z>"]})");
+  dir.write("special_tokens_map.json", R"({"unk_token": "<s>"})");
+  const Tokenizer tokenizer = Tokenizer::load(dir.path());
+  EXPECT_EQ(tokenizer.special_token("eos_token"), "<|im_end|>");
+  EXPECT_EQ(tokenizer.eos_id(), tokenizer.token_id("<|im_end|>"));
+  EXPECT_EQ(tokenizer.bos_id(), -1);
+  EXPECT_EQ(tokenizer.pad_id(), tokenizer.token_id("<pad>"));
+  EXPECT_EQ(tokenizer.unk_id(), 0);
+  EXPECT_EQ(tokenizer.special_token_id("image_token"), tokenizer.token_id("<image>"));
+  // New ones go behind the last, in the order of the file.
+  EXPECT_EQ(tokenizer.token_id("<z>"), 632);
+  EXPECT_EQ(tokenizer.token_id("<extra>"), 633);
+  EXPECT_TRUE(tokenizer.is_special(632));
+  EXPECT_FALSE(tokenizer.is_special(tokenizer.token_id("<plain>")));
+  EXPECT_EQ(tokenizer.encode("<z><extra>"), (std::vector<int32_t>{632, 633}));
+}
+
+std::string minimal(const std::string& model, const std::string& rest = "") {
+  return R"({"version": "1.0", "model": )" + model + rest + "}";
+}
+
+TEST(Tokenizer, SparseIdsCostNothing) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(minimal(R"({"type": "BPE", "vocab": {"a": 2147483647, "b": 0}, "merges": []})"), "t");
+  EXPECT_EQ(tokenizer.encode("ab"), (std::vector<int32_t>{2147483647, 0}));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{2147483647, -5, 7, 0}, false), "a b");
+}
+
+TEST(Tokenizer, SaysWhatIsWrongWithAFile) {
+  const std::string good = R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
+  EXPECT_EQ(Tokenizer::from_json(minimal(good), "t").encode("ab"), std::vector<int32_t>{2});
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "JSON"},
+      {"[]", "object"},
+      {std::string(200000, '['), "nests deeper"},
+      {"{}", "model"},
+      {minimal(R"({"type": "WordPiece", "vocab": {}})"), "WordPiece"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0}})"), "merges"},
+      {minimal(R"({"type": "BPE", "vocab": [], "merges": []})"), "vocab"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": -1}, "merges": []})"), "expected an id"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 2147483648}, "merges": []})"), "expected an id"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 18446744073709551615}, "merges": []})"), "expected an id"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": "0"}, "merges": []})"), "expected an id"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []})"), "share the id"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a c"]})"), "not in the vocabulary"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]})"), "\"ab\" is not in"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]})"), "two tokens"},
+      {minimal(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]})"), "merges[0]"},
+      {minimal(good, R"(, "normalizer": {"type": "Precompiled"})"), "Precompiled"},
+      {minimal(good, R"(, "pre_tokenizer": {"type": "UnicodeScripts"})"), "UnicodeScripts"},
+      {minimal(good, R"(, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "X"}]})"),
+       "pre_tokenizer[0]"},
+      {minimal(good, R"(, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"})"),
+       "("},
+      {minimal(good, R"(, "pre_tokenizer": {"type": "Split", "pattern": {"String": "x"}, "behavior": "Odd"})"),
+       "behavior"},
+      {minimal(good, R"(, "decoder": {"type": "CTC"})"), "CTC"},
+      {minimal(good, R"(, "post_processor": {"type": "X"})"), "post-processor"},
+      {minimal(
+           good,
+           R"(, "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "s"}}], "special_tokens": {}})"),
+       "s:"},
+      {minimal(good, R"(, "added_tokens": {})"), "added_tokens"},
+      {minimal(good, R"(, "added_tokens": [{"id": 1}])"), "content"},
+  };
+  for (const auto& [text, part] : cases) {
+    try {
+      Tokenizer::from_json(text, "file.json");
+      ADD_FAILURE() << "no error for " << text.substr(0, 100);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("file.json"), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache
