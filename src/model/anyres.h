@@ -1,27 +1,34 @@
-// LLaVA-NeXT's tiles: which grid an image of a given size gets, and which rows of it are picture rather than padding.
+// LLaVA-NeXT's tiles: which of a grid's patches show picture rather than padding, and in which order they become
+// tokens.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
+
+#include "model/config.h"
+#include "model/image_tiles.h"
 
 namespace vlcache {
 
-// The {height, width} of `pinpoints` that keeps most of the picture's pixels, then wastes least. `pinpoints` must not
-// be empty.
-std::array<int64_t, 2> best_resolution(int64_t height, int64_t width,
-                                       std::span<const std::array<int64_t, 2>> pinpoints);
-
-// Rows of patches [top, bottom) x columns [left, right) of a grid that show the picture.
+// Patches [top, bottom) x [left, right) of a grid.
 struct PatchRect {
   int64_t top = 0, bottom = 0, left = 0, right = 0;
 };
+
+// The part of a grid_height x grid_width grid that shows a picture of height x width centred in it at its own aspect
+// ratio.
 PatchRect unpadded_patches(int64_t height, int64_t width, int64_t grid_height, int64_t grid_width);
 
-// The order of an image's tokens as rows of its projected tiles ([1 + rows * cols tiles][side * side], overview first):
-// the overview's rows, then the unpadded grid line by line, `newline_row` after each line.
-std::vector<int32_t> anyres_order(int64_t tile_rows, int64_t tile_cols, int64_t side, const PatchRect& rect,
-                                  int32_t newline_row);
+struct AnyresLayout {
+  int64_t tile_rows = 0, tile_cols = 0;
+  PatchRect rect;  // in patches of the whole grid
+};
+
+// Layout of an image under a LLaVA-NeXT configuration. Throws Error(kInput) if its tiles are not those of that grid.
+AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image);
+
+// The order of an image's tokens as rows of its projected tiles ([1 + tile_rows * tile_cols] x [side * side], overview
+// first): the overview's rows, then the unpadded grid line by line, `newline_row` after each line.
+std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side, int32_t newline_row);
 
 }  // namespace vlcache

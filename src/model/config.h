@@ -1,11 +1,11 @@
 // What a checkpoint's config.json says, in one vocabulary for all families. Shapes and switches only; no weights.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -114,7 +114,8 @@ struct ModelConfig {
   std::optional<VisionConfig> vision;
   ProjectorConfig projector;
   int32_t image_token_id = -1;
-  std::vector<std::array<int64_t, 2>> grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
+  std::vector<std::pair<int64_t, int64_t>>
+      grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
   GenerationDefaults generation;
 
   int64_t kv_bytes_per_token(int64_t element_bytes) const { return 2 * text.n_layers * text.kv_size() * element_bytes; }
@@ -124,6 +125,12 @@ struct ModelConfig {
 // transformers' configuration classes say. Throws Error(kUnsupported) for an unknown model_type (listing the known
 // ones) or an unknown variant, Error(kInput) for missing keys, wrong types and contradictions.
 ModelConfig parse_model_config(const Json& config, std::string_view where);
+
+// The parts of it that families compose. `where` of each object names it in errors.
+TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type);
+VisionConfig parse_clip_config(const JsonObject& config);
+VisionConfig parse_siglip_config(const JsonObject& config);
+RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions);
 
 // `generation` may be null (no such file). Ids that config.json has stand where generation_config.json has none.
 void parse_generation_config(const Json* generation, const Json& config, std::string_view where, ModelConfig& out);

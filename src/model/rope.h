@@ -13,7 +13,9 @@ namespace vlcache {
 
 class RopeTable {
  public:
-  RopeTable(const RopeConfig& config, int64_t head_dim, int64_t max_positions);
+  // kDynamic is plain rope: it changes frequencies only beyond the context the model was made for, where keys already
+  // in a cache would be wrong; the engine stops there.
+  RopeTable(const RopeConfig& config, int64_t head_dim);
 
   // cos, sin [positions.size(), head_dim / 2] f32: of position * frequency, times the attention factor. The product is
   // rounded to f32 first, as transformers does, so that long contexts agree.

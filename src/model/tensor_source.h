@@ -29,7 +29,7 @@ class TensorSource {
 std::unique_ptr<TensorSource> checkpoint_source(Safetensors files);
 
 // Any tensor of any shape, bf16: matrices normal with variance 1 / fan_in, norms 1, biases 0. The same seed gives the
-// same weights.
-std::unique_ptr<TensorSource> random_source(uint64_t seed);
+// same weights. `with_lm_head`: whether it claims to have an output matrix apart from the embeddings.
+std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head);
 
 }  // namespace vlcache

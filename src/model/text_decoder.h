@@ -35,17 +35,19 @@ class TextDecoder {
   int64_t workspace_bytes(int64_t n_rows) const;
 
  private:
-  struct Rows;  // the rows still alive in a step
   void reserve(int64_t n_rows);
   void begin_step(const StepInput& step);
+  void fill_rope(const AttentionPattern& pattern);
   void attend(int layer, const StepInput& step);
-  void mlp(int layer);
-  void drop_rows(int layer, const StepInput& step);
-  void keep_logit_rows(const StepInput& step);
-  void gather(const std::vector<int32_t>& keep);
-  void write_logits(const StepInput& step);
   void round_keys(const Tensor& k, KvCodec codec);
+  void mix_and_feed(int layer);  // output projection, then the MLP
+  void ask_rows(int layer, const StepInput& step);
+  void keep_logit_rows(const StepInput& step);
+  void keep_rows();
+  void write_logits(const StepInput& step);
+  int64_t row_bytes() const;
   Tensor rows_of(const Buffer& buffer, int64_t width) const;
+  Tensor table_of(const Buffer& buffer) const;
 
   const TextConfig& config_;
   const TextWeights& weights_;
@@ -65,7 +67,7 @@ class TextDecoder {
   std::vector<int32_t> sink_positions_;
 
   int64_t capacity_ = 0;  // rows the buffers below hold
-  Buffer x_spare_;        // [n, hidden] the residual stream after rows were dropped
+  Buffer x_spare_[2];     // [n, hidden] the residual stream after rows were dropped, in turns
   Buffer normed_;         // [n, hidden]
   Buffer qkv_;            // [n, (H + 2 Hk) d]
   Buffer k_rotated_;      // [n, Hk, d]

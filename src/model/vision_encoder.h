@@ -15,39 +15,49 @@ namespace vlcache {
 // Attention of the class token, for policies that rank image tokens before the language model (HiRED). kClip only.
 struct VisionCapture {
   std::vector<int32_t> layers;  // in: layers to capture, each below n_used_layers
-  std::vector<Buffer> probs;    // out, per layer: [n_tiles, tokens per tile, H] f32, the class token's own row included
+  std::vector<Buffer>
+      probs;  // out, per entry of `layers`: [n_tiles, rows per tile, H] f32; row 0 of a tile is the class token
 };
 
 class VisionEncoder {
  public:
+  // All three must outlive the encoder.
   VisionEncoder(const VisionConfig& config, const VisionWeights& weights, Backend& backend);
 
-  // Rows of features one tile of this many pixels gives. Throws Error(kShape) for a size the encoder cannot take.
+  // Feature rows that one tile of this many pixels gives. Throws Error(kShape) for a size the encoder cannot take.
   int64_t tokens_per_tile(int64_t height, int64_t width) const;
 
   // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype. Tiles run in
-  // groups, so that the workspace does not grow with their number.
+  // groups, so that the workspace does not grow with their number. Throws as tokens_per_tile, and Error(kInput) for a
+  // capture of a layer that is not computed or of an encoder without a class token.
   void forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr);
 
  private:
-  void reserve(int64_t n_rows, int64_t n_patches);
-  void embed_tiles(const Tensor& pixels, const Tensor& x);
-  void layer(int32_t index, const Tensor& x, std::span<const int32_t> offsets, const Tensor& probs);
-  void take_features(int32_t state, const Tensor& x, int64_t n_tiles, const Tensor& features);
-  std::vector<int32_t> position_ids(int64_t rows, int64_t cols) const;
-  Tensor position_rows(int64_t rows, int64_t cols);
+  struct Group;  // tiles that run together
+  void reserve(int64_t n_rows);
+  void embed_tiles(const Group& group);
+  void run_layer(int32_t index, const Group& group, const Tensor& class_probs);
+  void take_features(int32_t state, const Group& group, const Tensor& features);
+  Tensor position_rows(int64_t grid_rows, int64_t grid_cols);
+  Tensor rows_of(const Buffer& buffer, int64_t n_rows, int64_t width) const;
 
   const VisionConfig& config_;
   const VisionWeights& weights_;
   Backend& backend_;
-  Buffer class_row_;  // [1, h] class embedding plus its position
-  Buffer positions_;  // [rows * cols, h] for the grid below; kSiglip
-  int64_t position_rows_ = 0, position_cols_ = 0;
-  int64_t capacity_ = 0, patch_capacity_ = 0;
+  Buffer class_row_;  // [1, h] class embedding plus its position; kClip
+  Buffer positions_;  // [grid_rows_ * grid_cols_, h]; kSiglip
+  int64_t grid_rows_ = 0, grid_cols_ = 0;
+  int64_t capacity_ = 0;          // rows the buffers below hold
   Buffer x_, normed_, attended_;  // [n, h]
   Buffer qkv_;                    // [n, 3 h]
   Buffer ffn_;                    // [n, f]
   Buffer patches_;                // [n, C p p]
+  std::vector<int32_t> offsets_, feature_rows_;
 };
+
+// Which of side * side learned positions each patch of a grid_rows x grid_cols grid takes: the one at the same relative
+// place. In f32 throughout, as
+// transformers' Idefics3VisionEmbeddings has it.
+std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols);
 
 }  // namespace vlcache

@@ -1,0 +1,66 @@
+// Tile layout of LLaVA-NeXT. Same arithmetic as transformers' unpad_image, whose roundings decide the number of tokens.
+#include "model/anyres.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "model/processors/image_processor.h"
+
+namespace vlcache {
+namespace {
+
+// int(round(x, 7)) of Python: correctly rounded to seven decimals, as printf does, then cut off.
+int64_t cut_after_7(double x) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.7f", x);
+  return static_cast<int64_t>(std::strtod(text, nullptr));
+}
+
+}  // namespace
+
+PatchRect unpadded_patches(int64_t height, int64_t width, int64_t grid_height, int64_t grid_width) {
+  const auto h = static_cast<double>(height), w = static_cast<double>(width);
+  const auto gh = static_cast<double>(grid_height), gw = static_cast<double>(grid_width);
+  if (w / h > gw / gh) {
+    const int64_t padding = (grid_height - cut_after_7(h * (gw / w))) / 2;
+    return {.top = padding, .bottom = grid_height - padding, .left = 0, .right = grid_width};
+  }
+  const int64_t padding = (grid_width - cut_after_7(w * (gh / h))) / 2;
+  return {.top = 0, .bottom = grid_height, .left = padding, .right = grid_width - padding};
+}
+
+AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image) {
+  if (image.height < 1 || image.width < 1) throw Error(ErrorCode::kInput, "an image without a size cannot be laid out");
+  const int64_t tile = config.vision->image_size, side = config.vision->side();
+  const auto [height, width] = select_best_resolution(image.height, image.width, config.grid_pinpoints);
+  AnyresLayout layout;
+  layout.tile_rows = height / tile;
+  layout.tile_cols = width / tile;
+  const int64_t expected = 1 + layout.tile_rows * layout.tile_cols;
+  if (image.pixels.rows() != expected) {
+    throw Error(ErrorCode::kInput, "image of " + std::to_string(image.height) + " x " + std::to_string(image.width) +
+                                       " pixels: expected " + std::to_string(expected) +
+                                       " tiles by config.json's image_grid_pinpoints, the image processor made " +
+                                       std::to_string(image.pixels.rows()));
+  }
+  layout.rect = unpadded_patches(image.height, image.width, layout.tile_rows * side, layout.tile_cols * side);
+  return layout;
+}
+
+std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side, int32_t newline_row) {
+  const PatchRect& rect = layout.rect;
+  std::vector<int32_t> order;
+  order.reserve(static_cast<size_t>(side * side + (rect.bottom - rect.top) * (rect.right - rect.left + 1)));
+  for (int64_t i = 0; i < side * side; ++i) order.push_back(static_cast<int32_t>(i));
+  for (int64_t y = rect.top; y < rect.bottom; ++y) {
+    for (int64_t x = rect.left; x < rect.right; ++x) {
+      const int64_t tile = 1 + y / side * layout.tile_cols + x / side;
+      order.push_back(static_cast<int32_t>(tile * side * side + y % side * side + x % side));
+    }
+    order.push_back(newline_row);
+  }
+  return order;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,104 @@
+// config.json and generation_config.json of whole models.
+#include "model/config.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/family.h"
+
+namespace vlcache {
+namespace {
+
+DType parse_dtype(const JsonObject& config) {
+  const Json* value = config.find("dtype") != nullptr ? config.find("dtype") : config.find("torch_dtype");
+  if (value == nullptr && config.find("text_config") != nullptr) return parse_dtype(config.object("text_config"));
+  if (value == nullptr) return DType::kF32;
+  const std::string name = value->is_string() ? value->get<std::string>() : "";
+  if (name == "float32") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float16") return DType::kF16;
+  config.fail(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32, bfloat16 or float16");
+}
+
+// One id or a list of them.
+std::vector<int32_t> parse_ids(const JsonObject& object, std::string_view key, int64_t vocab_size) {
+  const Json* value = object.find(key);
+  std::vector<int32_t> ids;
+  if (value == nullptr) return ids;
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size) {
+      object.fail(key, "token ids below the vocabulary's " + std::to_string(vocab_size));
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+std::optional<double> optional_number(const JsonObject& object, std::string_view key, double least, double most) {
+  if (!object.has(key)) return std::nullopt;
+  const double x = object.number(key);
+  if (!(x >= least && x <= most))
+    object.fail(key, "a number from " + std::to_string(least) + " to " + std::to_string(most));
+  return x;
+}
+
+void check_vision(const JsonObject& root, const ModelConfig& config) {
+  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
+    throw Error(ErrorCode::kInput, root.where() + ": the image token id " + std::to_string(config.image_token_id) +
+                                       " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
+  }
+  const int64_t side = config.vision->side();
+  if (config.projector.kind == ProjectorKind::kPixelShuffle && side % config.projector.scale != 0) {
+    throw Error(ErrorCode::kInput, root.where() + ": scale_factor " + std::to_string(config.projector.scale) +
+                                       " does not divide the encoder's " + std::to_string(side) + " patches a side");
+  }
+}
+
+}  // namespace
+
+int64_t VisionConfig::n_used_layers() const {
+  // SigLIP's features pass the norm behind the last layer; CLIP's are taken where the configuration says.
+  if (kind == VisionKind::kSiglip || feature_layers.empty()) return n_layers;
+  return *std::max_element(feature_layers.begin(), feature_layers.end());
+}
+
+ModelConfig parse_model_config(const Json& json, std::string_view where) {
+  const JsonObject root(json, std::string(where));
+  ModelConfig config;
+  config.model_type = root.string("model_type");
+  config.family = &find_family(config.model_type, where);
+  config.dtype = parse_dtype(root);
+  config.family->read_config(root, config);
+  if (config.vision) check_vision(root, config);
+  parse_generation_config(nullptr, json, where, config);
+  return config;
+}
+
+void parse_generation_config(const Json* generation, const Json& json, std::string_view where, ModelConfig& out) {
+  const JsonObject config(json, std::string(where));
+  const int64_t vocab = out.text.vocab_size;
+  GenerationDefaults g;
+  const auto take = [&](const JsonObject& from) {
+    if (g.eos_token_ids.empty()) g.eos_token_ids = parse_ids(from, "eos_token_id", vocab);
+    if (!g.bos_token_id) {
+      const std::vector<int32_t> bos = parse_ids(from, "bos_token_id", vocab);
+      if (!bos.empty()) g.bos_token_id = bos[0];
+    }
+  };
+  if (generation != nullptr) {
+    const JsonObject own(*generation, "generation_config.json");
+    take(own);
+    g.do_sample = own.boolean("do_sample", false);
+    g.temperature = optional_number(own, "temperature", 0.0, 1e3);
+    g.top_p = optional_number(own, "top_p", 0.0, 1.0);
+    g.min_p = optional_number(own, "min_p", 0.0, 1.0);
+    g.repetition_penalty = optional_number(own, "repetition_penalty", 1e-3, 1e3);
+    if (own.has("top_k")) g.top_k = std::max<int64_t>(0, own.integer("top_k"));
+  }
+  take(config);
+  if (config.find("text_config") != nullptr) take(config.object("text_config"));
+  out.generation = std::move(g);
+}
+
+}  // namespace vlcache

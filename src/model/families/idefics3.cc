@@ -1,0 +1,84 @@
+// Idefics3 and SmolVLM: images split into tiles that the prompt names by row and column, pixel shuffle.
+// arXiv:2408.12637, 2504.05299.
+#include <string>
+
+#include "base/error.h"
+#include "model/families/families.h"
+
+namespace vlcache {
+namespace {
+
+constexpr std::string_view kAround = "<fake_token_around_image>";
+constexpr std::string_view kOverview = "<global-img>";
+
+void read_config(const JsonObject& root, ModelConfig& out) {
+  // Their text model's own default; a text_config that is there has LlamaConfig's.
+  static const Json kNoText = {{"rms_norm_eps", 1e-5}}, kNoVision = Json::object();
+  const Json* text = root.find("text_config");
+  const Json* vision = root.find("vision_config");
+  out.text = parse_text_config(JsonObject(text != nullptr ? *text : kNoText, root.where() + ": text_config"), "llama");
+  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", false);
+  out.vision =
+      parse_siglip_config(JsonObject(vision != nullptr ? *vision : kNoVision, root.where() + ": vision_config"));
+  const int64_t scale = root.integer("scale_factor", 2);
+  if (scale < 1 || scale > 64) root.fail("scale_factor", "a number from 1 to 64");
+  out.projector = {.kind = ProjectorKind::kPixelShuffle, .bias = false, .scale = scale};
+  out.image_token_id = static_cast<int32_t>(std::min<int64_t>(root.integer("image_token_id", 128257), INT32_MAX));
+}
+
+int64_t tokens_per_tile(const ModelConfig& config) {
+  const int64_t side = config.vision->side() / config.projector.scale;
+  return side * side;
+}
+
+int64_t n_image_tokens(const ModelConfig& config, const ImageTiles& image) {
+  const int64_t expected = int64_t{image.rows} * image.cols + 1;
+  if (image.rows < 0 || image.cols < 0 || (image.rows == 0) != (image.cols == 0) || image.pixels.rows() != expected) {
+    throw Error(ErrorCode::kInput, "expected " + std::to_string(expected) + " tiles of an image split " +
+                                       std::to_string(image.rows) + " x " + std::to_string(image.cols) +
+                                       ", the image processor made " + std::to_string(image.pixels.rows()));
+  }
+  return image.pixels.rows() * tokens_per_tile(config);
+}
+
+// As processing_idefics3.py and processing_smolvlm.py word it.
+std::string image_text(const ModelConfig& config, const ImageTiles& image) {
+  static_cast<void>(n_image_tokens(config, image));
+  const std::string tile = repeat(config.family->image_placeholder, tokens_per_tile(config));
+  std::string text;
+  for (int32_t row = 0; row < image.rows; ++row) {
+    for (int32_t col = 0; col < image.cols; ++col) {
+      text.append(kAround);
+      text += "<row_" + std::to_string(row + 1) + "_col_" + std::to_string(col + 1) + ">";
+      text += tile;
+    }
+    text += "\n";
+  }
+  if (image.rows > 0) text += "\n";
+  text.append(kAround).append(kOverview).append(tile).append(kAround);
+  return text;
+}
+
+WeightPrefixes prefixes() {
+  return {.text = {"model.text_model.", "text_model."},
+          .lm_head = {""},
+          .vision = {"model.vision_model.", "vision_model."},
+          .projector = {"model.connector.", "connector."}};
+}
+
+Family family(std::string_view name) {
+  return {.name = name,
+          .model_types = {name},
+          .prefixes = prefixes(),
+          .read_config = read_config,
+          .image_text = image_text,
+          .n_image_tokens = n_image_tokens,
+          .image_placeholder = "<image>"};
+}
+
+}  // namespace
+
+const Family kIdefics3 = family("idefics3");
+const Family kSmolVlm = family("smolvlm");
+
+}  // namespace vlcache

@@ -1,0 +1,103 @@
+// Joins configuration, weights and the two networks.
+#include "model/model.h"
+
+#include "base/error.h"
+#include "io/snapshot.h"
+#include "model/anyres.h"
+#include "model/projector.h"
+
+namespace vlcache {
+namespace {
+
+// What the weights themselves are stored in, for a config.json that does not say.
+DType stored_dtype(const Safetensors& files) {
+  for (const std::string_view name : files.names()) {
+    const std::optional<DType> dtype = files.find(name)->dtype;
+    if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return *dtype;
+  }
+  return DType::kF32;
+}
+
+bool names_dtype(const Json& config) {
+  const auto in = [](const Json& object) { return object.contains("dtype") || object.contains("torch_dtype"); };
+  return in(config) || (config.contains("text_config") && in(config["text_config"]));
+}
+
+[[noreturn]] void no_images(const ModelConfig& config) {
+  throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
+}
+
+}  // namespace
+
+ModelConfig Model::read_config(const std::filesystem::path& dir) {
+  const Snapshot snapshot(dir);
+  const Json json = snapshot.json("config.json");
+  const std::string where = snapshot.path("config.json").string();
+  ModelConfig config = parse_model_config(json, where);
+  if (!names_dtype(json)) config.dtype = stored_dtype(snapshot.weights());
+  const std::optional<Json> generation = snapshot.optional_json("generation_config.json");
+  parse_generation_config(generation ? &*generation : nullptr, json, where, config);
+  return config;
+}
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& backend, const LoadOptions& options) {
+  const ModelConfig config = read_config(dir);
+  Weights weights = load_weights(config, checkpoint_source(Snapshot(dir).weights()), backend, options.progress);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend));
+}
+
+std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed) {
+  Weights weights = load_weights(config, random_source(seed, !config.text.tied_embeddings), backend);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend));
+}
+
+Model::Model(const ModelConfig& config, Weights weights, Backend& backend)
+    : config_(config), weights_(std::move(weights)), backend_(backend), decoder_(config_.text, weights_.text, backend) {
+  if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
+}
+
+int64_t Model::n_image_tokens(const ImageTiles& image) const {
+  if (!sees_images()) no_images(config_);
+  return config_.family->n_image_tokens(config_, image);
+}
+
+VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
+  if (!sees_images()) no_images(config_);
+  const int64_t tokens = encoder_->tokens_per_tile(image.pixels.dim(2), image.pixels.dim(3));
+  VisionOutput out;
+  const int64_t n = image.pixels.rows() * tokens, width = config_.vision->feature_size();
+  out.storage = Buffer(n * width * dtype_bytes(compute_dtype()));
+  out.embeds = Tensor(out.storage.data(), compute_dtype(), {n, width});
+  encoder_->forward(image.pixels, out.embeds, capture);
+  return out;
+}
+
+VisionOutput Model::encode_image(const ImageTiles& image, VisionCapture* capture) {
+  const int64_t n_tokens = n_image_tokens(image);
+  const VisionOutput features = encode_features(image, capture);
+  const ProjectorConfig& projector = config_.projector;
+  const int64_t n_tiles = image.pixels.rows(), hidden = config_.text.hidden_size;
+  const int64_t n_rows = n_tiles * projected_rows(projector, features.embeds.rows() / n_tiles);
+  const int64_t row_bytes = hidden * dtype_bytes(compute_dtype());
+  VisionOutput out;
+  out.storage = Buffer((n_rows + (projector.newline ? 1 : 0)) * row_bytes);
+  out.embeds = Tensor(out.storage.data(), compute_dtype(), {n_rows, hidden});
+  project(projector, weights_.projector, backend_, features.embeds, n_tiles, out.embeds);
+  if (projector.newline) {
+    // The newline stands behind the projected rows, so that one gather puts everything in order.
+    const Tensor all(out.storage.data(), compute_dtype(), {n_rows + 1, hidden});
+    const int32_t first[] = {0};
+    backend_.gather_rows(weights_.projector.newline, first, all.slice_rows(n_rows, n_rows + 1));
+    const std::vector<int32_t> order =
+        anyres_order(anyres_layout(config_, image), config_.vision->side(), static_cast<int32_t>(n_rows));
+    Buffer ordered(static_cast<int64_t>(order.size()) * row_bytes);
+    const Tensor rows(ordered.data(), compute_dtype(), {static_cast<int64_t>(order.size()), hidden});
+    backend_.gather_rows(all, order, rows);
+    out.storage = std::move(ordered);
+    out.embeds = rows;
+  }
+  CHECK(out.embeds.rows() == n_tokens);
+  return out;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,103 @@
+// Checkpoint files and random numbers behind one interface.
+#include "model/tensor_source.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numbers>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/threads.h"
+
+namespace vlcache {
+namespace {
+
+class CheckpointSource : public TensorSource {
+ public:
+  explicit CheckpointSource(Safetensors files) : files_(std::move(files)) {}
+  bool has(std::string_view name) const override { return files_.find(name) != nullptr; }
+  Tensor get(const std::string& name, std::span<const int64_t> shape) override { return files_.get(name, shape); }
+  void release(const std::string& name) override { files_.release(name); }
+  int64_t total_bytes() const override { return files_.data_bytes(); }
+  std::string where() const override { return files_.where(); }
+
+ private:
+  Safetensors files_;
+};
+
+// splitmix64: passes what weights can notice, one multiply-chain per 64 bits. Public domain algorithm of Sebastiano
+// Vigna.
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+class RandomSource : public TensorSource {
+ public:
+  RandomSource(uint64_t seed, bool with_lm_head) : seed_(seed), with_lm_head_(with_lm_head), normals_(kTable) {
+    // Box and Muller over a table's worth of hashes: drawing a weight is then one look-up.
+    for (size_t i = 0; i < kTable; ++i) {
+      const double u = (static_cast<double>(mix(2 * i) >> 11) + 0.5) * 0x1p-53;
+      const double v = static_cast<double>(mix(2 * i + 1) >> 11) * 0x1p-53;
+      normals_[i] = static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+    }
+  }
+  bool has(std::string_view name) const override { return with_lm_head_ || !name.ends_with("lm_head.weight"); }
+
+  Tensor get(const std::string& name, std::span<const int64_t> shape) override {
+    Tensor t;
+    t.dtype = DType::kBF16;
+    t.rank = static_cast<int>(shape.size());
+    std::copy(shape.begin(), shape.end(), t.shape.begin());
+    t.stride = t.row_size();
+    Buffer& memory = tensors_[name] = Buffer(t.bytes());
+    t.data = memory.data();
+    fill(name, t);
+    return t;
+  }
+  void release(const std::string& name) override { tensors_.erase(name); }
+  int64_t total_bytes() const override { return 0; }
+  std::string where() const override { return "random weights"; }
+
+ private:
+  static constexpr size_t kTable = 1 << 16;
+
+  void fill(const std::string& name, const Tensor& t) const {
+    auto* out = reinterpret_cast<bf16*>(t.data);
+    const bool is_norm = name.find("norm") != std::string::npos && name.ends_with("weight");
+    if (is_norm || name.ends_with("bias")) {
+      std::fill(out, out + t.numel(), to_bf16(is_norm ? 1.0f : 0.0f));
+      return;
+    }
+    const float scale = 1.0f / std::sqrt(static_cast<float>(t.rank > 1 ? t.row_size() : t.rows()));
+    std::vector<bf16> table(kTable);
+    for (size_t i = 0; i < kTable; ++i) table[i] = to_bf16(normals_[i] * scale);
+    const uint64_t key = mix(seed_ ^ std::hash<std::string>()(name));
+    parallel_ranges(t.numel(), 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; i += 4) {
+        uint64_t bits = mix(key + static_cast<uint64_t>(i));
+        for (int64_t j = i; j < std::min(i + 4, end); ++j, bits >>= 16) out[j] = table[bits & (kTable - 1)];
+      }
+    });
+  }
+
+  uint64_t seed_;
+  bool with_lm_head_;
+  std::vector<float> normals_;
+  std::map<std::string, Buffer> tensors_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorSource> checkpoint_source(Safetensors files) {
+  return std::make_unique<CheckpointSource>(std::move(files));
+}
+
+std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head) {
+  return std::make_unique<RandomSource>(seed, with_lm_head);
+}
+
+}  // namespace vlcache

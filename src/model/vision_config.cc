@@ -1,0 +1,79 @@
+// The vision encoder's part of a configuration; defaults of CLIPVisionConfig and Idefics3VisionConfig
+// (transformers 5.23).
+#include "base/error.h"
+#include "model/config.h"
+
+namespace vlcache {
+namespace {
+
+struct VisionDefaults {
+  int64_t hidden_size, ffn_size, n_layers, n_heads, image_size, patch_size;
+  double eps;
+  std::string_view activation;
+};
+constexpr VisionDefaults kClip = {768, 3072, 12, 12, 224, 32, 1e-5, "quick_gelu"};
+constexpr VisionDefaults kSiglip = {1152, 3072, 12, 16, 224, 32, 1e-6, "gelu_pytorch_tanh"};
+
+int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
+  const int64_t x = config.integer(key, fallback);
+  if (x < 1 || x > (int64_t{1} << 20)) config.fail(key, "a size from 1 to 1048576");
+  return x;
+}
+
+// An int, or [height, width] of a square.
+int64_t side_of(const JsonObject& config, std::string_view key, int64_t fallback) {
+  const Json* value = config.find(key);
+  if (value != nullptr && value->is_array()) {
+    if (value->size() != 2 || (*value)[0] != (*value)[1] || !(*value)[0].is_number_integer())
+      config.fail(key, "one size, or twice the same");
+    fallback = (*value)[0].get<int64_t>();
+    if (fallback < 1 || fallback > (int64_t{1} << 16)) config.fail(key, "a size from 1 to 65536");
+    return fallback;
+  }
+  const int64_t x = size_of(config, key, fallback);
+  if (x > (int64_t{1} << 16)) config.fail(key, "a size from 1 to 65536");
+  return x;
+}
+
+VisionConfig parse(const JsonObject& config, const VisionDefaults& d) {
+  VisionConfig v;
+  v.hidden_size = size_of(config, "hidden_size", d.hidden_size);
+  v.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
+  v.n_layers = size_of(config, "num_hidden_layers", d.n_layers);
+  if (v.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
+  v.n_heads = size_of(config, "num_attention_heads", d.n_heads);
+  if (v.hidden_size % v.n_heads != 0) {
+    config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(v.hidden_size) + ")");
+  }
+  v.n_channels = size_of(config, "num_channels", 3);
+  if (v.n_channels != 3) config.fail("num_channels", "3");
+  v.image_size = side_of(config, "image_size", d.image_size);
+  v.patch_size = side_of(config, "patch_size", d.patch_size);
+  if (v.patch_size > v.image_size)
+    config.fail("patch_size", "at most image_size (" + std::to_string(v.image_size) + ")");
+  v.layer_norm_eps = static_cast<float>(config.number("layer_norm_eps", d.eps));
+  v.activation = activation_from_name(config.string("hidden_act", d.activation));
+  return v;
+}
+
+}  // namespace
+
+VisionConfig parse_clip_config(const JsonObject& config) {
+  const std::string type = config.string("model_type", "clip_vision_model");
+  if (type != "clip_vision_model") {
+    throw Error(ErrorCode::kUnsupported,
+                config.where() + ": model_type \"" + type + "\" is not supported here; supported: clip_vision_model");
+  }
+  VisionConfig v = parse(config, kClip);
+  v.kind = VisionKind::kClip;
+  return v;
+}
+
+VisionConfig parse_siglip_config(const JsonObject& config) {
+  VisionConfig v = parse(config, kSiglip);
+  v.kind = VisionKind::kSiglip;
+  v.feature_layers = {static_cast<int32_t>(v.n_layers)};
+  return v;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,214 @@
+// Forward pass of the vision transformers.
+#include "model/vision_encoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+// Rows that run together: enough for full matrix speed, and a workspace of some 60 MB for CLIP-L in bf16.
+constexpr int64_t kGroupRows = 2560;
+
+// Where the next position begins, as torch.arange(1 / side, 1, 1 / side) rounds it to f32. (Its vector loop rounds once
+// more, by the vector width of its machine; the grids of released models, 26, 27 and 32 a side, are the same either
+// way.)
+std::vector<float> bucket_boundaries(int64_t side) {
+  const double step = 1.0 / static_cast<double>(side);
+  std::vector<float> boundaries(static_cast<size_t>(std::ceil((1.0 - step) / step)));
+  for (size_t i = 0; i < boundaries.size(); ++i)
+    boundaries[i] = static_cast<float>(step + step * static_cast<double>(i));
+  return boundaries;
+}
+
+std::vector<int32_t> buckets(const std::vector<float>& boundaries, int64_t n) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  const float step = 1.0f / static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const float at = std::min(static_cast<float>(i) * step, static_cast<float>(1.0 - 1e-6));
+    ids[static_cast<size_t>(i)] =
+        static_cast<int32_t>(std::upper_bound(boundaries.begin(), boundaries.end(), at) - boundaries.begin());
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols) {
+  const std::vector<float> boundaries = bucket_boundaries(side);
+  const std::vector<int32_t> rows = buckets(boundaries, grid_rows), cols = buckets(boundaries, grid_cols);
+  std::vector<int32_t> ids;
+  ids.reserve(rows.size() * cols.size());
+  for (const int32_t r : rows) {
+    for (const int32_t c : cols) ids.push_back(r * static_cast<int32_t>(side) + c);
+  }
+  return ids;
+}
+
+struct VisionEncoder::Group {
+  Tensor pixels;  // [n_tiles, C, h, w]
+  int64_t first_tile = 0;
+  int64_t n_tiles = 0;
+  int64_t n_patches = 0;  // per tile
+  int64_t n_rows = 0;     // per tile, with the class token
+  int64_t grid_rows = 0, grid_cols = 0;
+  int64_t total() const { return n_tiles * n_rows; }
+};
+
+VisionEncoder::VisionEncoder(const VisionConfig& config, const VisionWeights& weights, Backend& backend)
+    : config_(config), weights_(weights), backend_(backend) {
+  if (config.kind != VisionKind::kClip) return;
+  class_row_ = Buffer(config.hidden_size * dtype_bytes(backend.compute_dtype()));
+  backend.add(weights.class_embedding, weights.positions.slice_rows(0, 1), rows_of(class_row_, 1, config.hidden_size));
+}
+
+Tensor VisionEncoder::rows_of(const Buffer& buffer, int64_t n_rows, int64_t width) const {
+  return Tensor(buffer.data(), backend_.compute_dtype(), {n_rows, width});
+}
+
+int64_t VisionEncoder::tokens_per_tile(int64_t height, int64_t width) const {
+  const int64_t p = config_.patch_size, side = config_.side();
+  const bool fits = config_.kind == VisionKind::kClip
+                        ? height == config_.image_size && width == config_.image_size
+                        : height >= p && width >= p && height / p <= side && width / p <= side;
+  if (!fits) {
+    throw Error(ErrorCode::kShape, "the image processor made tiles of " + std::to_string(height) + " x " +
+                                       std::to_string(width) + " pixels, the vision encoder takes " +
+                                       std::to_string(config_.image_size) + " x " + std::to_string(config_.image_size));
+  }
+  const bool keeps_class = config_.kind == VisionKind::kClip && !config_.drop_class_token;
+  return (height / p) * (width / p) + (keeps_class ? 1 : 0);
+}
+
+void VisionEncoder::reserve(int64_t n_rows) {
+  if (n_rows <= capacity_) return;
+  const int64_t element = dtype_bytes(backend_.compute_dtype()), h = config_.hidden_size;
+  const auto room = [&](Buffer& buffer, int64_t width) {
+    buffer = Buffer();
+    buffer = Buffer(n_rows * width * element);
+  };
+  for (Buffer* buffer : {&x_, &normed_, &attended_}) room(*buffer, h);
+  room(qkv_, 3 * h);
+  room(ffn_, config_.ffn_size);
+  room(patches_, config_.n_channels * config_.patch_size * config_.patch_size);
+  capacity_ = n_rows;
+}
+
+void VisionEncoder::forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture) {
+  CHECK(pixels.rank == 4 && pixels.dtype == DType::kF32);
+  const int64_t n_tiles = pixels.rows(), tokens = tokens_per_tile(pixels.dim(2), pixels.dim(3));
+  CHECK(features.rows() == n_tiles * tokens && features.row_size() == config_.feature_size());
+  Group shape;
+  shape.grid_rows = pixels.dim(2) / config_.patch_size;
+  shape.grid_cols = pixels.dim(3) / config_.patch_size;
+  shape.n_patches = shape.grid_rows * shape.grid_cols;
+  shape.n_rows = shape.n_patches + (config_.kind == VisionKind::kClip ? 1 : 0);
+  const auto n_layers = static_cast<int32_t>(config_.n_used_layers());
+  if (capture != nullptr) {
+    capture->probs.clear();
+    for (const int32_t layer : capture->layers) {
+      if (config_.kind != VisionKind::kClip || layer < 0 || layer >= n_layers) {
+        throw Error(ErrorCode::kInput,
+                    "no class-token attention of vision layer " + std::to_string(layer) + " to capture");
+      }
+      capture->probs.emplace_back(n_tiles * shape.n_rows * config_.n_heads * int64_t{sizeof(float)});
+    }
+  }
+  const int64_t per_group = std::clamp<int64_t>(kGroupRows / shape.n_rows, 1, std::max<int64_t>(n_tiles, 1));
+  reserve(per_group * shape.n_rows);
+  for (int64_t first = 0; first < n_tiles; first += per_group) {
+    Group group = shape;
+    group.first_tile = first;
+    group.n_tiles = std::min(per_group, n_tiles - first);
+    group.pixels = pixels.slice_rows(first, first + group.n_tiles);
+    const Tensor out = features.slice_rows(first * tokens, (first + group.n_tiles) * tokens);
+    offsets_.clear();
+    for (int64_t i = 0; i <= group.n_tiles; ++i) offsets_.push_back(static_cast<int32_t>(i * group.n_rows));
+    embed_tiles(group);
+    take_features(0, group, out);
+    for (int32_t layer = 0; layer < n_layers; ++layer) {
+      Tensor probs;
+      for (size_t i = 0; capture != nullptr && i < capture->layers.size(); ++i) {
+        if (capture->layers[i] != layer) continue;
+        probs = Tensor(capture->probs[i].data(), DType::kF32, {n_tiles * group.n_rows, config_.n_heads});
+        probs = probs.slice_rows(first * group.n_rows, (first + group.n_tiles) * group.n_rows);
+      }
+      run_layer(layer, group, probs);
+      take_features(layer + 1, group, out);
+    }
+  }
+}
+
+void VisionEncoder::embed_tiles(const Group& group) {
+  const int64_t h = config_.hidden_size, n_class = group.n_rows - group.n_patches;
+  const Tensor x = rows_of(x_, group.total(), h);
+  const Tensor patches = rows_of(patches_, group.n_tiles * group.n_patches, weights_.patch.n_in);
+  backend_.patchify(group.pixels, config_.patch_size, patches);
+  const Tensor positions = position_rows(group.grid_rows, group.grid_cols);
+  const Tensor* bias = weights_.patch_bias.empty() ? nullptr : &weights_.patch_bias;
+  static constexpr int32_t kFirstRow[] = {0};
+  for (int64_t i = 0; i < group.n_tiles; ++i) {
+    const Tensor tile = x.slice_rows(i * group.n_rows, (i + 1) * group.n_rows);
+    if (n_class > 0) backend_.gather_rows(rows_of(class_row_, 1, h), kFirstRow, tile.slice_rows(0, 1));
+    backend_.matmul(patches.slice_rows(i * group.n_patches, (i + 1) * group.n_patches), weights_.patch,
+                    tile.slice_rows(n_class, group.n_rows), {.bias = bias, .residual = &positions});
+  }
+  if (config_.kind == VisionKind::kClip) {
+    backend_.layer_norm(x, weights_.pre_norm_w, weights_.pre_norm_b, config_.layer_norm_eps, x);
+  }
+}
+
+// Position embeddings of the patches of a grid. CLIP has one grid, behind the class token's row.
+Tensor VisionEncoder::position_rows(int64_t grid_rows, int64_t grid_cols) {
+  const int64_t n = grid_rows * grid_cols, h = config_.hidden_size;
+  if (config_.kind == VisionKind::kClip) return weights_.positions.slice_rows(1, 1 + n);
+  if (grid_rows != grid_rows_ || grid_cols != grid_cols_) {
+    positions_ = Buffer(n * h * dtype_bytes(backend_.compute_dtype()));
+    backend_.gather_rows(weights_.positions, siglip_position_ids(config_.side(), grid_rows, grid_cols),
+                         rows_of(positions_, n, h));
+    grid_rows_ = grid_rows;
+    grid_cols_ = grid_cols;
+  }
+  return rows_of(positions_, n, h);
+}
+
+void VisionEncoder::run_layer(int32_t index, const Group& group, const Tensor& class_probs) {
+  const VisionLayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  const int64_t n = group.total(), h = config_.hidden_size, d = config_.head_dim(), heads = config_.n_heads;
+  const Tensor x = rows_of(x_, n, h), normed = rows_of(normed_, n, h), qkv = rows_of(qkv_, n, 3 * h);
+  backend_.layer_norm(x, w.norm1_w, w.norm1_b, config_.layer_norm_eps, normed);
+  backend_.matmul(normed, w.qkv, qkv, {.bias = &w.qkv_bias});
+  const auto part = [&](int64_t i) { return qkv.columns(i * h, (i + 1) * h).view({n, heads, d}); };
+  const DenseAttentionArgs args = {
+      .scale = 1.0f / std::sqrt(static_cast<float>(d)), .offsets = offsets_, .first_row_probs = class_probs};
+  const Tensor attended = rows_of(attended_, n, h);
+  backend_.dense_attention(part(0), part(1), part(2), args, attended.view({n, heads, d}));
+  backend_.matmul(attended, w.out, x, {.bias = &w.out_bias, .residual = &x});
+  backend_.layer_norm(x, w.norm2_w, w.norm2_b, config_.layer_norm_eps, normed);
+  const Tensor ffn = rows_of(ffn_, n, config_.ffn_size);
+  backend_.matmul(normed, w.fc1, ffn, {.bias = &w.fc1_bias, .act = config_.activation});
+  backend_.matmul(ffn, w.fc2, x, {.bias = &w.fc2_bias, .residual = &x});
+}
+
+// Copies hidden state `state` into its columns of the features, wherever the configuration names it.
+void VisionEncoder::take_features(int32_t state, const Group& group, const Tensor& features) {
+  const int64_t h = config_.hidden_size;
+  const Tensor x = rows_of(x_, group.total(), h);
+  for (size_t i = 0; i < config_.feature_layers.size(); ++i) {
+    if (config_.feature_layers[i] != state) continue;
+    const Tensor out = features.columns(static_cast<int64_t>(i) * h, static_cast<int64_t>(i + 1) * h);
+    if (config_.kind == VisionKind::kSiglip) {
+      backend_.layer_norm(x, weights_.post_norm_w, weights_.post_norm_b, config_.layer_norm_eps, out);
+      continue;
+    }
+    feature_rows_.clear();
+    for (int64_t row = 0; row < group.total(); ++row) {
+      if (row % group.n_rows != 0 || !config_.drop_class_token) feature_rows_.push_back(static_cast<int32_t>(row));
+    }
+    backend_.gather_rows(x, feature_rows_, out);
+  }
+}
+
+}  // namespace vlcache
