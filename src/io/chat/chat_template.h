@@ -1,0 +1,85 @@
+// The chat template of a checkpoint: messages to prompt text, as transformers renders it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+// Keeps the order of keys, which a template can see (tojson, items).
+using OrderedJson = nlohmann::ordered_json;
+
+// A template that cannot be compiled, or failed while rendering: "<where>: line <n>: <message>".
+class ChatTemplateError : public Error {
+ public:
+  ChatTemplateError(ErrorCode code, const std::string& what, int line, std::string message, bool raised)
+      : Error(code, what), line_(line), message_(std::move(message)), raised_(raised) {}
+  int line() const { return line_; }
+  const std::string& message() const { return message_; }  // without the place
+  bool raised() const { return raised_; }                  // by the template itself, with raise_exception
+
+ private:
+  int line_;
+  std::string message_;
+  bool raised_;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;     // end the text after the last message's content, open for more
+  const OrderedJson* tools = nullptr;      // JSON array of schemas
+  const OrderedJson* documents = nullptr;  // JSON array of {title, text}
+  // Further variables: special tokens (bos_token, eos_token, ...) and what a request's chat_template_kwargs says. An
+  // object.
+  const OrderedJson* variables = nullptr;
+  std::optional<std::tm> now;  // what strftime_now formats; local time when not given
+};
+
+// A compiled template. Rendering does not change it: one may be used by many threads.
+class ChatTemplate {
+ public:
+  // `where` names the source in errors. Throws ChatTemplateError(kInput), or kUnsupported for a statement not
+  // implemented.
+  static ChatTemplate parse(std::string source, std::string where);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // messages: JSON array of objects. Throws ChatTemplateError: kInput for what Python would raise too, kUnsupported for
+  // a filter or method not implemented (named), kMemory when a limit on steps, depth or size is reached.
+  std::string render(const OrderedJson& messages, const ChatOptions& options) const;
+  // Renders the template with these variables alone (an object): what render() does underneath.
+  std::string render_variables(const OrderedJson& variables, const std::optional<std::tm>& now) const;
+
+  const std::string& source() const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Messages from JSON text, keeping key order. Throws Error(kInput) as parse_json does.
+OrderedJson parse_ordered_json(std::string_view text, std::string_view where);
+
+// The templates of a model directory by name. Where it keeps several, the first of these counts, as in transformers 5
+// for a model with a processor: chat_template.json; chat_template.jinja (name "default") with
+// additional_chat_templates/*.jinja; "chat_template" in tokenizer_config.json (a string, or a list of {name,
+// template}). Sources only: nothing is compiled here. Empty if the model has none; Error(kInput) where a file says
+// something else.
+std::map<std::string, std::string> load_chat_templates(const std::filesystem::path& model_dir);
+
+// The name transformers would pick: "tool_use" if there are tools and the model has it, else "default", else the only
+// one. Empty if there is none of these.
+std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
+
+}  // namespace vlcache

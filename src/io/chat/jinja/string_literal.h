@@ -1,0 +1,13 @@
+// The escapes of a string literal in a template.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace vlcache::jinja {
+
+// What stands between the quotes, with Python's unicode-escape sequences resolved. Throws RenderError for a broken
+// escape.
+std::string unescape_literal(std::string_view body);
+
+}  // namespace vlcache::jinja
