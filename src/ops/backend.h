@@ -18,7 +18,7 @@ namespace vlcache {
 
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
-// A matrix [n_out, n_in] as the backend wants it; made by Backend::pack or Backend::table, used only by matmul and embed.
+// A matrix [n_out, n_in] as the backend wants it, made by Backend::pack; or plain rows, put together by hand, for embed.
 struct Weight {
   int64_t n_out = 0;
   int64_t n_in = 0;

@@ -116,7 +116,7 @@ void OpCaseMaker::watch(std::string name, const Tensor& t, Agreement agreement) 
 }
 
 std::span<int32_t> OpCaseMaker::ints(const std::vector<int32_t>& values) {
-  Buffer& buffer = op_.buffers.emplace_back(static_cast<int64_t>(values.size() * sizeof(int32_t)));
+  Buffer& buffer = op_.buffers.emplace_back(static_cast<int64_t>((values.size() + 1) * sizeof(int32_t)));  // never null
   if (!values.empty()) std::memcpy(buffer.data(), values.data(), values.size() * sizeof(int32_t));
   return {reinterpret_cast<int32_t*>(buffer.data()), values.size()};
 }

@@ -18,7 +18,7 @@ enum class RowLayout : uint8_t {
 };
 std::string_view row_layout_name(RowLayout layout);
 
-// "n=" and 17 make "n=17". (GCC 12 warns, wrongly, about a literal plus a temporary string: its bug 105651.)
+// "n=" and 17 make "n=17".
 inline std::string numbered(const char* label, int64_t n) { return std::string(label).append(std::to_string(n)); }
 
 // A KV cache of one layer of one sequence for tests.

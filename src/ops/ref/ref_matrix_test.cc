@@ -98,13 +98,13 @@ TEST(RefNorm, PerHeadNormsEachHeadByItself) {
 }
 
 TEST(RefNorm, Bf16RoundsBeforeTheProduct) {
-  // 3 and 1: mean square 5, normalised 1.3416407 and 0.4472136; in bf16 1.34375 and 0.447265625; times 3, in bf16
-  // again.
-  std::vector<bf16> x = {to_bf16(3.0f), to_bf16(1.0f)}, w = {to_bf16(3.0f), to_bf16(3.0f)};
+  // 5 and 1: mean square 13, normalised 1.38675 and 0.27735, in bf16 1.390625 and 0.27734375; times 7, in bf16 again.
+  // Rounded only once they would be 9.6875 and 1.9453125.
+  std::vector<bf16> x = {to_bf16(5.0f), to_bf16(1.0f)}, w = {to_bf16(7.0f), to_bf16(7.0f)};
   const Tensor t(x.data(), DType::kBF16, {1, 2});
   kRefBf16->rms_norm(t, Tensor(w.data(), DType::kBF16, {2}), 0.0f, t);
-  EXPECT_EQ(to_float(x[0]), 4.03125f);
-  EXPECT_EQ(to_float(x[1]), to_float(to_bf16(3 * 0.447265625f)));
+  EXPECT_EQ(to_float(x[0]), 9.75f);
+  EXPECT_EQ(to_float(x[1]), 1.9375f);
 }
 
 TEST(RefActivations, KnownValues) {
