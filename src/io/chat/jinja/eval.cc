@@ -48,6 +48,7 @@ Value Interpreter::eval_operation(const Expr& e, Activation* a) {
       args.positional.insert(args.positional.end(), more.positional.begin(), more.positional.end());
       args.named = std::move(more.named);
       line_ = e.line;
+      if (find_test(e.text) == nullptr) fail("No test named '" + e.text + "' found.");
       return Value::boolean(call_test(e.text, value, args));
     }
     case Expr::Kind::kNegative:
@@ -155,6 +156,7 @@ Value Interpreter::eval_filter(const Expr& e, Activation* a, const Value* input)
   args.positional.insert(args.positional.end(), more.positional.begin(), more.positional.end());
   args.named = std::move(more.named);
   line_ = e.line;
+  if (find_filter(e.text) == nullptr) fail("No filter named '" + e.text + "' found.");
   return call_filter(e.text, value, args);
 }
 

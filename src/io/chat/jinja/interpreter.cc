@@ -220,6 +220,10 @@ Value Interpreter::call_macro(const Macro& macro, Args& args) {
     for (const auto& [name, value] : args.named) rest.emplace_back(Value::string(name), value);
     a->slots[static_cast<size_t>(s.kwargs_slot)] = make_dict(std::move(rest));
   } else if (!args.named.empty()) {
+    if (args.named.back().first == "caller") {
+      fail("macro '" + macro.name +
+           "' was invoked with two values for the special caller argument. This is most likely a bug.");
+    }
     fail("macro '" + macro.name + "' takes no keyword argument '" + args.named[0].first + "'");
   }
   if (s.varargs_slot >= 0) {

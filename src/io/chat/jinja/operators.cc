@@ -55,7 +55,10 @@ Value int_op(BinaryOp op, int64_t a, int64_t b) {
     default:
       break;
   }
-  if (b == 0) fail(op == BinaryOp::kDiv ? "division by zero" : "integer division or modulo by zero");
+  if (b == 0)
+    fail(op == BinaryOp::kDiv   ? "division by zero"
+         : op == BinaryOp::kMod ? "integer modulo by zero"
+                                : "integer division or modulo by zero");
   if (op == BinaryOp::kDiv)
     return Value::real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
   return Value::integer(op == BinaryOp::kFloorDiv ? floor_div(a, b) : floor_mod(a, b));

@@ -87,10 +87,7 @@ class Scope {
     return {};
   }
 
-  SlotRef ref(const std::string& name) {
-    load(name);  // names that only a filter of a set block uses were not met before
-    return slot_of(*find(name));
-  }
+  SlotRef ref(const std::string& name) const { return slot_of(*find(name)); }
 
   std::vector<Load> entry_loads() const {
     std::vector<Load> loads;
@@ -302,7 +299,13 @@ class Resolver {
   }
 
   void expr(Expr& e, const Frame& frame) {
-    if (e.kind == Expr::Kind::kName || e.kind == Expr::Kind::kNamespaceRef) e.ref = frame.scope->ref(e.name);
+    if (e.kind == Expr::Kind::kName || e.kind == Expr::Kind::kNamespaceRef) {
+      // The first pass does not look into the filters of a set block (jinja2 fails there with an assertion).
+      if (!frame.scope->find(e.name)) {
+        throw SyntaxError("the name '" + e.name + "' in a set block's filter is used nowhere else", e.line);
+      }
+      e.ref = frame.scope->ref(e.name);
+    }
     if (e.kind == Expr::Kind::kFilter && !frame.soft && find_filter(e.text) == nullptr) {
       throw SyntaxError("No filter named '" + e.text + "'.", e.line);
     }

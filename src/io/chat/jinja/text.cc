@@ -95,7 +95,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t max_spl
   std::string_view rest = strip(text, nullptr, Side::kLeft);
   while (!rest.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(strip(rest, nullptr, Side::kRight));
+      parts.push_back(rest);
       return parts;
     }
     size_t pos = 0;
@@ -112,7 +112,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
   std::string_view rest = strip(text, nullptr, Side::kRight);
   while (!rest.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(strip(rest, nullptr, Side::kLeft));
+      parts.push_back(rest);
       break;
     }
     size_t end = rest.size();
