@@ -1,0 +1,287 @@
+// The portable kernels of attention: Highway, compiled per target. bf16 pages are widened while they are read.
+#include "ops/cpu/attention_kernels.h"
+
+#include <algorithm>
+
+#include "ops/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes, so that padded columns are whole vectors.
+using D = hn::CappedTag<float, kLanes>;
+using V = hn::Vec<D>;
+using DU = hn::RebindToUnsigned<D>;
+constexpr int kN = static_cast<int>(HWY_MIN(HWY_LANES(float), kLanes));
+// Vectors per strip row: 6 x 4 accumulators fit 32 registers, 6 x 2 fit 16.
+constexpr int kVectors = kN >= 16 ? 4 : 2;
+
+HWY_INLINE V load(const float* p) { return hn::LoadU(D(), p); }
+HWY_INLINE void store(V v, float* p) { hn::StoreU(v, D(), p); }
+HWY_INLINE V all(float x) { return hn::Set(D(), x); }
+HWY_INLINE const float* floats(const std::byte* p) { return reinterpret_cast<const float*>(p); }
+
+// 2^x; 0 for x below the range of f32.
+HWY_INLINE V exp2(V x) {
+  const D d;
+  const hn::RebindToSigned<D> di;
+  const auto in_range = hn::Gt(x, all(-126.0f));
+  const V n = hn::Round(hn::Max(x, all(-127.0f)));
+  const V f = hn::Sub(hn::Max(x, all(-127.0f)), n);
+  V y = all(kExp2[5]);
+  for (int i = 4; i >= 0; --i) y = hn::MulAdd(y, f, all(kExp2[i]));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  return hn::IfThenElseZero(in_range, hn::Mul(y, hn::BitCast(d, exponent)));
+}
+
+// How the right-hand operands of a codec are read. kSteps: contraction indices per line of a page (bf16 pairs: 2).
+struct F32Page {
+  static constexpr int kSteps = 1;
+  using Line = V;
+  static HWY_INLINE Line line(const std::byte* p) { return load(floats(p)); }
+  template <int kStep>
+  static HWY_INLINE V part(Line x) {
+    return x;
+  }
+};
+struct Bf16Page {
+  static constexpr int kSteps = 2;
+  using Line = hn::Vec<DU>;
+  static HWY_INLINE Line line(const std::byte* p) { return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p)); }
+  template <int kStep>
+  static HWY_INLINE V part(Line x) {
+    if constexpr (kStep == 0) return hn::BitCast(D(), hn::ShiftLeft<16>(x));
+    return hn::BitCast(D(), hn::And(x, hn::Set(DU(), 0xffff0000u)));
+  }
+};
+
+// acc[i][j] += a[i][kStep] b[j].part(kStep)
+template <class Page, int kStep, int MR, int NR>
+HWY_INLINE void multiply(V (&acc)[MR][NR], const std::byte* a, int64_t a_stride, const typename Page::Line (&b)[NR]) {
+  V part[NR];
+  for (int j = 0; j < NR; ++j) part[j] = Page::template part<kStep>(b[j]);
+  for (int i = 0; i < MR; ++i) {
+    const V x = all(floats(a + i * a_stride)[kStep]);
+    for (int j = 0; j < NR; ++j) acc[i][j] = hn::MulAdd(x, part[j], acc[i][j]);
+  }
+}
+
+template <class Page, int MR>
+void scores_rows(const ScoreTile& t) {
+  constexpr int64_t kLineBytes = 4 * kPageSlots;
+  for (int column = 0; column < t.n; column += kVectors * kN) {
+    V acc[MR][kVectors];
+    for (int i = 0; i < MR; ++i)
+      for (int j = 0; j < kVectors; ++j) acc[i][j] = all(0.0f);
+    const std::byte* k = t.k + 4 * column;
+    for (int c = 0; c < t.head_dim; c += Page::kSteps, k += kLineBytes) {
+      typename Page::Line b[kVectors];
+      for (int j = 0; j < kVectors; ++j) b[j] = Page::line(k + 4 * kN * j);
+      multiply<Page, 0>(acc, t.q + 4 * c, t.q_stride, b);
+      if constexpr (Page::kSteps == 2) multiply<Page, 1>(acc, t.q + 4 * c, t.q_stride, b);
+    }
+    for (int i = 0; i < MR; ++i)
+      for (int j = 0; j < kVectors; ++j) store(acc[i][j], t.s + i * t.s_stride + column + kN * j);
+  }
+}
+
+// NR vectors of columns, starting at `column`.
+template <class Page, int MR, int NR>
+HWY_INLINE void values_columns(const ValueTile& t, int column) {
+  V acc[MR][NR];
+  for (int i = 0; i < MR; ++i)
+    for (int j = 0; j < NR; ++j) acc[i][j] = load(t.o + i * t.o_stride + column + kN * j);
+  const std::byte* p = t.p;
+  for (int begin = 0; begin < t.n; begin += kPageSlots) {
+    const std::byte* v = t.v[begin / kPageSlots] + 4 * column;
+    const int n = std::min(t.n - begin, kPageSlots);
+    for (int s = 0; s < n; s += Page::kSteps, v += int64_t{4} * t.padded_dim, p += 4 * Page::kSteps) {
+      typename Page::Line b[NR];
+      for (int j = 0; j < NR; ++j) b[j] = Page::line(v + 4 * kN * j);
+      multiply<Page, 0>(acc, p, t.p_stride, b);
+      if constexpr (Page::kSteps == 2) {
+        if (s + 1 < n) multiply<Page, 1>(acc, p, t.p_stride, b);  // else what lies there may be NaN
+      }
+    }
+  }
+  for (int i = 0; i < MR; ++i)
+    for (int j = 0; j < NR; ++j) store(acc[i][j], t.o + i * t.o_stride + column + kN * j);
+}
+
+template <class Page, int MR>
+void values_rows(const ValueTile& t) {
+  int column = 0;
+  for (; column + kVectors * kN <= t.padded_dim; column += kVectors * kN) values_columns<Page, MR, kVectors>(t, column);
+  for (; column < t.padded_dim; column += kN) values_columns<Page, MR, 1>(t, column);
+}
+
+template <class Page>
+void scores(const ScoreTile& t) {
+  switch (t.m) {
+    case 1:
+      return scores_rows<Page, 1>(t);
+    case 2:
+      return scores_rows<Page, 2>(t);
+    case 3:
+      return scores_rows<Page, 3>(t);
+    case 4:
+      return scores_rows<Page, 4>(t);
+    case 5:
+      return scores_rows<Page, 5>(t);
+    default:
+      return scores_rows<Page, 6>(t);
+  }
+}
+
+template <class Page>
+void values(const ValueTile& t) {
+  switch (t.m) {
+    case 1:
+      return values_rows<Page, 1>(t);
+    case 2:
+      return values_rows<Page, 2>(t);
+    case 3:
+      return values_rows<Page, 3>(t);
+    case 4:
+      return values_rows<Page, 4>(t);
+    case 5:
+      return values_rows<Page, 5>(t);
+    default:
+      return values_rows<Page, 6>(t);
+  }
+}
+
+void scores_f32(const ScoreTile& t) { scores<F32Page>(t); }
+void scores_bf16(const ScoreTile& t) { scores<Bf16Page>(t); }
+void values_f32(const ValueTile& t) { values<F32Page>(t); }
+void values_bf16(const ValueTile& t) { values<Bf16Page>(t); }
+
+// Largest of scale s over a row, lanes apart.
+HWY_INLINE V row_maxima(const float* s, int n, float scale) {
+  V largest = load(s);
+  for (int j = kN; j < n; j += kN) largest = hn::Max(largest, load(s + j));
+  return hn::Mul(largest, all(scale));
+}
+
+HWY_INLINE void scale_by(float* x, int n, float factor) {
+  for (int c = 0; c < n; c += kN) store(hn::Mul(load(x + c), all(factor)), x + c);
+}
+
+// Raises *top if a score is more than 2^8 above it; what was summed so far is to be multiplied by the result.
+HWY_INLINE float raise_top(V largest, float* top) {
+  const D d;
+  if (hn::AllTrue(d, hn::Le(largest, all(*top + 8.0f)))) return 1.0f;
+  const float raised = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const float factor = hn::GetLane(exp2(all(*top - raised)));
+  *top = raised;
+  return factor;
+}
+
+void softmax_f32(const SoftmaxTile& t) {
+  const V scale = all(t.scale);
+  for (int i = 0; i < t.m; ++i) {
+    const float* s = t.s + i * t.s_stride;
+    float* total = t.total + kLanes * i;
+    const float factor = raise_top(row_maxima(s, t.n, t.scale), &t.top[i]);
+    if (factor != 1.0f) {
+      scale_by(total, kLanes, factor);
+      scale_by(t.o + i * t.o_stride, t.padded_dim, factor);
+    }
+    const V top = all(t.top[i]);
+    float* p = reinterpret_cast<float*>(t.p + i * t.p_stride);
+    for (int j = 0; j < t.n; j += kN) {
+      const V e = exp2(hn::MulSub(load(s + j), scale, top));
+      store(e, p + j);
+      store(hn::Add(load(total + j % kLanes), e), total + j % kLanes);
+    }
+  }
+}
+
+void row_sums(const RowSumTile& t) {
+  const V scale = all(t.scale);
+  for (int i = 0; i < t.m; ++i) {
+    const float* s = t.s + i * t.s_stride;
+    float* total = t.total + kLanes * i;
+    float* largest = t.largest + kLanes * i;
+    const V maxima = row_maxima(s, t.n, t.scale);
+    store(hn::Max(load(largest), maxima), largest);
+    const float factor = raise_top(maxima, &t.top[i]);
+    if (factor != 1.0f) scale_by(total, kLanes, factor);
+    const V top = all(t.top[i]);
+    for (int j = 0; j < t.n; j += kN) {
+      const V e = exp2(hn::MulSub(load(s + j), scale, top));
+      store(hn::Add(load(total + j % kLanes), e), total + j % kLanes);
+    }
+  }
+}
+
+void columns(const ColumnTile& t) {
+  const V scale = all(t.scale), one = all(1.0f);
+  for (int j = 0; j < t.n; j += kN) {
+    V sum = load(t.sums + j), below = load(t.below + j), seen = load(t.seen + j);
+    for (int i = 0; i < t.m; ++i) {
+      const V s = load(t.s + i * t.s_stride + j);
+      const V a = hn::MulSub(s, scale, all(t.log_total[i]));
+      const auto is_seen = hn::Gt(s, all(0.5f * kUnseen));
+      sum = hn::Add(sum, exp2(a));
+      seen = hn::Add(seen, hn::IfThenElseZero(is_seen, one));
+      below = hn::Add(below, hn::IfThenElseZero(hn::And(is_seen, hn::Lt(a, all(t.log_small[i]))), one));
+    }
+    store(sum, t.sums + j);
+    store(below, t.below + j);
+    store(seen, t.seen + j);
+  }
+}
+
+void scale_bias(float* s, float scale, const float* bias, int n) {
+  for (int j = 0; j < n; j += kN) {
+    store(hn::Max(hn::MulAdd(load(s + j), all(scale), load(bias + j)), all(kLowest)), s + j);
+  }
+}
+
+void fill(AttentionKernels* kernels) {
+  constexpr size_t kF32 = static_cast<size_t>(KvCodec::kF32), kBF16 = static_cast<size_t>(KvCodec::kBF16);
+  kernels->operand_dtype[kF32] = kernels->operand_dtype[kBF16] = DType::kF32;
+  kernels->scores[kF32] = scores_f32;
+  kernels->scores[kBF16] = scores_bf16;
+  kernels->softmax[kF32] = kernels->softmax[kBF16] = softmax_f32;
+  kernels->values[kF32] = values_f32;
+  kernels->values[kBF16] = values_bf16;
+  kernels->scale_bias = scale_bias;
+  kernels->row_sums = row_sums;
+  kernels->columns = columns;
+}
+
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vlcache::cpu {
+namespace {
+HWY_EXPORT(fill);
+
+void mask_row(float* s, uint64_t seen, int n) {
+  for (int j = 0; j < n; ++j) {
+    if ((seen >> j & 1) == 0) s[j] = kUnseen;
+  }
+}
+}  // namespace
+
+AttentionKernels attention_kernels(Isa isa) {
+  AttentionKernels kernels{};
+  VLCACHE_SIMD(isa, fill)(&kernels);
+  kernels.mask = mask_row;
+#if HWY_ARCH_X86
+  if (isa >= Isa::kAvx512Bf16) use_avx512bf16(kernels);
+#endif
+  return kernels;
+}
+
+}  // namespace vlcache::cpu
+#endif  // HWY_ONCE

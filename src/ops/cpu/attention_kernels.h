@@ -1,0 +1,113 @@
+// The inner loops of attention, one table per instruction set. A call works on a few query rows ("strip") against one
+// page or a few pages, all in L1: everything above it (tiles, masks, tasks) is the same for all instruction sets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/kv.h"
+#include "ops/cpu/cpu_features.h"
+
+namespace vlcache::cpu {
+
+inline constexpr int kStripRows = 6;      // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
+inline constexpr int kLanes = 16;         // columns come in multiples of this, whatever the vector length
+inline constexpr float kUnseen = -1e30f;  // score of a slot the query does not see; its weight is exactly 0
+inline constexpr float kLowest = -1e29f;  // least score of a slot it does see (a bias may be -inf)
+inline constexpr float kNoTop = -1e20f;   // `top` of a row that has seen nothing: below every score, far above kLowest
+inline constexpr float kLog2e = 1.44269504088896341f;
+// Minimax polynomial of 2^f on [-1/2, 1/2], lowest degree first; relative error 7.5e-8 before rounding.
+inline constexpr float kExp2[6] = {1.0000001f, 0.69314694f, 0.24022120f, 0.055507131f, 0.0096755410f, 0.0013276472f};
+
+// s[i, j] = q_i . k_j for i < m and j < n rounded up to 16.
+struct ScoreTile {
+  const std::byte* q;  // [m] rows of operand_dtype, q_stride bytes apart
+  int64_t q_stride;
+  int m;               // 1 .. kStripRows
+  int n;               // 1 .. 64
+  const std::byte* k;  // K of a page
+  int head_dim;
+  float* s;  // s_stride floats between rows
+  int64_t s_stride;
+  const std::byte* prefetch;  // where the next bytes will be wanted; null: nowhere
+  int prefetch_lines;         // cache lines to ask for per pair of dimensions
+};
+
+// o_i += sum_j p[i, j] v_j over j < n slots of consecutive pages.
+struct ValueTile {
+  const std::byte* p;  // [m] rows of operand_dtype, p_stride bytes apart
+  int64_t p_stride;
+  int m;
+  int n;
+  const std::byte* const* v;  // V of page j / 64
+  int padded_dim;
+  float* o;  // o_stride floats between rows
+  int64_t o_stride;
+  const std::byte* const* prefetch;  // V of the pages that come next; null: none
+  int prefetch_lines;
+};
+
+// One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.
+// `top` follows the largest score lazily, only when that is more than 2^8 above it; then total and o are scaled down.
+struct SoftmaxTile {
+  const float* s;
+  int64_t s_stride;
+  int m;
+  int n;
+  float scale;
+  float* top;    // [m]
+  float* total;  // [m, 16]: partial sums by column mod 16
+  std::byte* p;
+  int64_t p_stride;
+  float* o;
+  int64_t o_stride;
+  int padded_dim;
+};
+
+// Row maxima and sums alone, for statistics: as SoftmaxTile, with the exact maxima beside.
+struct RowSumTile {
+  const float* s;
+  int64_t s_stride;
+  int m;
+  int n;
+  float scale;
+  float* top;      // [m]
+  float* total;    // [m, 16]
+  float* largest;  // [m, 16]
+};
+
+// Column sums of a = 2^(scale s_ij - log_total_i) and counts of log2 a < log_small_i, over m rows.
+struct ColumnTile {
+  const float* s;
+  int64_t s_stride;
+  int m;
+  int n;
+  float scale;
+  const float* log_total;  // [m] log2 of the row's sum of exponentials
+  const float* log_small;  // [m]
+  float* sums;             // [n]
+  float* below;            // [n]
+  float* seen;             // [n] rows with s above kUnseen
+};
+
+struct AttentionKernels {
+  DType operand_dtype[kKvCodecs];  // of q and p beside pages of a codec
+  void (*scores[kKvCodecs])(const ScoreTile&);
+  void (*softmax[kKvCodecs])(const SoftmaxTile&);
+  void (*values[kKvCodecs])(const ValueTile&);
+  // s[j] = max(s[j] * scale + bias[j], kLowest), n a multiple of 16.
+  void (*scale_bias)(float* s, float scale, const float* bias, int n);
+  // s[j] = kUnseen where bit j of `seen` is 0; n <= 64, a multiple of 16.
+  void (*mask)(float* s, uint64_t seen, int n);
+  void (*row_sums)(const RowSumTile&);
+  void (*columns)(const ColumnTile&);
+};
+
+// The fastest kernels that `isa` allows.
+AttentionKernels attention_kernels(Isa isa);
+
+// Those of attention_kernels_avx512bf16.cc, for kBF16 pages; only where the CPU has the bf16 dot product.
+void use_avx512bf16(AttentionKernels& kernels);
+
+}  // namespace vlcache::cpu

@@ -1,0 +1,230 @@
+// Attention over bf16 pages with the AVX-512 bf16 dot product: two multiply-adds per lane and instruction, f32
+// accumulators.
+#include <immintrin.h>
+
+#include <cstring>
+#include <utility>
+
+#include "ops/cpu/attention_kernels.h"
+
+namespace vlcache::cpu {
+namespace {
+
+// Two neighbouring bf16 in every lane.
+inline __m512bh pair_at(const std::byte* p) {
+  int32_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(bits));
+}
+inline __m512bh load(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+
+inline void prefetch(const std::byte* p, int lines) {
+  for (int i = 0; i < lines; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
+}
+
+template <int MR, int NR>
+void scores_tile(const ScoreTile& t) {
+  __m512 acc[MR][NR];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) acc[i][j] = _mm512_setzero_ps();
+  const std::byte *k = t.k, *q = t.q, *next = t.prefetch;
+  const int lines = next != nullptr ? t.prefetch_lines : 0;
+  for (int c = 0; c < t.head_dim; c += 2, k += 256, q += 4, next += 64 * lines) {
+    prefetch(next, lines);
+    __m512bh b[NR];
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) b[j] = load(k + 64 * j);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i) {
+      const __m512bh a = pair_at(q + i * t.q_stride);
+#pragma GCC unroll 8
+      for (int j = 0; j < NR; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], a, b[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) _mm512_storeu_ps(t.s + i * t.s_stride + 16 * j, acc[i][j]);
+}
+
+// Columns [16 column, 16 (column + NR)) of o, all pages.
+template <int MR, int NR>
+void values_tile(const ValueTile& t, int column) {
+  __m512 acc[MR][NR];
+  float* o = t.o + 16 * column;
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) acc[i][j] = _mm512_loadu_ps(o + i * t.o_stride + 16 * j);
+  const int64_t row_bytes = int64_t{4} * t.padded_dim;
+  const std::byte* p = t.p;
+  const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
+  for (int begin = 0; begin < t.n; begin += kPageSlots) {
+    const std::byte* v = t.v[begin / kPageSlots] + 64 * column;
+    const std::byte* next = lines > 0 ? t.prefetch[begin / kPageSlots] : nullptr;
+    const int n = t.n - begin < kPageSlots ? t.n - begin : kPageSlots;
+    for (int s = 0; s + 1 < n; s += 2, v += row_bytes, p += 4, next += 64 * lines) {
+      prefetch(next, lines);
+      __m512bh b[NR];
+#pragma GCC unroll 8
+      for (int j = 0; j < NR; ++j) b[j] = load(v + 64 * j);
+#pragma GCC unroll 8
+      for (int i = 0; i < MR; ++i) {
+        const __m512bh a = pair_at(p + i * t.p_stride);
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], a, b[j]);
+      }
+    }
+    if (n % 2 != 0) {  // the second slot of the pair is not there: what lies in its place may be NaN
+#pragma GCC unroll 8
+      for (int j = 0; j < NR; ++j) {
+        const __m512i pairs = _mm512_loadu_si512(v + 64 * j);
+        const __m512bh b = reinterpret_cast<__m512bh>(_mm512_maskz_mov_epi16(0x55555555u, pairs));
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; ++i) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], pair_at(p + i * t.p_stride), b);
+      }
+      p += 4;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) _mm512_storeu_ps(o + i * t.o_stride + 16 * j, acc[i][j]);
+}
+
+template <int MR>
+void scores_rows(const ScoreTile& t) {
+  switch ((t.n + 15) / 16) {
+    case 1:
+      return scores_tile<MR, 1>(t);
+    case 2:
+      return scores_tile<MR, 2>(t);
+    case 3:
+      return scores_tile<MR, 3>(t);
+    default:
+      return scores_tile<MR, 4>(t);
+  }
+}
+
+template <int MR>
+void values_rows(const ValueTile& t) {
+  int column = 0, left = t.padded_dim / 16;
+  while (left > 0) {
+    // head_dim 72 and 80: five vectors at once (25 accumulators) rather than 3 + 2, if the strip is short enough.
+    if (left == 5 && MR <= 5) return values_tile < MR <= 5 ? MR : 5, 5 > (t, column);
+    const int n = left == 5 || left == 6 ? 3 : left < 4 ? left : 4;
+    switch (n) {
+      case 1:
+        values_tile<MR, 1>(t, column);
+        break;
+      case 2:
+        values_tile<MR, 2>(t, column);
+        break;
+      case 3:
+        values_tile<MR, 3>(t, column);
+        break;
+      default:
+        values_tile<MR, 4>(t, column);
+        break;
+    }
+    column += n;
+    left -= n;
+  }
+}
+
+void scores(const ScoreTile& t) {
+  switch (t.m) {
+    case 1:
+      return scores_rows<1>(t);
+    case 2:
+      return scores_rows<2>(t);
+    case 3:
+      return scores_rows<3>(t);
+    case 4:
+      return scores_rows<4>(t);
+    case 5:
+      return scores_rows<5>(t);
+    default:
+      return scores_rows<6>(t);
+  }
+}
+
+void values(const ValueTile& t) {
+  switch (t.m) {
+    case 1:
+      return values_rows<1>(t);
+    case 2:
+      return values_rows<2>(t);
+    case 3:
+      return values_rows<3>(t);
+    case 4:
+      return values_rows<4>(t);
+    case 5:
+      return values_rows<5>(t);
+    default:
+      return values_rows<6>(t);
+  }
+}
+
+// 2^x; 0 for x below the range of f32.
+inline __m512 exp2(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 f = _mm512_sub_ps(x, n);
+  __m512 y = _mm512_set1_ps(kExp2[5]);
+#pragma GCC unroll 8
+  for (int i = 4; i >= 0; --i) y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(kExp2[i]));
+  return _mm512_scalef_ps(y, n);
+}
+
+void rescale(const SoftmaxTile& t, int i, float factor) {
+  const __m512 f = _mm512_set1_ps(factor);
+  float* total = t.total + 16 * i;
+  _mm512_storeu_ps(total, _mm512_mul_ps(_mm512_loadu_ps(total), f));
+  float* o = t.o + i * t.o_stride;
+  for (int c = 0; c < t.padded_dim; c += 16) _mm512_storeu_ps(o + c, _mm512_mul_ps(_mm512_loadu_ps(o + c), f));
+}
+
+void softmax(const SoftmaxTile& t) {
+  const __m512 scale = _mm512_set1_ps(t.scale);
+  for (int i = 0; i < t.m; ++i) {
+    const float* s = t.s + i * t.s_stride;
+    __m512 largest = _mm512_loadu_ps(s);
+    for (int j = 16; j < t.n; j += 16) largest = _mm512_max_ps(largest, _mm512_loadu_ps(s + j));
+    largest = _mm512_mul_ps(largest, scale);
+    if (_mm512_cmp_ps_mask(largest, _mm512_set1_ps(t.top[i] + 8.0f), _CMP_GT_OQ) != 0) {
+      const float top = _mm512_reduce_max_ps(largest);
+      rescale(t, i, _mm512_cvtss_f32(exp2(_mm512_set1_ps(t.top[i] - top))));
+      t.top[i] = top;
+    }
+    const __m512 top = _mm512_set1_ps(t.top[i]);
+    __m512 total = _mm512_loadu_ps(t.total + 16 * i);
+    std::byte* p = t.p + i * t.p_stride;
+    int j = 0;
+    for (; j + 32 <= t.n; j += 32) {
+      const __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
+      const __m512 b = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j + 16), scale, top));
+      total = _mm512_add_ps(total, _mm512_add_ps(a, b));
+      _mm512_storeu_si512(p + 2 * j, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+    }
+    if (j < t.n) {
+      const __m512 a = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top));
+      total = _mm512_add_ps(total, a);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 2 * j), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));
+    }
+    _mm512_storeu_ps(t.total + 16 * i, total);
+  }
+}
+
+}  // namespace
+
+void use_avx512bf16(AttentionKernels& kernels) {
+  constexpr size_t kCodec = static_cast<size_t>(KvCodec::kBF16);
+  kernels.operand_dtype[kCodec] = DType::kBF16;
+  kernels.scores[kCodec] = scores;
+  kernels.softmax[kCodec] = softmax;
+  kernels.values[kCodec] = values;
+}
+
+}  // namespace vlcache::cpu

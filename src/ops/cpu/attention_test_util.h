@@ -1,0 +1,201 @@
+// Sequences with random queries, keys and values for the tests of attention and pages, and who sees what, said naively.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/cpu/kv_pages.h"
+
+namespace vlcache::cpu::testing {
+
+struct TestCase {
+  int d = 64;
+  int group = 2;
+  int n_rows = 1;
+  int n_slots = 100;
+  int n_kv_heads = 2;
+  int window = 0;
+  int n_sinks = 0;
+  bool q_sinks = false;
+  bool slot_pos = false;
+  bool bias = false;
+  bool mixed = false;   // codecs alternate from page to page
+  bool ragged = false;  // heads have n_slots, n_slots - 77, ... slots
+  float q_scale = 1.0f;
+  KvCodec codec = KvCodec::kBF16;
+  DType compute = DType::kBF16;
+  uint32_t seed = 1;
+
+  int n_heads() const { return group * n_kv_heads; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(d)); }
+  std::string describe() const {
+    return "d " + std::to_string(d) + " group " + std::to_string(group) + " rows " + std::to_string(n_rows) +
+           " slots " + std::to_string(n_slots) + " window " + std::to_string(window) + " sinks " +
+           std::to_string(n_sinks) + (q_sinks ? " q_sinks" : "") + (slot_pos ? " slot_pos" : "") +
+           (bias ? " bias" : "") + (mixed ? " mixed" : "") + (codec == KvCodec::kF32 ? " f32 pages" : "") +
+           (compute == DType::kF32 ? " f32" : " bf16");
+  }
+};
+
+// A matrix of random values in either dtype.
+struct Rows {
+  std::vector<std::byte> bytes;
+  int64_t width;
+  DType dtype;
+  Rows(int64_t n, int64_t width_in, DType dtype_in, std::mt19937& rng)
+      : bytes(static_cast<size_t>(n * width_in * dtype_bytes(dtype_in))), width(width_in), dtype(dtype_in) {
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    for (int64_t i = 0; i < n * width; ++i) {
+      const float x = uniform(rng);
+      if (dtype == DType::kF32) reinterpret_cast<float*>(bytes.data())[i] = x;
+      if (dtype == DType::kBF16) reinterpret_cast<bf16*>(bytes.data())[i] = to_bf16(x);
+    }
+  }
+  float value(int64_t i, int64_t c) const {
+    const int64_t at = i * width + c;
+    return dtype == DType::kF32 ? reinterpret_cast<const float*>(bytes.data())[at]
+                                : to_float(reinterpret_cast<const bf16*>(bytes.data())[at]);
+  }
+};
+
+struct TestData {
+  TestCase c;
+  int max_slots;
+  std::vector<int32_t> n_slots, positions, slot_pos, pages;
+  std::vector<uint8_t> codecs;
+  std::vector<float> q, q_sinks, bias, lse;  // q: as the compute dtype holds it
+  std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot holds them
+  std::vector<bf16> q_bf16, q_sinks_bf16, out_bf16;
+  std::vector<float> out_f32;
+  Buffer pools[kKvCodecs];
+  Tensor q_sinks_view;
+  int64_t page_stride, slot_stride;
+
+  explicit TestData(const TestCase& test_case) : c(test_case), max_slots(std::max(c.n_slots, 1)) {
+    std::mt19937 rng(c.seed);
+    for (int h = 0; h < c.n_kv_heads; ++h) n_slots.push_back(std::max(0, c.n_slots - (c.ragged ? 77 * h : 0)));
+    page_stride = (max_slots + kPageSlots - 1) / kPageSlots + 1;
+    slot_stride = max_slots + 3;
+    make_rows(rng);
+    make_pages(rng);
+  }
+
+  size_t at(int i, int h, int x) const { return static_cast<size_t>((i * c.n_heads() + h) * c.d + x); }
+  size_t slot_at(int head, int slot) const { return static_cast<size_t>(head * slot_stride + slot); }
+
+  bool sees(int i, int head, int slot) const {
+    const int n = n_slots[static_cast<size_t>(head)] - c.n_rows + 1 + i;
+    if (slot >= n) return false;
+    if (c.window <= 0 || slot < c.n_sinks) return true;
+    const int query = c.slot_pos ? positions[static_cast<size_t>(i)] : n - 1;
+    return (c.slot_pos ? slot_pos[slot_at(head, slot)] : slot) > query - c.window;
+  }
+
+  KvCodec codec_of(int head, int page) const {
+    return c.mixed ? static_cast<KvCodec>(codecs[static_cast<size_t>(head * page_stride + page)]) : c.codec;
+  }
+  const float* k_row(int head, int slot) const { return &k[static_cast<size_t>((head * max_slots + slot) * c.d)]; }
+  const float* v_row(int head, int slot) const { return &v[static_cast<size_t>((head * max_slots + slot) * c.d)]; }
+
+  KvView view() {
+    KvView view{.pages = pages.data(),
+                .codecs = c.mixed ? codecs.data() : nullptr,
+                .n_slots = n_slots.data(),
+                .slot_bias = c.bias ? bias.data() : nullptr,
+                .slot_pos = c.slot_pos ? slot_pos.data() : nullptr,
+                .page_stride = static_cast<int32_t>(page_stride),
+                .slot_stride = static_cast<int32_t>(slot_stride),
+                .n_kv_heads = c.n_kv_heads,
+                .head_dim = c.d,
+                .codec = c.codec};
+    for (int i = 0; i < kKvCodecs; ++i) view.pools[i] = {pools[i].data(), kv_page_bytes(static_cast<KvCodec>(i), c.d)};
+    return view;
+  }
+  AttentionArgs args() {
+    AttentionArgs args{.scale = c.scale(), .window = c.window, .n_sinks = c.n_sinks};
+    if (c.slot_pos) args.positions = positions.data();
+    if (c.q_sinks) {
+      q_sinks_view = rows_tensor(q_sinks, q_sinks_bf16);
+      args.q_sinks = &q_sinks_view;
+    }
+    args.lse = Tensor(lse.data(), DType::kF32, {c.n_rows, c.n_heads()});
+    return args;
+  }
+  Tensor q_tensor() { return rows_tensor(q, q_bf16); }
+  Tensor out_tensor() { return rows_tensor(out_f32, out_bf16); }
+  float out_value(size_t i) const { return c.compute == DType::kF32 ? out_f32[i] : to_float(out_bf16[i]); }
+
+ private:
+  Tensor rows_tensor(std::vector<float>& f32, std::vector<bf16>& half) const {
+    void* data = c.compute == DType::kF32 ? static_cast<void*>(f32.data()) : half.data();
+    return Tensor(data, c.compute, {c.n_rows, c.n_heads(), c.d});
+  }
+
+  void make_rows(std::mt19937& rng) {
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    const size_t n = static_cast<size_t>(c.n_rows * c.n_heads() * c.d);
+    for (auto [f32, half] : {std::pair{&q, &q_bf16}, std::pair{&q_sinks, &q_sinks_bf16}}) {
+      for (size_t i = 0; i < n; ++i) {
+        const float x = uniform(rng) * c.q_scale;
+        half->push_back(to_bf16(x));
+        f32->push_back(c.compute == DType::kF32 ? x : to_float(half->back()));
+      }
+    }
+    out_f32.assign(n, NAN);
+    out_bf16.assign(n, to_bf16(NAN));
+    lse.assign(static_cast<size_t>(c.n_rows * c.n_heads()), NAN);
+    for (int i = 0; i < c.n_rows; ++i) positions.push_back(2 * (c.n_slots - c.n_rows + i));
+  }
+
+  // Pages are full of NaN before slots are written, as recycled ones may be, and scattered over the pool.
+  void make_pages(std::mt19937& rng) {
+    std::uniform_real_distribution<float> uniform(-2, 2);
+    const int64_t n_pages = c.n_kv_heads * page_stride;
+    for (int i = 0; i < kKvCodecs; ++i) {
+      pools[i] = Buffer(n_pages * kv_page_bytes(static_cast<KvCodec>(i), c.d));
+      std::memset(pools[i].data(), 0xff, static_cast<size_t>(pools[i].bytes()));
+    }
+    for (int64_t i = 0; i < n_pages; ++i) {
+      pages.push_back(static_cast<int32_t>(i));
+      codecs.push_back(static_cast<uint8_t>(i / 2 % 2));
+    }
+    std::shuffle(pages.begin(), pages.end(), rng);
+    for (int i = 0; i < c.n_kv_heads * max_slots * c.d; ++i) {
+      const int slot = i / c.d % max_slots, head = i / c.d / max_slots;
+      const bool rounds = codec_of(head, slot / kPageSlots) == KvCodec::kBF16;
+      for (std::vector<float>* x : {&k, &v}) {
+        const float value = uniform(rng);
+        x->push_back(rounds ? to_float(to_bf16(value)) : value);
+      }
+    }
+    bias.assign(static_cast<size_t>(c.n_kv_heads * slot_stride), NAN);
+    slot_pos.assign(bias.size(), -1);
+    for (int h = 0; h < c.n_kv_heads; ++h) {
+      for (int j = 0; j < n_slots[static_cast<size_t>(h)]; ++j) {
+        bias[slot_at(h, j)] = uniform(rng);
+        slot_pos[slot_at(h, j)] = 2 * j;
+      }
+      write_head(h);
+    }
+  }
+
+  void write_head(int head) {
+    const KvView kv = view();
+    const int64_t row = int64_t{4} * c.d;
+    for (int begin = 0; begin < n_slots[static_cast<size_t>(head)]; begin += kPageSlots) {
+      const int n = std::min(kPageSlots, n_slots[static_cast<size_t>(head)] - begin), page = begin / kPageSlots;
+      const size_t first = static_cast<size_t>((head * max_slots + begin) * c.d);
+      write_slots({kv.page(head, page), codec_of(head, page), c.d},
+                  {reinterpret_cast<const std::byte*>(&k[first]), reinterpret_cast<const std::byte*>(&v[first]), row,
+                   row, DType::kF32},
+                  0, n);
+    }
+  }
+};
+
+}  // namespace vlcache::cpu::testing

@@ -1,0 +1,287 @@
+// A tile of query rows against pages: visibility, packing, and the block loop of online softmax.
+#include "ops/cpu/attention_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/kv_pages.h"
+
+namespace vlcache::cpu {
+namespace {
+
+constexpr uint64_t low_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
+
+const int32_t* slot_positions(const Tile& tile) {
+  const KvView& kv = *tile.kv;
+  return kv.slot_pos == nullptr ? nullptr : kv.slot_pos + static_cast<int64_t>(tile.head) * kv.slot_stride;
+}
+
+struct PositionRange {
+  int64_t lowest, highest;
+};
+PositionRange token_positions(const Tile& tile) {
+  PositionRange r{tile.position(0), tile.position(0)};
+  for (int64_t t = 1; t < tile.n_tokens; ++t) {
+    r.lowest = std::min(r.lowest, tile.position(t));
+    r.highest = std::max(r.highest, tile.position(t));
+  }
+  return r;
+}
+
+int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1; }
+
+template <typename To, typename From>
+void convert_row(const From* x, int64_t n, std::byte* y) {
+  To* to = reinterpret_cast<To*>(y);
+  for (int64_t c = 0; c < n; ++c) to[c] = from_float<To>(to_float(x[c]));
+}
+
+void pack_row(const Tensor& q, const std::byte* x, DType dtype, std::byte* y) {
+  const int64_t d = q.dim(2);
+  if (q.dtype == dtype) {
+    std::memcpy(y, x, static_cast<size_t>(d * dtype_bytes(dtype)));
+  } else if (dtype == DType::kBF16) {
+    convert_row<bf16>(reinterpret_cast<const float*>(x), d, y);
+  } else {
+    convert_row<float>(reinterpret_cast<const bf16*>(x), d, y);
+  }
+}
+
+void pack_tile(const Tile& tile, const Tensor& q, DType dtype, std::byte* y) {
+  const int64_t row_bytes = q.dim(2) * dtype_bytes(dtype), x_bytes = dtype_bytes(q.dtype);
+  for (int64_t t = 0; t < tile.n_tokens; ++t) {
+    const std::byte* x = q.data + ((tile.row + t) * q.stride + tile.query_head * q.dim(2)) * x_bytes;
+    for (int g = 0; g < tile.group; ++g, y += row_bytes) pack_row(q, x + g * q.dim(2) * x_bytes, dtype, y);
+  }
+}
+
+// How many cache lines each step of a strip's kernel asks for, so that the strips together fetch the next page.
+struct PrefetchPlan {
+  int strips;  // the first ones do it
+  int lines(int per_step) const { return (per_step + strips - 1) / strips; }
+};
+PrefetchPlan prefetch_plan(int n_rows) { return {std::min(n_strips(n_rows), 4)}; }
+
+}  // namespace
+
+PageRange visible_pages(const Tile& tile) {
+  const int64_t n = (std::max<int64_t>(tile.last_limit(), 0) + kPageSlots - 1) / kPageSlots;
+  const int64_t window = tile.args->window;
+  if (window <= 0 || slot_positions(tile) != nullptr) return {0, 0, n};
+  const int64_t sinks = std::min<int64_t>(n, (std::max(tile.args->n_sinks, 0) + kPageSlots - 1) / kPageSlots);
+  const int64_t first = std::max<int64_t>(token_positions(tile).lowest - window + 1, 0) / kPageSlots;
+  const int64_t gap = std::clamp<int64_t>(first - sinks, 0, n - sinks);
+  return {sinks, gap, n - gap};
+}
+
+Sight sight(const Tile& tile, int64_t page) {
+  const int64_t begin = page * kPageSlots, end = begin + kPageSlots;
+  if (begin >= tile.last_limit()) return Sight::kNone;
+  bool all = end <= tile.limit(0);
+  if (tile.args->window > 0 && end > tile.args->n_sinks) {
+    PositionRange slots{begin, end - 1};
+    if (const int32_t* pos = slot_positions(tile)) {
+      const auto [low, high] = std::minmax_element(pos + begin, pos + std::min(end, tile.last_limit()));
+      slots = {*low, *high};
+    }
+    const PositionRange tokens = token_positions(tile);
+    if (slots.highest <= tokens.lowest - tile.args->window && begin >= tile.args->n_sinks) return Sight::kNone;
+    all = all && slots.lowest > tokens.highest - tile.args->window;
+  }
+  return all ? Sight::kAll : Sight::kSome;
+}
+
+uint64_t seen_mask(const Tile& tile, int64_t token, int64_t page) {
+  const int64_t begin = page * kPageSlots, n = std::clamp<int64_t>(tile.limit(token) - begin, 0, kPageSlots);
+  const uint64_t exists = low_bits(n);
+  if (tile.args->window <= 0) return exists;
+  const int64_t after = tile.position(token) - tile.args->window;  // slots at positions beyond this one are seen
+  uint64_t seen = 0;
+  if (const int32_t* pos = slot_positions(tile)) {
+    for (int64_t j = 0; j < n; ++j) seen |= uint64_t{pos[begin + j] > after} << j;
+  } else {
+    seen = ~low_bits(after + 1 - begin);
+  }
+  return exists & (seen | low_bits(tile.args->n_sinks - begin));
+}
+
+int Block::columns(int64_t limit) const {
+  for (int i = n_pages - 1; i >= 0; --i) {
+    const int64_t n = limit - index[i] * kPageSlots;
+    if (n > 0) return i * kPageSlots + static_cast<int>(std::min<int64_t>(n, kPageSlots));
+  }
+  return 0;
+}
+
+Block next_block(const Tile& tile, const PageRange& range, int64_t& at, int64_t end) {
+  const KvView& kv = *tile.kv;
+  Block block;
+  for (; at < end && block.n_pages < kBlockPages; ++at) {
+    const int64_t page = range.page(at);
+    const Sight seen = sight(tile, page);
+    if (seen == Sight::kNone) continue;
+    const KvCodec codec = kv.page_codec(tile.head, page);
+    if (block.n_pages > 0 && codec != block.codec) break;
+    const int i = block.n_pages++;
+    block.codec = codec;
+    block.index[i] = page;
+    block.sights[i] = seen;
+    block.k[i] = kv.page(tile.head, page);
+    block.v[i] = block.k[i] + kv_k_bytes(codec, kv.head_dim);
+  }
+  return block;
+}
+
+int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_rows, int64_t head_dim) {
+  int64_t used = 0;
+  const auto cut = [&](int64_t bytes) {
+    std::byte* at = base == nullptr ? nullptr : base + used;
+    used += (bytes + 63) / 64 * 64;
+    return at;
+  };
+  const auto cut_floats = [&](int64_t n) { return reinterpret_cast<float*>(cut(4 * n)); };
+  for (std::byte** q : {scratch.q, scratch.q_sinks}) {
+    q[0] = cut(2 * n_rows * head_dim);
+    q[1] = cut(4 * n_rows * head_dim);
+  }
+  scratch.o = cut_floats(n_rows * padded_dim(head_dim));
+  scratch.top = cut_floats(n_rows);
+  scratch.total = cut_floats(n_rows * kLanes);
+  scratch.s = cut_floats(kStripRows * kBlockColumns);
+  scratch.sink_s = cut_floats(kStripRows * kPageSlots);
+  scratch.p = cut(4 * kStripRows * kBlockColumns);
+  scratch.bias = cut_floats(kBlockColumns);
+  scratch.masks = reinterpret_cast<uint64_t*>(cut(8 * kBlockPages * n_rows));
+  return used;
+}
+
+void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch) {
+  const KvView& kv = *tile.kv;
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    bool needed = false;
+    for (int codec = 0; codec < kKvCodecs; ++codec) {
+      const bool used = kv.codecs != nullptr || kv.codec == static_cast<KvCodec>(codec);
+      needed = needed || (used && kernels.operand_dtype[codec] == dtype);
+    }
+    if (!needed) continue;
+    pack_tile(tile, q, dtype, scratch.q[operand_index(dtype)]);
+    if (tile.args->q_sinks != nullptr) {
+      pack_tile(tile, *tile.args->q_sinks, dtype, scratch.q_sinks[operand_index(dtype)]);
+    }
+  }
+}
+
+void prepare_block(const Tile& tile, const Block& block, const TileScratch& scratch) {
+  for (int i = 0; i < block.n_pages; ++i) {
+    if (block.sights[i] == Sight::kAll) continue;
+    for (int t = 0; t < tile.n_tokens; ++t) {
+      scratch.masks[i * tile.n_tokens + t] = seen_mask(tile, t, block.index[i]);
+    }
+  }
+  const KvView& kv = *tile.kv;
+  if (kv.slot_bias == nullptr) return;
+  const float* bias = kv.slot_bias + static_cast<int64_t>(tile.head) * kv.slot_stride;
+  for (int i = 0; i < block.n_pages; ++i) {
+    const int64_t begin = block.index[i] * kPageSlots;
+    const int64_t n = std::min<int64_t>(tile.last_limit() - begin, kPageSlots);
+    float* to = scratch.bias + i * kPageSlots;
+    for (int64_t j = 0; j < kPageSlots; ++j) to[j] = j < n ? bias[begin + j] * kLog2e : 0.0f;
+  }
+}
+
+StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const Block& block, const Strip& strip,
+                        const Block* next, const TileScratch& scratch) {
+  const size_t codec = static_cast<size_t>(block.codec);
+  const DType dtype = kernels.operand_dtype[codec];
+  const int64_t q_stride = int64_t{tile.kv->head_dim} * dtype_bytes(dtype);
+  const int n = block.columns(tile.limit((strip.row + strip.m - 1) / tile.group));
+  const float scale = tile.args->scale * kLog2e;
+  const bool biased = tile.kv->slot_bias != nullptr;
+  const PrefetchPlan plan = prefetch_plan(tile.n_rows());
+  for (int i = 0; i * kPageSlots < n; ++i) {
+    const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
+    float* s = scratch.s + i * kPageSlots;
+    ScoreTile t{.q = scratch.q[operand_index(dtype)] + strip.row * q_stride,
+                .q_stride = q_stride,
+                .m = strip.m,
+                .n = columns,
+                .k = block.k[i],
+                .head_dim = tile.kv->head_dim,
+                .s = s,
+                .s_stride = kBlockColumns};
+    if (next != nullptr && i < next->n_pages && strip.index < plan.strips) {
+      t.prefetch_lines = plan.lines(4);
+      t.prefetch = next->k[i] + int64_t{32} * strip.index * t.prefetch_lines * t.head_dim;
+    }
+    kernels.scores[codec](t);
+    const int64_t sinks = tile.args->n_sinks - block.index[i] * kPageSlots;
+    if (tile.args->q_sinks != nullptr && sinks > 0) {
+      t.q = scratch.q_sinks[operand_index(dtype)] + strip.row * q_stride;
+      t.s = scratch.sink_s, t.s_stride = kPageSlots, t.prefetch = nullptr;
+      kernels.scores[codec](t);
+      const size_t bytes = 4 * static_cast<size_t>(std::min<int64_t>(sinks, columns));
+      for (int r = 0; r < strip.m; ++r) std::memcpy(s + r * kBlockColumns, t.s + r * kPageSlots, bytes);
+    }
+    for (int r = 0; r < strip.m; ++r) {
+      if (biased) kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
+      if (block.sights[i] == Sight::kAll) continue;
+      const uint64_t seen = scratch.masks[i * tile.n_tokens + (strip.row + r) / tile.group];
+      if ((~seen & low_bits(padded)) != 0) kernels.mask(s + r * kBlockColumns, seen, padded);
+    }
+  }
+  return {n, biased ? 1.0f : scale};
+}
+
+void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
+            std::span<const int64_t, 2> pages, const TileScratch& scratch, const TileSums& sums) {
+  const int n_rows = tile.n_rows();
+  const int64_t dp = padded_dim(tile.kv->head_dim);
+  std::fill(sums.o, sums.o + n_rows * dp, 0.0f);
+  std::fill(sums.top, sums.top + n_rows, kNoTop);
+  std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
+  const PrefetchPlan plan = prefetch_plan(n_rows);
+  int64_t at = pages[0];
+  Block block = next_block(tile, range, at, pages[1]);
+  while (block.n_pages > 0) {
+    const Block next = next_block(tile, range, at, pages[1]);
+    prepare_block(tile, block, scratch);
+    const size_t codec = static_cast<size_t>(block.codec);
+    const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
+    for (int i = 0; i < n_strips(n_rows); ++i) {
+      const Strip strip = strip_at(n_rows, i);
+      const StripScores scores = score_strip(tile, kernels, block, strip, &next, scratch);
+      if (scores.n == 0) continue;
+      float* o = sums.o + strip.row * dp;
+      kernels.softmax[codec]({.s = scratch.s,
+                              .s_stride = kBlockColumns,
+                              .m = strip.m,
+                              .n = (scores.n + kLanes - 1) / kLanes * kLanes,
+                              .scale = scores.scale,
+                              .top = sums.top + strip.row,
+                              .total = sums.total + strip.row * kLanes,
+                              .p = scratch.p,
+                              .p_stride = p_stride,
+                              .o = o,
+                              .o_stride = dp,
+                              .padded_dim = static_cast<int>(dp)});
+      ValueTile values{.p = scratch.p,
+                       .p_stride = p_stride,
+                       .m = strip.m,
+                       .n = scores.n,
+                       .v = block.v,
+                       .padded_dim = static_cast<int>(dp),
+                       .o = o,
+                       .o_stride = dp};
+      const std::byte* prefetch[kBlockPages];
+      if (next.n_pages >= block.n_pages && i < plan.strips) {
+        values.prefetch_lines = plan.lines(static_cast<int>(dp / kLanes));
+        for (int j = 0; j < next.n_pages; ++j) prefetch[j] = next.v[j] + int64_t{2048} * i * values.prefetch_lines;
+        values.prefetch = prefetch;
+      }
+      kernels.values[codec](values);
+    }
+    block = next;
+  }
+}
+
+}  // namespace vlcache::cpu

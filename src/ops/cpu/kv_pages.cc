@@ -1,0 +1,272 @@
+// Writing, reading and moving slots inside pages.
+#include "ops/cpu/kv_pages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/threads.h"
+
+namespace vlcache::cpu {
+namespace {
+
+constexpr int kPairs = kPageSlots / 2;
+
+// Where element (slot, c) of K or V lies, in elements of the codec.
+int64_t k_index(KvCodec codec, int64_t slot, int64_t c) {
+  return codec == KvCodec::kF32 ? c * kPageSlots + slot : ((c / 2) * kPageSlots + slot) * 2 + c % 2;
+}
+int64_t v_index(KvCodec codec, int64_t dp, int64_t slot, int64_t c) {
+  return codec == KvCodec::kF32 ? slot * dp + c : ((slot / 2) * dp + c) * 2 + slot % 2;
+}
+
+float half_value(uint16_t x) { return f16_to_float(x); }
+float half_value(bf16 x) { return to_float(x); }
+float half_value(float x) { return x; }
+
+// x as To: bits where the types are the same.
+template <typename To, typename From>
+To cast(From x) {
+  return from_float<To>(half_value(x));
+}
+template <>
+bf16 cast<bf16, bf16>(bf16 x) {
+  return x;
+}
+
+// 64 rows at most, converted to the codec's type, in a dense block: what the transposes below read.
+constexpr int64_t kMaxHeadDim = 512;
+
+template <typename To, typename From>
+void convert_rows(const std::byte* x, int64_t stride, int64_t n, int64_t d, To* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const From* row = reinterpret_cast<const From*>(x + i * stride);
+    for (int64_t c = 0; c < d; ++c) y[i * d + c] = cast<To>(row[c]);
+  }
+}
+
+template <typename To>
+void convert_rows(const std::byte* x, DType dtype, int64_t stride, std::span<To> y, int64_t d) {
+  const int64_t n = static_cast<int64_t>(y.size()) / d;
+  switch (dtype) {
+    case DType::kF32:
+      return convert_rows<To, float>(x, stride, n, d, y.data());
+    case DType::kBF16:
+      return convert_rows<To, bf16>(x, stride, n, d, y.data());
+    default:
+      CHECK(dtype == DType::kF16);
+      return convert_rows<To, uint16_t>(x, stride, n, d, y.data());
+  }
+}
+
+using U32x4 = uint32_t __attribute__((vector_size(16)));
+
+// y[c * kPageSlots + i] = x[i * width + c] for 4-byte units: K of n rows into columns of a page.
+void transpose_words(const uint32_t* x, int64_t n, int64_t width, uint32_t* y) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    int64_t c = 0;
+    for (; c + 4 <= width; c += 4) {
+      U32x4 r[4], h[4];
+      for (int k = 0; k < 4; ++k) std::memcpy(&r[k], x + (i + k) * width + c, sizeof(U32x4));
+      h[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), h[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+      h[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), h[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+      r[0] = __builtin_shufflevector(h[0], h[1], 0, 1, 4, 5), r[1] = __builtin_shufflevector(h[0], h[1], 2, 3, 6, 7);
+      r[2] = __builtin_shufflevector(h[2], h[3], 0, 1, 4, 5), r[3] = __builtin_shufflevector(h[2], h[3], 2, 3, 6, 7);
+      for (int k = 0; k < 4; ++k) std::memcpy(y + (c + k) * kPageSlots + i, &r[k], sizeof(U32x4));
+    }
+    for (; c < width; ++c) {
+      for (int k = 0; k < 4; ++k) y[c * kPageSlots + i + k] = x[(i + k) * width + c];
+    }
+  }
+  for (; i < n; ++i) {
+    for (int64_t c = 0; c < width; ++c) y[c * kPageSlots + i] = x[i * width + c];
+  }
+}
+
+// One row of V into its half of a line of slot pairs; padding columns become zero.
+void write_half_line(const bf16* x, int64_t d, int64_t dp, int half, uint16_t* line) {
+  for (int64_t c = 0; c < d; ++c) line[2 * c + half] = x[c].bits;
+  for (int64_t c = d; c < dp; ++c) line[2 * c + half] = 0;
+}
+
+void write_v_bf16(const bf16* x, int64_t n, int begin, int64_t d, uint16_t* v) {
+  const int64_t dp = padded_dim(d);
+  int64_t i = 0;
+  while (i < n) {
+    const int64_t slot = begin + i;
+    uint16_t* line = v + slot / 2 * 2 * dp;
+    if (slot % 2 != 0 || i + 1 == n) {
+      write_half_line(x + i * d, d, dp, static_cast<int>(slot % 2), line);
+      ++i;
+      continue;
+    }
+    const bf16 *a = x + i * d, *b = a + d;
+    uint32_t* pairs = reinterpret_cast<uint32_t*>(line);
+    for (int64_t c = 0; c < d; ++c) pairs[c] = a[c].bits | static_cast<uint32_t>(b[c].bits) << 16;
+    std::fill(pairs + d, pairs + dp, 0u);
+    i += 2;
+  }
+}
+
+void write_slots_bf16(const PageRef& page, const HeadRows& rows, int begin, int n) {
+  const int64_t d = page.head_dim;
+  alignas(64) bf16 block[kPageSlots * kMaxHeadDim];
+  const std::span<bf16> used(block, static_cast<size_t>(n * d));
+  convert_rows<bf16>(rows.k, rows.dtype, rows.k_stride, used, d);
+  transpose_words(reinterpret_cast<const uint32_t*>(block), n, d / 2, reinterpret_cast<uint32_t*>(page.data) + begin);
+  convert_rows<bf16>(rows.v, rows.dtype, rows.v_stride, used, d);
+  write_v_bf16(block, n, begin, d, reinterpret_cast<uint16_t*>(page.data + kv_k_bytes(KvCodec::kBF16, d)));
+}
+
+void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n) {
+  const int64_t d = page.head_dim, dp = padded_dim(d);
+  alignas(64) float block[kPageSlots * kMaxHeadDim];
+  const std::span<float> used(block, static_cast<size_t>(n * d));
+  convert_rows<float>(rows.k, rows.dtype, rows.k_stride, used, d);
+  transpose_words(reinterpret_cast<const uint32_t*>(block), n, d, reinterpret_cast<uint32_t*>(page.data) + begin);
+  convert_rows<float>(rows.v, rows.dtype, rows.v_stride, used, d);
+  float* v = reinterpret_cast<float*>(page.data + kv_k_bytes(KvCodec::kF32, d)) + begin * dp;
+  for (int64_t i = 0; i < n; ++i, v += dp) {
+    std::copy(block + i * d, block + (i + 1) * d, v);
+    std::fill(v + d, v + dp, 0.0f);
+  }
+}
+
+float page_value(KvCodec codec, const std::byte* part, int64_t index) {
+  if (codec == KvCodec::kF32) return reinterpret_cast<const float*>(part)[index];
+  return to_float(reinterpret_cast<const bf16*>(part)[index]);
+}
+
+// Some slots of one page go to slots of another (or of itself, to lower numbers), ascending.
+struct PageMove {
+  const std::byte* from;
+  std::byte* to;
+  KvCodec codec;
+  int64_t head_dim;
+  SlotMap slots;  // slots of the whole view; their place in the page is what counts
+};
+
+// Column j of every line of `n_lines` lines of 64 T.
+template <typename T>
+void move_columns(const PageMove& move, int64_t n_lines, const std::byte* from, std::byte* to) {
+  const T* x = reinterpret_cast<const T*>(from);
+  T* y = reinterpret_cast<T*>(to);
+  const size_t n = move.slots.from.size();
+  for (int64_t line = 0; line < n_lines; ++line, x += kPageSlots, y += kPageSlots) {
+    for (size_t i = 0; i < n; ++i) y[move.slots.to[i] % kPageSlots] = x[move.slots.from[i] % kPageSlots];
+  }
+}
+
+void move_page(const PageMove& move) {
+  const int64_t d = move.head_dim, dp = padded_dim(d), k_bytes = kv_k_bytes(move.codec, d);
+  const size_t n = move.slots.from.size();
+  const bool whole = n == kPageSlots && move.slots.from[0] % kPageSlots == 0 && move.slots.to[0] % kPageSlots == 0;
+  if (move.from == move.to && move.slots.from[0] == move.slots.to[0] &&
+      move.slots.from[n - 1] == move.slots.to[n - 1]) {
+    return;  // ascending on both sides and equal at both ends: slots that stay where they are
+  }
+  if (whole) {
+    std::memcpy(move.to, move.from, static_cast<size_t>(kv_page_bytes(move.codec, d)));
+    return;
+  }
+  move_columns<uint32_t>(move, move.codec == KvCodec::kF32 ? d : d / 2, move.from, move.to);
+  const std::byte* from = move.from + k_bytes;
+  std::byte* to = move.to + k_bytes;
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t a = move.slots.from[i] % kPageSlots, b = move.slots.to[i] % kPageSlots;
+    if (move.codec == KvCodec::kF32) {
+      std::memmove(to + b * dp * 4, from + a * dp * 4, static_cast<size_t>(4 * dp));
+      continue;
+    }
+    const uint16_t* x = reinterpret_cast<const uint16_t*>(from) + a / 2 * 2 * dp + a % 2;
+    uint16_t* y = reinterpret_cast<uint16_t*>(to) + b / 2 * 2 * dp + b % 2;
+    for (int64_t c = 0; c < 2 * dp; c += 2) y[c] = x[c];
+  }
+}
+
+}  // namespace
+
+void write_slots(const PageRef& page, const HeadRows& rows, int begin, int n) {
+  CHECK(page.head_dim <= kMaxHeadDim && page.head_dim % 2 == 0 && begin >= 0 && begin + n <= kPageSlots);
+  if (page.codec == KvCodec::kF32) return write_slots_f32(page, rows, begin, n);
+  write_slots_bf16(page, rows, begin, n);
+}
+
+void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
+  const int64_t d = kv.head_dim, n_rows = k.rows();
+  CHECK(k.rank == 3 && v.rank == 3 && v.rows() == n_rows && k.dim(1) == kv.n_kv_heads && v.dim(1) == kv.n_kv_heads);
+  CHECK(k.dim(2) == d && v.dim(2) == d && k.dtype == v.dtype);
+  if (n_rows == 0) return;
+  const int64_t bytes = dtype_bytes(k.dtype);
+  const int64_t pages_per_head = (n_rows + kPageSlots - 1) / kPageSlots + 1;
+  const auto write = [&](int64_t task, int) {
+    const int head = static_cast<int>(task / pages_per_head);
+    const int64_t first = kv.n_slots[head] - n_rows;  // slot of row 0; rows before slot 0 have no place
+    const int64_t page = std::max<int64_t>(first, 0) / kPageSlots + task % pages_per_head;
+    const int64_t begin = std::max({first, page * kPageSlots, int64_t{0}});
+    const int64_t end = std::min<int64_t>(kv.n_slots[head], (page + 1) * kPageSlots);
+    if (begin >= end) return;
+    const int64_t row = begin - first;
+    const HeadRows rows{.k = k.data + (row * k.stride + head * d) * bytes,
+                        .v = v.data + (row * v.stride + head * d) * bytes,
+                        .k_stride = k.stride * bytes,
+                        .v_stride = v.stride * bytes,
+                        .dtype = k.dtype};
+    write_slots({kv.page(head, page), kv.page_codec(head, page), d}, rows, static_cast<int>(begin - page * kPageSlots),
+                static_cast<int>(end - begin));
+  };
+  const int64_t n_tasks = kv.n_kv_heads * pages_per_head;
+  if (n_rows < 8) {  // a decode step: less work than waking a thread
+    for (int64_t task = 0; task < n_tasks; ++task) write(task, 0);
+    return;
+  }
+  parallel_for(n_tasks, write);
+}
+
+void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) {
+  const int64_t d = kv.head_dim, dp = padded_dim(d);
+  for (const Tensor* t : {&k, &v}) {
+    CHECK(t->empty() ||
+          (t->dtype == DType::kF32 && t->rows() == static_cast<int64_t>(slots.size()) && t->row_size() == d));
+  }
+  parallel_ranges(static_cast<int64_t>(slots.size()), kPageSlots, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t slot = slots[static_cast<size_t>(i)];
+      CHECK(slot >= 0 && slot < kv.n_slots[head]);
+      const KvCodec codec = kv.page_codec(head, slot / kPageSlots);
+      const std::byte* page = kv.page(head, slot / kPageSlots);
+      const int64_t at = slot % kPageSlots;
+      for (int64_t c = 0; c < d && !k.empty(); ++c) k.row<float>(i)[c] = page_value(codec, page, k_index(codec, at, c));
+      page += kv_k_bytes(codec, d);
+      for (int64_t c = 0; c < d && !v.empty(); ++c)
+        v.row<float>(i)[c] = page_value(codec, page, v_index(codec, dp, at, c));
+    }
+  });
+}
+
+void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) {
+  CHECK(k.dtype == DType::kF32 && v.dtype == DType::kF32 && k.numel() == kv.head_dim && v.numel() == kv.head_dim);
+  CHECK(slot >= 0);
+  const int64_t page = slot / kPageSlots;
+  write_slots({kv.page(head, page), kv.page_codec(head, page), kv.head_dim}, {k.data, v.data, 0, 0, DType::kF32},
+              slot % kPageSlots, 1);
+}
+
+void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots) {
+  CHECK(slots.from.size() == slots.to.size() && src.head_dim == dst.head_dim);
+  // Runs that stay within one page on either side, in order: sources of later runs are never below targets of earlier
+  // ones.
+  for (size_t begin = 0, end = 0; begin < slots.from.size(); begin = end) {
+    const int64_t from = slots.from[begin] / kPageSlots, to = slots.to[begin] / kPageSlots;
+    while (end < slots.from.size() && slots.from[end] / kPageSlots == from && slots.to[end] / kPageSlots == to) ++end;
+    CHECK(src.page_codec(head, from) == dst.page_codec(head, to));
+    const size_t n = end - begin;
+    move_page({src.page(head, from),
+               dst.page(head, to),
+               src.page_codec(head, from),
+               src.head_dim,
+               {slots.from.subspan(begin, n), slots.to.subspan(begin, n)}});
+  }
+}
+
+}  // namespace vlcache::cpu
