@@ -145,8 +145,9 @@ Image resample_vertically(const Image& image, int64_t height, const Filter& filt
   parallel_ranges(height, row_grain(row_bytes * taps.n_taps), [&](int64_t begin, int64_t end, int) {
     for (int64_t y = begin; y < end; ++y) {
       const size_t i = static_cast<size_t>(y);
-      combine_rows(&taps.weights[i * static_cast<size_t>(taps.n_taps)], taps.count[i], image.row(taps.first[i]),
-                   row_bytes, row_bytes, out.row(y));
+      const RowBlend blend{&taps.weights[i * static_cast<size_t>(taps.n_taps)], taps.count[i], image.row(taps.first[i]),
+                           row_bytes};
+      combine_rows(blend, row_bytes, out.row(y));
     }
   });
   return out;

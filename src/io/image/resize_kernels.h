@@ -21,7 +21,18 @@ struct HorizontalPass {
 // out[3 * width] from one source row, which must be readable for n_taps pixels from every first[].
 void resample_row(const HorizontalPass& pass, const uint8_t* row, uint8_t* out);
 
-// out[n] = the weighted sum of n_taps rows that lie `stride` bytes apart.
-void combine_rows(const int32_t* weights, int64_t n_taps, const uint8_t* rows, int64_t stride, int64_t n, uint8_t* out);
+struct RowBlend {
+  const int32_t* weights;  // [n_taps]
+  int64_t n_taps;
+  const uint8_t* rows;  // the first of n_taps rows
+  int64_t stride;       // bytes between them
+};
+
+// out[n] = the weighted sum of the first n bytes of the rows.
+void combine_rows(const RowBlend& blend, int64_t n, uint8_t* out);
+
+// What other processors run; for tests.
+void resample_row_portable(const HorizontalPass& pass, const uint8_t* row, uint8_t* out);
+void combine_rows_portable(const RowBlend& blend, int64_t n, uint8_t* out);
 
 }  // namespace vlcache

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "io/image/pattern_testing.h"
+#include "io/image/resize_kernels.h"
 
 namespace vlcache {
 namespace {
@@ -24,6 +26,26 @@ TEST(Resize, EqualsPillowToTheBit) {
     ASSERT_EQ(image.width, width);
     ASSERT_EQ(image.height, height);
     EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), row["sha256"].get<std::string>());
+  }
+}
+
+TEST(Resize, KernelsGiveWhatThePlainLoopsGive) {
+  const Image source = pattern(40, 9);
+  std::vector<int32_t> weights(5 * 16 * 3), first{0, 3, 11, 20, 24};
+  for (size_t i = 0; i < weights.size(); ++i)
+    weights[i] = static_cast<int32_t>((i * 2654435761u >> 9) % 900000) - 300000;
+  const HorizontalPass pass{first.data(), weights.data(), 16, 5};
+  std::vector<uint8_t> fast(15), plain(15);
+  resample_row(pass, source.row(4), fast.data());
+  resample_row_portable(pass, source.row(4), plain.data());
+  EXPECT_EQ(fast, plain);
+  EXPECT_NE(std::count(plain.begin(), plain.end(), 0), 15);
+  for (const int64_t n : {1, 31, 32, 33, 117}) {
+    std::vector<uint8_t> fast_row(static_cast<size_t>(n)), plain_row(static_cast<size_t>(n));
+    const RowBlend blend{&weights[7], 8, source.row(0), 120};
+    combine_rows(blend, n, fast_row.data());
+    combine_rows_portable(blend, n, plain_row.data());
+    EXPECT_EQ(fast_row, plain_row) << n;
   }
 }
 
