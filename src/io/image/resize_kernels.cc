@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#if defined(__x86_64__)
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -40,7 +40,7 @@ void combine_rows_plain(const RowBlend& blend, int64_t begin, int64_t end, uint8
   }
 }
 
-#if defined(__x86_64__)
+#ifdef __x86_64__
 #define VLCACHE_AVX2 __attribute__((target("avx2")))
 
 VLCACHE_AVX2 inline __m256i times(const uint8_t* pixels, __m256i weights) {
@@ -100,14 +100,14 @@ bool has_avx2() {
 }  // namespace
 
 void resample_row(const HorizontalPass& pass, const uint8_t* row, uint8_t* out) {
-#if defined(__x86_64__)
+#ifdef __x86_64__
   if (has_avx2()) return resample_row_avx2(pass, row, out);
 #endif
   resample_row_plain(pass, row, out);
 }
 
 void combine_rows(const RowBlend& blend, int64_t n, uint8_t* out) {
-#if defined(__x86_64__)
+#ifdef __x86_64__
   if (has_avx2()) return combine_rows_avx2(blend, n, out);
 #endif
   combine_rows_plain(blend, 0, n, out);
