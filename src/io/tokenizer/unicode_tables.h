@@ -8,7 +8,7 @@ namespace vlcache {
 struct NewCharacters {
   uint32_t first, last;
   char category[3];   // general category, two letters
-  uint32_t stand_in;  // an older character of the same category, UTF-8 length and, where possible, script
+  uint32_t stand_in;  // an older character of the same category, UTF-8 length, case and, where possible, script
 };
 extern const NewCharacters kNewCharacters[];  // ascending, assigned after Unicode 14
 extern const int kNewCharactersCount;
