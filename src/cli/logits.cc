@@ -49,7 +49,8 @@ void run(const LogitsFlags& flags) {
     bar.update(done, n);
   }
   std::vector<int32_t> ids(sequence.prompt().tokens);
-  write_safetensors(flags.output, {{"logits", logits}, {"token_ids", Tensor(ids.data(), DType::kI32, {n})}});
+  const NamedTensor tensors[] = {{"logits", logits}, {"token_ids", Tensor(ids.data(), DType::kI32, {n})}};
+  write_safetensors(flags.output, tensors);
   bar.clear();
   std::fprintf(stderr, "%s: logits [%lld, %lld] f32, token_ids [%lld] i32\n", flags.output.c_str(),
                static_cast<long long>(n), static_cast<long long>(vocab), static_cast<long long>(n));

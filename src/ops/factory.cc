@@ -4,9 +4,11 @@
 #include <string>
 
 #include "base/error.h"
+#include "ops/limits.h"
 #include "ops/ref/ref_backend.h"
 #ifndef VLCACHE_REF_ONLY
 #include "ops/cpu/cpu_backend.h"
+#include "ops/cpu/limits.h"
 #endif
 
 namespace vlcache {
@@ -62,6 +64,16 @@ std::vector<std::string_view> backend_names() {
   std::vector<std::string_view> names;
   for (const NamedBackend& backend : kBackends) names.push_back(backend.name);
   return names;
+}
+
+MachineLimits measure_limits(double seconds) {
+#ifndef VLCACHE_REF_ONLY
+  const cpu::MachineLimits limits = cpu::measure_limits(seconds);
+  return {limits.read_gb_s, limits.bf16_tflops > 0 ? limits.bf16_tflops : limits.f32_tflops, limits.f32_tflops};
+#else
+  static_cast<void>(seconds);
+  throw Error(ErrorCode::kUnsupported, "this build has no fast backend, and no probes of the machine's limits");
+#endif
 }
 
 }  // namespace vlcache
