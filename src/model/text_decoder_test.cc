@@ -1,0 +1,246 @@
+// The decoder's own promises: chunks, batches, dropped rows, chosen pages and streaming, on random weights.
+#include "model/text_decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "model/contiguous_kv.h"
+#include "model/model.h"
+#include "ops/factory.h"
+
+namespace vlcache {
+namespace {
+
+ModelConfig tiny(const char* model_type = "llama", int n_layers = 3) {
+  Json json = {{"model_type", model_type},
+               {"vocab_size", 97},
+               {"hidden_size", 64},
+               {"intermediate_size", 80},
+               {"num_hidden_layers", n_layers},
+               {"num_attention_heads", 4},
+               {"num_key_value_heads", 2},
+               {"head_dim", 32},
+               {"max_position_embeddings", 512}};
+  return parse_model_config(json, "test");
+}
+
+struct Sequence {
+  std::vector<int32_t> tokens;
+  int32_t first_position = 0;
+};
+
+class TextDecoderTest : public testing::Test {
+ protected:
+  explicit TextDecoderTest() : backend_(make_backend("ref", DType::kF32)) { make(tiny()); }
+
+  void make(const ModelConfig& config) { model_ = Model::random(config, *backend_, 7); }
+  ContiguousKv cache(int32_t n_seqs = 1) const {
+    return ContiguousKv(model_->config().text, *backend_, KvCodec::kF32, 200, n_seqs);
+  }
+  static std::vector<int32_t> tokens(int n, int seed = 1) {
+    std::vector<int32_t> ids(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) ids[static_cast<size_t>(i)] = (i * 31 + seed * 17 + i * i % 13) % 97;
+    return ids;
+  }
+  static std::vector<int32_t> count_up(size_t n, int32_t from = 0) {
+    std::vector<int32_t> v(n);
+    std::iota(v.begin(), v.end(), from);
+    return v;
+  }
+
+  // Logits of `logit_rows` of one step over several sequences.
+  std::vector<float> step(KvAccess& kv, const std::vector<Sequence>& batch, std::vector<int32_t> logit_rows,
+                          LayerHooks* hooks = nullptr, AttentionPattern pattern = {}) {
+    std::vector<int32_t> ids, positions;
+    std::vector<SeqRows> seqs;
+    for (const Sequence& s : batch) {
+      const auto n = static_cast<int32_t>(s.tokens.size());
+      seqs.push_back({static_cast<int32_t>(seqs.size()), static_cast<int32_t>(ids.size()), n});
+      ids.insert(ids.end(), s.tokens.begin(), s.tokens.end());
+      for (int32_t i = 0; i < n; ++i) positions.push_back(s.first_position + i);
+    }
+    const auto n = static_cast<int64_t>(ids.size());
+    std::vector<float> x(static_cast<size_t>(n * 64)), logits(logit_rows.size() * 97);
+    StepInput input;
+    input.x = Tensor(x.data(), DType::kF32, {n, 64});
+    model_->embed(ids, input.x);
+    input.positions = positions;
+    input.seqs = seqs;
+    input.logit_rows = logit_rows;
+    input.kv = &kv;
+    input.hooks = hooks;
+    input.pattern = pattern;
+    input.logits = Tensor(logits.data(), DType::kF32, {static_cast<int64_t>(logit_rows.size()), 97});
+    model_->forward(input);
+    return logits;
+  }
+
+  static void expect_near(std::span<const float> a, std::span<const float> b, float tolerance = 2e-5f) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_F(TextDecoderTest, ChunksGiveTheSameLogits) {
+  const std::vector<int32_t> ids = tokens(70);
+  ContiguousKv whole_kv = cache(), kv = cache();
+  const std::vector<float> whole = step(whole_kv, {{ids}}, count_up(70));
+  std::vector<float> chunked;
+  for (size_t at = 0; at < ids.size(); at += 7) {
+    const std::vector<int32_t> part(ids.begin() + static_cast<long>(at), ids.begin() + static_cast<long>(at + 7));
+    const std::vector<float> logits = step(kv, {{part, static_cast<int32_t>(at)}}, count_up(7));
+    chunked.insert(chunked.end(), logits.begin(), logits.end());
+  }
+  expect_near(whole, chunked);
+}
+
+TEST_F(TextDecoderTest, ABatchGivesWhatItsSequencesGive) {
+  const std::vector<int32_t> a = tokens(9, 1), b = tokens(33, 2), c = tokens(1, 3);
+  std::vector<float> single;
+  for (const auto& ids : {a, b, c}) {
+    ContiguousKv kv = cache();
+    const std::vector<float> logits = step(kv, {{ids}}, {static_cast<int32_t>(ids.size()) - 1});
+    single.insert(single.end(), logits.begin(), logits.end());
+  }
+  ContiguousKv kv = cache(3);
+  expect_near(single, step(kv, {{a}, {b}, {c}}, {8, 41, 42}));
+}
+
+TEST_F(TextDecoderTest, LastLayerSkipsOnlyWhatNobodyAskedFor) {
+  const std::vector<int32_t> ids = tokens(20);
+  ContiguousKv a = cache(), b = cache(), c = cache();
+  LayerHooks watcher;  // with hooks every row is computed
+  const std::vector<float> all = step(a, {{ids}}, {3, 11, 19}, &watcher);
+  expect_near(all, step(b, {{ids}}, {3, 11, 19}));
+  EXPECT_TRUE(step(c, {{ids}}, {}).empty());
+  EXPECT_EQ(c.n_slots(2), 20);  // no logits, but K and V of every layer
+  expect_near(step(a, {{{5}, 20}}, {0}), step(c, {{{5}, 20}}, {0}));
+}
+
+// Drops two rows after layer 0.
+class DropRows : public LayerHooks {
+ public:
+  void rows_after(int layer, const Observed& observed, std::vector<int32_t>& keep) override {
+    seen_rows.push_back(observed.hidden.rows());
+    if (layer != 0) return;
+    for (int32_t i = 0; i < observed.hidden.rows(); ++i) {
+      if (i != 2 && i != 5) keep.push_back(i);
+    }
+  }
+  std::vector<int64_t> seen_rows;
+};
+
+// Hides two slots from every layer but the first.
+class HideSlots : public LayerHooks {
+ public:
+  KvView view(int layer, const SeqRows&, const Tensor&, const Tensor&, const KvView& full) override {
+    if (layer == 0) return full;
+    bias_.assign(static_cast<size_t>(full.n_kv_heads * full.slot_stride), 0.0f);
+    for (int32_t h = 0; h < full.n_kv_heads; ++h) {
+      for (const int32_t slot : {2, 5}) {
+        bias_[static_cast<size_t>(h * full.slot_stride + slot)] = -std::numeric_limits<float>::infinity();
+      }
+    }
+    KvView view = full;
+    view.slot_bias = bias_.data();
+    return view;
+  }
+
+ private:
+  std::vector<float> bias_;
+};
+
+TEST_F(TextDecoderTest, DroppedRowsAreAsIfLaterLayersCouldNotSeeThem) {
+  const std::vector<int32_t> ids = tokens(12);
+  ContiguousKv dropped_kv = cache(), hidden_kv = cache();
+  DropRows drop;
+  HideSlots hide;
+  const std::vector<int32_t> rows = {1, 3, 4, 6, 11};
+  expect_near(step(dropped_kv, {{ids}}, rows, &drop), step(hidden_kv, {{ids}}, rows, &hide));
+  EXPECT_EQ(drop.seen_rows, (std::vector<int64_t>{12, 10, 10}));
+  EXPECT_EQ(dropped_kv.n_slots(0), 12);
+  EXPECT_EQ(dropped_kv.n_slots(2), 10);
+}
+
+TEST_F(TextDecoderTest, RowsAreDroppedWithinTheirSequence) {
+  const std::vector<int32_t> a = tokens(8, 1), b = tokens(9, 2);
+  class DropThird : public LayerHooks {
+   public:
+    void rows_after(int layer, const Observed& o, std::vector<int32_t>& keep) override {
+      if (layer > 1) return;
+      for (const SeqRows& s : o.seqs) {
+        for (int32_t i = 0; i < s.n_rows; ++i) {
+          if (i != 2) keep.push_back(s.row_begin + i);
+        }
+      }
+    }
+  } hook;
+  std::vector<float> single;
+  for (const auto& ids : {a, b}) {
+    ContiguousKv kv = cache();
+    const std::vector<float> logits = step(kv, {{ids}}, {static_cast<int32_t>(ids.size()) - 1}, &hook);
+    single.insert(single.end(), logits.begin(), logits.end());
+  }
+  ContiguousKv kv = cache(2);
+  expect_near(single, step(kv, {{a}, {b}}, {7, 16}, &hook));
+  EXPECT_EQ(kv.n_slots(2, 1), 7);
+}
+
+// In a model of one layer K and V depend on the token and its position alone, so streaming must equal a prompt of just
+// the sinks and the window, renumbered.
+TEST_F(TextDecoderTest, StreamingEqualsARenumberedPrompt) {
+  make(tiny("llama", 1));
+  constexpr int32_t kSinks = 3, kWindow = 5;
+  const std::vector<int32_t> ids = tokens(30);
+  ContiguousKv kv = cache();
+  const std::vector<float> streamed = step(kv, {{ids}}, count_up(30), nullptr, {kSinks, kWindow});
+  for (int32_t i : {2, 7, 8, 12, 29}) {
+    std::vector<int32_t> seen;
+    for (int32_t j = 0; j <= i; ++j) {
+      if (j < kSinks || j > i - kWindow) seen.push_back(ids[static_cast<size_t>(j)]);
+    }
+    ContiguousKv plain = cache();
+    const auto last = static_cast<int32_t>(seen.size()) - 1;
+    expect_near(step(plain, {{seen}}, {last}), std::span(streamed).subspan(static_cast<size_t>(i) * 97, 97), 1e-4f);
+  }
+}
+
+TEST_F(TextDecoderTest, KeysAreRoundedBeforeRotation) {
+  class Spy : public ContiguousKv {
+   public:
+    using ContiguousKv::ContiguousKv;
+    KvView append(int layer, const SeqRows& rows, std::span<const int32_t> p, const Tensor& k,
+                  const Tensor& v) override {
+      for (int64_t i = 0; i < k.rows(); ++i) {
+        for (int64_t c = 0; c < k.row_size(); ++c) {
+          const float x = k.row<float>(i)[c];
+          n_unrounded += x != to_float(to_bf16(x));
+        }
+      }
+      return ContiguousKv::append(layer, rows, p, k, v);
+    }
+    int n_unrounded = 0;
+  };
+  Spy rounded(model_->config().text, *backend_, KvCodec::kBF16, 64),
+      exact(model_->config().text, *backend_, KvCodec::kF32, 64);
+  step(rounded, {{tokens(10)}}, {9});
+  step(exact, {{tokens(10)}}, {9});
+  EXPECT_EQ(rounded.n_unrounded, 0);
+  EXPECT_GT(exact.n_unrounded, 0);
+}
+
+TEST_F(TextDecoderTest, TokensOutsideTheVocabularyAreAnError) {
+  std::vector<float> x(64);
+  const std::vector<int32_t> ids = {97};
+  EXPECT_THROW(model_->embed(ids, Tensor(x.data(), DType::kF32, {1, 64})), Error);
+}
+
+}  // namespace
+}  // namespace vlcache
