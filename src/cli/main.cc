@@ -9,16 +9,18 @@
 
 namespace {
 
-// Every flag can also be set by an environment variable: --kv-mode is VLCACHE_KV_MODE.
-void add_environment_names(CLI::App& app) {
+// Every flag can also be set by an environment variable (--kv-mode is VLCACHE_KV_MODE), and one given twice means the
+// last.
+void finish_flags(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const auto& names = option->get_lnames();
     if (names.empty() || names[0] == "help" || names[0] == "config" || names[0] == "version") continue;
     std::string name = "VLCACHE_";
     for (char c : names[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     option->envname(name);
+    if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
-  for (CLI::App* command : app.get_subcommands({})) add_environment_names(*command);
+  for (CLI::App* command : app.get_subcommands({})) finish_flags(*command);
 }
 
 int run(int argc, char** argv) {
@@ -36,7 +38,7 @@ int run(int argc, char** argv) {
   vlcache::add_tokenize_commands(app);
   vlcache::add_info_command(app);
   vlcache::add_bench_command(app);
-  add_environment_names(app);
+  finish_flags(app);
   app.footer(
       "Every flag has an environment variable, VLCACHE_ and its name in capitals (VLCACHE_THREADS=2).\n"
       "vlcache COMMAND --help describes a command.");
@@ -44,6 +46,9 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw vlcache::Error(vlcache::ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
   }
   return 0;
 }
