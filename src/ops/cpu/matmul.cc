@@ -1,4 +1,11 @@
 // Which kernel multiplies what.
+//
+// bf16 with AVX-512 BF16: our panel kernel for any number of rows. oneDNN 2.6 (brgemm) on the same packed weights was
+// measured beside it, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows
+// 91 / 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row
+// count, and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. f32 with AVX-512:
+// the panel kernel for few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in
+// registers for few rows; for many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
@@ -15,12 +22,24 @@
 namespace vlcache::cpu {
 namespace {
 
-// Up to this many rows our kernels read the weights as fast as the memory gives them; beyond, oneDNN's blocking pays.
+// Up to this many rows the panel kernel reads the weights as fast as memory gives them; beyond, oneDNN's blocking pays
+// where our kernel is not the faster one anyway.
 constexpr int64_t kFewRows = 16;
+
+// Bytes of x that go over a panel before the next panel is taken: they stay in L2 and L3 (measured with 2048 rows of
+// 2048 inputs: 84 % of the peak without blocks, 89-93 % with).
+constexpr int64_t kBlockBytes = 2 << 20;
+constexpr int64_t kMinRowBlock = 96;  // a panel fetched from memory must be worth it
 
 // Outputs are dealt to threads in units of 16, one cache line of a panel's row, so that 9 panels are halves of 4.5 for
 // two threads.
 constexpr int64_t kColumnUnit = 16;
+
+// Tasks per thread of a product with many rows: small enough ones that a disturbed core costs little.
+constexpr int64_t kTasksPerThread = 16;
+
+// Multiply-adds that one thread does in the time it takes to wake another.
+constexpr int64_t kSmallProduct = 1 << 20;
 
 // Weights of fewer bytes than this are read by one thread in the time it takes to wake another.
 constexpr int64_t kBytesPerThread = 64 << 10;
@@ -28,7 +47,7 @@ constexpr int64_t kBytesPerThread = 64 << 10;
 // Outputs of a tile widened to f32: 512 x n_in 2048 are 4 MiB, which the threads share.
 constexpr int64_t kTileColumns = 512;
 
-struct FewRows {
+struct PanelJob {
   Isa isa;
   const std::byte* x;  // as the kernel wants it
   int64_t x_stride;
@@ -38,14 +57,14 @@ struct FewRows {
   const Tensor& y;
   const Epilogue& epilogue;
 
-  // Outputs [begin, end).
-  void run(int64_t begin, int64_t end) const {
+  // Outputs [begin, end) of rows [first, last).
+  void run(int64_t begin, int64_t end, int64_t first, int64_t last) const {
     alignas(64) float sums[kPanelRows * kPanel];
     for (int64_t column = begin; column < end;) {
       const int64_t in_panel = column % kPanel, next = std::min(end, column - in_panel + kPanel);
       const std::byte* panel = w.owned.data() + column / kPanel * panel_bytes(w) + in_panel * 4;
-      for (int64_t row = 0; row < n_rows; row += kPanelRows) {
-        const int64_t rows = std::min(kPanelRows, n_rows - row);
+      for (int64_t row = first; row < last; row += kPanelRows) {
+        const int64_t rows = std::min(kPanelRows, last - row);
         multiply(
             {x + row * x_stride * x_bytes, x_stride, rows, w.n_in, panel, round_up(next - column, kColumnUnit), sums});
         finish_tile(isa, {sums, kPanel, row, rows, column, next - column}, epilogue, y);
@@ -68,6 +87,35 @@ Tensor dense_view(const Tensor& t, Scratch& scratch) {
   return Tensor(scratch.get(t.numel() * dtype_bytes(t.dtype)), t.dtype, {t.rows(), t.row_size()});
 }
 
+// Few rows: each thread reads one contiguous share of the weights once.
+void run_few_rows(const PanelJob& job) {
+  const Weight& w = job.w;
+  const int64_t output_bytes = dtype_bytes(w.dtype) * std::max<int64_t>(1, w.n_in);
+  const int64_t grain = round_up(std::max(kColumnUnit, kBytesPerThread / output_bytes), kColumnUnit);
+  const auto share = [&](int64_t begin, int64_t end, int) { job.run(begin, end, 0, job.n_rows); };
+  // A coarse grain makes unequal shares: with enough to do, cut at single units.
+  parallel_ranges(w.n_out, w.n_out >= 2 * grain * n_threads() ? kColumnUnit : grain, std::ref(share));
+}
+
+// Many rows: tasks of some panels x a block of rows, the panels of one block next to each other in time.
+void run_many_rows(const PanelJob& job) {
+  const int64_t n_panels = (job.w.n_out + kPanel - 1) / kPanel, n_tasks = kTasksPerThread * n_threads();
+  const int64_t row_bytes = std::max<int64_t>(1, job.w.n_in) * job.x_bytes;
+  const int64_t most_rows = std::max(kMinRowBlock, kBlockBytes / row_bytes);
+  int64_t n_blocks = (job.n_rows + most_rows - 1) / most_rows;
+  const int64_t panels = std::max<int64_t>(1, n_panels * n_blocks / n_tasks);
+  const int64_t n_groups = (n_panels + panels - 1) / panels;
+  if (n_groups * n_blocks < n_tasks)
+    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, job.n_rows / (4 * kPanelRows)));
+  const int64_t block = round_up((job.n_rows + n_blocks - 1) / n_blocks, kPanelRows);
+  n_blocks = (job.n_rows + block - 1) / block;
+  const auto task = [&](int64_t i, int) {
+    const int64_t column = i % n_groups * panels * kPanel, row = i / n_groups * block;
+    job.run(column, std::min(job.w.n_out, column + panels * kPanel), row, std::min(job.n_rows, row + block));
+  };
+  parallel_for(n_groups * n_blocks, std::ref(task));
+}
+
 }  // namespace
 
 Matmul::Matmul(Isa isa, DType compute_dtype)
@@ -79,39 +127,45 @@ int64_t Matmul::scratch_bytes() const {
 }
 
 void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  CHECK(w.packed && w.dtype == compute_dtype_ && x.dtype == compute_dtype_ &&
-        (y.dtype == compute_dtype_ || y.dtype == DType::kF32));
+  CHECK(w.packed && w.dtype == compute_dtype_ && x.dtype == compute_dtype_);
+  CHECK(y.dtype == compute_dtype_ || y.dtype == DType::kF32);
   CHECK(x.row_size() == w.n_in && y.row_size() == w.n_out && x.rows() == y.rows());
   const auto [bias, act, residual] = epilogue;
   CHECK(bias == nullptr || (bias->numel() == w.n_out && bias->dtype == compute_dtype_));
   CHECK(residual == nullptr ||
         (residual->rows() == y.rows() && residual->row_size() == w.n_out && residual->dtype == y.dtype));
   if (y.numel() == 0) return;
-  if (x.rows() <= kFewRows) {
-    few_rows(x, w, y, epilogue);
+  const bool bf16_dot = w.dtype == DType::kBF16 && isa_ == Isa::kAvx512Bf16;
+  if (bf16_dot || x.rows() <= kFewRows || w.n_in == 0) {
+    by_panels(x, w, y, epilogue);
   } else {
-    many_rows(x, w, y, epilogue);
+    by_onednn(x, w, y, epilogue);
   }
 }
 
-void Matmul::few_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
+void Matmul::by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
   Tensor input = x.view({x.rows(), w.n_in});
-  if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) {
-    input = Tensor(x_copy_.get(x.numel() * 4), DType::kF32, {x.rows(), w.n_in});
-    convert(isa_, x.view({x.rows(), w.n_in}), input);
+  if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense_f32(x);
+  const PanelJob job{isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue};
+  if (x.rows() * w.n_out * w.n_in <= kSmallProduct && w.n_out * w.n_in * dtype_bytes(w.dtype) <= kBytesPerThread) {
+    job.run(0, w.n_out, 0, x.rows());
+  } else if (x.rows() <= kFewRows) {
+    run_few_rows(job);
+  } else {
+    run_many_rows(job);
   }
-  const FewRows job{isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue};
-  const int64_t grain = std::max(
-      kColumnUnit, round_up(kBytesPerThread / (dtype_bytes(w.dtype) * std::max<int64_t>(1, w.n_in)), kColumnUnit));
-  if (w.n_out <= grain) return job.run(0, w.n_out);
-  const auto share = [&](int64_t begin, int64_t end, int) { job.run(begin, end); };
-  // A coarse grain would make unequal shares: with enough work cut at single units.
-  parallel_ranges(w.n_out, w.n_out >= 2 * grain * n_threads() ? kColumnUnit : grain, std::ref(share));
 }
 
-void Matmul::many_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  const Isa needed = w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512;
-  if (isa_ < needed) return widened_tiles(x, w, y, epilogue);
+Tensor Matmul::dense_f32(const Tensor& x) {
+  const Tensor rows = x.view({x.rows(), x.row_size()});
+  if (x.dtype == DType::kF32 && x.dense()) return rows;
+  const Tensor copy(x_copy_.get(x.numel() * 4), DType::kF32, {x.rows(), x.row_size()});
+  convert(isa_, rows, copy);
+  return copy;
+}
+
+void Matmul::by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
+  if (isa_ < (w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512)) return by_widened_tiles(x, w, y, epilogue);
   Tensor x_dense = x, y_dense = y, residual_dense;
   Epilogue dense = epilogue;
   if (!x.dense()) convert(isa_, x, x_dense = dense_view(x, x_copy_));
@@ -122,20 +176,14 @@ void Matmul::many_rows(const Tensor& x, const Weight& w, const Tensor& y, const 
     convert(isa_, *epilogue.residual, residual_dense);
     dense.residual = &residual_dense;
   }
-  if (!onednn_->packed_matmul(x_dense, w, y_dense, dense)) return widened_tiles(x, w, y, epilogue);
+  if (!onednn_->packed_matmul(x_dense, w, y_dense, dense)) return by_widened_tiles(x, w, y, epilogue);
   if (!y.dense()) convert(isa_, y_dense, y);
 }
 
 // Without a fast kernel for the packed layout: some outputs at a time as plain f32, to oneDNN's f32 GEMM.
-void Matmul::widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  const int64_t m = x.rows(), k = w.n_in;
-  if (k == 0) return few_rows(x, w, y, epilogue);
-  Tensor input = x.view({m, k});
-  if (x.dtype != DType::kF32 || !x.dense()) {
-    input = Tensor(x_copy_.get(m * k * 4), DType::kF32, {m, k});
-    convert(isa_, x.view({m, k}), input);
-  }
-  const int64_t widest = std::min(kTileColumns, w.n_out);
+void Matmul::by_widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
+  const int64_t m = x.rows(), k = w.n_in, widest = std::min(kTileColumns, w.n_out);
+  const Tensor input = dense_f32(x);
   float* columns = reinterpret_cast<float*>(tile_.get(k * widest * 4));
   float* sums = reinterpret_cast<float*>(y_copy_.get(m * widest * 4));
   for (int64_t begin = 0; begin < w.n_out; begin += kTileColumns) {

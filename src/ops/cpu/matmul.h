@@ -1,4 +1,4 @@
-// Matrix products with packed weights: few rows by our own kernels, many by oneDNN.
+// Matrix products with packed weights: by our own kernels or by oneDNN, whichever is the faster.
 #pragma once
 
 #include <memory>
@@ -36,14 +36,16 @@ class Matmul {
   // Backend::matmul. x, y and the residual may have strided rows.
   void run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 
-  // The two ways that `run` chooses from. By own kernels: a row's result does not depend on the other rows.
-  void few_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
-  void many_rows(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  // The two ways that `run` chooses from (matmul.cc says when). By panels, a row's result does not depend on the other
+  // rows.
+  void by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  void by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 
   int64_t scratch_bytes() const;
 
  private:
-  void widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  void by_widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  Tensor dense_f32(const Tensor& x);  // x itself, or a copy
 
   Isa isa_;
   DType compute_dtype_;

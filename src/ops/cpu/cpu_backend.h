@@ -1,0 +1,19 @@
+// The CPU backend: our own kernels, and oneDNN for the matrix products where it is the faster.
+#pragma once
+
+#include <memory>
+
+#include "ops/backend.h"
+#include "ops/cpu/cpu_features.h"
+
+namespace vlcache {
+
+struct CpuBackendOptions {
+  cpu::Isa max_isa = cpu::Isa::kAvx512Bf16;  // use nothing above this even if the CPU has it
+};
+
+// compute_dtype: kF32 or kBF16. One forward pass at a time per backend: it owns scratch memory.
+std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype, const CpuBackendOptions& options);
+std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype);  // with everything the CPU has
+
+}  // namespace vlcache

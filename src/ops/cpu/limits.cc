@@ -1,0 +1,134 @@
+// Probes of memory bandwidth and arithmetic.
+#include "ops/cpu/limits.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "base/buffer.h"
+#include "base/threads.h"
+#include "ops/cpu/limits_kernels.h"
+#include "ops/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/limits.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace vlcache::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// n multiply-adds of one vector each, in 12 chains; returns the operations done.
+int64_t fma_loop(int64_t n, float* sink) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  V a = hn::Set(d, *sink), b = a, c = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a, m = a;
+  const V x = hn::Set(d, 0.5f + *sink), y = hn::Set(d, *sink + 1.0f);
+  // Chains differ by their start, so none can be folded into another.
+  b = hn::Add(b, y), c = hn::Add(b, y), e = hn::Add(c, y), f = hn::Add(e, y), g = hn::Add(f, y), h = hn::Add(g, y);
+  i = hn::Add(h, y), j = hn::Add(i, y), k = hn::Add(j, y), l = hn::Add(k, y), m = hn::Add(l, y);
+  for (int64_t step = 0; step < n; step += 12) {
+    a = hn::MulAdd(a, x, y), b = hn::MulAdd(b, x, y), c = hn::MulAdd(c, x, y), e = hn::MulAdd(e, x, y);
+    f = hn::MulAdd(f, x, y), g = hn::MulAdd(g, x, y), h = hn::MulAdd(h, x, y), i = hn::MulAdd(i, x, y);
+    j = hn::MulAdd(j, x, y), k = hn::MulAdd(k, x, y), l = hn::MulAdd(l, x, y), m = hn::MulAdd(m, x, y);
+  }
+  const V left = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)), hn::Add(hn::Add(f, g), hn::Add(h, i)));
+  *sink = hn::GetLane(hn::Add(left, hn::Add(hn::Add(j, k), hn::Add(l, m))));
+  return n * static_cast<int64_t>(hn::Lanes(d)) * 2;
+}
+
+// Reads `bytes` (a multiple of 1024) front to back.
+uint32_t read_loop(const std::byte* p, int64_t bytes) {
+  const hn::ScalableTag<uint32_t> d;
+  const size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  const uint32_t* x = reinterpret_cast<const uint32_t*>(p);
+  for (size_t i = 0; i < static_cast<size_t>(bytes) / 4; i += 4 * lanes) {
+    a = hn::Xor(a, hn::Load(d, x + i)), b = hn::Xor(b, hn::Load(d, x + i + lanes));
+    c = hn::Xor(c, hn::Load(d, x + i + 2 * lanes)), e = hn::Xor(e, hn::Load(d, x + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::Xor(hn::Xor(a, b), hn::Xor(c, e)));
+}
+
+}  // namespace vlcache::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vlcache::cpu {
+namespace {
+
+HWY_EXPORT(fma_loop);
+HWY_EXPORT(read_loop);
+
+constexpr int64_t kReadBytes = int64_t{512}
+                               << 20;  // beyond the caches of today's servers' sockets that two cores can fill
+constexpr int64_t kPieceBytes = int64_t{64}
+                                << 20;      // timed at once: a millisecond or two, so that some pieces run undisturbed
+constexpr int64_t kLoopSteps = 48 * 40000;  // about half a millisecond
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The best rate (work per second) of running `work` again and again for `seconds`, at least three times.
+double best_rate(double seconds, const std::function<double()>& work) {
+  double best = 0.0;
+  const Clock::time_point start = Clock::now();
+  for (int run = 0; run < 3 || seconds_since(start) < seconds; ++run) {
+    const Clock::time_point begin = Clock::now();
+    const double done = work();
+    best = std::max(best, done / seconds_since(begin));
+  }
+  return best;
+}
+
+// Runs `loop` once on every thread; the sum of what it returns.
+double on_all_threads(const std::function<double()>& loop) {
+  std::atomic<int64_t> total{0};
+  parallel_for(n_threads(), [&](int64_t, int) { total += static_cast<int64_t>(loop()); });
+  return static_cast<double>(total.load());
+}
+
+}  // namespace
+
+MachineLimits measure_limits(double seconds) {
+  const Isa isa = detect_isa();
+  MachineLimits limits;
+  std::atomic<uint32_t> sink{0};
+  if (isa == Isa::kAvx512Bf16) {
+    limits.bf16_tflops = 1e-12 * best_rate(seconds / 4, [&] {
+                           return on_all_threads([&] {
+                             sink += bf16_dot_loop(kLoopSteps) != 0.0f ? 1u : 0u;
+                             return 64.0 * kLoopSteps;
+                           });
+                         });
+  }
+  limits.f32_tflops = 1e-12 * best_rate(seconds / 4, [&] {
+                        return on_all_threads([&] {
+                          float value = 0.0f;
+                          const int64_t done = VLCACHE_SIMD(isa, fma_loop)(kLoopSteps, &value);
+                          sink += value != 0.0f ? 1u : 0u;
+                          return static_cast<double>(done);
+                        });
+                      });
+  const Buffer memory(kReadBytes);
+  parallel_ranges(kReadBytes, 4096, [&](int64_t begin, int64_t end, int) {
+    std::memset(memory.data() + begin, 1, static_cast<size_t>(end - begin));
+  });
+  int64_t piece = 0;
+  limits.read_gb_s = 1e-9 * best_rate(seconds / 2, [&] {
+                       const std::byte* from = memory.data() + piece++ % (kReadBytes / kPieceBytes) * kPieceBytes;
+                       parallel_ranges(kPieceBytes, 4096, [&](int64_t begin, int64_t end, int) {
+                         sink += VLCACHE_SIMD(isa, read_loop)(from + begin, end - begin);
+                       });
+                       return static_cast<double>(kPieceBytes);
+                     });
+  return limits;
+}
+
+}  // namespace vlcache::cpu
+#endif

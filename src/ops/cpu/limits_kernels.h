@@ -1,0 +1,11 @@
+// The loops behind measure_limits.
+#pragma once
+
+#include <cstdint>
+
+namespace vlcache::cpu {
+
+// n bf16 dot products of 16 x 2 on registers; needs Isa::kAvx512Bf16. Returns a value that depends on all of them.
+float bf16_dot_loop(int64_t n);
+
+}  // namespace vlcache::cpu
