@@ -78,7 +78,9 @@ TEST(JinjaTest, RendersEveryConstructAsPythonDoes) {
     } catch (const ChatTemplateError& e) {
       EXPECT_FALSE(c.contains("text")) << e.what();
       EXPECT_EQ(e.raised(), c.value("raised", false));
-      if (e.raised()) EXPECT_EQ(e.message(), c["error"].get<std::string>());
+      if (e.raised()) {
+        EXPECT_EQ(e.message(), c["error"].get<std::string>());
+      }
     }
   }
 }
@@ -103,7 +105,7 @@ std::string repeat(const std::string& part, int n) {
 
 TEST(JinjaTest, RefusesHostileNesting) {
   const int n = 200'000;
-  for (const std::string& open : {"(", "[", "{1:", "-", "not ", "1 if 1 else "}) {
+  for (const char* open : {"(", "[", "{1:", "-", "not ", "1 if 1 else "}) {
     error_code_of("{{ " + repeat(open, n) + "1");
   }
   error_code_of("{{ 1" + repeat("+1", n) + " }}");
@@ -195,7 +197,8 @@ TEST(ChatTemplateTest, RendersKnownTemplatesAsPythonDoes) {
   if (folder == nullptr) GTEST_SKIP() << "VLCACHE_TEMPLATES_DIR does not name a folder of chat templates";
   const OrderedJson fixture = load_fixture("conversations.json");
   int n_compared = 0;
-  for (const auto& [name, hashes] : load_fixture("template_hashes.json").items()) {
+  const OrderedJson known = load_fixture("template_hashes.json");
+  for (const auto& [name, hashes] : known.items()) {
     const fs::path path = fs::path(folder) / name;
     if (!fs::exists(path)) continue;
     const std::string source = read_text_file(path);

@@ -217,8 +217,7 @@ Value subscript(const Value& object, const Value& key) {
 
 }  // namespace
 
-Value find_method(Runtime& runtime, const Value& object, const std::string& name) {
-  (void)runtime;
+Value find_method(const Value& object, const std::string& name) {
   switch (object.type()) {
     case Type::kString:
       if (!is_string_method(name)) return {};
@@ -255,7 +254,7 @@ Value Runtime::get_attribute(const Value& object, const std::string& name) {
   if (object.is_undefined()) fail_undefined(object);
   if (modifies(object, name)) return unsafe_attribute(object, name);
   if (name.rfind("__", 0) != 0) {
-    const Value found = find_method(*this, object, name);
+    const Value found = find_method(object, name);
     if (!found.is_missing()) return found;
   }
   const Value key = Value::string(name);
@@ -273,7 +272,7 @@ Value Runtime::get_item(const Value& object, const Value& key) {
   if (!item.is_missing()) return item;
   if (key.is_string()) {
     if (modifies(object, key.text()) || key.text().rfind("__", 0) == 0) return unsafe_attribute(object, key.text());
-    const Value found = find_method(*this, object, key.text());
+    const Value found = find_method(object, key.text());
     if (!found.is_missing()) return found;
   }
   return no_attribute(object, key);

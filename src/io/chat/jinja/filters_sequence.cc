@@ -295,7 +295,7 @@ Value do_attr(Runtime& rt, const Value& v, const Args& args) {
   if (!b.at(0).is_string()) fail("attr(): attribute name must be string, not '" + type_name(b.at(0)) + "'");
   if (v.is_undefined()) fail_undefined(v);
   const std::string& name = b.at(0).text();
-  if (v.is_dict() && find_method(rt, v, name).is_missing() && rt.get_attribute(make_dict({}), name).is_undefined()) {
+  if (v.is_dict() && find_method(v, name).is_missing() && rt.get_attribute(make_dict({}), name).is_undefined()) {
     return rt.get_attribute(make_dict({}), name);  // attributes only, never keys
   }
   return rt.get_attribute(v, name);

@@ -70,7 +70,7 @@ const FilterFunction* find_filter(std::string_view name);  // null: no such filt
 const TestFunction* find_test(std::string_view name);
 
 // The method or property `name` of `object`: missing if it has none.
-Value find_method(Runtime& runtime, const Value& object, const std::string& name);
+Value find_method(const Value& object, const std::string& name);
 // str.<name>(...): throws for an unknown method.
 bool is_string_method(std::string_view name);
 Value call_string_method(Runtime& runtime, const Value& self, const std::string& name, const Args& args);
