@@ -27,7 +27,9 @@ struct RunFlags {
 void print_line(const nlohmann::ordered_json& json) {
   const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);  // whoever reads a stream of answers wants each when it is there; main() reports failures
+  // Whoever reads a stream of answers wants each when it is there; without a reader or room there is no point in going
+  // on.
+  if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
 void run_one(Engine& engine, const RunFlags& flags, const CacheMode& mode) {

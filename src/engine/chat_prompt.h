@@ -15,8 +15,8 @@ class ChatTemplates {
   // Reads the sources; a template is compiled when it is rendered, so that one that is never used cannot fail.
   static ChatTemplates load(const std::filesystem::path& model_dir);
 
-  // The prompt text that ends where the assistant's answer begins. Throws Error(kInput) if the checkpoint has no template, or the
-  // template rejects the messages.
+  // The prompt text that ends where the assistant's answer begins. Throws Error(kInput) if the checkpoint has no
+  // template, or the template rejects the messages.
   std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer) const;
 
  private:

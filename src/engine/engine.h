@@ -26,7 +26,7 @@ class Tokenizer;
 
 struct EngineOptions {
   std::string backend = "auto";
-  BackendOptions backend_options;    // its strings must outlive loading
+  BackendOptions backend_options;   // its strings must outlive loading
   std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most

@@ -47,7 +47,8 @@ int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt,
     const ImageSpan& x = old_prompt.spans[i];
     const ImageSpan* y = i < new_prompt.spans.size() ? &new_prompt.spans[i] : nullptr;
     const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
-                      old_prompt.images[static_cast<size_t>(x.image)].pixels == new_prompt.images[static_cast<size_t>(y->image)].pixels;
+                      old_prompt.images[static_cast<size_t>(x.image)].pixels ==
+                          new_prompt.images[static_cast<size_t>(y->image)].pixels;
     if (!same) n = x.begin;
   }
   return n;

@@ -29,8 +29,9 @@ class Sequence {
   bool in_prompt() const { return n_computed_ < static_cast<int32_t>(prompt_.tokens.size()); }
   void add_token(int32_t token);
 
-  // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is pending. Returns
-  // how many were kept. A cache that evicted something is kept only when the old sequence is wholly a prefix of the new one.
+  // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is
+  // pending. Returns how many were kept. A cache that evicted something is kept only when the old sequence is wholly a
+  // prefix of the new one.
   int32_t continue_with(Prompt prompt);
   // Forgets every token from index n on.
   void rewind(int32_t n);
