@@ -1,0 +1,21 @@
+// Fuzzes config.json: any text is either a configuration whose sizes multiply without overflow, or an Error.
+#include <cstdlib>
+
+#include "base/error.h"
+#include "model/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  try {
+    const Json json = parse_json({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const ModelConfig config = parse_model_config(json, "fuzz");
+    const TextConfig& t = config.text;
+    if (t.n_heads % t.n_kv_heads != 0 || t.head_dim % 2 != 0) std::abort();
+    if (t.windows.size() != static_cast<size_t>(t.n_layers)) std::abort();
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(t.vocab_size * t.hidden_size, int64_t{4}, &bytes)) std::abort();
+    if (__builtin_mul_overflow(config.kv_bytes_per_token(4), t.max_positions, &bytes)) std::abort();
+  } catch (const Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,189 @@
+// Configurations: what absent keys mean, old and new names, contradictions.
+#include "model/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "model/family.h"
+
+namespace vlcache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelConfig parse(const std::string& text) {
+  return parse_model_config(parse_json(text, "config.json"), "config.json");
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    parse(text);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// A small model with `more` keys in it.
+std::string with(const std::string& more, const std::string& type = "llama") {
+  return R"({"model_type":")" + type +
+         R"(","vocab_size":100,"hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4)" +
+         (more.empty() ? "" : ",") + more + "}";
+}
+
+TEST(Config, AbsentKeysMeanWhatTransformersClassesSay) {
+  const TextConfig llama = parse(R"({"model_type":"llama"})").text;
+  EXPECT_EQ(llama.vocab_size, 32000);
+  EXPECT_EQ(llama.ffn_size, 11008);
+  EXPECT_EQ(llama.n_kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.max_positions, 2048);
+  EXPECT_FLOAT_EQ(llama.rms_norm_eps, 1e-6f);
+  EXPECT_FALSE(llama.qkv_bias || llama.o_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_THAT(llama.windows, testing::Each(0));
+  const TextConfig mistral = parse(R"({"model_type":"mistral"})").text;
+  EXPECT_EQ(mistral.n_kv_heads, 8);
+  EXPECT_THAT(mistral.windows, testing::Each(4096));
+  const TextConfig qwen2 = parse(R"({"model_type":"qwen2"})").text;
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias);
+  EXPECT_THAT(qwen2.windows, testing::Each(0));
+  const TextConfig qwen3 =
+      parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})").text;
+  EXPECT_EQ(qwen3.head_dim, 128);  // not hidden / heads
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
+}
+
+TEST(Config, NullIsNotTheSameAsAbsent) {
+  EXPECT_THAT(parse(with(R"("sliding_window":null,"num_key_value_heads":2)", "mistral")).text.windows,
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(parse(with(R"("num_key_value_heads":null)", "mistral")).text.n_kv_heads, 4);
+}
+
+TEST(Config, WindowsPerLayer) {
+  const std::string use = R"("use_sliding_window":true,"sliding_window":12,"num_key_value_heads":4)";
+  const std::string kv = R"("num_key_value_heads":4)";
+  EXPECT_THAT(parse(with(use + R"(,"max_window_layers":2)", "qwen2")).text.windows, ElementsAre(0, 0, 12, 12));
+  EXPECT_THAT(
+      parse(with(use + R"(,"layer_types":["sliding_attention","full_attention","full_attention","sliding_attention"])",
+                 "qwen3"))
+          .text.windows,
+      ElementsAre(12, 0, 0, 12));
+  EXPECT_THAT(parse(with(kv + R"(,"sliding_window":12,"max_window_layers":0)", "qwen2")).text.windows,
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(error_of(with(use + R"(,"layer_types":["full_attention"])", "qwen2")),
+              HasSubstr("one type for each of the 4 layers"));
+  EXPECT_THAT(
+      error_of(with(kv + R"(,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"])",
+                    "qwen2")),
+      HasSubstr("only full_attention"));
+}
+
+TEST(Config, RopeByOldAndNewNames) {
+  const RopeConfig old_names = parse(with(R"("rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4})")).text.rope;
+  const RopeConfig new_names =
+      parse(with(R"("rope_parameters":{"rope_type":"linear","rope_theta":5e5,"factor":4.0})")).text.rope;
+  for (const RopeConfig& rope : {old_names, new_names}) {
+    EXPECT_EQ(rope.type, RopeType::kLinear);
+    EXPECT_EQ(rope.theta, 5e5);
+    EXPECT_EQ(rope.factor, 4.0);
+  }
+  EXPECT_EQ(parse(with(R"("rope_scaling":null)")).text.rope.theta, 10000.0);
+  const RopeConfig llama3 =
+      parse(with(R"("max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":8})")).text.rope;
+  EXPECT_EQ(llama3.original_positions, 131072);
+  EXPECT_THAT(error_of(with(R"("rope_scaling":{"type":"linear"})")),
+              HasSubstr("factor: expected a number above 0, found nothing"));
+  EXPECT_THAT(error_of(with(R"("rope_scaling":{"rope_type":"longrope","factor":4})")),
+              HasSubstr("\"longrope\" is not supported"));
+  EXPECT_THAT(error_of(with(R"("rope_scaling":{"rope_type":"default","mrope_section":[1,2]})")),
+              HasSubstr("mrope_section"));
+  EXPECT_THAT(error_of(with(R"("rope_parameters":{"full_attention":{}})")), HasSubstr("differ by layer"));
+  EXPECT_THAT(error_of(with(R"("partial_rotary_factor":0.5)")), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(error_of(with(R"("rope_theta":"1e6")")), HasSubstr("rope_theta: expected a number, found \"1e6\""));
+}
+
+TEST(Config, DtypeByOldAndNewName) {
+  EXPECT_EQ(parse(with(R"("dtype":"bfloat16")")).dtype, DType::kBF16);
+  EXPECT_EQ(parse(with(R"("torch_dtype":"float16")")).dtype, DType::kF16);
+  EXPECT_THAT(error_of(with(R"("dtype":"int8")")), HasSubstr("float32, bfloat16 or float16"));
+}
+
+TEST(Config, ContradictionsAreNamed) {
+  EXPECT_THAT(error_of(R"({"model_type":"gpt9"})"),
+              HasSubstr("\"gpt9\" is not supported; supported: llama, mistral, qwen2, qwen3, llava"));
+  EXPECT_THAT(error_of("{}"), HasSubstr("model_type: expected a string, found nothing"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(error_of(with(R"("num_key_value_heads":3)")), HasSubstr("a divisor of num_attention_heads (4)"));
+  EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":65,"num_attention_heads":4})"),
+              HasSubstr("a divisor of hidden_size (65)"));
+  EXPECT_THAT(error_of(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
+  EXPECT_THAT(error_of(with(R"("intermediate_size":"4096")")),
+              HasSubstr("intermediate_size: expected an integer, found \"4096\""));
+  EXPECT_THAT(error_of(with(R"("intermediate_size":0)")), HasSubstr("a size from 1"));
+  EXPECT_THAT(error_of(with(R"("intermediate_size":1e15)")), HasSubstr("a size from 1"));
+  EXPECT_THAT(error_of(R"({"model_type":"llama","num_hidden_layers":100000})"), HasSubstr("at most 4096 layers"));
+  EXPECT_THAT(error_of(with(R"("hidden_act":"swish9")")), HasSubstr("swish9"));
+  EXPECT_THAT(error_of(with(R"("eos_token_id":100)")), HasSubstr("below the vocabulary's 100"));
+}
+
+TEST(Config, GenerationDefaults) {
+  const Json config = parse_json(with(R"("eos_token_id":7,"bos_token_id":1)"), "config.json");
+  ModelConfig model = parse_model_config(config, "config.json");
+  EXPECT_THAT(model.generation.eos_token_ids, ElementsAre(7));
+  const Json generation =
+      parse_json(R"({"eos_token_id":[2,9],"do_sample":true,"temperature":0.6,"top_k":20})", "generation_config.json");
+  parse_generation_config(&generation, config, "config.json", model);
+  EXPECT_THAT(model.generation.eos_token_ids, ElementsAre(2, 9));
+  EXPECT_EQ(model.generation.bos_token_id, 1);
+  EXPECT_TRUE(model.generation.do_sample);
+  EXPECT_EQ(model.generation.temperature, 0.6);
+  EXPECT_EQ(model.generation.top_k, 20);
+  EXPECT_FALSE(model.generation.top_p);
+  const Json bad = parse_json(R"({"top_p":3})", "generation_config.json");
+  EXPECT_THROW(parse_generation_config(&bad, config, "config.json", model), Error);
+}
+
+// The few keys that the published LLaVA-1.5 checkpoint has.
+TEST(Config, LlavaFromFewKeys) {
+  const ModelConfig c =
+      parse(R"({"model_type":"llava","image_token_index":32000,"projector_hidden_act":"gelu","torch_dtype":"float16",
+      "text_config":{"model_type":"llama","max_position_embeddings":4096,"rms_norm_eps":1e-5,"vocab_size":32064},
+      "vision_config":{"hidden_size":1024,"image_size":336,"intermediate_size":4096,"model_type":"clip_vision_model",
+                       "num_attention_heads":16,"num_hidden_layers":24,"patch_size":14,"projection_dim":768},
+      "vision_feature_layer":-2,"vision_feature_select_strategy":"default","tie_word_embeddings":false})");
+  EXPECT_EQ(c.text.hidden_size, 4096);
+  EXPECT_EQ(c.vision->side(), 24);
+  EXPECT_THAT(c.vision->feature_layers, ElementsAre(23));
+  EXPECT_EQ(c.vision->n_used_layers(), 23);
+  EXPECT_TRUE(c.vision->drop_class_token);
+  EXPECT_EQ(c.image_token_id, 32000);
+  EXPECT_EQ(parse(R"({"model_type":"llava","image_token_index":5})").vision->image_size, 336);
+}
+
+TEST(Config, VisionContradictions) {
+  const auto llava = [](const std::string& more) {
+    return R"({"model_type":"llava","image_token_index":5,)" + more + "}";
+  };
+  EXPECT_THAT(parse(llava(R"("vision_feature_layer":[-1,0,3])")).vision->feature_layers, ElementsAre(24, 0, 3));
+  EXPECT_THAT(error_of(llava(R"("vision_feature_layer":25)")), HasSubstr("each from -25 to 24"));
+  EXPECT_THAT(error_of(llava(R"("vision_feature_layer":"last")")), HasSubstr("vision_feature_layer"));
+  EXPECT_THAT(error_of(llava(R"("vision_feature_select_strategy":"some")")), HasSubstr("default or full"));
+  EXPECT_THAT(error_of(llava(R"("vision_config":{"model_type":"pixtral"})")),
+              HasSubstr("\"pixtral\" is not supported here"));
+  EXPECT_THAT(error_of(llava(R"("text_config":{"model_type":"gemma"})")),
+              HasSubstr("\"gemma\" is not a supported language model"));
+  EXPECT_THAT(error_of(R"({"model_type":"llava","image_token_index":40000})"), HasSubstr("outside the vocabulary"));
+  EXPECT_THAT(error_of(R"({"model_type":"llava_next","image_token_index":5,"image_grid_pinpoints":[[336,335]]})"),
+              HasSubstr("multiples"));
+  EXPECT_THAT(error_of(R"({"model_type":"llava_next","image_token_index":5,"vision_feature_select_strategy":"full"})"),
+              HasSubstr("full"));
+  EXPECT_THAT(error_of(R"({"model_type":"idefics3","image_token_id":5,"scale_factor":3})"),
+              HasSubstr("does not divide"));
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,116 @@
+// How prompts name images, and how LLaVA-NeXT lays out tiles; expected values from transformers 5.23.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/anyres.h"
+#include "model/family.h"
+#include "model/vision_encoder.h"
+
+namespace vlcache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelConfig parse(const std::string& text) {
+  return parse_model_config(parse_json(text, "config.json"), "config.json");
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+ImageTiles image(int64_t n_tiles, int32_t rows = 0, int32_t cols = 0, int64_t height = 10, int64_t width = 10) {
+  static float pixel = 0;
+  return {.pixels = Tensor(&pixel, DType::kF32, {n_tiles, 3, 28, 28}),
+          .rows = rows,
+          .cols = cols,
+          .height = height,
+          .width = width};
+}
+
+std::string images(int n) {
+  std::string s;
+  while (n-- > 0) s += "<image>";
+  return s;
+}
+
+TEST(Families, Idefics3NamesTiles) {
+  const ModelConfig config = parse(
+      R"({"model_type":"idefics3","image_token_id":5,"vision_config":{"image_size":28,"patch_size":7},"scale_factor":2})");
+  const std::string around = "<fake_token_around_image>", four = images(4);
+  const std::vector<ImageTiles> pictures = {image(3, 1, 2), image(1)};
+  EXPECT_EQ(expand_prompt(config, "a<image>b <image>", pictures),
+            "a" + around + "<row_1_col_1>" + four + around + "<row_1_col_2>" + four + "\n\n" + around + "<global-img>" +
+                four + around + "b " + around + "<global-img>" + four + around);
+  EXPECT_EQ(config.family->n_image_tokens(config, pictures[0]), 12);
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", std::vector{image(3, 2, 2)}); }),
+              HasSubstr("expected 5 tiles"));
+}
+
+TEST(Families, LlavaCountsPatches) {
+  const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
+  const ModelConfig config = parse(R"({"model_type":"llava",)" + vision + "}");
+  EXPECT_EQ(expand_prompt(config, "<image>!", std::vector{image(1)}), images(16) + "!");
+  const ModelConfig full = parse(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
+  EXPECT_EQ(expand_prompt(full, "<image>!", std::vector{image(1)}), images(17) + "!");
+}
+
+TEST(Families, CountsMustAgree) {
+  const ModelConfig config = parse(R"({"model_type":"llava","image_token_index":5})");
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image> <image>", std::vector{image(1)}); }),
+              HasSubstr("has 2 <image> placeholder(s) for 1 image(s)"));
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "none", std::vector{image(1)}); }), HasSubstr("has 0 <image>"));
+  const ModelConfig text = parse(R"({"model_type":"llama"})");
+  EXPECT_THAT(error_of([&] { expand_prompt(text, "<image>", std::vector{image(1)}); }), HasSubstr("takes text only"));
+  EXPECT_EQ(expand_prompt(text, "<image>", {}), "<image>");
+}
+
+TEST(Anyres, UnpadsAsTransformersDoes) {
+  struct Row {
+    int64_t height, width, grid_height, grid_width, top, bottom, left, right;
+  };
+  const std::vector<Row> rows = {
+      {551, 2332, 9, 3, 4, 5, 0, 3},      {259, 1045, 24, 48, 6, 18, 0, 48}, {2030, 1842, 72, 24, 23, 49, 0, 24},
+      {2669, 1555, 9, 3, 2, 7, 0, 3},     {860, 385, 72, 24, 9, 63, 0, 24},  {117, 1597, 72, 24, 35, 37, 0, 24},
+      {1825, 1091, 3, 6, 0, 3, 2, 4},     {938, 2422, 24, 48, 3, 21, 0, 48}, {1301, 126, 24, 48, 0, 24, 23, 25},
+      {105, 2661, 24, 72, 11, 13, 0, 72}, {38, 1562, 3, 6, 1, 2, 0, 6},      {888, 1729, 3, 6, 0, 3, 0, 6},
+      {119, 2162, 48, 24, 23, 25, 0, 24}};
+  for (const Row& r : rows) {
+    const PatchRect rect = unpadded_patches(r.height, r.width, r.grid_height, r.grid_width);
+    EXPECT_THAT((std::vector{rect.top, rect.bottom, rect.left, rect.right}),
+                ElementsAre(r.top, r.bottom, r.left, r.right))
+        << r.height << " x " << r.width;
+  }
+}
+
+TEST(Anyres, OrdersOverviewThenLines) {
+  // Two tiles of 2 x 2 patches side by side, the outer columns padding: overview rows 0-3, tiles 4-7 and 8-11,
+  // newline 12.
+  const AnyresLayout layout = {.tile_rows = 1, .tile_cols = 2, .rect = {.top = 0, .bottom = 2, .left = 1, .right = 3}};
+  EXPECT_THAT(anyres_order(layout, 2, 12), ElementsAre(0, 1, 2, 3, 5, 8, 12, 7, 10, 12));
+}
+
+TEST(Anyres, RefusesTilesOfAnotherGrid) {
+  const ModelConfig config =
+      parse(R"({"model_type":"llava_next","image_token_index":5,"vision_config":{"image_size":28,"patch_size":7},
+      "image_grid_pinpoints":[[28,56],[56,28]]})");
+  EXPECT_EQ(config.family->n_image_tokens(config, image(3, 1, 2, 100, 200)), 16 + 4 * 9);
+  EXPECT_THAT(error_of([&] { anyres_layout(config, image(5, 2, 2, 100, 200)); }), HasSubstr("expected 3 tiles"));
+}
+
+TEST(Siglip, PositionsFollowTheRelativePlace) {
+  const std::vector<int32_t> whole = siglip_position_ids(27, 27, 27);
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], static_cast<int32_t>(i));
+  EXPECT_THAT(siglip_position_ids(4, 1, 2), ElementsAre(0, 2));
+  EXPECT_THAT(siglip_position_ids(4, 2, 1), ElementsAre(0, 8));
+}
+
+}  // namespace
+}  // namespace vlcache

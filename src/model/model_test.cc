@@ -1,0 +1,162 @@
+// Loading: names old and new, ties, misaligned files, what is missing; and what an encoder captures.
+#include "model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "io/safetensors.h"
+#include "ops/factory.h"
+
+namespace vlcache {
+namespace {
+
+using testing::HasSubstr;
+
+std::filesystem::path fixture(const char* name) {
+  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / name;
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+class ModelTest : public testing::Test {
+ protected:
+  ModelTest()
+      : backend_(make_backend("ref", DType::kF32)),
+        dir_(std::filesystem::temp_directory_path() / ("vlcache-model-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(dir_);
+  }
+  ~ModelTest() override { std::filesystem::remove_all(dir_); }
+
+  void write(const char* name, const std::string& text) { std::ofstream(dir_ / name, std::ios::binary) << text; }
+  // The fixture with some tensors renamed (to "": left out).
+  void copy(const char* name, const std::map<std::string, std::string>& renamed = {}) {
+    std::filesystem::copy_file(fixture(name) / "config.json", dir_ / "config.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    const Safetensors files = Safetensors::open(fixture(name) / "model.safetensors");
+    std::vector<NamedTensor> tensors;
+    for (const std::string_view key : files.names()) {
+      const auto it = renamed.find(std::string(key));
+      if (it == renamed.end()) tensors.push_back({std::string(key), files.get(key)});
+      if (it != renamed.end() && !it->second.empty()) tensors.push_back({it->second, files.get(key)});
+    }
+    write_safetensors(dir_ / "model.safetensors", tensors);
+  }
+  std::string load_error() {
+    return error_of([&] { Model::load(dir_, *backend_); });
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::filesystem::path dir_;
+};
+
+TEST_F(ModelTest, CountsWhatItLoads) {
+  int64_t done = 0, total = 0;
+  const LoadOptions options = {.progress = [&](int64_t d, int64_t t) { done = d, total = t; }};
+  const auto model = Model::load(fixture("llama-gqa4"), *backend_, options);
+  EXPECT_EQ(done, total);
+  EXPECT_EQ(model->n_parameters() * 2, total);  // a bf16 checkpoint
+  EXPECT_FALSE(model->sees_images());
+  EXPECT_THAT(error_of([&] { model->encode_image({}); }), HasSubstr("takes text only"));
+}
+
+TEST_F(ModelTest, NamesWhatIsMissing) {
+  copy("llama-gqa4", {{"model.layers.1.mlp.up_proj.weight", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"model.layers.1.mlp.up_proj.weight\""));
+  copy("llama-gqa4", {{"model.embed_tokens.weight", "decoder.embed_tokens.weight"}});
+  EXPECT_THAT(load_error(),
+              HasSubstr("none of these tensors is there: model.embed_tokens.weight, embed_tokens.weight"));
+  copy("llama-gqa4", {{"lm_head.weight", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no lm_head.weight, and config.json does not say tie_word_embeddings"));
+  copy("llama-gqa4");
+  Json config = load_json(dir_ / "config.json");
+  config["intermediate_size"] = config["intermediate_size"].get<int>() + 1;
+  write("config.json", config.dump());
+  EXPECT_THAT(load_error(), testing::AllOf(HasSubstr("gate_proj.weight\": expected shape ["),
+                                           HasSubstr("(from config.json), found [")));
+}
+
+// A checkpoint may say that its embeddings are tied and still have an output matrix of its own: then that is used.
+TEST_F(ModelTest, TiesOnlyWhatIsEqual) {
+  copy("mistral-full");
+  EXPECT_TRUE(Model::load(dir_, *backend_)->weights().text.tied);
+  copy("llama-gqa4");
+  Json config = load_json(dir_ / "config.json");
+  config["tie_word_embeddings"] = true;
+  write("config.json", config.dump());
+  EXPECT_FALSE(Model::load(dir_, *backend_)->weights().text.tied);
+}
+
+TEST_F(ModelTest, MisalignedTensorsAreCopied) {
+  const std::string file = read_text_file(fixture("llama-gqa4") / "model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  ++length;  // one more space in the header: every tensor moves to an odd address
+  std::string moved(reinterpret_cast<const char*>(&length), sizeof length);
+  moved += file.substr(8, length - 1) + " " + file.substr(8 + length - 1);
+  copy("llama-gqa4");
+  write("model.safetensors", moved);
+  const auto model = Model::load(fixture("llama-gqa4"), *backend_);
+  const auto other = Model::load(dir_, *backend_);
+  const std::vector<int32_t> ids = {5, 17};
+  const int64_t hidden = model->config().text.hidden_size;
+  std::vector<float> a(static_cast<size_t>(2 * hidden)), b(a.size());
+  model->embed(ids, Tensor(a.data(), DType::kF32, {2, hidden}));
+  other->embed(ids, Tensor(b.data(), DType::kF32, {2, hidden}));
+  EXPECT_EQ(a, b);
+}
+
+TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
+  const ModelConfig config = Model::read_config(fixture("smolvlm-split"));
+  const auto a = Model::random(config, *backend_, 1), b = Model::random(config, *backend_, 1),
+             c = Model::random(config, *backend_, 2);
+  EXPECT_EQ(a->n_parameters(), Model::load(fixture("smolvlm-split"), *backend_)->n_parameters());
+  const auto row = [&](const Model& model) {
+    std::vector<float> x(static_cast<size_t>(config.text.hidden_size));
+    model.embed(std::vector<int32_t>{3}, Tensor(x.data(), DType::kF32, {1, config.text.hidden_size}));
+    return x;
+  };
+  EXPECT_EQ(row(*a), row(*b));
+  EXPECT_NE(row(*a), row(*c));
+}
+
+TEST_F(ModelTest, CapturesTheClassTokensAttention) {
+  const auto model = Model::load(fixture("llava-layers"), *backend_);
+  const VisionConfig& v = *model->config().vision;
+  std::vector<float> pixels(static_cast<size_t>(2 * 3 * v.image_size * v.image_size));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * 7 % 11) / 5.0f - 1.0f;
+  const ImageTiles image = {.pixels = Tensor(pixels.data(), DType::kF32, {2, 3, v.image_size, v.image_size})};
+  VisionCapture capture = {.layers = {0, 2}, .probs = {}};
+  const VisionOutput with = model->encode_features(image, &capture), without = model->encode_features(image);
+  EXPECT_EQ(std::memcmp(with.storage.data(), without.storage.data(), static_cast<size_t>(with.embeds.bytes())), 0);
+  const int64_t rows = v.n_positions();
+  ASSERT_EQ(capture.probs.size(), 2u);
+  for (const Buffer& buffer : capture.probs) {
+    const Tensor probs(buffer.data(), DType::kF32, {2 * rows, v.n_heads});
+    for (int64_t tile = 0; tile < 2; ++tile) {
+      for (int64_t head = 0; head < v.n_heads; ++head) {
+        float sum = 0;
+        for (int64_t i = 0; i < rows; ++i) sum += probs.row<float>(tile * rows + i)[head];
+        EXPECT_NEAR(sum, 1.0f, 1e-5f);
+      }
+    }
+  }
+  capture.layers = {99};
+  EXPECT_THAT(error_of([&] { model->encode_features(image, &capture); }), HasSubstr("layer 99"));
+  const ImageTiles wrong = {.pixels = Tensor(pixels.data(), DType::kF32, {1, 3, v.image_size + 1, v.image_size})};
+  EXPECT_THAT(error_of([&] { model->encode_features(wrong); }), HasSubstr("the vision encoder takes"));
+}
+
+}  // namespace
+}  // namespace vlcache
