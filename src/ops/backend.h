@@ -1,9 +1,11 @@
-// The contract of all arithmetic: what each op computes, on which shapes. `ops/ref` defines correct; `ops/cpu` is fast and tested against it.
+// The contract of all arithmetic: what each op computes, on which shapes. `ops/ref` defines correct; `ops/cpu` is fast
+// and tested against it.
 //
-// Common rules. n = rows (tokens of all sequences of a step), H heads, Hk kv heads, G = H / Hk, d head_dim. Activations are all
-// of one dtype, bf16 or f32 ("compute dtype"); every op reads its inputs in that dtype, computes in f32 and rounds once on
-// writing. Rows may be strided (Tensor::stride), inner dimensions are dense. Outputs may alias inputs only where it says so.
-// Shapes that do not fit are our bug (CHECK); nothing here throws but allocation (Error(kMemory)).
+// Common rules. n = rows (tokens of all sequences of a step), H heads, Hk kv heads, G = H / Hk, d head_dim. Activations
+// are all of one dtype, bf16 or f32 ("compute dtype"); every op reads its inputs in that dtype, computes in f32 and
+// rounds once on writing. Rows may be strided (Tensor::stride), inner dimensions are dense. Outputs may alias inputs
+// only where it says so. Shapes that do not fit are our bug (CHECK); nothing here throws but allocation
+// (Error(kMemory)).
 #pragma once
 
 #include <memory>
@@ -18,7 +20,8 @@ namespace vlcache {
 
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
-// A matrix [n_out, n_in] as the backend wants it, made by Backend::pack; or plain rows, put together by hand, for embed.
+// A matrix [n_out, n_in] as the backend wants it, made by Backend::pack; or plain rows, put together by hand, for
+// embed.
 struct Weight {
   int64_t n_out = 0;
   int64_t n_in = 0;
@@ -31,13 +34,13 @@ struct Weight {
 
 // y = act(x W^T + bias) + residual; null parts are left out. `residual` may alias y.
 struct Epilogue {
-  const Tensor* bias = nullptr;      // [n_out], compute dtype
+  const Tensor* bias = nullptr;  // [n_out], compute dtype
   Activation act = Activation::kNone;
   const Tensor* residual = nullptr;  // shape and dtype of y
 };
 
-// The rows of one sequence in a step's batch, and what they attend to. The last `n_rows` slots of every kv head are these
-// rows' own keys (already written), so row i sees slots [0, n_slots - n_rows + 1 + i) of each head.
+// The rows of one sequence in a step's batch, and what they attend to. The last `n_rows` slots of every kv head are
+// these rows' own keys (already written), so row i sees slots [0, n_slots - n_rows + 1 + i) of each head.
 struct AttentionSeq {
   int32_t row_begin = 0;
   int32_t n_rows = 0;
@@ -45,17 +48,19 @@ struct AttentionSeq {
 };
 
 struct AttentionArgs {
-  float scale = 1.0f;                  // on the logits, 1/sqrt(d) as a rule
-  int32_t window = 0;                  // > 0: a query at position p sees slots at positions > p - window only
-  int32_t n_sinks = 0;                 // the first n_sinks slots are seen whatever the window ...
-  const Tensor* q_sinks = nullptr;     // ... and scored with these queries [n, H, d] (rotated to the capped position); null: q
+  float scale = 1.0f;   // on the logits, 1/sqrt(d) as a rule
+  int32_t window = 0;   // > 0: a query at position p sees slots at positions > p - window only
+  int32_t n_sinks = 0;  // the first n_sinks slots are seen whatever the window ...
+  // ... and scored with these queries [n, H, d] (rotated to the capped position); null: q
+  const Tensor* q_sinks = nullptr;
   const int32_t* positions = nullptr;  // [n] query positions; needed with a window when a view has slot_pos
   Tensor lse;                          // optional output [n, H] f32: natural log of the sum of exp of the logits
 };
 
 // Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees.
 struct AttentionStats {
-  // In: how A counts as small. kRowMax: A_ij < threshold * max_j A_ij (VL-Cache). kUniform: A_ij < 1 / slots seen (Scissorhands).
+  // In: how A counts as small. kRowMax: A_ij < threshold * max_j A_ij (VL-Cache). kUniform: A_ij < 1 / slots seen
+  // (Scissorhands).
   enum class Rule : uint8_t { kRowMax, kUniform };
   Rule rule = Rule::kRowMax;
   float threshold = 0.01f;
@@ -69,7 +74,8 @@ struct AttentionStats {
 struct DenseAttentionArgs {
   float scale = 1.0f;
   std::span<const int32_t> offsets;  // n_images + 1 ascending row numbers, 0 first, n last
-  Tensor first_row_probs;            // optional output [n, H] f32: attention of each image's row 0 (CLS) to every row of the image
+  // Optional output [n, H] f32: attention of each image's row 0 (CLS) to every row of the image
+  Tensor first_row_probs;
 };
 
 class Backend {
@@ -79,7 +85,8 @@ class Backend {
   virtual DType compute_dtype() const = 0;  // bf16 or f32: dtype of all activations and packed weights
 
   // ---- weights ----------------------------------------------------------------------------------------------------
-  // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v; gate,up).
+  // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v;
+  // gate,up).
   virtual Weight pack(std::span<const Tensor> parts) = 0;
   // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x.
   virtual void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) = 0;
@@ -87,8 +94,9 @@ class Backend {
   virtual void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) = 0;
 
   // ---- row-wise ---------------------------------------------------------------------------------------------------
-  // y = x / sqrt(mean(x^2) + eps) * w over the last dimension; x, y [n, hidden] or [n, H, d] (per-head norm). y may alias x.
-  // As transformers does in bf16: the normalised value is rounded to the compute dtype before the product. arXiv:1910.07467.
+  // y = x / sqrt(mean(x^2) + eps) * w over the last dimension; x, y [n, hidden] or [n, H, d] (per-head norm). y may
+  // alias x. As transformers does in bf16: the normalised value is rounded to the compute dtype before the product.
+  // arXiv:1910.07467.
   virtual void rms_norm(const Tensor& x, const Tensor& w, float eps, const Tensor& y) = 0;
   // y = (x - mean) / sqrt(var + eps) * w + b over the last dimension, [n, hidden]. y may alias x.
   virtual void layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps, const Tensor& y) = 0;
@@ -104,7 +112,8 @@ class Backend {
   // y = x in the dtype of y (f32 <-> bf16, f16 -> either), same shape.
   virtual void convert(const Tensor& x, const Tensor& y) = 0;
   // Rotary embedding, halves convention (rotate_half): for c < d/2, y[c] = x[c] cos[c] - x[c + d/2] sin[c],
-  // y[c + d/2] = x[c + d/2] cos[c] + x[c] sin[c]. x, y [n, H, d]; cos, sin [n, d/2] f32. y may alias x. arXiv:2104.09864.
+  // y[c + d/2] = x[c + d/2] cos[c] + x[c] sin[c]. x, y [n, H, d]; cos, sin [n, d/2] f32. y may alias x.
+  // arXiv:2104.09864.
   virtual void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& y) = 0;
 
   // ---- vision -----------------------------------------------------------------------------------------------------
@@ -121,17 +130,19 @@ class Backend {
   // Writes rows of k and v [n_rows, Hk, d] (any float dtype) into the last n_rows slots of every head of `kv`.
   virtual void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) = 0;
   // Reads slots[i] of one head as f32: k, v [slots.size(), d]; either may be empty.
-  virtual void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) = 0;
-  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`, bit-exactly; codecs equal. Overlap is allowed
-  // when src and dst share pages and from[i] >= to[i], both ascending (compaction in place).
+  virtual void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k,
+                       const Tensor& v) = 0;
+  // Copies slot `from[i]` of `head` in `src` to slot `to[i]` of `head` in `dst`, bit-exactly; codecs equal. Overlap is
+  // allowed when src and dst share pages and from[i] >= to[i], both ascending (compaction in place).
   virtual void kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
   // Overwrites slot `slot` of `head` with k, v [d] f32 (a merged slot).
   virtual void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) = 0;
 
-  // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots row i sees.
-  // q, out [n, H, d] compute dtype; rows outside all sequences are left alone. Sequences run in one batch; work is
-  // split by pages, never by sequence. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
+  // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots
+  // row i sees. q, out [n, H, d] compute dtype; rows outside all sequences are left alone. Sequences run in one batch;
+  // work is split by pages, never by sequence. A query that sees no slot gives 0 and lse -inf. Softmax in f32,
+  // arXiv:2205.14135.
   virtual void attention(const Tensor& q, std::span<const AttentionSeq> seqs, const AttentionArgs& args,
                          const Tensor& out) = 0;
   // o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb): joins attention over two disjoint sets of slots.

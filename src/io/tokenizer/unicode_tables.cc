@@ -1,4 +1,4 @@
-// Written by tools/fixtures/tokenizers/unicode_tables.py: characters that the tokenizers package knows and Unicode 14 does not.
+// Written by tools/fixtures/tokenizers/unicode_tables.py: characters the tokenizers package knows, Unicode 14 does not.
 #include "io/tokenizer/unicode_tables.h"
 
 namespace vlcache {
