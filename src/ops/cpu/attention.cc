@@ -51,24 +51,24 @@ int64_t cut_items(AttentionWorkspace::State& state) {
   return floats;
 }
 
-void write_row(const float* o, float factor, int64_t d, const Tensor& out, int64_t at) {
+void write_row(const AttentionKernels& kernels, const float* o, float factor, int64_t d, const Tensor& out,
+               int64_t at) {
   if (out.dtype == DType::kBF16) {
-    bf16* y = out.as<bf16>() + at;
-    for (int64_t c = 0; c < d; ++c) y[c] = to_bf16(o[c] * factor);
+    kernels.write_bf16(o, factor, d, out.as<bf16>() + at);
   } else {
-    float* y = out.as<float>() + at;
-    for (int64_t c = 0; c < d; ++c) y[c] = o[c] * factor;
+    kernels.write_f32(o, factor, d, out.as<float>() + at);
   }
 }
 
 // Normalises and writes the tile's rows.
-void finish(const Tile& tile, const TileSums& sums, const AttentionArgs& args, const Tensor& out) {
+void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& sums, const AttentionArgs& args,
+            const Tensor& out) {
   const int64_t d = tile.kv->head_dim, dp = padded_dim(d);
   for (int r = 0; r < tile.n_rows(); ++r) {
     float total = 0.0f;
     for (int i = 0; i < kLanes; ++i) total += sums.total[r * kLanes + i];
     const int64_t row = tile.row + r / tile.group, head = tile.query_head + r % tile.group;
-    write_row(sums.o + r * dp, total > 0.0f ? 1.0f / total : 0.0f, d, out, row * out.stride + head * d);
+    write_row(kernels, sums.o + r * dp, total > 0.0f ? 1.0f / total : 0.0f, d, out, row * out.stride + head * d);
     if (args.lse.empty()) continue;
     args.lse.row<float>(row)[head] =
         total > 0.0f ? (sums.top[r] + std::log2(total)) / kLog2e : -std::numeric_limits<float>::infinity();
@@ -113,7 +113,7 @@ struct Run {
     pack_queries(tile, state.kernels, q, scratch);
     attend(tile, state.kernels, planned.range, item.pages, scratch, sums);
     if (std::atomic_ref<int32_t>(planned.unfinished).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    finish(tile, planned.partials >= 0 ? join(planned, partials) : sums, args, out);
+    finish(tile, state.kernels, planned.partials >= 0 ? join(planned, partials) : sums, args, out);
   }
 };
 

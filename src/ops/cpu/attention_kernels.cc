@@ -2,6 +2,7 @@
 #include "ops/cpu/attention_kernels.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/cpu/simd.h"
 
@@ -10,13 +11,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/simd-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
 // At most 16 lanes, so that padded columns are whole vectors.
-using D = hn::CappedTag<float, kLanes>;
-using V = hn::Vec<D>;
+using D = F32Tag;
+using V = F32Vec;
 using DU = hn::RebindToUnsigned<D>;
 constexpr int kN = static_cast<int>(HWY_MIN(HWY_LANES(float), kLanes));
 // Vectors per strip row: 6 x 4 accumulators fit 32 registers, 6 x 2 fit 16.
@@ -245,6 +246,23 @@ void scale_bias(float* s, float scale, const float* bias, int n) {
   }
 }
 
+void mask(float* s, uint64_t seen, int n) {
+  const D d;
+  for (int j = 0; j < n; j += kN) {
+    uint8_t bits[8] = {};  // as many as LoadMaskBits may read
+    const uint64_t lanes = seen >> j & ((uint64_t{1} << kN) - 1);
+    std::memcpy(bits, &lanes, 2);
+    store(hn::IfThenElse(hn::LoadMaskBits(d, bits), load(s + j), all(kUnseen)), s + j);
+  }
+}
+
+template <typename T>
+void write_row(const float* o, float factor, int64_t n, T* y) {
+  for (int64_t c = 0; c < n; c += kN) store_f32(hn::Mul(load(o + c), all(factor)), y + c, static_cast<size_t>(n - c));
+}
+void write_f32(const float* o, float factor, int64_t n, float* y) { write_row(o, factor, n, y); }
+void write_bf16(const float* o, float factor, int64_t n, bf16* y) { write_row(o, factor, n, y); }
+
 void fill(AttentionKernels* kernels) {
   constexpr size_t kF32 = static_cast<size_t>(KvCodec::kF32), kBF16 = static_cast<size_t>(KvCodec::kBF16);
   kernels->operand_dtype[kF32] = kernels->operand_dtype[kBF16] = DType::kF32;
@@ -254,6 +272,9 @@ void fill(AttentionKernels* kernels) {
   kernels->values[kF32] = values_f32;
   kernels->values[kBF16] = values_bf16;
   kernels->scale_bias = scale_bias;
+  kernels->mask = mask;
+  kernels->write_f32 = write_f32;
+  kernels->write_bf16 = write_bf16;
   kernels->row_sums = row_sums;
   kernels->columns = columns;
 }
@@ -263,20 +284,11 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace vlcache::cpu {
-namespace {
 HWY_EXPORT(fill);
-
-void mask_row(float* s, uint64_t seen, int n) {
-  for (int j = 0; j < n; ++j) {
-    if ((seen >> j & 1) == 0) s[j] = kUnseen;
-  }
-}
-}  // namespace
 
 AttentionKernels attention_kernels(Isa isa) {
   AttentionKernels kernels{};
   VLCACHE_SIMD(isa, fill)(&kernels);
-  kernels.mask = mask_row;
 #if HWY_ARCH_X86
   if (isa >= Isa::kAvx512Bf16) use_avx512bf16(kernels);
 #endif

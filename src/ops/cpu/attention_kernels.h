@@ -98,6 +98,9 @@ struct AttentionKernels {
   void (*values[kKvCodecs])(const ValueTile&);
   // s[j] = max(s[j] * scale + bias[j], kLowest), n a multiple of 16.
   void (*scale_bias)(float* s, float scale, const float* bias, int n);
+  // y[c] = o[c] * factor, rounded to the type of y.
+  void (*write_f32)(const float* o, float factor, int64_t n, float* y);
+  void (*write_bf16)(const float* o, float factor, int64_t n, bf16* y);
   // s[j] = kUnseen where bit j of `seen` is 0; n <= 64, a multiple of 16.
   void (*mask)(float* s, uint64_t seen, int n);
   void (*row_sums)(const RowSumTile&);

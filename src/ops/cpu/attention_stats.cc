@@ -56,8 +56,8 @@ struct StatsRun {
     for (Block b = next_block(tile, range, at, end); b.n_pages > 0; b = next_block(tile, range, at, end)) {
       prepare_block(tile, b, scratch);
       visit.begin(b);
-      for (int i = 0; i < n_strips(tile.n_rows()); ++i) {
-        const Strip strip = strip_at(tile.n_rows(), i);
+      for (int i = 0; i < tile.n_strips(); ++i) {
+        const Strip strip = strip_at(tile, i);
         const StripScores scores = score_strip(tile, state.kernels, b, strip, nullptr, scratch);
         if (scores.n > 0) visit.strip(b, strip, scores, (scores.n + kLanes - 1) / kLanes * kLanes);
       }

@@ -60,7 +60,16 @@ struct PrefetchPlan {
   int strips;  // the first ones do it
   int lines(int per_step) const { return (per_step + strips - 1) / strips; }
 };
-PrefetchPlan prefetch_plan(int n_rows) { return {std::min(n_strips(n_rows), 4)}; }
+PrefetchPlan prefetch_plan(const Tile& tile) { return {std::min(tile.n_strips(), 4)}; }
+
+// Asks for one line of every 4 KiB of a block's pages: the address translation, which costs most where pages are
+// scattered.
+void prefetch_translation(const Block& block, int64_t head_dim) {
+  const int64_t bytes = kv_page_bytes(block.codec, head_dim);
+  for (int i = 0; i < block.n_pages; ++i) {
+    for (int64_t at = 0; at < bytes; at += 4096) __builtin_prefetch(block.k[i] + at);
+  }
+}
 
 }  // namespace
 
@@ -116,7 +125,7 @@ int Block::columns(int64_t limit) const {
 Block next_block(const Tile& tile, const PageRange& range, int64_t& at, int64_t end) {
   const KvView& kv = *tile.kv;
   Block block;
-  for (; at < end && block.n_pages < kBlockPages; ++at) {
+  for (; at < end && block.n_pages < tile.block_pages(); ++at) {
     const int64_t page = range.page(at);
     const Sight seen = sight(tile, page);
     if (seen == Sight::kNone) continue;
@@ -197,7 +206,7 @@ StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const
   const int n = block.columns(tile.limit((strip.row + strip.m - 1) / tile.group));
   const float scale = tile.args->scale * kLog2e;
   const bool biased = tile.kv->slot_bias != nullptr;
-  const PrefetchPlan plan = prefetch_plan(tile.n_rows());
+  const PrefetchPlan plan = prefetch_plan(tile);
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
     float* s = scratch.s + i * kPageSlots;
@@ -239,16 +248,18 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
   std::fill(sums.o, sums.o + n_rows * dp, 0.0f);
   std::fill(sums.top, sums.top + n_rows, kNoTop);
   std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
-  const PrefetchPlan plan = prefetch_plan(n_rows);
+  const PrefetchPlan plan = prefetch_plan(tile);
   int64_t at = pages[0];
   Block block = next_block(tile, range, at, pages[1]);
+  Block next = next_block(tile, range, at, pages[1]);
   while (block.n_pages > 0) {
-    const Block next = next_block(tile, range, at, pages[1]);
+    const Block after = next_block(tile, range, at, pages[1]);
+    prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
     const size_t codec = static_cast<size_t>(block.codec);
     const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
-    for (int i = 0; i < n_strips(n_rows); ++i) {
-      const Strip strip = strip_at(n_rows, i);
+    for (int i = 0; i < tile.n_strips(); ++i) {
+      const Strip strip = strip_at(tile, i);
       const StripScores scores = score_strip(tile, kernels, block, strip, &next, scratch);
       if (scores.n == 0) continue;
       float* o = sums.o + strip.row * dp;
@@ -281,6 +292,7 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
       kernels.values[codec](values);
     }
     block = next;
+    next = after;
   }
 }
 

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/threads.h"
 
 namespace vlcache::cpu {
 namespace {
-
-constexpr int kPairs = kPageSlots / 2;
 
 // Where element (slot, c) of K or V lies, in elements of the codec.
 int64_t k_index(KvCodec codec, int64_t slot, int64_t c) {
@@ -28,13 +27,8 @@ template <typename To, typename From>
 To cast(From x) {
   return from_float<To>(half_value(x));
 }
-template <>
-bf16 cast<bf16, bf16>(bf16 x) {
-  return x;
-}
 
-// 64 rows at most, converted to the codec's type, in a dense block: what the transposes below read.
-constexpr int64_t kMaxHeadDim = 512;
+constexpr int64_t kMaxHeadDim = 512;  // of the block on the stack that rows of another type are converted into
 
 template <typename To, typename From>
 void convert_rows(const std::byte* x, int64_t stride, int64_t n, int64_t d, To* y) {
@@ -44,30 +38,48 @@ void convert_rows(const std::byte* x, int64_t stride, int64_t n, int64_t d, To* 
   }
 }
 
-template <typename To>
-void convert_rows(const std::byte* x, DType dtype, int64_t stride, std::span<To> y, int64_t d) {
-  const int64_t n = static_cast<int64_t>(y.size()) / d;
+// n rows of the codec's type: those of the tensor themselves where they are of that type already, else converted into
+// `block`.
+template <typename T>
+struct TypedRows {
+  const T* data;
+  int64_t stride;  // elements
+};
+template <typename T>
+TypedRows<T> typed_rows(const std::byte* x, int64_t stride, DType dtype, int64_t n, std::span<T> block) {
+  const int64_t d = static_cast<int64_t>(block.size()) / n;
+  const DType own = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
+  if (dtype == own) return {reinterpret_cast<const T*>(x), stride / static_cast<int64_t>(sizeof(T))};
   switch (dtype) {
     case DType::kF32:
-      return convert_rows<To, float>(x, stride, n, d, y.data());
+      convert_rows<T, float>(x, stride, n, d, block.data());
+      break;
     case DType::kBF16:
-      return convert_rows<To, bf16>(x, stride, n, d, y.data());
+      convert_rows<T, bf16>(x, stride, n, d, block.data());
+      break;
     default:
       CHECK(dtype == DType::kF16);
-      return convert_rows<To, uint16_t>(x, stride, n, d, y.data());
+      convert_rows<T, uint16_t>(x, stride, n, d, block.data());
   }
+  return {block.data(), d};
 }
 
 using U32x4 = uint32_t __attribute__((vector_size(16)));
 
-// y[c * kPageSlots + i] = x[i * width + c] for 4-byte units: K of n rows into columns of a page.
-void transpose_words(const uint32_t* x, int64_t n, int64_t width, uint32_t* y) {
+uint32_t word_at(const std::byte* x) {
+  uint32_t word;
+  std::memcpy(&word, x, sizeof(word));
+  return word;
+}
+
+// y[c * kPageSlots + i] = word c of row i: K of n rows into columns of a page. Rows are `stride` bytes apart.
+void transpose_words(const std::byte* x, int64_t stride, int64_t n, int64_t width, uint32_t* y) {
   int64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
+  for (; i + 4 <= n; i += 4, x += 4 * stride) {
     int64_t c = 0;
     for (; c + 4 <= width; c += 4) {
       U32x4 r[4], h[4];
-      for (int k = 0; k < 4; ++k) std::memcpy(&r[k], x + (i + k) * width + c, sizeof(U32x4));
+      for (int k = 0; k < 4; ++k) std::memcpy(&r[k], x + k * stride + 4 * c, sizeof(U32x4));
       h[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), h[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
       h[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), h[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
       r[0] = __builtin_shufflevector(h[0], h[1], 0, 1, 4, 5), r[1] = __builtin_shufflevector(h[0], h[1], 2, 3, 6, 7);
@@ -75,11 +87,11 @@ void transpose_words(const uint32_t* x, int64_t n, int64_t width, uint32_t* y) {
       for (int k = 0; k < 4; ++k) std::memcpy(y + (c + k) * kPageSlots + i, &r[k], sizeof(U32x4));
     }
     for (; c < width; ++c) {
-      for (int k = 0; k < 4; ++k) y[c * kPageSlots + i + k] = x[(i + k) * width + c];
+      for (int k = 0; k < 4; ++k) y[c * kPageSlots + i + k] = word_at(x + k * stride + 4 * c);
     }
   }
-  for (; i < n; ++i) {
-    for (int64_t c = 0; c < width; ++c) y[c * kPageSlots + i] = x[i * width + c];
+  for (; i < n; ++i, x += stride) {
+    for (int64_t c = 0; c < width; ++c) y[c * kPageSlots + i] = word_at(x + 4 * c);
   }
 }
 
@@ -89,18 +101,18 @@ void write_half_line(const bf16* x, int64_t d, int64_t dp, int half, uint16_t* l
   for (int64_t c = d; c < dp; ++c) line[2 * c + half] = 0;
 }
 
-void write_v_bf16(const bf16* x, int64_t n, int begin, int64_t d, uint16_t* v) {
+void write_v_bf16(const TypedRows<bf16>& x, int64_t n, int begin, int64_t d, uint16_t* v) {
   const int64_t dp = padded_dim(d);
   int64_t i = 0;
   while (i < n) {
     const int64_t slot = begin + i;
     uint16_t* line = v + slot / 2 * 2 * dp;
+    const bf16 *a = x.data + i * x.stride, *b = a + x.stride;
     if (slot % 2 != 0 || i + 1 == n) {
-      write_half_line(x + i * d, d, dp, static_cast<int>(slot % 2), line);
+      write_half_line(a, d, dp, static_cast<int>(slot % 2), line);
       ++i;
       continue;
     }
-    const bf16 *a = x + i * d, *b = a + d;
     uint32_t* pairs = reinterpret_cast<uint32_t*>(line);
     for (int64_t c = 0; c < d; ++c) pairs[c] = a[c].bits | static_cast<uint32_t>(b[c].bits) << 16;
     std::fill(pairs + d, pairs + dp, 0u);
@@ -110,25 +122,27 @@ void write_v_bf16(const bf16* x, int64_t n, int begin, int64_t d, uint16_t* v) {
 
 void write_slots_bf16(const PageRef& page, const HeadRows& rows, int begin, int n) {
   const int64_t d = page.head_dim;
-  alignas(64) bf16 block[kPageSlots * kMaxHeadDim];
-  const std::span<bf16> used(block, static_cast<size_t>(n * d));
-  convert_rows<bf16>(rows.k, rows.dtype, rows.k_stride, used, d);
-  transpose_words(reinterpret_cast<const uint32_t*>(block), n, d / 2, reinterpret_cast<uint32_t*>(page.data) + begin);
-  convert_rows<bf16>(rows.v, rows.dtype, rows.v_stride, used, d);
-  write_v_bf16(block, n, begin, d, reinterpret_cast<uint16_t*>(page.data + kv_k_bytes(KvCodec::kBF16, d)));
+  alignas(64) bf16 buffer[kPageSlots * kMaxHeadDim];
+  const std::span<bf16> block(buffer, static_cast<size_t>(n * d));
+  const TypedRows<bf16> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
+  transpose_words(reinterpret_cast<const std::byte*>(k.data), 2 * k.stride, n, d / 2,
+                  reinterpret_cast<uint32_t*>(page.data) + begin);
+  const TypedRows<bf16> v = typed_rows(rows.v, rows.v_stride, rows.dtype, n, block);
+  write_v_bf16(v, n, begin, d, reinterpret_cast<uint16_t*>(page.data + kv_k_bytes(KvCodec::kBF16, d)));
 }
 
 void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n) {
   const int64_t d = page.head_dim, dp = padded_dim(d);
-  alignas(64) float block[kPageSlots * kMaxHeadDim];
-  const std::span<float> used(block, static_cast<size_t>(n * d));
-  convert_rows<float>(rows.k, rows.dtype, rows.k_stride, used, d);
-  transpose_words(reinterpret_cast<const uint32_t*>(block), n, d, reinterpret_cast<uint32_t*>(page.data) + begin);
-  convert_rows<float>(rows.v, rows.dtype, rows.v_stride, used, d);
-  float* v = reinterpret_cast<float*>(page.data + kv_k_bytes(KvCodec::kF32, d)) + begin * dp;
-  for (int64_t i = 0; i < n; ++i, v += dp) {
-    std::copy(block + i * d, block + (i + 1) * d, v);
-    std::fill(v + d, v + dp, 0.0f);
+  alignas(64) float buffer[kPageSlots * kMaxHeadDim];
+  const std::span<float> block(buffer, static_cast<size_t>(n * d));
+  const TypedRows<float> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
+  transpose_words(reinterpret_cast<const std::byte*>(k.data), 4 * k.stride, n, d,
+                  reinterpret_cast<uint32_t*>(page.data) + begin);
+  const TypedRows<float> v = typed_rows(rows.v, rows.v_stride, rows.dtype, n, block);
+  float* y = reinterpret_cast<float*>(page.data + kv_k_bytes(KvCodec::kF32, d)) + begin * dp;
+  for (int64_t i = 0; i < n; ++i, y += dp) {
+    std::copy(v.data + i * v.stride, v.data + i * v.stride + d, y);
+    std::fill(y + d, y + dp, 0.0f);
   }
 }
 

@@ -1,0 +1,188 @@
+// Pages: what is written is read back, what is moved keeps its bits, and what was not asked for stays as it was.
+#include "ops/cpu/kv_pages.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "ops/cpu/attention_test_util.h"
+
+namespace vlcache::cpu {
+namespace {
+
+using testing::Rows;
+
+// Some heads' pages in one pool per codec.
+struct Store {
+  KvCodec codec;
+  int d, heads, n_pages;
+  std::vector<int32_t> pages, n_slots;
+  Buffer pool;
+
+  Store(KvCodec codec_in, int d_in, int heads_in, int slots)
+      : codec(codec_in),
+        d(d_in),
+        heads(heads_in),
+        n_pages((slots + kPageSlots - 1) / kPageSlots),
+        pages(static_cast<size_t>(heads * n_pages)),
+        n_slots(static_cast<size_t>(heads), slots),
+        pool(heads * n_pages * kv_page_bytes(codec, d)) {
+    std::iota(pages.rbegin(), pages.rend(), 0);  // last page first
+    std::memset(pool.data(), 0xff, static_cast<size_t>(pool.bytes()));
+  }
+  KvView view() const {
+    KvView view{.pages = pages.data(),
+                .n_slots = n_slots.data(),
+                .page_stride = n_pages,
+                .n_kv_heads = heads,
+                .head_dim = d,
+                .codec = codec};
+    view.pools[static_cast<int>(codec)] = {pool.data(), kv_page_bytes(codec, d)};
+    return view;
+  }
+  // K and V of one slot, one after the other.
+  std::vector<float> slot(int head, int32_t at) const {
+    std::vector<float> x(static_cast<size_t>(2 * d));
+    const int32_t slots[] = {at};
+    kv_read(view(), head, slots, Tensor(x.data(), DType::kF32, {1, d}), Tensor(x.data() + d, DType::kF32, {1, d}));
+    return x;
+  }
+};
+
+Tensor tensor(Rows& r, int64_t n, int64_t heads, int64_t d) { return Tensor(r.bytes.data(), r.dtype, {n, heads, d}); }
+float stored(KvCodec codec, float x) { return codec == KvCodec::kF32 ? x : to_float(to_bf16(x)); }
+
+void expect_slot(const std::vector<float>& got, const Rows& k, const Rows& v, int64_t row, int64_t column,
+                 KvCodec codec) {
+  const int64_t d = static_cast<int64_t>(got.size()) / 2;
+  for (int64_t c = 0; c < d; ++c) {
+    ASSERT_EQ(got[static_cast<size_t>(c)], stored(codec, k.value(row, column + c))) << c;
+    ASSERT_EQ(got[static_cast<size_t>(d + c)], stored(codec, v.value(row, column + c))) << c;
+  }
+}
+
+class KvPagesTest : public ::testing::TestWithParam<std::tuple<KvCodec, int>> {
+ protected:
+  KvCodec codec = std::get<0>(GetParam());
+  int d = std::get<1>(GetParam());
+  std::mt19937 rng{9};
+};
+
+TEST_P(KvPagesTest, ReadsWhatWasWritten) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (int n_rows : {1, 2, 17, 81, 200}) {
+      Store store(codec, d, 3, 200);
+      store.n_slots = {200, 131, 64};
+      Rows k(n_rows, 3 * d, dtype, rng), v(n_rows, 3 * d, dtype, rng);
+      kv_write(tensor(k, n_rows, 3, d), tensor(v, n_rows, 3, d), store.view());
+      for (int head = 0; head < 3; ++head) {
+        for (int i = 0; i < n_rows; ++i) {
+          const int slot = store.n_slots[static_cast<size_t>(head)] - n_rows + i;
+          if (slot >= 0) expect_slot(store.slot(head, slot), k, v, i, head * d, codec);
+        }
+      }
+    }
+  }
+}
+
+// Rows one by one and all at once make the same page, padding included.
+TEST_P(KvPagesTest, RowsOneByOne) {
+  Store all(codec, d, 2, 70), single(codec, d, 2, 70);
+  Rows k(70, 2 * d, DType::kF32, rng), v(70, 2 * d, DType::kF32, rng);
+  const Tensor tk = tensor(k, 70, 2, d), tv = tensor(v, 70, 2, d);
+  kv_write(tk, tv, all.view());
+  for (int i = 0; i < 70; ++i) {
+    single.n_slots = {i + 1, i + 1};
+    kv_write(tk.slice_rows(i, i + 1), tv.slice_rows(i, i + 1), single.view());
+  }
+  EXPECT_EQ(std::memcmp(all.pool.data(), single.pool.data(), static_cast<size_t>(all.pool.bytes())), 0);
+}
+
+TEST_P(KvPagesTest, StridedRowsOfAFusedProjection) {
+  Store store(codec, d, 2, 90);
+  Rows fused(90, 7 * d, DType::kBF16, rng);
+  const Tensor rows(fused.bytes.data(), DType::kBF16, {90, 7 * d});
+  kv_write(rows.columns(3 * d, 5 * d).view({90, 2, d}), rows.columns(5 * d, 7 * d).view({90, 2, d}), store.view());
+  const std::vector<float> got = store.slot(1, 77);
+  for (int c = 0; c < d; ++c) {
+    EXPECT_EQ(got[static_cast<size_t>(c)], fused.value(77, 4 * d + c));
+    EXPECT_EQ(got[static_cast<size_t>(d + c)], fused.value(77, 6 * d + c));
+  }
+}
+
+TEST_P(KvPagesTest, HalfPrecisionRows) {
+  Store store(codec, d, 1, 3);
+  std::vector<uint16_t> ones(static_cast<size_t>(3 * d), 0x3c00), halves(ones.size(), 0x3800);  // 1 and 0.5
+  kv_write(Tensor(ones.data(), DType::kF16, {3, 1, d}), Tensor(halves.data(), DType::kF16, {3, 1, d}), store.view());
+  for (int c = 0; c < d; ++c) {
+    EXPECT_EQ(store.slot(0, 2)[static_cast<size_t>(c)], 1.0f);
+    EXPECT_EQ(store.slot(0, 2)[static_cast<size_t>(d + c)], 0.5f);
+  }
+}
+
+TEST_P(KvPagesTest, SetChangesOneSlot) {
+  Store store(codec, d, 2, 66);
+  Rows k(66, 2 * d, DType::kF32, rng), v(66, 2 * d, DType::kF32, rng), nk(1, d, DType::kF32, rng),
+      nv(1, d, DType::kF32, rng);
+  kv_write(tensor(k, 66, 2, d), tensor(v, 66, 2, d), store.view());
+  for (int slot : {0, 31, 65}) {
+    kv_set(store.view(), 1, slot, Tensor(nk.bytes.data(), DType::kF32, {d}), Tensor(nv.bytes.data(), DType::kF32, {d}));
+  }
+  for (int slot = 0; slot < 66; ++slot) {
+    const bool changed = slot == 0 || slot == 31 || slot == 65;
+    expect_slot(store.slot(0, slot), k, v, slot, 0, codec);
+    expect_slot(store.slot(1, slot), changed ? nk : k, changed ? nv : v, changed ? 0 : slot, changed ? 0 : d, codec);
+  }
+}
+
+// Compaction in place: every kept slot moves down, the rest of the head stays readable until it is overwritten.
+TEST_P(KvPagesTest, MovesDownInPlace) {
+  for (int keep_every : {1, 2, 3, 50}) {
+    Store store(codec, d, 2, 300);
+    Rows k(300, 2 * d, DType::kF32, rng), v(300, 2 * d, DType::kF32, rng);
+    kv_write(tensor(k, 300, 2, d), tensor(v, 300, 2, d), store.view());
+    std::vector<int32_t> from, to;
+    for (int32_t i = 0; i < 300; ++i) {
+      if (i < 10 || i % keep_every == 0) from.push_back(i), to.push_back(static_cast<int32_t>(to.size()));
+    }
+    kv_move(store.view(), store.view(), 1, {from, to});
+    for (size_t i = 0; i < to.size(); ++i) expect_slot(store.slot(1, to[i]), k, v, from[i], d, codec);
+    for (int i = 0; i < 300; ++i) expect_slot(store.slot(0, i), k, v, i, 0, codec);
+  }
+}
+
+TEST_P(KvPagesTest, MovesToOtherPages) {
+  Store src(codec, d, 2, 300), dst(codec, d, 2, 300);
+  Rows k(300, 2 * d, DType::kF32, rng), v(300, 2 * d, DType::kF32, rng), ok(300, 2 * d, DType::kF32, rng),
+      ov(300, 2 * d, DType::kF32, rng);
+  kv_write(tensor(k, 300, 2, d), tensor(v, 300, 2, d), src.view());
+  kv_write(tensor(ok, 300, 2, d), tensor(ov, 300, 2, d), dst.view());
+  std::vector<int32_t> from, to, source(300, -1);
+  const auto move = [&](int32_t a, int32_t b) {
+    from.push_back(a), to.push_back(b), source[static_cast<size_t>(b)] = a;
+  };
+  for (int32_t i = 0; i < 64; ++i) move(64 + i, 64 + i);    // a whole page
+  for (int32_t i = 0; i < 64; ++i) move(128 + i, 131 + i);  // shifted by an odd number, over two pages
+  for (int32_t i = 0; i < 9; ++i) move(200 + 3 * i, 210 + i);
+  kv_move(src.view(), dst.view(), 0, {from, to});
+  for (int32_t i = 0; i < 300; ++i) {
+    const int32_t a = source[static_cast<size_t>(i)];
+    expect_slot(dst.slot(0, i), a >= 0 ? k : ok, a >= 0 ? v : ov, a >= 0 ? a : i, 0, codec);
+    expect_slot(dst.slot(1, i), ok, ov, i, d, codec);
+  }
+}
+
+TEST(KvPageBytes, AreWholeCacheLines) {
+  EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, 64), 16384);
+  EXPECT_EQ(kv_page_bytes(KvCodec::kF32, 64), 32768);
+  EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, 72), 64 * 2 * (72 + 80));  // V is padded to whole vectors
+  for (int d = 8; d < 300; d += 2) EXPECT_EQ(kv_page_bytes(KvCodec::kBF16, d) % 64, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, KvPagesTest,
+                         ::testing::Combine(::testing::Values(KvCodec::kF32, KvCodec::kBF16),
+                                            ::testing::Values(8, 30, 64, 72, 128)));
+
+}  // namespace
+}  // namespace vlcache::cpu
