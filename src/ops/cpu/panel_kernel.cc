@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace vlcache::cpu::HWY_NAMESPACE {
 
 // Bytes ahead to prefetch, see panel_kernel_avx512bf16.cc.
-constexpr size_t kAhead = 4096;
+constexpr size_t kAhead = 2048;
 
 // kRows rows with 16 * kGroups columns from `column` on. Weights of k: one line of 64 f32, or of 64 pairs of bf16.
 template <size_t kRows, size_t kGroups, bool kBf16>
