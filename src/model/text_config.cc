@@ -1,36 +1,23 @@
 // The language model's part of a configuration. What an absent key means is what transformers' class of that model_type
 // says: checkpoints leave out what equals the default.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <numbers>
 
 #include "base/error.h"
 #include "model/config.h"
+#include "model/families/families.h"
 
 namespace vlcache {
 namespace {
 
-// Defaults of LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config (transformers 5.23).
-struct TextDefaults {
-  std::string_view model_type;
-  int64_t vocab_size, ffn_size, max_positions;
-  int64_t n_kv_heads;  // 0: as many as heads
-  int64_t head_dim;    // 0: hidden / heads
-};
-constexpr std::array<TextDefaults, 4> kDefaults = {{{"llama", 32000, 11008, 2048, 0, 0},
-                                                    {"mistral", 32000, 14336, 131072, 8, 0},
-                                                    {"qwen2", 151936, 22016, 32768, 32, 0},
-                                                    {"qwen3", 151936, 22016, 32768, 32, 128}}};
-
-const TextDefaults& defaults_of(const std::string& model_type, const std::string& where) {
-  for (const TextDefaults& d : kDefaults) {
-    if (d.model_type == model_type) return d;
-  }
+const TextFamily& find_text_family(const std::string& model_type, const std::string& where) {
   std::string known;
-  for (const TextDefaults& d : kDefaults) known += (known.empty() ? "" : ", ") + std::string(d.model_type);
-  throw Error(ErrorCode::kUnsupported,
-              where + ": model_type \"" + model_type + "\" is not a supported language model; supported: " + known);
+  for (const TextFamily* family : all_text_families()) {
+    if (family->model_type == model_type) return *family;
+    known += (known.empty() ? "" : ", ") + std::string(family->model_type);
+  }
+  throw Error(ErrorCode::kUnsupported, where + ": model_type \"" + model_type.substr(0, 100) +
+                                           "\" is not a supported language model; supported: " + known);
 }
 
 // Sizes that a matrix may have: far above any model, far below what overflows when multiplied.
@@ -40,35 +27,7 @@ int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback
   return x;
 }
 
-std::vector<int32_t> layer_windows(const JsonObject& config, const TextConfig& text) {
-  std::vector<int32_t> windows(static_cast<size_t>(text.n_layers), 0);
-  if (text.model_type == "llama") return windows;
-  const bool is_mistral = text.model_type == "mistral";
-  // An explicit null means "no window"; only an absent key means the default.
-  const bool has_window = config.raw().contains("sliding_window") ? config.has("sliding_window") : true;
-  const bool used = is_mistral ? has_window : has_window && config.boolean("use_sliding_window", false);
-  const int32_t window = used ? static_cast<int32_t>(size_of(config, "sliding_window", 4096)) : 0;
-  const Json* types = is_mistral ? nullptr : config.find("layer_types");
-  if (types == nullptr) {
-    const int64_t first = is_mistral ? 0 : config.integer("max_window_layers", 28);
-    for (int64_t i = std::max<int64_t>(first, 0); i < text.n_layers; ++i) windows[static_cast<size_t>(i)] = window;
-    return windows;
-  }
-  if (!types->is_array() || types->size() != windows.size()) {
-    config.fail("layer_types", "one type for each of the " + std::to_string(text.n_layers) + " layers");
-  }
-  for (size_t i = 0; i < windows.size(); ++i) {
-    if ((*types)[i] == "sliding_attention") {
-      if (window == 0) config.fail("layer_types", "only full_attention, as there is no sliding_window in use");
-      windows[i] = window;
-    } else if ((*types)[i] != "full_attention") {
-      config.fail("layer_types", "full_attention or sliding_attention");
-    }
-  }
-  return windows;
-}
-
-void read_heads(const JsonObject& config, const TextDefaults& d, TextConfig& text) {
+void read_heads(const JsonObject& config, const TextFamily& d, TextConfig& text) {
   text.n_heads = size_of(config, "num_attention_heads", 32);
   const bool kv_given = config.raw().contains("num_key_value_heads");
   text.n_kv_heads = size_of(config, "num_key_value_heads", !kv_given && d.n_kv_heads > 0 ? d.n_kv_heads : text.n_heads);
@@ -163,28 +122,50 @@ RopeConfig parse_rope_config(const JsonObject& text, int64_t max_positions) {
   return out;
 }
 
+int32_t read_window(const JsonObject& config, int32_t fallback) {
+  // An explicit null means "no window"; only an absent key means the default.
+  if (config.raw().contains("sliding_window") && !config.has("sliding_window")) return 0;
+  return static_cast<int32_t>(size_of(config, "sliding_window", fallback));
+}
+
+void read_qwen_windows(const JsonObject& config, TextConfig& text) {
+  const int32_t window = config.boolean("use_sliding_window", false) ? read_window(config, 4096) : 0;
+  const Json* types = config.find("layer_types");
+  if (types == nullptr) {
+    const int64_t first = std::max<int64_t>(config.integer("max_window_layers", 28), 0);
+    for (int64_t i = first; i < text.n_layers; ++i) text.windows[static_cast<size_t>(i)] = window;
+    return;
+  }
+  if (!types->is_array() || types->size() != text.windows.size()) {
+    config.fail("layer_types", "one type for each of the " + std::to_string(text.n_layers) + " layers");
+  }
+  for (size_t i = 0; i < text.windows.size(); ++i) {
+    if ((*types)[i] == "sliding_attention") {
+      if (window == 0) config.fail("layer_types", "only full_attention, as there is no sliding_window in use");
+      text.windows[i] = window;
+    } else if ((*types)[i] != "full_attention") {
+      config.fail("layer_types", "full_attention or sliding_attention");
+    }
+  }
+}
+
 TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type) {
   TextConfig text;
   text.model_type = config.string("model_type", default_model_type);
-  const TextDefaults& d = defaults_of(text.model_type, config.where());
-  text.vocab_size = size_of(config, "vocab_size", d.vocab_size);
+  const TextFamily& family = find_text_family(text.model_type, config.where());
+  text.vocab_size = size_of(config, "vocab_size", family.vocab_size);
   text.hidden_size = size_of(config, "hidden_size", 4096);
-  text.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
+  text.ffn_size = size_of(config, "intermediate_size", family.ffn_size);
   text.n_layers = size_of(config, "num_hidden_layers", 32);
   if (text.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
-  read_heads(config, d, text);
-  text.max_positions = size_of(config, "max_position_embeddings", d.max_positions);
+  read_heads(config, family, text);
+  text.max_positions = size_of(config, "max_position_embeddings", family.max_positions);
   text.rms_norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-6));
   text.activation = activation_from_name(config.string("hidden_act", "silu"));
-  const bool attention_bias =
-      (text.model_type == "llama" || text.model_type == "qwen3") && config.boolean("attention_bias", false);
-  text.qkv_bias = attention_bias || text.model_type == "qwen2";
-  text.o_bias = attention_bias;
-  text.mlp_bias = text.model_type == "llama" && config.boolean("mlp_bias", false);
-  text.qk_norm = text.model_type == "qwen3";
   text.tied_embeddings = config.boolean("tie_word_embeddings", false);
   text.rope = parse_rope_config(config, text.max_positions);
-  text.windows = layer_windows(config, text);
+  text.windows.assign(static_cast<size_t>(text.n_layers), 0);
+  family.read_switches(config, text);
   return text;
 }
 

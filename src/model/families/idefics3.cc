@@ -66,9 +66,11 @@ WeightPrefixes prefixes() {
           .projector = {"model.connector.", "connector."}};
 }
 
-Family family(std::string_view name) {
-  return {.name = name,
-          .model_types = {name},
+}  // namespace
+
+Family tiled_family(std::string_view model_type) {
+  return {.name = model_type,
+          .model_types = {model_type},
           .prefixes = prefixes(),
           .read_config = read_config,
           .image_text = image_text,
@@ -76,9 +78,6 @@ Family family(std::string_view name) {
           .image_placeholder = "<image>"};
 }
 
-}  // namespace
-
-const Family kIdefics3 = family("idefics3");
-const Family kSmolVlm = family("smolvlm");
+const Family kIdefics3 = tiled_family("idefics3");
 
 }  // namespace vlcache

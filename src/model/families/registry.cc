@@ -12,6 +12,21 @@ std::span<const Family* const> all_families() {
   return kFamilies;
 }
 
+std::span<const TextFamily* const> all_text_families() {
+  static constexpr std::array<const TextFamily*, 4> kFamilies = {&kLlamaText, &kMistralText, &kQwen2Text, &kQwen3Text};
+  return kFamilies;
+}
+
+Family text_model(std::string_view model_type) {
+  return {.name = model_type,
+          .model_types = {model_type},
+          // The second spelling is a decoder saved without its head.
+          .prefixes = {.text = {"model.", ""}, .lm_head = {""}, .vision = {}, .projector = {}},
+          .read_config = [](const JsonObject& root, ModelConfig& out) {
+            out.text = parse_text_config(root, out.model_type);
+          }};
+}
+
 const Family& find_family(std::string_view model_type, std::string_view where) {
   std::string known;
   for (const Family* family : all_families()) {
