@@ -51,6 +51,12 @@ int64_t cut_items(AttentionWorkspace::State& state) {
   return floats;
 }
 
+float sum_lanes(const float* x) {
+  float four[4];  // independent chains
+  for (int i = 0; i < 4; ++i) four[i] = (x[i] + x[i + 4]) + (x[i + 8] + x[i + 12]);
+  return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
 void write_row(const AttentionKernels& kernels, const float* o, float factor, int64_t d, const Tensor& out,
                int64_t at) {
   if (out.dtype == DType::kBF16) {
@@ -65,8 +71,7 @@ void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& s
             const Tensor& out) {
   const int64_t d = tile.kv->head_dim, dp = padded_dim(d);
   for (int r = 0; r < tile.n_rows(); ++r) {
-    float total = 0.0f;
-    for (int i = 0; i < kLanes; ++i) total += sums.total[r * kLanes + i];
+    const float total = sum_lanes(sums.total + r * kLanes);
     const int64_t row = tile.row + r / tile.group, head = tile.query_head + r % tile.group;
     write_row(kernels, sums.o + r * dp, total > 0.0f ? 1.0f / total : 0.0f, d, out, row * out.stride + head * d);
     if (args.lse.empty()) continue;

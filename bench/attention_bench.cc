@@ -1,0 +1,206 @@
+// Attention against the limits of the machine: decode in bytes of K and V per second, prefill and vision in operations
+// per second, each beside the limit probed right before and after.
+// Usage: attention_bench [repetitions [threads [words: decode prefill dense stats write]]]. With one thread CPU time is
+// measured, so that other processes on a shared machine count less.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <random>
+#include <string>
+
+#include "base/threads.h"
+#include "ops/cpu/attention.h"
+#include "ops/cpu/kv_pages.h"
+#include "ops/cpu/limits.h"
+
+namespace vlcache {
+namespace {
+
+struct Shape {
+  const char* name;
+  int n_heads, n_kv_heads, head_dim;
+};
+constexpr Shape kShapes[] = {{"1.1B", 32, 4, 64}, {"0.5B", 14, 2, 64}, {"135M", 9, 3, 64}};
+
+void fill(const Buffer& b, uint32_t seed) {
+  uint16_t* x = reinterpret_cast<uint16_t*>(b.data());
+  for (int64_t i = 0; i < b.bytes() / 2; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    x[i] = to_bf16(static_cast<float>(static_cast<int32_t>(seed)) * (1.0f / 2147483648.0f)).bits;
+  }
+}
+
+// Views of several layers over one pool larger than any cache. Pages lie in runs of `run`, the runs in random order.
+struct Cache {
+  Buffer pool;
+  std::vector<std::vector<int32_t>> pages;
+  std::vector<int32_t> n_slots;
+  std::vector<KvView> views;
+
+  Cache(const Shape& shape, int depth, int64_t min_bytes, int run = 8)
+      : n_slots(static_cast<size_t>(shape.n_kv_heads), depth) {
+    const int64_t per_head = (depth + kPageSlots - 1) / kPageSlots, per_view = per_head * shape.n_kv_heads;
+    const int64_t page_bytes = cpu::kv_page_bytes(KvCodec::kBF16, shape.head_dim);
+    const int64_t n_views = std::max<int64_t>(1, (min_bytes + per_view * page_bytes - 1) / (per_view * page_bytes));
+    pool = Buffer(n_views * per_view * page_bytes);
+    fill(pool, 7);
+    std::vector<int32_t> starts, ids;
+    for (int32_t at = 0; at < n_views * per_view; at += run) starts.push_back(at);
+    std::shuffle(starts.begin(), starts.end(), std::mt19937(3));
+    for (int32_t start : starts) {
+      for (int32_t id = start; id < std::min<int64_t>(start + run, n_views * per_view); ++id) ids.push_back(id);
+    }
+    for (int64_t i = 0; i < n_views; ++i)
+      pages.emplace_back(ids.begin() + i * per_view, ids.begin() + (i + 1) * per_view);
+    for (const std::vector<int32_t>& p : pages) {
+      KvView view{.pages = p.data(),
+                  .n_slots = n_slots.data(),
+                  .page_stride = static_cast<int32_t>(per_head),
+                  .n_kv_heads = shape.n_kv_heads,
+                  .head_dim = shape.head_dim};
+      view.pools[static_cast<int>(KvCodec::kBF16)] = {pool.data(), page_bytes};
+      views.push_back(view);
+    }
+  }
+};
+
+struct Rows {
+  Buffer q, out;
+  Tensor tq, tout;
+  Rows(int64_t n, int64_t heads, int64_t d) : q(n * heads * d * 2), out(n * heads * d * 2) {
+    fill(q, 5);
+    tq = Tensor(q.data(), DType::kBF16, {n, heads, d});
+    tout = Tensor(out.data(), DType::kBF16, {n, heads, d});
+  }
+};
+
+double seconds() {
+  timespec t;
+  clock_gettime(n_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+enum class Limit { kBandwidth, kBf16 };
+double probe(Limit limit) {
+  const cpu::MachineLimits limits = cpu::measure_limits(0.2);
+  return limit == Limit::kBandwidth ? 1e9 * limits.read_gb_s : 1e12 * limits.bf16_tflops;
+}
+
+// Prints median and best time of single runs over `reps` times a twentieth of a second, as shares of the limit.
+void measure(const std::string& name, int reps, double work, Limit limit, const std::function<void()>& run) {
+  run();
+  const double before = probe(limit), begin = seconds();
+  std::vector<double> times;
+  while (seconds() - begin < 0.05 * reps || times.size() < 5) {
+    const double start = seconds();
+    run();
+    times.push_back(seconds() - start);
+  }
+  const double top = (before + probe(limit)) / 2;
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2], best = times[times.size() / 20];
+  std::printf("| %-32s | %9.1f us | %7.2f G/s | limit %7.2f G/s | median %5.1f %% | best 5 %% of runs %5.1f %% |\n",
+              name.c_str(), 1e6 * median, work / median / 1e9, top / 1e9, 100 * work / median / top,
+              100 * work / best / top);
+  std::fflush(stdout);
+}
+
+struct Decode {
+  int depth, batch;
+  int run = 8;  // a prefill chunk of 512 tokens fills eight pages of a head at once
+};
+
+void decode(cpu::AttentionWorkspace& workspace, const Shape& shape, const Decode& c, int reps) {
+  const auto [depth, batch, run] = c;
+  const Cache cache(shape, depth, int64_t{384} << 20, run);
+  const Rows rows(batch, shape.n_heads, shape.head_dim);
+  size_t at = 0;
+  std::vector<AttentionSeq> seqs(static_cast<size_t>(batch));
+  const double bytes = 2.0 * 2 * batch * depth * shape.n_kv_heads * shape.head_dim;
+  measure(std::string(shape.name) + " decode " + std::to_string(depth) + " x " + std::to_string(batch) +
+              (run == 1 ? " scattered" : ""),
+          reps, bytes, Limit::kBandwidth, [&] {
+            for (int i = 0; i < batch; ++i) {
+              seqs[static_cast<size_t>(i)] = {i, 1, cache.views[at]};
+              at = (at + 1) % cache.views.size();
+            }
+            cpu::attention(workspace, rows.tq, seqs, {.scale = 0.125f}, rows.tout);
+          });
+}
+
+void prefill(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, int reps) {
+  constexpr int kChunk = 512;
+  const Cache cache(shape, depth + kChunk, 0);
+  const Rows rows(kChunk, shape.n_heads, shape.head_dim);
+  const double pairs = kChunk * (depth + (kChunk + 1) / 2.0);
+  const AttentionSeq seq{0, kChunk, cache.views[0]};
+  measure(std::string(shape.name) + " prefill 512 at " + std::to_string(depth), reps,
+          4.0 * pairs * shape.n_heads * shape.head_dim, Limit::kBf16, [&] {
+            cpu::attention(workspace, rows.tq, {&seq, 1}, {.scale = 0.125f}, rows.tout);
+          });
+}
+
+void dense(cpu::AttentionWorkspace& workspace, const char* name, std::array<int, 3> sizes, int reps) {
+  const auto [n, heads, d] = sizes;
+  const Rows qo(n, heads, d), kv(n, heads, d);
+  const int32_t offsets[] = {0, n};
+  measure(std::string(name) + " " + std::to_string(n) + " x " + std::to_string(heads) + " x " + std::to_string(d), reps,
+          4.0 * n * n * heads * d, Limit::kBf16, [&] {
+            cpu::dense_attention(workspace, {qo.tq, kv.tq, kv.tout, qo.tout}, {.scale = 0.125f, .offsets = offsets});
+          });
+}
+
+// Statistics of the last 64 queries of a 2048-token prompt, as a share of the prompt's attention.
+void stats(cpu::AttentionWorkspace& workspace, const Shape& shape, int reps) {
+  constexpr int kSlots = 2048, kRows = 64;
+  const Cache cache(shape, kSlots, 0);
+  const Rows rows(kSlots, shape.n_heads, shape.head_dim);
+  const Buffer sums(int64_t{4} * shape.n_heads * kSlots), below(int64_t{4} * shape.n_heads * kSlots);
+  AttentionStats s;
+  s.column_sums = Tensor(sums.data(), DType::kF32, {shape.n_heads, kSlots});
+  s.below_counts = Tensor(below.data(), DType::kF32, {shape.n_heads, kSlots});
+  const Tensor q = rows.tq.slice_rows(kSlots - kRows, kSlots);
+  measure(std::string(shape.name) + " stats of 64 of 2048", reps,
+          4.0 * kRows * (kSlots - kRows / 2) * shape.n_heads * shape.head_dim, Limit::kBf16,
+          [&] { cpu::attention_stats(workspace, q, cache.views[0], {.scale = 0.125f}, s); });
+}
+
+void write_rows(const Shape& shape, int reps) {
+  constexpr int kChunk = 512;
+  const Cache cache(shape, 1024, 0);
+  const Rows rows(kChunk, shape.n_kv_heads, shape.head_dim);
+  measure(std::string(shape.name) + " kv_write of 512 rows", reps, 4.0 * kChunk * shape.n_kv_heads * shape.head_dim,
+          Limit::kBandwidth, [&] { cpu::kv_write(rows.tq, rows.tout, cache.views[0]); });
+}
+
+}  // namespace
+}  // namespace vlcache
+
+int main(int argc, char** argv) {
+  using namespace vlcache;
+  const int reps = argc > 1 ? std::atoi(argv[1]) : 7;
+  std::string words;
+  if (argc > 2) set_threads(std::atoi(argv[2]));
+  for (int i = 3; i < argc; ++i) words += argv[i];
+  const auto wanted = [&](const char* word) { return words.empty() || words.find(word) != std::string::npos; };
+  cpu::AttentionWorkspace workspace(cpu::detect_isa());
+  for (const Shape& shape : kShapes) {
+    for (int depth : {4096, 16384, 32768}) {
+      if (wanted("decode")) decode(workspace, shape, {depth, 1}, reps);
+    }
+    if (wanted("decode")) decode(workspace, shape, {16384, 1, 1}, reps);
+    if (wanted("decode")) decode(workspace, shape, {4096, 8}, reps);
+    for (int depth : {0, 4096, 16384, 32768}) {
+      if (wanted("prefill")) prefill(workspace, shape, depth, reps);
+    }
+    if (wanted("stats")) stats(workspace, shape, reps);
+    if (wanted("write")) write_rows(shape, reps);
+  }
+  if (wanted("dense")) {
+    dense(workspace, "CLIP-L", {577, 16, 64}, reps);
+    dense(workspace, "SigLIP", {729, 16, 72}, reps);
+    dense(workspace, "SmolVLM", {1024, 12, 64}, reps);
+  }
+}
