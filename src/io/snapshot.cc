@@ -1,6 +1,8 @@
 // Finds the files of a snapshot directory.
 #include "io/snapshot.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 
 namespace vlcache {

@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "model/family.h"

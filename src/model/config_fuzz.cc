@@ -1,5 +1,6 @@
 // Fuzzes config.json: any text is either a configuration whose sizes multiply without overflow, or an Error.
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "model/config.h"

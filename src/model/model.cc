@@ -1,6 +1,8 @@
 // Joins configuration, weights and the two networks.
 #include "model/model.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "io/snapshot.h"
 #include "model/anyres.h"

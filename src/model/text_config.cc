@@ -2,6 +2,7 @@
 // says: checkpoints leave out what equals the default.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "model/config.h"

@@ -1,5 +1,7 @@
 // The vision encoder's part of a configuration; defaults of CLIPVisionConfig and Idefics3VisionConfig
 // (transformers 5.23).
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "model/config.h"
 

@@ -1,5 +1,6 @@
 // Where a checkpoint keeps its chat templates.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "io/chat/chat_template.h"

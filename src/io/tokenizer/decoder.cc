@@ -2,6 +2,7 @@
 #include "io/tokenizer/decoder.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

@@ -1,6 +1,8 @@
 // TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence.
 #include "io/tokenizer/post_processor.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "io/tokenizer/vocabulary.h"
 

@@ -1,6 +1,7 @@
 // Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Sequence.
 #include "io/tokenizer/pre_tokenizer.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"

@@ -2,6 +2,7 @@
 #include "io/tokenizer/tokenizer.h"
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"

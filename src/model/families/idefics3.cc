@@ -1,5 +1,6 @@
 // Idefics3 and SmolVLM: images split into tiles that the prompt names by row and column, pixel shuffle.
 // arXiv:2408.12637, 2504.05299.
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"

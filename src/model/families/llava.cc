@@ -1,4 +1,6 @@
 // LLaVA-1.5: one tile per image, its patches in place of the placeholder. arXiv:2310.03744.
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "model/families/families.h"
 

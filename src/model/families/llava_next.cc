@@ -1,5 +1,7 @@
 // LLaVA-NeXT (1.6): an overview tile and a grid of tiles whose padding is cut off, a learned newline after each row of
 // patches.
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "model/anyres.h"
 #include "model/families/families.h"

@@ -1,6 +1,7 @@
 // Finding a checkpoint's image processor settings and the processor they ask for.
 #include "model/processors/registry.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
