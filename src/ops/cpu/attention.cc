@@ -115,10 +115,11 @@ struct Run {
     if (planned.partials >= 0) {
       sums = sums_at(tile, partials + planned.partials + (index - planned.first_item) * sums_floats(tile));
     }
-    pack_queries(tile, state.kernels, q, scratch);
-    attend(tile, state.kernels, planned.range, item.pages, scratch, sums);
+    const AttentionKernels& kernels = state.kernels(q.dtype);
+    pack_queries(tile, kernels, q, scratch);
+    attend(tile, kernels, planned.range, item.pages, scratch, sums);
     if (std::atomic_ref<int32_t>(planned.unfinished).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    finish(tile, state.kernels, planned.partials >= 0 ? join(planned, partials) : sums, args, out);
+    finish(tile, kernels, planned.partials >= 0 ? join(planned, partials) : sums, args, out);
   }
 };
 
@@ -146,7 +147,8 @@ void plan_sequence(AttentionWorkspace::State& state, const AttentionSeq& seq, co
 }  // namespace
 
 AttentionWorkspace::AttentionWorkspace(Isa isa) : state_(std::make_unique<State>()) {
-  state_->kernels = attention_kernels(isa);
+  state_->bf16_kernels = attention_kernels(isa);
+  state_->f32_kernels = attention_kernels(std::min(isa, Isa::kAvx512));
 }
 AttentionWorkspace::~AttentionWorkspace() = default;
 

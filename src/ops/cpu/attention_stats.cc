@@ -52,13 +52,13 @@ struct StatsRun {
     const PageRange range = visible_pages(tile);
     int64_t at = range.size * part / n_parts;
     const int64_t end = range.size * (part + 1) / n_parts;
-    pack_queries(tile, state.kernels, q, scratch);
+    pack_queries(tile, state.kernels(q.dtype), q, scratch);
     for (Block b = next_block(tile, range, at, end); b.n_pages > 0; b = next_block(tile, range, at, end)) {
       prepare_block(tile, b, scratch);
       visit.begin(b);
       for (int i = 0; i < tile.n_strips(); ++i) {
         const Strip strip = strip_at(tile, i);
-        const StripScores scores = score_strip(tile, state.kernels, b, strip, nullptr, scratch);
+        const StripScores scores = score_strip(tile, state.kernels(q.dtype), b, strip, nullptr, scratch);
         if (scores.n > 0) visit.strip(b, strip, scores, (scores.n + kLanes - 1) / kLanes * kLanes);
       }
       visit.end(b);
@@ -107,7 +107,7 @@ void StatsRun::row_pass(int64_t item, int thread) const {
   std::fill(scratch.total, scratch.total + n * kLanes, 0.0f);
   std::fill(scratch.o, scratch.o + n * kLanes, kUnseen);
   const Tile t = tile(head);
-  sweep(t, part, scratch, RowVisit{state.kernels, t, scratch, rows});
+  sweep(t, part, scratch, RowVisit{state.kernels(q.dtype), t, scratch, rows});
   for (int64_t i = 0; i < n; ++i) {
     rows[i].top = scratch.top[i];
     rows[i].largest = *std::max_element(scratch.o + i * kLanes, scratch.o + (i + 1) * kLanes);
@@ -132,9 +132,10 @@ void StatsRun::thresholds(int64_t query_head, const TileScratch& scratch) const 
     const float log_total = any ? row.top + std::log2(row.total) : std::numeric_limits<float>::infinity();
     scratch.top[i] = log_total;
     const bool by_row = stats.rule == AttentionStats::Rule::kRowMax;
-    scratch.total[i] = !any     ? 0.0f
-                       : by_row ? row.largest - log_total + std::log2(stats.threshold)
-                                : -std::log2(row.n_seen);
+    const float limit = by_row ? row.largest - log_total + std::log2(stats.threshold) : -std::log2(row.n_seen);
+    // What lies on the limit is not below it (a row of equal weights under kUniform), whatever the rounding.
+    const float slack = 4e-7f * (1.0f + std::fabs(log_total) + std::fabs(limit));
+    scratch.total[i] = any && std::isfinite(limit) ? limit - slack : limit;
   }
 }
 
@@ -149,16 +150,17 @@ struct ColumnVisit {
 
   void begin(const Block&) const { columns = {}; }
   void strip(const Block&, const Strip& strip, const StripScores& scores, int n) const {
-    run.state.kernels.columns({.s = scratch.s,
-                               .s_stride = kBlockColumns,
-                               .m = strip.m,
-                               .n = n,
-                               .scale = scores.scale,
-                               .log_total = scratch.top + strip.row,
-                               .log_small = scratch.total + strip.row,
-                               .sums = columns.sums,
-                               .below = columns.below,
-                               .seen = columns.seen});
+    run.state.kernels(run.q.dtype)
+        .columns({.s = scratch.s,
+                  .s_stride = kBlockColumns,
+                  .m = strip.m,
+                  .n = n,
+                  .scale = scores.scale,
+                  .log_total = scratch.top + strip.row,
+                  .log_small = scratch.total + strip.row,
+                  .sums = columns.sums,
+                  .below = columns.below,
+                  .seen = columns.seen});
   }
   void end(const Block& block) const {
     add(block, columns.sums, run.stats.column_sums);

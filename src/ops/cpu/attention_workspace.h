@@ -25,13 +25,17 @@ struct PlannedTile {
 };
 
 struct AttentionWorkspace::State {
-  AttentionKernels kernels;
+  // By compute dtype. Those for f32 never round queries and weights to bf16, not even beside bf16 pages.
+  AttentionKernels bf16_kernels;
+  AttentionKernels f32_kernels;
   std::vector<PlannedTile> tiles;
   std::vector<AttentionItem> items;
   Buffer partials;  // sums of items that share a tile
   Buffer scratch;   // per thread
   Buffer pages;     // dense_attention: K and V of an image as pages; statistics: packed queries
   std::vector<int32_t> page_ids;
+
+  const AttentionKernels& kernels(DType compute) const { return compute == DType::kBF16 ? bf16_kernels : f32_kernels; }
 
   static std::byte* grow(Buffer& buffer, int64_t bytes) {
     if (buffer.bytes() < bytes) buffer = Buffer(bytes);

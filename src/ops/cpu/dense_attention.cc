@@ -86,8 +86,8 @@ struct FirstRows {
     Tile t = tile;
     t.head = t.query_head = static_cast<int>(head);
     const TileScratch scratch = pool.get(thread);
-    pack_queries(t, state.kernels, q, scratch);
-    write_first_row(t, state.kernels, scratch, probs.row<float>(t.row) + head, probs.stride);
+    pack_queries(t, state.kernels(q.dtype), q, scratch);
+    write_first_row(t, state.kernels(q.dtype), scratch, probs.row<float>(t.row) + head, probs.stride);
   }
 };
 
