@@ -64,7 +64,8 @@ OrderedJson normalise_messages(const OrderedJson& messages, std::vector<std::str
     }
     if (!message.contains("content") || !message["content"].is_array()) continue;
     for (OrderedJson& part : message["content"]) {
-      const std::string type = part.is_object() ? part.value("type", "") : "";
+      const std::string type =
+          part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"] : "";
       if (type == "image" || type == "image_url") part = take_image(part, type, images);
     }
   }
@@ -109,7 +110,7 @@ void read_options(const JsonObject& o, GenerateOptions& options) {
     if (!ids->is_array()) o.fail("stop_token_ids", "a list of token ids");
     options.stop_tokens.clear();
     for (const Json& id : *ids) {
-      if (!id.is_number_integer()) o.fail("stop_token_ids", "a list of token ids");
+      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) o.fail("stop_token_ids", "a list of token ids");
       options.stop_tokens.push_back(id.get<int32_t>());
     }
   }

@@ -18,7 +18,7 @@ class StreamingRule final : public DecodeRule {
   StreamingRule(int32_t n_sinks, int32_t window) : n_sinks_(n_sinks), window_(window) {}
 
   bool on_step(const StepInputs& in, KeepPlan& plan) const override {
-    if (std::ranges::none_of(in.n_slots, [&](int32_t n) { return n > n_sinks_ + window_; })) return false;
+    if (std::ranges::none_of(in.n_slots, [&](int32_t n) { return n > int64_t{n_sinks_} + window_; })) return false;
     plan.layers.assign(static_cast<size_t>(in.n_layers),
                        std::vector<KeepPlan::Head>(static_cast<size_t>(in.n_kv_heads)));
     const int32_t* n_slots = in.n_slots.data();

@@ -54,5 +54,12 @@ TEST(StreamingRule, KeepsSinksAndWindowPerHead) {
   EXPECT_THAT(plan.layers[1][1].keep, ElementsAre(0, 1, 3, 4, 5));
 }
 
+TEST(StreamingRule, KeepsEverythingAtTheLargestParameters) {
+  const CacheMode mode = parse_cache_mode("streaming:sinks=2147483647,window=2147483647");
+  KeepPlan plan;
+  const std::vector<int32_t> slots{9, 5};
+  EXPECT_FALSE(mode.rule->on_step({.n_layers = 1, .n_kv_heads = 2, .n_slots = slots}, plan));
+}
+
 }  // namespace
 }  // namespace vlcache

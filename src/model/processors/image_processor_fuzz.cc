@@ -1,0 +1,39 @@
+// Fuzzes preprocessor_config.json: what every processor accepts must take a small picture without more than an Error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "model/processors/registry.h"
+
+namespace {
+
+using namespace vlcache;
+
+constexpr auto kMakers = {make_clip_processor,  make_siglip_processor,     make_vit_processor,
+                          make_llava_processor, make_llava_next_processor, make_idefics3_processor};
+
+Image small_picture() {
+  Image image(5, 3);
+  for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 5);
+  return image;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  static const Image picture = small_picture();
+  try {  // the first byte chooses the class
+    const Json json = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1}, "fuzz");
+    const auto processor = kMakers.begin()[data[0] % kMakers.size()](JsonObject(json, "fuzz"));
+    if (processor->settings_key().empty()) std::abort();
+    const ProcessedImage out = processor->process(picture);
+    if (static_cast<int64_t>(out.pixels.size()) != out.n_tiles * out.channels * out.height * out.width) std::abort();
+  } catch (const Error&) {
+  }
+  return 0;
+}
