@@ -27,6 +27,9 @@ if(VLCACHE_SANITIZE)
   # or casts that this code does not have (vptr). Bounds of spans and vectors are checked in exchange.
   target_compile_options(vlcache_options INTERFACE -fsanitize=${VLCACHE_SANITIZE} -fno-sanitize=null,object-size,vptr
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(vlcache_options INTERFACE -Wno-maybe-uninitialized)  # false alarms in instrumented code
+  endif()
   target_compile_definitions(vlcache_options INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(vlcache_options INTERFACE -fsanitize=${VLCACHE_SANITIZE})
 endif()

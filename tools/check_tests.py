@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when a test or fuzz file belongs to no CMake target.  check_tests.py BUILD_DIR (with its compile_commands.json)
 
-Fuzz targets are built by the `fuzz` preset only: for them a folder rule must exist, which vlcache_folder() is.
+Fuzz targets are built by the `asan` preset only: for them a folder rule must exist, which vlcache_folder() is.
 """
 import json
 import pathlib
