@@ -17,13 +17,16 @@ def functions(text):
     """(first line, length) of every outermost function body, found by counting braces."""
     text = CODE_ONLY.sub(lambda m: "\n" * m[0].count("\n"), text)
     stack, head, line = [], "", 1
-    for c in text:
+    for i, c in enumerate(text):
         if c == "{":
-            is_function = ")" in head and not NOT_A_FUNCTION.search(head) and not any(f for f, _ in stack)
-            stack.append((is_function, line - head.lstrip().count("\n")))
+            is_function = ")" in head and not NOT_A_FUNCTION.search(head) and not any(f for f, _, _ in stack)
+            stack.append((is_function, line - head.lstrip().count("\n"), head))
             head = ""
         elif c == "}" and stack:
-            is_function, start = stack.pop()
+            is_function, start, head_before = stack.pop()
+            if is_function and re.match(r"\s*[,{]", text[i + 1:i + 200]):  # a member's initializer: the body is yet to come
+                head = head_before
+                continue
             if is_function:
                 yield start, line - start + 1
             head = ""
