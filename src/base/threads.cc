@@ -20,9 +20,9 @@ namespace vlcache {
 namespace {
 std::atomic<int> g_threads{2};
 
-void run_team(int n, const std::function<void(int)>& body) {
+void run_team(int n, FunctionRef<void(int)> body) {
   std::vector<std::jthread> team;
-  for (int t = 1; t < n; ++t) team.emplace_back([&body, t] { body(t); });
+  for (int t = 1; t < n; ++t) team.emplace_back([body, t] { body(t); });
   body(0);
 }
 }  // namespace
@@ -36,7 +36,7 @@ int n_threads() { return g_threads; }
 #else
 
 namespace {
-void run_team(int n, const std::function<void(int)>& body) {
+void run_team(int n, FunctionRef<void(int)> body) {
 #pragma omp parallel num_threads(n)
   body(omp_get_thread_num());
 }
@@ -50,7 +50,7 @@ int n_threads() { return omp_get_max_threads(); }
 
 #endif
 
-void parallel_for(int64_t n, const std::function<void(int64_t, int)>& task) {
+void parallel_for(int64_t n, FunctionRef<void(int64_t, int)> task) {
   const int team = static_cast<int>(std::min<int64_t>(n_threads(), n));
   if (team <= 1) {
     for (int64_t i = 0; i < n; ++i) task(i, 0);
@@ -62,7 +62,7 @@ void parallel_for(int64_t n, const std::function<void(int64_t, int)>& task) {
   });
 }
 
-void parallel_ranges(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t, int)>& body) {
+void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body) {
   CHECK(grain >= 1);
   const int64_t blocks = (n + grain - 1) / grain;
   const int team = static_cast<int>(std::min<int64_t>(n_threads(), blocks));

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+
+#include "base/function_ref.h"
 
 namespace vlcache {
 
@@ -13,9 +14,9 @@ int n_threads();
 
 // Runs task(i, thread) for i in [0, n), i handed out dynamically one at a time; thread < n_threads(). Returns when all
 // are done. n == 1 or one thread: runs inline. Tasks must not throw.
-void parallel_for(int64_t n, const std::function<void(int64_t i, int thread)>& task);
+void parallel_for(int64_t n, FunctionRef<void(int64_t i, int thread)> task);
 
 // Runs body(begin, end, thread) on each thread's equal share of [0, n), cut at multiples of `grain`.
-void parallel_ranges(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end, int thread)>& body);
+void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
 
 }  // namespace vlcache

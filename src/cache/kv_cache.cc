@@ -12,6 +12,10 @@
 namespace vlcache {
 namespace {
 
+// Pages a growing head takes at once: half of what it has, so that short sequences do not hoard, and at most 16, beyond
+// which neighbours read no faster.
+constexpr int32_t kMaxRun = 16;
+
 int32_t pages_for(int64_t n_slots) { return static_cast<int32_t>((n_slots + kPageSlots - 1) / kPageSlots); }
 
 // One slot of the result of a compaction: a kept slot, or a merge that stands where its first source stood.
@@ -42,6 +46,7 @@ KvCache::KvCache(PagePool& pool, Backend& backend, const KvShape& shape, int64_t
   CHECK(pool.page_bytes() == backend.kv_page_bytes(shape.codec, shape.head_dim));
   for (Layer& layer : layers_) {
     layer.n_pages.assign(at(shape.n_kv_heads), 0);
+    layer.spare.resize(at(shape.n_kv_heads));
     layer.n_slots.assign(at(shape.n_kv_heads), 0);
     grow(layer, std::max(1, pages_for(capacity)));
   }
@@ -75,6 +80,7 @@ KvCache KvCache::fork() const {
   copy.tokens_ = tokens_;
   copy.layers_ = layers_;
   for (Layer& layer : copy.layers_) {
+    std::ranges::fill(layer.spare, PageRun());
     for (int32_t h = 0; h < shape_.n_kv_heads; ++h) {
       for (int32_t i = 0; i < layer.n_pages[at(h)]; ++i) pool_->retain(copy.page_row(layer, h)[i]);
     }
@@ -156,13 +162,21 @@ KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens) {
   return view_of(layer);
 }
 
+// A page for the end of a head's list, next to the one before it if that can be had. `needed`: pages it will ask for
+// now.
+int32_t KvCache::next_page(Layer& layer, int32_t head, int32_t needed) {
+  PageRun& spare = layer.spare[at(head)];
+  if (spare.size() == 0) spare = pool_->allocate_run(std::max(needed, std::min(kMaxRun, layer.n_pages[at(head)] / 2)));
+  return spare.begin++;
+}
+
 // Pages for the slots from n_slots to `end`, ours alone.
 void KvCache::take_pages(Layer& layer, int32_t head, int32_t end) {
   for (int32_t p = layer.n_slots[at(head)] / kPageSlots; p < pages_for(end); ++p) {
     if (p < layer.n_pages[at(head)]) {
       own_page(layer, head, p);
     } else {
-      page_row(layer, head)[p] = pool_->allocate();
+      page_row(layer, head)[p] = next_page(layer, head, pages_for(end) - p);
       ++layer.n_pages[at(head)];
     }
   }
@@ -199,6 +213,9 @@ void KvCache::own_page(Layer& layer, int32_t head, int32_t index) {
 
 void KvCache::drop_pages(Layer& layer, int32_t head, int32_t keep_pages) {
   int32_t& n = layer.n_pages[at(head)];
+  if (n <= keep_pages && keep_pages > 0) return;
+  PageRun& spare = layer.spare[at(head)];
+  while (spare.size() > 0) pool_->release(spare.begin++);
   while (n > keep_pages) pool_->release(page_row(layer, head)[--n]);
 }
 

@@ -53,15 +53,18 @@ class KvCache {
   // Slot -> token index, -1 for a merged slot.
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const;
   int64_t n_pages() const;
-  int64_t bytes() const { return n_pages() * pool_->page_bytes(); }
+  int64_t bytes() const {
+    return n_pages() * pool_->page_bytes();
+  }  // of pages in use; spare ones are address space only
   // Slots are the first tokens, one each: nothing was evicted, merged or left out.
   bool exact() const;
 
  private:
   struct Layer {
-    std::vector<int32_t> pages;       // [n_kv_heads, page_stride], the first n_pages[h] of a row are in use
-    std::vector<int32_t> n_pages;     // [n_kv_heads]
-    std::vector<int32_t> n_slots;     // [n_kv_heads]
+    std::vector<int32_t> pages;    // [n_kv_heads, page_stride], the first n_pages[h] of a row are in use
+    std::vector<int32_t> n_pages;  // [n_kv_heads]
+    std::vector<PageRun> spare;    // [n_kv_heads] pages taken ahead, so that a head's pages lie together; never written
+    std::vector<int32_t> n_slots;  // [n_kv_heads]
     std::vector<int32_t> slot_token;  // [n_kv_heads, slot_stride]
     std::vector<int32_t> slot_pos;    // [n_kv_heads, slot_stride]
     std::vector<float> slot_bias;     // [n_kv_heads, slot_stride], empty while all are 0
@@ -75,6 +78,7 @@ class KvCache {
   KvView view_of(const Layer& layer) const;
   void take_pages(Layer& layer, int32_t head, int32_t end);
   void append_head(Layer& layer, int32_t head, std::span<const int32_t> tokens);
+  int32_t next_page(Layer& layer, int32_t head, int32_t needed);
   void own_page(Layer& layer, int32_t head, int32_t index);
   std::vector<float> read_merges(const KvView& view, int32_t head, const std::vector<KeepPlan::Merge>& merges);
   void move_slots(Layer& layer, int32_t head, int32_t first, std::span<const int32_t> from);

@@ -1,4 +1,4 @@
-// Reference counts and the free list.
+// Reference counts and the runs of free pages.
 #include "cache/page_pool.h"
 
 #include <algorithm>
@@ -7,30 +7,39 @@
 #include "base/error.h"
 
 namespace vlcache {
+namespace {
+constexpr size_t kRunsToTry = 64;  // a fragmented pool is not searched forever for a long run
+}
 
 PagePool::PagePool(int64_t page_bytes, int64_t max_pages)
     : page_bytes_(page_bytes), max_pages_(max_pages), memory_(Buffer::reserve(page_bytes * max_pages)) {
   CHECK(page_bytes > 0 && max_pages > 0 && max_pages <= INT32_MAX);
+  free_.push_back({0, static_cast<int32_t>(max_pages)});
 }
 
-int32_t PagePool::allocate() {
-  int32_t page;
-  if (!free_.empty()) {
-    page = free_.back();
-    free_.pop_back();
-  } else {
-    if (static_cast<int64_t>(references_.size()) == max_pages_) {
-      throw Error(ErrorCode::kMemory,
-                  "KV cache is full: all " + std::to_string(max_pages_) + " pages (" +
-                      std::to_string(max_pages_ * page_bytes_ >> 20) +
-                      " MiB) are in use; raise --kv-memory, shorten the prompt or lower --max-tokens");
-    }
-    page = static_cast<int32_t>(references_.size());
-    references_.push_back(0);
+PageRun PagePool::allocate_run(int32_t wanted) {
+  if (free_.empty()) {
+    throw Error(ErrorCode::kMemory,
+                "KV cache is full: all " + std::to_string(max_pages_) + " pages (" +
+                    std::to_string(max_pages_ * page_bytes_ >> 20) +
+                    " MiB) are in use; raise --kv-memory, shorten the prompt or lower --max-tokens");
   }
-  references_[static_cast<size_t>(page)] = 1;
-  peak_used_ = std::max(peak_used_, ++n_used_);
-  return page;
+  // The first run that is long enough, else the longest of those looked at.
+  size_t best = 0;
+  for (size_t i = 0; i < std::min(free_.size(), kRunsToTry) && free_[best].size() < wanted; ++i) {
+    if (free_[i].size() > free_[best].size()) best = i;
+  }
+  if (free_[best].size() < wanted) best = free_.back().size() > free_[best].size() ? free_.size() - 1 : best;
+  PageRun& from = free_[best];
+  const PageRun run{from.begin, from.begin + std::min(wanted, from.size())};
+  from.begin = run.end;
+  if (from.size() == 0) free_.erase(free_.begin() + static_cast<int64_t>(best));
+
+  if (static_cast<int64_t>(references_.size()) < run.end) references_.resize(static_cast<size_t>(run.end), 0);
+  std::fill_n(references_.begin() + run.begin, run.size(), 1);
+  n_used_ += run.size();
+  peak_used_ = std::max(peak_used_, n_used_);
+  return run;
 }
 
 void PagePool::retain(int32_t page) {
@@ -41,18 +50,26 @@ void PagePool::retain(int32_t page) {
 void PagePool::release(int32_t page) {
   CHECK(references(page) > 0);
   if (--references_[static_cast<size_t>(page)] > 0) return;
-  free_.push_back(page);
   --n_used_;
+  const auto next = std::ranges::lower_bound(free_, page, {}, &PageRun::begin);
+  const bool joins_next = next != free_.end() && next->begin == page + 1;
+  const bool joins_previous = next != free_.begin() && std::prev(next)->end == page;
+  if (joins_next && joins_previous) {
+    std::prev(next)->end = next->end;
+    free_.erase(next);
+  } else if (joins_next) {
+    next->begin = page;
+  } else if (joins_previous) {
+    std::prev(next)->end = page + 1;
+  } else {
+    free_.insert(next, {page, page + 1});
+  }
 }
 
 void PagePool::trim() {
-  // Descending, so that the lowest pages are handed out first and the used ones stay together.
-  std::sort(free_.begin(), free_.end(), std::greater<>());
-  for (size_t i = 0; i < free_.size();) {
-    size_t end = i + 1;
-    while (end < free_.size() && free_[end] == free_[end - 1] - 1) ++end;
-    memory_.release(free_[end - 1] * page_bytes_, (free_[i] + int64_t{1}) * page_bytes_);
-    i = end;
+  for (const PageRun& run : free_) {
+    const int64_t end = std::min<int64_t>(run.end, static_cast<int64_t>(references_.size()));  // beyond: never touched
+    memory_.release(run.begin * page_bytes_, end * page_bytes_);
   }
 }
 
