@@ -188,7 +188,9 @@ std::vector<AttentionShape> attention_shapes() {
                       .q_sinks = true,
                       .window = 60,
                       .n_sinks = 3});
-    shapes.push_back({.label = "peaked", .seqs = {seq}, .q_scale = 60.0f});
+    // Logits of about 30: their own f32 rounding, 30 x 2^-24 x a few terms, must stay below the tolerance on the
+    // output.
+    shapes.push_back({.label = "peaked", .seqs = {seq}, .q_scale = 30.0f});
     shapes.push_back({.label = "rows", .seqs = {seq}, .d = 72, .layout = RowLayout::kStrided});
     shapes.push_back({.label = "rows",
                       .seqs = {seq},
