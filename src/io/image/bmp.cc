@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "io/image/alpha.h"
 #include "io/image/decoders.h"
 
 namespace vlcache {
@@ -20,6 +21,7 @@ struct BmpHeader {
   bool top_down = false;
   uint32_t bits = 0, compression = kRaw;
   std::array<uint32_t, 3> masks{};  // red, green, blue
+  uint32_t alpha_mask = 0;          // none: opaque
   size_t pixels_at = 0;
   std::array<std::array<uint8_t, 3>, 256> palette{};  // RGB; entries that are not in the file are black
 };
@@ -102,13 +104,23 @@ class BmpReader {
     const uint8_t* at = need(kFileHeader + 40, 12);
     std::array<uint32_t, 3> masks{read_u32(at), read_u32(at + 4), read_u32(at + 8)};
     if (header_size < 52) *after += 12;
-    if (masks == std::array<uint32_t, 3>{0, 0, 0}) return;
-    for (const uint32_t mask : masks) {
-      const uint32_t low = mask == 0 ? 0 : mask >> std::countr_zero(mask);
-      if ((low & (low + 1)) != 0 || (header_.bits < 32 && mask >> header_.bits != 0))
-        fail("the bit fields make no sense");
+    const bool is_default = masks == std::array<uint32_t, 3>{0, 0, 0};
+    // The fourth byte of 32 bits is alpha where a header that can say so does, or where bit fields are all left zero.
+    if (header_.bits == 32) {
+      header_.alpha_mask = header_size >= 56 ? read_u32(need(kFileHeader + 52, 4)) : 0;
+      if (is_default && header_.alpha_mask == 0) header_.alpha_mask = 0xff000000;
+      check_mask(header_.alpha_mask);
     }
+    if (is_default) return;
+    for (const uint32_t mask : masks) check_mask(mask);
     header_.masks = masks;
+  }
+
+  void check_mask(uint32_t mask) const {
+    const uint32_t low = mask == 0 ? 0 : mask >> std::countr_zero(mask);
+    if ((low & (low + 1)) != 0 || (header_.bits < 32 && mask >> header_.bits != 0)) {
+      fail("the bit fields make no sense");
+    }
   }
 
   void read_palette(size_t entry_bytes, uint32_t n_colours, size_t* after) {
@@ -144,7 +156,8 @@ class BmpReader {
         to[0] = from[3 * x + 2], to[1] = from[3 * x + 1], to[2] = from[3 * x];
       } else {
         const uint32_t pixel = bits == 16 ? read_u16(from + 2 * x) : read_u32(from + 4 * x);
-        for (size_t c = 0; c < 3; ++c) to[c] = field(pixel, header_.masks[c]);
+        const uint8_t alpha = header_.alpha_mask == 0 ? 255 : field(pixel, header_.alpha_mask);
+        for (size_t c = 0; c < 3; ++c) to[c] = over_white(field(pixel, header_.masks[c]), alpha);
       }
     }
   }

@@ -1,4 +1,4 @@
-// GIF by giflib: the first frame on its canvas.
+// GIF by giflib: the first frame on its canvas, what is transparent white.
 #include <gif_lib.h>
 
 #include <array>
@@ -43,9 +43,10 @@ class GifReader {
     const int64_t height = std::max<int64_t>(gif_->SHeight, int64_t{frame.Top} + frame.Height);
     check_dimensions(in_, "GIF", width, height);
 
-    const auto colours = palette(frame.ColorMap != nullptr ? frame.ColorMap : gif_->SColorMap);
+    Palette colours = palette(frame.ColorMap != nullptr ? frame.ColorMap : gif_->SColorMap);
     Decoded out;
     out.image = Image(width, height);
+    if (transparent_ >= 0) colours[static_cast<size_t>(transparent_)].fill(255);
     const auto& outside = colours[static_cast<size_t>(transparent_ >= 0 ? transparent_ : 0)];
     for (size_t i = 0; i < out.image.rgb.size(); i += 3) std::memcpy(&out.image.rgb[i], outside.data(), 3);
     read_lines(frame, colours, &out.image);

@@ -1,4 +1,5 @@
-// Pictures from files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to what Pillow gives.
+// Pictures from files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to what Pillow gives, transparency
+// over white.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +28,12 @@ struct ImageLimits {
   int64_t max_bytes = int64_t{512} << 20;  // of the file; a 16-bit RGBA PNG at the pixel limit compresses to less
 };
 
-// The picture in `bytes`, its format told by its first bytes. Mirrors transformers.image_utils.load_image (Pillow 13):
-// the EXIF (or XMP) orientation applied, then .convert("RGB"): alpha is dropped, 16-bit grey saturates at 255, other
-// 16-bit samples keep their high byte. Animations give their first frame. `where` names the source in errors. Throws
-// Error: kUnsupported (other formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a limit, found
-// before the pixels are allocated).
+// The picture in `bytes`, its format told by its first bytes, as transformers' image processors see it when they are
+// given PIL.Image.open of the file (Pillow 13): the EXIF (or XMP) orientation applied, then their convert_to_rgb, which
+// blends transparency with white, as a viewer with a white page does (load_image of transformers would drop alpha and
+// show what lies hidden below). 16-bit grey saturates at 255, other 16-bit samples keep their high byte. Animations
+// give their first frame. `where` names the source in errors. Throws Error: kUnsupported (other formats, variants),
+// kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are allocated).
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
 
 // The same for a file; Error(kNotFound / kIo) if it cannot be read.

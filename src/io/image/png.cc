@@ -1,10 +1,13 @@
 // PNG by libpng: every colour type and depth to 8-bit RGB by Pillow's rules.
 #include <png.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "io/image/alpha.h"
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
 
@@ -37,13 +40,22 @@ class PngReader {
       fail_image(in_, "PNG",
                  "the file is too short for its " + std::to_string(width) + " x " + std::to_string(height) + " pixels");
     }
-    const bool grey16 = png_get_color_type(png_, info_) == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
+    const int colour_type = png_get_color_type(png_, info_);
+    const bool grey16 = colour_type == PNG_COLOR_TYPE_GRAY && png_get_bit_depth(png_, info_) == 16;
+    const bool has_alpha = (colour_type & PNG_COLOR_MASK_ALPHA) != 0 ||
+                           (colour_type == PNG_COLOR_TYPE_PALETTE && png_get_valid(png_, info_, PNG_INFO_tRNS) != 0);
+    const auto key = colour_key(colour_type);
     Decoded out;
-    out.image = Image(width, height);
+    out.image.width = width;
+    out.image.height = height;
+    const int64_t row_bytes = width * (has_alpha ? 4 : 3);
+    out.image.rgb.resize(static_cast<size_t>(row_bytes * height));
     rows_.resize(static_cast<size_t>(height));
-    for (int64_t y = 0; y < height; ++y) rows_[static_cast<size_t>(y)] = out.image.row(y);
-    if (!read_pixels(grey16)) fail_image(in_, "PNG", message_);
+    for (int64_t y = 0; y < height; ++y) rows_[static_cast<size_t>(y)] = out.image.rgb.data() + y * row_bytes;
+    if (!read_pixels(grey16, has_alpha)) fail_image(in_, "PNG", message_);
     if (grey16) saturate(&out.image);
+    if (has_alpha) blend_with_white(&out.image);
+    if (key) make_white(key->data(), &out.image);
     read_trailer();
     out.orientation = orientation();
     return out;
@@ -71,19 +83,32 @@ class PngReader {
     return true;
   }
 
-  // All to 3 bytes a pixel; 16-bit grey alone to 2, as its conversion is not libpng's.
-  bool read_pixels(bool grey16) {
+  // The transparent colour of grey or RGB as Pillow understands it: the low bytes of its samples, whatever their depth
+  // (at 2, 4 and 16 bits that seldom is the colour meant), of 1 bit black or white.
+  std::optional<std::array<uint8_t, 3>> colour_key(int colour_type) const {
+    png_color_16p key = nullptr;
+    if ((colour_type != PNG_COLOR_TYPE_GRAY && colour_type != PNG_COLOR_TYPE_RGB) ||
+        png_get_tRNS(png_, info_, nullptr, nullptr, &key) == 0 || key == nullptr) {
+      return std::nullopt;
+    }
+    const auto low = [](png_uint_16 sample) { return static_cast<uint8_t>(sample & 255); };
+    if (colour_type == PNG_COLOR_TYPE_RGB) return std::array{low(key->red), low(key->green), low(key->blue)};
+    const uint8_t grey = png_get_bit_depth(png_, info_) > 1 ? low(key->gray) : key->gray != 0 ? 255 : 0;
+    return std::array{grey, grey, grey};
+  }
+
+  // All to 3 bytes a pixel, or 4 with alpha; 16-bit grey alone to 2, as its conversion is not libpng's.
+  bool read_pixels(bool grey16, bool has_alpha) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     if (!grey16) {
       png_set_strip_16(png_);
       png_set_expand_gray_1_2_4_to_8(png_);
       if (png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
-      png_set_strip_alpha(png_);
       png_set_gray_to_rgb(png_);
     }
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * size_t{grey16 ? 2u : 3u}) {
+    if (png_get_rowbytes(png_, info_) != png_get_image_width(png_, info_) * size_t{grey16 ? 2u : has_alpha ? 4u : 3u}) {
       png_error(png_, "unexpected row size");
     }
     png_read_image(png_, rows_.data());

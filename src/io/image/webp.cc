@@ -1,10 +1,11 @@
-// WebP by libwebp: the first frame on its canvas, alpha dropped.
+// WebP by libwebp: the first frame on its canvas, before white where the file says it has alpha, else before black.
 #include <webp/decode.h>
 #include <webp/demux.h>
 
 #include <memory>
 #include <string_view>
 
+#include "io/image/alpha.h"
 #include "io/image/decoders.h"
 #include "io/image/orientation.h"
 
@@ -56,13 +57,21 @@ Decoded decode_webp(const DecodeInput& in) {
       int64_t{frame.x_offset} + frame.width > width || int64_t{frame.y_offset} + frame.height > height) {
     fail_image(in, "WebP", "the first frame is damaged or does not fit the canvas");
   }
+  WebPBitstreamFeatures file_features;  // as opposed to the frame's: alpha in a file that denies it is ignored
+  const bool has_alpha = WebPGetFeatures(in.bytes.data(), in.bytes.size(), &file_features) == VP8_STATUS_OK &&
+                         file_features.has_alpha != 0;
+  const int64_t channels = has_alpha ? 4 : 3;
   Decoded out;
-  out.image = Image(width, height);
-  const int64_t start = (frame.y_offset * width + frame.x_offset) * 3;
-  if (WebPDecodeRGBInto(frame.fragment.bytes, frame.fragment.size, out.image.rgb.data() + start,
-                        out.image.rgb.size() - static_cast<size_t>(start), static_cast<int>(width * 3)) == nullptr) {
+  out.image.width = width;
+  out.image.height = height;
+  out.image.rgb.resize(static_cast<size_t>(width * height * channels));  // transparent, or black
+  const int64_t start = (frame.y_offset * width + frame.x_offset) * channels;
+  const auto decode = has_alpha ? WebPDecodeRGBAInto : WebPDecodeRGBInto;
+  if (decode(frame.fragment.bytes, frame.fragment.size, out.image.rgb.data() + start,
+             out.image.rgb.size() - static_cast<size_t>(start), static_cast<int>(width * channels)) == nullptr) {
     fail_image(in, "WebP", "the pixel data is truncated or damaged");
   }
+  if (has_alpha) blend_with_white(&out.image);
   const std::span<const uint8_t> xmp = chunk(demuxer.get(), "XMP ");
   out.orientation =
       choose_orientation(chunk(demuxer.get(), "EXIF"), {reinterpret_cast<const char*>(xmp.data()), xmp.size()});
