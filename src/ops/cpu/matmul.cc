@@ -38,6 +38,9 @@ constexpr int64_t kColumnUnit = 16;
 // Tasks per thread of a product with many rows: small enough ones that a disturbed core costs little.
 constexpr int64_t kTasksPerThread = 16;
 
+// Pieces per thread of a product with few rows.
+constexpr int64_t kPiecesPerThread = 4;
+
 // Multiply-adds that one thread does in the time it takes to wake another.
 constexpr int64_t kSmallProduct = 1 << 20;
 
@@ -87,14 +90,15 @@ Tensor dense_view(const Tensor& t, Scratch& scratch) {
   return Tensor(scratch.get(t.numel() * dtype_bytes(t.dtype)), t.dtype, {t.rows(), t.row_size()});
 }
 
-// Few rows: each thread reads one contiguous share of the weights once.
+// Few rows: every weight is read once. Pieces are handed out as threads come: on a shared machine cores are not equally
+// fast.
 void run_few_rows(const PanelJob& job) {
-  const Weight& w = job.w;
-  const int64_t output_bytes = dtype_bytes(w.dtype) * std::max<int64_t>(1, w.n_in);
-  const int64_t grain = round_up(std::max(kColumnUnit, kBytesPerThread / output_bytes), kColumnUnit);
-  const auto share = [&](int64_t begin, int64_t end, int) { job.run(begin, end, 0, job.n_rows); };
-  // A coarse grain makes unequal shares: with enough to do, cut at single units.
-  parallel_ranges(w.n_out, w.n_out >= 2 * grain * n_threads() ? kColumnUnit : grain, std::ref(share));
+  const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
+  const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
+  const int64_t piece =
+      round_up(std::max(share, kBytesPerThread / output_bytes), share >= kPanel ? kPanel : kColumnUnit);
+  parallel_for((job.w.n_out + piece - 1) / piece,
+               [&](int64_t i, int) { job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows); });
 }
 
 // Many rows: tasks of some panels x a block of rows, the panels of one block next to each other in time.
