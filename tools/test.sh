@@ -32,7 +32,7 @@ suite() {
   timeout 1500 "$@" >"$log" 2>&1 || rc=$?
   ran=$(number_after '^Ran' "$log")
   skip=$(($(number_after '^\[  SKIPPED \]' "$log") + $(number_after 'skipped=' <(sed 's/skipped=/skipped= /' "$log"))))
-  bad=$(($(number_after '^\[  FAILED  \]' <(grep -a 'listed below' "$log")) + $(number_after '(failures|errors)=' <(sed -E 's/(failures|errors)=/\1= /g' "$log"))))
+  bad=$(($(grep -acE '^\[  FAILED  \] .* \([0-9]+ ms\)$' "$log") + $(number_after '(failures|errors)=' <(sed -E 's/(failures|errors)=/\1= /g' "$log"))))
   ok=$(($(number_after '^\[  PASSED  \]' "$log") + (ran > 0 ? ran - bad - skip : 0)))
   if [ $rc != 0 ] && [ $bad = 0 ]; then bad=1; fi  # it died before it could count
   if [ $rc = 0 ] && [ $((ok + skip)) = 0 ]; then bad=1; echo "no test ran" >>"$log"; fi
