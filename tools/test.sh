@@ -78,7 +78,7 @@ sanitized() {  # PRESET [TARGET...]
 }
 if wants asan; then sanitized asan; fi
 if wants tsan; then
-  sanitized tsan vlcache_{base,ops,ops_ref,cache,policy,model,engine}_test  # who shares anything between threads
+  sanitized tsan vlcache_{base,ops_ref,cache,model,engine}_test  # who shares anything between threads
 fi
 if wants fuzz; then
   echo "fuzzing, 10 s a parser"
