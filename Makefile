@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test bench eval lint format fuzz sanitize deps clean help
+.PHONY: build demo test bench eval lint format fuzz deps clean help
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
