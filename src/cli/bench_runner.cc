@@ -123,7 +123,7 @@ std::vector<BenchResult> BenchRunner::run(const std::vector<BenchCase>& cases, i
 
 double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits,
                           bool& by_bandwidth) {
-  const Model& model = const_cast<Engine&>(engine).model();
+  const Model& model = engine.model();
   const TextConfig& t = model.config().text;
   const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
   const double layer_weights =

@@ -80,13 +80,14 @@ Line read_line(Engine& engine, const std::string& text, const UserRequest& defau
   return line;
 }
 
-// Runs what is runnable of `lines` in one batch; when the batch fails (no memory), one by one.
+// The lines `which` in one batch.
 std::vector<GenerateResult> run_lines(Engine& engine, std::vector<Line>& lines, const std::vector<size_t>& which) {
   std::vector<GenerateItem> items;
   for (size_t i : which) items.push_back({lines[i].sequence.get(), lines[i].options, {.cancelled = interrupted}});
   return generate(engine, items);
 }
 
+// Runs what is runnable of `texts` in one batch; when that fails (no memory), one by one.
 void run_batch(Engine& engine, const std::vector<std::string>& texts, const UserRequest& defaults,
                const CacheMode& mode) {
   std::vector<Line> lines;

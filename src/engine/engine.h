@@ -42,6 +42,7 @@ class Engine {
   ~Engine();
 
   Model& model() { return *model_; }
+  const Model& model() const { return *model_; }
   Backend& backend() { return *backend_; }
   PagePool& pool() { return *pool_; }
   Stepper& stepper() { return *stepper_; }

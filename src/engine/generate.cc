@@ -73,8 +73,7 @@ class Run {
     take(token.token);
   }
 
-  void report(const Engine& engine) {
-    static_cast<void>(engine);
+  void report() {
     const KvCache& cache = sequence().cache();
     result_.kv.mode = sequence().mode().name;
     result_.kv.bytes = cache.bytes();
@@ -176,7 +175,7 @@ std::vector<GenerateResult> generate(Engine& engine, std::span<GenerateItem> ite
 
   std::vector<GenerateResult> results;
   for (auto& run : runs) {
-    run->report(engine);
+    run->report();
     results.push_back(std::move(run->result()));
   }
   return results;

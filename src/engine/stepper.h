@@ -21,8 +21,6 @@ struct StepItem {
 
 class Stepper {
  public:
-  // A CPU reads each weight once per step whatever the rows, so chunks of this many rows bound the workspace, not the
-  // speed.
   Stepper(Model& model, KvCodec codec);
   ~Stepper();
 
