@@ -13,10 +13,15 @@
 #include "base/threads.h"
 #include "ops/cpu/attention.h"
 #include "ops/cpu/kv_pages.h"
-#include "ops/cpu/limits.h"
+#include "ops/limits.h"
 
 namespace vlcache {
 namespace {
+
+const LimitsProbe& limits_probe() {
+  static const LimitsProbe probe;
+  return probe;
+}
 
 struct Shape {
   const char* name;
@@ -84,7 +89,7 @@ double seconds() {
 
 enum class Limit { kBandwidth, kBf16 };
 double probe(Limit limit) {
-  const cpu::MachineLimits limits = cpu::measure_limits(0.2);
+  const MachineLimits limits = limits_probe().measure(0.2);
   return limit == Limit::kBandwidth ? 1e9 * limits.read_gb_s : 1e12 * limits.bf16_tflops;
 }
 

@@ -10,12 +10,17 @@
 #include <vector>
 
 #include "base/threads.h"
-#include "ops/cpu/limits.h"
 #include "ops/cpu/matmul.h"
 #include "ops/cpu/packed.h"
+#include "ops/limits.h"
 
 namespace vlcache {
 namespace {
+
+const LimitsProbe& limits_probe() {
+  static const LimitsProbe probe;
+  return probe;
+}
 
 struct Shape {
   const char* model;
@@ -43,17 +48,18 @@ double now_ms() {
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
 }
 
-// The best of many runs: the limits are bests too, and other processes only ever add time.
+// The median of many runs, as the limits are medians.
 template <typename F>
-double best_ms(const F& run) {
-  double best = 1e9;
+double median_ms(const F& run) {
+  std::vector<double> times;
   const Clock::time_point start = Clock::now();
   for (int i = 0; i < 7 || Clock::now() - start < std::chrono::milliseconds(300); ++i) {
     const double begin = now_ms();
     run(i);
-    best = std::min(best, now_ms() - begin);
+    times.push_back(now_ms() - begin);
   }
-  return best;
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
 }
 
 Tensor filled(Buffer& buffer, DType dtype, int64_t rows, int64_t columns) {
@@ -81,13 +87,13 @@ void bench(const Shape& shape, DType dtype, const std::vector<int64_t>& all_rows
     Buffer y_memory(rows * shape.n_out * dtype_bytes(dtype));
     const Tensor y(y_memory.data(), dtype, {rows, shape.n_out});
     const auto weight = [&](int i) -> const Weight& { return weights[static_cast<size_t>(i) % weights.size()]; };
-    const cpu::MachineLimits before = cpu::measure_limits(0.2);
-    const double few = best_ms([&](int i) { matmul.by_panels(x, weight(i), y, {}); });
-    const double many = best_ms([&](int i) { matmul.by_onednn(x, weight(i), y, {}); });
-    const cpu::MachineLimits after = cpu::measure_limits(0.2);
-    const double gb_s = std::max(before.read_gb_s, after.read_gb_s);
-    const double tflops = dtype == DType::kBF16 ? std::max(before.bf16_tflops, after.bf16_tflops)
-                                                : std::max(before.f32_tflops, after.f32_tflops);
+    const MachineLimits before = limits_probe().measure(0.2);
+    const double few = median_ms([&](int i) { matmul.by_panels(x, weight(i), y, {}); });
+    const double many = median_ms([&](int i) { matmul.by_onednn(x, weight(i), y, {}); });
+    const MachineLimits after = limits_probe().measure(0.2);
+    const double gb_s = (before.read_gb_s + after.read_gb_s) / 2;
+    const double tflops = dtype == DType::kBF16 ? (before.bf16_tflops + after.bf16_tflops) / 2
+                                                : (before.f32_tflops + after.f32_tflops) / 2;
     const double bytes = static_cast<double>(rows_of_w.bytes());
     const double flops = 2.0 * static_cast<double>(rows * shape.n_out * shape.n_in);
     std::printf("%-6s %-7s %s M=%-5ld", shape.model, shape.name, std::string(dtype_name(dtype)).c_str(),

@@ -14,6 +14,7 @@ constexpr size_t kRunsToTry = 64;  // a fragmented pool is not searched forever 
 PagePool::PagePool(int64_t page_bytes, int64_t max_pages)
     : page_bytes_(page_bytes), max_pages_(max_pages), memory_(Buffer::reserve(page_bytes * max_pages)) {
   CHECK(page_bytes > 0 && max_pages > 0 && max_pages <= INT32_MAX);
+  references_.reserve(static_cast<size_t>(max_pages));  // address space: nothing is touched, nothing moves later
   free_.push_back({0, static_cast<int32_t>(max_pages)});
 }
 

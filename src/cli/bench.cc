@@ -13,12 +13,10 @@
 namespace vlcache {
 namespace {
 
-constexpr double kLimitSeconds = 0.4;  // per probe; the machine is measured before and after every group of tests
-
 struct BenchFlags {
   ModelFlags model;
   std::string random_weights;
-  std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, threads;
+  std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, tiles{0}, threads;
   int repetitions = 3;
   std::string fill = "prefill", output = "md";
   uint64_t seed = 1;
@@ -30,11 +28,11 @@ struct Report {
   DType dtype = DType::kBF16;
   KvCodec codec = KvCodec::kBF16;
   std::string kv_mode;
-  MachineLimits limits;  // mean of before and after
   BenchResult result;
 };
 
 std::string test_name(const BenchCase& test) {
+  if (test.n_tiles > 0) return "tiles" + std::to_string(test.n_tiles);
   std::string name = test.n_prompt > 0 ? "pp" + std::to_string(test.n_prompt) : "tg" + std::to_string(test.n_gen);
   if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);
   if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
@@ -46,6 +44,7 @@ nlohmann::ordered_json to_json(const Report& r) {
   return {{"model", r.model},
           {"n_prompt", b.test.n_prompt},
           {"n_gen", b.test.n_gen},
+          {"n_tiles", b.test.n_tiles},
           {"n_depth", b.test.n_depth},
           {"n_seqs", b.test.n_seqs},
           {"n_threads", r.threads},
@@ -58,9 +57,9 @@ nlohmann::ordered_json to_json(const Report& r) {
           {"limit_ts", b.limit_ts},
           {"limit_pct", b.limit_pct},
           {"limit", b.by_bandwidth ? "bandwidth" : "flops"},
-          {"read_gb_s", r.limits.read_gb_s},
-          {"bf16_tflops", r.limits.bf16_tflops},
-          {"f32_tflops", r.limits.f32_tflops},
+          {"read_gb_s", b.limits.read_gb_s},
+          {"bf16_tflops", b.limits.bf16_tflops},
+          {"f32_tflops", b.limits.f32_tflops},
           {"output_hash", std::to_string(b.output_hash)},
           {"version", VLCACHE_VERSION}};
 }
@@ -74,14 +73,15 @@ void print_reports(const std::vector<Report>& reports, const std::string& format
   }
   if (format == "csv") {
     std::puts(
-        "model,n_prompt,n_gen,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,f32_"
+        "model,n_prompt,n_gen,n_tiles,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,"
+        "f32_"
         "tflops");
     for (const Report& r : reports) {
       const BenchResult& b = r.result;
-      std::printf("%s,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f\n", r.model.c_str(), b.test.n_prompt,
-                  b.test.n_gen, b.test.n_depth, b.test.n_seqs, r.threads, b.avg_ts, b.stddev_ts, b.limit_pct,
-                  b.by_bandwidth ? "bandwidth" : "flops", r.limits.read_gb_s, r.limits.bf16_tflops,
-                  r.limits.f32_tflops);
+      std::printf("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f\n", r.model.c_str(), b.test.n_prompt,
+                  b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs, r.threads, b.avg_ts, b.stddev_ts,
+                  b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops", b.limits.read_gb_s, b.limits.bf16_tflops,
+                  b.limits.f32_tflops);
     }
     return;
   }
@@ -90,34 +90,39 @@ void print_reports(const std::vector<Report>& reports, const std::string& format
     const BenchResult& b = r.result;
     char limit[64];
     if (b.by_bandwidth) {
-      std::snprintf(limit, sizeof limit, "%.1f GB/s", r.limits.read_gb_s);
+      std::snprintf(limit, sizeof limit, "%.1f GB/s", b.limits.read_gb_s);
     } else {
       std::snprintf(limit, sizeof limit, "%.2f TFLOP/s",
-                    r.dtype == DType::kF32 ? r.limits.f32_tflops : r.limits.bf16_tflops);
+                    r.dtype == DType::kF32 ? b.limits.f32_tflops : b.limits.bf16_tflops);
     }
     std::printf("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads, test_name(b.test).c_str(),
                 b.avg_ts, b.stddev_ts, b.limit_pct, limit);
   }
 }
 
-MachineLimits mean(const MachineLimits& a, const MachineLimits& b) {
-  return {(a.read_gb_s + b.read_gb_s) / 2, (a.bf16_tflops + b.bf16_tflops) / 2, (a.f32_tflops + b.f32_tflops) / 2};
-}
-
-// All cases of one depth and batch size: they share a filled cache, and a pair of probes.
+// All cases of one depth and batch size: they share a filled cache.
 void run_group(Engine& engine, const BenchFlags& flags, Report base, const std::vector<BenchCase>& cases,
                std::vector<Report>& out) {
+  if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
   BenchRunner runner(engine, parse_cache_mode(flags.model.kv_mode), fill, flags.seed);
-  const MachineLimits before = measure_limits(kLimitSeconds);
-  const std::vector<BenchResult> results = runner.run(cases, flags.repetitions);
-  base.limits = mean(before, measure_limits(kLimitSeconds));
-  for (const BenchResult& result : results) {
+  for (const BenchResult& result : runner.run(cases, flags.repetitions)) {
     base.result = result;
-    base.result.limit_ts = limit_tokens_per_s(engine, result.test, base.limits, base.result.by_bandwidth);
-    base.result.limit_pct = 100.0 * base.result.avg_ts / base.result.limit_ts;
     out.push_back(base);
   }
+}
+
+// Tiles know no depth and no batch of sequences.
+std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags) {
+  std::vector<BenchCase> cases;
+  for (int n : flags.tiles) {
+    if (n > 0) cases.push_back({.n_tiles = n});
+  }
+  if (!cases.empty() && !engine.model().sees_images()) {
+    throw Error(ErrorCode::kInput, "bench: --tiles needs a vision model; this one (" +
+                                       engine.model().config().model_type + ") takes text only");
+  }
+  return cases;
 }
 
 std::unique_ptr<Engine> make_engine(const BenchFlags& flags) {
@@ -142,6 +147,7 @@ void run(BenchFlags flags) {
     base.dtype = engine->model().compute_dtype();
     base.codec = engine->kv_codec();
     base.kv_mode = flags.model.kv_mode;
+    run_group(*engine, flags, base, tile_cases(*engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
         std::vector<BenchCase> cases;
@@ -151,7 +157,7 @@ void run(BenchFlags flags) {
         for (int n : flags.gens) {
           if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
         }
-        if (!cases.empty()) run_group(*engine, flags, base, cases, reports);
+        run_group(*engine, flags, base, cases, reports);
       }
     }
   }
@@ -180,6 +186,7 @@ void add_bench_command(CLI::App& app) {
   list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
   list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
   list("-b,--batch", flags->batches, "sequences at once");
+  list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
   list("-t,--threads", flags->threads, "threads (0: one per core)");
   command->add_option("-r,--repetitions", flags->repetitions, "runs of each test")
       ->check(CLI::Range(1, 1000))
@@ -193,7 +200,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--seed", flags->seed, "of weights, tokens and fill")->capture_default_str();
   command->footer(
       "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
-      "% of limit: of the read bandwidth or FLOP/s that the same threads reach, measured before and after.");
+      "tokens/s of a vision test: rows of features. % of limit: of the read bandwidth or FLOP/s that the same threads\n"
+      "reach in probes before and after every run.");
   command->callback([flags] { run(*flags); });
 }
 

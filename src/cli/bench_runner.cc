@@ -13,6 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr int32_t kFillRows = 256;
+constexpr double kProbeSeconds = 0.3;
 
 uint64_t fnv1a(const void* data, size_t bytes) {
   uint64_t h = 14695981039346656037ull;
@@ -20,12 +21,58 @@ uint64_t fnv1a(const void* data, size_t bytes) {
   return h;
 }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 // A number in [0, 2^32) per call; splitmix64.
 uint32_t next_random(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+// What one run has to do at least.
+struct Work {
+  double tokens, flops, bytes;
+};
+
+Work text_work(const Engine& engine, const BenchCase& test) {
+  const Model& model = engine.model();
+  const TextConfig& t = model.config().text;
+  const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
+  const double layer_weights =
+      static_cast<double>(t.n_layers) *
+      static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size()) + 3 * t.hidden_size * t.ffn_size);
+  const double output_weights = static_cast<double>(t.hidden_size * t.vocab_size);
+  const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
+  const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
+  // Row i of n attends to depth + i + 1 slots.
+  const double mean_slots = test.n_depth + (n + 1) / 2;
+  const double rows = n * seqs;
+  const double logit_rows = test.n_gen > 0 ? rows : seqs;
+  const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
+  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (test.n_depth + n) * steps;
+  return {.tokens = rows,
+          .flops = 2 * layer_weights * rows + 2 * output_weights * logit_rows +
+                   4 * static_cast<double>(t.n_layers * t.q_size()) * mean_slots * rows,
+          .bytes = (layer_weights + output_weights) * element_bytes * steps +
+                   2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs};
+}
+
+Work vision_work(const Engine& engine, const BenchCase& test) {
+  const Model& model = engine.model();
+  const VisionConfig& v = *model.config().vision;
+  const double tiles = test.n_tiles, rows = static_cast<double>(v.n_positions()),
+               h = static_cast<double>(v.hidden_size);
+  const double layers = static_cast<double>(v.n_used_layers());
+  const double layer_weights = 4 * h * h + 2 * h * static_cast<double>(v.ffn_size);
+  const double patch_weights = static_cast<double>(v.n_channels * v.patch_size * v.patch_size) * h;
+  const double patches = static_cast<double>(v.side() * v.side());
+  return {.tokens = tiles * (patches + (v.kind == VisionKind::kClip && !v.drop_class_token ? 1 : 0)),
+          .flops = tiles * (layers * (2 * rows * layer_weights + 4 * rows * rows * h) + 2 * patches * patch_weights),
+          .bytes = (layers * layer_weights + patch_weights) * static_cast<double>(dtype_bytes(model.compute_dtype()))};
 }
 
 }  // namespace
@@ -81,41 +128,67 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   step_all(engine_.options().prefill_chunk);
 }
 
-double BenchRunner::time_once(const BenchCase& test, uint64_t& hash) {
+double BenchRunner::time_once(const BenchCase& test) {
+  if (test.n_tiles > 0) return time_tiles(test.n_tiles);
   for (Sequence& s : sequences_) {
     s.rewind(test.n_depth);
     s.cache().reserve(test.n_depth + test.n_prompt + test.n_gen);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   for (int32_t i = 0; i < std::max(1, test.n_gen); ++i) {
     for (Sequence& s : sequences_) {
       for (int32_t t = 0; t < std::max(1, test.n_prompt); ++t) s.add_token(random_token());
     }
     step_all(engine_.options().prefill_chunk);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  hash = last_hash_;
-  return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds;
+  return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds_since(start);
+}
+
+double BenchRunner::time_tiles(int32_t n_tiles) {
+  const VisionConfig& vision = *engine_.model().config().vision;
+  std::vector<float> pixels(static_cast<size_t>(n_tiles * vision.n_channels * vision.image_size * vision.image_size));
+  for (float& x : pixels) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
+  ImageTiles image;
+  image.pixels = Tensor(pixels.data(), DType::kF32, {n_tiles, vision.n_channels, vision.image_size, vision.image_size});
+  const auto start = Clock::now();
+  const VisionOutput features = engine_.model().encode_features(image);
+  const double seconds = seconds_since(start);
+  last_hash_ = fnv1a(features.embeds.data, static_cast<size_t>(features.embeds.bytes()));
+  return static_cast<double>(features.embeds.rows()) / seconds;
+}
+
+void BenchRunner::time_repeatedly(BenchResult& result, int32_t repetitions) {
+  // Workspaces and clock speed settle in a short run of the same kind.
+  BenchCase warm_up = result.test;
+  warm_up.n_gen = std::min(warm_up.n_gen, 4);
+  time_once(warm_up);
+  const double n = static_cast<double>(repetitions);
+  MachineLimits before = probe_.measure(kProbeSeconds);
+  for (int32_t i = 0; i < repetitions; ++i) {
+    result.tokens_per_s.push_back(time_once(result.test));
+    const MachineLimits after = probe_.measure(kProbeSeconds);
+    result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / (2 * n);
+    result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / (2 * n);
+    result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / (2 * n);
+    before = after;
+  }
+  result.output_hash = last_hash_;
+  result.avg_ts = std::accumulate(result.tokens_per_s.begin(), result.tokens_per_s.end(), 0.0) / n;
+  double square = 0;
+  for (double x : result.tokens_per_s) square += (x - result.avg_ts) * (x - result.avg_ts);
+  result.stddev_ts = repetitions > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+  result.limit_ts = limit_tokens_per_s(engine_, result.test, result.limits, result.by_bandwidth);
+  result.limit_pct = 100.0 * result.avg_ts / result.limit_ts;
 }
 
 std::vector<BenchResult> BenchRunner::run(const std::vector<BenchCase>& cases, int32_t repetitions) {
   std::vector<BenchResult> results;
   fill(cases[0].n_depth, cases[0].n_seqs);
   for (const BenchCase& test : cases) {
-    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs &&
-          (test.n_prompt == 0 || test.n_gen == 0));
-    BenchResult& r = results.emplace_back();
-    r.test = test;
-    // Workspaces and clock speed settle in a short run of the same kind.
-    BenchCase warm_up = test;
-    warm_up.n_gen = std::min(test.n_gen, 4);
-    time_once(warm_up, r.output_hash);
-    for (int32_t i = 0; i < repetitions; ++i) r.tokens_per_s.push_back(time_once(test, r.output_hash));
-    const double n = static_cast<double>(repetitions);
-    r.avg_ts = std::accumulate(r.tokens_per_s.begin(), r.tokens_per_s.end(), 0.0) / n;
-    double square = 0;
-    for (double x : r.tokens_per_s) square += (x - r.avg_ts) * (x - r.avg_ts);
-    r.stddev_ts = repetitions > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
+    CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
+    results.emplace_back().test = test;
+    time_repeatedly(results.back(), repetitions);
   }
   sequences_.clear();
   return results;
@@ -123,29 +196,12 @@ std::vector<BenchResult> BenchRunner::run(const std::vector<BenchCase>& cases, i
 
 double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits,
                           bool& by_bandwidth) {
-  const Model& model = engine.model();
-  const TextConfig& t = model.config().text;
-  const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
-  const double layer_weights =
-      static_cast<double>(t.n_layers) *
-      static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size()) + 3 * t.hidden_size * t.ffn_size);
-  const double output_weights = static_cast<double>(t.hidden_size * t.vocab_size);
-  const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
-  const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
-  // Row i of n attends to depth + i + 1 slots.
-  const double mean_slots = test.n_depth + (n + 1) / 2;
-  const double rows = n * seqs;
-  const double logit_rows = test.n_gen > 0 ? rows : seqs;
-  const double flops = 2 * layer_weights * rows + 2 * output_weights * logit_rows +
-                       4 * static_cast<double>(t.n_layers * t.q_size()) * mean_slots * rows;
-  const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
-  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (test.n_depth + n) * steps;
-  const double bytes = (layer_weights + output_weights) * element_bytes * steps +
-                       2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs;
-  const double peak = (model.compute_dtype() == DType::kF32 ? limits.f32_tflops : limits.bf16_tflops) * 1e12;
-  const double flop_seconds = flops / peak, byte_seconds = bytes / (limits.read_gb_s * 1e9);
+  const Work work = test.n_tiles > 0 ? vision_work(engine, test) : text_work(engine, test);
+  const bool f32 = engine.model().compute_dtype() == DType::kF32;
+  const double flop_seconds = work.flops / (1e12 * (f32 ? limits.f32_tflops : limits.bf16_tflops));
+  const double byte_seconds = work.bytes / (1e9 * limits.read_gb_s);
   by_bandwidth = byte_seconds > flop_seconds;
-  return rows / std::max(flop_seconds, byte_seconds);
+  return work.tokens / std::max(flop_seconds, byte_seconds);
 }
 
 }  // namespace vlcache

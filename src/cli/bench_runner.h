@@ -11,10 +11,11 @@
 namespace vlcache {
 
 // One row of the report: n_prompt tokens prefilled, or n_gen tokens generated one by one, after n_depth tokens, in
-// every of n_seqs sequences.
+// every of n_seqs sequences; or n_tiles tiles through the vision encoder.
 struct BenchCase {
   int32_t n_prompt = 0;
   int32_t n_gen = 0;
+  int32_t n_tiles = 0;
   int32_t n_depth = 0;
   int32_t n_seqs = 1;
 };
@@ -23,6 +24,7 @@ struct BenchResult {
   BenchCase test;
   std::vector<double> tokens_per_s;  // one per repetition
   double avg_ts = 0, stddev_ts = 0;
+  MachineLimits limits;       // mean of the probes before and after each repetition
   double limit_ts = 0;        // tokens/s at the measured limit
   double limit_pct = 0;       // avg_ts / limit_ts
   bool by_bandwidth = false;  // which limit: bytes (weights once a step, KV) or FLOPs
@@ -35,13 +37,16 @@ class BenchRunner {
   enum class Fill : uint8_t { kPrefill, kRandom };
   BenchRunner(Engine& engine, CacheMode mode, Fill fill, uint64_t seed);
 
-  // Runs cases of one depth and batch size, `repetitions` times each after one warm-up.
+  // Runs cases of one depth and batch size, `repetitions` times each after one warm-up, with a probe of the machine
+  // between any two runs.
   std::vector<BenchResult> run(const std::vector<BenchCase>& cases, int32_t repetitions);
 
  private:
   void fill(int32_t depth, int32_t n_seqs);
   void fill_random(Sequence& sequence, int32_t depth);
-  double time_once(const BenchCase& test, uint64_t& hash);
+  void time_repeatedly(BenchResult& result, int32_t repetitions);
+  double time_once(const BenchCase& test);
+  double time_tiles(int32_t n_tiles);
   void step_all(int32_t rows);
   int32_t random_token();
 
@@ -50,10 +55,12 @@ class BenchRunner {
   Fill fill_;
   uint64_t state_;
   std::vector<Sequence> sequences_;
+  LimitsProbe probe_;
   uint64_t last_hash_ = 0;
 };
 
-// FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach.
+// FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach. A
+// tile's tokens are the rows it gives.
 double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits, bool& by_bandwidth);
 
 }  // namespace vlcache

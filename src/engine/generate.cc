@@ -14,6 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Answers up to this length find room in the page tables, so that their steps allocate nothing.
+constexpr int32_t kRoomTokens = 1024;
+
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -35,6 +38,7 @@ class Run {
     check_prompt_fits(engine, *item.sequence);
     stop_ids_ = item.options.stop_tokens;
     if (!item.options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
+    item.sequence->cache().reserve(item.sequence->n_tokens() + std::min(item.options.max_tokens, kRoomTokens));
     sampler_.add_prompt(item.sequence->tokens());
     result_.timings.load_ms = engine.load_ms();
     result_.n_prompt = static_cast<int32_t>(item.sequence->prompt().tokens.size());

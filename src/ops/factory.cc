@@ -66,14 +66,14 @@ std::vector<std::string_view> backend_names() {
   return names;
 }
 
-MachineLimits measure_limits(double seconds) {
 #ifndef VLCACHE_REF_ONLY
-  const cpu::MachineLimits limits = cpu::measure_limits(seconds);
-  return {limits.read_gb_s, limits.bf16_tflops > 0 ? limits.bf16_tflops : limits.f32_tflops, limits.f32_tflops};
+LimitsProbe::LimitsProbe() : memory_(cpu::probe_memory()) {}
+MachineLimits LimitsProbe::measure(double seconds) const { return cpu::measure_limits(seconds, memory_); }
 #else
-  static_cast<void>(seconds);
+LimitsProbe::LimitsProbe() {
   throw Error(ErrorCode::kUnsupported, "this build has no fast backend, and no probes of the machine's limits");
-#endif
 }
+MachineLimits LimitsProbe::measure(double) const { return {}; }
+#endif
 
 }  // namespace vlcache

@@ -81,6 +81,9 @@ class Commands(ProgramTest):
         self.assertEqual([(r["n_prompt"], r["n_gen"], r["n_depth"]) for r in rows], [(32, 0, 0), (0, 4, 0), (32, 0, 70), (0, 4, 70)])
         for r in rows:
             self.assertTrue(r["avg_ts"] > 0 and r["stddev_ts"] >= 0 and r["limit_pct"] > 0, r)
+        tiles, = json.loads(self.ok("bench", "-m", MODEL, "-p", "0", "-n", "0", "--tiles", "2", "-r", "1", "-o", "json"))
+        self.assertEqual((tiles["n_tiles"], tiles["n_prompt"], tiles["limit"]), (2, 0, "flops"))
+        self.assertGreater(tiles["avg_ts"], 0)
         self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
         self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
 

@@ -125,15 +125,18 @@ class Requests(ProgramTest):
         good = {"id": "good", "prompt": "What is the TOTAL?", "images": [str(PAGE)], "max_tokens": 3}
         bad = ["{not json", '{"id": "typo", "promt": "x"}', {"id": "missing", "prompt": "x", "images": ["nowhere.png"]},
                {"id": "both", "prompt": "x", "messages": []}, {"id": "zero", "prompt": "x", "max_tokens": 0},
-               {"id": "count", "prompt": "<image>", "raw": True}, {"id": "number", "prompt": 3}, "[" * 100000]
+               {"id": "count", "prompt": "<image>", "raw": True}, {"id": "number", "prompt": 3},
+               {"id": "stop", "prompt": "x", "stop_token_ids": [2**31]}, {"id": "id", "prompt": "x", "stop_token_ids": 2}, "[" * 100000]
         for batch in (1, 8):
             out = self.lines([good, *bad, good], "--batch", batch)
             self.assertEqual(len(out), len(bad) + 2)
             self.assertEqual([("error" in r) for r in out], [False] + [True] * len(bad) + [False])
             self.assertEqual(out[0]["token_ids"], out[-1]["token_ids"])
-            self.assertEqual([r["id"] for r in out[1:8]], [None, "typo", "missing", "both", "zero", "count", "number"])
+            self.assertEqual([r["id"] for r in out[1:10]],
+                             [None, "typo", "missing", "both", "zero", "count", "number", "stop", "id"])
             self.assertIn("promt", out[2]["error"])
             self.assertIn("nowhere.png", out[3]["error"])
+            self.assertIn("stop_token_ids", out[8]["error"])
 
     def test_memory_runs_out_in_a_batch_but_not_for_one(self):
         # Room for one request of 256 image tokens, not for four.

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <vector>
 
-#include "base/buffer.h"
+#include "base/error.h"
 #include "base/threads.h"
+#include "ops/cpu/cpu_features.h"
 #include "ops/cpu/limits_kernels.h"
 #include "ops/cpu/simd.h"
 
@@ -64,26 +66,27 @@ namespace {
 HWY_EXPORT(fma_loop);
 HWY_EXPORT(read_loop);
 
-constexpr int64_t kReadBytes = int64_t{512}
-                               << 20;  // beyond the caches of today's servers' sockets that two cores can fill
-constexpr int64_t kPieceBytes = int64_t{64}
-                                << 20;      // timed at once: a millisecond or two, so that some pieces run undisturbed
-constexpr int64_t kLoopSteps = 48 * 40000;  // about half a millisecond
+// Beyond the caches of today's servers' sockets that two cores can fill.
+constexpr int64_t kReadBytes = int64_t{512} << 20;
+constexpr int64_t kPieceBytes = int64_t{64} << 20;  // timed at once: a millisecond or two
+constexpr int64_t kLoopSteps = 48 * 40000;          // about half a millisecond
 
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The best rate (work per second) of running `work` again and again for `seconds`, at least three times.
-double best_rate(double seconds, const std::function<double()>& work) {
-  double best = 0.0;
+// The median rate (work per second) of running `work` again and again for `seconds`, at least five times.
+double median_rate(double seconds, const std::function<double()>& work) {
+  std::vector<double> rates;
   const Clock::time_point start = Clock::now();
-  for (int run = 0; run < 3 || seconds_since(start) < seconds; ++run) {
+  while (rates.size() < 5 || seconds_since(start) < seconds) {
     const Clock::time_point begin = Clock::now();
     const double done = work();
-    best = std::max(best, done / seconds_since(begin));
+    rates.push_back(done / seconds_since(begin));
   }
-  return best;
+  const auto middle = rates.begin() + static_cast<int64_t>(rates.size() / 2);
+  std::nth_element(rates.begin(), middle, rates.end());
+  return *middle;
 }
 
 // Runs `loop` once on every thread; the sum of what it returns.
@@ -95,19 +98,20 @@ double on_all_threads(const std::function<double()>& loop) {
 
 }  // namespace
 
-MachineLimits measure_limits(double seconds) {
+Buffer probe_memory() {
+  Buffer memory(kReadBytes);
+  parallel_ranges(kReadBytes, 4096, [&](int64_t begin, int64_t end, int) {
+    std::memset(memory.data() + begin, 1, static_cast<size_t>(end - begin));
+  });
+  return memory;
+}
+
+MachineLimits measure_limits(double seconds, const Buffer& memory) {
+  CHECK(memory.bytes() == kReadBytes);
   const Isa isa = detect_isa();
   MachineLimits limits;
   std::atomic<uint32_t> sink{0};
-  if (isa == Isa::kAvx512Bf16) {
-    limits.bf16_tflops = 1e-12 * best_rate(seconds / 4, [&] {
-                           return on_all_threads([&] {
-                             sink += bf16_dot_loop(kLoopSteps) != 0.0f ? 1u : 0u;
-                             return 64.0 * kLoopSteps;
-                           });
-                         });
-  }
-  limits.f32_tflops = 1e-12 * best_rate(seconds / 4, [&] {
+  limits.f32_tflops = 1e-12 * median_rate(seconds / 4, [&] {
                         return on_all_threads([&] {
                           float value = 0.0f;
                           const int64_t done = VLCACHE_SIMD(isa, fma_loop)(kLoopSteps, &value);
@@ -115,12 +119,17 @@ MachineLimits measure_limits(double seconds) {
                           return static_cast<double>(done);
                         });
                       });
-  const Buffer memory(kReadBytes);
-  parallel_ranges(kReadBytes, 4096, [&](int64_t begin, int64_t end, int) {
-    std::memset(memory.data() + begin, 1, static_cast<size_t>(end - begin));
-  });
+  limits.bf16_tflops = limits.f32_tflops;
+  if (isa == Isa::kAvx512Bf16) {
+    limits.bf16_tflops = 1e-12 * median_rate(seconds / 4, [&] {
+                           return on_all_threads([&] {
+                             sink += bf16_dot_loop(kLoopSteps) != 0.0f ? 1u : 0u;
+                             return 64.0 * kLoopSteps;
+                           });
+                         });
+  }
   int64_t piece = 0;
-  limits.read_gb_s = 1e-9 * best_rate(seconds / 2, [&] {
+  limits.read_gb_s = 1e-9 * median_rate(seconds / 2, [&] {
                        const std::byte* from = memory.data() + piece++ % (kReadBytes / kPieceBytes) * kPieceBytes;
                        parallel_ranges(kPieceBytes, 4096, [&](int64_t begin, int64_t end, int) {
                          sink += VLCACHE_SIMD(isa, read_loop)(from + begin, end - begin);
