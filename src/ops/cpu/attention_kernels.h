@@ -44,8 +44,8 @@ struct ValueTile {
   int padded_dim;
   float* o;  // o_stride floats between rows
   int64_t o_stride;
-  const std::byte* const* prefetch;  // V of the pages that come next; null: none
-  int prefetch_lines;
+  const std::byte* const* prefetch;  // per page, where the next bytes will be wanted; null: nowhere
+  int prefetch_lines;                // cache lines to ask for per pair of slots
 };
 
 // One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.

@@ -55,12 +55,27 @@ void pack_tile(const Tile& tile, const Tensor& q, DType dtype, std::byte* y) {
   }
 }
 
-// How many cache lines each step of a strip's kernel asks for, so that the strips together fetch the next page.
-struct PrefetchPlan {
-  int strips;  // the first ones do it
-  int lines(int per_step) const { return (per_step + strips - 1) / strips; }
+// The first strips of a block fetch the next one, page by page and front to back: strip i its 2i-th part beside K and
+// the one after it beside V. The hardware's own prefetcher can follow one stream in the order of addresses: 31 GB/s of
+// one core's 38, against 27 with K beside K and V beside V (32 query heads of 4 kv heads).
+class PrefetchPlan {
+ public:
+  PrefetchPlan(const Tile& tile, KvCodec codec)
+      : strips_(std::min(tile.n_strips(), 4)), part_bytes_(kv_page_bytes(codec, tile.kv->head_dim) / (2 * strips_)) {}
+  bool wants(const Strip& strip) const { return strip.index < strips_; }
+  const std::byte* beside_k(const Strip& strip, const std::byte* page) const {
+    return page + 2 * strip.index * part_bytes_;
+  }
+  const std::byte* beside_v(const Strip& strip, const std::byte* page) const {
+    return beside_k(strip, page) + part_bytes_;
+  }
+  // Cache lines for each of `steps` steps of a kernel.
+  int lines(int64_t steps) const { return static_cast<int>((part_bytes_ / 64 + steps - 1) / steps); }
+
+ private:
+  int strips_;
+  int64_t part_bytes_;
 };
-PrefetchPlan prefetch_plan(const Tile& tile) { return {std::min(tile.n_strips(), 4)}; }
 
 // Asks for one line of every 4 KiB of a block's pages: the address translation, which costs most where pages are
 // scattered.
@@ -206,7 +221,7 @@ StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const
   const int n = block.columns(tile.limit((strip.row + strip.m - 1) / tile.group));
   const float scale = tile.args->scale * kLog2e;
   const bool biased = tile.kv->slot_bias != nullptr;
-  const PrefetchPlan plan = prefetch_plan(tile);
+  const PrefetchPlan plan(tile, block.codec);
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
     float* s = scratch.s + i * kPageSlots;
@@ -218,9 +233,9 @@ StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const
                 .head_dim = tile.kv->head_dim,
                 .s = s,
                 .s_stride = kBlockColumns};
-    if (next != nullptr && i < next->n_pages && strip.index < plan.strips) {
-      t.prefetch_lines = plan.lines(4);
-      t.prefetch = next->k[i] + int64_t{32} * strip.index * t.prefetch_lines * t.head_dim;
+    if (next != nullptr && i < next->n_pages && plan.wants(strip)) {
+      t.prefetch_lines = plan.lines(t.head_dim / 2);
+      t.prefetch = plan.beside_k(strip, next->k[i]);
     }
     kernels.scores[codec](t);
     const int64_t sinks = tile.args->n_sinks - block.index[i] * kPageSlots;
@@ -248,7 +263,6 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
   std::fill(sums.o, sums.o + n_rows * dp, 0.0f);
   std::fill(sums.top, sums.top + n_rows, kNoTop);
   std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
-  const PrefetchPlan plan = prefetch_plan(tile);
   int64_t at = pages[0];
   Block block = next_block(tile, range, at, pages[1]);
   Block next = next_block(tile, range, at, pages[1]);
@@ -256,6 +270,7 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
     const Block after = next_block(tile, range, at, pages[1]);
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
+    const PrefetchPlan plan(tile, block.codec);
     const size_t codec = static_cast<size_t>(block.codec);
     const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
     for (int i = 0; i < tile.n_strips(); ++i) {
@@ -284,9 +299,9 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
                        .o = o,
                        .o_stride = dp};
       const std::byte* prefetch[kBlockPages];
-      if (next.n_pages >= block.n_pages && i < plan.strips) {
-        values.prefetch_lines = plan.lines(static_cast<int>(dp / kLanes));
-        for (int j = 0; j < next.n_pages; ++j) prefetch[j] = next.v[j] + int64_t{2048} * i * values.prefetch_lines;
+      if (next.n_pages >= block.n_pages && plan.wants(strip)) {
+        values.prefetch_lines = plan.lines(kPageSlots / 2);
+        for (int j = 0; j < next.n_pages; ++j) prefetch[j] = plan.beside_v(strip, next.k[j]);
         values.prefetch = prefetch;
       }
       kernels.values[codec](values);
