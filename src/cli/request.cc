@@ -212,12 +212,10 @@ Prompt prepare(const Engine& engine, const UserRequest& request) {
 
 OrderedJson result_json(const GenerateResult& result) {
   OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
-  bool has_logprobs = false;
   for (const GeneratedToken& token : result.tokens) {
     ids.push_back(token.id);
     OrderedJson top = OrderedJson::array();
     for (const TokenLogprob& t : token.top) top.push_back({{"token_id", t.token}, {"logprob", t.logprob}});
-    has_logprobs |= token.logprob != 0.0f || !token.top.empty();
     logprobs.push_back({{"token_id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
   }
   const Timings& t = result.timings;
@@ -238,7 +236,7 @@ OrderedJson result_json(const GenerateResult& result) {
         {"bytes", result.kv.bytes},
         {"peak_bytes", result.kv.peak_bytes},
         {"slots", result.kv.slots}}}};
-  if (has_logprobs) out["logprobs"] = std::move(logprobs);
+  if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
   return out;
 }
 

@@ -40,6 +40,7 @@ class Run {
     if (!item.options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
     item.sequence->cache().reserve(item.sequence->n_tokens() + std::min(item.options.max_tokens, kRoomTokens));
     sampler_.add_prompt(item.sequence->tokens());
+    result_.has_logprobs = item.options.sampling.n_logprobs >= 0;
     result_.timings.load_ms = engine.load_ms();
     result_.n_prompt = static_cast<int32_t>(item.sequence->prompt().tokens.size());
     result_.n_vision = item.sequence->prompt().n_vision_tokens();

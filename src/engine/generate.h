@@ -52,6 +52,7 @@ struct GeneratedToken {
 struct GenerateResult {
   std::string text;                    // special tokens left out
   std::vector<GeneratedToken> tokens;  // the stop token included
+  bool has_logprobs = false;           // asked for
   std::string finish_reason;           // "stop", "length" or "cancelled"
   int32_t n_prompt = 0;
   int32_t n_vision = 0;

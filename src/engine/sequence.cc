@@ -39,7 +39,8 @@ void Sequence::add_token(int32_t token) {
 
 namespace {
 
-// Tokens both prompts begin with; an image token counts only if the pictures are equal pixel by pixel.
+// Tokens both prompts begin with; an image token counts only if the pictures are equal, pixel by pixel and in the
+// sizes that decide how tiles become rows.
 int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt, const Prompt& new_prompt) {
   const auto [a, b] = std::ranges::mismatch(tokens, new_prompt.tokens);
   int32_t n = static_cast<int32_t>(a - tokens.begin());
@@ -47,8 +48,7 @@ int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt,
     const ImageSpan& x = old_prompt.spans[i];
     const ImageSpan* y = i < new_prompt.spans.size() ? &new_prompt.spans[i] : nullptr;
     const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
-                      old_prompt.images[static_cast<size_t>(x.image)].pixels ==
-                          new_prompt.images[static_cast<size_t>(y->image)].pixels;
+                      old_prompt.images[static_cast<size_t>(x.image)] == new_prompt.images[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
   return n;

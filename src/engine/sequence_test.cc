@@ -59,6 +59,16 @@ TEST_F(SequenceTest, AnotherPictureIsNotTheSamePrompt) {
   EXPECT_EQ(s.cache().n_slots(0, 0), 2);
 }
 
+// Black pictures of other proportions can have the same pixels after padding; their rows do not mean the same.
+TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
+  Prompt wide = picture({0.0f}), high = picture({0.0f});
+  wide.images[0].tile_rows = high.images[0].tile_cols = 1;
+  wide.images[0].tile_cols = high.images[0].tile_rows = 2;
+  Sequence s = make(std::move(wide));
+  compute(s);
+  EXPECT_EQ(s.continue_with(std::move(high)), 2);
+}
+
 TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
   Sequence s = make(picture({0.5f}));
   compute(s);

@@ -56,7 +56,6 @@ class Model {
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
   void forward(const StepInput& step) { decoder_.forward(step); }
-  int64_t workspace_bytes(int64_t n_rows) const { return decoder_.workspace_bytes(n_rows); }
 
   // ---- images -----------------------------------------------------------------------------------------------------
   std::string expand_prompt(std::string_view text, std::span<const ImageTiles> images) const {

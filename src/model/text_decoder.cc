@@ -31,13 +31,10 @@ void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
   backend_.embed(ids, weights_.embed, x);
 }
 
-int64_t TextDecoder::row_bytes() const {
-  const int64_t element = dtype_bytes(backend_.compute_dtype());
-  const int64_t values = 3 * config_.hidden_size + 3 * config_.q_size() + 4 * config_.kv_size() + 3 * config_.ffn_size;
-  return values * element + 4 * (config_.head_dim / 2) * 4;
+int64_t TextDecoder::workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows) {
+  const int64_t values = 3 * config.hidden_size + 3 * config.q_size() + 4 * config.kv_size() + 3 * config.ffn_size;
+  return n_rows * (values * dtype_bytes(compute_dtype) + 4 * (config.head_dim / 2) * int64_t{sizeof(float)});
 }
-
-int64_t TextDecoder::workspace_bytes(int64_t n_rows) const { return n_rows * row_bytes(); }
 
 void TextDecoder::reserve(int64_t n_rows) {
   if (n_rows <= capacity_) return;

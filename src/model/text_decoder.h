@@ -32,7 +32,7 @@ class TextDecoder {
   void forward(const StepInput& step);
 
   // Bytes of workspace for steps of n_rows.
-  int64_t workspace_bytes(int64_t n_rows) const;
+  static int64_t workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows);
 
  private:
   void reserve(int64_t n_rows);
@@ -45,7 +45,6 @@ class TextDecoder {
   void keep_logit_rows(const StepInput& step);
   void keep_rows();
   void write_logits(const StepInput& step);
-  int64_t row_bytes() const;
   Tensor rows_of(const Buffer& buffer, int64_t width) const;
   Tensor table_of(const Buffer& buffer) const;
 

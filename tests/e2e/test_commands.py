@@ -72,7 +72,7 @@ class Commands(ProgramTest):
 
     def test_info(self):
         out = self.ok("info", "-m", MODEL)
-        for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "FLOPs per token"):
+        for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "workspace", "FLOPs per token"):
             self.assertIn(word, out)
 
     def test_bench_reports_every_test_with_its_limit(self):

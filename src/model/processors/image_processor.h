@@ -20,6 +20,8 @@ struct ProcessedImage {
   // the last one. LLaVA-NeXT: the grid of the chosen resolution; the whole picture is the first tile.
   int64_t tile_rows = 0, tile_cols = 0;
   int64_t best_height = 0, best_width = 0;  // LLaVA-NeXT: the grid pinpoint that was chosen
+
+  bool operator==(const ProcessedImage&) const = default;
 };
 
 // Bit-identical to transformers' processors with backend="pil". Const and safe to share between threads.
