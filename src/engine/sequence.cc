@@ -47,8 +47,9 @@ int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt,
   for (size_t i = 0; i < old_prompt.spans.size() && old_prompt.spans[i].begin < n; ++i) {
     const ImageSpan& x = old_prompt.spans[i];
     const ImageSpan* y = i < new_prompt.spans.size() ? &new_prompt.spans[i] : nullptr;
-    const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
-                      old_prompt.images[static_cast<size_t>(x.image)] == new_prompt.images[static_cast<size_t>(y->image)];
+    const bool same =
+        y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
+        old_prompt.images[static_cast<size_t>(x.image)] == new_prompt.images[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
   return n;

@@ -117,8 +117,7 @@ class Pieces {
 void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
   const Pieces pieces(job.w.n_out, output_bytes, n_threads());
-  parallel_for(pieces.size(),
-               [&](int64_t i, int) { job.run(pieces.begin(i), pieces.begin(i + 1), 0, job.n_rows); });
+  parallel_for(pieces.size(), [&](int64_t i, int) { job.run(pieces.begin(i), pieces.begin(i + 1), 0, job.n_rows); });
 }
 
 // Many rows: tasks of some panels x a block of rows, the panels of one block next to each other in time.
