@@ -36,15 +36,20 @@ int n_threads() { return g_threads; }
 #else
 
 namespace {
+// Always the whole team, with work for the first n: libgomp ends threads when a team shrinks, and starts them anew. A
+// team may still be smaller than asked; its threads then do the others' shares.
 void run_team(int n, FunctionRef<void(int)> body) {
-#pragma omp parallel num_threads(n)
-  body(omp_get_thread_num());
+  CHECK(!omp_in_parallel());
+#pragma omp parallel
+  for (int thread = omp_get_thread_num(); thread < n; thread += omp_get_num_threads()) body(thread);
 }
 }  // namespace
 
 void set_threads(int n) {
   CHECK(n >= 1);
-  omp_set_num_threads(n);
+  // oneDNN computes half a product where the team is smaller than it thinks.
+  omp_set_num_threads(std::min(n, omp_get_thread_limit()));
+  omp_set_dynamic(0);
 }
 int n_threads() { return omp_get_max_threads(); }
 

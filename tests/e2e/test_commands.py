@@ -38,6 +38,10 @@ class Commands(ProgramTest):
         self.assertEqual((r["tokens"]["generated"], r["kv"]["mode"]), (5, "static"))
         self.assertEqual(self.json("--config", config, *ask, "--max-tokens", "2")["tokens"]["generated"], 2)
 
+    def test_fewer_threads_than_asked_do_all_the_work(self):
+        ask = ("run", "-m", MODEL, "-i", PAGE, "--json", "--dtype", "f32", "--threads", "2", "What is the TOTAL?")
+        self.assertEqual(self.json(*ask, env={"OMP_THREAD_LIMIT": "1"})["token_ids"], self.json(*ask)["token_ids"])
+
     def test_tokenize_and_back(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
         self.assertTrue(all(isinstance(i, int) for i in ids))
