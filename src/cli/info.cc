@@ -83,10 +83,10 @@ void run(const std::string& model_dir) {
                        " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
                        std::to_string(t.n_kv_heads) + " heads x " + std::to_string(t.head_dim) + " x 2 B)");
   line("", human(static_cast<double>(config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
-  constexpr int kRows = 512;  // --prefill-chunk
+  const int32_t rows = EngineOptions().prefill_chunk;
   const DType compute = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-  line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, kRows)), "B") +
-                        " for steps of " + std::to_string(kRows) + " rows in " + std::string(dtype_name(compute)));
+  line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
+                        std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
   const Flops flops(t);
   for (double cached : {0.0, 4096.0, 32768.0}) {
     if (cached > static_cast<double>(t.max_positions)) continue;

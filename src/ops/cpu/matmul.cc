@@ -34,9 +34,6 @@ constexpr int64_t kMinRowBlock = 96;  // a panel fetched from memory must be wor
 // Parts of a panel are multiples of 16 outputs: one cache line of a panel's row.
 constexpr int64_t kColumnUnit = 16;
 
-// From this many units per thread on, one more or less does not matter.
-constexpr int64_t kManyUnits = 16;
-
 // Tasks per thread of a product with many rows: small enough ones that a disturbed core costs little.
 constexpr int64_t kTasksPerThread = 16;
 
@@ -92,32 +89,15 @@ Tensor dense_view(const Tensor& t, Scratch& scratch) {
   return Tensor(scratch.get(t.numel() * dtype_bytes(t.dtype)), t.dtype, {t.rows(), t.row_size()});
 }
 
-// Outputs cut for threads: whole panels where those can be shared out evenly, else parts of panels (of 9 panels, two
-// threads get 4.5 each). Larger pieces come first.
-class Pieces {
- public:
-  Pieces(int64_t n_out, int64_t output_bytes, int64_t n_threads) : n_out_(n_out) {
-    const auto units = [&] { return (n_out + unit_ - 1) / unit_; };
-    while (unit_ > kColumnUnit && units() % n_threads != 0 && units() < kManyUnits * n_threads) unit_ /= 2;
-    const int64_t rounds = n_out * output_bytes / (kBytesPerThread * n_threads);
-    n_ = std::min(units(), n_threads * std::clamp<int64_t>(rounds, 1, kPiecesPerThread));
-    each_ = units() / n_;
-    larger_ = units() % n_;
-  }
-  int64_t size() const { return n_; }
-  int64_t begin(int64_t i) const { return std::min(n_out_, unit_ * (i * each_ + std::min(i, larger_))); }
-
- private:
-  int64_t n_out_, unit_ = kPanel, n_ = 0;
-  int64_t each_ = 0, larger_ = 0;  // units of a piece; the first `larger_` pieces have one more
-};
-
 // Few rows: every weight is read once. Pieces are handed out as threads come: on a shared machine cores are not equally
 // fast.
 void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
-  const Pieces pieces(job.w.n_out, output_bytes, n_threads());
-  parallel_for(pieces.size(), [&](int64_t i, int) { job.run(pieces.begin(i), pieces.begin(i + 1), 0, job.n_rows); });
+  const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
+  const int64_t piece =
+      round_up(std::max(share, kBytesPerThread / output_bytes), share >= kPanel ? kPanel : kColumnUnit);
+  parallel_for((job.w.n_out + piece - 1) / piece,
+               [&](int64_t i, int) { job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows); });
 }
 
 // Many rows: tasks of some panels x a block of rows, the panels of one block next to each other in time.
