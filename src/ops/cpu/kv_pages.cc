@@ -151,7 +151,7 @@ float page_value(KvCodec codec, const std::byte* part, int64_t index) {
   return to_float(reinterpret_cast<const bf16*>(part)[index]);
 }
 
-// Some slots of one page go to slots of another (or of itself, to lower numbers), ascending.
+// Some slots of one page go to slots of another or of itself, in this order.
 struct PageMove {
   const std::byte* from;
   std::byte* to;
@@ -175,10 +175,7 @@ void move_page(const PageMove& move) {
   const int64_t d = move.head_dim, dp = padded_dim(d), k_bytes = kv_k_bytes(move.codec, d);
   const size_t n = move.slots.from.size();
   const bool whole = n == kPageSlots && move.slots.from[0] % kPageSlots == 0 && move.slots.to[0] % kPageSlots == 0;
-  if (move.from == move.to && move.slots.from[0] == move.slots.to[0] &&
-      move.slots.from[n - 1] == move.slots.to[n - 1]) {
-    return;  // ascending on both sides and equal at both ends: slots that stay where they are
-  }
+  if (move.from == move.to && std::ranges::equal(move.slots.from, move.slots.to)) return;
   if (whole) {
     std::memcpy(move.to, move.from, static_cast<size_t>(kv_page_bytes(move.codec, d)));
     return;
@@ -268,8 +265,7 @@ void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Ten
 
 void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots) {
   CHECK(slots.from.size() == slots.to.size() && src.head_dim == dst.head_dim);
-  // Runs that stay within one page on either side, in order: sources of later runs are never below targets of earlier
-  // ones.
+  // Runs that stay within one page on either side, in the order given.
   for (size_t begin = 0, end = 0; begin < slots.from.size(); begin = end) {
     const int64_t from = slots.from[begin] / kPageSlots, to = slots.to[begin] / kPageSlots;
     while (end < slots.from.size() && slots.from[end] / kPageSlots == from && slots.to[end] / kPageSlots == to) ++end;

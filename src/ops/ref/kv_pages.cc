@@ -94,7 +94,6 @@ void RefBackend::kv_read(const KvView& kv, int head, std::span<const int32_t> sl
 void RefBackend::kv_move(const KvView& src, const KvView& dst, int head, std::span<const int32_t> from,
                          std::span<const int32_t> to) {
   CHECK(from.size() == to.size() && src.head_dim == dst.head_dim);
-  // Both lists ascend and from[i] >= to[i], so in ascending order no slot is overwritten before it is read.
   for (size_t i = 0; i < from.size(); ++i) {
     const SlotRef a = slot_ref(src, head, from[i]), b = slot_ref(dst, head, to[i]);
     CHECK(a.codec == b.codec);
