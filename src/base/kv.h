@@ -29,16 +29,21 @@ struct KvPool {
   int64_t page_bytes = 0;
 };
 
-// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head.
+// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head. Without
+// heads there is no KV in this layer.
 struct KvView {
-  KvPool pools[kKvCodecs];           // by codec
-  const int32_t* pages = nullptr;    // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64)
-  const uint8_t* codecs = nullptr;   // [n_kv_heads, page_stride] codec of each page; null: all are `codec`
-  const int32_t* n_slots = nullptr;  // [n_kv_heads]
-  const float* slot_bias =
-      nullptr;  // [n_kv_heads, slot_stride] added to the logits (log c for a merge of c tokens); null: 0
-  const int32_t* slot_pos =
-      nullptr;  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i
+  // By codec.
+  KvPool pools[kKvCodecs];
+  // [n_kv_heads, page_stride] page ids; page i holds slots [64 i, 64 i + 64).
+  const int32_t* pages = nullptr;
+  // [n_kv_heads, page_stride] codec of each page; null: all are `codec`.
+  const uint8_t* codecs = nullptr;
+  // [n_kv_heads]
+  const int32_t* n_slots = nullptr;
+  // [n_kv_heads, slot_stride] added to the logits: log c for a merge of c tokens, -inf for a hidden slot; null: 0.
+  const float* slot_bias = nullptr;
+  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i.
+  const int32_t* slot_pos = nullptr;
   int32_t page_stride = 0;
   int32_t slot_stride = 0;
   int32_t n_kv_heads = 0;
@@ -65,8 +70,9 @@ struct KeepPlan {
     std::vector<int32_t> keep;     // ascending slot indices
     std::vector<Merge> merges;     // each becomes one slot, at the place of its first source
     std::vector<float> slot_bias;  // empty, or one per resulting slot
+    std::vector<float> values;     // empty, or [keep.size(), head_dim]: new V of the kept slots, whose K stays as it is
   };
-  std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]
+  std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]; no heads in a layer without KV of its own
 };
 
 }  // namespace vlcache

@@ -1,96 +1,124 @@
-// KvCache: the K and V of one sequence. Per (layer, kv head) a list of pages; lengths differ. It decides nothing.
+// KvCache: the K and V of one sequence. Per (layer, kv head) a list of pages (PageTable) and what their slots stand for
+// (SlotTable); lengths differ. It decides nothing, and knows the sequence's tokens by index and position only.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/kv.h"
-#include "cache/page_pool.h"
+#include "cache/kv_shape.h"
+#include "cache/page_pools.h"
+#include "cache/page_table.h"
+#include "cache/slot_moves.h"
+#include "cache/slot_table.h"
 #include "ops/backend.h"
 
 namespace vlcache {
 
-struct KvShape {
-  int32_t n_layers = 0;
-  int32_t n_kv_heads = 0;
-  int32_t head_dim = 0;
-  KvCodec codec = KvCodec::kBF16;
-};
-
 class KvCache {
  public:
   // `capacity` > 0 fixes the slots per head: their pages are taken now, and append throws Error(kMemory) beyond it.
+  KvCache(PagePools& pools, Backend& backend, const KvShape& shape, int64_t capacity = 0);
+  // A shape whose layers all have the head size of the one pool.
   KvCache(PagePool& pool, Backend& backend, const KvShape& shape, int64_t capacity = 0);
-  ~KvCache() { clear(); }
-  KvCache(KvCache&& other) noexcept;
+  KvCache(KvCache&&) noexcept = default;
   KvCache& operator=(KvCache&&) = delete;
-  KvCache(const KvCache&) = delete;
 
   // A second cache with the same contents that shares every page; the first write to a shared page copies it.
   KvCache fork() const;
-
-  // Tokens of the sequence, in order; what a slot's token index refers to.
-  void add_tokens(std::span<const SlotMeta> tokens);
-  // Replaces the tokens; those that slots refer to must be among them.
-  void set_tokens(std::span<const SlotMeta> tokens) { tokens_.assign(tokens.begin(), tokens.end()); }
-  std::span<const SlotMeta> tokens() const { return tokens_; }
-  // Room in page tables for this many slots per head, so that growing up to there allocates nothing but pages.
+  // Room in the tables (pages, slots, planes) for this many slots per head: growing up to there allocates nothing but
+  // pages and moves no table.
   void reserve(int64_t n_slots);
 
-  // Room for the K and V of tokens (indices, ascending) in every kv head of `layer`; the view ends with the new slots,
-  // unwritten.
-  KvView append(int32_t layer, std::span<const int32_t> tokens);
+  // Room for the K and V of tokens (indices in the sequence, ascending; positions[i] of tokens[i]) in every kv head of
+  // `layer`; the view ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's
+  // n_slots, so that the view stays as long as it is whatever else is appended in the step; null: the live lengths. A
+  // view is valid until tables grow (reserve) or slots go. A layer that shares another's KV takes nothing: its view is
+  // the other's, up to the last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length
+  // of this layer has changed.
+  KvView append(int32_t layer, std::span<const int32_t> tokens, std::span<const int32_t> positions,
+                int32_t* lengths = nullptr);
   KvView view(int32_t layer) const;
-  // Keeps what the plan says, in position order, in as few pages as that takes; gives the other pages back.
+
+  // A step that fails costs nothing: begin_step notes all lengths, rollback_step forgets the slots appended since and
+  // gives their pages back. Neither allocates. What compact, sweep, truncate or clear did in between is not undone:
+  // they end the step, and rollback_step does nothing then. Nor is hide.
+  void begin_step();
+  void rollback_step() noexcept;
+
+  // Hides a slot at once: its bias becomes -inf. sweep() gives pages back.
+  void hide(int32_t layer, int32_t head, int32_t slot);
+  int32_t n_hidden(int32_t layer, int32_t head) const { return slots(layer).n_hidden(head); }
+  // Moves what is not hidden together and frees pages, in every head that has a page's worth of hidden slots. Allocates
+  // nothing on the heap. Needs a free page for each shared page that it must write: throws Error(kMemory) when those
+  // cannot be had, and nothing has changed then.
+  void sweep();
+  // Keeps what the plan says, in the order of tokens, in as few pages as that takes; gives the other pages back. The
+  // tables shrink too. Throws as sweep does.
   void compact(const KeepPlan& plan);
-  // Forgets every token from index n_tokens on (a merged slot stays if it began before).
-  void truncate(int64_t n_tokens);
+  // Forgets every token from index n_tokens on; a merged slot stays if its first source began before.
+  void truncate(int32_t n_tokens);
   void clear();
 
+  // Per slot `n` f32 values for policies, zero for new slots. They stay with the slots; a merge has its sources' sum.
+  void set_planes(int32_t n);
+  std::span<float> plane(int32_t layer, int32_t head, int32_t plane);  // [n_slots]
+
   const KvShape& shape() const { return shape_; }
-  int32_t n_slots(int32_t layer, int32_t head) const { return layers_[at(layer)].n_slots[at(head)]; }
-  // Slot -> token index, -1 for a merged slot.
-  std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const;
+  int32_t n_slots(int32_t layer, int32_t head) const { return slots(layer).n_slots(head); }  // hidden ones included
+  // Slot -> token index; negative for a merged slot: merged_token(its first source).
+  std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
+  std::span<const int32_t> slot_positions(int32_t layer, int32_t head) const { return slots(layer).positions(head); }
   int64_t n_pages() const;
-  int64_t bytes() const {
-    return n_pages() * pool_->page_bytes();
-  }  // of pages in use; spare ones are address space only
-  // Slots are the first tokens, one each: nothing was evicted, merged or left out.
+  int64_t bytes() const;  // of pages in use; spare ones are address space only
+  // Slots are the first tokens, one each: nothing was evicted, hidden, merged or left out.
   bool exact() const;
 
  private:
   struct Layer {
-    std::vector<int32_t> pages;    // [n_kv_heads, page_stride], the first n_pages[h] of a row are in use
-    std::vector<int32_t> n_pages;  // [n_kv_heads]
-    std::vector<PageRun> spare;    // [n_kv_heads] pages taken ahead, so that a head's pages lie together; never written
-    std::vector<int32_t> n_slots;  // [n_kv_heads]
-    std::vector<int32_t> slot_token;  // [n_kv_heads, slot_stride]
-    std::vector<int32_t> slot_pos;    // [n_kv_heads, slot_stride]
-    std::vector<float> slot_bias;     // [n_kv_heads, slot_stride], empty while all are 0
-    int32_t page_stride = 0;
-    bool sparse = false;  // some slot's position is not its index
-    int32_t slot_stride() const { return page_stride * kPageSlots; }
-  };
-  static size_t at(int32_t i) { return static_cast<size_t>(i); }
-  void grow(Layer& layer, int32_t page_stride);
-  int32_t* page_row(Layer& layer, int32_t head) { return layer.pages.data() + int64_t{head} * layer.page_stride; }
-  KvView view_of(const Layer& layer) const;
-  void take_pages(Layer& layer, int32_t head, int32_t end);
-  void append_head(Layer& layer, int32_t head, std::span<const int32_t> tokens);
-  int32_t next_page(Layer& layer, int32_t head, int32_t needed);
-  void own_page(Layer& layer, int32_t head, int32_t index);
-  std::vector<float> read_merges(const KvView& view, int32_t head, const std::vector<KeepPlan::Merge>& merges);
-  void move_slots(Layer& layer, int32_t head, int32_t first, std::span<const int32_t> from);
-  void compact_head(Layer& layer, int32_t head, const KeepPlan::Head& plan);
-  void drop_pages(Layer& layer, int32_t head, int32_t keep_pages);
+    Layer(PagePool* pool, const KvLayerShape& layer, int32_t n_own_heads)
+        : shape(layer), pages(pool, n_own_heads), slots(n_own_heads) {}
+    Layer(const Layer& other) : shape(other.shape), pages(other.pages.fork()), slots(other.slots) {}
+    Layer(Layer&&) noexcept = default;
+    bool has_slots() const { return slots.n_heads() > 0; }
 
-  PagePool* pool_;
+    KvLayerShape shape;
+    PageTable pages;
+    SlotTable slots;  // of no heads where the layer shares another's KV or has none
+  };
+  // Describes in moves_ what becomes of a head; false: nothing.
+  using LayOut = FunctionRef<bool(Layer& layer, int32_t head)>;
+
+  KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<PagePool&(int32_t head_dim)> pool_of);
+  KvCache(const KvCache& other);
+
+  static size_t at(int32_t i) { return static_cast<size_t>(i); }
+  Layer& owner(int32_t layer) { return layers_[at(shape_.owner(layer))]; }
+  const Layer& owner(int32_t layer) const { return layers_[at(shape_.owner(layer))]; }
+  const SlotTable& slots(int32_t layer) const { return owner(layer).slots; }
+  KvView view_of(const Layer& layer) const;
+  KvView head_view(const Layer& layer, int32_t head, const int32_t* pages) const;
+
+  void grow(Layer& layer, int32_t n_pages);
+  void shrink(Layer& layer);
+  void make_room(Layer& layer, size_t n);
+  void own_pages(Layer& layer, int32_t head, int32_t end);
+
+  void reserve_scratch(int32_t n_pages);
+  void for_each_head(FunctionRef<void(Layer& layer, int32_t head)> visit);
+  void take_fresh_pages(LayOut lay_out);
+  void move_slots(Layer& layer, int32_t head);
+  void compact_head(Layer& layer, int32_t head, const KeepPlan::Head& plan);
+
   Backend* backend_;
   KvShape shape_;
   int64_t capacity_;
   std::vector<Layer> layers_;
-  std::vector<SlotMeta> tokens_;
+  bool in_step_ = false;
+  SlotMoves moves_;   // scratch, as large as the tables ask for
+  FreshPages fresh_;  // likewise
 };
 
 }  // namespace vlcache

@@ -1,92 +1,14 @@
-// Page accounting, copy on write, compaction and merging, against plain vectors.
+// Growing, forking, forgetting and shapes, against plain vectors of tokens.
 #include "cache/kv_cache.h"
 
-#include <gtest/gtest.h>
+#include <cmath>
 
-#include <numeric>
-
-#include "base/error.h"
-#include "ops/factory.h"
+#include "cache/kv_cache_testing.h"
 
 namespace vlcache {
 namespace {
 
-constexpr int32_t kLayers = 2, kHeads = 3, kDim = 32;
-
-class KvCacheTest : public testing::Test {
- protected:
-  KvCacheTest()
-      : backend_(make_backend("ref", DType::kF32)), pool_(backend_->kv_page_bytes(KvCodec::kF32, kDim), 4096) {}
-
-  KvCache make(int64_t capacity = 0) { return {pool_, *backend_, {kLayers, kHeads, kDim, KvCodec::kF32}, capacity}; }
-
-  static float value(int32_t layer, int32_t head, int32_t token, int64_t c) {
-    return static_cast<float>(layer * 100000 + head * 10000 + token) + static_cast<float>(c) * 0.001f;
-  }
-
-  // Appends tokens [begin, end) to every layer; K holds value(), V its negative plus `salt`.
-  void fill(KvCache& cache, int32_t begin, int32_t end, float salt = 0) {
-    std::vector<SlotMeta> meta;
-    std::vector<int32_t> tokens;
-    for (int32_t t = begin; t < end; ++t) {
-      meta.push_back({.t = t});
-      tokens.push_back(t);
-    }
-    cache.add_tokens(meta);
-    for (int32_t l = 0; l < kLayers; ++l) {
-      const KvView view = cache.append(l, tokens);
-      std::vector<float> k, v;
-      for (int32_t t : tokens) {
-        for (int32_t h = 0; h < kHeads; ++h) {
-          for (int64_t c = 0; c < kDim; ++c) {
-            k.push_back(value(l, h, t, c));
-            v.push_back(salt - value(l, h, t, c));
-          }
-        }
-      }
-      const int64_t n = end - begin;
-      backend_->kv_write(Tensor(k.data(), DType::kF32, {n, kHeads, kDim}),
-                         Tensor(v.data(), DType::kF32, {n, kHeads, kDim}), view);
-    }
-  }
-
-  std::pair<std::vector<float>, std::vector<float>> read(const KvCache& cache, int32_t layer, int32_t head) {
-    const int32_t n = cache.n_slots(layer, head);
-    std::vector<int32_t> slots(static_cast<size_t>(n));
-    std::iota(slots.begin(), slots.end(), 0);
-    std::vector<float> k(static_cast<size_t>(n * kDim)), v(k.size());
-    backend_->kv_read(cache.view(layer), head, slots, Tensor(k.data(), DType::kF32, {n, kDim}),
-                      Tensor(v.data(), DType::kF32, {n, kDim}));
-    return {k, v};
-  }
-
-  void expect_tokens(const KvCache& cache, int32_t layer, int32_t head, const std::vector<int32_t>& tokens,
-                     float salt = 0) {
-    ASSERT_EQ(cache.n_slots(layer, head), static_cast<int32_t>(tokens.size()));
-    const auto [k, v] = read(cache, layer, head);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      ASSERT_EQ(cache.slot_tokens(layer, head)[i], tokens[i]);
-      ASSERT_EQ(k[i * kDim + 7], value(layer, head, tokens[i], 7)) << "slot " << i;
-      ASSERT_EQ(v[i * kDim + 7], salt - value(layer, head, tokens[i], 7)) << "slot " << i;
-    }
-  }
-
-  static std::vector<int32_t> range(int32_t begin, int32_t end, int32_t step = 1) {
-    std::vector<int32_t> r;
-    for (int32_t i = begin; i < end; i += step) r.push_back(i);
-    return r;
-  }
-
-  static KeepPlan keep_everywhere(const std::vector<int32_t>& keep) {
-    KeepPlan plan;
-    plan.layers.assign(
-        kLayers, std::vector<KeepPlan::Head>(kHeads, KeepPlan::Head{.keep = keep, .merges = {}, .slot_bias = {}}));
-    return plan;
-  }
-
-  std::unique_ptr<Backend> backend_;
-  PagePool pool_;
-};
+class KvCacheTest : public KvCacheFixture {};
 
 TEST_F(KvCacheTest, GrowsPageByPageAndGivesAllBack) {
   {
@@ -103,76 +25,19 @@ TEST_F(KvCacheTest, GrowsPageByPageAndGivesAllBack) {
   EXPECT_EQ(pool_.n_used(), 0);
 }
 
-TEST_F(KvCacheTest, CompactionKeepsOrderAndFreesPages) {
-  KvCache cache = make();
-  fill(cache, 0, 300);
-  KeepPlan plan = keep_everywhere(range(0, 300, 3));
-  plan.layers[1][0].keep = range(0, 300);  // unchanged
-  plan.layers[1][1].keep = {};             // emptied
-  plan.layers[1][2].keep = range(299, 300);
-  cache.compact(plan);
-  expect_tokens(cache, 0, 1, range(0, 300, 3));
-  expect_tokens(cache, 1, 0, range(0, 300));
-  expect_tokens(cache, 1, 1, {});
-  expect_tokens(cache, 1, 2, {299});
-  EXPECT_EQ(cache.n_pages(), 3 * 2 + 5 + 0 + 1);
-  EXPECT_EQ(pool_.n_used(), cache.n_pages());
-  EXPECT_FALSE(cache.exact());
-  ASSERT_NE(cache.view(0).slot_pos, nullptr);
-  EXPECT_EQ(cache.view(0).slot_pos[5], 15);
-  fill(cache, 300, 303);  // goes on at the true position
-  EXPECT_EQ(cache.slot_tokens(0, 0).back(), 302);
-  EXPECT_EQ(cache.view(1).slot_pos[2 * cache.view(1).slot_stride + 3], 302);
-}
-
 TEST_F(KvCacheTest, ForkSharesUntilWritten) {
   KvCache a = make();
   fill(a, 0, 100);
   const int64_t before = pool_.n_used();
   KvCache b = a.fork();
   EXPECT_EQ(pool_.n_used(), before);
-  fill(b, 100, 110, 0.5f);  // copies only the last page of each head
+  fill(b, 100, 110, 500);  // copies only the last page of each head
   EXPECT_EQ(pool_.n_used(), before + kLayers * kHeads);
   fill(a, 100, 120);
   expect_tokens(a, 0, 0, range(0, 120));
-  const auto [k, v] = read(b, 0, 0);
-  EXPECT_EQ(v[105 * kDim], 0.5f - value(0, 0, 105, 0));
+  const auto [k, v] = read(b.view(0), 0);
+  EXPECT_EQ(v[105 * kDim], 500 - value(0, 0, 105, 0));
   EXPECT_EQ(v[50 * kDim], -value(0, 0, 50, 0));
-}
-
-TEST_F(KvCacheTest, CompactingAForkLeavesTheOriginal) {
-  KvCache a = make();
-  fill(a, 0, 200);
-  KvCache b = a.fork();
-  std::vector<int32_t> keep = range(0, 64);
-  for (int32_t i = 70; i < 200; i += 2) keep.push_back(i);
-  b.compact(keep_everywhere(keep));
-  expect_tokens(a, 1, 1, range(0, 200));
-  expect_tokens(b, 1, 1, keep);
-  EXPECT_EQ(b.view(0).pages[0], a.view(0).pages[0]);  // the untouched first page is still shared
-  EXPECT_NE(b.view(0).pages[1], a.view(0).pages[1]);
-}
-
-TEST_F(KvCacheTest, MergesBecomeOneWeightedSlotWithBias) {
-  KvCache cache = make();
-  fill(cache, 0, 10);
-  KeepPlan plan = keep_everywhere(range(0, 10));
-  plan.layers[0][1] = {.keep = {0, 1, 8, 9},
-                       .merges = {{.sources = {3, 5}, .weights = {0.25f, 0.75f}}},
-                       .slot_bias = {0, 0, 0.7f, 0, 0}};
-  cache.compact(plan);
-  ASSERT_EQ(cache.n_slots(0, 1), 5);
-  const auto [k, v] = read(cache, 0, 1);
-  EXPECT_FLOAT_EQ(k[2 * kDim + 4], 0.25f * value(0, 1, 3, 4) + 0.75f * value(0, 1, 5, 4));
-  EXPECT_FLOAT_EQ(v[2 * kDim + 4], -0.25f * value(0, 1, 3, 4) - 0.75f * value(0, 1, 5, 4));
-  EXPECT_EQ(cache.slot_tokens(0, 1)[2], -1);
-  EXPECT_EQ(cache.slot_tokens(0, 1)[3], 8);
-  const KvView view = cache.view(0);
-  ASSERT_NE(view.slot_bias, nullptr);
-  EXPECT_EQ(view.slot_bias[view.slot_stride + 2], 0.7f);
-  EXPECT_EQ(view.slot_bias[2], 0.0f);
-  EXPECT_EQ(view.slot_pos[view.slot_stride + 2], 3);
-  EXPECT_EQ(cache.view(1).slot_bias, nullptr);
 }
 
 TEST_F(KvCacheTest, TruncateUndoesTokens) {
@@ -204,15 +69,15 @@ TEST_F(KvCacheTest, StaticForkCopiesReservedPagesBeforeWriting) {
 }
 
 TEST_F(KvCacheTest, ExhaustedPoolIsAnErrorAndLosesNothing) {
-  PagePool small(backend_->kv_page_bytes(KvCodec::kF32, kDim), kLayers * kHeads);
+  PagePool small = pool_of(kLayers * kHeads);
   {
-    KvCache cache(small, *backend_, {kLayers, kHeads, kDim, KvCodec::kF32});
+    KvCache cache = make(small);
     fill(cache, 0, 64);
     EXPECT_THROW(fill(cache, 64, 65), Error);
     expect_tokens(cache, 1, 2, range(0, 64));
   }
   EXPECT_EQ(small.n_used(), 0);
-  EXPECT_THROW(KvCache(small, *backend_, {kLayers, kHeads, kDim, KvCodec::kF32}, 1000), Error);
+  EXPECT_THROW(make(small, 1000), Error);
   EXPECT_EQ(small.n_used(), 0);
 }
 
@@ -226,33 +91,200 @@ TEST_F(KvCacheTest, PagesOfAHeadLieTogetherThoughHeadsGrowInTurn) {
   EXPECT_LE(breaks, 9);  // runs of 1, 1, 1, 1, 2, 3, 4, 6, 9, 14: half of what there was
 }
 
-TEST(PagePool, FreedNeighboursBecomeOneRun) {
-  PagePool pool(4096, 8);
-  const PageRun all = pool.allocate_run(8);
-  EXPECT_EQ(all.size(), 8);
-  EXPECT_THROW(pool.allocate(), Error);
-  for (int32_t page : {5, 3, 4, 0}) pool.release(page);
-  const PageRun run = pool.allocate_run(3);
-  EXPECT_EQ(run.begin, 3);
-  EXPECT_EQ(run.size(), 3);
-  EXPECT_EQ(pool.allocate_run(4).size(), 1);  // what is left
-  EXPECT_THROW(pool.allocate(), Error);
+// Two runs of one sequence in one layer: each view ends with its own run, whatever is appended later.
+TEST_F(KvCacheTest, ViewsOfTwoRunsDoNotSeeEachOthersSlots) {
+  KvCache cache = make();
+  cache.reserve(1000);
+  const std::vector<int32_t> first = range(0, 40), second = range(50, 250);
+  std::vector<int32_t> first_lengths(kHeads), second_lengths(kHeads);
+  const KvView a = cache.append(0, first, first, first_lengths.data());
+  write(a, 0, first);
+  const KvView live = cache.append(0, range(40, 50), range(40, 50));  // what somebody else supplies for the gap
+  write(live, 0, range(40, 50));
+  const KvView b = cache.append(0, second, second, second_lengths.data());
+  write(b, 0, second);
+  for (int32_t h = 0; h < kHeads; ++h) {
+    EXPECT_EQ(a.n_slots[h], 40);
+    EXPECT_EQ(b.n_slots[h], 250);
+    EXPECT_EQ(live.n_slots[h], 250);
+    expect_rows(a, 0, h, range(0, 40));
+    expect_rows(b, 0, h, range(0, 250));
+  }
+  EXPECT_EQ(a.pages, b.pages);  // tables with room do not move
+  EXPECT_EQ(cache.n_slots(0, 0), 250);
 }
 
-TEST(PagePool, TrimGivesMemoryBackAndReusesLowPagesFirst) {
-  PagePool pool(8192, 16);
-  std::vector<int32_t> pages;
-  for (int i = 0; i < 8; ++i) {
-    pages.push_back(pool.allocate());
-    pool.view().base[pages.back() * 8192] = std::byte{7};
+TEST_F(KvCacheTest, PositionsAreNotIndices) {
+  KvCache cache = make();
+  const std::vector<int32_t> tokens = {0, 1, 2, 3}, positions = {0, 1, 1, 5};
+  EXPECT_EQ(cache.append(0, {tokens.data(), 2}, {positions.data(), 2}).slot_pos, nullptr);
+  const KvView view = cache.append(0, range(2, 4), {positions.data() + 2, 2});
+  ASSERT_NE(view.slot_pos, nullptr);
+  for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(view.slot_pos[2 * view.slot_stride + i], positions[static_cast<size_t>(i)]);
+  EXPECT_EQ(cache.slot_positions(0, 1)[3], 5);
+  EXPECT_EQ(cache.slot_tokens(0, 1)[3], 3);
+  cache.append(1, tokens, positions);
+  EXPECT_TRUE(cache.exact());  // every token has its slot
+  cache.truncate(2);
+  EXPECT_EQ(cache.view(0).slot_pos, nullptr);
+}
+
+// Layers with KV of their own, one that uses another's, one without, and another head size.
+TEST_F(KvCacheTest, LayersDiffer) {
+  const KvShape shape{
+      .layers = {{.n_kv_heads = 2, .head_dim = 32}, {.shares = 0}, {}, {.n_kv_heads = 1, .head_dim = 64}},
+      .codec = KvCodec::kF32};
+  PagePools pools(*backend_, shape, 1 << 20);
+  {
+    KvCache cache(pools, *backend_, shape);
+    cache.reserve(200);
+    fill(cache, 0, 100);
+    EXPECT_EQ(cache.n_pages(), 2 * 2 + 2);
+    EXPECT_EQ(cache.bytes(), 4 * pools.of(32).page_bytes() + 2 * pools.of(64).page_bytes());
+    EXPECT_EQ(cache.bytes(), pools.used_bytes());
+    expect_tokens(cache, 0, 1, range(0, 100));
+    expect_rows(cache.view(1), 0, 1, range(0, 100));
+    EXPECT_EQ(cache.view(1).pages, cache.view(0).pages);
+    EXPECT_EQ(cache.view(2).n_kv_heads, 0);
+    expect_tokens(cache, 3, 0, range(0, 100));
+    EXPECT_TRUE(cache.exact());
+
+    KvCache copy = cache.fork();
+    KeepPlan plan;
+    plan.layers = {{{.keep = range(0, 100, 2)}, {.keep = range(0, 100)}}, {}, {}, {{.keep = {99}}}};
+    copy.compact(plan);
+    expect_tokens(copy, 0, 0, range(0, 100, 2));
+    expect_rows(copy.view(1), 0, 0, range(0, 100, 2));
+    expect_tokens(copy, 3, 0, {99});
+    copy.hide(1, 1, 7);
+    EXPECT_EQ(copy.n_hidden(0, 1), 1);
+    EXPECT_FALSE(copy.exact());
+    cache.truncate(10);
+    expect_tokens(cache, 3, 0, range(0, 10));
+    expect_tokens(copy, 0, 1, range(0, 100));
   }
-  for (int i : {6, 1, 2}) pool.release(pages[static_cast<size_t>(i)]);
-  pool.trim();
-  EXPECT_EQ(pool.view().base[2 * 8192], std::byte{0});
-  EXPECT_EQ(pool.view().base[3 * 8192], std::byte{7});
-  EXPECT_EQ(pool.allocate(), 1);
-  EXPECT_EQ(pool.n_used(), 6);
-  EXPECT_EQ(pool.peak_used(), 8);
+  EXPECT_EQ(pools.used_bytes(), 0);
+}
+
+// The runs of a step reach a layer that shares another's KV when the other has all of them already.
+TEST_F(KvCacheTest, RunsInASharingLayerEndWhereTheyEnd) {
+  const KvShape shape{.layers = {{.n_kv_heads = 2, .head_dim = kDim}, {.shares = 0}}, .codec = KvCodec::kF32};
+  KvCache cache(pool_, *backend_, shape);
+  cache.reserve(100);
+  std::vector<int32_t> lengths(2);
+  cache.append(0, range(0, 5), range(0, 5), lengths.data());
+  cache.append(0, range(9, 12), range(9, 12), lengths.data());
+  EXPECT_EQ(lengths[1], 8);
+  const KvView first = cache.append(1, range(0, 5), range(0, 5), lengths.data());
+  EXPECT_EQ(first.n_slots[0], 5);
+  EXPECT_EQ(first.n_slots[1], 5);
+  EXPECT_EQ(cache.append(1, range(9, 12), range(9, 12), lengths.data()).n_slots[0], 8);
+  EXPECT_EQ(cache.n_slots(1, 0), 8);
+}
+
+// ---- a step that fails ----------------------------------------------------------------------------------------------
+
+class KvCacheRollback : public KvCacheFixture {
+ protected:
+  // A cache of 100 tokens with something in every table.
+  void prepare(KvCache& cache) {
+    cache.set_planes(2);
+    fill(cache, 0, 100);
+    cache.hide(0, 1, 7);
+    for (float& x : cache.plane(1, 2, 1)) x = 3;
+  }
+  void expect_prepared(KvCache& cache) {
+    for (int32_t l = 0; l < kLayers; ++l) {
+      for (int32_t h = 0; h < kHeads; ++h) {
+        expect_tokens(cache, l, h, range(0, 100));
+        EXPECT_EQ(cache.n_hidden(l, h), l == 0 && h == 1 ? 1 : 0);
+        for (float x : cache.plane(l, h, 1)) ASSERT_EQ(x, l == 1 && h == 2 ? 3 : 0);
+      }
+    }
+    EXPECT_EQ(cache.view(0).slot_bias[cache.view(0).slot_stride + 7], -INFINITY);
+    EXPECT_EQ(cache.view(1).slot_pos, nullptr);
+  }
+};
+
+TEST_F(KvCacheRollback, ForgetsWhatWasAppendedAndGivesPagesBack) {
+  KvCache cache = make();
+  prepare(cache);
+  const int64_t used = pool_.n_used();
+  cache.begin_step();
+  cache.append(0, range(100, 300), range(150, 350));  // a gap: positions are no longer indices
+  EXPECT_NE(cache.view(0).slot_pos, nullptr);
+  cache.rollback_step();
+  EXPECT_EQ(cache.n_pages(), kLayers * kHeads * 2);
+  EXPECT_EQ(pool_.n_used(), used);
+  EXPECT_EQ(cache.view(0).slot_pos, nullptr);
+  expect_prepared(cache);
+  fill(cache, 100, 130);
+  expect_tokens(cache, 0, 1, range(0, 130));
+  EXPECT_EQ(cache.plane(1, 2, 1)[99], 3);
+  EXPECT_EQ(cache.plane(1, 2, 1)[100], 0);
+}
+
+TEST_F(KvCacheRollback, PoolRunsOutInEveryPlace) {
+  // 2 pages a head, and then `free` more: the step asks for two pages in each of six heads.
+  for (int32_t free = 0; free < 2 * kLayers * kHeads; ++free) {
+    PagePool small = pool_of(2 * kLayers * kHeads + free);
+    KvCache cache = make(small);
+    prepare(cache);
+    const int64_t used = small.n_used();
+    cache.begin_step();
+    EXPECT_THROW(fill(cache, 100, 250), Error) << free;
+    cache.rollback_step();
+    EXPECT_EQ(small.n_used(), used) << free;
+    expect_prepared(cache);
+  }
+}
+
+TEST_F(KvCacheRollback, PoolRunsOutWhileSharedPagesAreCopied) {
+  for (int32_t free = 0; free < kLayers * kHeads; ++free) {
+    PagePool small = pool_of(2 * kLayers * kHeads + free);
+    KvCache cache = make(small);
+    prepare(cache);
+    KvCache copy = cache.fork();
+    copy.begin_step();
+    EXPECT_THROW(fill(copy, 100, 101), Error) << free;
+    copy.rollback_step();
+    expect_prepared(copy);
+    expect_prepared(cache);
+    cache.begin_step();
+    EXPECT_THROW(fill(cache, 100, 250), Error) << free;
+    cache.rollback_step();
+    expect_prepared(copy);
+    expect_prepared(cache);
+  }
+}
+
+TEST_F(KvCacheRollback, StaticCapacityKeepsItsPages) {
+  KvCache cache = make(128);
+  prepare(cache);
+  cache.begin_step();
+  EXPECT_THROW(fill(cache, 100, 129), Error);
+  cache.rollback_step();
+  expect_prepared(cache);
+  cache.begin_step();
+  cache.append(0, range(100, 128), range(100, 128));
+  EXPECT_THROW(fill(cache, 128, 129), Error);
+  cache.rollback_step();
+  expect_prepared(cache);
+  EXPECT_EQ(cache.n_pages(), 2 * kLayers * kHeads);
+  fill(cache, 100, 128);
+  expect_tokens(cache, 1, 1, range(0, 128));
+}
+
+TEST_F(KvCacheRollback, DoesNothingWithoutAStep) {
+  KvCache cache = make();
+  prepare(cache);
+  cache.rollback_step();
+  expect_prepared(cache);
+  cache.begin_step();
+  fill(cache, 100, 110);
+  cache.truncate(105);  // the step is over
+  cache.rollback_step();
+  EXPECT_EQ(cache.n_slots(0, 0), 105);
 }
 
 }  // namespace

@@ -11,19 +11,27 @@ namespace {
 constexpr size_t kRunsToTry = 64;  // a fragmented pool is not searched forever for a long run
 }
 
-PagePool::PagePool(int64_t page_bytes, int64_t max_pages)
-    : page_bytes_(page_bytes), max_pages_(max_pages), memory_(Buffer::reserve(page_bytes * max_pages)) {
+PagePool::PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget)
+    : page_bytes_(page_bytes),
+      max_pages_(max_pages),
+      budget_(budget),
+      memory_(Buffer::reserve(page_bytes * max_pages)) {
   CHECK(page_bytes > 0 && max_pages > 0 && max_pages <= INT32_MAX);
-  references_.reserve(static_cast<size_t>(max_pages));  // address space: nothing is touched, nothing moves later
+  // Address space: nothing is touched, nothing moves later, and giving a page back never allocates.
+  references_.reserve(static_cast<size_t>(max_pages));
+  free_.reserve(static_cast<size_t>(max_pages) / 2 + 2);
   free_.push_back({0, static_cast<int32_t>(max_pages)});
 }
 
 PageRun PagePool::allocate_run(int32_t wanted) {
-  if (free_.empty()) {
-    throw Error(ErrorCode::kMemory,
-                "KV cache is full: all " + std::to_string(max_pages_) + " pages (" +
-                    std::to_string(max_pages_ * page_bytes_ >> 20) +
-                    " MiB) are in use; raise --kv-memory, shorten the prompt or lower --max-tokens");
+  if (budget_ != nullptr) {
+    wanted = static_cast<int32_t>(std::min<int64_t>(wanted, (budget_->max_bytes - budget_->used_bytes) / page_bytes_));
+  }
+  if (free_.empty() || wanted < 1) {
+    const int64_t bytes = budget_ != nullptr ? budget_->max_bytes : max_pages_ * page_bytes_;
+    throw Error(ErrorCode::kMemory, "KV cache is full: all " + std::to_string(bytes >> 20) +
+                                        " MiB of pages are in use; raise --kv-memory, shorten the prompt or lower "
+                                        "--max-tokens");
   }
   // The first run that is long enough, else the longest of those looked at.
   size_t best = 0;
@@ -39,6 +47,7 @@ PageRun PagePool::allocate_run(int32_t wanted) {
   if (static_cast<int64_t>(references_.size()) < run.end) references_.resize(static_cast<size_t>(run.end), 0);
   std::fill_n(references_.begin() + run.begin, run.size(), 1);
   n_used_ += run.size();
+  if (budget_ != nullptr) budget_->used_bytes += run.size() * page_bytes_;
   peak_used_ = std::max(peak_used_, n_used_);
   return run;
 }
@@ -52,6 +61,7 @@ void PagePool::release(int32_t page) {
   CHECK(references(page) > 0);
   if (--references_[static_cast<size_t>(page)] > 0) return;
   --n_used_;
+  if (budget_ != nullptr) budget_->used_bytes -= page_bytes_;
   const auto next = std::ranges::lower_bound(free_, page, {}, &PageRun::begin);
   const bool joins_next = next != free_.end() && next->begin == page + 1;
   const bool joins_previous = next != free_.begin() && std::prev(next)->end == page;

@@ -17,10 +17,17 @@ struct PageRun {
   int32_t size() const { return end - begin; }
 };
 
+// Memory that several pools share.
+struct PageBudget {
+  int64_t max_bytes = 0;
+  int64_t used_bytes = 0;
+};
+
 class PagePool {
  public:
-  // Address space for max_pages pages; memory is used only where pages are written.
-  PagePool(int64_t page_bytes, int64_t max_pages);
+  // Address space for max_pages pages; memory is used only where pages are written. With a `budget` (which must outlive
+  // the pool) pages are had only while it lasts.
+  PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget = nullptr);
 
   // A page with one reference. Its contents are whatever was there. Throws Error(kMemory) when all are in use.
   int32_t allocate() { return allocate_run(1).begin; }
@@ -42,6 +49,7 @@ class PagePool {
  private:
   int64_t page_bytes_;
   int64_t max_pages_;
+  PageBudget* budget_;
   Buffer memory_;
   std::vector<int32_t> references_;  // of every page ever handed out
   std::vector<PageRun> free_;  // ascending, never touching each other; the last one reaches to the end of the pool

@@ -99,17 +99,18 @@ void BenchRunner::step_all(int32_t rows) {
 }
 
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
-  const KvShape& shape = sequence.cache().shape();
+  const KvShape& layers = sequence.cache().shape();
+  const KvLayerShape& shape = layers.layers[0];
   const int64_t n = int64_t{kFillRows} * shape.n_kv_heads * shape.head_dim;
   std::vector<float> values(static_cast<size_t>(2 * n));
   for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
   std::vector<int32_t> tokens(kFillRows);
-  for (int32_t l = 0; l < shape.n_layers; ++l) {
+  for (int32_t l = 0; l < layers.n_layers(); ++l) {
     for (int32_t begin = 0; begin < depth; begin += kFillRows) {
       const int32_t rows = std::min(kFillRows, depth - begin);
       tokens.resize(static_cast<size_t>(rows));
       std::iota(tokens.begin(), tokens.end(), begin);
-      const KvView view = sequence.cache().append(l, tokens);
+      const KvView view = sequence.cache().append(l, tokens, tokens);
       const Tensor k(values.data(), DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
       const Tensor v(values.data() + n, DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
       engine_.backend().kv_write(k, v, view);

@@ -171,10 +171,8 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
 
 Sequence Engine::new_sequence(Prompt prompt, const CacheMode& mode) {
   const TextConfig& text = model_->config().text;
-  const KvShape shape{.n_layers = static_cast<int32_t>(text.n_layers),
-                      .n_kv_heads = static_cast<int32_t>(text.n_kv_heads),
-                      .head_dim = static_cast<int32_t>(text.head_dim),
-                      .codec = kv_codec_};
+  const KvShape shape = KvShape::uniform(static_cast<int32_t>(text.n_layers), static_cast<int32_t>(text.n_kv_heads),
+                                         static_cast<int32_t>(text.head_dim), kv_codec_);
   const int64_t capacity = mode.capacity < 0 ? text.max_positions : mode.capacity;
   return {std::move(prompt), KvCache(*pool_, *backend_, shape, capacity), mode};
 }

@@ -83,9 +83,10 @@ class Run {
     result_.kv.mode = sequence().mode().name;
     result_.kv.bytes = cache.bytes();
     result_.kv.peak_bytes = sequence().peak_kv_bytes();
-    for (int32_t l = 0; l < cache.shape().n_layers; ++l) {
+    for (int32_t l = 0; l < cache.shape().n_layers(); ++l) {
       std::vector<int32_t>& heads = result_.kv.slots.emplace_back();
-      for (int32_t h = 0; h < cache.shape().n_kv_heads; ++h) heads.push_back(cache.n_slots(l, h));
+      for (int32_t h = 0; h < cache.shape().layers[static_cast<size_t>(l)].n_kv_heads; ++h)
+        heads.push_back(cache.n_slots(l, h));
     }
   }
 

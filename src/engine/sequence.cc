@@ -27,15 +27,10 @@ std::vector<SlotMeta> Prompt::slot_meta() const {
 
 Sequence::Sequence(Prompt prompt, KvCache cache, const CacheMode& mode)
     : prompt_(std::move(prompt)), cache_(std::move(cache)), mode_(mode), tokens_(prompt_.tokens) {
-  cache_.add_tokens(prompt_.slot_meta());
-  n_slots_.resize(static_cast<size_t>(cache_.shape().n_layers) * static_cast<size_t>(cache_.shape().n_kv_heads));
+  n_slots_.resize(cache_.shape().layers.size() * static_cast<size_t>(cache_.shape().layers[0].n_kv_heads));
 }
 
-void Sequence::add_token(int32_t token) {
-  const SlotMeta meta{.t = n_tokens()};
-  tokens_.push_back(token);
-  cache_.add_tokens({&meta, 1});
-}
+void Sequence::add_token(int32_t token) { tokens_.push_back(token); }
 
 namespace {
 
@@ -66,8 +61,6 @@ int32_t Sequence::continue_with(Prompt prompt) {
   n_computed_ = kept;
   prompt_ = std::move(prompt);
   tokens_ = prompt_.tokens;
-  const std::vector<SlotMeta> meta = prompt_.slot_meta();
-  cache_.set_tokens(meta);
   images_.clear();
   peak_kv_bytes_ = cache_.bytes();
   return kept;
@@ -88,17 +81,15 @@ void Sequence::advance(int32_t count) {
   note_kv_bytes();
   if (!in_prompt() && !mode_.recompute) images_.clear();
   if (mode_.recompute && n_pending() == 0) {
-    const std::vector<SlotMeta> tokens(cache_.tokens().begin(), cache_.tokens().end());
     cache_.truncate(0);
-    cache_.set_tokens(tokens);
     n_computed_ = 0;
   }
   if (mode_.rule == nullptr) return;
-  const KvShape& shape = cache_.shape();
-  for (int32_t l = 0, i = 0; l < shape.n_layers; ++l) {
-    for (int32_t h = 0; h < shape.n_kv_heads; ++h) n_slots_[static_cast<size_t>(i++)] = cache_.n_slots(l, h);
+  const int32_t n_layers = cache_.shape().n_layers(), n_kv_heads = cache_.shape().layers[0].n_kv_heads;
+  for (int32_t l = 0, i = 0; l < n_layers; ++l) {
+    for (int32_t h = 0; h < n_kv_heads; ++h) n_slots_[static_cast<size_t>(i++)] = cache_.n_slots(l, h);
   }
-  if (mode_.rule->on_step({.n_layers = shape.n_layers, .n_kv_heads = shape.n_kv_heads, .n_slots = n_slots_}, plan_)) {
+  if (mode_.rule->on_step({.n_layers = n_layers, .n_kv_heads = n_kv_heads, .n_slots = n_slots_}, plan_)) {
     cache_.compact(plan_);
   }
 }

@@ -14,7 +14,8 @@ class SequenceTest : public testing::Test {
       : backend_(make_backend("ref", DType::kF32)), pool_(backend_->kv_page_bytes(KvCodec::kF32, 32), 1024) {}
 
   Sequence make(Prompt prompt, std::string_view mode = "full") {
-    return {std::move(prompt), KvCache(pool_, *backend_, {1, 1, 32, KvCodec::kF32}), parse_cache_mode(mode)};
+    return {std::move(prompt), KvCache(pool_, *backend_, KvShape::uniform(1, 1, 32, KvCodec::kF32)),
+            parse_cache_mode(mode)};
   }
 
   // Tokens 1, 2, then four image tokens (9) of a picture with these pixels, then 3, 4.
@@ -31,7 +32,7 @@ class SequenceTest : public testing::Test {
   static void compute(Sequence& s) {
     std::vector<int32_t> tokens;
     for (int32_t t = s.n_computed(); t < s.n_tokens(); ++t) tokens.push_back(t);
-    s.cache().append(0, tokens);
+    s.cache().append(0, tokens, tokens);
     s.advance(s.n_pending());
   }
 

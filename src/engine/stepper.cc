@@ -18,7 +18,7 @@ class Stepper::CacheAccess final : public KvAccess {
                 const Tensor& v) override {
     static_cast<void>(k), static_cast<void>(v);  // position-free keys are for stores; none is attached here
     // A token's index in its sequence is its position: families with other positions will pass the index instead.
-    return items_[static_cast<size_t>(rows.seq)].sequence->cache().append(layer, positions);
+    return items_[static_cast<size_t>(rows.seq)].sequence->cache().append(layer, positions, positions);
   }
   KvCodec codec() const override { return codec_; }
 

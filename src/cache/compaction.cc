@@ -1,0 +1,168 @@
+// KvCache, continued: slots move together and pages are given back.
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "cache/kv_cache.h"
+
+namespace vlcache {
+namespace {
+
+// One slot of the result of a compaction: a kept slot, or a merge that stands where its first source stood.
+struct Placed {
+  int32_t from = 0;
+  int32_t keep = -1;   // index into KeepPlan::Head::keep
+  int32_t merge = -1;  // index into KeepPlan::Head::merges
+};
+
+std::vector<Placed> place(const KeepPlan::Head& plan, int32_t n_slots) {
+  std::vector<Placed> placed;
+  placed.reserve(plan.keep.size() + plan.merges.size());
+  for (size_t k = 0; k < plan.keep.size(); ++k) {
+    placed.push_back({.from = plan.keep[k], .keep = static_cast<int32_t>(k)});
+  }
+  for (size_t m = 0; m < plan.merges.size(); ++m) {
+    const KeepPlan::Merge& merge = plan.merges[m];
+    CHECK(!merge.sources.empty() && merge.sources.size() == merge.weights.size());
+    CHECK(std::ranges::all_of(merge.sources, [&](int32_t s) { return 0 <= s && s < n_slots; }));
+    placed.push_back({.from = std::ranges::min(merge.sources), .merge = static_cast<int32_t>(m)});
+  }
+  if (!plan.merges.empty()) std::ranges::sort(placed, {}, &Placed::from);
+  for (size_t i = 0; i < placed.size(); ++i) {
+    CHECK(0 <= placed[i].from && placed[i].from < n_slots && (i == 0 || placed[i].from > placed[i - 1].from));
+  }
+  return placed;
+}
+
+// What becomes of a head under a plan, page by page.
+void lay_out(const KeepPlan::Head& plan, std::span<const Placed> placed, SlotMoves& moves) {
+  const auto overwritten = [&](const Placed& p) { return p.merge >= 0 || !plan.values.empty(); };
+  moves.kept.clear();
+  for (const Placed& p : placed) moves.kept.push_back(p.from);
+  moves.link_pages(static_cast<int32_t>(std::ranges::find_if(placed, overwritten) - placed.begin()));
+  for (size_t i = static_cast<size_t>(moves.first_page) * kPageSlots; i < placed.size(); ++i) {
+    if (!overwritten(placed[i])) continue;
+    moves.links[i / kPageSlots - static_cast<size_t>(moves.first_page)].write = true;
+  }
+}
+
+// K and V of every merge, [merges, 2, head_dim] f32: weighted sums of the sources.
+std::vector<float> read_merges(Backend& backend, const KvView& view, int32_t head,
+                               std::span<const KeepPlan::Merge> merges) {
+  const int64_t d = view.head_dim;
+  std::vector<float> sums(merges.size() * static_cast<size_t>(2 * d), 0.0f), sources;
+  float* sum = sums.data();
+  for (const KeepPlan::Merge& merge : merges) {
+    const int64_t n = static_cast<int64_t>(merge.sources.size());
+    sources.resize(static_cast<size_t>(2 * n * d));
+    const Tensor k(sources.data(), DType::kF32, {n, d}), v(sources.data() + n * d, DType::kF32, {n, d});
+    backend.kv_read(view, head, merge.sources, k, v);
+    for (const Tensor& part : {k, v}) {
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t c = 0; c < d; ++c) sum[c] += merge.weights[static_cast<size_t>(i)] * part.row<float>(i)[c];
+      }
+      sum += d;
+    }
+  }
+  return sums;
+}
+
+// New values for a slot whose key stays: read as f32 and written back, which no codec changes.
+void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot, const float* value) {
+  const int64_t d = view.head_dim;
+  std::vector<float> key(static_cast<size_t>(d));
+  std::vector<float> v(value, value + d);
+  backend.kv_read(view, head, {&slot, 1}, Tensor(key.data(), DType::kF32, {1, d}), Tensor());
+  backend.kv_set(view, head, slot, Tensor(key.data(), DType::kF32, {d}), Tensor(v.data(), DType::kF32, {d}));
+}
+
+}  // namespace
+
+// All pages that heads will need for what they share and write, before anything moves.
+void KvCache::take_fresh_pages(LayOut lay_out) {
+  fresh_.give_back();
+  for (Layer& layer : layers_) {
+    if (!layer.pages.any_shared()) continue;
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+      if (lay_out(layer, h)) fresh_.take(layer.pages.pool(), layer.pages.mark_copies(h, moves_.links));
+    }
+  }
+}
+
+// Makes the pages and K and V of a head what moves_ says.
+void KvCache::move_slots(Layer& layer, int32_t head) {
+  PageTable& pages = layer.pages;
+  pages.relink(head, {.first = moves_.first_page, .links = moves_.links, .keep_rest = capacity_ > 0}, fresh_);
+  moves_.list_copies();
+  if (!moves_.from.empty()) {
+    backend_->kv_move(head_view(layer, head, pages.old_row()), head_view(layer, head, pages.row(head)), 0, moves_.from,
+                      moves_.to);
+  }
+  pages.release_old();
+}
+
+void KvCache::sweep() {
+  const auto lay_out = [&](Layer& layer, int32_t head) {
+    if (layer.slots.n_hidden(head) < kPageSlots) return false;
+    layer.slots.list_visible(head, moves_.kept);
+    moves_.link_pages(layer.slots.n_slots(head));
+    return true;
+  };
+  take_fresh_pages(lay_out);
+  for_each_head([&](Layer& layer, int32_t head) {
+    if (!lay_out(layer, head)) return;
+    in_step_ = false;
+    layer.pages.mark_copies(head, moves_.links);
+    move_slots(layer, head);
+    layer.slots.gather(head, moves_.kept);
+  });
+}
+
+void KvCache::compact(const KeepPlan& plan) {
+  CHECK(plan.layers.size() == layers_.size());
+  const auto plan_of = [&](const Layer& layer, int32_t head) -> const KeepPlan::Head& {
+    return plan.layers[static_cast<size_t>(&layer - layers_.data())][at(head)];
+  };
+  for (const Layer& layer : layers_) {
+    CHECK(plan.layers[static_cast<size_t>(&layer - layers_.data())].size() == at(layer.slots.n_heads()));
+  }
+  take_fresh_pages([&](Layer& layer, int32_t head) {
+    lay_out(plan_of(layer, head), place(plan_of(layer, head), layer.slots.n_slots(head)), moves_);
+    return true;
+  });
+  in_step_ = false;
+  for_each_head([&](Layer& layer, int32_t head) { compact_head(layer, head, plan_of(layer, head)); });
+  for (Layer& layer : layers_) {
+    layer.slots.refresh();
+    shrink(layer);
+  }
+}
+
+void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& plan) {
+  const std::vector<Placed> placed = place(plan, layer.slots.n_slots(head));
+  const int64_t d = layer.shape.head_dim;
+  CHECK(plan.slot_bias.empty() || plan.slot_bias.size() == placed.size());
+  CHECK(plan.values.empty() || plan.values.size() == plan.keep.size() * static_cast<size_t>(d));
+  std::vector<float> merged = read_merges(*backend_, view_of(layer), head, plan.merges);  // before anything moves
+  std::vector<const KeepPlan::Merge*> merges;
+  for (const Placed& p : placed) merges.push_back(p.merge < 0 ? nullptr : &plan.merges[at(p.merge)]);
+
+  lay_out(plan, placed, moves_);
+  layer.pages.mark_copies(head, moves_.links);
+  move_slots(layer, head);
+  layer.slots.gather(head, moves_.kept, merges);
+
+  const KvView view = view_of(layer);
+  for (int32_t i = 0; i < static_cast<int32_t>(placed.size()); ++i) {
+    const Placed& p = placed[at(i)];
+    if (!plan.slot_bias.empty()) layer.slots.set_bias(head, i, plan.slot_bias[at(i)]);
+    if (p.merge >= 0) {
+      float* kv = merged.data() + p.merge * 2 * d;
+      backend_->kv_set(view, head, i, Tensor(kv, DType::kF32, {d}), Tensor(kv + d, DType::kF32, {d}));
+    } else if (!plan.values.empty()) {
+      set_value(*backend_, view, head, i, plan.values.data() + p.keep * d);
+    }
+  }
+}
+
+}  // namespace vlcache

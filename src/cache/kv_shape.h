@@ -1,0 +1,38 @@
+// KvShape: what a model's layers keep of each token.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/kv.h"
+
+namespace vlcache {
+
+struct KvLayerShape {
+  int32_t n_kv_heads = 0;  // 0: the layer has no KV
+  int32_t head_dim = 0;
+  int32_t shares = -1;  // >= 0: the layer uses K and V of that earlier layer, which has its own
+};
+
+struct KvShape {
+  std::vector<KvLayerShape> layers;
+  KvCodec codec = KvCodec::kBF16;
+
+  static KvShape uniform(int32_t n_layers, int32_t n_kv_heads, int32_t head_dim, KvCodec codec) {
+    const KvLayerShape layer{.n_kv_heads = n_kv_heads, .head_dim = head_dim};
+    return {.layers = std::vector<KvLayerShape>(static_cast<size_t>(n_layers), layer), .codec = codec};
+  }
+  int32_t n_layers() const { return static_cast<int32_t>(layers.size()); }
+  // The layer that holds K and V of `layer`: itself, or the one that it shares.
+  int32_t owner(int32_t layer) const {
+    const int32_t shared = layers[static_cast<size_t>(layer)].shares;
+    return shared >= 0 ? shared : layer;
+  }
+  // kv heads whose K and V the layer holds itself: 0 when it shares another's or has none.
+  int32_t n_own_heads(int32_t layer) const {
+    const KvLayerShape& l = layers[static_cast<size_t>(layer)];
+    return l.shares >= 0 ? 0 : l.n_kv_heads;
+  }
+};
+
+}  // namespace vlcache

@@ -1,0 +1,30 @@
+// PagePools: the pages of a model, one pool for each head size of its layers, all out of the same memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "cache/kv_shape.h"
+#include "cache/page_pool.h"
+#include "ops/backend.h"
+
+namespace vlcache {
+
+class PagePools {
+ public:
+  // At most max_bytes of pages, whatever their sizes; room for one page of each at least.
+  PagePools(Backend& backend, const KvShape& shape, int64_t max_bytes);
+
+  PagePool& of(int32_t head_dim);  // CHECKs that the shape has such a layer
+  // Gives the memory of all free pages back to the system.
+  void trim();
+  int64_t used_bytes() const { return budget_->used_bytes; }
+  int64_t max_bytes() const { return budget_->max_bytes; }
+
+ private:
+  std::unique_ptr<PageBudget> budget_;  // pools point to it, also after a move
+  std::map<int32_t, PagePool> pools_;   // by head size
+};
+
+}  // namespace vlcache

@@ -1,0 +1,84 @@
+// SlotTable: what the slots of one layer of one sequence stand for: per kv head the token, position, bias and running
+// sums of each slot. No K and V.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/kv.h"
+
+namespace vlcache {
+
+// Slots lie in the order of their tokens. A merged slot's token is negative: it stands at the place of its first
+// source.
+constexpr int32_t merged_token(int32_t first_source) { return -1 - first_source; }
+constexpr int32_t first_token(int32_t slot_token) { return slot_token < 0 ? -1 - slot_token : slot_token; }
+
+class SlotTable {
+ public:
+  explicit SlotTable(int32_t n_heads);
+
+  int32_t n_heads() const { return static_cast<int32_t>(n_slots_.size()); }
+  int32_t stride() const { return stride_; }
+  // Room for this many slots a head, which must be enough for those there are. Tables move unless it is the room there
+  // is.
+  void set_stride(int32_t stride);
+  // Planes of one f32 a slot, zero for new slots. Dropped planes lose what they held, new ones begin at zero.
+  void set_planes(int32_t n);
+
+  int32_t n_slots(int32_t head) const { return n_slots_[at(head)]; }  // hidden ones included
+  int32_t n_hidden(int32_t head) const { return n_hidden_[at(head)]; }
+  int32_t longest() const;
+  const int32_t* lengths() const { return n_slots_.data(); }  // [n_heads]
+  std::span<const int32_t> tokens(int32_t head) const { return row(tokens_, head); }
+  std::span<const int32_t> positions(int32_t head) const { return row(positions_, head); }
+  std::span<const float> biases(int32_t head) const { return row(biases_, head); }
+  std::span<float> plane(int32_t head, int32_t plane);
+  // For a KvView: [n_heads, stride], or null while they say nothing.
+  const int32_t* view_positions() const { return shifted_ ? positions_.data() : nullptr; }
+  const float* view_biases() const { return biased_ ? biases_.data() : nullptr; }
+  // Slot i is token i, everywhere, and nothing is biased.
+  bool exact() const { return !biased_ && !reordered_; }
+  void list_visible(int32_t head, std::vector<int32_t>& visible) const;
+  // Slots that stand for tokens up to this one.
+  int32_t n_until(int32_t head, int32_t token) const;
+
+  // tokens[i] at positions[i]; both ascend and go on behind the slots there are.
+  void append(int32_t head, std::span<const int32_t> tokens, std::span<const int32_t> positions);
+  void shorten(int32_t head, int32_t n_slots);
+  void set_bias(int32_t head, int32_t slot, float bias);
+  void hide(int32_t head, int32_t slot);
+
+  // Slot i becomes what slot from[i] was; `from` ascends. Where merges[i] is set (`merges`: empty, or one per slot), it
+  // becomes the merge of those slots: planes hold running sums, so the merge has the sum of its sources'.
+  void gather(int32_t head, std::span<const int32_t> from, std::span<const KeepPlan::Merge* const> merges = {});
+  // Looks whether positions and biases still say something, after slots have gone.
+  void refresh();
+
+  // Notes lengths; `forget` drops the slots appended since.
+  void note();
+  void forget();
+
+ private:
+  static size_t at(int32_t i) { return static_cast<size_t>(i); }
+  size_t begin_of(int32_t head) const { return at(head) * at(stride_); }
+  template <typename T>
+  std::span<const T> row(const std::vector<T>& table, int32_t head) const {
+    return {table.data() + begin_of(head), at(n_slots_[at(head)])};
+  }
+
+  int32_t stride_ = 0;
+  int32_t n_planes_ = 0;
+  std::vector<int32_t> n_slots_, n_hidden_;  // [n_heads]
+  std::vector<int32_t> tokens_, positions_;  // [n_heads, stride]
+  std::vector<float> biases_;                // [n_heads, stride]; always there, so that hiding allocates nothing
+  std::vector<float> planes_;                // [n_planes, n_heads, stride]
+  bool shifted_ = false;                     // some slot's position is not its index
+  bool reordered_ = false;                   // some slot's token is not its index
+  bool biased_ = false;                      // some slot's bias is not 0
+  std::vector<int32_t> noted_;               // [n_heads]
+  bool noted_shifted_ = false, noted_reordered_ = false;
+};
+
+}  // namespace vlcache
