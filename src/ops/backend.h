@@ -39,12 +39,23 @@ struct Epilogue {
   const Tensor* residual = nullptr;  // shape and dtype of y
 };
 
-// The rows of one sequence in a step's batch, and what they attend to. The last `n_rows` slots of every kv head are
-// these rows' own keys (already written), so row i sees slots [0, n_slots - n_rows + 1 + i) of each head.
+// Head sizes that attention and KV pages take, text and vision alike: even, and at most this (a page of one head is
+// then 512 KiB in f32). Configurations are to be refused by it.
+inline constexpr int64_t kMaxHeadDim = 1024;
+
+// The rows of one sequence in a step's batch, and what they attend to; their own keys are already written. Without
+// `behind` these are the last `n_rows` slots of every kv head, so row i sees slots [0, n_slots - n_rows + 1 + i).
 struct AttentionSeq {
   int32_t row_begin = 0;
   int32_t n_rows = 0;
   KvView kv;
+  // [n_rows] how many slots of every head lie behind row i's own, for scattered rows of one sequence: the row sees
+  // [0, n_slots[h] - behind[i]). At least 0, in any order. Null: n_rows - 1 - i.
+  const int32_t* behind = nullptr;
+  // Optional output for one row: its logits [H, logits_stride] f32, scale q.k + slot_bias, -inf where it does not see;
+  // slots at and beyond n_slots keep what is there. With lse, e^(logit - lse) is the attention. No second pass over K.
+  float* logits = nullptr;
+  int64_t logits_stride = 0;  // at least the largest n_slots
 };
 
 struct AttentionArgs {
@@ -57,17 +68,21 @@ struct AttentionArgs {
   Tensor lse;                          // optional output [n, H] f32: natural log of the sum of exp of the logits
 };
 
-// Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees.
+// Sums over the attention of a group of queries, for policies. A = softmax over the slots each query sees. Which
+// queries is the caller's choice: all that a step computed, or a slice of the last w.
 struct AttentionStats {
   // In: how A counts as small. kRowMax: A_ij < threshold * max_j A_ij (VL-Cache). kUniform: A_ij < 1 / slots seen
   // (Scissorhands).
   enum class Rule : uint8_t { kRowMax, kUniform };
   Rule rule = Rule::kRowMax;
   float threshold = 0.01f;
-  // Out, each optional, all added to what is there: [H, >= max n_slots] f32, one row per *query* head.
-  Tensor column_sums;   // sum over queries of A_ij
-  Tensor below_counts;  // queries whose A_ij is small (only slots they see)
-  Tensor seen_counts;   // queries that see slot j
+  const int32_t* behind = nullptr;    // [n_rows] as in AttentionSeq
+  const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums, and only there; null: 1
+  // Out, each optional, joined with what is there: [H, >= max n_slots] f32, one row per *query* head.
+  Tensor column_sums;   // + sum over queries of row_weight_i A_ij
+  Tensor column_max;    // max with A_ij of every query that sees slot j
+  Tensor below_counts;  // + queries whose A_ij is small (only slots they see)
+  Tensor seen_counts;   // + queries that see slot j
 };
 
 // Bidirectional attention within each image: rows [offsets[i], offsets[i + 1]) attend to each other.
@@ -141,16 +156,16 @@ class Backend {
 
   // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots
   // row i sees. q, out [n, H, d] compute dtype; rows outside all sequences are left alone. Sequences run in one batch;
-  // work is split by pages, never by sequence. A query that sees no slot gives 0 and lse -inf. Softmax in f32,
-  // arXiv:2205.14135.
+  // work is split by pages, never by sequence. A slot of bias -inf is hidden: nobody sees it, and a page of such slots
+  // is not read. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
   virtual void attention(const Tensor& q, std::span<const AttentionSeq> seqs, const AttentionArgs& args,
                          const Tensor& out) = 0;
   // o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb): joins attention over two disjoint sets of slots.
   // oa, ob, o [n, H, d], la, lb, lse [n, H] f32; o may alias oa, lse may alias la.
   virtual void merge_attention(const Tensor& oa, const Tensor& la, const Tensor& ob, const Tensor& lb, const Tensor& o,
                                const Tensor& lse) = 0;
-  // Adds to `stats` what queries q [n_rows, H, d] of one sequence (its last rows) attend to. Never materialises
-  // [n_rows, n_slots]. window, n_sinks, positions as in attention.
+  // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those that stats.behind
+  // places. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
 };
 

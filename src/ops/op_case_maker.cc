@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 namespace vlcache {
@@ -163,6 +164,12 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
     kv.codecs = reinterpret_cast<const uint8_t*>(codecs.data());
   }
 
+  const auto is_hidden = [&](int32_t head, int32_t slot) {
+    using Hidden = CacheShape::Hidden;
+    if (shape.hidden == Hidden::kNone) return false;
+    return random_() % 8 == 0 || (shape.hidden == Hidden::kPages && slot / kPageSlots % 2 == 0) ||
+           (shape.hidden == Hidden::kHead && head == 0);
+  };
   const Tensor bias = scratch(DType::kF32, {n_heads, kv.slot_stride});
   std::vector<int32_t> position(static_cast<size_t>(n_heads * kv.slot_stride), -1000000);
   const DType rounding = shape.codecs == CacheShape::Codecs::kF32 ? values_ : DType::kBF16;
@@ -170,7 +177,10 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
     const int32_t n = shape.n_slots[static_cast<size_t>(h)];
     int32_t at = shape.last_position();
     for (int32_t j = n - 1; j >= 0; --j) {
-      bias.row<float>(h)[j] = random_() % 8 == 0 ? std::log(2.0f + static_cast<float>(random_() % 5)) : 0.0f;
+      const float merged = random_() % 8 == 0 ? std::log(2.0f + static_cast<float>(random_() % 5)) : 0.0f;
+      bias.row<float>(h)[j] = is_hidden(h, j)   ? -std::numeric_limits<float>::infinity()
+                              : shape.slot_bias ? merged
+                                                : 0.0f;
       position[static_cast<size_t>(h * kv.slot_stride + j)] = at;
       at -= 1 + (j <= n - shape.fresh_rows && random_() % 4 == 0 ? 1 : 0);
     }
@@ -184,7 +194,7 @@ KvView OpCaseMaker::cache(const CacheShape& shape) {
     fill(v, 1.0f, rounding);
     backend_.kv_write(k, v, one);
   }
-  if (shape.slot_bias) kv.slot_bias = bias.as<float>();
+  if (shape.slot_bias || shape.hidden != CacheShape::Hidden::kNone) kv.slot_bias = bias.as<float>();
   if (shape.slot_pos) kv.slot_pos = ints(position).data();
   return kv;
 }

@@ -27,6 +27,8 @@ struct CacheShape {
   int64_t head_dim = 64;
   enum class Codecs : uint8_t { kF32, kBF16, kMixed } codecs = Codecs::kBF16;  // kMixed: alternates by page
   bool slot_bias = false;
+  // Slots of bias -inf: one in eight; every other page and one in eight; all of head 0 and one in eight.
+  enum class Hidden : uint8_t { kNone, kFew, kPages, kHead } hidden = Hidden::kNone;
   bool slot_pos = false;          // positions with holes, as after compaction
   int32_t fresh_rows = 0;         // the last slots, whose positions have no holes and end at last_position()
   int32_t last_position() const;  // of every head, when slot_pos
@@ -42,7 +44,6 @@ class OpCaseMaker {
 
   // Uniform in [-scale, scale], rounded to the values' dtype, stored in the compute dtype.
   Tensor input(std::initializer_list<int64_t> dims, float scale = 1.0f, RowLayout layout = RowLayout::kDense);
-  Tensor input_f32(std::initializer_list<int64_t> dims, float scale = 1.0f);  // stored in f32, not rounded
   // An input in a dtype of its own (f32, bf16, f16), rounded to it.
   Tensor input_as(DType dtype, std::initializer_list<int64_t> dims, float scale = 1.0f);
   // All NaN, so that an element nobody writes shows. Gaps between rows are watched.

@@ -25,9 +25,11 @@ std::vector<OpInfo> op_infos() {
       {"kv_read", "slots of one head as f32", ""},
       {"kv_move", "slots of one head to others, bit for bit", "pages may overlap, moving down"},
       {"kv_set", "one slot overwritten (merges)", ""},
-      {"attention", "softmax(scale q k^T + slot_bias) v over pages, with lse, windows and sinks", ""},
+      {"attention",
+       "softmax(scale q k^T + slot_bias) v over pages, with lse, windows, sinks, hidden slots; logits of single rows",
+       ""},
       {"merge_attention", "attention over two disjoint sets of slots made one", "o may be oa, lse may be la"},
-      {"attention_stats", "column sums, below-threshold counts and seen counts of a group of queries", ""},
+      {"attention_stats", "column sums and maxima, below-threshold counts and seen counts of a group of queries", ""},
   };
 }
 

@@ -10,6 +10,7 @@ namespace vlcache {
 namespace {
 
 using Codecs = CacheShape::Codecs;
+using Hidden = CacheShape::Hidden;
 
 struct SeqShape {
   int32_t n_rows;
@@ -23,6 +24,10 @@ struct AttentionShape {
   Codecs codecs = Codecs::kBF16;
   bool ragged = false;  // head h keeps a (h + 1) / Hk part of the past
   bool bias = false, slot_pos = false, q_sinks = false;
+  Hidden hidden = Hidden::kNone;
+  bool scattered = false;  // rows see up to anywhere, in no order; some see nothing
+  bool logits = false;     // of sequences of one row
+  bool weights = false;    // of the rows, in statistics
   int32_t window = 0, n_sinks = 0;
   float q_scale = 2.0f;
   RowLayout layout = RowLayout::kDense;
@@ -36,8 +41,12 @@ std::string describe(const AttentionShape& s) {
 }
 
 KvView make_cache(OpCaseMaker& make, const AttentionShape& s, const SeqShape& seq, int32_t* last_position) {
-  CacheShape cache{
-      .head_dim = s.d, .codecs = s.codecs, .slot_bias = s.bias, .slot_pos = s.slot_pos, .fresh_rows = seq.n_rows};
+  CacheShape cache{.head_dim = s.d,
+                   .codecs = s.codecs,
+                   .slot_bias = s.bias,
+                   .hidden = s.hidden,
+                   .slot_pos = s.slot_pos,
+                   .fresh_rows = seq.n_rows};
   for (int32_t h = 0; h < s.n_kv_heads; ++h) {
     const int32_t past = s.ragged ? seq.past * (h + 1) / s.n_kv_heads : seq.past;
     cache.n_slots.push_back(std::max(0, past + seq.n_rows));
@@ -63,11 +72,23 @@ PreparedAttention prepare_inputs(OpCaseMaker& make, const AttentionShape& s, int
   for (const SeqShape& seq : s.seqs) {
     int32_t last;
     a.seqs.push_back({row, seq.n_rows, make_cache(make, s, seq, &last)});
-    for (int32_t i = 0; i < seq.n_rows; ++i) positions[static_cast<size_t>(row + i)] = last - seq.n_rows + 1 + i;
+    if (s.scattered) a.seqs.back().behind = make.random_ints(seq.n_rows, seq.past + seq.n_rows + 3).data();
+    for (int32_t i = 0; i < seq.n_rows; ++i) {
+      const int32_t behind = s.scattered ? a.seqs.back().behind[i] : seq.n_rows - 1 - i;
+      positions[static_cast<size_t>(row + i)] = last - behind;
+    }
     row += seq.n_rows;
   }
   if (s.slot_pos) a.args.positions = make.ints(positions).data();
   return a;
+}
+
+// An output [H, more than the slots] of ones, for what is joined or written in part: what lies beyond must stay.
+Tensor slots_output(OpCaseMaker& make, const AttentionShape& s, const SeqShape& seq, const OpOutput& what) {
+  const Tensor t = make.scratch(DType::kF32, {s.n_kv_heads * s.group, std::max(0, seq.past + seq.n_rows) + 5});
+  std::fill_n(t.as<float>(), t.numel(), 1.0f);
+  make.watch(what.name, t, what.agreement);
+  return t;
 }
 
 int64_t count_rows(const AttentionShape& s) {
@@ -87,6 +108,12 @@ void prepare_attention(const AttentionShape& s, const OpSetup& setup, PreparedOp
     op.untouched.push_back(output.values.slice_rows(n, n_with_stranger));
     output.values = output.values.slice_rows(0, n);
   }
+  for (size_t i = 0; i < s.seqs.size() && s.logits; ++i) {
+    if (s.seqs[i].n_rows != 1) continue;
+    const Tensor logits = slots_output(make, s, s.seqs[i], {.name = numbered("logits of ", static_cast<int64_t>(i))});
+    a.seqs[i].logits = logits.as<float>();
+    a.seqs[i].logits_stride = logits.row_size();
+  }
   op.run = [&backend = setup.backend, a, out] { backend.attention(a.q, a.seqs, a.args, out); };
 }
 
@@ -103,21 +130,17 @@ OpCase attention_case(const AttentionShape& s) {
           .bytes = 4 * slots * s.n_kv_heads * s.d};
 }
 
-// The widths of the sums exceed the slots: what is beyond must keep its value.
 void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, const OpSetup& setup, PreparedOp& op) {
   OpCaseMaker make(setup, op);
   const PreparedAttention a = prepare_inputs(make, s, count_rows(s));
-  const int64_t n_heads = s.n_kv_heads * s.group, width = std::max(0, s.seqs[0].past + s.seqs[0].n_rows) + 5;
-  auto stats_tensor = [&](const char* name, Agreement agreement) {
-    const Tensor t = make.scratch(DType::kF32, {n_heads, width});
-    std::fill_n(t.as<float>(), t.numel(), 1.0f);
-    make.watch(name, t, agreement);
-    return t;
-  };
-  AttentionStats stats{.rule = rule, .threshold = 0.2f};
-  stats.column_sums = stats_tensor("column_sums", Agreement::kRounded);
-  stats.below_counts = stats_tensor("below_counts", Agreement::kCounts);
-  stats.seen_counts = stats_tensor("seen_counts", Agreement::kExact);
+  AttentionStats stats{.rule = rule, .threshold = 0.2f, .behind = a.seqs[0].behind};
+  if (s.weights) stats.row_weight = make.input_as(DType::kF32, {count_rows(s)}).as<float>();
+  const auto output = [&](const OpOutput& what) { return slots_output(make, s, s.seqs[0], what); };
+  stats.column_sums = output({"column_sums", Agreement::kRounded, {}});
+  stats.column_max = output({"column_max", Agreement::kRounded, {}});
+  stats.below_counts = output({"below_counts", Agreement::kCounts, {}});
+  stats.seen_counts = output({"seen_counts", Agreement::kExact, {}});
+  std::fill_n(stats.column_max.as<float>(), stats.column_max.numel(), 0.01f);  // some are larger, some are not
   op.run = [&backend = setup.backend, a, stats]() mutable {
     backend.attention_stats(a.q, a.seqs[0].kv, a.args, stats);
   };
@@ -144,6 +167,69 @@ OpCase merge_case(int64_t n, int64_t n_heads, int64_t d, bool in_place) {
   };
   const std::string shape = numbered("n=", n) + " H=" + std::to_string(n_heads) + " d=" + std::to_string(d);
   return {"merge_attention", shape + (in_place ? " in place" : ""), prepare};
+}
+
+std::string_view hidden_name(Hidden hidden) {
+  return hidden == Hidden::kFew ? "slots" : hidden == Hidden::kPages ? "pages" : "head";
+}
+
+// Hidden slots, alone and with everything else; logits of the sequences of one row.
+void add_hidden_shapes(std::vector<AttentionShape>& shapes) {
+  shapes.push_back({.label = "logits", .seqs = {{1, 0}, {1, 300}, {5, 90}, {1, 63}}, .group = 3, .logits = true});
+  shapes.push_back({.label = "logits long", .seqs = {{1, 5000}}, .group = 32, .d = 32, .logits = true});
+  for (const bool bias : {false, true}) {
+    shapes.push_back({.label = std::string(bias ? "bias " : "") + "logits sinks 4 window 700",
+                      .seqs = {{1, 3000}, {1, 30}},
+                      .codecs = Codecs::kMixed,
+                      .ragged = true,
+                      .bias = bias,
+                      .logits = true,
+                      .window = 700,
+                      .n_sinks = 4});
+  }
+  for (const Hidden hidden : {Hidden::kFew, Hidden::kPages, Hidden::kHead}) {
+    const std::string label = "hidden " + std::string(hidden_name(hidden));
+    for (const SeqShape& seq : {SeqShape{1, 0}, SeqShape{1, 700}, SeqShape{81, 200}}) {
+      shapes.push_back({.label = label, .seqs = {seq}, .hidden = hidden, .logits = true});
+      shapes.push_back({.label = label + " everything",
+                        .seqs = {seq, {3, 90}, {1, 200}},
+                        .n_kv_heads = 3,
+                        .group = 7,
+                        .d = 80,
+                        .codecs = Codecs::kMixed,
+                        .ragged = true,
+                        .bias = true,
+                        .slot_pos = true,
+                        .q_sinks = true,
+                        .hidden = hidden,
+                        .logits = true,
+                        .window = 100,
+                        .n_sinks = 3,
+                        // Peaks of a bias and a logit, rounded to bf16, would stand out of a row of averages.
+                        .q_scale = 1.0f});
+    }
+  }
+}
+
+// Rows that stand anywhere among the slots.
+void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
+  for (const SeqShape& seq : {SeqShape{1, 300}, SeqShape{17, 300}, SeqShape{150, 100}}) {
+    shapes.push_back({.label = "scattered", .seqs = {seq, {1, 100}}, .scattered = true, .logits = true});
+    shapes.push_back({.label = "scattered f32", .seqs = {seq}, .group = 1, .codecs = Codecs::kF32, .scattered = true});
+    shapes.push_back({.label = "scattered window 50", .seqs = {seq}, .scattered = true, .window = 50, .n_sinks = 2});
+    shapes.push_back({.label = "scattered everything",
+                      .seqs = {seq, {9, 40}},
+                      .group = 7,
+                      .codecs = Codecs::kMixed,
+                      .ragged = true,
+                      .bias = true,
+                      .slot_pos = true,
+                      .q_sinks = true,
+                      .hidden = Hidden::kFew,
+                      .scattered = true,
+                      .window = 60,
+                      .n_sinks = 3});
+  }
 }
 
 std::vector<AttentionShape> attention_shapes() {
@@ -200,6 +286,8 @@ std::vector<AttentionShape> attention_shapes() {
                       .n_sinks = 5,
                       .layout = RowLayout::kMisaligned});
   }
+  add_hidden_shapes(shapes);
+  add_scattered_shapes(shapes);
   return shapes;
 }
 
@@ -228,6 +316,33 @@ std::vector<AttentionShape> stats_shapes() {
                     .window = 20,
                     .layout = RowLayout::kStrided});
   shapes.push_back({.label = "long", .seqs = {{987, 0}}, .n_kv_heads = 1, .group = 2});
+  for (int32_t n : {1, 3, 12, 40}) {
+    const SeqShape seq{n, 3000};
+    shapes.push_back({.label = "few rows", .seqs = {seq}});
+    shapes.push_back(
+        {.label = "few rows weighted window 900", .seqs = {seq}, .group = 7, .weights = true, .window = 900});
+    shapes.push_back({.label = "scattered weighted", .seqs = {seq}, .group = 3, .scattered = true, .weights = true});
+  }
+  for (const Hidden hidden : {Hidden::kFew, Hidden::kPages, Hidden::kHead}) {
+    for (const SeqShape& seq : {SeqShape{1, 0}, SeqShape{1, 300}, SeqShape{81, 100}}) {
+      const std::string label = "hidden " + std::string(hidden_name(hidden));
+      shapes.push_back({.label = label, .seqs = {seq}, .hidden = hidden});
+      shapes.push_back({.label = label + " scattered everything",
+                        .seqs = {seq},
+                        .group = 7,
+                        .d = 80,
+                        .codecs = Codecs::kMixed,
+                        .ragged = true,
+                        .bias = true,
+                        .slot_pos = true,
+                        .q_sinks = true,
+                        .hidden = hidden,
+                        .scattered = true,
+                        .weights = true,
+                        .window = 40,
+                        .n_sinks = 3});
+    }
+  }
   return shapes;
 }
 

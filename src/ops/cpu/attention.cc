@@ -137,7 +137,11 @@ void plan_sequence(AttentionWorkspace::State& state, const AttentionSeq& seq, co
                       .group = group,
                       .row = seq.row_begin + begin,
                       .n_tokens = std::min(step, seq.n_rows - begin),
-                      .n_seen = int64_t{seq.kv.n_slots[head]} - seq.n_rows + 1 + begin};
+                      .n_seen = int64_t{seq.kv.n_slots[head]} - seq.n_rows + 1 + begin,
+                      .behind = seq.behind != nullptr ? seq.behind + begin : nullptr,
+                      .logits_stride = seq.logits_stride};
+      if (seq.logits != nullptr) planned.tile.logits = seq.logits + planned.tile.query_head * seq.logits_stride;
+      planned.tile.place();
       planned.range = visible_pages(planned.tile);
       state.tiles.push_back(planned);
     }
@@ -192,6 +196,10 @@ void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const A
     CHECK(seq.kv.n_kv_heads > 0 && q.dim(1) % seq.kv.n_kv_heads == 0 && q.dim(2) == seq.kv.head_dim);
     CHECK(seq.kv.head_dim % 2 == 0 && seq.row_begin >= 0 && seq.row_begin + seq.n_rows <= q.rows());
     CHECK(args.window <= 0 || seq.kv.slot_pos == nullptr || args.positions != nullptr);
+    CHECK(seq.behind == nullptr || std::all_of(seq.behind, seq.behind + seq.n_rows, [](int32_t n) { return n >= 0; }));
+    CHECK(seq.logits == nullptr ||
+          (seq.n_rows == 1 &&
+           seq.logits_stride >= *std::max_element(seq.kv.n_slots, seq.kv.n_slots + seq.kv.n_kv_heads)));
     if (seq.n_rows > 0) plan_sequence(state, seq, args, static_cast<int>(q.dim(1) / seq.kv.n_kv_heads));
   }
   run_tiles(state, q, args, out);

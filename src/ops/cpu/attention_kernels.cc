@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ops/cpu/simd.h"
 
@@ -223,20 +224,71 @@ void row_sums(const RowSumTile& t) {
 }
 
 void columns(const ColumnTile& t) {
-  const V scale = all(t.scale), one = all(1.0f);
+  const V scale = all(t.scale), one = all(1.0f), nothing = all(-std::numeric_limits<float>::infinity());
+  const auto is_seen = [](V s) { return hn::Gt(s, all(0.5f * kUnseen)); };
   for (int j = 0; j < t.n; j += kN) {
-    V sum = load(t.sums + j), below = load(t.below + j), seen = load(t.seen + j);
-    for (int i = 0; i < t.m; ++i) {
-      const V s = load(t.s + i * t.s_stride + j);
-      const V a = hn::MulSub(s, scale, all(t.log_total[i]));
-      const auto is_seen = hn::Gt(s, all(0.5f * kUnseen));
-      sum = hn::Add(sum, exp2(a));
-      seen = hn::Add(seen, hn::IfThenElseZero(is_seen, one));
-      below = hn::Add(below, hn::IfThenElseZero(hn::And(is_seen, hn::Lt(a, all(t.log_small[i]))), one));
+    const auto score = [&](int i) { return load(t.s + i * t.s_stride + j); };
+    const auto log_a = [&](int i) { return hn::MulSub(score(i), scale, all(t.log_total[i])); };
+    if (t.sums != nullptr) {
+      V sum = load(t.sums + j);
+      for (int i = 0; i < t.m; ++i) {
+        sum = hn::MulAdd(exp2(log_a(i)), all(t.weight != nullptr ? t.weight[i] : 1.0f), sum);
+      }
+      store(sum, t.sums + j);
     }
-    store(sum, t.sums + j);
-    store(below, t.below + j);
-    store(seen, t.seen + j);
+    if (t.most != nullptr) {
+      V most = nothing;
+      for (int i = 0; i < t.m; ++i) most = hn::Max(most, hn::IfThenElse(is_seen(score(i)), log_a(i), nothing));
+      const V before = load(t.most + j);
+      store(hn::IfThenElse(hn::Gt(most, nothing), hn::Max(before, exp2(most)), before), t.most + j);
+    }
+    if (t.below != nullptr) {
+      V below = load(t.below + j);
+      for (int i = 0; i < t.m; ++i) {
+        const auto small = hn::And(is_seen(score(i)), hn::Lt(log_a(i), all(t.log_small[i])));
+        below = hn::Add(below, hn::IfThenElseZero(small, one));
+      }
+      store(below, t.below + j);
+    }
+    if (t.seen != nullptr) {
+      V seen = load(t.seen + j);
+      for (int i = 0; i < t.m; ++i) seen = hn::Add(seen, hn::IfThenElseZero(is_seen(score(i)), one));
+      store(seen, t.seen + j);
+    }
+  }
+}
+
+bool scan_bias(const float* bias, int n, uint64_t* hidden) {
+  const D d;
+  const V nothing = all(-std::numeric_limits<float>::infinity());
+  uint64_t bits = 0;
+  bool any = false;
+  const auto scan = [&](V b, int j) {
+    const auto is_hidden = hn::Eq(b, nothing);
+    if (hn::AllTrue(d, hn::Eq(b, all(0.0f)))) return;
+    uint8_t lanes[8] = {};
+    hn::StoreMaskBits(d, is_hidden, lanes);
+    uint64_t mask = 0;
+    std::memcpy(&mask, lanes, 2);
+    bits |= mask << j;
+    any = any || !hn::AllTrue(d, hn::Or(is_hidden, hn::Eq(b, all(0.0f))));
+  };
+  int j = 0;
+  for (; j + kN <= n; j += kN) scan(load(bias + j), j);
+  if (j < n) {
+    float rest[kLanes] = {};
+    std::copy(bias + j, bias + n, rest);
+    scan(load(rest), j);
+  }
+  *hidden = bits;
+  return any;
+}
+
+void write_logits(const float* s, float factor, int n, float* y) {
+  const V nothing = all(-std::numeric_limits<float>::infinity());
+  for (int j = 0; j < n; j += kN) {
+    const V x = load(s + j), logit = hn::IfThenElse(hn::Gt(x, all(0.5f * kUnseen)), hn::Mul(x, all(factor)), nothing);
+    store_f32(logit, y + j, static_cast<size_t>(n - j));
   }
 }
 
@@ -273,6 +325,8 @@ void fill(AttentionKernels* kernels) {
   kernels->values[kBF16] = values_bf16;
   kernels->scale_bias = scale_bias;
   kernels->mask = mask;
+  kernels->scan_bias = scan_bias;
+  kernels->write_logits = write_logits;
   kernels->write_f32 = write_f32;
   kernels->write_bf16 = write_bf16;
   kernels->row_sums = row_sums;

@@ -77,7 +77,8 @@ struct RowSumTile {
   float* largest;  // [m, 16]
 };
 
-// Column sums of a = 2^(scale s_ij - log_total_i) and counts of log2 a < log_small_i, over m rows.
+// Statistics of the columns of A_ij = 2^(scale s_ij - log_total_i) over m rows, each joined with what is there; null:
+// not wanted. n is a multiple of 16.
 struct ColumnTile {
   const float* s;
   int64_t s_stride;
@@ -85,9 +86,11 @@ struct ColumnTile {
   int n;
   float scale;
   const float* log_total;  // [m] log2 of the row's sum of exponentials
-  const float* log_small;  // [m]
-  float* sums;             // [n]
-  float* below;            // [n]
+  const float* log_small;  // [m] log2 of the limit below which A counts as small
+  const float* weight;     // [m] factors in `sums`; null: 1
+  float* sums;             // [n] of weight A
+  float* most;             // [n] largest A of rows with s above kUnseen
+  float* below;            // [n] rows with A < small
   float* seen;             // [n] rows with s above kUnseen
 };
 
@@ -96,8 +99,12 @@ struct AttentionKernels {
   void (*scores[kKvCodecs])(const ScoreTile&);
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
+  // Bit j of *hidden: bias[j] is -inf, n <= 64. Returns whether any other is not 0.
+  bool (*scan_bias)(const float* bias, int n, uint64_t* hidden);
   // s[j] = max(s[j] * scale + bias[j], kLowest), n a multiple of 16.
   void (*scale_bias)(float* s, float scale, const float* bias, int n);
+  // y[j] = s[j] * factor, or -inf where s[j] is kUnseen.
+  void (*write_logits)(const float* s, float factor, int n, float* y);
   // y[c] = o[c] * factor, rounded to the type of y.
   void (*write_f32)(const float* o, float factor, int64_t n, float* y);
   void (*write_bf16)(const float* o, float factor, int64_t n, bf16* y);

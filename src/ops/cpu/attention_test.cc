@@ -20,6 +20,7 @@ using testing::TestData;
 struct Expected {
   std::vector<double> out;      // [n, H, d]
   std::vector<double> lse;      // [n, H]
+  std::vector<double> logits;   // [n, H, slots], -inf where not seen
   std::vector<double> weights;  // [n, H, slots], -1 where not seen
 };
 
@@ -40,6 +41,7 @@ Expected reference(const TestData& data) {
         logits[static_cast<size_t>(j)] = dot * c.scale() + (c.bias ? data.bias[data.slot_at(head, j)] : 0.0f);
         top = std::max(top, logits[static_cast<size_t>(j)]);
       }
+      e.logits.insert(e.logits.end(), logits.begin(), logits.end());
       for (double& l : logits) total += top > -1e300 ? std::exp(l - top) : 0.0;
       for (int j = 0; j < data.max_slots; ++j) {
         const bool seen = j < n_slots && data.sees(i, head, j);
@@ -63,12 +65,31 @@ Expected reference(const TestData& data) {
 double out_tolerance(const TestCase& c) { return c.compute == DType::kBF16 ? 1.2e-2 : 2e-5 * c.q_scale; }
 double lse_tolerance(const TestCase& c) { return 2e-5 * c.q_scale; }
 
+void check_logits(const TestData& data, const Expected& e, const std::vector<float>& found) {
+  for (int h = 0; h < data.c.n_heads(); ++h) {
+    for (int j = 0; j < data.max_slots; ++j) {
+      const size_t i = static_cast<size_t>(h * data.max_slots + j);
+      if (j >= data.n_slots[static_cast<size_t>(h / data.c.group)]) {
+        ASSERT_EQ(found[i], 7.0f) << "written beyond the slots: head " << h << " slot " << j;
+      } else if (std::isinf(e.logits[i])) {
+        ASSERT_EQ(found[i], e.logits[i]) << "head " << h << " slot " << j;
+      } else {
+        ASSERT_NEAR(found[i], e.logits[i], lse_tolerance(data.c)) << "head " << h << " slot " << j;
+      }
+    }
+  }
+}
+
 void check(const TestCase& c, AttentionWorkspace& workspace) {
   SCOPED_TRACE(c.describe());
   TestData data(c);
   const Expected e = reference(data);
-  const AttentionSeq seq{0, c.n_rows, data.view()};
+  std::vector<float> logits(static_cast<size_t>(c.n_heads() * data.max_slots), 7.0f);
+  AttentionSeq seq{0, c.n_rows, data.view()};
+  if (c.scattered) seq.behind = data.behind.data();
+  if (c.n_rows == 1) seq.logits = logits.data(), seq.logits_stride = data.max_slots;
   attention(workspace, data.q_tensor(), {&seq, 1}, data.args(), data.out_tensor());
+  if (c.n_rows == 1) check_logits(data, e, logits);
   double worst = 0, worst_lse = 0;
   for (size_t i = 0; i < e.out.size(); ++i) worst = std::max(worst, std::fabs(e.out[i] - data.out_value(i)));
   for (size_t i = 0; i < e.lse.size(); ++i) {
@@ -138,6 +159,34 @@ TEST_P(AttentionTest, Bias) {
   check({.n_rows = 3, .n_slots = 300, .window = 50, .n_sinks = 3, .q_sinks = true, .slot_pos = true, .bias = true});
 }
 
+// Whole pages of hidden slots hold NaN: they are not read.
+TEST_P(AttentionTest, HiddenSlots) {
+  for (bool bias : {false, true}) {
+    for (int n_rows : {1, 3, 40}) check({.n_rows = n_rows, .n_slots = 300, .bias = bias, .hidden = true});
+    check({.n_rows = 1, .n_slots = 6000, .bias = bias, .hidden = true, .codec = KvCodec::kF32, .compute = DType::kF32});
+    check({.group = 7, .n_rows = 1, .n_slots = 987, .bias = bias, .hidden = true, .mixed = true, .ragged = true});
+    check({.n_rows = 9, .n_slots = 400, .window = 90, .n_sinks = 4, .slot_pos = true, .bias = bias, .hidden = true});
+  }
+}
+
+TEST_P(AttentionTest, ScatteredRows) {
+  for (int n_rows : {1, 2, 17, 130}) {
+    check({.n_rows = n_rows, .n_slots = 300, .scattered = true});
+    check({.group = 1, .n_rows = n_rows, .n_slots = 100, .scattered = true, .ragged = true});
+    check({.n_rows = n_rows, .n_slots = 400, .window = 90, .n_sinks = 4, .scattered = true});
+    check({.n_rows = n_rows, .n_slots = 400, .window = 90, .slot_pos = true, .hidden = true, .scattered = true});
+  }
+}
+
+TEST_P(AttentionTest, LogitsOfOneRow) {
+  for (int n_slots : {0, 1, 63, 64, 65, 987, 6000}) {
+    check({.group = 3, .n_rows = 1, .n_slots = n_slots, .ragged = true});
+    check({.n_rows = 1, .n_slots = n_slots, .window = 700, .n_sinks = 70});
+    check({.n_rows = 1, .n_slots = n_slots, .n_sinks = 4, .q_sinks = true, .bias = true, .mixed = true});
+  }
+  check({.d = 32, .group = 40, .n_rows = 1, .n_slots = 700, .n_kv_heads = 1});  // blocks of several pages and strips
+}
+
 TEST_P(AttentionTest, MixedCodecs) {
   for (DType compute : {DType::kBF16, DType::kF32}) {
     check({.n_rows = 1, .n_slots = 987, .mixed = true, .compute = compute});
@@ -196,16 +245,20 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
   TestData data(c);
   const Expected e = reference(data);
   const size_t n = static_cast<size_t>(c.n_heads() * data.max_slots);
-  std::vector<float> sums(n, 1.0f), below(n, 2.0f), seen(n, 3.0f);
+  std::vector<float> sums(n, 1.0f), most(n, 0.01f), below(n, 2.0f), seen(n, 3.0f), weights;
+  for (int i = 0; i < c.n_rows; ++i) weights.push_back(0.25f * static_cast<float>(i % 5));
   const auto tensor = [&](std::vector<float>& x) {
     return Tensor(x.data(), DType::kF32, {c.n_heads(), data.max_slots});
   };
   AttentionStats stats{.rule = rule, .threshold = 0.3f};
-  stats.column_sums = tensor(sums), stats.below_counts = tensor(below), stats.seen_counts = tensor(seen);
+  stats.column_sums = tensor(sums), stats.column_max = tensor(most);
+  stats.below_counts = tensor(below), stats.seen_counts = tensor(seen);
+  if (c.scattered) stats.behind = data.behind.data();
+  if (c.scattered) stats.row_weight = weights.data();
   AttentionArgs args = data.args();
   args.lse = Tensor();
   attention_stats(workspace, data.q_tensor(), data.view(), args, stats);
-  std::vector<double> want_sums(n, 1.0), want_below(n, 2.0), want_seen(n, 3.0);
+  std::vector<double> want_sums(n, 1.0), want_most(n, 0.01), want_below(n, 2.0), want_seen(n, 3.0);
   std::vector<double> unsure(n, 0.0);  // weights too close to the limit to call
   for (size_t row = 0; row < e.lse.size(); ++row) {
     const double* w = &e.weights[row * static_cast<size_t>(data.max_slots)];
@@ -216,7 +269,8 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
       const size_t at =
           (row % static_cast<size_t>(c.n_heads())) * static_cast<size_t>(data.max_slots) + static_cast<size_t>(j);
       if (w[j] < 0) continue;
-      want_sums[at] += w[j];
+      want_sums[at] += w[j] * (c.scattered ? weights[row / static_cast<size_t>(c.n_heads())] : 1.0f);
+      want_most[at] = std::max(want_most[at], w[j]);
       want_below[at] += w[j] < limit ? 1 : 0;
       want_seen[at] += 1;
       unsure[at] += std::fabs(w[j] - limit) < 1e-4 * limit ? 1 : 0;
@@ -224,6 +278,7 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
   }
   for (size_t i = 0; i < n; ++i) {
     ASSERT_NEAR(sums[i], want_sums[i], 1e-4 * (1 + want_sums[i])) << i;
+    ASSERT_NEAR(most[i], want_most[i], 1e-5) << i;
     ASSERT_NEAR(below[i], want_below[i], unsure[i]) << i;
     ASSERT_EQ(seen[i], want_seen[i]) << i;
   }
@@ -240,6 +295,38 @@ TEST_P(AttentionTest, Statistics) {
     check_stats({.n_rows = 9, .n_slots = 300, .n_kv_heads = 3, .bias = true, .ragged = true}, rule, *workspace);
     check_stats({.n_rows = 9, .n_slots = 300, .codec = KvCodec::kF32, .compute = DType::kF32}, rule, *workspace);
     check_stats({.n_rows = 9, .n_slots = 500, .window = 70, .n_sinks = 4, .slot_pos = true}, rule, *workspace);
+    for (int n_rows : {1, 9, 60}) {
+      check_stats({.group = 3, .n_rows = n_rows, .n_slots = 700, .window = 300, .hidden = true}, rule, *workspace);
+      check_stats({.n_rows = n_rows, .n_slots = 700, .bias = true, .hidden = true, .scattered = true, .ragged = true},
+                  rule, *workspace);
+    }
+  }
+}
+
+// The last w rows and the others before them, asked for apart, are all of them; outputs that nobody wants are left out.
+TEST_P(AttentionTest, StatisticsOfSlicesAddUp) {
+  constexpr int kRows = 150, kLast = 40;
+  TestData data({.group = 3, .n_rows = kRows, .n_slots = 400});
+  const size_t n = static_cast<size_t>(data.c.n_heads() * 400);
+  std::vector<float> whole(n), parts(n), largest(n), largest_part(n);
+  const auto stats_into = [&](std::vector<float>& sums, std::vector<float>& most) {
+    AttentionStats stats;
+    stats.column_sums = Tensor(sums.data(), DType::kF32, {data.c.n_heads(), 400});
+    stats.column_max = Tensor(most.data(), DType::kF32, {data.c.n_heads(), 400});
+    return stats;
+  };
+  const Tensor q = data.q_tensor();
+  const AttentionArgs args{.scale = data.c.scale()};
+  AttentionStats all = stats_into(whole, largest);
+  attention_stats(*workspace, q, data.view(), args, all);
+  AttentionStats last = stats_into(parts, largest_part);
+  attention_stats(*workspace, q.slice_rows(kRows - kLast, kRows), data.view(), args, last);
+  AttentionStats first = last;
+  first.behind = data.behind.data();
+  attention_stats(*workspace, q.slice_rows(0, kRows - kLast), data.view(), args, first);
+  for (size_t i = 0; i < n; ++i) {
+    ASSERT_NEAR(parts[i], whole[i], 1e-5 * (1 + whole[i])) << i;
+    ASSERT_NEAR(largest_part[i], largest[i], 1e-6) << i;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,8 +25,10 @@ struct TestCase {
   bool q_sinks = false;
   bool slot_pos = false;
   bool bias = false;
-  bool mixed = false;   // codecs alternate from page to page
-  bool ragged = false;  // heads have n_slots, n_slots - 77, ... slots
+  bool hidden = false;     // every third page and every fifth slot, whose K and V are NaN where a whole page is
+  bool scattered = false;  // rows see up to anywhere, in no order
+  bool mixed = false;      // codecs alternate from page to page
+  bool ragged = false;     // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
   KvCodec codec = KvCodec::kBF16;
   DType compute = DType::kBF16;
@@ -37,7 +40,8 @@ struct TestCase {
     return "d " + std::to_string(d) + " group " + std::to_string(group) + " rows " + std::to_string(n_rows) +
            " slots " + std::to_string(n_slots) + " window " + std::to_string(window) + " sinks " +
            std::to_string(n_sinks) + (q_sinks ? " q_sinks" : "") + (slot_pos ? " slot_pos" : "") +
-           (bias ? " bias" : "") + (mixed ? " mixed" : "") + (codec == KvCodec::kF32 ? " f32 pages" : "") +
+           (bias ? " bias" : "") + (hidden ? " hidden" : "") + (scattered ? " scattered" : "") +
+           (mixed ? " mixed" : "") + (codec == KvCodec::kF32 ? " f32 pages" : "") +
            (compute == DType::kF32 ? " f32" : " bf16");
   }
 };
@@ -66,7 +70,7 @@ struct Rows {
 struct TestData {
   TestCase c;
   int max_slots;
-  std::vector<int32_t> n_slots, positions, slot_pos, pages;
+  std::vector<int32_t> n_slots, positions, slot_pos, pages, behind;
   std::vector<uint8_t> codecs;
   std::vector<float> q, q_sinks, bias, lse;  // q: as the compute dtype holds it
   std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot holds them
@@ -89,13 +93,14 @@ struct TestData {
   size_t slot_at(int head, int slot) const { return static_cast<size_t>(head * slot_stride + slot); }
 
   bool sees(int i, int head, int slot) const {
-    const int n = n_slots[static_cast<size_t>(head)] - c.n_rows + 1 + i;
-    if (slot >= n) return false;
+    const int n = n_slots[static_cast<size_t>(head)] - behind[static_cast<size_t>(i)];
+    if (slot >= n || is_hidden(slot)) return false;
     if (c.window <= 0 || slot < c.n_sinks) return true;
     const int query = c.slot_pos ? positions[static_cast<size_t>(i)] : n - 1;
     return (c.slot_pos ? slot_pos[slot_at(head, slot)] : slot) > query - c.window;
   }
 
+  bool is_hidden(int slot) const { return c.hidden && (slot / kPageSlots % 3 == 1 || slot % 5 == 2); }
   KvCodec codec_of(int head, int page) const {
     return c.mixed ? static_cast<KvCodec>(codecs[static_cast<size_t>(head * page_stride + page)]) : c.codec;
   }
@@ -106,7 +111,7 @@ struct TestData {
     KvView view{.pages = pages.data(),
                 .codecs = c.mixed ? codecs.data() : nullptr,
                 .n_slots = n_slots.data(),
-                .slot_bias = c.bias ? bias.data() : nullptr,
+                .slot_bias = c.bias || c.hidden ? bias.data() : nullptr,
                 .slot_pos = c.slot_pos ? slot_pos.data() : nullptr,
                 .page_stride = static_cast<int32_t>(page_stride),
                 .slot_stride = static_cast<int32_t>(slot_stride),
@@ -149,7 +154,10 @@ struct TestData {
     out_f32.assign(n, NAN);
     out_bf16.assign(n, to_bf16(NAN));
     lse.assign(static_cast<size_t>(c.n_rows * c.n_heads()), NAN);
-    for (int i = 0; i < c.n_rows; ++i) positions.push_back(2 * (c.n_slots - c.n_rows + i));
+    for (int i = 0; i < c.n_rows; ++i) {
+      behind.push_back(c.scattered ? (i * 37 + 5) % (c.n_slots + 2) : c.n_rows - 1 - i);
+      positions.push_back(2 * (c.n_slots - behind.back() - 1));
+    }
   }
 
   // Pages are full of NaN before slots are written, as recycled ones may be, and scattered over the pool.
@@ -177,7 +185,8 @@ struct TestData {
     slot_pos.assign(bias.size(), -1);
     for (int h = 0; h < c.n_kv_heads; ++h) {
       for (int j = 0; j < n_slots[static_cast<size_t>(h)]; ++j) {
-        bias[slot_at(h, j)] = uniform(rng);
+        const float value = uniform(rng);
+        bias[slot_at(h, j)] = is_hidden(j) ? -std::numeric_limits<float>::infinity() : c.bias ? value : 0.0f;
         slot_pos[slot_at(h, j)] = 2 * j;
       }
       write_head(h);
@@ -189,6 +198,7 @@ struct TestData {
     const int64_t row = int64_t{4} * c.d;
     for (int begin = 0; begin < n_slots[static_cast<size_t>(head)]; begin += kPageSlots) {
       const int n = std::min(kPageSlots, n_slots[static_cast<size_t>(head)] - begin), page = begin / kPageSlots;
+      if (c.hidden && page % 3 == 1) continue;  // not to be read
       const size_t first = static_cast<size_t>((head * max_slots + begin) * c.d);
       write_slots({kv.page(head, page), codec_of(head, page), c.d},
                   {reinterpret_cast<const std::byte*>(&k[first]), reinterpret_cast<const std::byte*>(&v[first]), row,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ops/cpu/kv_pages.h"
 
@@ -16,16 +17,24 @@ const int32_t* slot_positions(const Tile& tile) {
   return kv.slot_pos == nullptr ? nullptr : kv.slot_pos + static_cast<int64_t>(tile.head) * kv.slot_stride;
 }
 
-struct PositionRange {
-  int64_t lowest, highest;
-};
-PositionRange token_positions(const Tile& tile) {
-  PositionRange r{tile.position(0), tile.position(0)};
-  for (int64_t t = 1; t < tile.n_tokens; ++t) {
-    r.lowest = std::min(r.lowest, tile.position(t));
-    r.highest = std::max(r.highest, tile.position(t));
-  }
-  return r;
+void include(Interval& r, int64_t x) {
+  r.lowest = std::min(r.lowest, x);
+  r.highest = std::max(r.highest, x);
+}
+
+// The largest limit of a strip's tokens.
+int64_t strip_limit(const Tile& tile, const Strip& strip) {
+  int64_t token = strip.row / tile.group;
+  const int64_t last = (strip.row + strip.m - 1) / tile.group;
+  if (tile.behind == nullptr) return tile.limit(last);
+  int64_t most = tile.limit(token);
+  while (++token <= last) most = std::max(most, tile.limit(token));
+  return most;
+}
+
+const float* slot_bias(const Tile& tile) {
+  const KvView& kv = *tile.kv;
+  return kv.slot_bias == nullptr ? nullptr : kv.slot_bias + static_cast<int64_t>(tile.head) * kv.slot_stride;
 }
 
 int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1; }
@@ -86,31 +95,78 @@ void prefetch_translation(const Block& block, int64_t head_dim) {
   }
 }
 
+// The logits of one token's heads, written by whoever computes them: the item of pages [begin, end) of the range
+// answers for all slots from its first page on to the next item's, those of pages that nobody looks at included.
+class LogitsOutput {
+ public:
+  LogitsOutput(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
+               std::span<const int64_t, 2> pages)
+      : tile_(tile),
+        kernels_(kernels),
+        at_(pages[0] == 0 ? 0 : range.page(pages[0]) * kPageSlots),
+        end_(pages[1] == range.size ? tile.kv->n_slots[tile.head] : range.page(pages[1]) * kPageSlots) {}
+
+  void write(const Block& block, const Strip& strip, const StripScores& scores, const float* s) {
+    const float factor = block.biased ? 1.0f / kLog2e : tile_.args->scale;
+    for (int i = 0; i * kPageSlots < scores.n; ++i) {
+      const int64_t begin = block.index[i] * kPageSlots;
+      const int n = std::min(scores.n - i * kPageSlots, kPageSlots);
+      if (strip.index == 0) skip_to(begin);
+      for (int r = 0; r < strip.m; ++r) {
+        kernels_.write_logits(s + r * kBlockColumns + i * kPageSlots, factor, n, row(strip.row + r) + begin);
+      }
+      at_ = begin + n;
+    }
+  }
+  void finish() { skip_to(end_); }
+
+ private:
+  float* row(int r) const { return tile_.logits + r * tile_.logits_stride; }
+  void skip_to(int64_t slot) {
+    for (int r = 0; r < tile_.n_rows() && at_ < slot; ++r) {
+      std::fill(row(r) + at_, row(r) + slot, -std::numeric_limits<float>::infinity());
+    }
+    at_ = std::max(at_, slot);
+  }
+
+  const Tile& tile_;
+  const AttentionKernels& kernels_;
+  int64_t at_, end_;
+};
+
 }  // namespace
 
+void Tile::place() {
+  limits = {limit(0), limit(0)};
+  positions = {position(0), position(0)};
+  for (int64_t t = 1; t < n_tokens; ++t) {
+    include(limits, limit(t));
+    include(positions, position(t));
+  }
+}
+
 PageRange visible_pages(const Tile& tile) {
-  const int64_t n = (std::max<int64_t>(tile.last_limit(), 0) + kPageSlots - 1) / kPageSlots;
+  const int64_t n = (std::max<int64_t>(tile.limits.highest, 0) + kPageSlots - 1) / kPageSlots;
   const int64_t window = tile.args->window;
   if (window <= 0 || slot_positions(tile) != nullptr) return {0, 0, n};
   const int64_t sinks = std::min<int64_t>(n, (std::max(tile.args->n_sinks, 0) + kPageSlots - 1) / kPageSlots);
-  const int64_t first = std::max<int64_t>(token_positions(tile).lowest - window + 1, 0) / kPageSlots;
+  const int64_t first = std::max<int64_t>(tile.positions.lowest - window + 1, 0) / kPageSlots;
   const int64_t gap = std::clamp<int64_t>(first - sinks, 0, n - sinks);
   return {sinks, gap, n - gap};
 }
 
 Sight sight(const Tile& tile, int64_t page) {
   const int64_t begin = page * kPageSlots, end = begin + kPageSlots;
-  if (begin >= tile.last_limit()) return Sight::kNone;
-  bool all = end <= tile.limit(0);
+  if (begin >= tile.limits.highest) return Sight::kNone;
+  bool all = end <= tile.limits.lowest;
   if (tile.args->window > 0 && end > tile.args->n_sinks) {
-    PositionRange slots{begin, end - 1};
+    Interval slots{begin, end - 1};
     if (const int32_t* pos = slot_positions(tile)) {
-      const auto [low, high] = std::minmax_element(pos + begin, pos + std::min(end, tile.last_limit()));
+      const auto [low, high] = std::minmax_element(pos + begin, pos + std::min(end, tile.limits.highest));
       slots = {*low, *high};
     }
-    const PositionRange tokens = token_positions(tile);
-    if (slots.highest <= tokens.lowest - tile.args->window && begin >= tile.args->n_sinks) return Sight::kNone;
-    all = all && slots.lowest > tokens.highest - tile.args->window;
+    if (slots.highest <= tile.positions.lowest - tile.args->window && begin >= tile.args->n_sinks) return Sight::kNone;
+    all = all && slots.lowest > tile.positions.highest - tile.args->window;
   }
   return all ? Sight::kAll : Sight::kSome;
 }
@@ -137,20 +193,30 @@ int Block::columns(int64_t limit) const {
   return 0;
 }
 
-Block next_block(const Tile& tile, const PageRange& range, int64_t& at, int64_t end) {
-  const KvView& kv = *tile.kv;
+Block BlockWalk::next() {
+  const KvView& kv = *tile_.kv;
+  const float* bias = slot_bias(tile_);
   Block block;
-  for (; at < end && block.n_pages < tile.block_pages(); ++at) {
-    const int64_t page = range.page(at);
-    const Sight seen = sight(tile, page);
+  for (; at_ < end_ && block.n_pages < tile_.block_pages(); ++at_) {
+    const int64_t page = range_.page(at_), begin = page * kPageSlots;
+    const Sight seen = sight(tile_, page);
     if (seen == Sight::kNone) continue;
-    const KvCodec codec = kv.page_codec(tile.head, page);
+    uint64_t hidden = 0;
+    bool biased = false;
+    if (bias != nullptr) {
+      const int n = static_cast<int>(std::min<int64_t>(tile_.limits.highest - begin, kPageSlots));
+      biased = kernels_.scan_bias(bias + begin, n, &hidden);
+      if (hidden == low_bits(n)) continue;
+    }
+    const KvCodec codec = kv.page_codec(tile_.head, page);
     if (block.n_pages > 0 && codec != block.codec) break;
     const int i = block.n_pages++;
     block.codec = codec;
     block.index[i] = page;
-    block.sights[i] = seen;
-    block.k[i] = kv.page(tile.head, page);
+    block.sights[i] = hidden != 0 ? Sight::kSome : seen;
+    block.hidden[i] = hidden;
+    block.biased = block.biased || biased;
+    block.k[i] = kv.page(tile_.head, page);
     block.v[i] = block.k[i] + kv_k_bytes(codec, kv.head_dim);
   }
   return block;
@@ -199,15 +265,14 @@ void prepare_block(const Tile& tile, const Block& block, const TileScratch& scra
   for (int i = 0; i < block.n_pages; ++i) {
     if (block.sights[i] == Sight::kAll) continue;
     for (int t = 0; t < tile.n_tokens; ++t) {
-      scratch.masks[i * tile.n_tokens + t] = seen_mask(tile, t, block.index[i]);
+      scratch.masks[i * tile.n_tokens + t] = seen_mask(tile, t, block.index[i]) & ~block.hidden[i];
     }
   }
-  const KvView& kv = *tile.kv;
-  if (kv.slot_bias == nullptr) return;
-  const float* bias = kv.slot_bias + static_cast<int64_t>(tile.head) * kv.slot_stride;
+  if (!block.biased) return;
+  const float* bias = slot_bias(tile);
   for (int i = 0; i < block.n_pages; ++i) {
     const int64_t begin = block.index[i] * kPageSlots;
-    const int64_t n = std::min<int64_t>(tile.last_limit() - begin, kPageSlots);
+    const int64_t n = std::min<int64_t>(tile.limits.highest - begin, kPageSlots);
     float* to = scratch.bias + i * kPageSlots;
     for (int64_t j = 0; j < kPageSlots; ++j) to[j] = j < n ? bias[begin + j] * kLog2e : 0.0f;
   }
@@ -218,9 +283,8 @@ StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const
   const size_t codec = static_cast<size_t>(block.codec);
   const DType dtype = kernels.operand_dtype[codec];
   const int64_t q_stride = int64_t{tile.kv->head_dim} * dtype_bytes(dtype);
-  const int n = block.columns(tile.limit((strip.row + strip.m - 1) / tile.group));
+  const int n = block.columns(strip_limit(tile, strip));
   const float scale = tile.args->scale * kLog2e;
-  const bool biased = tile.kv->slot_bias != nullptr;
   const PrefetchPlan plan(tile, block.codec);
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
@@ -247,13 +311,13 @@ StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const
       for (int r = 0; r < strip.m; ++r) std::memcpy(s + r * kBlockColumns, t.s + r * kPageSlots, bytes);
     }
     for (int r = 0; r < strip.m; ++r) {
-      if (biased) kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
+      if (block.biased) kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
       if (block.sights[i] == Sight::kAll) continue;
       const uint64_t seen = scratch.masks[i * tile.n_tokens + (strip.row + r) / tile.group];
       if ((~seen & low_bits(padded)) != 0) kernels.mask(s + r * kBlockColumns, seen, padded);
     }
   }
-  return {n, biased ? 1.0f : scale};
+  return {n, block.biased ? 1.0f : scale};
 }
 
 void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
@@ -263,11 +327,11 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
   std::fill(sums.o, sums.o + n_rows * dp, 0.0f);
   std::fill(sums.top, sums.top + n_rows, kNoTop);
   std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
-  int64_t at = pages[0];
-  Block block = next_block(tile, range, at, pages[1]);
-  Block next = next_block(tile, range, at, pages[1]);
+  LogitsOutput logits(tile, kernels, range, pages);
+  BlockWalk walk(tile, kernels, range, pages);
+  Block block = walk.next(), next = walk.next();
   while (block.n_pages > 0) {
-    const Block after = next_block(tile, range, at, pages[1]);
+    const Block after = walk.next();
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
     const PrefetchPlan plan(tile, block.codec);
@@ -277,6 +341,7 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
       const Strip strip = strip_at(tile, i);
       const StripScores scores = score_strip(tile, kernels, block, strip, &next, scratch);
       if (scores.n == 0) continue;
+      if (tile.logits != nullptr) logits.write(block, strip, scores, scratch.s);
       float* o = sums.o + strip.row * dp;
       kernels.softmax[codec]({.s = scratch.s,
                               .s_stride = kBlockColumns,
@@ -309,6 +374,7 @@ void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& 
     block = next;
     next = after;
   }
+  if (tile.logits != nullptr) logits.finish();
 }
 
 }  // namespace vlcache::cpu

@@ -17,6 +17,10 @@ inline constexpr int kBlockPages = 4;
 inline constexpr int kFewRows = 24;
 inline constexpr int kBlockColumns = kBlockPages * kPageSlots;
 
+struct Interval {
+  int64_t lowest, highest;
+};
+
 struct Tile {
   const KvView* kv = nullptr;
   const AttentionArgs* args = nullptr;
@@ -25,19 +29,26 @@ struct Tile {
   int group = 1;
   int64_t row = 0;  // of q: the first token
   int n_tokens = 0;
-  int64_t n_seen = 0;   // slots [0, n_seen + causal_step t) exist for token t; may be negative
-  int causal_step = 1;  // 0: every token sees all slots (vision)
+  // Slots [0, limit(t)) exist for token t, which may be negative: n_seen + causal_step t, or what `behind` leaves.
+  int64_t n_seen = 0;
+  int causal_step = 1;              // 0: every token sees all slots (vision)
+  const int32_t* behind = nullptr;  // [n_tokens] as in AttentionSeq
+  float* logits = nullptr;          // one token: those of query_head, as in AttentionSeq
+  int64_t logits_stride = 0;
+  Interval limits{0, 0}, positions{0, 0};  // of all tokens; place() fills them in
 
   int n_rows() const { return n_tokens * group; }
-  int64_t limit(int64_t token) const { return n_seen + causal_step * token; }
+  int64_t limit(int64_t token) const {
+    return behind != nullptr ? kv->n_slots[head] - behind[token] : n_seen + causal_step * token;
+  }
   int block_pages() const { return n_rows() <= kFewRows ? 1 : kBlockPages; }
   // Rows per kernel call. Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.
   int strip_rows() const { return (kv->head_dim + 15) / 16 == 5 ? 5 : kStripRows; }
   int n_strips() const { return (n_rows() + strip_rows() - 1) / strip_rows(); }
-  int64_t last_limit() const { return limit(n_tokens - 1); }
   int64_t position(int64_t token) const {
     return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
   }
+  void place();  // to be called when everything else is set
 };
 
 // Which pages of a tile can be seen at all: [0, n_sinks) and [n_sinks + gap, n_sinks + gap + rest), numbered without
@@ -62,6 +73,8 @@ struct Block {
   KvCodec codec = KvCodec::kBF16;
   int64_t index[kBlockPages];
   Sight sights[kBlockPages];
+  uint64_t hidden[kBlockPages];  // bit j: slot 64 index + j is hidden by its bias
+  bool biased = false;           // some slot that is not hidden has a bias
   const std::byte* k[kBlockPages];
   const std::byte* v[kBlockPages];
 
@@ -69,8 +82,21 @@ struct Block {
   // ones.
   int columns(int64_t limit) const;
 };
-// The next block of pages [at, end) of the range; moves `at` past it. Empty at the end.
-Block next_block(const Tile& tile, const PageRange& range, int64_t& at, int64_t end);
+
+// Walks pages [begin, end) of a range block by block, past those that nobody sees.
+class BlockWalk {
+ public:
+  BlockWalk(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
+            std::span<const int64_t, 2> pages)
+      : tile_(tile), kernels_(kernels), range_(range), at_(pages[0]), end_(pages[1]) {}
+  Block next();  // empty at the end
+
+ private:
+  const Tile& tile_;
+  const AttentionKernels& kernels_;
+  const PageRange& range_;
+  int64_t at_, end_;
+};
 
 // One thread's memory, cut from a buffer. Rows: tile rows at most.
 struct TileScratch {

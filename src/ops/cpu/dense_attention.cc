@@ -34,9 +34,10 @@ void write_first_row(const Tile& tile, const AttentionKernels& kernels, const Ti
                      int64_t stride) {
   const PageRange range = visible_pages(tile);
   const auto sweep = [&](const auto& visit) {
-    int64_t at = 0, column = 0;
-    for (Block b = next_block(tile, range, at, range.size); b.n_pages > 0;
-         b = next_block(tile, range, at, range.size)) {
+    const int64_t pages[2] = {0, range.size};
+    BlockWalk walk(tile, kernels, range, pages);
+    int64_t column = 0;
+    for (Block b = walk.next(); b.n_pages > 0; b = walk.next()) {
       prepare_block(tile, b, scratch);
       const StripScores scores = score_strip(tile, kernels, b, {0, 0, 1}, nullptr, scratch);
       visit(scores, (scores.n + kLanes - 1) / kLanes * kLanes, column);
@@ -58,19 +59,20 @@ void write_first_row(const Tile& tile, const AttentionKernels& kernels, const Ti
                       .largest = largest});
   });
   const float log_total = scratch.top[0] + std::log2(std::accumulate(scratch.total, scratch.total + kLanes, 0.0f));
-  const float log_small = 0.0f;
   sweep([&](const StripScores& scores, int n, int64_t column) {
-    float sums[kBlockColumns] = {}, below[kBlockColumns] = {}, seen[kBlockColumns] = {};
+    float sums[kBlockColumns] = {};
     kernels.columns({.s = scratch.s,
                      .s_stride = kBlockColumns,
                      .m = 1,
                      .n = n,
                      .scale = scores.scale,
                      .log_total = &log_total,
-                     .log_small = &log_small,
+                     .log_small = nullptr,
+                     .weight = nullptr,
                      .sums = sums,
-                     .below = below,
-                     .seen = seen});
+                     .most = nullptr,
+                     .below = nullptr,
+                     .seen = nullptr});
     for (int j = 0; j < scores.n; ++j) probs[(column + j) * stride] = sums[j];
   });
 }
@@ -118,6 +120,7 @@ void attend_image(AttentionWorkspace::State& state, const DenseTensors& t, const
     for (int32_t begin = 0; begin < image.n; begin += step) {
       tile.row = image.begin + begin;
       tile.n_tokens = std::min(step, image.n - begin);
+      tile.place();
       state.tiles.push_back({.tile = tile, .range = visible_pages(tile)});
     }
   }
@@ -126,6 +129,7 @@ void attend_image(AttentionWorkspace::State& state, const DenseTensors& t, const
   const ScratchPool pool(state, n_threads(), 1, d);
   tile.row = image.begin;
   tile.n_tokens = 1;
+  tile.place();
   const FirstRows first{state, pool, t.q, dense.first_row_probs, tile};
   parallel_for(n_heads, [&first](int64_t head, int thread) { first.head(head, thread); });
 }

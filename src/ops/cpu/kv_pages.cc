@@ -28,8 +28,6 @@ To cast(From x) {
   return from_float<To>(half_value(x));
 }
 
-constexpr int64_t kMaxHeadDim = 512;  // of the block on the stack that rows of another type are converted into
-
 template <typename To, typename From>
 void convert_rows(const std::byte* x, int64_t stride, int64_t n, int64_t d, To* y) {
   for (int64_t i = 0; i < n; ++i) {
@@ -122,7 +120,7 @@ void write_v_bf16(const TypedRows<bf16>& x, int64_t n, int begin, int64_t d, uin
 
 void write_slots_bf16(const PageRef& page, const HeadRows& rows, int begin, int n) {
   const int64_t d = page.head_dim;
-  alignas(64) bf16 buffer[kPageSlots * kMaxHeadDim];
+  alignas(64) bf16 buffer[kPageSlots * kMaxHeadDim];  // rows of another type, converted
   const std::span<bf16> block(buffer, static_cast<size_t>(n * d));
   const TypedRows<bf16> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
   transpose_words(reinterpret_cast<const std::byte*>(k.data), 2 * k.stride, n, d / 2,
@@ -133,7 +131,7 @@ void write_slots_bf16(const PageRef& page, const HeadRows& rows, int begin, int 
 
 void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n) {
   const int64_t d = page.head_dim, dp = padded_dim(d);
-  alignas(64) float buffer[kPageSlots * kMaxHeadDim];
+  alignas(64) float buffer[kPageSlots * kMaxHeadDim];  // 256 KiB of the thread's stack
   const std::span<float> block(buffer, static_cast<size_t>(n * d));
   const TypedRows<float> k = typed_rows(rows.k, rows.k_stride, rows.dtype, n, block);
   transpose_words(reinterpret_cast<const std::byte*>(k.data), 4 * k.stride, n, d,

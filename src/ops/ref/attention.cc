@@ -15,6 +15,7 @@ void check_sequences(const Tensor& q, std::span<const AttentionSeq> seqs, int64_
   for (const AttentionSeq& seq : seqs) {
     CHECK(seq.row_begin >= 0 && seq.n_rows >= 0 && seq.row_begin + seq.n_rows <= q.rows());
     CHECK(seq.kv.n_kv_heads == n_kv_heads && seq.kv.head_dim == q.dim(2));
+    CHECK(seq.logits == nullptr || seq.n_rows == 1);
   }
 }
 
@@ -23,12 +24,16 @@ void attend_head(const Tensor& q, const AttentionSeq& seq, int head, const Atten
   if (seq.n_rows == 0) return;
   const int64_t d = q.dim(2), group = q.dim(1) / seq.kv.n_kv_heads;
   const HeadSlots slots = load_head(seq.kv, head);
-  SlotQueries queries(q, args, seq.row_begin, seq.n_rows);
+  SlotQueries queries(q, args, {seq.row_begin, seq.n_rows, seq.behind});
   SlotWeights a;
   std::vector<float> mixed(static_cast<size_t>(d));
   for (int64_t i = 0; i < seq.n_rows; ++i) {
     for (int64_t h = head * group; h < (head + 1) * group; ++h) {
       weigh_slots(queries.get(i, h, slots), slots, args, a);
+      if (seq.logits != nullptr) {
+        CHECK(seq.logits_stride >= slots.n_slots);
+        std::copy(a.logits.begin(), a.logits.end(), seq.logits + h * seq.logits_stride);
+      }
       std::fill(mixed.begin(), mixed.end(), 0.0f);
       for (int64_t j = 0; j < slots.n_slots; ++j) {
         const float weight = a.weights[static_cast<size_t>(j)];

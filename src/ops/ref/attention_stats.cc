@@ -1,4 +1,6 @@
 // What a group of queries attends to, summed over the queries.
+#include <algorithm>
+
 #include "base/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
@@ -21,27 +23,27 @@ bool is_small(float w, const SlotWeights& a, const AttentionStats& stats) {
 void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) {
   check_compute(q);
   CHECK(q.rank == 3 && q.dim(2) == kv.head_dim && kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0);
-  for (const Tensor* t : {&stats.column_sums, &stats.below_counts, &stats.seen_counts}) {
-    if (!t->empty()) CHECK(t->dtype == DType::kF32 && t->rows() == q.dim(1));
-  }
   const int64_t group = q.dim(1) / kv.n_kv_heads;
   parallel_for(q.dim(1), [&](int64_t h, int) {
     const HeadSlots slots = load_head(kv, static_cast<int>(h / group));
+    for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
+      CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == q.dim(1) && t->row_size() >= slots.n_slots));
+    }
     float* sums = row_or_null(stats.column_sums, h);
+    float* most = row_or_null(stats.column_max, h);
     float* below = row_or_null(stats.below_counts, h);
     float* seen = row_or_null(stats.seen_counts, h);
-    for (const Tensor* t : {&stats.column_sums, &stats.below_counts, &stats.seen_counts}) {
-      CHECK(t->empty() || t->row_size() >= slots.n_slots);
-    }
-    SlotQueries queries(q, args, 0, q.rows());
+    SlotQueries queries(q, args, {.n = q.rows(), .behind = stats.behind});
     SlotWeights a;
     for (int64_t i = 0; i < q.rows(); ++i) {
       const SlotQuery query = queries.get(i, h, slots);
       weigh_slots(query, slots, args, a);
+      const float row_weight = stats.row_weight != nullptr ? stats.row_weight[i] : 1.0f;
       for (int64_t j = 0; j < slots.n_slots; ++j) {
         if (!sees(query, slots, args, j)) continue;
         const float w = a.weights[static_cast<size_t>(j)];
-        if (sums != nullptr && a.total > 0.0f) sums[j] += w / a.total;
+        if (sums != nullptr) sums[j] += row_weight * (w / a.total);
+        if (most != nullptr) most[j] = std::max(most[j], w / a.total);
         if (below != nullptr && is_small(w, a, stats)) below[j] += 1.0f;
         if (seen != nullptr) seen[j] += 1.0f;
       }

@@ -32,14 +32,14 @@ struct Naive {
   std::vector<double> lse;
 };
 Naive naive_attention(const Matrix& q, const Matrix& q_sinks, const Matrix& k, int64_t head, const Rule& rule,
-                      double scale) {
+                      double scale, const std::vector<int32_t>& behind) {
   const int64_t n_rows = q.t.rows(), n_slots = k.t.rows(), kv_head = head / (kHeads / kKvHeads);
   Naive result;
   for (int64_t i = 0; i < n_rows; ++i) {
     std::vector<double> p(static_cast<size_t>(n_slots), 0.0);
     double total = 0.0;
     for (int64_t j = 0; j < n_slots; ++j) {
-      if (j > n_slots - n_rows + i || !rule.sees(i, j)) continue;
+      if (j >= n_slots - behind[static_cast<size_t>(i)] || !rule.sees(i, j)) continue;
       double logit = rule.bias(kv_head, j);
       const Matrix& from = j < rule.n_sinks ? q_sinks : q;
       for (int64_t c = 0; c < kDim; ++c) {
@@ -61,6 +61,8 @@ struct Scene {
   Cache cache;
   AttentionArgs args;
   Rule rule;
+  std::vector<int32_t> behind;  // what attention is told when `scattered`
+  bool scattered = false;
 
   Scene(int32_t n_rows, int32_t n_slots, const std::function<void(Cache&)>& prepare = {})
       : q({n_rows, kHeads, kDim}, Seed(1)),
@@ -76,6 +78,7 @@ struct Scene {
     for (Matrix* m : {&k, &v}) {  // exact in bf16, so that codecs do not matter
       for (float& x : m->data) x = to_float(to_bf16(x));
     }
+    for (int64_t i = 0; i < n_rows; ++i) behind.push_back(static_cast<int32_t>(n_rows - 1 - i));
     if (prepare) prepare(cache);
     kRef->kv_write(k.t, v.t, cache.view);
     args = {.scale = 0.5f, .lse = lse.t};
@@ -83,10 +86,16 @@ struct Scene {
 
   void expect_naive() {
     const int32_t n_rows = static_cast<int32_t>(q.t.rows());
-    const AttentionSeq seq{0, n_rows, cache.view};
+    AttentionSeq seq{0, n_rows, cache.view};
+    if (scattered) seq.behind = behind.data();
+    Matrix logits({kHeads, k.t.rows()});
+    if (n_rows == 1) seq.logits = logits.data.data(), seq.logits_stride = k.t.rows();
     kRef->attention(q.t, std::span(&seq, 1), args, out.t);
     for (int64_t h = 0; h < kHeads; ++h) {
-      const Naive naive = naive_attention(q, q_sinks, k, h, rule, static_cast<double>(args.scale));
+      const Naive naive = naive_attention(q, q_sinks, k, h, rule, static_cast<double>(args.scale), behind);
+      for (int64_t j = 0; j < k.t.rows() && n_rows == 1; ++j) {  // e^(logit - lse) is the attention
+        EXPECT_NEAR(std::exp(logits.at(h * k.t.rows() + j) - lse.at(h)), naive.probs[0][static_cast<size_t>(j)], 1e-5);
+      }
       for (int64_t i = 0; i < n_rows; ++i) {
         EXPECT_NEAR(lse.at(i * kHeads + h), naive.lse[static_cast<size_t>(i)], 1e-5);
         for (int64_t c = 0; c < kDim; ++c) {
@@ -120,6 +129,45 @@ TEST(RefAttention, SlotBias) {
     return static_cast<double>(s.cache.bias[static_cast<size_t>(h * 90 + j)]);
   };
   s.expect_naive();
+}
+
+TEST(RefAttention, HiddenSlots) {
+  for (int32_t n_rows : {1, 9}) {
+    Scene s(n_rows, 90);
+    s.cache.bias.assign(180, 0.0f);
+    for (size_t i = 0; i < 180; ++i) {
+      if (i % 7 == 0) s.cache.bias[i] = std::log(3.0f);
+      if (i % 5 == 0) s.cache.bias[i] = -std::numeric_limits<float>::infinity();
+    }
+    s.cache.view.slot_bias = s.cache.bias.data();
+    s.rule.bias = [&](int64_t h, int64_t j) { return double{s.cache.bias[static_cast<size_t>(h * 90 + j)]}; };
+    s.expect_naive();
+  }
+}
+
+TEST(RefAttention, AllSlotsHidden) {
+  Cache cache(*kRef, {3, 3}, kDim);
+  Matrix k({3, kKvHeads, kDim}, Seed(1)), v({3, kKvHeads, kDim}, Seed(2));
+  kRef->kv_write(k.t, v.t, cache.view);
+  const std::vector<float> bias(6, -std::numeric_limits<float>::infinity());
+  cache.view.slot_bias = bias.data();
+  Matrix q({1, kHeads, kDim}, Seed(3)), out({1, kHeads, kDim}), lse({1, kHeads}), seen({kHeads, 3});
+  const AttentionSeq seq{0, 1, cache.view};
+  kRef->attention(q.t, std::span(&seq, 1), {.lse = lse.t}, out.t);
+  for (float x : out.data) EXPECT_EQ(x, 0.0f);
+  for (float x : lse.data) EXPECT_EQ(x, bias[0]);
+  AttentionStats stats{.seen_counts = seen.t};
+  kRef->attention_stats(q.t, cache.view, {}, stats);
+  for (float x : seen.data) EXPECT_EQ(x, -77.0f);
+}
+
+TEST(RefAttention, ScatteredRows) {
+  for (int32_t n_rows : {1, 9}) {
+    Scene s(n_rows, 90);
+    for (int32_t i = 0; i < n_rows; ++i) s.behind[static_cast<size_t>(i)] = (i * 31 + 11) % 90;
+    s.scattered = true;
+    s.expect_naive();
+  }
 }
 
 TEST(RefAttention, WindowBySlots) {
@@ -219,7 +267,7 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
         .rule = rule, .threshold = 0.1f, .column_sums = sums.t, .below_counts = below.t, .seen_counts = seen.t};
     kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
     for (int64_t h = 0; h < kHeads; ++h) {
-      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5);
+      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.behind);
       for (int64_t j = 0; j < n_slots + 2; ++j) {
         double sum = 0.5, n_below = 0.5, n_seen = 0.5;
         for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
@@ -237,6 +285,31 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
         ASSERT_EQ(below.at(at), n_below) << "head " << h << " slot " << j;
         ASSERT_EQ(seen.at(at), n_seen) << "head " << h << " slot " << j;
       }
+    }
+  }
+}
+
+TEST(RefAttentionStats, MaximaAndWeightsOfScatteredRows) {
+  const int32_t n_rows = 9, n_slots = 90;
+  Scene s(n_rows, n_slots);
+  for (int32_t i = 0; i < n_rows; ++i) s.behind[static_cast<size_t>(i)] = (i * 31 + 11) % n_slots;
+  const std::vector<float> weights = {0, 1, 2, -1, 0.5f, 0, 3, 1, 1};
+  Matrix sums({kHeads, n_slots}), most({kHeads, n_slots});
+  std::fill(sums.data.begin(), sums.data.end(), 0.0f);
+  std::fill(most.data.begin(), most.data.end(), 0.05f);
+  AttentionStats stats{.behind = s.behind.data(), .row_weight = weights.data()};
+  stats.column_sums = sums.t, stats.column_max = most.t;
+  kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.behind);
+    for (int64_t j = 0; j < n_slots; ++j) {
+      double sum = 0.0, largest = 0.05f;
+      for (size_t i = 0; i < naive.probs.size(); ++i) {
+        sum += double{weights[i]} * naive.probs[i][static_cast<size_t>(j)];
+        largest = std::max(largest, naive.probs[i][static_cast<size_t>(j)]);
+      }
+      ASSERT_NEAR(sums.at(h * n_slots + j), sum, 1e-5);
+      ASSERT_NEAR(most.at(h * n_slots + j), largest, 1e-5);
     }
   }
 }

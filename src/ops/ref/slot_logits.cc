@@ -9,8 +9,8 @@
 
 namespace vlcache {
 
-SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, int64_t q_row, int64_t n_rows)
-    : q_(q), args_(args), q_row_(q_row), n_rows_(n_rows), query_(static_cast<size_t>(q.dim(2))) {
+SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotRows& rows)
+    : q_(q), args_(args), rows_(rows), query_(static_cast<size_t>(q.dim(2))) {
   if (args.q_sinks != nullptr) {
     CHECK(same_shape(*args.q_sinks, q) && args.q_sinks->dtype == q.dtype);
     sink_query_.resize(query_.size());
@@ -18,9 +18,11 @@ SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, int64_t q_r
 }
 
 SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
-  const int64_t d = q_.dim(2), row = q_row_ + i;
+  const int64_t d = q_.dim(2), row = rows_.begin + i;
+  const int64_t behind = rows_.behind != nullptr ? rows_.behind[i] : rows_.n - 1 - i;
+  CHECK(behind >= 0);
   load_values(q_, row * q_.stride + head * d, d, query_.data());
-  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - n_rows_ + 1 + i};
+  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - behind};
   if (args_.q_sinks != nullptr) {
     load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
     query.q_sinks = sink_query_.data();
@@ -32,6 +34,7 @@ SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
 
 bool sees(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, int64_t slot) {
   if (slot >= query.n_causal) return false;
+  if (slots.bias != nullptr && slots.bias[slot] == -std::numeric_limits<float>::infinity()) return false;
   if (args.window <= 0 || slot < args.n_sinks) return true;
   const int64_t position = slots.position != nullptr ? slots.position[slot] : slot;
   return position > query.position - args.window;
@@ -41,19 +44,22 @@ void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const Attention
   constexpr float kUnseen = -std::numeric_limits<float>::infinity();
   CHECK(args.window <= 0 || args.positions != nullptr || slots.position == nullptr);
   const int64_t d = slots.head_dim;
-  std::vector<float>& w = result.weights;
-  w.assign(static_cast<size_t>(slots.n_slots), kUnseen);
+  std::vector<float>& logits = result.logits;
+  logits.assign(static_cast<size_t>(slots.n_slots), kUnseen);
   result.n_seen = 0;
   for (int64_t j = 0; j < slots.n_slots; ++j) {
     if (!sees(query, slots, args, j)) continue;
     const float* q = j < args.n_sinks ? query.q_sinks : query.q;
-    w[static_cast<size_t>(j)] =
+    logits[static_cast<size_t>(j)] =
         args.scale * dot(q, slots.k.data() + j * d, d) + (slots.bias != nullptr ? slots.bias[j] : 0.0f);
     ++result.n_seen;
   }
-  result.top = w.empty() ? kUnseen : *std::max_element(w.begin(), w.end());
-  // With nothing to see (or only slots of bias -inf) every weight is 0, and so is their sum.
-  for (float& x : w) x = result.top == kUnseen ? 0.0f : std::exp(x - result.top);
+  result.top = logits.empty() ? kUnseen : *std::max_element(logits.begin(), logits.end());
+  std::vector<float>& w = result.weights;
+  w.resize(logits.size());
+  // With nothing to see every weight is 0, and so is their sum.
+  std::transform(logits.begin(), logits.end(), w.begin(),
+                 [&](float x) { return result.top == kUnseen ? 0.0f : std::exp(x - result.top); });
   result.total = sum(w.data(), slots.n_slots);
 }
 

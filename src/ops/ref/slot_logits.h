@@ -16,25 +16,33 @@ struct SlotQuery {
   int64_t position = 0;            // where the window ends
 };
 
-// The queries [n_rows, H, d] of a view's last rows, one at a time.
+// Some rows of q, and where they stand among the slots.
+struct SlotRows {
+  int64_t begin = 0;  // row of q, q_sinks and positions that belongs to the first query
+  int64_t n = 0;
+  const int32_t* behind = nullptr;  // as in AttentionSeq
+};
+
+// The queries [n_rows, H, d] of a view, one at a time.
 class SlotQueries {
  public:
-  // `q_row` is the row of q, q_sinks and positions that belongs to the first query.
-  SlotQueries(const Tensor& q, const AttentionArgs& args, int64_t q_row, int64_t n_rows);
+  SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotRows& rows);
   // Query `i` of query head `head`; the pointers stay valid until the next call.
   SlotQuery get(int64_t i, int64_t head, const HeadSlots& slots);
 
  private:
   const Tensor& q_;
   const AttentionArgs& args_;
-  int64_t q_row_, n_rows_;
+  SlotRows rows_;
   std::vector<float> query_, sink_query_;
 };
 
+// Whether the slot is within the query's limit and window, and not hidden.
 bool sees(const SlotQuery& query, const HeadSlots& slots, const AttentionArgs& args, int64_t slot);
 
 // weights[j] = e^(logit_j - top) for slots that the query sees, 0 for others.
 struct SlotWeights {
+  std::vector<float> logits;   // [n_slots], -inf where not seen
   std::vector<float> weights;  // [n_slots]
   float top = 0.0f;            // largest logit; -inf when nothing is seen
   float total = 0.0f;          // sum of the weights
