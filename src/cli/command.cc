@@ -3,9 +3,9 @@
 
 #include <atomic>
 #include <csignal>
-#include <thread>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/threads.h"
 #include "cli/progress.h"
 
@@ -42,10 +42,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
     modes += "\n  " + std::string(mode.usage) + ": " + std::string(mode.meaning);
   command.add_option("--kv-mode", flags.kv_mode, modes)->type_name("MODE")->capture_default_str();
   command
-      .add_option("--kv-memory", flags.kv_memory_gib, "limit of the KV cache in GiB (0: 3/4 of the machine's memory)")
+      .add_option("--kv-memory", flags.kv_memory_gib,
+                  "limit of the KV cache in GiB (0: 3/4 of the memory that machine and cgroup grant)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("-t,--threads", flags.threads, "threads (0: one per core)")
+  command.add_option("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
@@ -60,7 +61,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {
-  set_threads(flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  set_threads(flags.threads > 0 ? flags.threads : usable_cpus());
   EngineOptions options;
   options.backend = flags.backend;
   options.backend_options.max_isa = flags.max_isa;

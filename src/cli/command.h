@@ -20,7 +20,7 @@ struct ModelFlags {
   std::string kv_mode = "full";
   std::string backend = "auto";
   std::string max_isa = "auto";
-  int threads = 0;  // 0: all cores
+  int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
   double kv_memory_gib = 0;  // 0: three quarters of the machine's
 };

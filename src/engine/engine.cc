@@ -1,12 +1,11 @@
 // Loading a checkpoint's parts and joining them.
 #include "engine/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "engine/chat_prompt.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -25,7 +24,7 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-int64_t default_kv_memory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 4 * 3; }
+int64_t default_kv_memory() { return usable_memory() / 4 * 3; }
 
 ImageTiles tiles_of(const ProcessedImage& image) {
   // The encoder only reads: a Tensor has no const variant.
