@@ -69,7 +69,7 @@ if wants capped; then
   # The same golden tests as a machine without AVX-512 runs them (docs/design.md, Backends).
   suite golden-avx2 env ONEDNN_MAX_CPU_ISA=AVX2 VLCACHE_TEST_MAX_ISA=avx2 build/release/tests/vlcache_golden_test --gtest_brief=1
 fi
-# Sanitized programs use ops/ref and std::thread: what they watch is everything around the kernels.
+# Sanitized programs use ops/ref: what they watch is everything around the kernels.
 sanitized() {  # PRESET [TARGET...]
   echo "building ($1)"
   step "build-$1" tools/build.sh "$@"

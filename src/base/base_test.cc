@@ -1,8 +1,7 @@
-// Conversions, views, memory, loops and JSON access.
+// Conversions, views, memory and JSON access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -12,7 +11,6 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "base/tensor.h"
-#include "base/threads.h"
 
 namespace vlcache {
 namespace {
@@ -69,23 +67,6 @@ TEST(Buffer, RefusesWhatTheMachineDoesNotHave) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kMemory);
     EXPECT_THAT(e.what(), HasSubstr("1152921504606846976"));
-  }
-}
-
-TEST(Threads, EveryIndexRunsOnce) {
-  for (int64_t n : {0, 1, 2, 7, 1000}) {
-    std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
-    parallel_for(n, [&](int64_t i, int thread) {
-      EXPECT_LT(thread, n_threads());
-      ++hits[static_cast<size_t>(i)];
-    });
-    for (const auto& h : hits) EXPECT_EQ(h, 1);
-    std::atomic<int64_t> sum{0};
-    parallel_ranges(n, 16, [&](int64_t begin, int64_t end, int) {
-      EXPECT_EQ(begin % 16, 0);
-      for (int64_t i = begin; i < end; ++i) sum += i + 1;
-    });
-    EXPECT_EQ(sum, n * (n + 1) / 2);
   }
 }
 

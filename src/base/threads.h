@@ -1,5 +1,5 @@
-// The only way to run a loop in parallel: OpenMP's pool, shared with oneDNN; std::thread where OpenMP cannot be
-// instrumented (TSan).
+// The only way to run a loop in parallel: a pool of threads that sleep when they have waited for a moment, so that the
+// program keeps its share of CPUs that others use too.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,18 @@
 
 namespace vlcache {
 
-// Threads that parallel loops and oneDNN use, at most what OMP_THREAD_LIMIT allows; n >= 1. Call once, before work
-// starts, on the thread that will start it.
+// Threads of a loop, the one that starts it included; n >= 1. Not during a loop. By default usable_cpus(). Where the
+// system grants fewer threads, those there are do all the work.
 void set_threads(int n);
 int n_threads();
 
-// Runs task(i, thread) for i in [0, n), i handed out dynamically one at a time; thread < n_threads(). Returns when all
-// are done. n == 1 or one thread: runs inline. Tasks must not throw, nor start loops of their own.
+// Runs task(i, thread) for i in [0, n), i handed out in order, one at a time; thread < n_threads(), and no two tasks
+// with the same `thread` run at once. Returns when all are done: it waits for a thread only if that has begun a task. n
+// == 1 or one thread: runs inline. Tasks must not throw, nor start loops of their own; one thread at a time starts
+// loops.
 void parallel_for(int64_t n, FunctionRef<void(int64_t i, int thread)> task);
 
-// Runs body(begin, end, thread) on each thread's equal share of [0, n), cut at multiples of `grain`.
+// Runs body(begin, end, thread) on equal shares of [0, n), as many as threads, cut at multiples of `grain`.
 void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
 
 }  // namespace vlcache

@@ -46,8 +46,8 @@ constexpr int64_t kSmallProduct = 1 << 20;
 // Weights of fewer bytes than this are read by one thread in the time it takes to wake another.
 constexpr int64_t kBytesPerThread = 64 << 10;
 
-// Outputs of a tile widened to f32: 512 x n_in 2048 are 4 MiB, which the threads share.
-constexpr int64_t kTileColumns = 512;
+// Panels of a tile that is laid out as plain f32, at least.
+constexpr int64_t kPlainPanels = 4;
 
 struct PanelJob {
   Isa isa;
@@ -82,13 +82,6 @@ struct PanelJob {
   }
 };
 
-bool needs_copy(const Tensor* t) { return t != nullptr && !t->dense(); }
-
-// `t` as dense rows in `scratch`.
-Tensor dense_view(const Tensor& t, Scratch& scratch) {
-  return Tensor(scratch.get(t.numel() * dtype_bytes(t.dtype)), t.dtype, {t.rows(), t.row_size()});
-}
-
 // Few rows: every weight is read once. Pieces are handed out as threads come: on a shared machine cores are not equally
 // fast.
 void run_few_rows(const PanelJob& job) {
@@ -100,23 +93,40 @@ void run_few_rows(const PanelJob& job) {
                [&](int64_t i, int) { job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows); });
 }
 
-// Many rows: tasks of some panels x a block of rows, the panels of one block next to each other in time.
-void run_many_rows(const PanelJob& job) {
-  const int64_t n_panels = (job.w.n_out + kPanel - 1) / kPanel, n_tasks = kTasksPerThread * n_threads();
-  const int64_t row_bytes = std::max<int64_t>(1, job.w.n_in) * job.x_bytes;
-  const int64_t most_rows = std::max(kMinRowBlock, kBlockBytes / row_bytes);
-  int64_t n_blocks = (job.n_rows + most_rows - 1) / most_rows;
-  const int64_t panels = std::max<int64_t>(1, n_panels * n_blocks / n_tasks);
+// A product with many rows as tiles of some panels x a block of rows.
+struct Tiling {
+  int64_t n_out, n_rows;
+  int64_t columns, rows;  // of a tile; the last ones of each may be smaller
+
+  int64_t n_groups() const { return (n_out + columns - 1) / columns; }
+  int64_t n_blocks() const { return (n_rows + rows - 1) / rows; }
+
+  // body(Columns, first row, last row, thread); the tiles of one block of rows next to each other in time.
+  template <typename Body>
+  void for_each(const Body& body) const {
+    const auto task = [&](int64_t i, int thread) {
+      const int64_t column = i % n_groups() * columns, row = i / n_groups() * rows;
+      body(Columns{column, std::min(n_out, column + columns)}, row, std::min(n_rows, row + rows), thread);
+    };
+    parallel_for(n_groups() * n_blocks(), std::ref(task));
+  }
+};
+
+Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, int64_t least_panels = 1) {
+  const int64_t n_panels = (n_out + kPanel - 1) / kPanel, n_tasks = kTasksPerThread * n_threads();
+  const int64_t most_rows = std::max(kMinRowBlock, kBlockBytes / std::max<int64_t>(1, row_bytes));
+  int64_t n_blocks = (n_rows + most_rows - 1) / most_rows;
+  const int64_t panels = std::max(least_panels, n_panels * n_blocks / n_tasks);
   const int64_t n_groups = (n_panels + panels - 1) / panels;
   if (n_groups * n_blocks < n_tasks)
-    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, job.n_rows / (4 * kPanelRows)));
-  const int64_t block = round_up((job.n_rows + n_blocks - 1) / n_blocks, kPanelRows);
-  n_blocks = (job.n_rows + block - 1) / block;
-  const auto task = [&](int64_t i, int) {
-    const int64_t column = i % n_groups * panels * kPanel, row = i / n_groups * block;
-    job.run(column, std::min(job.w.n_out, column + panels * kPanel), row, std::min(job.n_rows, row + block));
-  };
-  parallel_for(n_groups * n_blocks, std::ref(task));
+    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, n_rows / (4 * kPanelRows)));
+  return {n_out, n_rows, panels * kPanel, round_up((n_rows + n_blocks - 1) / n_blocks, kPanelRows)};
+}
+
+void run_many_rows(const PanelJob& job) {
+  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes)
+      .for_each(
+          [&](Columns columns, int64_t first, int64_t last, int) { job.run(columns.begin, columns.end, first, last); });
 }
 
 }  // namespace
@@ -126,7 +136,9 @@ Matmul::Matmul(Isa isa, DType compute_dtype)
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
-  return x_copy_.bytes() + y_copy_.bytes() + residual_copy_.bytes() + tile_.bytes() + onednn_->scratch_bytes();
+  int64_t bytes = x_copy_.bytes() + onednn_->scratch_bytes();
+  for (const Scratch& tile : tiles_) bytes += tile.bytes();
+  return bytes;
 }
 
 void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
@@ -148,7 +160,7 @@ void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilog
 
 void Matmul::by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
   Tensor input = x.view({x.rows(), w.n_in});
-  if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense_f32(x);
+  if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense(x, DType::kF32);
   const PanelJob job{isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue};
   if (x.rows() * w.n_out * w.n_in <= kSmallProduct && w.n_out * w.n_in * dtype_bytes(w.dtype) <= kBytesPerThread) {
     job.run(0, w.n_out, 0, x.rows());
@@ -159,46 +171,52 @@ void Matmul::by_panels(const Tensor& x, const Weight& w, const Tensor& y, const 
   }
 }
 
-Tensor Matmul::dense_f32(const Tensor& x) {
+Tensor Matmul::dense(const Tensor& x, DType dtype) {
   const Tensor rows = x.view({x.rows(), x.row_size()});
-  if (x.dtype == DType::kF32 && x.dense()) return rows;
-  const Tensor copy(x_copy_.get(x.numel() * 4), DType::kF32, {x.rows(), x.row_size()});
+  if (x.dtype == dtype && x.dense()) return rows;
+  const Tensor copy(x_copy_.get(x.numel() * dtype_bytes(dtype)), dtype, {x.rows(), x.row_size()});
   convert(isa_, rows, copy);
   return copy;
 }
 
+// Tiles of sums in f32 from oneDNN, finished by us. Where it has no fast kernel for the packed layout, the weights of a
+// tile are laid out as plain f32 first.
 void Matmul::by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  if (isa_ < (w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512)) return by_widened_tiles(x, w, y, epilogue);
-  Tensor x_dense = x, y_dense = y, residual_dense;
-  Epilogue dense = epilogue;
-  if (!x.dense()) convert(isa_, x, x_dense = dense_view(x, x_copy_));
-  if (!y.dense()) y_dense = dense_view(y, y_copy_);
-  const bool in_place = epilogue.residual != nullptr && epilogue.residual->data == y.data;
-  if (needs_copy(epilogue.residual) || (in_place && !y.dense())) {
-    residual_dense = in_place ? y_dense : dense_view(*epilogue.residual, residual_copy_);
-    convert(isa_, *epilogue.residual, residual_dense);
-    dense.residual = &residual_dense;
-  }
-  if (!onednn_->packed_matmul(x_dense, w, y_dense, dense)) return by_widened_tiles(x, w, y, epilogue);
-  if (!y.dense()) convert(isa_, y_dense, y);
+  const bool packed = isa_ >= (w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512);
+  if (packed && by_tiles(dense(x, x.dtype), w, y, epilogue, true)) return;
+  CHECK(by_tiles(dense(x, DType::kF32), w, y, epilogue, false));
 }
 
-// Without a fast kernel for the packed layout: some outputs at a time as plain f32, to oneDNN's f32 GEMM.
-void Matmul::by_widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  const int64_t m = x.rows(), k = w.n_in, widest = std::min(kTileColumns, w.n_out);
-  const Tensor input = dense_f32(x);
-  float* columns = reinterpret_cast<float*>(tile_.get(k * widest * 4));
-  float* sums = reinterpret_cast<float*>(y_copy_.get(m * widest * 4));
-  for (int64_t begin = 0; begin < w.n_out; begin += kTileColumns) {
-    const int64_t end = std::min(w.n_out, begin + kTileColumns), n = end - begin;
-    parallel_ranges(n, kPanel, [&](int64_t from, int64_t to, int) {
-      unpack_columns(w, {begin + from, begin + to}, columns + from, n);
-    });
-    onednn_->plain_matmul(input, Tensor(columns, DType::kF32, {k, n}), Tensor(sums, DType::kF32, {m, n}));
-    for_row_ranges(m, n, [&](int64_t from, int64_t to) {
-      finish_tile(isa_, {sums + from * n, n, from, to - from, begin, n}, epilogue, y);
-    });
+bool Matmul::by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue, bool packed) {
+  const int64_t k = w.n_in, row_bytes = k * dtype_bytes(x.dtype);
+  const Tiling tiling = tiles_of(x.rows(), w.n_out, row_bytes, packed ? 1 : kPlainPanels);
+  const auto shape = [&](int64_t rows, int64_t columns) { return OneDnn::Shape{rows, columns, k, x.dtype, packed}; };
+  // A tile is whole or the last one, in either direction.
+  const int64_t last_rows = x.rows() - (tiling.n_blocks() - 1) * tiling.rows;
+  const int64_t last_columns = w.n_out - (tiling.n_groups() - 1) * tiling.columns;
+  OneDnn::Product* products[2][2];
+  for (int i = 0; i < 4; ++i) {
+    OneDnn::Product*& product = products[i / 2][i % 2];
+    product = onednn_->prepare(shape(i / 2 == 0 ? tiling.rows : last_rows, i % 2 == 0 ? tiling.columns : last_columns));
+    if (product == nullptr) return false;
   }
+  const int64_t sum_bytes = tiling.rows * tiling.columns * 4;
+  tiles_.resize(std::max(tiles_.size(), static_cast<size_t>(n_threads())));
+  for (Scratch& tile : tiles_) tile.get(sum_bytes + (packed ? 0 : k * tiling.columns * 4));
+  tiling.for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
+    const int64_t n = columns.end - columns.begin;
+    float* sums = reinterpret_cast<float*>(tiles_[static_cast<size_t>(thread)].get(0));
+    const std::byte* weights = w.owned.data() + columns.begin / kPanel * panel_bytes(w);
+    if (!packed) {
+      float* plain = sums + tiling.rows * tiling.columns;
+      unpack_columns(w, columns, plain, n);
+      weights = reinterpret_cast<const std::byte*>(plain);
+    }
+    OneDnn::Product& product = *products[last - first < tiling.rows][n < tiling.columns];
+    onednn_->run(product, {x.data + first * row_bytes, weights, sums}, thread);
+    finish_tile(isa_, {sums, n, first, last - first, columns.begin, n}, epilogue, y);
+  });
+  return true;
 }
 
 }  // namespace vlcache::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/buffer.h"
 #include "ops/backend.h"
@@ -44,13 +45,14 @@ class Matmul {
   int64_t scratch_bytes() const;
 
  private:
-  void by_widened_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
-  Tensor dense_f32(const Tensor& x);  // x itself, or a copy
+  bool by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue, bool packed);
+  Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 
   Isa isa_;
   DType compute_dtype_;
   std::unique_ptr<OneDnn> onednn_;
-  Scratch x_copy_, y_copy_, residual_copy_, tile_;
+  Scratch x_copy_;
+  std::vector<Scratch> tiles_;  // one per thread
 };
 
 }  // namespace vlcache::cpu

@@ -1,12 +1,17 @@
 // oneDNN primitives by shape.
 #include "ops/cpu/onednn.h"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <dnnl.hpp>
 #include <list>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "ops/cpu/matmul.h"
 
 namespace vlcache::cpu {
@@ -20,175 +25,120 @@ dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::kF32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// The residual is added in place when it is y itself.
-enum class Residual : uint8_t { kNone, kInPlace, kOther };
-
-struct Key {
-  int64_t m, n, k;
-  DType x, y, bias;
-  bool packed, has_bias;
-  Activation act;
-  Residual residual;
-  bool operator==(const Key&) const = default;
-};
-
-struct Entry {
-  Key key;
-  bool fast = false;
-  dnnl::matmul primitive;
-  dnnl::memory x, w, y, bias, residual, scratch;
-  std::unordered_map<int, dnnl::memory> args;  // all of the above; the handles are set before every run
-  int64_t scratch_bytes = 0;
-};
-
-// Shapes of a model x row counts in use: prefill chunks, their remainders, image tiles. An entry is some tens of KiB of
-// code.
-constexpr size_t kMaxEntries = 256;
-
-void append_activation(dnnl::post_ops& ops, Activation act) {
-  using dnnl::algorithm;
-  switch (act) {
-    case Activation::kNone:
-      return;
-    case Activation::kSilu:
-      return ops.append_eltwise(1.0f, algorithm::eltwise_swish, 1.0f, 0.0f);
-    case Activation::kGelu:
-      return ops.append_eltwise(1.0f, algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
-    case Activation::kGeluTanh:
-      return ops.append_eltwise(1.0f, algorithm::eltwise_gelu_tanh, 0.0f, 0.0f);
-    case Activation::kQuickGelu:
-      return ops.append_eltwise(1.0f, algorithm::eltwise_swish, 1.702f, 0.0f);
-    case Activation::kRelu:
-      return ops.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
-  }
+Tag weight_tag(const OneDnn::Shape& shape) {
+  if (!shape.packed) return Tag::ab;
+  return shape.dtype == DType::kF32 ? Tag::BA16a64b : Tag::BA16a64b2a;  // ops/cpu/packed.h
 }
 
-Tag weight_tag(const Key& key) {
-  if (!key.packed) return Tag::ab;
-  return key.x == DType::kF32 ? Tag::BA16a64b : Tag::BA16a64b2a;  // ops/cpu/packed.h
-}
-
-dnnl::matmul::primitive_desc describe(const Key& key, const dnnl::engine& engine) {
-  const Desc x({key.m, key.k}, type_of(key.x), Tag::ab), w({key.k, key.n}, type_of(key.x), weight_tag(key));
-  const Desc y({key.m, key.n}, type_of(key.y), Tag::ab);
+dnnl::matmul::primitive_desc describe(const OneDnn::Shape& shape, const dnnl::engine& engine) {
+  const Desc x({shape.m, shape.k}, type_of(shape.dtype), Tag::ab);
+  const Desc w({shape.k, shape.n}, type_of(shape.dtype), weight_tag(shape));
+  const Desc sums({shape.m, shape.n}, type_of(DType::kF32), Tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::post_ops ops;
-  append_activation(ops, key.act);
-  if (key.residual == Residual::kInPlace) ops.append_sum(1.0f);
-  if (key.residual == Residual::kOther) ops.append_binary(dnnl::algorithm::binary_add, y);
-  attributes.set_post_ops(ops);
-  if (!key.has_bias) return {dnnl::matmul::desc(x, w, y), attributes, engine};
-  const Desc bias({1, key.n}, type_of(key.bias), Tag::ab);
-  return {dnnl::matmul::desc(x, w, bias, y), attributes, engine};
+  return {dnnl::matmul::desc(x, w, sums), attributes, engine};
 }
+
+// oneDNN is built on OpenMP, whose threads would spin beside those of base/threads.h: it gets the thread that calls it.
+// OpenMP keeps this setting per thread.
+void one_omp_thread() { omp_set_num_threads(1); }
+
+// One thread's memory objects of a primitive: their handles are set before every run.
+struct Lane {
+  dnnl::memory x, w, sums, scratch;
+  std::unordered_map<int, dnnl::memory> args;  // all of the above
+};
+
+// Four shapes of tiles for every shape of a model x row counts in use: prefill chunks, their remainders, image tiles. A
+// product is some tens of KiB of code.
+constexpr size_t kMaxProducts = 512;
 
 }  // namespace
 
+struct OneDnn::Product {
+  Shape shape;
+  bool fast = false;
+  dnnl::matmul::primitive_desc desc;
+  dnnl::matmul primitive;
+  std::vector<Lane> lanes;  // one per thread
+};
+
 struct OneDnn::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-  std::list<Entry> entries;  // most recently used first
-  Scratch scratch;
+  std::list<Product> products;   // most recently used first
+  std::vector<Scratch> scratch;  // one per thread
 
-  Entry& find(const Key& key) {
-    for (auto it = entries.begin(); it != entries.end(); ++it) {
-      if (it->key == key) {
-        entries.splice(entries.begin(), entries, it);
-        return entries.front();
-      }
+  Product& find(const Shape& shape) {
+    const auto at = std::find_if(products.begin(), products.end(), [&](const Product& p) { return p.shape == shape; });
+    if (at != products.end()) {
+      products.splice(products.begin(), products, at);
+    } else {
+      if (products.size() >= kMaxProducts) products.pop_back();
+      products.push_front(make(shape));
     }
-    if (entries.size() >= kMaxEntries) entries.pop_back();
-    entries.push_front(make(key));
-    return entries.front();
+    return products.front();
   }
 
-  Entry make(const Key& key) const {
-    Entry entry{.key = key};
+  Product make(const Shape& shape) const {
+    Product product{.shape = shape};
     try {
-      const dnnl::matmul::primitive_desc pd = describe(key, engine);
+      product.desc = describe(shape, engine);
       // "ref" and unpacked "gemm" implementations of a packed layout are slower than our own path by orders of
       // magnitude.
-      entry.fast = !key.packed || std::string_view(pd.impl_info_str()).starts_with("brg");
-      if (!entry.fast) return entry;
-      const auto bind = [&](dnnl::memory& memory, int arg, const Desc& desc) {
-        memory = dnnl::memory(desc, engine, nullptr);
-        entry.args.emplace(arg, memory);
-      };
-      bind(entry.x, DNNL_ARG_SRC, pd.src_desc());
-      bind(entry.w, DNNL_ARG_WEIGHTS, pd.weights_desc());
-      bind(entry.y, DNNL_ARG_DST, pd.dst_desc());
-      bind(entry.scratch, DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-      if (key.has_bias) bind(entry.bias, DNNL_ARG_BIAS, pd.bias_desc());
-      const int residual_at = key.act == Activation::kNone ? 0 : 1;
-      if (key.residual == Residual::kOther) {
-        bind(entry.residual, DNNL_ARG_ATTR_MULTIPLE_POST_OP(residual_at) | DNNL_ARG_SRC_1, pd.dst_desc());
-      }
-      entry.scratch_bytes = static_cast<int64_t>(pd.scratchpad_desc().get_size());
-      entry.primitive = dnnl::matmul(pd);
+      product.fast = !shape.packed || std::string_view(product.desc.impl_info_str()).starts_with("brg");
+      if (product.fast) product.primitive = dnnl::matmul(product.desc);
     } catch (const dnnl::error& error) {
       if (error.status == dnnl_out_of_memory)
         throw Error(ErrorCode::kMemory, "out of memory while preparing a matrix product");
-      entry.fast = false;  // not implemented for this CPU
+      product.fast = false;  // not implemented for this CPU
     }
-    return entry;
+    return product;
   }
 
-  void run(Entry& entry) {
-    entry.scratch.set_data_handle(scratch.get(entry.scratch_bytes));
-    entry.primitive.execute(stream, entry.args);
-    stream.wait();
+  Lane make_lane(const Product& product) const {
+    Lane lane;
+    const auto bind = [&](dnnl::memory& memory, int arg, const Desc& desc) {
+      memory = dnnl::memory(desc, engine, nullptr);
+      lane.args.emplace(arg, memory);
+    };
+    bind(lane.x, DNNL_ARG_SRC, product.desc.src_desc());
+    bind(lane.w, DNNL_ARG_WEIGHTS, product.desc.weights_desc());
+    bind(lane.sums, DNNL_ARG_DST, product.desc.dst_desc());
+    bind(lane.scratch, DNNL_ARG_SCRATCHPAD, product.desc.scratchpad_desc());
+    return lane;
   }
 };
 
 OneDnn::OneDnn() : state_(std::make_unique<State>()) {}
 OneDnn::~OneDnn() = default;
 
-int64_t OneDnn::scratch_bytes() const { return state_->scratch.bytes(); }
-
-bool OneDnn::packed_matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  Key key{.m = x.rows(),
-          .n = w.n_out,
-          .k = w.n_in,
-          .x = x.dtype,
-          .y = y.dtype,
-          .bias = x.dtype,
-          .packed = true,
-          .has_bias = epilogue.bias != nullptr,
-          .act = epilogue.act,
-          .residual = Residual::kNone};
-  if (epilogue.bias != nullptr) key.bias = epilogue.bias->dtype;
-  if (epilogue.residual != nullptr)
-    key.residual = epilogue.residual->data == y.data ? Residual::kInPlace : Residual::kOther;
-  Entry& entry = state_->find(key);
-  if (!entry.fast) return false;
-  entry.x.set_data_handle(x.data);
-  entry.w.set_data_handle(w.owned.data());
-  entry.y.set_data_handle(y.data);
-  if (key.has_bias) entry.bias.set_data_handle(epilogue.bias->data);
-  if (key.residual == Residual::kOther) entry.residual.set_data_handle(epilogue.residual->data);
-  state_->run(entry);
-  return true;
+int64_t OneDnn::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (const Scratch& scratch : state_->scratch) bytes += scratch.bytes();
+  return bytes;
 }
 
-void OneDnn::plain_matmul(const Tensor& x, const Tensor& b, const Tensor& y) {
-  const Key key{.m = x.rows(),
-                .n = b.row_size(),
-                .k = b.rows(),
-                .x = DType::kF32,
-                .y = DType::kF32,
-                .bias = DType::kF32,
-                .packed = false,
-                .has_bias = false,
-                .act = Activation::kNone,
-                .residual = Residual::kNone};
-  CHECK(x.row_size() == key.k && y.row_size() == key.n && x.dense() && b.dense() && y.dense());
-  Entry& entry = state_->find(key);
-  CHECK(entry.fast);
-  entry.x.set_data_handle(x.data);
-  entry.w.set_data_handle(b.data);
-  entry.y.set_data_handle(y.data);
-  state_->run(entry);
+OneDnn::Product* OneDnn::prepare(const Shape& shape) {
+  one_omp_thread();  // a primitive remembers for how many it was made
+  Product& product = state_->find(shape);
+  if (!product.fast) return nullptr;
+  const size_t n = static_cast<size_t>(n_threads());
+  while (product.lanes.size() < n) product.lanes.push_back(state_->make_lane(product));
+  if (state_->scratch.size() < n) state_->scratch.resize(n);
+  for (Scratch& scratch : state_->scratch) scratch.get(static_cast<int64_t>(product.desc.scratchpad_desc().get_size()));
+  return &product;
+}
+
+void OneDnn::run(Product& product, const Operands& operands, int thread) {
+  one_omp_thread();
+  Lane& lane = product.lanes[static_cast<size_t>(thread)];
+  lane.x.set_data_handle(const_cast<std::byte*>(operands.x));  // only read: oneDNN's handles have no const variant
+  lane.w.set_data_handle(const_cast<std::byte*>(operands.w));
+  lane.sums.set_data_handle(operands.sums);
+  lane.scratch.set_data_handle(state_->scratch[static_cast<size_t>(thread)].get(0));
+  dnnl::stream stream(state_->engine);
+  product.primitive.execute(stream, lane.args);
+  stream.wait();
 }
 
 }  // namespace vlcache::cpu

@@ -1,5 +1,5 @@
-// oneDNN's matmul behind a bounded cache of primitives. oneDNN 2.6 runs its fast brgemm only for dense x and y, so that
-// is what this takes; matmul.cc copies strided rows.
+// oneDNN's matmul behind a bounded cache of primitives, one thread a call: the loop around it is ours. oneDNN 2.6 runs
+// its fast brgemm only for dense x and y, so that is what this takes.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,26 @@ class OneDnn {
   OneDnn();
   ~OneDnn();
 
-  // y = epilogue(x W^T) if oneDNN has a fast implementation for these shapes and the packed layout; else false, y
-  // untouched. x, y, residual: dense rows. y: f32 or the dtype of x.
-  bool packed_matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  // sums [m, n] = x [m, k] W, all dense, sums in f32.
+  struct Shape {
+    int64_t m, n, k;
+    DType dtype;  // of x and W
+    bool packed;  // W: panels of ops/cpu/packed.h, else plain [k, n]
+    bool operator==(const Shape&) const = default;
+  };
+  struct Operands {
+    const std::byte* x;
+    const std::byte* w;
+    float* sums;
+  };
 
-  // y [m, n] = x [m, k] b [k, n], plain dense f32, whatever implementation there is.
-  void plain_matmul(const Tensor& x, const Tensor& b, const Tensor& y);
+  // Makes ready for `run` on any of n_threads() threads. Null: oneDNN has no fast implementation. Stays valid for the
+  // next three calls at least.
+  struct Product;
+  Product* prepare(const Shape& shape);
+
+  // Threads may run one product at the same time.
+  void run(Product& product, const Operands& operands, int thread);
 
   int64_t scratch_bytes() const;
 
