@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -12,16 +13,24 @@ namespace vlcache {
 
 class ChatTemplates {
  public:
-  // Reads the sources; a template is compiled when it is rendered, so that one that is never used cannot fail.
+  // Reads the sources; a template is compiled when it is first rendered, so that one that is never used cannot fail.
   static ChatTemplates load(const std::filesystem::path& model_dir);
+  ChatTemplates(ChatTemplates&&) noexcept;
+  ~ChatTemplates();
 
-  // The prompt text that ends where the assistant's answer begins. Throws Error(kInput) if the checkpoint has no
-  // template, or the template rejects the messages.
+  // The prompt text that ends where the assistant's answer begins. Contents may be strings or lists of parts: they are
+  // handed over in the form that the template reads (io/chat/content_forms.h). Throws Error(kInput) if the checkpoint
+  // has no template, or the template rejects the messages or does not show them. `tokenizer` is the same every time.
+  // May be called by many threads.
   std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer) const;
 
  private:
+  struct Compiled;
+  ChatTemplates();
+
   std::filesystem::path model_dir_;
   std::map<std::string, std::string> sources_;
+  std::unique_ptr<Compiled> compiled_;
 };
 
 }  // namespace vlcache
