@@ -93,17 +93,19 @@ SampledToken Sampler::sample(std::span<float> logits) {
 // Temperature, then top-k, top-p and min-p on the tempered distribution (transformers' order), then one uniform number.
 int32_t Sampler::draw(std::span<float> logits) {
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i)
-    candidates_.push_back({static_cast<int32_t>(i), logits[i] / params_.temperature});
+  // Distances from the likeliest, so that a tiny temperature gives 0 and -inf instead of inf throughout.
+  const double best = std::ranges::max(logits);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates_.push_back({static_cast<int32_t>(i), static_cast<float>((logits[i] - best) / params_.temperature)});
+  }
   const auto begin = candidates_.begin();
   if (params_.top_k > 0 && static_cast<size_t>(params_.top_k) < candidates_.size()) {
     std::nth_element(begin, begin + params_.top_k, candidates_.end(), likelier);
     candidates_.resize(static_cast<size_t>(params_.top_k));
   }
-  const float top = std::ranges::max_element(candidates_, {}, &TokenLogprob::logprob)->logprob;
   double total = 0.0;
   for (TokenLogprob& c : candidates_) {
-    c.logprob = std::exp(c.logprob - top);  // from here on: weight relative to the likeliest
+    c.logprob = std::exp(c.logprob);  // from here on: weight relative to the likeliest
     total += c.logprob;
   }
   if (params_.min_p > 0.0f) {

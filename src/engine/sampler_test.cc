@@ -36,6 +36,19 @@ TEST(Sampler, TemperatureShapesTheDistribution) {
   EXPECT_NEAR(f.at(2), 0.0225 / z, 0.01);
 }
 
+TEST(Sampler, TinyTemperaturesAreGreedy) {
+  const std::vector<float> logits{3.0f, 30.0f, 29.0f, -2.0f};
+  for (const float temperature : {1e-2f, 1e-30f, 1e-38f, 1e-45f}) {
+    for (const int32_t top_k : {0, 3}) {
+      const auto f = frequencies({.temperature = temperature, .top_k = top_k, .top_p = 0.99f}, logits, 50);
+      EXPECT_EQ(f.size(), 1u) << temperature;
+      EXPECT_EQ(f.begin()->first, 1) << temperature;
+    }
+  }
+  // Equals stay equal.
+  EXPECT_NEAR(frequencies({.temperature = 1e-38f}, {1.0f, 2.0f, 2.0f}).at(2), 0.5, 0.02);
+}
+
 TEST(Sampler, TopKTopPMinPCutTheTail) {
   const auto k = frequencies({.temperature = 1.0f, .top_k = 2}, kLogits);
   ASSERT_EQ(k.size(), 2u);
