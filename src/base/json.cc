@@ -39,19 +39,26 @@ void check_depth(std::string_view text, std::string_view where) {
   }
 }
 
-std::string shorten(const std::string& s) { return s.size() <= 60 ? s : s.substr(0, 57) + "..."; }
-
-}  // namespace
-
-Json parse_json(std::string_view text, std::string_view where) {
+template <class T>  // Json or ordered_json
+T parse(std::string_view text, std::string_view where) {
   check_depth(text, where);
   try {
-    return Json::parse(text.begin(), text.end());
+    return T::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON at byte " + std::to_string(e.byte));
   } catch (const Json::exception& e) {
     throw Error(ErrorCode::kInput, std::string(where) + ": not valid JSON (" + e.what() + ")");
   }
+}
+
+std::string shorten(const std::string& s) { return s.size() <= 60 ? s : s.substr(0, 57) + "..."; }
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view where) { return parse<Json>(text, where); }
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
+  return parse<nlohmann::ordered_json>(text, where);
 }
 
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {

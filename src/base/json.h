@@ -14,6 +14,8 @@ using Json = nlohmann::json;
 
 // Throws Error(kInput) naming `where` and the byte offset when the text is not JSON or nests deeper than 256.
 Json parse_json(std::string_view text, std::string_view where);
+// The same, with the keys of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
 
 // Whole file; Error(kNotFound / kIo) if it cannot be read, Error(kInput) if larger than max_bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);

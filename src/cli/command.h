@@ -39,6 +39,9 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags);
 void watch_interrupts();
 bool interrupted();
 
+// Thrown by a command that Ctrl-C ended, once what it had is printed: exit code 130, as shells have it.
+struct Interrupted {};
+
 // One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);

@@ -29,7 +29,8 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
       ->type_name("ID")
       ->allow_extra_args(false);
   add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (with --json)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(0, 1 << 20));
   command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group);
 }
 

@@ -1,5 +1,5 @@
 // The command line: one sub-command per file of this folder. Errors of input and environment end here, with exit
-// code 2.
+// code 2; Ctrl-C with 130.
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -58,6 +58,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const vlcache::Interrupted&) {
+    std::fflush(stdout);
+    return 130;
   } catch (const vlcache::Error& e) {
     std::fprintf(stderr, "vlcache: %s\n", e.what());
   } catch (const std::bad_alloc&) {

@@ -1,15 +1,11 @@
-// Reading requests, placing pictures, writing results.
+// Reading a line of JSON: one parse, then every key by its type and range.
 #include "cli/request.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
-#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "io/image/image.h"
 
 namespace vlcache {
 namespace {
@@ -36,40 +32,59 @@ constexpr std::array kKeys{"id",
                            "ignore_eos",
                            "logprobs"};
 
-// A picture inside a message becomes a bare {"type": "image"}, its path goes to `images`.
-OrderedJson take_image(const OrderedJson& part, const std::string& type, std::vector<std::string>& images) {
-  const auto path_of = [](const OrderedJson& value) {
-    return value.is_object() ? value.value("url", OrderedJson()) : value;
-  };
-  for (const char* key : {"image", "image_url", "path", "url"}) {
-    if (!part.contains(key)) continue;
-    const OrderedJson path = path_of(part[key]);
-    if (!path.is_string())
-      throw Error(ErrorCode::kInput, "messages: a part of type '" + type + "': expected a path as " + key);
-    std::string text = path.get<std::string>();
-    if (text.starts_with("file://")) text.erase(0, 7);
-    images.push_back(text);
-    break;
+[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, "request: " + what); }
+
+// The system would end the name at a NUL and open another file.
+std::string checked_path(std::string path) {
+  if (path.starts_with("file://")) path.erase(0, 7);
+  if (path.find('\0') != std::string::npos) {
+    fail("a picture's path: expected no NUL character, found one after '" + path.substr(0, path.find('\0')) + "'");
   }
-  return {{"type", "image"}};
+  return path;
 }
 
-OrderedJson normalise_messages(const OrderedJson& messages, std::vector<std::string>& images) {
-  if (!messages.is_array() || messages.empty())
-    throw Error(ErrorCode::kInput, "messages: expected a list of {role, content}");
-  OrderedJson out = messages;
-  for (OrderedJson& message : out) {
+// The path that a picture's part carries, if it does.
+std::optional<std::string> path_of(const OrderedJson& part) {
+  for (const char* key : {"image", "image_url", "path", "url"}) {
+    if (!part.contains(key)) continue;
+    const OrderedJson& value = part[key];
+    const OrderedJson path = value.is_object() ? value.value("url", OrderedJson()) : value;
+    if (!path.is_string()) fail("messages: a picture's part: expected a path as " + std::string(key));
+    return checked_path(path.get<std::string>());
+  }
+  return std::nullopt;
+}
+
+bool is_image_part(const OrderedJson& part) {
+  if (!part.is_object() || !part.contains("type")) return false;
+  return part["type"] == "image" || part["type"] == "image_url";
+}
+
+// Makes every picture's part a bare {"type": "image"}. Returns the paths in the order of the parts: a part's own, or
+// the next of `listed`; what is left of those comes last, for placeholders that stand in a text.
+std::vector<std::string> take_images(OrderedJson& messages, const std::vector<std::string>& listed) {
+  if (!messages.is_array() || messages.empty()) fail("messages: expected a list of {role, content}");
+  std::vector<std::string> images;
+  size_t next = 0;
+  for (OrderedJson& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-      throw Error(ErrorCode::kInput, "messages: expected {role, content}, found " + message.dump().substr(0, 60));
+      const std::string found = message.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+      fail("messages: expected {role, content}, found " + found.substr(0, 60));
     }
     if (!message.contains("content") || !message["content"].is_array()) continue;
     for (OrderedJson& part : message["content"]) {
-      const std::string type =
-          part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"] : "";
-      if (type == "image" || type == "image_url") part = take_image(part, type, images);
+      if (!is_image_part(part)) continue;
+      std::optional<std::string> path = path_of(part);
+      if (!path && next == listed.size()) {
+        fail("messages: more pictures without a path of their own than images, which lists " +
+             std::to_string(listed.size()));
+      }
+      images.push_back(path ? std::move(*path) : listed[next++]);
+      part = {{"type", "image"}};
     }
   }
-  return out;
+  images.insert(images.end(), listed.begin() + static_cast<int64_t>(next), listed.end());
+  return images;
 }
 
 std::vector<std::string> strings(const JsonObject& o, std::string_view key) {
@@ -85,25 +100,36 @@ std::vector<std::string> strings(const JsonObject& o, std::string_view key) {
   return out;
 }
 
-int64_t bounded(const JsonObject& o, std::string_view key, int64_t fallback, int64_t low, int64_t high) {
-  const int64_t value = o.integer(key, fallback);
+// What is not given is not checked: a default is the command line's affair.
+int32_t bounded(const JsonObject& o, std::string_view key, int32_t fallback, int32_t low, int32_t high) {
+  if (!o.has(key)) return fallback;
+  const int64_t value = o.integer(key);
   if (value < low || value > high)
     o.fail(key, "an integer from " + std::to_string(low) + " to " + std::to_string(high));
-  return value;
+  return static_cast<int32_t>(value);
+}
+
+uint64_t seed(const JsonObject& o, uint64_t fallback) {
+  const Json* value = o.find("seed");
+  if (value == nullptr) return fallback;
+  if (value->is_number_unsigned()) return value->get<uint64_t>();  // beyond 2^53, where integer() ends
+  const int64_t whole = o.integer("seed");
+  if (whole < 0) o.fail("seed", "an integer from 0 to " + std::to_string(UINT64_MAX));
+  return static_cast<uint64_t>(whole);
 }
 
 void read_options(const JsonObject& o, GenerateOptions& options) {
   SamplingParams& s = options.sampling;
-  options.max_tokens = static_cast<int32_t>(bounded(o, "max_tokens", options.max_tokens, 1, INT32_MAX));
+  options.max_tokens = bounded(o, "max_tokens", options.max_tokens, 1, INT32_MAX);
   s.temperature = static_cast<float>(o.number("temperature", s.temperature));
-  s.top_k = static_cast<int32_t>(bounded(o, "top_k", s.top_k, 0, INT32_MAX));
+  s.top_k = bounded(o, "top_k", s.top_k, 0, INT32_MAX);
   s.top_p = static_cast<float>(o.number("top_p", s.top_p));
   s.min_p = static_cast<float>(o.number("min_p", s.min_p));
   s.repetition_penalty = static_cast<float>(o.number("repetition_penalty", s.repetition_penalty));
   s.presence_penalty = static_cast<float>(o.number("presence_penalty", s.presence_penalty));
   s.frequency_penalty = static_cast<float>(o.number("frequency_penalty", s.frequency_penalty));
-  s.seed = static_cast<uint64_t>(bounded(o, "seed", static_cast<int64_t>(s.seed), 0, int64_t{1} << 53));
-  s.n_logprobs = static_cast<int32_t>(bounded(o, "logprobs", s.n_logprobs, -1, 1 << 20));
+  s.seed = seed(o, s.seed);
+  s.n_logprobs = bounded(o, "logprobs", s.n_logprobs, -1, 1 << 20);
   options.ignore_eos = o.boolean("ignore_eos", options.ignore_eos);
   if (o.has("stop")) options.stop = strings(o, "stop");
   if (const Json* ids = o.find("stop_token_ids")) {
@@ -117,126 +143,49 @@ void read_options(const JsonObject& o, GenerateOptions& options) {
   s.validate();
 }
 
-// The content of a user message: text pieces and pictures where <image:N> says, the other pictures first.
-OrderedJson place_images(std::string_view prompt, size_t n_images) {
-  OrderedJson placed = OrderedJson::array();
-  std::vector<bool> used(n_images, false);
-  std::string text;
-  const auto flush = [&] {
-    if (!text.empty()) placed.push_back({{"type", "text"}, {"text", std::exchange(text, "")}});
-  };
-  for (size_t i = 0; i < prompt.size();) {
-    size_t number = 0;
-    const std::string_view rest = prompt.substr(i);
-    const size_t close = rest.find('>');
-    if (rest.starts_with("<image:") && close != std::string_view::npos &&
-        std::from_chars(rest.data() + 7, rest.data() + close, number).ptr == rest.data() + close && close > 7) {
-      if (number < 1 || number > n_images || used[number - 1]) {
-        throw Error(ErrorCode::kInput, "the prompt says " + std::string(rest.substr(0, close + 1)) +
-                                           "; expected each of 1 to " + std::to_string(n_images) +
-                                           " (the images given) at most once");
-      }
-      used[number - 1] = true;
-      flush();
-      placed.push_back({{"type", "image"}, {"number", number - 1}});
-      i += close + 1;
-    } else {
-      text += prompt[i++];
-    }
-  }
-  flush();
-  OrderedJson content = OrderedJson::array();
-  for (size_t n = 0; n < n_images; ++n) {
-    if (!used[n]) content.push_back({{"type", "image"}, {"number", n}});
-  }
-  content.insert(content.end(), placed.begin(), placed.end());
-  return content;
-}
-
-}  // namespace
-
-UserRequest parse_request(std::string_view line, const UserRequest& defaults) {
-  const Json json = parse_json(line, "request");
-  const JsonObject o(json, "request");
-  for (const auto& [key, value] : json.items()) {
+void check_keys(const OrderedJson& object) {
+  for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(kKeys, key) != kKeys.end()) continue;
     std::string known;
     for (const char* k : kKeys) known += (known.empty() ? "" : ", ") + std::string(k);
-    throw Error(ErrorCode::kInput, "request: unknown key '" + key + "'; known are " + known);
+    fail("unknown key '" + key + "'; known are " + known);
   }
+}
+
+UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
+  check_keys(object);
   UserRequest r = defaults;
-  if (o.has("id")) r.id = *o.find("id");
+  // Templates print keys as they came: messages keep their order, for the rest it does not matter.
+  if (object.contains("messages")) r.messages = std::exchange(object["messages"], OrderedJson());
+  const Json json(object);
+  const JsonObject o(json, "request");
   read_options(o, r.options);
   r.raw = o.boolean("raw", r.raw);
   r.system = o.string("system", r.system);
-  if (o.has("prompt") == o.has("messages")) {
-    throw Error(ErrorCode::kInput, "request: expected either prompt or messages, found " +
-                                       std::string(o.has("prompt") ? "both" : "neither"));
-  }
+  if (o.has("prompt") != r.messages.is_null())
+    fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
+  for (std::string& path : strings(o, "images")) r.images.push_back(checked_path(std::move(path)));
   if (o.has("prompt")) {
     r.prompt = o.string("prompt");
-    r.images = strings(o, "images");
   } else {
-    // Read again in order: templates print keys as they came.
-    r.messages = normalise_messages(OrderedJson::parse(line).at("messages"), r.images);
-    for (std::string& image : strings(o, "images")) r.images.push_back(std::move(image));
-    if (r.raw) throw Error(ErrorCode::kInput, "request: raw takes a prompt, not messages");
+    if (r.raw) fail("raw takes a prompt, not messages");
+    r.images = take_images(r.messages, r.images);
   }
   return r;
 }
 
-Prompt prepare(const Engine& engine, const UserRequest& request) {
-  std::vector<Image> images;
-  if (request.raw || !request.messages.is_null()) {
-    for (const std::string& path : request.images) images.push_back(load_image(path));
-    return request.raw ? engine.prepare_raw(request.prompt, std::move(images))
-                       : engine.prepare_chat(request.messages, std::move(images));
-  }
-  OrderedJson content = place_images(request.prompt, request.images.size());
-  for (OrderedJson& part : content) {
-    if (part["type"] != "image") continue;
-    images.push_back(load_image(request.images[part["number"].get<size_t>()]));
-    part.erase("number");
-  }
-  OrderedJson messages = OrderedJson::array();
-  // Plain strings where there are no pictures: templates of text models know nothing else.
-  const auto message = [&](std::string_view role, const std::string& text, OrderedJson parts) {
-    messages.push_back({{"role", role}, {"content", images.empty() ? OrderedJson(text) : std::move(parts)}});
-  };
-  if (!request.system.empty()) {
-    message("system", request.system, OrderedJson::array({{{"type", "text"}, {"text", request.system}}}));
-  }
-  message("user", request.prompt, std::move(content));
-  return engine.prepare_chat(messages, std::move(images));
-}
+}  // namespace
 
-OrderedJson result_json(const GenerateResult& result) {
-  OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
-  for (const GeneratedToken& token : result.tokens) {
-    ids.push_back(token.id);
-    OrderedJson top = OrderedJson::array();
-    for (const TokenLogprob& t : token.top) top.push_back({{"token_id", t.token}, {"logprob", t.logprob}});
-    logprobs.push_back({{"token_id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
+RequestLine read_request(std::string_view line, const UserRequest& defaults) {
+  RequestLine out;
+  try {
+    OrderedJson json = parse_ordered_json(line, "request");
+    if (!json.is_object()) fail(std::string("expected a JSON object, found ") + json.type_name());
+    if (json.contains("id")) out.id = json["id"];
+    out.request = parse_request(std::move(json), defaults);
+  } catch (const Error& e) {
+    out.error = e.what();
   }
-  const Timings& t = result.timings;
-  const auto ms = [](double x) { return std::round(x * 1000.0) / 1000.0; };
-  OrderedJson out{
-      {"text", result.text},
-      {"token_ids", std::move(ids)},
-      {"finish_reason", result.finish_reason},
-      {"tokens", {{"prompt", result.n_prompt}, {"vision", result.n_vision}, {"generated", result.tokens.size()}}},
-      {"timings_ms",
-       {{"load", ms(t.load_ms)},
-        {"vision", ms(t.vision_ms)},
-        {"prefill", ms(t.prefill_ms)},
-        {"ttft", ms(t.ttft_ms)},
-        {"decode", ms(t.decode_ms)}}},
-      {"kv",
-       {{"mode", result.kv.mode},
-        {"bytes", result.kv.bytes},
-        {"peak_bytes", result.kv.peak_bytes},
-        {"slots", result.kv.slots}}}};
-  if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
   return out;
 }
 

@@ -1,7 +1,8 @@
-// A request as a user writes it, on the command line or as a line of JSON, and its answer as JSON.
+// A request as a user writes it, on the command line or as a line of JSON, and the prompt it becomes.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,25 +12,30 @@
 namespace vlcache {
 
 struct UserRequest {
-  nlohmann::ordered_json id;        // echoed; null on the command line
-  std::string prompt;               // with `messages` empty
+  std::string prompt;               // with `messages` null
   nlohmann::ordered_json messages;  // [{role, content}], pictures as {"type": "image"}; null: use prompt
-  std::vector<std::string> images;  // paths
+  std::vector<std::string> images;  // paths: of a prompt as they were given, of messages in the order of their parts
   std::string system;               // first message, with `prompt`
   bool raw = false;
   GenerateOptions options;
 };
 
+// What a line of `run --requests` says. The id is known as soon as the line is a JSON object, so that a request that is
+// wrong can still be told by it.
+struct RequestLine {
+  nlohmann::ordered_json id;  // echoed; null where there is none
+  std::optional<UserRequest> request;
+  std::string error;  // why there is no request
+};
+
 // {id, prompt | messages, images, raw, system, max_tokens, temperature, ..}; what is missing comes from `defaults`. A
 // message's part may carry its picture: {"type": "image", "image": PATH} or {"type": "image_url", "image_url": {"url":
-// PATH}}. Throws Error(kInput) naming the key; unknown keys are errors, so that a typo is not silently another request.
-UserRequest parse_request(std::string_view line, const UserRequest& defaults);
+// PATH}}; parts that carry none take those of `images` in order. Unknown keys are errors, so that a typo is not
+// silently another request.
+RequestLine read_request(std::string_view line, const UserRequest& defaults);
 
 // Loads the pictures and tokenises. `<image:N>` in a prompt says where picture N (from 1) stands; the others stand
-// before the text.
+// before the text. Throws Error.
 Prompt prepare(const Engine& engine, const UserRequest& request);
-
-// The object that `run --json` prints.
-nlohmann::ordered_json result_json(const GenerateResult& result);
 
 }  // namespace vlcache

@@ -1,19 +1,23 @@
-// Fuzzes a line of `run --input`: it is a request, or an Error.
+// Fuzzes a line of `run --requests`: it is a request, or there is an error that says why not.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
-#include "base/error.h"
 #include "cli/request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vlcache;
   static const UserRequest kDefaults;
-  try {
-    const UserRequest r = parse_request({reinterpret_cast<const char*>(data), size}, kDefaults);
-    if (r.options.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
-  } catch (const Error&) {
+  const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, kDefaults);
+  if (!line.request) {
+    if (line.error.empty()) std::abort();
+    return 0;
+  }
+  const UserRequest& r = *line.request;
+  if (r.options.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
+  for (const std::string& path : r.images) {
+    if (path.find('\0') != std::string::npos) std::abort();
   }
   return 0;
 }

@@ -1,11 +1,12 @@
 // `vlcache run`: one question, or a file of requests.
 #include <cstdio>
-#include <fstream>
-#include <iostream>
+#include <new>
 
 #include "base/error.h"
+#include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
+#include "cli/line_source.h"
 #include "cli/progress.h"
 #include "cli/request.h"
 
@@ -54,6 +55,7 @@ void run_one(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
     std::fflush(stdout);
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
+  if (interrupted()) throw Interrupted();
 }
 
 // A request of a file on its way: its sequence, or why there is none.
@@ -61,22 +63,33 @@ struct Line {
   nlohmann::ordered_json id;
   std::unique_ptr<Sequence> sequence;
   GenerateOptions options;
-  std::string error;
+  std::optional<std::string> error;
 };
+
+// What went wrong with a request that must not stop the others; nothing if all went well.
+template <class Work>
+std::optional<std::string> failure_of(Work&& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e.what();
+  } catch (const std::bad_alloc&) {
+    return "out of memory: the machine does not give what this request needs";
+  }
+}
 
 Line read_line(Engine& engine, const std::string& text, const UserRequest& defaults, const CacheMode& mode) {
   Line line;
-  try {
-    // The id first, so that a bad line can still be told by it.
-    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.contains("id")) line.id = json["id"];
-    const UserRequest request = parse_request(text, defaults);
-    line.options = request.options;
-    line.sequence = std::make_unique<Sequence>(engine.new_sequence(prepare(engine, request), mode));
-    check_prompt_fits(engine, *line.sequence);
-  } catch (const Error& e) {
-    line.error = e.what();
-  }
+  line.error = failure_of([&] {
+    RequestLine read = read_request(text, defaults);
+    line.id = std::move(read.id);
+    if (!read.request) throw Error(ErrorCode::kInput, read.error);
+    line.options = read.request->options;
+    Prompt prompt = prepare(engine, *read.request);
+    check_prompt_fits(engine, mode, static_cast<int32_t>(prompt.tokens.size()));
+    line.sequence = std::make_unique<Sequence>(engine.new_sequence(std::move(prompt), mode));
+  });
   return line;
 }
 
@@ -95,59 +108,55 @@ void run_batch(Engine& engine, const std::vector<std::string>& texts, const User
   std::vector<nlohmann::ordered_json> out(lines.size());
   std::vector<size_t> good;
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].error.empty()) good.push_back(i);
+    if (!lines[i].error) good.push_back(i);
   }
-  try {
+  const std::optional<std::string> problem = failure_of([&] {
     const std::vector<GenerateResult> results = run_lines(engine, lines, good);
     for (size_t i = 0; i < good.size(); ++i) out[good[i]] = result_json(results[i]);
-  } catch (const Error& e) {
+  });
+  if (problem) {
     for (size_t i : good) lines[i].sequence.reset();  // gives the KV of the failed batch back
-    if (good.size() == 1) {
-      lines[good[0]].error = e.what();
-    } else {
-      for (size_t i : good) {
-        lines[i] = read_line(engine, texts[i], defaults, mode);
-        try {
-          if (lines[i].error.empty()) out[i] = result_json(run_lines(engine, lines, {i})[0]);
-        } catch (const Error& alone) {
-          lines[i].error = alone.what();
-        }
-        lines[i].sequence.reset();
-      }
+    if (good.size() == 1) lines[good[0]].error = problem;
+  }
+  if (problem && good.size() > 1) {
+    for (size_t i : good) {
+      lines[i] = read_line(engine, texts[i], defaults, mode);
+      if (lines[i].error) continue;
+      lines[i].error = failure_of([&] { out[i] = result_json(run_lines(engine, lines, {i})[0]); });
+      lines[i].sequence.reset();
     }
   }
   for (size_t i = 0; i < lines.size(); ++i) {
     nlohmann::ordered_json object{{"id", lines[i].id}};
-    if (lines[i].error.empty()) {
-      object.update(out[i]);
+    if (lines[i].error) {
+      object["error"] = *lines[i].error;
     } else {
-      object["error"] = lines[i].error;
+      object.update(out[i]);
     }
     print_line(object);
   }
 }
 
-void run_requests(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
-  std::ifstream file;
-  if (flags.requests != "-") {
-    file.open(flags.requests);
-    if (!file || std::filesystem::is_directory(flags.requests)) {
-      throw Error(ErrorCode::kNotFound, "--requests: " + flags.requests + ": cannot be opened");
-    }
-  }
-  std::istream& in = flags.requests == "-" ? std::cin : file;
-  UserRequest defaults{.system = flags.system, .raw = flags.raw};
-  defaults.options = generate_options(flags.generate, engine.model().config().generation);
+// The next requests: waits for one, then takes those that are there, up to n.
+std::vector<std::string> next_requests(LineSource& source, int n) {
   std::vector<std::string> texts;
   std::string text;
-  while (!interrupted() && std::getline(in, text)) {
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    texts.push_back(text);
-    if (static_cast<int>(texts.size()) < flags.batch) continue;
-    run_batch(engine, texts, defaults, mode);
-    texts.clear();
+  while (static_cast<int>(texts.size()) < n && source.next(text, /*wait=*/texts.empty())) {
+    if (text.find_first_not_of(" \t\r") != std::string::npos) texts.push_back(text);
   }
-  if (!texts.empty() && !interrupted()) run_batch(engine, texts, defaults, mode);
+  return texts;
+}
+
+void run_requests(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
+  LineSource source(flags.requests, interrupted);
+  UserRequest defaults{.system = flags.system, .raw = flags.raw};
+  defaults.options = generate_options(flags.generate, engine.model().config().generation);
+  while (!interrupted()) {
+    const std::vector<std::string> texts = next_requests(source, flags.batch);
+    if (texts.empty()) break;
+    run_batch(engine, texts, defaults, mode);
+  }
+  if (interrupted()) throw Interrupted();
 }
 
 void run(const RunFlags& flags) {
@@ -155,6 +164,9 @@ void run(const RunFlags& flags) {
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
+  }
+  if (!flags.requests.empty() && !flags.images.empty()) {
+    throw Error(ErrorCode::kInput, "run: -i goes with a PROMPT; with --requests every line names its own images");
   }
   watch_interrupts();
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
@@ -188,7 +200,7 @@ void add_run_command(CLI::App& app) {
                    "JSON lines {id, prompt | messages, images, raw, max_tokens, ...} (- for stdin); one "
                    "JSON line out for each")
       ->type_name("FILE");
-  command->add_option("--batch", flags->batch, "requests computed together")
+  command->add_option("--batch", flags->batch, "requests computed together, of those that have come")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command->footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");

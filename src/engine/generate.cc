@@ -35,7 +35,7 @@ class Run {
       throw Error(ErrorCode::kInput,
                   "max_tokens: expected an integer >= 1, found " + std::to_string(item.options.max_tokens));
     }
-    check_prompt_fits(engine, *item.sequence);
+    check_prompt_fits(engine, item.sequence->mode(), item.sequence->n_tokens());
     stop_ids_ = item.options.stop_tokens;
     if (!item.options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
     item.sequence->cache().reserve(item.sequence->n_tokens() + std::min(item.options.max_tokens, kRoomTokens));
@@ -152,11 +152,10 @@ void plan_step(std::vector<std::unique_ptr<Run>>& runs, int32_t chunk, std::vect
 
 }  // namespace
 
-void check_prompt_fits(const Engine& engine, const Sequence& sequence) {
-  if (sequence.mode().window > 0 || sequence.n_tokens() < engine.max_positions()) return;
-  throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(sequence.n_tokens()) +
-                                     " tokens; the model's context is " + std::to_string(engine.max_positions()) +
-                                     " and must hold the answer too");
+void check_prompt_fits(const Engine& engine, const CacheMode& mode, int32_t n_tokens) {
+  if (mode.window > 0 || n_tokens < engine.max_positions()) return;
+  throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_tokens) + " tokens; the model's context is " +
+                                     std::to_string(engine.max_positions()) + " and must hold the answer too");
 }
 
 std::vector<GenerateResult> generate(Engine& engine, std::span<GenerateItem> items) {

@@ -71,7 +71,7 @@ struct GenerateItem {
 // Error(kMemory) when the KV pool is exhausted (every sequence of the batch is unusable then).
 std::vector<GenerateResult> generate(Engine& engine, std::span<GenerateItem> items);
 
-// Throws Error(kInput) unless the prompt leaves room for one token in the model's context.
-void check_prompt_fits(const Engine& engine, const Sequence& sequence);
+// Throws Error(kInput) unless a prompt of n_tokens leaves room for one token in the model's context.
+void check_prompt_fits(const Engine& engine, const CacheMode& mode, int32_t n_tokens);
 
 }  // namespace vlcache

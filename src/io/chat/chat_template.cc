@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "base/json.h"
 #include "io/chat/jinja/ast.h"
 #include "io/chat/jinja/interpreter.h"
 #include "io/chat/jinja/lexer.h"
@@ -199,11 +198,6 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
   variables["add_generation_prompt"] = options.add_generation_prompt;
   std::string rendered = render_variables(variables, options.now);
   return options.continue_final_message ? cut_at_tag(std::move(rendered), original) : rendered;
-}
-
-OrderedJson parse_ordered_json(std::string_view text, std::string_view where) {
-  parse_json(text, where);  // depth limit and error texts
-  return OrderedJson::parse(text.begin(), text.end());
 }
 
 }  // namespace vlcache

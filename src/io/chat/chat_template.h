@@ -68,9 +68,6 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-// Messages from JSON text, keeping key order. Throws Error(kInput) as parse_json does.
-OrderedJson parse_ordered_json(std::string_view text, std::string_view where);
-
 // The templates of a model directory by name. Where it keeps several, the first of these counts, as in transformers 5
 // for a model with a processor: chat_template.json; chat_template.jinja (name "default") with
 // additional_chat_templates/*.jinja; "chat_template" in tokenizer_config.json (a string, or a list of {name,

@@ -1,0 +1,40 @@
+// The figures of a generation, key by key.
+#include "cli/answer.h"
+
+#include <cmath>
+
+namespace vlcache {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson result_json(const GenerateResult& result) {
+  OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
+  for (const GeneratedToken& token : result.tokens) {
+    ids.push_back(token.id);
+    OrderedJson top = OrderedJson::array();
+    for (const TokenLogprob& t : token.top) top.push_back({{"token_id", t.token}, {"logprob", t.logprob}});
+    logprobs.push_back({{"token_id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
+  }
+  const Timings& t = result.timings;
+  const auto ms = [](double x) { return std::round(x * 1000.0) / 1000.0; };
+  OrderedJson out{
+      {"text", result.text},
+      {"token_ids", std::move(ids)},
+      {"finish_reason", result.finish_reason},
+      {"tokens", {{"prompt", result.n_prompt}, {"vision", result.n_vision}, {"generated", result.tokens.size()}}},
+      {"timings_ms",
+       {{"load", ms(t.load_ms)},
+        {"vision", ms(t.vision_ms)},
+        {"prefill", ms(t.prefill_ms)},
+        {"ttft", ms(t.ttft_ms)},
+        {"decode", ms(t.decode_ms)}}},
+      {"kv",
+       {{"mode", result.kv.mode},
+        {"bytes", result.kv.bytes},
+        {"peak_bytes", result.kv.peak_bytes},
+        {"slots", result.kv.slots}}}};
+  if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
+  return out;
+}
+
+}  // namespace vlcache

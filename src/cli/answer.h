@@ -1,0 +1,13 @@
+// An answer as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "engine/generate.h"
+
+namespace vlcache {
+
+// The object that `run --json` prints.
+nlohmann::ordered_json result_json(const GenerateResult& result);
+
+}  // namespace vlcache
