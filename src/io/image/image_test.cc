@@ -2,6 +2,8 @@
 #include "io/image/image.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <zlib.h>
 
 #include <cstring>
 #include <filesystem>
@@ -167,6 +169,39 @@ TEST(Image, LimitsPixelsBeforeAllocatingThem) {
     EXPECT_EQ(error_of(read_bytes(name), {.max_bytes = 99}), ErrorCode::kMemory) << name;
     EXPECT_EQ(error_of(read_bytes(name)), std::nullopt) << name;
   }
+}
+
+// A PNG with `n` compressed text chunks of `length` bytes of text each.
+std::vector<std::byte> with_texts(const std::string& file, int n, size_t length) {
+  std::string chunk("....zTXtComment\0\0", 17);
+  std::vector<Bytef> packed(compressBound(length));
+  uLongf packed_bytes = packed.size();
+  const std::vector<Bytef> text(length, 'x');
+  EXPECT_EQ(compress2(packed.data(), &packed_bytes, text.data(), text.size(), 9), Z_OK);
+  chunk.append(reinterpret_cast<const char*>(packed.data()), packed_bytes);
+  std::vector<std::byte> all = to_bytes(chunk), bytes = read_bytes(file);
+  set_u32(&all, 0, static_cast<uint32_t>(all.size() - 8), true);
+  const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(all.data()) + 4, static_cast<uInt>(all.size() - 4));
+  all.resize(all.size() + 4);
+  set_u32(&all, all.size() - 4, static_cast<uint32_t>(crc), true);
+  for (int i = 0; i < n; ++i) bytes.insert(bytes.begin() + 33, all.begin(), all.end());  // behind IHDR
+  return bytes;
+}
+
+int64_t peak_kilobytes() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(Image, TextOfAPngIsLimited) {
+  const Image plain = decode_image(read_bytes("colour2_8.png"), "test");
+  const std::vector<std::byte> bytes = with_texts("colour2_8.png", 200, 7'900'000);  // 1.5 GB of text
+  ASSERT_LT(bytes.size(), size_t{4} << 20);
+  const int64_t before = peak_kilobytes();
+  EXPECT_EQ(decode_image(bytes, "test").rgb, plain.rgb);
+  EXPECT_EQ(decode_image(with_texts("colour2_8.png", 200, 1'000'000), "test").rgb, plain.rgb);  // many short ones
+  EXPECT_LT(peak_kilobytes() - before, 400 << 10);
 }
 
 TEST(Image, AGreyPaletteOfAGifFrameCountsUnlikeInPillow) {

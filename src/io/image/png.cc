@@ -15,6 +15,10 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kDeflateMaxRatio = 1032;  // of zlib: no stream expands further
+// Pillow's limits (1 MiB a text chunk, 64 MiB in all) as libpng can express them. It leaves out what is beyond; its own
+// defaults let a file of a few kilobytes take gigabytes.
+constexpr png_alloc_size_t kMaxChunkBytes = 1 << 20;
+constexpr png_uint_32 kMaxTextChunks = 64;
 
 // libpng reports errors by longjmp: what owns memory lives in this class or outside the functions that call setjmp.
 class PngReader {
@@ -79,6 +83,8 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, on_read);
     png_set_user_limits(png_, 0x7fffffff, 0x7fffffff);  // check_dimensions follows
+    png_set_chunk_malloc_max(png_, kMaxChunkBytes);
+    png_set_chunk_cache_max(png_, kMaxTextChunks);
     png_read_info(png_, info_);
     return true;
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numbers>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -127,12 +128,15 @@ Image resample_horizontally(const Image& image, int64_t width, const Filter& fil
   }
   const HorizontalPass pass{taps.first.data(), weights.data(), n_taps, width};
   Image out(width, image.height);
-  parallel_ranges(image.height, row_grain(width * n_taps * 3), [&](int64_t begin, int64_t end, int) {
-    // A copy with room behind it: padded taps read past the end of a row.
-    std::vector<uint8_t> row(static_cast<size_t>((image.width + n_taps) * 3));
+  // Each thread's copy of a row with room behind it: padded taps read past the end. Allocated here, as nothing may
+  // throw inside the loop.
+  const int64_t copy_bytes = (image.width + n_taps) * 3;
+  std::vector<uint8_t> copies(static_cast<size_t>(n_threads() * copy_bytes));
+  parallel_ranges(image.height, row_grain(width * n_taps * 3), [&](int64_t begin, int64_t end, int thread) {
+    uint8_t* row = copies.data() + thread * copy_bytes;
     for (int64_t y = begin; y < end; ++y) {
-      std::memcpy(row.data(), image.row(y), static_cast<size_t>(image.width * 3));
-      resample_row(pass, row.data(), out.row(y));
+      std::memcpy(row, image.row(y), static_cast<size_t>(image.width * 3));
+      resample_row(pass, row, out.row(y));
     }
   });
   return out;
@@ -187,13 +191,14 @@ bool vertical_first(const Image& image, int64_t width, int64_t height) {
   return height < image.height && image.height - height > 2 * (image.width - width);
 }
 
-void check_size(const Image& image, int64_t width, int64_t height, const ImageLimits& limits) {
-  const bool positive = width > 0 && height > 0;
-  const int64_t tallest = std::max(height, image.height);
-  if (positive && std::max(width, tallest) <= limits.max_side && width <= limits.max_pixels / tallest) return;
-  throw Error(ErrorCode::kShape, "resizing a picture of " + std::to_string(image.width) + " x " +
-                                     std::to_string(image.height) + " to " + std::to_string(width) + " x " +
-                                     std::to_string(height) +
+// `tallest`: the most rows a picture of this width has on the way.
+void check_size(std::string_view what, const Image& image, const CutOut& to, int64_t tallest,
+                const ImageLimits& limits) {
+  const bool positive = to.width > 0 && to.height > 0;
+  if (positive && std::max(to.width, tallest) <= limits.max_side && to.width <= limits.max_pixels / tallest) return;
+  throw Error(ErrorCode::kShape, std::string(what) + " a picture of " + std::to_string(image.width) + " x " +
+                                     std::to_string(image.height) + " to " + std::to_string(to.width) + " x " +
+                                     std::to_string(to.height) +
                                      (positive ? ": the limit is " + std::to_string(limits.max_pixels) + " pixels, " +
                                                      std::to_string(limits.max_side) + " a side"
                                                : ": expected at least 1 x 1"));
@@ -203,7 +208,7 @@ void check_size(const Image& image, int64_t width, int64_t height, const ImageLi
 
 Image resize(const Image& image, int64_t width, int64_t height, Resample filter, const ImageLimits& limits) {
   CHECK(image.width > 0 && image.height > 0);
-  check_size(image, width, height, limits);
+  check_size("resizing", image, {.width = width, .height = height}, std::max(height, image.height), limits);
   if (width == image.width && height == image.height) return image;
   if (filter == Resample::kNearest) return resize_nearest(image, width, height);
   const Filter chosen = filter_of(filter);
@@ -214,22 +219,19 @@ Image resize(const Image& image, int64_t width, int64_t height, Resample filter,
   return resample_vertically(resample_horizontally(image, width, chosen), height, chosen);
 }
 
-Image crop(const Image& image, int64_t x, int64_t y, int64_t width, int64_t height) {
-  CHECK(x >= 0 && y >= 0 && width > 0 && height > 0 && x + width <= image.width && y + height <= image.height);
-  Image out(width, height);
-  for (int64_t i = 0; i < height; ++i)
-    std::memcpy(out.row(i), image.row(y + i) + 3 * x, static_cast<size_t>(3 * width));
-  return out;
-}
-
-Image pad(const Image& image, int64_t width, int64_t height, int64_t x, int64_t y, Rgb colour) {
-  CHECK(x >= 0 && y >= 0 && x + image.width <= width && y + image.height <= height);
-  Image out(width, height);
-  if (colour != Rgb{0, 0, 0}) {
+Image cut_out(const Image& image, const CutOut& part, Rgb colour, const ImageLimits& limits) {
+  check_size("cropping or padding", image, part, part.height, limits);
+  const int64_t left = std::clamp<int64_t>(-part.x, 0, part.width), top = std::clamp<int64_t>(-part.y, 0, part.height);
+  const int64_t right = std::clamp<int64_t>(image.width - part.x, left, part.width);
+  const int64_t bottom = std::clamp<int64_t>(image.height - part.y, top, part.height);
+  Image out(part.width, part.height);
+  const bool framed = right - left < part.width || bottom - top < part.height;
+  if (framed && colour != Rgb{0, 0, 0}) {
     for (size_t i = 0; i < out.rgb.size(); i += 3) std::memcpy(&out.rgb[i], colour.data(), 3);
   }
-  for (int64_t i = 0; i < image.height; ++i) {
-    std::memcpy(out.row(y + i) + 3 * x, image.row(i), static_cast<size_t>(3 * image.width));
+  for (int64_t y = top; y < bottom && left < right; ++y) {
+    std::memcpy(out.row(y) + 3 * left, image.row(part.y + y) + 3 * (part.x + left),
+                static_cast<size_t>(3 * (right - left)));
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// Resampling, equal to Pillow's to the bit, and cutting and padding of 8-bit RGB pictures.
+// Resampling, equal to Pillow's to the bit, and cropping and padding of 8-bit RGB pictures.
 #pragma once
 
 #include <array>
@@ -17,13 +17,17 @@ enum class Resample { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, k
 // Error(kShape) unless 0 < width, height and the result, and what lies between the passes, stays within `limits`.
 Image resize(const Image& image, int64_t width, int64_t height, Resample filter, const ImageLimits& limits = {});
 
-// The part [x, x + width) x [y, y + height), which must lie inside.
-Image crop(const Image& image, int64_t x, int64_t y, int64_t width, int64_t height);
-
 using Rgb = std::array<uint8_t, 3>;
 
-// A width x height picture of `colour` with `image` at (x, y), where it must fit.
-Image pad(const Image& image, int64_t width, int64_t height, int64_t x, int64_t y, Rgb colour = {0, 0, 0});
+// Columns [x, x + width) and rows [y, y + height) of the plane on which a picture lies at (0, 0); it may reach beyond
+// the picture on every side.
+struct CutOut {
+  int64_t x = 0, y = 0, width = 0, height = 0;
+};
+
+// Cropping and padding in one: that part of the plane, `colour` where there is no picture. Throws Error(kShape) unless
+// 0 < width, height and the result stays within `limits`.
+Image cut_out(const Image& image, const CutOut& part, Rgb colour = {0, 0, 0}, const ImageLimits& limits = {});
 
 // What each 8-bit value becomes as float, per channel: [3][256].
 using ChannelTables = std::array<std::array<float, 256>, 3>;

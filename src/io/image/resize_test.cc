@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -69,18 +70,35 @@ TEST(Resize, RefusesSizesThatCannotBe) {
   EXPECT_EQ(resize(source, 100, 100, Resample::kBicubic, limits).rgb.size(), 30000u);
 }
 
-TEST(Resize, CropsAndPads) {
+TEST(CutOut, CropsAndPads) {
   const Image source = pattern(9, 7);
-  const Image part = crop(source, 2, 3, 4, 2);
+  const Image part = cut_out(source, {.x = 2, .y = 3, .width = 4, .height = 2});
   ASSERT_EQ(part.rgb.size(), 24u);
   for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(part.row(1)[i], source.row(4)[6 + i]);
-  const Image framed = pad(part, 6, 5, 1, 2, {10, 20, 30});
-  EXPECT_EQ(crop(framed, 1, 2, 4, 2).rgb, part.rgb);
+  const Image framed = cut_out(part, {.x = -1, .y = -2, .width = 6, .height = 5}, {10, 20, 30});
+  EXPECT_EQ(cut_out(framed, {.x = 1, .y = 2, .width = 4, .height = 2}).rgb, part.rgb);
   const std::vector<uint8_t> top(framed.rgb.begin(), framed.rgb.begin() + 6);
   EXPECT_EQ(top, (std::vector<uint8_t>{10, 20, 30, 10, 20, 30}));
   EXPECT_EQ(framed.row(2)[0], 10);
   EXPECT_EQ(framed.row(2)[17], 30);
-  EXPECT_EQ(pad(part, 5, 3, 0, 0).row(2)[14], 0);
+  EXPECT_EQ(cut_out(part, {.width = 5, .height = 3}).row(2)[14], 0);
+}
+
+TEST(CutOut, MayMissThePictureAndCutOneSideWhileItPadsTheOther) {
+  const Image source = pattern(9, 7);
+  const Image beside = cut_out(source, {.x = 20, .y = -30, .width = 2, .height = 3}, {1, 2, 3});
+  for (size_t i = 0; i < beside.rgb.size(); ++i) EXPECT_EQ(beside.rgb[i], 1 + i % 3);
+  const Image mixed = cut_out(source, {.x = 3, .y = -1, .width = 2, .height = 9});
+  EXPECT_EQ(std::memcmp(mixed.row(1), source.row(0) + 9, 6), 0);
+  EXPECT_EQ(std::memcmp(mixed.row(7), source.row(6) + 9, 6), 0);
+  EXPECT_EQ(mixed.row(0)[0] + mixed.row(8)[5], 0);
+}
+
+TEST(CutOut, RefusesWhatIsBeyondTheLimits) {
+  const Image line(262144, 1);
+  EXPECT_THROW(cut_out(line, {.width = 262144, .height = 262144}), Error);  // 206 GB
+  EXPECT_THROW(cut_out(line, {.width = 262145, .height = 1}), Error);
+  EXPECT_THROW(cut_out(line, {.width = 0, .height = 1}), Error);
 }
 
 TEST(Resize, SpreadsChannelsOverPlanes) {

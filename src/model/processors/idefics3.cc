@@ -84,7 +84,7 @@ class Idefics3ImageProcessor : public ImageProcessor {
     out->tile_cols = whole.width / tile_;
     out->pixels.reserve(static_cast<size_t>((out->tile_rows * out->tile_cols + 1) * 3 * tile_ * tile_));
     for (int64_t y = 0; y < whole.height; y += tile_) {
-      for (int64_t x = 0; x < whole.width; x += tile_) append_tile(crop(whole, x, y, tile_, tile_), tables_, out);
+      for (int64_t x = 0; x < whole.width; x += tile_) append_tile(cut_out(whole, {x, y, tile_, tile_}), tables_, out);
     }
   }
 

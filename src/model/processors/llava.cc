@@ -21,7 +21,8 @@ class LlavaImageProcessor : public StandardImageProcessor {
   ProcessedImage process(const Image& image) const override {
     if (!make_square_ || image.width == image.height) return StandardImageProcessor::process(image);
     const int64_t side = std::max(image.width, image.height);
-    const Image square = pad(image, side, side, (side - image.width) / 2, (side - image.height) / 2, background_);
+    const Image square =
+        cut_out(image, {-((side - image.width) / 2), -((side - image.height) / 2), side, side}, background_);
     ProcessedImage out = StandardImageProcessor::process(square);
     out.original_height = image.height;
     out.original_width = image.width;

@@ -61,7 +61,7 @@ class LlavaNextImageProcessor : public ImageProcessor {
     }
     for (int64_t y = 0; y < grid.height; y += tile_) {
       for (int64_t x = 0; x < grid.width; x += tile_) {
-        append(crop(grid, x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)), &out);
+        append(cut_out(grid, {x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)}), &out);
       }
     }
     return out;
@@ -85,7 +85,7 @@ class LlavaNextImageProcessor : public ImageProcessor {
     const Image scaled = resize_to(image, fitted_extent({image.height, image.width}, target), settings_.resample);
     const Extent fitted = fitted_extent({scaled.height, scaled.width}, target);
     const int64_t bars_x = target.width - fitted.width, bars_y = target.height - fitted.height;
-    return pad(scaled, scaled.width + bars_x, scaled.height + bars_y, bars_x / 2, bars_y / 2);
+    return cut_out(scaled, {-(bars_x / 2), -(bars_y / 2), scaled.width + bars_x, scaled.height + bars_y});
   }
 
   ProcessorSettings settings_;

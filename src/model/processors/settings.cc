@@ -200,11 +200,7 @@ Image resize_to(const Image& image, Extent extent, Resample filter) {
 Image center_crop(const Image& image, Extent extent) {
   // Halves of odd differences round down, also below zero.
   const int64_t top = (image.height - extent.height) >> 1, left = (image.width - extent.width) >> 1;
-  if (top >= 0 && left >= 0) return crop(image, left, top, extent.width, extent.height);
-  const int64_t height = std::max(extent.height, image.height), width = std::max(extent.width, image.width);
-  const int64_t pad_top = (height - image.height + 1) / 2, pad_left = (width - image.width + 1) / 2;
-  const Image padded = pad(image, width, height, pad_left, pad_top);
-  return crop(padded, left + pad_left, top + pad_top, extent.width, extent.height);
+  return cut_out(image, {.x = left, .y = top, .width = extent.width, .height = extent.height});
 }
 
 ChannelTables value_tables(const ProcessorSettings& settings) {
