@@ -27,7 +27,8 @@ namespace {
 class MappedFile {
  public:
   explicit MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: opening a pipe would wait for its writer.
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) fail_io(path_, "cannot be opened", errno);
     struct stat info = {};
     if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {

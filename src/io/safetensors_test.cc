@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -182,6 +183,8 @@ TEST_F(SafetensorsTest, ShardsFollowTheirIndex) {
   };
   EXPECT_THAT(index_error(R"({"a":"s1","b":"s1"})"), HasSubstr("\"b\" is in s1, where it is not"));
   EXPECT_THAT(index_error(R"({"a":"s3"})"), HasSubstr("No such file"));
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);  // nobody ever writes to it
+  EXPECT_THAT(index_error(R"({"a":"pipe"})"), HasSubstr("pipe: expected a regular file"));
   EXPECT_THAT(index_error(R"({"a":"../s1"})"), HasSubstr("same directory"));
   EXPECT_THAT(index_error(R"({"a":1})"), HasSubstr("the name of a file"));
   EXPECT_THAT(index_error(R"([])"), HasSubstr("expected an object"));
