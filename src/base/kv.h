@@ -15,6 +15,8 @@ enum class KvCodec : uint8_t { kF32 = 0, kBF16 = 1 };
 inline constexpr int kKvCodecs = 2;
 
 enum class Modality : uint8_t { kText, kVision };
+// What a token is to the tokenizer (Tokenizer::token_class): policies keep some classes always.
+enum class TokenClass : uint8_t { kOther, kPunctuation, kSpecial };
 
 // Per token of a sequence, whatever happens to its slots. Positions are (t, h, w) for M-RoPE; t alone otherwise.
 struct SlotMeta {

@@ -14,6 +14,7 @@
 #include "io/tokenizer/pre_tokenizer.h"
 #include "io/tokenizer/token_model.h"
 #include "io/tokenizer/tokenizer_config.h"
+#include "io/tokenizer/unicode.h"
 #include "io/tokenizer/utf8.h"
 
 namespace vlcache {
@@ -185,6 +186,19 @@ bool Tokenizer::has_token(int32_t id) const { return parts_->token_text(id) != n
 bool Tokenizer::is_special(int32_t id) const {
   const std::string* text = parts_->token_text(id);
   return text != nullptr && parts_->added.is_special(*text);
+}
+
+TokenClass Tokenizer::token_class(int32_t id) const {
+  if (is_special(id)) return TokenClass::kSpecial;
+  const std::string text = decode({&id, 1}, /*skip_special_tokens=*/false);
+  bool any = false;
+  for (size_t i = 0; i < text.size();) {
+    const char32_t c = next_code_point(text, i);
+    if (is_white_space(c)) continue;
+    if (!is_punctuation(c)) return TokenClass::kOther;
+    any = true;
+  }
+  return any ? TokenClass::kPunctuation : TokenClass::kOther;
 }
 
 int64_t Tokenizer::vocab_size() const { return parts_->n_tokens; }

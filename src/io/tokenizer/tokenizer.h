@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/kv.h"
+
 namespace vlcache {
 
 class StreamDecoder;
@@ -39,6 +41,10 @@ class Tokenizer {
   int32_t token_id(std::string_view token) const;  // -1 if there is none
   bool is_special(int32_t id) const;               // left out by skip_special_tokens
   bool has_token(int32_t id) const;
+  // Special: as is_special. Punctuation: nothing but white space and at least one character of Unicode category P or of
+  // the ASCII symbols $+<=>^`|~. Everything else, parts of characters and ids
+  // that no token has are kOther. Costs one decoded token.
+  TokenClass token_class(int32_t id) const;
   int64_t vocab_size() const;  // different tokens, added ones included
 
   // Named special tokens, empty and -1 where the snapshot names none. `name` may be any "..._token" of

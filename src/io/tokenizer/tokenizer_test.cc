@@ -111,6 +111,29 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerFixture,
                                          "behaviors"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
+TEST(TokenClasses, AreReadFromTheText) {
+  const auto load = [](const char* name) {
+    const std::string path = (kFixtures / (std::string(name) + ".tokenizer.json")).string();
+    return Tokenizer::from_json(read_text_file(path), path);
+  };
+  const Tokenizer bytes = load("llama3"), pieces = load("llama2");
+  const auto expect = [](const Tokenizer& tokenizer, TokenClass expected, std::vector<std::string> tokens) {
+    for (const std::string& token : tokens) {
+      ASSERT_TRUE(tokenizer.has_token(tokenizer.token_id(token))) << token;
+      EXPECT_EQ(tokenizer.token_class(tokenizer.token_id(token)), expected) << token;
+    }
+  };
+  // Byte level: "Ġ" is a space, "Ċ" a line feed, "Ã" the first byte of a character.
+  expect(bytes, TokenClass::kSpecial, {"<s>", "</s>", "<|im_start|>", "<image>"});
+  expect(bytes, TokenClass::kPunctuation, {",", ".", "\"", "Ġ="});
+  expect(bytes, TokenClass::kOther, {"a", "1", "Ġthe", "Ġ", "Ċ", "Ã"});
+  // Pieces with byte fallback: "▁" is a space, <0x2C> a comma.
+  expect(pieces, TokenClass::kSpecial, {"<unk>", "<s>", "<|im_end|>"});
+  expect(pieces, TokenClass::kPunctuation, {",", ".", "\"", "<0x2C>"});
+  expect(pieces, TokenClass::kOther, {"a", "▁", "▁the", "<0xE3>", "<0x0A>"});
+  for (const int32_t none : {-1, 1 << 30}) EXPECT_EQ(pieces.token_class(none), TokenClass::kOther);
+}
+
 TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
   const Json patterns = load_json(kFixtures / "patterns.json");
   ASSERT_GE(patterns.size(), 40u);
