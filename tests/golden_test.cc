@@ -127,15 +127,7 @@ class GoldenCase {
     x_ = Tensor(x_memory_.data(), backend_.compute_dtype(), {static_cast<int64_t>(ids_.size()), hidden});
     model_->embed(ids_, x_);
     if (!model_->sees_images()) return;
-    std::vector<ProcessedImage> images = process_images();
-    std::vector<ImageTiles> tiles;
-    for (ProcessedImage& i : images) {
-      tiles.push_back({.pixels = Tensor(i.pixels.data(), DType::kF32, {i.n_tiles, i.channels, i.height, i.width}),
-                       .rows = static_cast<int32_t>(i.tile_rows),
-                       .cols = static_cast<int32_t>(i.tile_cols),
-                       .height = i.original_height,
-                       .width = i.original_width});
-    }
+    const std::vector<ImageTiles> tiles = process_images();
     check_expansion(tiles);
     std::vector<int32_t> slots;
     for (size_t i = 0; i < ids_.size(); ++i) {
@@ -217,7 +209,7 @@ class GoldenCase {
     EXPECT_EQ(n, std::count(ids_.begin(), ids_.end(), model_->config().image_token_id));
   }
 
-  std::vector<ProcessedImage> process_images();
+  std::vector<ImageTiles> process_images();
   std::vector<float> expected_pixels() const;
   void compare_bf16(const Tensor& logits, Worst& worst);
 
@@ -252,22 +244,23 @@ std::vector<float> GoldenCase::expected_pixels() const {
 }
 
 // Our processor's tiles, which must be the fixture's bit for bit.
-std::vector<ProcessedImage> GoldenCase::process_images() {
+std::vector<ImageTiles> GoldenCase::process_images() {
   const std::unique_ptr<ImageProcessor> processor = load_image_processor(dir_);
   const std::vector<float> expected = expected_pixels();
   const std::vector<int64_t>& shape = expected_.find("pixel_levels")->shape;
   // LLaVA-NeXT pads every picture to as many tiles as the largest has.
   const int64_t padded_tiles = family() == "llava_next" ? shape[1] : 0;
-  std::vector<ProcessedImage> images;
+  std::vector<ImageTiles> images;
   size_t at = 0;
   for (const auto& file : json_["images"]) {
     const std::filesystem::path path = dir_ / file.get<std::string>();
-    ProcessedImage& image = images.emplace_back(processor->process(load_image(path)));
+    const ImageTiles& image = images.emplace_back(processor->process(load_image(path)));
     const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(at);
-    const size_t per_tile = image.pixels.size() / static_cast<size_t>(image.n_tiles);
+    const auto per_tile = static_cast<size_t>(image.tensor().row_size());
+    const std::span pixels(image.tensor().as<float>(), static_cast<size_t>(image.n_tiles) * per_tile);
     at += per_tile * static_cast<size_t>(std::max(padded_tiles, image.n_tiles));
     CHECK(at <= expected.size());
-    EXPECT_TRUE(std::equal(image.pixels.begin(), image.pixels.end(), begin)) << path;
+    EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), begin)) << path;
   }
   EXPECT_EQ(at, expected.size());
   return images;

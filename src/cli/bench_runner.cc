@@ -147,10 +147,10 @@ double BenchRunner::time_once(const BenchCase& test) {
 
 double BenchRunner::time_tiles(int32_t n_tiles) {
   const VisionConfig& vision = *engine_.model().config().vision;
-  std::vector<float> pixels(static_cast<size_t>(n_tiles * vision.n_channels * vision.image_size * vision.image_size));
-  for (float& x : pixels) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
   ImageTiles image;
-  image.pixels = Tensor(pixels.data(), DType::kF32, {n_tiles, vision.n_channels, vision.image_size, vision.image_size});
+  image.allocate(n_tiles, vision.image_size, vision.image_size);
+  for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel())))
+    x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
   const auto start = Clock::now();
   const VisionOutput features = engine_.model().encode_features(image);
   const double seconds = seconds_since(start);

@@ -26,16 +26,6 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
 
 int64_t default_kv_memory() { return usable_memory() / 4 * 3; }
 
-ImageTiles tiles_of(const ProcessedImage& image) {
-  // The encoder only reads: a Tensor has no const variant.
-  float* pixels = const_cast<float*>(image.pixels.data());
-  return {.pixels = Tensor(pixels, DType::kF32, {image.n_tiles, image.channels, image.height, image.width}),
-          .rows = static_cast<int32_t>(image.tile_rows),
-          .cols = static_cast<int32_t>(image.tile_cols),
-          .height = image.original_height,
-          .width = image.original_width};
-}
-
 // Runs of image tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
                                   const std::vector<int64_t>& rows_per_image) {
@@ -122,15 +112,10 @@ Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool 
                                        std::to_string(images.size()) + " image(s) were given");
   }
   Prompt prompt;
-  std::vector<ImageTiles> tiles;
   std::vector<int64_t> rows;
-  prompt.images.reserve(images.size());
-  for (const Image& image : images) {
-    prompt.images.push_back(image_processor_->process(image));
-    tiles.push_back(tiles_of(prompt.images.back()));
-  }
-  const std::string expanded = model_->expand_prompt(text, tiles);
-  for (const ImageTiles& t : tiles) rows.push_back(model_->n_image_tokens(t));
+  for (const Image& image : images) prompt.images.push_back(image_processor_->process(image));
+  const std::string expanded = model_->expand_prompt(text, prompt.images);
+  for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
@@ -182,7 +167,7 @@ void Engine::encode_images(Sequence& sequence) {
   for (const ImageSpan& span : prompt.spans) {
     VisionOutput& output = outputs[static_cast<size_t>(span.image)];
     if (span.end <= sequence.n_computed() || !output.embeds.empty()) continue;
-    output = model_->encode_image(tiles_of(prompt.images[static_cast<size_t>(span.image)]));
+    output = model_->encode_image(prompt.images[static_cast<size_t>(span.image)]);
   }
   sequence.set_images(std::move(outputs));
 }

@@ -17,6 +17,7 @@
 #include "engine/stepper.h"
 #include "io/image/image.h"
 #include "model/model.h"
+#include "model/processors/image_processor.h"
 #include "ops/factory.h"
 
 namespace vlcache {

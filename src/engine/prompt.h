@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/kv.h"
-#include "model/processors/image_processor.h"
+#include "model/image_tiles.h"
 
 namespace vlcache {
 
@@ -20,9 +20,9 @@ struct ImageSpan {
 };
 
 struct Prompt {
-  std::vector<int32_t> tokens;         // image tokens expanded
-  std::vector<ImageSpan> spans;        // ascending, disjoint
-  std::vector<ProcessedImage> images;  // in prompt order
+  std::vector<int32_t> tokens;     // image tokens expanded
+  std::vector<ImageSpan> spans;    // ascending, disjoint
+  std::vector<ImageTiles> images;  // in prompt order
 
   int32_t n_vision_tokens() const;
   // Position and modality of every token, for the cache.

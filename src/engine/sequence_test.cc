@@ -18,14 +18,15 @@ class SequenceTest : public testing::Test {
             parse_cache_mode(mode)};
   }
 
-  // Tokens 1, 2, then four image tokens (9) of a picture with these pixels, then 3, 4.
-  static Prompt picture(std::vector<float> pixels, std::vector<int32_t> tail = {3, 4}) {
+  // Tokens 1, 2, then four image tokens (9) of a picture with this pixel, then 3, 4.
+  static Prompt picture(float pixel, std::vector<int32_t> tail = {3, 4}) {
     Prompt p;
     p.tokens = {1, 2, 9, 9, 9, 9};
     p.tokens.insert(p.tokens.end(), tail.begin(), tail.end());
     p.spans = {{.begin = 2, .end = 6, .image = 0, .first_row = 0}};
     p.images.resize(1);
-    p.images[0].pixels = std::move(pixels);
+    p.images[0].allocate(1, 1, 1);
+    p.images[0].tensor().as<float>()[0] = pixel;
     return p;
   }
 
@@ -41,28 +42,28 @@ class SequenceTest : public testing::Test {
 };
 
 TEST_F(SequenceTest, KeepsTheCommonPrefix) {
-  Sequence s = make(picture({0.5f}));
+  Sequence s = make(picture(0.5f));
   compute(s);
   s.add_token(7);
   compute(s);
-  EXPECT_EQ(s.continue_with(picture({0.5f}, {3, 4, 7, 8})), 9);
+  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 7, 8})), 9);
   EXPECT_EQ(s.n_pending(), 1);
   compute(s);
   EXPECT_EQ(s.cache().n_slots(0, 0), 10);
-  EXPECT_EQ(s.continue_with(picture({0.5f}, {5})), 6);
+  EXPECT_EQ(s.continue_with(picture(0.5f, {5})), 6);
   EXPECT_EQ(s.cache().n_slots(0, 0), 6);
 }
 
 TEST_F(SequenceTest, AnotherPictureIsNotTheSamePrompt) {
-  Sequence s = make(picture({0.5f}));
+  Sequence s = make(picture(0.5f));
   compute(s);
-  EXPECT_EQ(s.continue_with(picture({0.6f})), 2);  // only what stands before the picture
+  EXPECT_EQ(s.continue_with(picture(0.6f)), 2);  // only what stands before the picture
   EXPECT_EQ(s.cache().n_slots(0, 0), 2);
 }
 
 // Black pictures of other proportions can have the same pixels after padding; their rows do not mean the same.
 TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
-  Prompt wide = picture({0.0f}), high = picture({0.0f});
+  Prompt wide = picture(0.0f), high = picture(0.0f);
   wide.images[0].tile_rows = high.images[0].tile_cols = 1;
   wide.images[0].tile_cols = high.images[0].tile_rows = 2;
   Sequence s = make(std::move(wide));
@@ -71,24 +72,24 @@ TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
 }
 
 TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
-  Sequence s = make(picture({0.5f}));
+  Sequence s = make(picture(0.5f));
   compute(s);
-  EXPECT_EQ(s.continue_with(picture({0.5f})), 7);
+  EXPECT_EQ(s.continue_with(picture(0.5f)), 7);
   EXPECT_EQ(s.n_pending(), 1);
 }
 
 TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
-  Sequence s = make(picture({0.5f}), "streaming:sinks=1,window=3");
+  Sequence s = make(picture(0.5f), "streaming:sinks=1,window=3");
   compute(s);
   ASSERT_EQ(s.cache().n_slots(0, 0), 4);
-  EXPECT_EQ(s.continue_with(picture({0.5f}, {3, 4, 5})), 8);  // goes on
+  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 5})), 8);  // goes on
   compute(s);
-  EXPECT_EQ(s.continue_with(picture({0.5f}, {3, 6})), 0);  // slots of the common prefix are gone
+  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 6})), 0);  // slots of the common prefix are gone
   EXPECT_EQ(s.cache().n_slots(0, 0), 0);
 }
 
 TEST_F(SequenceTest, RewindForgetsTokens) {
-  Sequence s = make(picture({0.5f}));
+  Sequence s = make(picture(0.5f));
   compute(s);
   s.rewind(3);
   EXPECT_EQ(s.n_tokens(), 3);

@@ -31,20 +31,24 @@ PatchRect unpadded_patches(int64_t height, int64_t width, int64_t grid_height, i
 }
 
 AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image) {
-  if (image.height < 1 || image.width < 1) throw Error(ErrorCode::kInput, "an image without a size cannot be laid out");
+  if (image.original_height < 1 || image.original_width < 1)
+    throw Error(ErrorCode::kInput, "an image without a size cannot be laid out");
   const int64_t tile = config.vision->image_size, side = config.vision->side();
-  const auto [height, width] = select_best_resolution(image.height, image.width, config.grid_pinpoints);
+  const auto [height, width] =
+      select_best_resolution(image.original_height, image.original_width, config.grid_pinpoints);
   AnyresLayout layout;
   layout.tile_rows = height / tile;
   layout.tile_cols = width / tile;
   const int64_t expected = 1 + layout.tile_rows * layout.tile_cols;
-  if (image.pixels.rows() != expected) {
-    throw Error(ErrorCode::kInput, "image of " + std::to_string(image.height) + " x " + std::to_string(image.width) +
-                                       " pixels: expected " + std::to_string(expected) +
+  if (image.n_tiles != expected) {
+    throw Error(ErrorCode::kInput, "image of " + std::to_string(image.original_height) + " x " +
+                                       std::to_string(image.original_width) + " pixels: expected " +
+                                       std::to_string(expected) +
                                        " tiles by config.json's image_grid_pinpoints, the image processor made " +
-                                       std::to_string(image.pixels.rows()));
+                                       std::to_string(image.n_tiles));
   }
-  layout.rect = unpadded_patches(image.height, image.width, layout.tile_rows * side, layout.tile_cols * side);
+  layout.rect =
+      unpadded_patches(image.original_height, image.original_width, layout.tile_rows * side, layout.tile_cols * side);
   return layout;
 }
 

@@ -1,18 +1,41 @@
-// One image as a vision encoder takes it: the pixels of its tiles, and where they came from.
+// One picture as a vision encoder takes it: the pixels of its tiles, and what of the picture each of them shows.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "base/buffer.h"
 #include "base/tensor.h"
 
 namespace vlcache {
 
+// In pixels of the picture as it was decoded; x to the right, y down, right and bottom exclusive.
+struct PixelRect {
+  float left = 0, top = 0, right = 0, bottom = 0;
+  bool operator==(const PixelRect&) const = default;
+};
+
+// The part (x, y, width, height), in pixels, of something of `size_x` x `size_y` pixels that shows `shown`.
+PixelRect part_of(const PixelRect& shown, float size_x, float size_y, const PixelRect& part);
+
 struct ImageTiles {
-  Tensor pixels;  // [n_tiles, C, tile_height, tile_width] f32, normalised
-  int32_t rows = 0,
-          cols = 0;  // grid of split tiles; 0, 0: the image was not split. The overview tile comes extra:
-                     // first for LLaVA-NeXT, last for Idefics3 and SmolVLM, as their image processors order them
-  int64_t height = 0, width = 0;  // of the picture before any resizing
+  // Of all tiles together; four times what Idefics3 makes of the largest picture, 768 MiB as floats.
+  static constexpr int64_t kMaxPixels = int64_t{1} << 26;
+
+  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised
+  int64_t n_tiles = 0, height = 0, width = 0;
+  int64_t original_height = 0, original_width = 0;  // of the picture
+  // The grid that the picture was split into, row by row; 0 x 0: it was not split.
+  int64_t tile_rows = 0, tile_cols = 0;
+  int64_t overview =
+      -1;  // the tile that shows all of a split picture once more: first for LLaVA-NeXT, last for Idefics3
+  // [n_tiles] what each tile shows: crops, resizing and padding undone. Beyond the picture where there is padding.
+  std::vector<PixelRect> shown;
+
+  // Zeros. Throws Error(kMemory) above kMaxPixels.
+  void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
+  Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, 3, height, width}}; }
+  bool operator==(const ImageTiles& other) const;
 };
 
 }  // namespace vlcache

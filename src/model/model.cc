@@ -65,12 +65,12 @@ int64_t Model::n_image_tokens(const ImageTiles& image) const {
 
 VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
   if (!sees_images()) no_images(config_);
-  const int64_t tokens = encoder_->tokens_per_tile(image.pixels.dim(2), image.pixels.dim(3));
+  const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
   VisionOutput out;
-  const int64_t n = image.pixels.rows() * tokens, width = config_.vision->feature_size();
+  const int64_t n = image.n_tiles * tokens, width = config_.vision->feature_size();
   out.storage = Buffer(n * width * dtype_bytes(compute_dtype()));
   out.embeds = Tensor(out.storage.data(), compute_dtype(), {n, width});
-  encoder_->forward(image.pixels, out.embeds, capture);
+  encoder_->forward(image.tensor(), out.embeds, capture);
   return out;
 }
 
@@ -78,7 +78,7 @@ VisionOutput Model::encode_image(const ImageTiles& image, VisionCapture* capture
   const int64_t n_tokens = n_image_tokens(image);
   const VisionOutput features = encode_features(image, capture);
   const ProjectorConfig& projector = config_.projector;
-  const int64_t n_tiles = image.pixels.rows(), hidden = config_.text.hidden_size;
+  const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
   const int64_t n_rows = n_tiles * projected_rows(projector, features.embeds.rows() / n_tiles);
   const int64_t row_bytes = hidden * dtype_bytes(compute_dtype());
   VisionOutput out;

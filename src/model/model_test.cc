@@ -135,9 +135,10 @@ TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
 TEST_F(ModelTest, CapturesTheClassTokensAttention) {
   const auto model = Model::load(fixture("llava-layers"), *backend_);
   const VisionConfig& v = *model->config().vision;
-  std::vector<float> pixels(static_cast<size_t>(2 * 3 * v.image_size * v.image_size));
-  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * 7 % 11) / 5.0f - 1.0f;
-  const ImageTiles image = {.pixels = Tensor(pixels.data(), DType::kF32, {2, 3, v.image_size, v.image_size})};
+  ImageTiles image;
+  image.allocate(2, v.image_size, v.image_size);
+  float* pixels = image.tensor().as<float>();
+  for (int64_t i = 0; i < image.tensor().numel(); ++i) pixels[i] = static_cast<float>(i * 7 % 11) / 5.0f - 1.0f;
   VisionCapture capture = {.layers = {0, 2}, .probs = {}};
   const VisionOutput with = model->encode_features(image, &capture), without = model->encode_features(image);
   EXPECT_EQ(std::memcmp(with.storage.data(), without.storage.data(), static_cast<size_t>(with.embeds.bytes())), 0);
@@ -155,7 +156,8 @@ TEST_F(ModelTest, CapturesTheClassTokensAttention) {
   }
   capture.layers = {99};
   EXPECT_THAT(error_of([&] { model->encode_features(image, &capture); }), HasSubstr("layer 99"));
-  const ImageTiles wrong = {.pixels = Tensor(pixels.data(), DType::kF32, {1, 3, v.image_size + 1, v.image_size})};
+  ImageTiles wrong;
+  wrong.allocate(1, v.image_size + 1, v.image_size);
   EXPECT_THAT(error_of([&] { model->encode_features(wrong); }), HasSubstr("the vision encoder takes"));
 }
 

@@ -28,13 +28,21 @@ std::string error_of(const std::function<void()>& f) {
   return "no error";
 }
 
-ImageTiles image(int64_t n_tiles, int32_t rows = 0, int32_t cols = 0, int64_t height = 10, int64_t width = 10) {
-  static float pixel = 0;
-  return {.pixels = Tensor(&pixel, DType::kF32, {n_tiles, 3, 28, 28}),
-          .rows = rows,
-          .cols = cols,
-          .height = height,
-          .width = width};
+ImageTiles image(int64_t n_tiles, int64_t rows = 0, int64_t cols = 0, int64_t height = 10, int64_t width = 10) {
+  ImageTiles tiles;
+  tiles.allocate(n_tiles, 28, 28);
+  tiles.tile_rows = rows;
+  tiles.tile_cols = cols;
+  tiles.original_height = height;
+  tiles.original_width = width;
+  return tiles;
+}
+
+template <typename... Images>
+std::vector<ImageTiles> list(Images... images) {
+  std::vector<ImageTiles> out;
+  (out.push_back(std::move(images)), ...);
+  return out;
 }
 
 std::string images(int n) {
@@ -47,30 +55,29 @@ TEST(Families, Idefics3NamesTiles) {
   const ModelConfig config = parse(
       R"({"model_type":"idefics3","image_token_id":5,"vision_config":{"image_size":28,"patch_size":7},"scale_factor":2})");
   const std::string around = "<fake_token_around_image>", four = images(4);
-  const std::vector<ImageTiles> pictures = {image(3, 1, 2), image(1)};
+  const std::vector<ImageTiles> pictures = list(image(3, 1, 2), image(1));
   EXPECT_EQ(expand_prompt(config, "a<image>b <image>", pictures),
             "a" + around + "<row_1_col_1>" + four + around + "<row_1_col_2>" + four + "\n\n" + around + "<global-img>" +
                 four + around + "b " + around + "<global-img>" + four + around);
   EXPECT_EQ(config.family->n_image_tokens(config, pictures[0]), 12);
-  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", std::vector{image(3, 2, 2)}); }),
-              HasSubstr("expected 5 tiles"));
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", list(image(3, 2, 2))); }), HasSubstr("expected 5 tiles"));
 }
 
 TEST(Families, LlavaCountsPatches) {
   const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
   const ModelConfig config = parse(R"({"model_type":"llava",)" + vision + "}");
-  EXPECT_EQ(expand_prompt(config, "<image>!", std::vector{image(1)}), images(16) + "!");
+  EXPECT_EQ(expand_prompt(config, "<image>!", list(image(1))), images(16) + "!");
   const ModelConfig full = parse(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
-  EXPECT_EQ(expand_prompt(full, "<image>!", std::vector{image(1)}), images(17) + "!");
+  EXPECT_EQ(expand_prompt(full, "<image>!", list(image(1))), images(17) + "!");
 }
 
 TEST(Families, CountsMustAgree) {
   const ModelConfig config = parse(R"({"model_type":"llava","image_token_index":5})");
-  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image> <image>", std::vector{image(1)}); }),
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "<image> <image>", list(image(1))); }),
               HasSubstr("has 2 <image> placeholder(s) for 1 image(s)"));
-  EXPECT_THAT(error_of([&] { expand_prompt(config, "none", std::vector{image(1)}); }), HasSubstr("has 0 <image>"));
+  EXPECT_THAT(error_of([&] { expand_prompt(config, "none", list(image(1))); }), HasSubstr("has 0 <image>"));
   const ModelConfig text = parse(R"({"model_type":"llama"})");
-  EXPECT_THAT(error_of([&] { expand_prompt(text, "<image>", std::vector{image(1)}); }), HasSubstr("takes text only"));
+  EXPECT_THAT(error_of([&] { expand_prompt(text, "<image>", list(image(1))); }), HasSubstr("takes text only"));
   EXPECT_EQ(expand_prompt(text, "<image>", {}), "<image>");
 }
 

@@ -33,13 +33,14 @@ int64_t tokens_per_tile(const ModelConfig& config) {
 }
 
 int64_t n_image_tokens(const ModelConfig& config, const ImageTiles& image) {
-  const int64_t expected = int64_t{image.rows} * image.cols + 1;
-  if (image.rows < 0 || image.cols < 0 || (image.rows == 0) != (image.cols == 0) || image.pixels.rows() != expected) {
+  const int64_t expected = image.tile_rows * image.tile_cols + 1;
+  if (image.tile_rows < 0 || image.tile_cols < 0 || (image.tile_rows == 0) != (image.tile_cols == 0) ||
+      image.n_tiles != expected) {
     throw Error(ErrorCode::kInput, "expected " + std::to_string(expected) + " tiles of an image split " +
-                                       std::to_string(image.rows) + " x " + std::to_string(image.cols) +
-                                       ", the image processor made " + std::to_string(image.pixels.rows()));
+                                       std::to_string(image.tile_rows) + " x " + std::to_string(image.tile_cols) +
+                                       ", the image processor made " + std::to_string(image.n_tiles));
   }
-  return image.pixels.rows() * tokens_per_tile(config);
+  return image.n_tiles * tokens_per_tile(config);
 }
 
 // As processing_idefics3.py and processing_smolvlm.py word it.
@@ -47,15 +48,15 @@ std::string image_text(const ModelConfig& config, const ImageTiles& image) {
   static_cast<void>(n_image_tokens(config, image));
   const std::string tile = repeat(config.family->image_placeholder, tokens_per_tile(config));
   std::string text;
-  for (int32_t row = 0; row < image.rows; ++row) {
-    for (int32_t col = 0; col < image.cols; ++col) {
+  for (int64_t row = 0; row < image.tile_rows; ++row) {
+    for (int64_t col = 0; col < image.tile_cols; ++col) {
       text.append(kAround);
       text += "<row_" + std::to_string(row + 1) + "_col_" + std::to_string(col + 1) + ">";
       text += tile;
     }
     text += "\n";
   }
-  if (image.rows > 0) text += "\n";
+  if (image.tile_rows > 0) text += "\n";
   text.append(kAround).append(kOverview).append(tile).append(kAround);
   return text;
 }

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "model/processors/registry.h"
-#include "model/processors/standard.h"
+#include "model/processors/steps.h"
 
 namespace vlcache {
 namespace {
@@ -55,17 +55,23 @@ class Idefics3ImageProcessor : public ImageProcessor {
     }
   }
 
-  ProcessedImage process(const Image& image) const override {
-    ProcessedImage out;
-    out.original_height = image.height;
-    out.original_width = image.width;
+  ImageTiles process(const Image& image) const override {
     Image whole = image;
     if (settings_.do_resize) whole = resize_to(image, target({image.height, image.width}), settings_.resample);
     if (split_) {
       whole = resize_to(whole, whole_tiles({whole.height, whole.width}, tile_), settings_.resample);
-      if (whole.height > tile_ || whole.width > tile_) append_grid(whole, &out);
     }
-    append_tile(resize_to(whole, {tile_, tile_}, settings_.resample), tables_, &out);
+    const bool splits = split_ && (whole.height > tile_ || whole.width > tile_);
+    const int64_t rows = splits ? whole.height / tile_ : 0, cols = splits ? whole.width / tile_ : 0;
+    ImageTiles out = begin_tiles(image, rows * cols + 1);
+    out.tile_rows = rows;
+    out.tile_cols = cols;
+    if (splits) out.overview = rows * cols;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const CutOut part = {i % cols * tile_, i / cols * tile_, tile_, tile_};
+      append_tile(cut_placed(whole, whole_of(image), part), tables_, &out);
+    }
+    append_tile({resize_to(whole, {tile_, tile_}, settings_.resample), whole_of(image)}, tables_, &out);
     return out;
   }
 
@@ -77,15 +83,6 @@ class Idefics3ImageProcessor : public ImageProcessor {
   Extent target(Extent from) const {
     const SizeSpec& size = settings_.size;
     return size.longest_edge != 0 ? with_longest_edge(from, size.longest_edge) : Extent{size.height, size.width};
-  }
-
-  void append_grid(const Image& whole, ProcessedImage* out) const {
-    out->tile_rows = whole.height / tile_;
-    out->tile_cols = whole.width / tile_;
-    out->pixels.reserve(static_cast<size_t>((out->tile_rows * out->tile_cols + 1) * 3 * tile_ * tile_));
-    for (int64_t y = 0; y < whole.height; y += tile_) {
-      for (int64_t x = 0; x < whole.width; x += tile_) append_tile(cut_out(whole, {x, y, tile_, tile_}), tables_, out);
-    }
   }
 
   ProcessorSettings settings_;

@@ -9,27 +9,17 @@
 #include <vector>
 
 #include "io/image/image.h"
+#include "model/image_tiles.h"
 
 namespace vlcache {
-
-struct ProcessedImage {
-  std::vector<float> pixels;  // [n_tiles, channels, height, width]
-  int64_t n_tiles = 0, channels = 3, height = 0, width = 0;
-  int64_t original_height = 0, original_width = 0;
-  // Idefics3, SmolVLM: the grid of tiles, 0 x 0 if the picture was not split. Tiles go row by row, the whole picture is
-  // the last one. LLaVA-NeXT: the grid of the chosen resolution; the whole picture is the first tile.
-  int64_t tile_rows = 0, tile_cols = 0;
-  int64_t best_height = 0, best_width = 0;  // LLaVA-NeXT: the grid pinpoint that was chosen
-
-  bool operator==(const ProcessedImage&) const = default;
-};
 
 // Bit-identical to transformers' processors with backend="pil". Const and safe to share between threads.
 class ImageProcessor {
  public:
   virtual ~ImageProcessor() = default;
-  // Throws Error(kShape / kInput) where the picture and the settings do not fit together.
-  virtual ProcessedImage process(const Image& image) const = 0;
+  // Throws Error(kShape / kInput) where the picture and the settings do not fit together, Error(kMemory) where they
+  // make too many pixels.
+  virtual ImageTiles process(const Image& image) const = 0;
   // All settings that influence pixels, in a canonical form: part of the key under which results may be cached.
   virtual std::string settings_key() const = 0;
 };

@@ -31,8 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Json json = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1}, "fuzz");
     const auto processor = kMakers.begin()[data[0] % kMakers.size()](JsonObject(json, "fuzz"));
     if (processor->settings_key().empty()) std::abort();
-    const ProcessedImage out = processor->process(picture);
-    if (static_cast<int64_t>(out.pixels.size()) != out.n_tiles * out.channels * out.height * out.width) std::abort();
+    const ImageTiles out = processor->process(picture);
+    if (static_cast<int64_t>(out.shown.size()) != out.n_tiles || out.pixels.bytes() != out.tensor().bytes())
+      std::abort();
   } catch (const Error&) {
   }
   return 0;

@@ -58,10 +58,12 @@ std::string error_of(const std::string& text, ErrorCode code) {
 
 void check_case(const ImageProcessor& processor, const Json& expected) {
   const Image source = pattern(expected["width"].get<int64_t>(), expected["height"].get<int64_t>());
-  const ProcessedImage out = processor.process(source);
-  const std::vector<int64_t> shape{out.n_tiles, out.channels, out.height, out.width};
+  const ImageTiles out = processor.process(source);
+  const std::vector<int64_t> shape{out.n_tiles, 3, out.height, out.width};
   EXPECT_EQ(shape, expected["shape"].get<std::vector<int64_t>>());
-  EXPECT_EQ(sha256_hex(out.pixels.data(), out.pixels.size() * sizeof(float)), expected["sha256"].get<std::string>());
+  EXPECT_EQ(static_cast<int64_t>(out.shown.size()), out.n_tiles);
+  EXPECT_EQ(sha256_hex(out.pixels.data(), static_cast<size_t>(out.tensor().bytes())),
+            expected["sha256"].get<std::string>());
   EXPECT_EQ(out.original_height, source.height);
   EXPECT_EQ(out.original_width, source.width);
   if (expected.contains("grid")) {

@@ -18,15 +18,12 @@ class LlavaImageProcessor : public StandardImageProcessor {
     }
   }
 
-  ProcessedImage process(const Image& image) const override {
+  ImageTiles process(const Image& image) const override {
     if (!make_square_ || image.width == image.height) return StandardImageProcessor::process(image);
     const int64_t side = std::max(image.width, image.height);
-    const Image square =
-        cut_out(image, {-((side - image.width) / 2), -((side - image.height) / 2), side, side}, background_);
-    ProcessedImage out = StandardImageProcessor::process(square);
-    out.original_height = image.height;
-    out.original_width = image.width;
-    return out;
+    const CutOut bars = {-((side - image.width) / 2), -((side - image.height) / 2), side, side};
+    const Placed square = cut_placed(image, whole_of(image), bars, background_);
+    return process_placed(square.image, square.shown, image);
   }
 
   std::string settings_key() const override {
@@ -44,12 +41,7 @@ class LlavaImageProcessor : public StandardImageProcessor {
 }  // namespace
 
 std::unique_ptr<ImageProcessor> make_llava_processor(const JsonObject& config) {
-  ProcessorSettings settings{.do_center_crop = true,
-                             .size = {.shortest_edge = 224},
-                             .crop_size = {.height = 224, .width = 224},
-                             .default_to_square = false,
-                             .resample = Resample::kBicubic};
-  settings.use_clip_statistics();
+  ProcessorSettings settings = clip_settings();
   settings.read(config);
   const bool make_square = settings.do_pad;
   settings.do_pad = false;

@@ -44,24 +44,24 @@ class LlavaNextImageProcessor : public ImageProcessor {
     }
   }
 
-  ProcessedImage process(const Image& image) const override {
-    ProcessedImage out;
-    out.original_height = image.height;
-    out.original_width = image.width;
+  ImageTiles process(const Image& image) const override {
     const auto [best_height, best_width] = select_best_resolution(image.height, image.width, pinpoints_);
-    out.best_height = best_height;
-    out.best_width = best_width;
-    append(resize_to(image, base_, settings_.resample), &out);
-    const Image grid = fit(image, {best_height, best_width});
-    out.tile_rows = (grid.height + tile_ - 1) / tile_;
-    out.tile_cols = (grid.width + tile_ - 1) / tile_;
-    if (out.tile_rows * out.tile_cols > kMaxTiles) {
-      throw Error(ErrorCode::kInput, "image processor: LLaVA-NeXT: " + std::to_string(out.tile_rows * out.tile_cols) +
+    const auto [grid, shown] = fit(image, {best_height, best_width});
+    const int64_t rows = (grid.height + tile_ - 1) / tile_, cols = (grid.width + tile_ - 1) / tile_;
+    if (rows * cols > kMaxTiles) {
+      throw Error(ErrorCode::kInput, "image processor: LLaVA-NeXT: " + std::to_string(rows * cols) +
                                          " tiles; crop_size " + std::to_string(tile_) + " is too small for the grid");
     }
+    ImageTiles out = begin_tiles(image, 1 + rows * cols);
+    out.tile_rows = rows;
+    out.tile_cols = cols;
+    out.overview = 0;
+    append(resize_to(image, base_, settings_.resample), whole_of(image), &out);
     for (int64_t y = 0; y < grid.height; y += tile_) {
       for (int64_t x = 0; x < grid.width; x += tile_) {
-        append(cut_out(grid, {x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)}), &out);
+        const CutOut part = {x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)};
+        const Placed tile = cut_placed(grid, shown, part);
+        append(tile.image, tile.shown, &out);
       }
     }
     return out;
@@ -75,17 +75,18 @@ class LlavaNextImageProcessor : public ImageProcessor {
   }
 
  private:
-  void append(const Image& tile, ProcessedImage* out) const {
-    append_tile(resize_and_crop(tile, settings_), tables_, out);
+  void append(const Image& tile, const PixelRect& shown, ImageTiles* out) const {
+    append_tile(resize_and_crop(tile, shown, settings_), tables_, out);
   }
 
   // The picture scaled into the middle of `target`. The bars are computed from the scaled picture scaled once more, as
   // in transformers: rounding up twice can leave the result one pixel away from `target`.
-  Image fit(const Image& image, Extent target) const {
+  Placed fit(const Image& image, Extent target) const {
     const Image scaled = resize_to(image, fitted_extent({image.height, image.width}, target), settings_.resample);
     const Extent fitted = fitted_extent({scaled.height, scaled.width}, target);
     const int64_t bars_x = target.width - fitted.width, bars_y = target.height - fitted.height;
-    return cut_out(scaled, {-(bars_x / 2), -(bars_y / 2), scaled.width + bars_x, scaled.height + bars_y});
+    return cut_placed(scaled, whole_of(image),
+                      {-(bars_x / 2), -(bars_y / 2), scaled.width + bars_x, scaled.height + bars_y});
   }
 
   ProcessorSettings settings_;
@@ -141,12 +142,7 @@ std::pair<int64_t, int64_t> select_best_resolution(int64_t height, int64_t width
 }
 
 std::unique_ptr<ImageProcessor> make_llava_next_processor(const JsonObject& config) {
-  ProcessorSettings settings{.do_center_crop = true,
-                             .size = {.shortest_edge = 224},
-                             .crop_size = {.height = 224, .width = 224},
-                             .default_to_square = false,
-                             .resample = Resample::kBicubic};
-  settings.use_clip_statistics();
+  ProcessorSettings settings = clip_settings();
   settings.read(config);
   settings.do_pad = false;  // pads batches of pictures to the same number of tiles: not ours to do
   return std::make_unique<LlavaNextImageProcessor>(settings, read_pinpoints(config));

@@ -193,29 +193,4 @@ Extent resized_extent(Extent from, const SizeSpec& size) {
                   size_key(size));
 }
 
-Image resize_to(const Image& image, Extent extent, Resample filter) {
-  return resize(image, extent.width, extent.height, filter);
-}
-
-Image center_crop(const Image& image, Extent extent) {
-  // Halves of odd differences round down, also below zero.
-  const int64_t top = (image.height - extent.height) >> 1, left = (image.width - extent.width) >> 1;
-  return cut_out(image, {.x = left, .y = top, .width = extent.width, .height = extent.height});
-}
-
-ChannelTables value_tables(const ProcessorSettings& settings) {
-  ChannelTables tables{};
-  for (size_t c = 0; c < 3; ++c) {
-    const float mean = static_cast<float>(settings.image_mean[c]), std = static_cast<float>(settings.image_std[c]);
-    for (int v = 0; v < 256; ++v) {
-      // Scaled in double, then rounded; normalised in float.
-      float value = static_cast<float>(v);
-      if (settings.do_rescale) value = static_cast<float>(static_cast<double>(v) * settings.rescale_factor);
-      if (settings.do_normalize) value = (value - mean) / std;
-      tables[c][static_cast<size_t>(v)] = value;
-    }
-  }
-  return tables;
-}
-
 }  // namespace vlcache

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "io/image/image.h"
 #include "io/image/resize.h"
 
 namespace vlcache {
@@ -51,11 +50,5 @@ struct Extent {
 // What a picture of `from` is to be resized to; transformers' rules, rounding included. Throws Error(kInput) if `size`
 // has no usable keys.
 Extent resized_extent(Extent from, const SizeSpec& size);
-
-Image resize_to(const Image& image, Extent extent, Resample filter);
-// The middle of the picture; where it is too small, black is put around it.
-Image center_crop(const Image& image, Extent extent);
-// Rescaling and normalising, for every 8-bit value.
-ChannelTables value_tables(const ProcessorSettings& settings);
 
 }  // namespace vlcache

@@ -1,30 +1,36 @@
-// resize, centre crop, rescale, normalise, pad.
+// resize, centre crop, rescale, normalise, pad; and the classes that are nothing else.
 #include "model/processors/standard.h"
 
-#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "model/processors/registry.h"
 
 namespace vlcache {
 namespace {
 
-// Zeros to the right and below, after normalising.
-void pad_pixels(Extent to, ProcessedImage* out) {
-  if (to.height < out->height || to.width < out->width) {
+// Zeros to the right and below, after normalising. `in` has one tile.
+ImageTiles pad_pixels(const ImageTiles& in, Extent to) {
+  if (to.height < in.height || to.width < in.width) {
     throw Error(ErrorCode::kShape, "image processor: pad_size " + std::to_string(to.height) + " x " +
                                        std::to_string(to.width) + " is smaller than the processed picture, " +
-                                       std::to_string(out->height) + " x " + std::to_string(out->width));
+                                       std::to_string(in.height) + " x " + std::to_string(in.width));
   }
-  std::vector<float> padded(static_cast<size_t>(3 * to.height * to.width), 0.0f);
-  for (int64_t row = 0; row < 3 * out->height; ++row) {
-    const int64_t plane = row / out->height, y = row % out->height;
-    std::copy_n(out->pixels.begin() + row * out->width, out->width,
-                padded.begin() + (plane * to.height + y) * to.width);
+  ImageTiles out;
+  out.original_height = in.original_height;
+  out.original_width = in.original_width;
+  out.allocate(1, to.height, to.width);
+  const PixelRect padded = {.right = static_cast<float>(to.width), .bottom = static_cast<float>(to.height)};
+  out.shown = {part_of(in.shown[0], static_cast<float>(in.width), static_cast<float>(in.height), padded)};
+  const float* from = in.tensor().as<float>();
+  float* into = out.tensor().as<float>();
+  for (int64_t row = 0; row < 3 * in.height; ++row) {
+    const int64_t plane = row / in.height, y = row % in.height;
+    std::memcpy(into + (plane * to.height + y) * to.width, from + row * in.width,
+                static_cast<size_t>(in.width) * sizeof(float));
   }
-  out->pixels = std::move(padded);
-  out->height = to.height;
-  out->width = to.width;
+  return out;
 }
 
 }  // namespace
@@ -41,39 +47,47 @@ StandardImageProcessor::StandardImageProcessor(std::string type, const Processor
   }
 }
 
-ProcessedImage StandardImageProcessor::process(const Image& image) const {
-  ProcessedImage out;
-  out.original_height = image.height;
-  out.original_width = image.width;
-  append_tile(resize_and_crop(image, settings_), tables_, &out);
-  if (settings_.do_pad && settings_.pad_size.height != 0)
-    pad_pixels({settings_.pad_size.height, settings_.pad_size.width}, &out);
-  return out;
+ImageTiles StandardImageProcessor::process(const Image& image) const {
+  return process_placed(image, whole_of(image), image);
 }
 
-Image resize_and_crop(const Image& image, const ProcessorSettings& settings) {
-  Image out = image;
-  if (settings.do_resize) {
-    out = resize_to(image, resized_extent({image.height, image.width}, settings.size), settings.resample);
-  }
-  if (settings.do_center_crop) out = center_crop(out, {settings.crop_size.height, settings.crop_size.width});
-  return out;
+ImageTiles StandardImageProcessor::process_placed(const Image& image, const PixelRect& shown,
+                                                  const Image& original) const {
+  ImageTiles out = begin_tiles(original, 1);
+  append_tile(resize_and_crop(image, shown, settings_), tables_, &out);
+  if (!settings_.do_pad || settings_.pad_size.height == 0) return out;
+  return pad_pixels(out, {settings_.pad_size.height, settings_.pad_size.width});
 }
 
-void append_tile(const Image& tile, const ChannelTables& tables, ProcessedImage* out) {
-  if (out->n_tiles == 0) {
-    out->height = tile.height;
-    out->width = tile.width;
-  } else if (tile.height != out->height || tile.width != out->width) {
-    throw Error(ErrorCode::kShape, "image processor: tile " + std::to_string(out->n_tiles) + " is " +
-                                       std::to_string(tile.height) + " x " + std::to_string(tile.width) +
-                                       ", the first one " + std::to_string(out->height) + " x " +
-                                       std::to_string(out->width) + "; resizing or cropping must make them equal");
-  }
-  const size_t n = static_cast<size_t>(3 * tile.height * tile.width), at = out->pixels.size();
-  out->pixels.resize(at + n);
-  to_planes(tile, tables, std::span(out->pixels).subspan(at, n));
-  ++out->n_tiles;
+ProcessorSettings clip_settings() {
+  ProcessorSettings settings{.do_center_crop = true,
+                             .size = {.shortest_edge = 224},
+                             .crop_size = {.height = 224, .width = 224},
+                             .default_to_square = false,
+                             .resample = Resample::kBicubic};
+  settings.use_clip_statistics();
+  return settings;
+}
+
+std::unique_ptr<ImageProcessor> make_clip_processor(const JsonObject& config) {
+  ProcessorSettings settings = clip_settings();
+  settings.read(config);
+  // Kosmos-2's spelling of a square size; it overrides `size`.
+  if (config.boolean("use_square_size", false)) settings.size = {.height = 224, .width = 224};
+  return std::make_unique<StandardImageProcessor>("CLIP", settings);
+}
+
+std::unique_ptr<ImageProcessor> make_siglip_processor(const JsonObject& config) {
+  ProcessorSettings settings{
+      .size = {.height = 224, .width = 224}, .default_to_square = false, .resample = Resample::kBicubic};
+  settings.read(config);
+  return std::make_unique<StandardImageProcessor>("SigLIP", settings);
+}
+
+std::unique_ptr<ImageProcessor> make_vit_processor(const JsonObject& config) {
+  ProcessorSettings settings{.size = {.height = 224, .width = 224}};
+  settings.read(config);
+  return std::make_unique<StandardImageProcessor>("ViT", settings);
 }
 
 }  // namespace vlcache

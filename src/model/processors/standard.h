@@ -4,7 +4,7 @@
 #include <string>
 
 #include "model/processors/image_processor.h"
-#include "model/processors/settings.h"
+#include "model/processors/steps.h"
 
 namespace vlcache {
 
@@ -12,19 +12,19 @@ class StandardImageProcessor : public ImageProcessor {
  public:
   // `type` only names the processor in settings_key().
   StandardImageProcessor(std::string type, const ProcessorSettings& settings);
-  ProcessedImage process(const Image& image) const override;
+  ImageTiles process(const Image& image) const override;
   std::string settings_key() const override { return type_ + ": " + settings_.key(); }
 
  protected:
+  // The tile of a picture that another step has made of `original`.
+  ImageTiles process_placed(const Image& image, const PixelRect& shown, const Image& original) const;
+
   const std::string type_;
   const ProcessorSettings settings_;
   const ChannelTables tables_;
 };
 
-// The steps on 8-bit pixels.
-Image resize_and_crop(const Image& image, const ProcessorSettings& settings);
-// Appends `tile` as [3, height, width] floats. Throws Error(kShape) if its size differs from that of the tiles before
-// it.
-void append_tile(const Image& tile, const ChannelTables& tables, ProcessedImage* out);
+// CLIP's defaults, from which LLaVA's processors start: the shorter side to 224, the middle square.
+ProcessorSettings clip_settings();
 
 }  // namespace vlcache

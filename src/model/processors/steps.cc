@@ -1,0 +1,84 @@
+// Resizing, cropping, normalising.
+#include "model/processors/steps.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+Placed center_crop(const Image& image, const PixelRect& shown, Extent extent) {
+  // Halves of odd differences round down, also below zero.
+  const int64_t top = (image.height - extent.height) >> 1, left = (image.width - extent.width) >> 1;
+  return cut_placed(image, shown, {.x = left, .y = top, .width = extent.width, .height = extent.height});
+}
+
+}  // namespace
+
+PixelRect whole_of(const Image& picture) {
+  return {.right = static_cast<float>(picture.width), .bottom = static_cast<float>(picture.height)};
+}
+
+Image resize_to(const Image& image, Extent extent, Resample filter) {
+  return resize(image, extent.width, extent.height, filter);
+}
+
+Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, Rgb colour) {
+  const PixelRect rect = {.left = static_cast<float>(part.x),
+                          .top = static_cast<float>(part.y),
+                          .right = static_cast<float>(part.x + part.width),
+                          .bottom = static_cast<float>(part.y + part.height)};
+  return {cut_out(image, part, colour),
+          part_of(shown, static_cast<float>(image.width), static_cast<float>(image.height), rect)};
+}
+
+Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings) {
+  Placed out{image, shown};
+  if (settings.do_resize) {
+    out.image = resize_to(image, resized_extent({image.height, image.width}, settings.size), settings.resample);
+  }
+  if (!settings.do_center_crop) return out;
+  return center_crop(out.image, shown, {settings.crop_size.height, settings.crop_size.width});
+}
+
+ChannelTables value_tables(const ProcessorSettings& settings) {
+  ChannelTables tables{};
+  for (size_t c = 0; c < 3; ++c) {
+    const float mean = static_cast<float>(settings.image_mean[c]), std = static_cast<float>(settings.image_std[c]);
+    for (int v = 0; v < 256; ++v) {
+      // Scaled in double, then rounded; normalised in float.
+      float value = static_cast<float>(v);
+      if (settings.do_rescale) value = static_cast<float>(static_cast<double>(v) * settings.rescale_factor);
+      if (settings.do_normalize) value = (value - mean) / std;
+      tables[c][static_cast<size_t>(v)] = value;
+    }
+  }
+  return tables;
+}
+
+ImageTiles begin_tiles(const Image& picture, int64_t n_tiles) {
+  ImageTiles out;
+  out.n_tiles = n_tiles;
+  out.original_height = picture.height;
+  out.original_width = picture.width;
+  return out;
+}
+
+void append_tile(const Placed& tile, const ChannelTables& tables, ImageTiles* out) {
+  const Image& image = tile.image;
+  if (out->shown.empty()) {
+    out->allocate(out->n_tiles, image.height, image.width);
+  } else if (image.height != out->height || image.width != out->width) {
+    throw Error(ErrorCode::kShape, "image processor: tile " + std::to_string(out->shown.size()) + " is " +
+                                       std::to_string(image.height) + " x " + std::to_string(image.width) +
+                                       ", the first one " + std::to_string(out->height) + " x " +
+                                       std::to_string(out->width) + "; resizing or cropping must make them equal");
+  }
+  const auto i = static_cast<int64_t>(out->shown.size());
+  CHECK(i < out->n_tiles);
+  to_planes(image, tables, {out->tensor().row<float>(i), static_cast<size_t>(3 * image.height * image.width)});
+  out->shown.push_back(tile.shown);
+}
+
+}  // namespace vlcache
