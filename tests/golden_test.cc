@@ -85,24 +85,6 @@ Tensor flat(const Tensor& t) {  // [tiles, tokens, width] -> [tiles * tokens, wi
   return t.rank == 3 ? Tensor(t.data, t.dtype, {t.dim(0) * t.dim(1), t.dim(2)}) : t;
 }
 
-// Keeps the output of every layer.
-class KeepHidden : public LayerHooks {
- public:
-  explicit KeepHidden(Backend& backend) : backend_(backend) {}
-  void rows_after(int layer, const Observed& observed, std::vector<int32_t>&) override {
-    const Tensor& h = observed.hidden;
-    if (static_cast<size_t>(layer) == layers.size()) layers.emplace_back();
-    std::vector<float>& rows = layers[static_cast<size_t>(layer)];
-    std::vector<float> chunk(static_cast<size_t>(h.numel()));
-    backend_.convert(h, Tensor(chunk.data(), DType::kF32, {h.rows(), h.row_size()}));
-    rows.insert(rows.end(), chunk.begin(), chunk.end());
-  }
-  std::vector<std::vector<float>> layers;
-
- private:
-  Backend& backend_;
-};
-
 class GoldenCase {
  public:
   GoldenCase(const std::string& name, Backend& backend)
@@ -152,19 +134,35 @@ class GoldenCase {
   }
 
   // Logits of every token of the prompt, `chunk` rows at a time.
-  std::vector<float> prefill(ContiguousKv& kv, int64_t chunk, LayerHooks* hooks) {
+  std::vector<float> prefill(ContiguousKv& kv, int64_t chunk) {
     const auto n = static_cast<int64_t>(ids_.size());
     const int64_t vocab = model_->config().text.vocab_size;
     std::vector<float> logits(static_cast<size_t>(n * vocab));
     Buffer copy(x_.bytes());  // forward overwrites its input
     for (int64_t begin = 0; begin < n; begin += chunk) {
       const int64_t end = std::min(begin + chunk, n);
-      std::vector<int32_t> rows(static_cast<size_t>(end - begin)), positions(rows.size());
-      std::iota(rows.begin(), rows.end(), 0);
-      std::iota(positions.begin(), positions.end(), static_cast<int32_t>(begin));
+      const std::vector<int32_t> rows = count_up(0, end - begin);
       const Tensor x(copy.data(), x_.dtype, {end - begin, x_.row_size()});
       backend_.gather_rows(x_.slice_rows(begin, end), rows, x);
-      step(kv, x, positions, rows, Tensor(logits.data() + begin * vocab, DType::kF32, {end - begin, vocab}), hooks);
+      step(kv, x, count_up(begin, end), Tensor(logits.data() + begin * vocab, DType::kF32, {end - begin, vocab}));
+    }
+    return logits;
+  }
+
+  // The same in one piece, a layer at a time: logits, and the hidden states behind every layer.
+  std::vector<float> prefill_by_layers(ContiguousKv& kv, std::vector<std::vector<float>>& hidden) {
+    const TextConfig& text = model_->config().text;
+    const auto n = static_cast<int64_t>(ids_.size());
+    std::vector<float> logits(static_cast<size_t>(n * text.vocab_size));
+    Buffer copy(x_.bytes());
+    const Tensor x(copy.data(), x_.dtype, {n, x_.row_size()});
+    backend_.gather_rows(x_, count_up(0, n), x);
+    for (int32_t layer = 0; layer < static_cast<int32_t>(text.n_layers); ++layer) {
+      const bool last = layer + 1 == static_cast<int32_t>(text.n_layers);
+      step(kv, x, count_up(0, n), last ? Tensor(logits.data(), DType::kF32, {n, text.vocab_size}) : Tensor(),
+           {layer, layer + 1});
+      backend_.convert(
+          x, Tensor(hidden.emplace_back(static_cast<size_t>(x.numel())).data(), DType::kF32, {n, text.hidden_size}));
     }
     return logits;
   }
@@ -177,24 +175,32 @@ class GoldenCase {
       tokens.push_back(static_cast<int32_t>(std::max_element(last.begin(), last.end()) - last.begin()));
       if (tokens.size() == n) return tokens;
       model_->embed(std::span(tokens).last(1), x);
-      const std::vector<int32_t> position = {static_cast<int32_t>(ids_.size() + tokens.size()) - 1}, row = {0};
-      step(kv, x, position, row, Tensor(last.data(), DType::kF32, {1, static_cast<int64_t>(last.size())}), nullptr);
+      const std::vector<int32_t> position = {static_cast<int32_t>(ids_.size() + tokens.size()) - 1};
+      step(kv, x, position, Tensor(last.data(), DType::kF32, {1, static_cast<int64_t>(last.size())}));
     }
   }
 
   Worst run();
 
  private:
-  void step(KvAccess& kv, const Tensor& x, std::span<const int32_t> positions, std::span<const int32_t> rows,
-            const Tensor& logits, LayerHooks* hooks) {
-    const SeqRows seq = {.seq = 0, .row_begin = 0, .n_rows = static_cast<int32_t>(positions.size())};
+  static std::vector<int32_t> count_up(int64_t begin, int64_t end) {
+    std::vector<int32_t> numbers(static_cast<size_t>(end - begin));
+    std::iota(numbers.begin(), numbers.end(), static_cast<int32_t>(begin));
+    return numbers;
+  }
+
+  // Rows of these positions through some layers; the logits of all or none of them.
+  void step(KvAccess& kv, const Tensor& x, const std::vector<int32_t>& positions, const Tensor& logits,
+            LayerRange layers = {}) {
+    const RowRun run = {.seq = 0, .row_begin = 0, .n_rows = static_cast<int32_t>(positions.size())};
+    const std::vector<int32_t> rows = count_up(0, logits.rows());
     StepInput input;
     input.x = x;
-    input.positions = positions;
-    input.seqs = {&seq, 1};
+    input.tokens = input.positions = positions;
+    input.runs = {&run, 1};
     input.logit_rows = rows;
     input.kv = &kv;
-    input.hooks = hooks;
+    input.layers = layers;
     input.logits = logits;
     model_->forward(input);
   }
@@ -304,19 +310,19 @@ Worst GoldenCase::run() {
   const auto n = static_cast<int64_t>(ids_.size());
   const KvCodec codec = is_f32() ? KvCodec::kF32 : KvCodec::kBF16;
   ContiguousKv kv(text, backend_, codec, n + 32);
-  KeepHidden hidden(backend_);
-  std::vector<float> logits = prefill(kv, n, &hidden);
+  std::vector<std::vector<float>> hidden;
+  std::vector<float> logits = prefill_by_layers(kv, hidden);
   const Tensor found(logits.data(), DType::kF32, {n, text.vocab_size});
   worst.hidden = error_of(x_, expected_.get("hidden.embeds"), rows_);
-  for (size_t i = 0; i < hidden.layers.size(); ++i) {
-    const Tensor h(hidden.layers[i].data(), DType::kF32, {n, text.hidden_size});
+  for (size_t i = 0; i < hidden.size(); ++i) {
+    const Tensor h(hidden[i].data(), DType::kF32, {n, text.hidden_size});
     worst.hidden = std::max(worst.hidden, error_of(h, expected_.get("hidden.layer." + std::to_string(i)), rows_));
   }
   worst.logits = error_of(found, expected_.get(is_f32() ? "logits" : "logits_bf16"), rows_);
   if (!is_f32()) compare_bf16(found, worst);
 
   ContiguousKv chunked_kv(text, backend_, codec, n + 32);
-  std::vector<float> chunked = prefill(chunked_kv, 7, nullptr);
+  std::vector<float> chunked = prefill(chunked_kv, 7);
   EXPECT_LE(error_of(Tensor(chunked.data(), DType::kF32, {n, text.vocab_size}), found), is_f32() ? 1e-5 : kBf16Margin);
   if (is_f32()) {
     const std::vector<float> last(logits.end() - text.vocab_size, logits.end());

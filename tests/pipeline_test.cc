@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "engine/generate.h"
+#include "engine/batch.h"
 #include "io/chat/chat_template.h"
+#include "policy/registry.h"
 
 namespace vlcache {
 namespace {
@@ -59,14 +60,14 @@ TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
 
 TEST_P(Pipeline, GreedyAnswerIsTransformers) {
   const auto expected = case_["greedy"].get<std::vector<int32_t>>();
-  Sequence sequence = engine_->new_sequence(engine_->prepare_raw(case_["prompt"].get<std::string>(), images()),
-                                            parse_cache_mode("full"));
-  GenerateItem item{.sequence = &sequence, .options = {}, .callbacks = {}};
-  item.options.max_tokens = static_cast<int32_t>(expected.size());
-  item.options.ignore_eos = true;
-  const std::vector<GenerateResult> results = generate(*engine_, {&item, 1});
+  Request request;
+  request.prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), images());
+  request.policy = parse_policy("full");
+  request.options.max_tokens = static_cast<int32_t>(expected.size());
+  request.options.ignore_eos = true;
+  const GenerateResult result = generate(*engine_, std::move(request));
   std::vector<int32_t> ids;
-  for (const GeneratedToken& token : results[0].tokens) ids.push_back(token.id);
+  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
   EXPECT_EQ(ids, expected);
 }
 

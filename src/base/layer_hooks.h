@@ -10,53 +10,87 @@
 
 namespace vlcache {
 
-// The rows of one sequence in a step's batch; `seq` numbers the sequences of the step from 0.
-struct SeqRows {
+// Rows of a step that are tokens of one sequence, ascending, with nobody else's slots between them. `seq` numbers the
+// sequences of the step from 0; a sequence's runs lie side by side in the batch, in the order of their tokens.
+struct RowRun {
   int32_t seq = 0;
   int32_t row_begin = 0;
   int32_t n_rows = 0;
+};
+
+// The tokens of a run's rows: their indices in the sequence and their (temporal) positions, which differ once several
+// tokens share a position.
+struct RunTokens {
+  std::span<const int32_t> indices;    // [n_rows], ascending
+  std::span<const int32_t> positions;  // [n_rows]
 };
 
 // The KV cache as a forward pass sees it; the engine implements it over `cache`.
 class KvAccess {
  public:
   virtual ~KvAccess() = default;
-  // Makes room for the K and V of `rows` in every kv head of `layer`. The view ends with those (unwritten) slots and
-  // stays valid until the next append of the same layer and sequence. `positions`: of the rows. `k`, `v` [n_rows, Hk,
-  // d]: the rows' keys before rotation, already rounded to the KV dtype, and values - what a store of position-free
-  // keys records. Throws Error(kMemory) when the pool or a fixed capacity is exhausted.
-  virtual KvView append(int layer, const SeqRows& rows, std::span<const int32_t> positions, const Tensor& k,
-                        const Tensor& v) = 0;
+  // Makes room for the K and V of `run` in every kv head of `layer`, behind the slots that somebody else supplies for
+  // tokens before it. The view ends with the run's (unwritten) slots, has a length of its own and stays as it is until
+  // the step ends, whatever runs are appended behind it. `k`, `v` [n_rows, Hk, d]: the rows' keys before rotation,
+  // already rounded to the KV dtype, and values - what a store of position-free keys records. Throws Error(kMemory)
+  // when the pool or a fixed capacity is exhausted.
+  virtual KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) = 0;
+  // Whether somebody else supplies slots for tokens behind `after` and before `before`: a run must be cut there.
+  virtual bool supplies(int32_t seq, int32_t after, int32_t before) const {
+    static_cast<void>(seq), static_cast<void>(after), static_cast<void>(before);
+    return false;
+  }
   // How K and V are stored: what K is rounded to before rotation.
   virtual KvCodec codec() const = 0;
 };
 
-// What a layer has just computed, for hooks that choose by it. Tensors hold all rows of the step and die with the call.
-struct Observed {
-  std::span<const SeqRows> seqs;       // of the rows that went through this layer
-  std::span<const int32_t> positions;  // [n]
-  std::span<const KvView> views;       // per sequence: what it attended to
-  const Tensor& q;                     // [n, H, d] rotated queries, compute dtype
-  const Tensor& k;                     // [n, Hk, d] keys before rotation
-  const Tensor& v;                     // [n, Hk, d]
-  const Tensor& hidden;                // [n, hidden] output of the layer
+// How queries attend beyond causality (docs/methods.md, `streaming`): the first n_sinks slots always, at capped
+// distance, plus the last `window` tokens. 0, 0: plain causal attention. A model's own sliding window applies besides.
+struct AttentionPattern {
+  int32_t n_sinks = 0;
+  int32_t window = 0;
+  bool operator==(const AttentionPattern&) const = default;
 };
 
-// Two questions per layer; the defaults change nothing and cost nothing.
+// What a layer's attention has just computed, for hooks that watch or choose by it. Tensors hold the rows of `runs` and
+// die with the call.
+struct Observed {
+  std::span<const RowRun> runs;
+  std::span<const int32_t> tokens;     // [n] indices in their sequences
+  std::span<const int32_t> positions;  // [n]
+  std::span<const KvView> views;       // per run: what it attended to
+  Tensor q;                            // [n, H, d] rotated queries, compute dtype
+  Tensor k;                            // [n, Hk, d] keys before rotation
+  Tensor v;                            // [n, Hk, d]
+  std::span<const Tensor> scores;      // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
+  Tensor lse;                          // [n, H] f32, where somebody wanted scores: exp(score - lse) is the attention
+  float scale = 1.0f;                  // on the logits
+  int32_t window = 0;                  // of the layer, > 0: a query sees positions > its own - window only
+};
+
+// Questions per layer; the defaults change nothing and cost nothing. One object may serve a whole step or one sequence
+// of it (engine/hook_dispatcher.h); row and sequence numbers are then those of what it serves.
 class LayerHooks {
  public:
   virtual ~LayerHooks() = default;
-  // What `rows` attend to in `layer`; `full` is everything the sequence holds there. The answer must end with the rows'
+  // What `run` attends to in `layer`; `full` is everything the sequence holds there. The answer must end with the run's
   // own slots (AttentionSeq's rule), and live until the next call. q [n_rows, H, d] rotated, hidden [n_rows, hidden]
   // the layer's normed input.
-  virtual KvView view(int layer, const SeqRows& rows, const Tensor& q, const Tensor& hidden, const KvView& full) {
-    static_cast<void>(layer), static_cast<void>(rows), static_cast<void>(q), static_cast<void>(hidden);
+  virtual KvView view(int layer, const RowRun& run, const Tensor& q, const Tensor& hidden, const KvView& full) {
+    static_cast<void>(layer), static_cast<void>(run), static_cast<void>(q), static_cast<void>(hidden);
     return full;
   }
-  // Which rows go on to the next layer: `keep` is empty (= all) when called; fill it with ascending row numbers of the
-  // batch to drop the others from here on. The last row of a sequence must stay.
-  virtual void rows_after(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+  // Whether the logits of a sequence with one row in this step are wanted in Observed::scores.
+  virtual bool wants_scores(int layer, int32_t seq) const {
+    static_cast<void>(layer), static_cast<void>(seq);
+    return false;
+  }
+  // Behind the attention of `layer`. Returns false: all rows go on. True: only the ascending row numbers put into
+  // `keep` (empty when called) do; the others leave the step here, before the layer's MLP. Rows whose logits are wanted
+  // must stay.
+  virtual bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
     static_cast<void>(layer), static_cast<void>(observed), static_cast<void>(keep);
+    return false;
   }
 };
 

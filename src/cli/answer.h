@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/generate.h"
+#include "engine/request.h"
 
 namespace vlcache {
 

@@ -105,7 +105,7 @@ void run_group(Engine& engine, const BenchFlags& flags, Report base, const std::
                std::vector<Report>& out) {
   if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
-  BenchRunner runner(engine, parse_cache_mode(flags.model.kv_mode), fill, flags.seed);
+  BenchRunner runner(engine, parse_policy(flags.model.kv, flags.model.kv_budget), fill, flags.seed);
   for (const BenchResult& result : runner.run(cases, flags.repetitions)) {
     base.result = result;
     out.push_back(base);
@@ -146,7 +146,7 @@ void run(BenchFlags flags) {
     base.threads = n_threads();
     base.dtype = engine->model().compute_dtype();
     base.codec = engine->kv_codec();
-    base.kv_mode = flags.model.kv_mode;
+    base.kv_mode = flags.model.kv;
     run_group(*engine, flags, base, tile_cases(*engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {

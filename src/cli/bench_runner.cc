@@ -77,71 +77,90 @@ Work vision_work(const Engine& engine, const BenchCase& test) {
 
 }  // namespace
 
-BenchRunner::BenchRunner(Engine& engine, CacheMode mode, Fill fill, uint64_t seed)
-    : engine_(engine), mode_(std::move(mode)), fill_(fill), state_(seed) {}
+BenchRunner::BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed)
+    : engine_(engine), policy_(std::move(policy)), fill_(fill), state_(seed) {}
 
 int32_t BenchRunner::random_token() {
   return static_cast<int32_t>(next_random(state_) % static_cast<uint64_t>(engine_.model().config().text.vocab_size));
 }
 
-// Every sequence computes its pending tokens, `rows` at a time.
-void BenchRunner::step_all(int32_t rows) {
-  std::vector<StepItem> items;
-  while (true) {
-    items.clear();
-    for (Sequence& s : sequences_) {
-      if (s.n_pending() > 0) items.push_back({&s, std::min(rows, s.n_pending())});
-    }
-    if (items.empty()) return;
-    const Tensor& logits = engine_.stepper().step(items).back();
-    if (logits.rows() > 0) last_hash_ = fnv1a(logits.data, static_cast<size_t>(logits.bytes()));
+// Runs every sequence until it has computed what is pending and then n_tokens - 1 more.
+void BenchRunner::run_all(int32_t n_tokens) {
+  Batch batch(engine_);
+  for (const auto& sequence : sequences_) {
+    if (sequence->n_pending() == 0) continue;
+    Request request;
+    request.sequence = sequence.get();
+    request.options.max_tokens = n_tokens;
+    request.options.ignore_eos = true;
+    request.callbacks.choose = [this, n_tokens, n_chosen = 0](std::span<float> logits) mutable {
+      if (++n_chosen == n_tokens) last_hash_ = fnv1a(logits.data(), logits.size_bytes());
+      return random_token();
+    };
+    batch.add(std::move(request));
+  }
+  while (batch.step()) {
   }
 }
 
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
-  const KvShape& layers = sequence.cache().shape();
-  const KvLayerShape& shape = layers.layers[0];
-  const int64_t n = int64_t{kFillRows} * shape.n_kv_heads * shape.head_dim;
-  std::vector<float> values(static_cast<size_t>(2 * n));
-  for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
-  std::vector<int32_t> tokens(kFillRows);
-  for (int32_t l = 0; l < layers.n_layers(); ++l) {
+  std::vector<float> values;
+  std::vector<int32_t> tokens;
+  const KvShape& shape = sequence.cache().shape();
+  for (int32_t l = 0; l < shape.n_layers(); ++l) {
+    const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
+    if (shape.n_own_heads(l) == 0) continue;
+    const int64_t n = int64_t{kFillRows} * layer.n_kv_heads * layer.head_dim;
+    values.resize(static_cast<size_t>(2 * n));
+    for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
     for (int32_t begin = 0; begin < depth; begin += kFillRows) {
       const int32_t rows = std::min(kFillRows, depth - begin);
       tokens.resize(static_cast<size_t>(rows));
       std::iota(tokens.begin(), tokens.end(), begin);
       const KvView view = sequence.cache().append(l, tokens, tokens);
-      const Tensor k(values.data(), DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
-      const Tensor v(values.data() + n, DType::kF32, {rows, shape.n_kv_heads, shape.head_dim});
+      const Tensor k(values.data(), DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
+      const Tensor v(values.data() + n, DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
       engine_.backend().kv_write(k, v, view);
     }
   }
   sequence.assume_computed(depth);
 }
 
+Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
+  Prompt prompt;
+  for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts go on from
+  for (int32_t t = 0; t < n_more; ++t) prompt.tokens.push_back(random_token());
+  return prompt;
+}
+
 void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   sequences_.clear();
   for (int32_t i = 0; i < n_seqs; ++i) {
-    Sequence& s = sequences_.emplace_back(engine_.new_sequence(Prompt(), mode_));
-    for (int32_t t = 0; t < depth; ++t) s.add_token(random_token());
-    if (fill_ == Fill::kRandom) fill_random(s, depth);
+    sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
+    // A policy that acts behind the prompt wants to have seen it.
+    const bool watched = policy_->needs(sequences_.back()->prompt_shape()).any();
+    if (fill_ == Fill::kRandom && policy_->keeps_kv() && !watched) fill_random(*sequences_.back(), depth);
   }
-  step_all(engine_.options().prefill_chunk);
+  if (depth > 0) run_all(1);
 }
 
 double BenchRunner::time_once(const BenchCase& test) {
   if (test.n_tiles > 0) return time_tiles(test.n_tiles);
-  for (Sequence& s : sequences_) {
-    s.rewind(test.n_depth);
-    s.cache().reserve(test.n_depth + test.n_prompt + test.n_gen);
+  for (const auto& s : sequences_) {
+    s->rewind(test.n_depth);
+    s->reserve(test.n_depth + test.n_prompt + test.n_gen);
+    if (test.n_prompt > 0) {
+      const int32_t kept = s->continue_with(random_prompt(test.n_depth, test.n_prompt));
+      if (kept < test.n_depth && policy_->keeps_kv()) {
+        throw Error(ErrorCode::kInput, "bench: prompts behind a depth cannot be timed with " + policy_->name() +
+                                           ", which has evicted parts of it; use -p 0 or -d 0");
+      }
+    } else {
+      s->add_token(random_token());
+    }
   }
   const auto start = Clock::now();
-  for (int32_t i = 0; i < std::max(1, test.n_gen); ++i) {
-    for (Sequence& s : sequences_) {
-      for (int32_t t = 0; t < std::max(1, test.n_prompt); ++t) s.add_token(random_token());
-    }
-    step_all(engine_.options().prefill_chunk);
-  }
+  run_all(std::max(1, test.n_gen));
   return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds_since(start);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/batch.h"
 #include "engine/engine.h"
 #include "ops/limits.h"
 
@@ -35,7 +36,7 @@ struct BenchResult {
 class BenchRunner {
  public:
   enum class Fill : uint8_t { kPrefill, kRandom };
-  BenchRunner(Engine& engine, CacheMode mode, Fill fill, uint64_t seed);
+  BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed);
 
   // Runs cases of one depth and batch size, `repetitions` times each after one warm-up, with a probe of the machine
   // between any two runs.
@@ -47,14 +48,15 @@ class BenchRunner {
   void time_repeatedly(BenchResult& result, int32_t repetitions);
   double time_once(const BenchCase& test);
   double time_tiles(int32_t n_tiles);
-  void step_all(int32_t rows);
+  Prompt random_prompt(int32_t depth, int32_t n_more);
+  void run_all(int32_t n_tokens);
   int32_t random_token();
 
   Engine& engine_;
-  CacheMode mode_;
+  PolicyPtr policy_;
   Fill fill_;
   uint64_t state_;
-  std::vector<Sequence> sequences_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
   LimitsProbe probe_;
   uint64_t last_hash_ = 0;
 };

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/progress.h"
+#include "engine/batch.h"
 #include "io/image/image.h"
 
 namespace vlcache {
@@ -30,7 +31,7 @@ constexpr const char* kHelp =
 class Chat {
  public:
   Chat(Engine& engine, const ChatFlags& flags)
-      : engine_(engine), flags_(flags), mode_(parse_cache_mode(flags.model.kv_mode)) {
+      : engine_(engine), flags_(flags), policy_(parse_policy(flags.model.kv, flags.model.kv_budget)) {
     for (const std::string& path : flags.images) add_image(path);
     reset();
   }
@@ -111,23 +112,25 @@ class Chat {
   }
 
   std::string answer() {
-    Prompt next = prompt();
+    Request request;
+    request.prompt = prompt();
     kept_ = 0;
     if (sequence_) {
-      kept_ = sequence_->continue_with(std::move(next));
+      kept_ = sequence_->continue_with(request.prompt);
     } else {
-      sequence_.emplace(engine_.new_sequence(std::move(next), mode_));
+      sequence_ = engine_.new_sequence(request.prompt, policy_);
     }
     ProgressBar bar("reading");
-    GenerateItem item{&*sequence_, generate_options(flags_.generate, engine_.model().config().generation), {}};
-    item.callbacks.cancelled = interrupted;
-    item.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
-    item.callbacks.on_text = [&](std::string_view text) {
+    request.sequence = sequence_.get();
+    request.options = generate_options(flags_.generate, engine_.model().config().generation);
+    request.callbacks.cancelled = interrupted;
+    request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+    request.callbacks.on_text = [&](std::string_view text) {
       bar.clear();
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     };
-    last_ = generate(engine_, {&item, 1})[0];
+    last_ = generate(engine_, std::move(request));
     std::fputs("\n", stdout);
     std::fflush(stdout);
     return last_->text;
@@ -135,10 +138,10 @@ class Chat {
 
   Engine& engine_;
   const ChatFlags& flags_;
-  CacheMode mode_;
+  PolicyPtr policy_;
   std::vector<Turn> turns_;
   std::vector<Image> pending_;
-  std::optional<Sequence> sequence_;
+  std::unique_ptr<Sequence> sequence_;
   std::optional<GenerateResult> last_;
   int32_t kept_ = 0;
 };

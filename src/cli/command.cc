@@ -37,10 +37,17 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
   command.add_option("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
-  std::string modes = "how KV is kept:";
-  for (const ModeInfo& mode : cache_modes())
-    modes += "\n  " + std::string(mode.usage) + ": " + std::string(mode.meaning);
-  command.add_option("--kv-mode", flags.kv_mode, modes)->type_name("MODE")->capture_default_str();
+  std::string policies = "how KV is kept:";
+  for (const PolicyInfo& policy : policy_infos()) {
+    policies += "\n  " + std::string(policy.usage) + ": " + std::string(policy.meaning);
+  }
+  command.add_option("--kv,--kv-mode", flags.kv, policies)->type_name("POLICY")->capture_default_str();
+  command
+      .add_option(
+          "--kv-budget", flags.kv_budget,
+          "what a policy that evicts may keep: a share of the prompt (0.1, the default), or slots per layer and "
+          "kv head (200)")
+      ->type_name("BUDGET");
   command
       .add_option("--kv-memory", flags.kv_memory_gib,
                   "limit of the KV cache in GiB (0: 3/4 of the memory that machine and cgroup grant)")

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "policy/cache_mode.h"
+#include "policy/registry.h"
 
 namespace vlcache {
 
@@ -17,7 +17,8 @@ struct ModelFlags {
   std::string model_dir;
   std::string dtype = "auto";     // auto, f32, bf16
   std::string kv_dtype = "auto";  // auto, f32, bf16
-  std::string kv_mode = "full";
+  std::string kv = "full";
+  std::string kv_budget;  // empty: the default of policies that take one
   std::string backend = "auto";
   std::string max_isa = "auto";
   int threads = 0;  // 0: usable_cpus()

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/request.h"
 
 namespace vlcache {
 

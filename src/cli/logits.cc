@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "cli/request.h"
+#include "engine/batch.h"
 #include "io/safetensors.h"
 
 namespace vlcache {
@@ -24,31 +25,23 @@ void run(const LogitsFlags& flags) {
     throw Error(ErrorCode::kInput, "logits: expected either a PROMPT or --tokens");
   if (!flags.tokens.empty() && !flags.images.empty())
     throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
-  const CacheMode mode = parse_cache_mode(flags.model.kv_mode);
+  Request request;
+  request.policy = parse_policy(flags.model.kv, flags.model.kv_budget);
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
-  Prompt prompt = flags.tokens.empty()
-                      ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
-                      : engine->prepare_tokens(flags.tokens);
-  Sequence sequence = engine->new_sequence(std::move(prompt), mode);
-  if (mode.window == 0 && sequence.n_tokens() > engine->max_positions()) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(sequence.n_tokens()) +
-                                       " tokens; the model's context is " + std::to_string(engine->max_positions()));
-  }
-  engine->encode_images(sequence);
-
-  const int64_t n = sequence.n_tokens(), vocab = engine->model().config().text.vocab_size;
+  request.prompt = flags.tokens.empty()
+                       ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
+                       : engine->prepare_tokens(flags.tokens);
+  std::vector<int32_t> ids(request.prompt.tokens);
+  const int64_t n = request.prompt.n_tokens(), vocab = engine->model().config().text.vocab_size;
   Buffer storage(n * vocab * dtype_bytes(DType::kF32));
   const Tensor logits(storage.data(), DType::kF32, {n, vocab});
   ProgressBar bar("computing");
-  for (int64_t done = 0; done < n;) {
-    const int32_t rows = static_cast<int32_t>(std::min<int64_t>(n - done, engine->options().prefill_chunk));
-    const StepItem item{&sequence, rows, /*all_logits=*/true};
-    const Tensor chunk = engine->stepper().step({&item, 1})[0];
-    std::copy_n(chunk.as<float>(), chunk.numel(), logits.row<float>(done));
-    done += rows;
-    bar.update(done, n);
-  }
-  std::vector<int32_t> ids(sequence.prompt().tokens);
+  request.options.max_tokens = 0;
+  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_logits = [&](int32_t first, const Tensor& rows) {
+    std::copy_n(rows.as<float>(), rows.numel(), logits.row<float>(first));
+  };
+  generate(*engine, std::move(request));
   const NamedTensor tensors[] = {{"logits", logits}, {"token_ids", Tensor(ids.data(), DType::kI32, {n})}};
   write_safetensors(flags.output, tensors);
   bar.clear();

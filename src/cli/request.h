@@ -7,9 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/generate.h"
+#include "engine/request.h"
 
 namespace vlcache {
+
+class Engine;
 
 struct UserRequest {
   std::string prompt;               // with `messages` null

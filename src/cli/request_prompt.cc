@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/request.h"
+#include "engine/engine.h"
 #include "io/image/image.h"
 
 namespace vlcache {

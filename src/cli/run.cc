@@ -1,6 +1,8 @@
 // `vlcache run`: one question, or a file of requests.
 #include <cstdio>
+#include <deque>
 #include <new>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/answer.h"
@@ -9,6 +11,7 @@
 #include "cli/line_source.h"
 #include "cli/progress.h"
 #include "cli/request.h"
+#include "engine/batch.h"
 
 namespace vlcache {
 namespace {
@@ -33,20 +36,22 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
-void run_one(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
-  UserRequest request{.prompt = flags.prompt, .images = flags.images, .system = flags.system, .raw = flags.raw};
-  Sequence sequence = engine.new_sequence(prepare(engine, request), mode);
+void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
+  const UserRequest asked{.prompt = flags.prompt, .images = flags.images, .system = flags.system, .raw = flags.raw};
   ProgressBar bar("reading the prompt");
-  GenerateItem item{&sequence, generate_options(flags.generate, engine.model().config().generation), {}};
-  item.callbacks.cancelled = interrupted;
-  item.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
-  item.callbacks.on_text = [&](std::string_view text) {
+  Request request;
+  request.prompt = prepare(engine, asked);
+  request.policy = std::move(policy);
+  request.options = generate_options(flags.generate, engine.model().config().generation);
+  request.callbacks.cancelled = interrupted;
+  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_text = [&](std::string_view text) {
     bar.clear();
     if (flags.json) return;
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   };
-  const GenerateResult result = generate(engine, {&item, 1})[0];
+  const GenerateResult result = generate(engine, std::move(request));
   bar.clear();
   if (flags.json) {
     print_line(result_json(result));
@@ -58,109 +63,104 @@ void run_one(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
   if (interrupted()) throw Interrupted();
 }
 
-// A request of a file on its way: its sequence, or why there is none.
-struct Line {
-  nlohmann::ordered_json id;
-  std::unique_ptr<Sequence> sequence;
-  GenerateOptions options;
-  std::optional<std::string> error;
+// Requests of a file or a client, as many at once as --batch says; a new one starts as soon as another has ended. Every
+// line gets its answer, in the order of the lines.
+class RequestQueue {
+ public:
+  RequestQueue(Engine& engine, const RunFlags& flags, PolicyPtr policy)
+      : batch_(engine),
+        engine_(engine),
+        policy_(std::move(policy)),
+        places_(flags.batch),
+        source_(flags.requests, interrupted) {
+    defaults_ = {.system = flags.system, .raw = flags.raw};
+    defaults_.options = generate_options(flags.generate, engine.model().config().generation);
+  }
+
+  void run() {
+    while (true) {
+      print_answers();
+      const bool more = read_requests();
+      if (!batch_.step() && !more && lines_.empty()) return;
+    }
+  }
+
+ private:
+  // A line on its way: its request, or why there is none.
+  struct Line {
+    nlohmann::ordered_json id;
+    RequestId request = 0;  // 0: it has ended, with an answer or an error
+    nlohmann::ordered_json answer;
+    std::optional<std::string> error;
+  };
+
+  // Fills the free places with what has come; waits for a line only when nothing else is to do. False: no more will
+  // come.
+  bool read_requests() {
+    std::string text;
+    while (n_running_ < places_) {
+      const bool idle = n_running_ == 0 && lines_.empty();
+      if (!source_.next(text, /*wait=*/idle)) return !idle;
+      if (text.find_first_not_of(" \t\r") != std::string::npos) add(text);
+    }
+    return true;
+  }
+
+  void add(const std::string& text) {
+    Line& line = lines_.emplace_back();
+    try {
+      RequestLine read = read_request(text, defaults_);
+      line.id = std::move(read.id);
+      if (!read.request) throw Error(ErrorCode::kInput, read.error);
+      Request request;
+      request.prompt = prepare(engine_, *read.request);
+      request.policy = policy_;
+      request.options = read.request->options;
+      request.callbacks.cancelled = interrupted;
+      line.request = batch_.add(std::move(request));
+      ++n_running_;
+    } catch (const Error& e) {
+      line.error = e.what();
+    } catch (const std::bad_alloc&) {
+      line.error = "out of memory: the machine does not give what this request needs";
+    }
+  }
+
+  void print_answers() {
+    for (Line& line : lines_) {
+      if (line.request == 0 || !batch_.done(line.request)) continue;
+      GenerateResult result = batch_.remove(line.request);
+      line.request = 0;
+      --n_running_;
+      if (result.error) {
+        line.error = result.error->what();
+      } else {
+        line.answer = result_json(result);
+      }
+    }
+    for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
+      Line& line = lines_.front();
+      nlohmann::ordered_json object{{"id", line.id}};
+      if (line.error) {
+        object["error"] = *line.error;
+      } else {
+        object.update(line.answer);
+      }
+      print_line(object);
+    }
+  }
+
+  Batch batch_;
+  Engine& engine_;
+  PolicyPtr policy_;
+  int places_, n_running_ = 0;
+  LineSource source_;
+  UserRequest defaults_;
+  std::deque<Line> lines_;
 };
 
-// What went wrong with a request that must not stop the others; nothing if all went well.
-template <class Work>
-std::optional<std::string> failure_of(Work&& work) {
-  try {
-    work();
-    return std::nullopt;
-  } catch (const Error& e) {
-    return e.what();
-  } catch (const std::bad_alloc&) {
-    return "out of memory: the machine does not give what this request needs";
-  }
-}
-
-Line read_line(Engine& engine, const std::string& text, const UserRequest& defaults, const CacheMode& mode) {
-  Line line;
-  line.error = failure_of([&] {
-    RequestLine read = read_request(text, defaults);
-    line.id = std::move(read.id);
-    if (!read.request) throw Error(ErrorCode::kInput, read.error);
-    line.options = read.request->options;
-    Prompt prompt = prepare(engine, *read.request);
-    check_prompt_fits(engine, mode, static_cast<int32_t>(prompt.tokens.size()));
-    line.sequence = std::make_unique<Sequence>(engine.new_sequence(std::move(prompt), mode));
-  });
-  return line;
-}
-
-// The lines `which` in one batch.
-std::vector<GenerateResult> run_lines(Engine& engine, std::vector<Line>& lines, const std::vector<size_t>& which) {
-  std::vector<GenerateItem> items;
-  for (size_t i : which) items.push_back({lines[i].sequence.get(), lines[i].options, {.cancelled = interrupted}});
-  return generate(engine, items);
-}
-
-// Runs what is runnable of `texts` in one batch; when that fails (no memory), one by one.
-void run_batch(Engine& engine, const std::vector<std::string>& texts, const UserRequest& defaults,
-               const CacheMode& mode) {
-  std::vector<Line> lines;
-  for (const std::string& text : texts) lines.push_back(read_line(engine, text, defaults, mode));
-  std::vector<nlohmann::ordered_json> out(lines.size());
-  std::vector<size_t> good;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (!lines[i].error) good.push_back(i);
-  }
-  const std::optional<std::string> problem = failure_of([&] {
-    const std::vector<GenerateResult> results = run_lines(engine, lines, good);
-    for (size_t i = 0; i < good.size(); ++i) out[good[i]] = result_json(results[i]);
-  });
-  if (problem) {
-    for (size_t i : good) lines[i].sequence.reset();  // gives the KV of the failed batch back
-    if (good.size() == 1) lines[good[0]].error = problem;
-  }
-  if (problem && good.size() > 1) {
-    for (size_t i : good) {
-      lines[i] = read_line(engine, texts[i], defaults, mode);
-      if (lines[i].error) continue;
-      lines[i].error = failure_of([&] { out[i] = result_json(run_lines(engine, lines, {i})[0]); });
-      lines[i].sequence.reset();
-    }
-  }
-  for (size_t i = 0; i < lines.size(); ++i) {
-    nlohmann::ordered_json object{{"id", lines[i].id}};
-    if (lines[i].error) {
-      object["error"] = *lines[i].error;
-    } else {
-      object.update(out[i]);
-    }
-    print_line(object);
-  }
-}
-
-// The next requests: waits for one, then takes those that are there, up to n.
-std::vector<std::string> next_requests(LineSource& source, int n) {
-  std::vector<std::string> texts;
-  std::string text;
-  while (static_cast<int>(texts.size()) < n && source.next(text, /*wait=*/texts.empty())) {
-    if (text.find_first_not_of(" \t\r") != std::string::npos) texts.push_back(text);
-  }
-  return texts;
-}
-
-void run_requests(Engine& engine, const RunFlags& flags, const CacheMode& mode) {
-  LineSource source(flags.requests, interrupted);
-  UserRequest defaults{.system = flags.system, .raw = flags.raw};
-  defaults.options = generate_options(flags.generate, engine.model().config().generation);
-  while (!interrupted()) {
-    const std::vector<std::string> texts = next_requests(source, flags.batch);
-    if (texts.empty()) break;
-    run_batch(engine, texts, defaults, mode);
-  }
-  if (interrupted()) throw Interrupted();
-}
-
 void run(const RunFlags& flags) {
-  const CacheMode mode = parse_cache_mode(flags.model.kv_mode);
+  const PolicyPtr policy = parse_policy(flags.model.kv, flags.model.kv_budget);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -171,9 +171,10 @@ void run(const RunFlags& flags) {
   watch_interrupts();
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
   if (flags.requests.empty()) {
-    run_one(*engine, flags, mode);
+    run_one(*engine, flags, policy);
   } else {
-    run_requests(*engine, flags, mode);
+    RequestQueue(*engine, flags, policy).run();
+    if (interrupted()) throw Interrupted();
   }
 }
 

@@ -1,12 +1,12 @@
-// Several sequences in one step against each alone: equal tokens in f32, logits within rounding in bf16, on the model
-// that ships.
-#include <gtest/gtest.h>
+// Several requests in one batch against each alone: on the model that ships, equal tokens in f32 and logits within
+// rounding in bf16; on random models, who waits and who fails.
+#include "engine/batch.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "engine/generate.h"
+#include "engine/engine_testing.h"
 
 namespace vlcache {
 namespace {
@@ -24,18 +24,19 @@ const std::vector<std::string> kTexts{
     "<s>User: What is the TOTAL?\nAssistant:", "<s>User: Read the page.\nAssistant: INVOICE 12", "<s>A",
     "<s>User: How many red shapes?\nAssistant: 3 and a long tail of words to read"};
 
+Request make_request(Engine& engine, const std::string& text, int32_t max_tokens, std::string_view policy = "full") {
+  Request request;
+  request.prompt = engine.prepare_raw(text, {});
+  request.policy = parse_policy(policy);
+  request.options.max_tokens = max_tokens;
+  request.options.ignore_eos = true;
+  return request;
+}
+
 std::vector<GenerateResult> generate_batch(Engine& engine, const std::vector<std::string>& texts, int32_t max_tokens) {
-  std::vector<std::unique_ptr<Sequence>> sequences;
-  std::vector<GenerateItem> items;
-  for (const std::string& text : texts) {
-    sequences.push_back(
-        std::make_unique<Sequence>(engine.new_sequence(engine.prepare_raw(text, {}), parse_cache_mode("full"))));
-    GenerateItem item{.sequence = sequences.back().get(), .options = {}, .callbacks = {}};
-    item.options.max_tokens = max_tokens;
-    item.options.ignore_eos = true;
-    items.push_back(std::move(item));
-  }
-  return generate(engine, items);
+  std::vector<Request> requests;
+  for (const std::string& text : texts) requests.push_back(make_request(engine, text, max_tokens));
+  return generate(engine, std::move(requests));
 }
 
 TEST(Batch, F32GivesTheTokensOfEachAlone) {
@@ -52,21 +53,21 @@ TEST(Batch, F32GivesTheTokensOfEachAlone) {
 // Logits of the last `n` tokens of each sequence, fed one by one in steps of all sequences; [sequence][step] -> logits.
 std::vector<std::vector<std::vector<float>>> teacher_force(Engine& engine,
                                                            const std::vector<std::vector<int32_t>>& tokens, int32_t n) {
-  std::vector<Sequence> sequences;
-  for (const std::vector<int32_t>& t : tokens) {
-    sequences.push_back(engine.new_sequence(engine.prepare_tokens({t.begin(), t.end() - n}), parse_cache_mode("full")));
-  }
   std::vector<std::vector<std::vector<float>>> logits(tokens.size());
-  for (int32_t step = 0; step <= n; ++step) {
-    std::vector<StepItem> items;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (step > 0) sequences[i].add_token(tokens[i][tokens[i].size() - static_cast<size_t>(n - step + 1)]);
-      items.push_back({&sequences[i], sequences[i].n_pending()});
-    }
-    const std::span<const Tensor> out = engine.stepper().step(items);
-    for (size_t i = 0; i < out.size(); ++i)
-      logits[i].emplace_back(out[i].as<float>(), out[i].as<float>() + out[i].numel());
+  std::vector<Request> requests;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    Request& request = requests.emplace_back();
+    request.prompt = engine.prepare_tokens({tokens[i].begin(), tokens[i].end() - n});
+    request.policy = parse_policy("full");
+    request.options.max_tokens = n + 1;
+    request.options.ignore_eos = true;
+    request.callbacks.choose = [&logits, &tokens, i, n](std::span<float> row) {
+      logits[i].emplace_back(row.begin(), row.end());
+      const size_t at = tokens[i].size() - static_cast<size_t>(n) + logits[i].size() - 1;
+      return at < tokens[i].size() ? tokens[i][at] : 0;
+    };
   }
+  for (const GenerateResult& result : generate(engine, std::move(requests))) EXPECT_FALSE(result.error);
   return logits;
 }
 
@@ -107,15 +108,12 @@ TEST(Batch, Bf16LogitsAgreeAndFlipsAreCounted) {
 
 TEST(Generate, CancellingEndsTheAnswerWhereItIs) {
   const std::unique_ptr<Engine> engine = load(DType::kBF16);
-  Sequence sequence = engine->new_sequence(engine->prepare_raw(kTexts[3], {}), parse_cache_mode("full"));
   std::string streamed;
   int steps = 0;
-  GenerateItem item{.sequence = &sequence, .options = {}, .callbacks = {}};
-  item.options.max_tokens = 100;
-  item.options.ignore_eos = true;
-  item.callbacks.on_text = [&](std::string_view text) { streamed += text; };
-  item.callbacks.cancelled = [&] { return ++steps > 10; };
-  const GenerateResult result = generate(*engine, {&item, 1})[0];
+  Request request = make_request(*engine, kTexts[3], 100);
+  request.callbacks.on_text = [&](std::string_view text) { streamed += text; };
+  request.callbacks.cancelled = [&] { return ++steps > 10; };
+  const GenerateResult result = generate(*engine, std::move(request));
   EXPECT_EQ(result.finish_reason, "cancelled");
   EXPECT_GE(result.tokens.size(), 1u);
   EXPECT_LE(result.tokens.size(), 10u);
@@ -124,13 +122,175 @@ TEST(Generate, CancellingEndsTheAnswerWhereItIs) {
 
 TEST(Generate, CancelledBeforeItBeganComputesNothing) {
   const std::unique_ptr<Engine> engine = load(DType::kBF16);
-  Sequence sequence = engine->new_sequence(engine->prepare_raw(kTexts[0], {}), parse_cache_mode("full"));
-  GenerateItem item{.sequence = &sequence, .options = {}, .callbacks = {}};
-  item.callbacks.cancelled = [] { return true; };
-  const GenerateResult result = generate(*engine, {&item, 1})[0];
+  Request request = make_request(*engine, kTexts[0], 100);
+  const auto sequence = engine->new_sequence(request.prompt, parse_policy("full"));
+  request.sequence = sequence.get();
+  request.callbacks.cancelled = [] { return true; };
+  const GenerateResult result = generate(*engine, std::move(request));
   EXPECT_EQ(result.finish_reason, "cancelled");
   EXPECT_TRUE(result.tokens.empty());
-  EXPECT_EQ(sequence.n_computed(), 0);
+  EXPECT_EQ(sequence->n_done(), 0);
+}
+
+// ---- random models: who shares a batch, who waits, who fails
+// ---------------------------------------------------------
+
+Request random_request(Engine& engine, int32_t n_prompt, int32_t max_tokens, std::string_view policy = "full",
+                       uint32_t seed = 7) {
+  Request request;
+  request.prompt = engine.prepare_tokens(random_tokens(n_prompt, seed));
+  request.policy = parse_policy(policy);
+  request.options.max_tokens = max_tokens;
+  request.options.ignore_eos = true;
+  return request;
+}
+
+std::vector<int32_t> ids_of(const GenerateResult& result) {
+  std::vector<int32_t> ids;
+  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+  return ids;
+}
+
+std::vector<int32_t> alone(Engine& engine, Request request) { return ids_of(generate(engine, std::move(request))); }
+
+TEST(Batch, RequestsComeAndGoWhileOthersRun) {
+  const std::unique_ptr<Engine> engine = make_engine(3);
+  Batch batch(*engine);
+  EXPECT_FALSE(batch.step());
+  const RequestId a = batch.add(random_request(*engine, 30, 20));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(batch.step());
+  const RequestId b = batch.add(random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3));
+  const RequestId c = batch.add(random_request(*engine, 50, 1000, "full", 4));
+  for (int i = 0; i < 5; ++i) batch.step();
+  batch.cancel(c);
+  const RequestId d = batch.add(random_request(*engine, 40, 8, "post_vision+uniform", 5));
+  const RequestId e = batch.add(random_request(*engine, 10, 1000));
+  batch.step();
+  const GenerateResult taken = batch.remove(e);
+  EXPECT_EQ(taken.finish_reason, "cancelled");
+  while (batch.step()) {
+  }
+  const GenerateResult cancelled = batch.remove(c);
+  EXPECT_EQ(cancelled.finish_reason, "cancelled");
+  EXPECT_GE(cancelled.tokens.size(), 4u);
+  EXPECT_EQ(ids_of(batch.remove(a)), alone(*engine, random_request(*engine, 30, 20)));
+  EXPECT_EQ(ids_of(batch.remove(b)),
+            alone(*engine, random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3)));
+  EXPECT_EQ(ids_of(batch.remove(d)), alone(*engine, random_request(*engine, 40, 8, "post_vision+uniform", 5)));
+  EXPECT_EQ(batch.size(), 0u);
+  EXPECT_EQ(engine->pools().used_bytes(), 0);
+}
+
+// A decoding request gets a token in every step, and the pieces of a long prompt beside it are smaller than a chunk.
+TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  Batch batch(*engine);
+  int tokens = 0;
+  Request request = random_request(*engine, 10, 1000);
+  request.callbacks.choose = [&](std::span<float>) { return ++tokens % kVocab; };
+  batch.add(std::move(request));
+  batch.step();
+  std::vector<int32_t> done;
+  Request prompt = random_request(*engine, 2000, 1);
+  prompt.callbacks.on_prefill = [&](int32_t n, int32_t) { done.push_back(n); };
+  const RequestId id = batch.add(std::move(prompt));
+  int steps = 0;
+  for (; !batch.done(id); ++steps) {
+    const int before = tokens;
+    batch.step();
+    EXPECT_EQ(tokens, before + 1);
+  }
+  ASSERT_GE(done.size(), 16u);
+  EXPECT_LE(done[0], engine->options().prefill_chunk / 4);
+  EXPECT_LT(done[done.size() - 2] - done[done.size() - 3], done[0]) << "deeper rows cost more, so there are fewer";
+  // Alone it takes whole chunks again.
+  done.clear();
+  Batch idle(*engine);
+  Request again = random_request(*engine, 1100, 1);
+  again.callbacks.on_prefill = [&](int32_t n, int32_t) { done.push_back(n); };
+  idle.add(std::move(again));
+  while (idle.step()) {
+  }
+  EXPECT_EQ(done, (std::vector<int32_t>{512, 1024, 1100}));
+}
+
+// Pages for about one and a half of the requests: they take turns, and every answer is what it is alone.
+TEST(Batch, WhoeverFindsNoPagesWaits) {
+  const int64_t page = 64 * 2 * kHeadDim * 4;
+  const std::unique_ptr<Engine> small = make_engine(2, "auto", 4 * 6 * page), large = make_engine(2);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 4; ++i)
+    requests.push_back(random_request(*small, 190 + static_cast<int32_t>(i), 40, "full", i));
+  requests.push_back(random_request(*small, 100, 10, "static:capacity=192", 9));
+  requests.push_back(random_request(*small, 10, 5, "static:capacity=100000", 9));  // never fits
+  requests.push_back(random_request(*small, 500, 5));                              // nor does this prompt
+  const std::vector<GenerateResult> results = generate(*small, std::move(requests));
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_FALSE(results[i].error);
+    EXPECT_EQ(ids_of(results[i]), alone(*large, random_request(*large, 190 + static_cast<int32_t>(i), 40, "full", i)));
+  }
+  EXPECT_EQ(ids_of(results[4]), alone(*large, random_request(*large, 100, 10, "static:capacity=192", 9)));
+  for (const size_t i : {5, 6}) {
+    EXPECT_EQ(results[i].finish_reason, "error");
+    ASSERT_TRUE(results[i].error.has_value());
+    EXPECT_EQ(results[i].error->code(), ErrorCode::kMemory);
+  }
+  EXPECT_EQ(small->pools().used_bytes(), 0);
+}
+
+// An answer that fills the memory is not thrown away.
+TEST(Batch, AnAnswerEndsWhereMemoryOrCapacityEnds) {
+  const int64_t page = 64 * 2 * kHeadDim * 4;
+  const std::unique_ptr<Engine> engine = make_engine(2, "auto", 4 * 2 * page);
+  const GenerateResult full = generate(*engine, random_request(*engine, 100, 1000));
+  EXPECT_EQ(full.finish_reason, "length");
+  EXPECT_EQ(full.tokens.size(), 128u - 100 + 1);
+  const GenerateResult fixed = generate(*engine, random_request(*engine, 100, 1000, "static:capacity=120"));
+  EXPECT_EQ(fixed.finish_reason, "length");
+  EXPECT_EQ(fixed.tokens.size(), 120u - 100 + 1);
+  EXPECT_THROW(generate(*engine, random_request(*engine, 100, 5, "static:capacity=99")), Error);
+}
+
+TEST(Batch, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
+  class WantsAll final : public Policy {
+   public:
+    std::string name() const override { return "wants_all"; }
+    CaptureRequest needs(const PromptShape&) const override { return {.all_sums = true}; }
+  };
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  Batch batch(*engine);
+  const RequestId good = batch.add(random_request(*engine, 30, 20));
+  batch.step();
+  Request bad;
+  bad.prompt = engine->prepare_tokens(random_tokens(20));
+  const auto sequence = engine->new_sequence(engine->prepare_tokens(random_tokens(10)), std::make_shared<WantsAll>());
+  compute(*engine, *sequence, 512);
+  ASSERT_EQ(sequence->continue_with(bad.prompt), 10);
+  bad.sequence = sequence.get();
+  const RequestId id = batch.add(std::move(bad));
+  while (batch.step()) {
+  }
+  const GenerateResult result = batch.remove(id);
+  ASSERT_TRUE(result.error.has_value());
+  EXPECT_EQ(result.error->code(), ErrorCode::kInput);
+  EXPECT_EQ(ids_of(batch.remove(good)), alone(*engine, random_request(*engine, 30, 20)));
+}
+
+TEST(Batch, LogitsOfAPromptAreHandedOver) {
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  std::vector<float> logits(600 * kVocab);
+  Request request = random_request(*engine, 600, 0);
+  request.callbacks.on_logits = [&](int32_t first, const Tensor& rows) {
+    std::copy_n(rows.as<float>(), rows.numel(), logits.begin() + first * kVocab);
+  };
+  const GenerateResult result = generate(*engine, std::move(request));
+  EXPECT_EQ(result.finish_reason, "length");
+  EXPECT_TRUE(result.tokens.empty());
+  for (const int32_t n : {1, 511, 513, 600}) {
+    const std::vector<int32_t> tokens = random_tokens(600);
+    const auto prefix = make_sequence(*engine, {tokens.begin(), tokens.begin() + n});
+    expect_close({logits.begin() + (n - 1) * kVocab, logits.begin() + n * kVocab}, compute(*engine, *prefix, 512));
+  }
 }
 
 }  // namespace

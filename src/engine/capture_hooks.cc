@@ -1,63 +1,165 @@
-// Copying queries and asking the backend for sums.
+// Copying queries, asking the backend for sums per query head, reducing them to kv heads.
 #include "engine/capture_hooks.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstring>
 
 #include "base/error.h"
 
 namespace vlcache {
+namespace {
+constexpr int64_t kScratchTensors = 4;
 
-CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, const AttentionArgs& args,
-                           Capture& capture)
-    : backend_(backend), n_prompt_(n_prompt), args_(args), capture_(capture) {
+int32_t most_slots(const KvView& view) { return *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads); }
+}  // namespace
+
+CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture)
+    : backend_(backend), n_prompt_(n_prompt), capture_(capture), windows_(static_cast<size_t>(n_layers)) {
+  const CaptureRequest& r = capture.request;
+  CHECK(!r.all_sums || r.reduce != CaptureRequest::Reduce::kMax);
+  CHECK(!r.all_max || r.reduce == CaptureRequest::Reduce::kMax);
+  CHECK(r.window_weights.empty() || static_cast<int32_t>(r.window_weights.size()) == r.window);
   capture.layers.clear();
   capture.layers.resize(static_cast<size_t>(n_layers));
 }
 
-void CaptureHooks::prepare(LayerCapture& layer, int64_t n_heads, int64_t head_dim) {
+void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
   const CaptureRequest& r = capture_.request;
-  const int64_t w = std::min(r.query_window, n_prompt_);
-  const int64_t query_bytes = w * n_heads * head_dim * dtype_bytes(backend_.compute_dtype());
-  const int64_t sum_bytes = n_heads * n_prompt_ * static_cast<int64_t>(sizeof(float));
-  layer.storage = Buffer(query_bytes + 3 * sum_bytes);
-  std::byte* sums = layer.storage.data() + query_bytes;
-  layer.window_queries = Tensor(layer.storage.data(), backend_.compute_dtype(), {w, n_heads, head_dim});
-  if (r.column_sums) layer.column_sums = Tensor(sums, DType::kF32, {n_heads, n_prompt_});
-  if (r.threshold_counts) {
-    layer.below_counts = Tensor(sums + sum_bytes, DType::kF32, {n_heads, n_prompt_});
-    layer.seen_counts = Tensor(sums + 2 * sum_bytes, DType::kF32, {n_heads, n_prompt_});
+  const int64_t n_heads = observed.q.dim(1), head_dim = observed.q.dim(2), n_kv_heads = observed.views[0].n_kv_heads;
+  const int64_t w = std::min(r.window, n_prompt_);
+  const int64_t query_bytes = w * n_heads * head_dim * dtype_bytes(observed.q.dtype);
+  const int64_t sum_bytes = n_kv_heads * n_prompt_ * dtype_bytes(DType::kF32);
+  std::vector<Tensor*> sums;
+  if (r.all_sums) sums.push_back(&layer.all_sums);
+  if (r.all_max) sums.push_back(&layer.all_max);
+  if (r.window_sums) sums.push_back(&layer.window_sums);
+  if (r.window_max) sums.push_back(&layer.window_max);
+  if (r.window_counts) sums.insert(sums.end(), {&layer.below_counts, &layer.seen_counts});
+  layer.storage = Buffer(query_bytes + static_cast<int64_t>(sums.size()) * sum_bytes);
+  layer.window_queries = Tensor(layer.storage.data(), observed.q.dtype, {w, n_heads, head_dim});
+  std::byte* at = layer.storage.data() + query_bytes;
+  for (Tensor* sum : sums) {
+    *sum = Tensor(at, DType::kF32, {n_kv_heads, n_prompt_});
+    at += sum_bytes;
   }
 }
 
-void CaptureHooks::rows_after(int layer_index, const Observed& observed, std::vector<int32_t>& keep) {
-  static_cast<void>(keep);  // all rows go on
-  CHECK(observed.seqs.size() == 1);
-  const Tensor& q = observed.q;
-  const int32_t begin = observed.positions.front(), end = observed.positions.back() + 1;
+bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
-  if (layer.storage.empty()) prepare(layer, q.dim(1), q.dim(2));
+  if (layer.storage.empty()) prepare(layer, observed);
+  note_seen(observed);
+  if (capture_.request.needs_all_rows()) sum_rows(layer, observed);
+  if (capture_.request.window > 0) {
+    keep_window(layer_index, observed);
+    if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
+  }
+  return false;  // all rows go on
+}
 
-  if (capture_.request.column_sums) {
-    AttentionStats sums;
-    sums.column_sums = layer.column_sums;
-    backend_.attention_stats(q, observed.views[0], args_, sums);
+// Per row: the slots of head 0 up to and with its own. Heads may differ in what an earlier eviction left of them; what
+// lies behind a row is the same in all.
+void CaptureHooks::note_seen(const Observed& observed) {
+  n_seen_.clear();
+  for (size_t i = 0; i < observed.runs.size(); ++i) {
+    const int32_t n_rows = observed.runs[i].n_rows, end = observed.views[i].n_slots[0];
+    for (int32_t row = 0; row < n_rows; ++row) n_seen_.push_back(end - n_rows + 1 + row);
   }
-  const Tensor& window = layer.window_queries;
-  const int32_t window_begin = n_prompt_ - static_cast<int32_t>(window.rows());
-  const int32_t first = std::max(begin, window_begin);
-  if (first < end) {
-    std::vector<int32_t> rows(static_cast<size_t>(end - first));
-    std::iota(rows.begin(), rows.end(), first - begin);
-    backend_.gather_rows(q.view({q.rows(), q.row_size()}), rows,
-                         window.slice_rows(first - window_begin, end - window_begin).view({end - first, q.row_size()}));
+}
+
+// Zeroed, per query head.
+Tensor CaptureHooks::scratch(int32_t i, const Observed& observed) {
+  const int64_t n_heads = observed.q.dim(1), bytes = n_heads * n_prompt_ * dtype_bytes(DType::kF32);
+  if (scratch_.empty()) scratch_ = Buffer(kScratchTensors * bytes);
+  const int32_t n = most_slots(observed.views.back());
+  const Tensor t(scratch_.data() + i * bytes, DType::kF32, {n_heads, n});
+  std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
+  return t;
+}
+
+void CaptureHooks::sum_rows(LayerCapture& layer, const Observed& observed) {
+  const KvView& view = observed.views.back();
+  behind_.clear();
+  for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
+  AttentionStats stats;
+  stats.behind = behind_.data();
+  if (!layer.all_sums.empty()) stats.column_sums = scratch(0, observed);
+  if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
+  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
+  backend_.attention_stats(observed.q, view, args, stats);
+  const int32_t n = most_slots(view);
+  if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
+  if (!layer.all_max.empty()) reduce(stats.column_max, n, /*maxima=*/true, layer.all_max);
+}
+
+void CaptureHooks::keep_window(int layer_index, const Observed& observed) {
+  Window& window = windows_[static_cast<size_t>(layer_index)];
+  const Tensor& to = capture_.layers[static_cast<size_t>(layer_index)].window_queries;
+  const Tensor& q = observed.q;
+  rows_.clear();
+  const auto first = static_cast<int64_t>(window.positions.size());
+  const std::vector<float>& weights = capture_.request.window_weights;
+  for (size_t i = 0; i < observed.tokens.size(); ++i) {
+    const int32_t from_end = n_prompt_ - observed.tokens[i];  // 1: the last prompt token
+    if (from_end < 1 || from_end > to.rows()) continue;
+    rows_.push_back(static_cast<int32_t>(i));
+    window.positions.push_back(observed.positions[i]);
+    window.n_seen.push_back(n_seen_[i]);
+    if (!weights.empty()) window.weights.push_back(weights[weights.size() - static_cast<size_t>(from_end)]);
   }
-  if (end == n_prompt_ && capture_.request.threshold_counts && window.rows() > 0) {
-    AttentionStats counts;
-    counts.threshold = capture_.request.threshold;
-    counts.below_counts = layer.below_counts;
-    counts.seen_counts = layer.seen_counts;
-    backend_.attention_stats(window, observed.views[0], args_, counts);
+  if (rows_.empty()) return;
+  const auto n = static_cast<int64_t>(rows_.size());
+  backend_.gather_rows(q.view({q.rows(), q.row_size()}), rows_,
+                       to.slice_rows(first, first + n).view({n, q.row_size()}));
+}
+
+// The window is complete: what its rows, those that were computed, attend to.
+void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
+  const CaptureRequest& r = capture_.request;
+  LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  Window& window = windows_[static_cast<size_t>(layer_index)];
+  const KvView& view = observed.views.back();
+  layer.window_queries = layer.window_queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
+  behind_.clear();
+  for (const int32_t seen : window.n_seen) behind_.push_back(view.n_slots[0] - seen);
+  AttentionStats stats;
+  stats.threshold = r.threshold;
+  stats.behind = behind_.data();
+  if (!window.weights.empty()) stats.row_weight = window.weights.data();
+  if (r.window_sums) stats.column_sums = scratch(0, observed);
+  if (r.window_max) stats.column_max = scratch(1, observed);
+  if (r.window_counts) {
+    stats.below_counts = scratch(2, observed);
+    stats.seen_counts = scratch(3, observed);
+  }
+  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.positions.data()};
+  backend_.attention_stats(layer.window_queries, view, args, stats);
+  const int32_t n = most_slots(view);
+  if (r.window_sums) reduce(stats.column_sums, n, /*maxima=*/false, layer.window_sums);
+  if (r.window_max) reduce(stats.column_max, n, /*maxima=*/true, layer.window_max);
+  if (r.window_counts) {
+    reduce(stats.below_counts, n, /*maxima=*/false, layer.below_counts);
+    reduce(stats.seen_counts, n, /*maxima=*/false, layer.seen_counts);
+  }
+}
+
+// Joins [H, n] of query heads to [Hk, n] of kv heads, and with what earlier chunks left there.
+void CaptureHooks::reduce(const Tensor& heads, int32_t n_columns, bool maxima, const Tensor& sum) const {
+  using Reduce = CaptureRequest::Reduce;
+  const int64_t group = heads.rows() / sum.rows();
+  const float factor = capture_.request.reduce == Reduce::kMean ? 1.0f / static_cast<float>(group) : 1.0f;
+  std::vector<float> joined(static_cast<size_t>(n_columns));
+  for (int64_t kv_head = 0; kv_head < sum.rows(); ++kv_head) {
+    std::ranges::fill(joined, 0.0f);
+    for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      const float* x = heads.row<float>(h);
+      if (capture_.request.reduce == Reduce::kMax) {
+        for (size_t j = 0; j < joined.size(); ++j) joined[j] = std::max(joined[j], x[j]);
+      } else {
+        for (size_t j = 0; j < joined.size(); ++j) joined[j] += x[j] * factor;
+      }
+    }
+    float* y = sum.row<float>(kv_head);
+    for (size_t j = 0; j < joined.size(); ++j) y[j] = maxima ? std::max(y[j], joined[j]) : y[j] + joined[j];
   }
 }
 

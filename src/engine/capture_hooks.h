@@ -1,7 +1,9 @@
-// Fills a Capture while a prompt is prefilled: queries are copied, sums are taken in a thin extra pass of the backend.
+// Fills a Capture while a prompt is prefilled, in as many chunks as it takes: a thin extra pass of the backend over
+// what a layer has just attended to.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/capture.h"
 #include "base/layer_hooks.h"
@@ -9,20 +11,35 @@
 
 namespace vlcache {
 
-// For one sequence per step. Chunks must be the consecutive pieces of a prompt of n_prompt tokens, all slots kept.
+// Of one sequence whose prompt has n_prompt tokens. Rows are told by their token index: some may come from a cache or
+// be supplied by others; the window then is what is left of it. No slot may be evicted before the prompt is complete.
 class CaptureHooks final : public LayerHooks {
  public:
-  CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, const AttentionArgs& args, Capture& capture);
+  CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture);
 
-  void rows_after(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
-  void prepare(LayerCapture& layer, int64_t n_heads, int64_t head_dim);
+  // The window's rows in a layer, as far as they have come by.
+  struct Window {
+    std::vector<int32_t> positions;
+    std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
+    std::vector<float> weights;   // empty: 1
+  };
+  void prepare(LayerCapture& layer, const Observed& observed);
+  void sum_rows(LayerCapture& layer, const Observed& observed);
+  void keep_window(int layer, const Observed& observed);
+  void sum_window(int layer, const Observed& observed);
+  void reduce(const Tensor& heads, int32_t n_columns, bool maxima, const Tensor& sum) const;
+  Tensor scratch(int32_t i, const Observed& observed);
+  void note_seen(const Observed& observed);
 
   Backend& backend_;
   int32_t n_prompt_;
-  AttentionArgs args_;
   Capture& capture_;
+  std::vector<Window> windows_;  // [n_layers]
+  std::vector<int32_t> n_seen_, behind_, rows_;
+  Buffer scratch_;  // [4, H, n_prompt] f32
 };
 
 }  // namespace vlcache

@@ -88,11 +88,14 @@ std::unique_ptr<Engine> Engine::random(const ModelConfig& config, const EngineOp
 void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   options_ = options;
   model_ = std::move(model);
-  kv_codec_ = options.kv_codec.value_or(model_->compute_dtype() == DType::kF32 ? KvCodec::kF32 : KvCodec::kBF16);
-  const int64_t page_bytes = backend_->kv_page_bytes(kv_codec_, model_->config().text.head_dim);
+  const TextConfig& text = model_->config().text;
+  const bool f32 = model_->compute_dtype() == DType::kF32;
+  kv_shape_ = KvShape::uniform(static_cast<int32_t>(text.n_layers), static_cast<int32_t>(text.n_kv_heads),
+                               static_cast<int32_t>(text.head_dim),
+                               options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16));
   const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory();
-  pool_ = std::make_unique<PagePool>(page_bytes, std::clamp<int64_t>(limit / page_bytes, 1, INT32_MAX));
-  stepper_ = std::make_unique<Stepper>(*model_, kv_codec_);
+  pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
+  stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
 }
 
 const Tokenizer& Engine::tokenizer() const {
@@ -117,6 +120,7 @@ Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool 
   const std::string expanded = model_->expand_prompt(text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
+  for (const int32_t token : prompt.tokens) prompt.classes.push_back(tokenizer_->token_class(token));
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   return prompt;
@@ -153,23 +157,15 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
   return prompt;
 }
 
-Sequence Engine::new_sequence(Prompt prompt, const CacheMode& mode) {
-  const TextConfig& text = model_->config().text;
-  const KvShape shape = KvShape::uniform(static_cast<int32_t>(text.n_layers), static_cast<int32_t>(text.n_kv_heads),
-                                         static_cast<int32_t>(text.head_dim), kv_codec_);
-  const int64_t capacity = mode.capacity < 0 ? text.max_positions : mode.capacity;
-  return {std::move(prompt), KvCache(*pool_, *backend_, shape, capacity), mode};
+int64_t Engine::slot_capacity(const Policy& policy) const {
+  return policy.capacity() < 0 ? max_positions() : policy.capacity();
 }
 
-void Engine::encode_images(Sequence& sequence) {
-  const Prompt& prompt = sequence.prompt();
-  std::vector<VisionOutput> outputs(prompt.images.size());
-  for (const ImageSpan& span : prompt.spans) {
-    VisionOutput& output = outputs[static_cast<size_t>(span.image)];
-    if (span.end <= sequence.n_computed() || !output.embeds.empty()) continue;
-    output = model_->encode_image(prompt.images[static_cast<size_t>(span.image)]);
-  }
-  sequence.set_images(std::move(outputs));
+std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy) {
+  KvCache cache(*pools_, *backend_, kv_shape_, slot_capacity(*policy));
+  return std::make_unique<Sequence>(prompt, std::move(cache), std::move(policy));
 }
+
+VisionOutput Engine::encode_image(const ImageTiles& image) { return model_->encode_image(image); }
 
 }  // namespace vlcache

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/page_pool.h"
+#include "cache/page_pools.h"
 #include "engine/prompt.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
@@ -45,11 +45,13 @@ class Engine {
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   Backend& backend() { return *backend_; }
-  PagePool& pool() { return *pool_; }
+  PagePools& pools() { return *pools_; }
   Stepper& stepper() { return *stepper_; }
   const EngineOptions& options() const { return options_; }
-  KvCodec kv_codec() const { return kv_codec_; }
+  KvCodec kv_codec() const { return kv_shape_.codec; }
+  const KvShape& kv_shape() const { return kv_shape_; }
   double load_ms() const { return load_ms_; }
+  bool has_tokenizer() const { return tokenizer_ != nullptr; }
   const Tokenizer& tokenizer() const;  // CHECKs that there is one
   int32_t max_positions() const { return static_cast<int32_t>(model_->config().text.max_positions); }
   // Ids that end a generation: generation_config.json's, else the tokenizer's.
@@ -63,9 +65,12 @@ class Engine {
   // Token ids as they are, no pictures.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 
-  Sequence new_sequence(Prompt prompt, const CacheMode& mode);
-  // Encodes the pictures that tokens not yet computed need.
-  void encode_images(Sequence& sequence);
+  // A sequence with nothing computed. Throws Error(kMemory) where the policy reserves more slots than there are pages.
+  std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
+  // Slots per head that a policy reserves; 0: as many as come.
+  int64_t slot_capacity(const Policy& policy) const;
+  // The embeddings that an image's tokens stand for.
+  VisionOutput encode_image(const ImageTiles& image);
 
  private:
   Engine() = default;
@@ -78,9 +83,9 @@ class Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
   std::unique_ptr<ImageProcessor> image_processor_;
-  std::unique_ptr<PagePool> pool_;
+  KvShape kv_shape_;
+  std::unique_ptr<PagePools> pools_;
   std::unique_ptr<Stepper> stepper_;
-  KvCodec kv_codec_ = KvCodec::kBF16;
   double load_ms_ = 0;
 };
 

@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/kv.h"
+#include "base/sha256.h"
+#include "base/token_info.h"
 #include "model/image_tiles.h"
+#include "model/model.h"
+#include "policy/policy.h"
 
 namespace vlcache {
 
@@ -20,13 +23,26 @@ struct ImageSpan {
 };
 
 struct Prompt {
-  std::vector<int32_t> tokens;     // image tokens expanded
-  std::vector<ImageSpan> spans;    // ascending, disjoint
-  std::vector<ImageTiles> images;  // in prompt order
+  std::vector<int32_t> tokens;      // image tokens expanded
+  std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
+  std::vector<ImageSpan> spans;     // ascending, disjoint
+  std::vector<ImageTiles> images;   // in prompt order
 
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_vision_tokens() const;
-  // Position and modality of every token, for the cache.
-  std::vector<SlotMeta> slot_meta() const;
+  PromptShape shape() const;
+  // Id, class, modality, segment and position of every token.
+  std::vector<TokenInfo> token_infos() const;
+};
+
+// What makes two pictures the same to a model: all pixels that the encoder sees, and the sizes that decide how tiles
+// become rows.
+Sha256Digest image_key(const ImageTiles& image);
+
+// The embeddings that a prompt's image tokens stand for, as far as they are needed.
+struct EncodedImages {
+  std::vector<ImageSpan> spans;
+  std::vector<VisionOutput> outputs;  // by image; empty where all its tokens have been computed
 };
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Bookkeeping of one request.
+// Bookkeeping of tokens: what is computed, what comes next, what a new prompt keeps.
 #include "engine/sequence.h"
 
 #include <algorithm>
@@ -7,44 +7,50 @@
 
 namespace vlcache {
 
-int32_t Prompt::n_vision_tokens() const {
-  int32_t n = 0;
-  for (const ImageSpan& s : spans) n += s.end - s.begin;
-  return n;
+Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy)
+    : cache_(std::move(cache)),
+      policy_(std::move(policy)),
+      slots_(cache_),
+      next_token_(static_cast<size_t>(cache_.shape().n_layers()), 0),
+      next_token_before_(next_token_) {
+  cache_.set_planes(policy_->n_planes());
+  continue_with(prompt);
 }
 
-std::vector<SlotMeta> Prompt::slot_meta() const {
-  std::vector<SlotMeta> meta(tokens.size());
-  for (size_t i = 0; i < meta.size(); ++i) meta[i].t = static_cast<int32_t>(i);
-  for (const ImageSpan& s : spans) {
-    for (int32_t i = s.begin; i < s.end; ++i) {
-      meta[static_cast<size_t>(i)].modality = Modality::kVision;
-      meta[static_cast<size_t>(i)].segment = s.image;
-    }
-  }
-  return meta;
+void Sequence::count_states() {
+  n_pending_ = static_cast<int32_t>(std::ranges::count(states_, TokenState::kPending));
+  n_done_ = static_cast<int32_t>(std::ranges::find(states_, TokenState::kPending) - states_.begin());
+  next_position_ = 0;
+  for (const TokenInfo& token : tokens_) next_position_ = std::max(next_position_, token.meta.t + 1);
 }
 
-Sequence::Sequence(Prompt prompt, KvCache cache, const CacheMode& mode)
-    : prompt_(std::move(prompt)), cache_(std::move(cache)), mode_(mode), tokens_(prompt_.tokens) {
-  n_slots_.resize(cache_.shape().layers.size() * static_cast<size_t>(cache_.shape().layers[0].n_kv_heads));
+void Sequence::reserve(int32_t n_tokens) {
+  cache_.reserve(n_tokens);
+  tokens_.reserve(static_cast<size_t>(n_tokens));
+  states_.reserve(static_cast<size_t>(n_tokens));
 }
 
-void Sequence::add_token(int32_t token) { tokens_.push_back(token); }
+void Sequence::add_token(int32_t id, TokenClass token_class) {
+  tokens_.push_back({.id = id, .token_class = token_class, .meta = {.t = next_position_++}});
+  states_.push_back(TokenState::kPending);
+  ++n_pending_;
+  if (policy_->keeps_kv()) return;
+  release();  // every token is computed again for the next one
+}
 
 namespace {
 
-// Tokens both prompts begin with; an image token counts only if the pictures are equal, pixel by pixel and in the
-// sizes that decide how tiles become rows.
-int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt, const Prompt& new_prompt) {
-  const auto [a, b] = std::ranges::mismatch(tokens, new_prompt.tokens);
-  int32_t n = static_cast<int32_t>(a - tokens.begin());
-  for (size_t i = 0; i < old_prompt.spans.size() && old_prompt.spans[i].begin < n; ++i) {
-    const ImageSpan& x = old_prompt.spans[i];
-    const ImageSpan* y = i < new_prompt.spans.size() ? &new_prompt.spans[i] : nullptr;
-    const bool same =
-        y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
-        old_prompt.images[static_cast<size_t>(x.image)] == new_prompt.images[static_cast<size_t>(y->image)];
+// Tokens both prompts begin with; an image token counts only if it stands for the same row of the same picture.
+int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSpan> spans,
+                      std::span<const Sha256Digest> keys, const Prompt& prompt,
+                      std::span<const Sha256Digest> prompt_keys) {
+  const auto [a, b] = std::ranges::mismatch(tokens, prompt.tokens, {}, &TokenInfo::id);
+  auto n = static_cast<int32_t>(a - tokens.begin());
+  for (size_t i = 0; i < spans.size() && spans[i].begin < n; ++i) {
+    const ImageSpan& x = spans[i];
+    const ImageSpan* y = i < prompt.spans.size() ? &prompt.spans[i] : nullptr;
+    const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
+                      keys[static_cast<size_t>(x.image)] == prompt_keys[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
   return n;
@@ -52,46 +58,174 @@ int32_t common_prefix(std::span<const int32_t> tokens, const Prompt& old_prompt,
 
 }  // namespace
 
-int32_t Sequence::continue_with(Prompt prompt) {
-  int32_t kept = std::min(common_prefix(tokens_, prompt_, prompt), n_computed_);
+int32_t Sequence::continue_with(const Prompt& prompt) {
+  std::vector<Sha256Digest> keys;
+  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
+  int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // One token at least must be computed, for its logits.
-  kept = std::min(kept, static_cast<int32_t>(prompt.tokens.size()) - 1);
-  if (kept < n_computed_ && !cache_.exact()) kept = 0;
-  if (kept < n_computed_ || kept == 0) cache_.truncate(kept);
-  n_computed_ = kept;
-  prompt_ = std::move(prompt);
-  tokens_ = prompt_.tokens;
-  images_.clear();
+  kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
+  if (kept < n_done_ && !cache_.exact()) kept = 0;
+  rewind(kept);
+  prompt_ = prompt.shape();
+  spans_ = prompt.spans;
+  image_keys_ = std::move(keys);
+  tokens_ = prompt.token_infos();
+  states_.resize(tokens_.size(), TokenState::kPending);
+  count_states();
+  planned_ = false;
+  hooks_.reset();
   peak_kv_bytes_ = cache_.bytes();
   return kept;
 }
 
 void Sequence::rewind(int32_t n) {
-  CHECK(n <= n_tokens());
+  CHECK(0 <= n && n <= n_tokens());
   cache_.truncate(n);
+  for (int32_t& next : next_token_) next = std::min(next, n);
   tokens_.resize(static_cast<size_t>(n));
-  n_computed_ = std::min(n_computed_, n);
+  states_.resize(static_cast<size_t>(n));
+  count_states();
 }
 
-void Sequence::note_kv_bytes() { peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes()); }
+void Sequence::release() {
+  cache_.clear();
+  std::ranges::fill(next_token_, 0);
+  std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
+  count_states();
+  planned_ = false;
+  hooks_.reset();
+}
 
-void Sequence::advance(int32_t count) {
-  CHECK(count <= n_pending());
-  n_computed_ += count;
-  note_kv_bytes();
-  if (!in_prompt() && !mode_.recompute) images_.clear();
-  if (mode_.recompute && n_pending() == 0) {
-    cache_.truncate(0);
-    n_computed_ = 0;
+void Sequence::assume_computed(int32_t n) {
+  std::fill_n(states_.begin(), n, TokenState::kComputed);
+  std::ranges::fill(next_token_, n);
+  count_states();
+}
+
+void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
+  CHECK(source_ == nullptr || source_ == &source);
+  source_ = &source;
+  for (const TokenRun& run : tokens) {
+    CHECK(0 <= run.begin && run.begin <= run.end && run.end < n_tokens());
+    for (int32_t t = run.begin; t < run.end; ++t) {
+      TokenState& state = states_[static_cast<size_t>(t)];
+      CHECK(state == TokenState::kPending);
+      state = TokenState::kLoaded;
+    }
   }
-  if (mode_.rule == nullptr) return;
-  const int32_t n_layers = cache_.shape().n_layers(), n_kv_heads = cache_.shape().layers[0].n_kv_heads;
-  for (int32_t l = 0, i = 0; l < n_layers; ++l) {
-    for (int32_t h = 0; h < n_kv_heads; ++h) n_slots_[static_cast<size_t>(i++)] = cache_.n_slots(l, h);
+  count_states();
+}
+
+void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
+  runs.clear();
+  const int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
+  for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
+    if (state(t) != TokenState::kPending) continue;
+    if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
+    ++runs.back().end;
+    --max_rows;
   }
-  if (mode_.rule->on_step({.n_layers = n_layers, .n_kv_heads = n_kv_heads, .n_slots = n_slots_}, plan_)) {
-    cache_.compact(plan_);
+}
+
+bool Sequence::apply_policy() {
+  if (!policy_->keeps_kv()) {
+    if (n_pending_ == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
+    return false;
   }
+  const bool compressed = !in_prompt() && !planned_ && act_behind_prompt();
+  if (!policy_->has_rule() || n_done_ == 0) return compressed;
+  int32_t last = 0;
+  if (n_done_ == n_tokens()) {
+    last = next_position_ - 1;
+  } else {
+    for (int32_t t = 0; t < n_done_; ++t) last = std::max(last, tokens_[static_cast<size_t>(t)].meta.t);
+  }
+  policy_->on_step({.n_tokens = n_done_, .last_position = last, .in_prompt = in_prompt()}, slots_);
+  cache_.sweep();
+  return compressed;
+}
+
+bool Sequence::act_behind_prompt() {
+  static const Capture kNothing;
+  KeepPlan plan;
+  const Capture& capture = hooks_ != nullptr ? hooks_->capture() : kNothing;
+  const PlanInputs in{.slots = slots_, .tokens = tokens_, .prompt = prompt_, .capture = capture};
+  const bool something_goes = policy_->plan(in, plan);
+  if (something_goes) cache_.compact(plan);
+  if (hooks_ != nullptr) hooks_->end_prompt();
+  planned_ = true;
+  return something_goes;
+}
+
+LayerHooks* Sequence::policy_hooks(Backend& backend) {
+  if (hooks_ == nullptr) {
+    if (planned_ && !policy_->wants_scores()) return nullptr;
+    hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, prompt_, slots_);
+    if (planned_) hooks_->end_prompt();
+    const auto prompt_states = std::span(states_).first(static_cast<size_t>(planned_ ? 0 : prompt_.n_tokens));
+    const auto missing = std::ranges::count_if(prompt_states, [](TokenState s) { return s != TokenState::kPending; });
+    if (hooks_->needs_all_rows() && missing > 0) {
+      hooks_.reset();
+      throw Error(ErrorCode::kInput, "KV policy " + policy_->name() + " needs the attention of every prompt token; " +
+                                         std::to_string(missing) + " of " + std::to_string(prompt_.n_tokens) +
+                                         " come from a cache and are not computed");
+    }
+  }
+  return hooks_->active() ? hooks_.get() : nullptr;
+}
+
+void Sequence::begin_step() noexcept {
+  cache_.begin_step();
+  next_token_before_ = next_token_;
+}
+
+void Sequence::rollback_step() noexcept {
+  cache_.rollback_step();
+  std::swap(next_token_, next_token_before_);
+}
+
+void Sequence::make_room(int32_t n_rows) {
+  if (n_rows > 1 || source_ != nullptr) cache_.reserve(n_tokens());
+}
+
+void Sequence::finish_step(std::span<const TokenRun> runs) {
+  for (const TokenRun& run : runs) {
+    for (int32_t t = run.begin; t < run.end; ++t) {
+      TokenState& state = states_[static_cast<size_t>(t)];
+      if (state != TokenState::kPending) continue;  // of loaded tokens, only the first layers were computed
+      state = TokenState::kComputed;
+      --n_pending_;
+    }
+  }
+  while (n_done_ < n_tokens() && state(n_done_) != TokenState::kPending) ++n_done_;
+  peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
+}
+
+KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
+  int32_t& next = next_token_[static_cast<size_t>(layer)];
+  CHECK(run.indices.front() >= next);
+  if (source_ != nullptr) {
+    gap_tokens_.clear();
+    gap_positions_.clear();
+    for (int32_t t = next; t < run.indices.front(); ++t) {
+      if (state(t) != TokenState::kLoaded) continue;
+      gap_tokens_.push_back(t);
+      gap_positions_.push_back(tokens_[static_cast<size_t>(t)].meta.t);
+    }
+    if (!gap_tokens_.empty()) {
+      gap_lengths_.resize(static_cast<size_t>(cache_.shape().layers[static_cast<size_t>(layer)].n_kv_heads));
+      const KvView gap = cache_.append(layer, gap_tokens_, gap_positions_, gap_lengths_.data());
+      source_->load(layer, {gap_tokens_, gap_positions_}, gap);
+    }
+  }
+  next = run.indices.back() + 1;
+  return cache_.append(layer, run.indices, run.positions, lengths);
+}
+
+bool Sequence::supplies(int32_t after, int32_t before) const {
+  if (source_ == nullptr) return false;
+  const auto first = states_.begin() + after + 1, last = states_.begin() + before;
+  return std::find(first, last, TokenState::kLoaded) < last;
 }
 
 }  // namespace vlcache

@@ -1,63 +1,127 @@
-// Sequence: one request on its way: its tokens, its KV, and how far it has come.
+// Sequence: the tokens of one conversation and the KV they have so far. Who asked for it, and what becomes of its
+// logits, is a request's business (batch.h).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "base/capture.h"
 #include "cache/kv_cache.h"
+#include "engine/cache_slots.h"
+#include "engine/policy_hooks.h"
 #include "engine/prompt.h"
-#include "model/model.h"
-#include "policy/cache_mode.h"
 
 namespace vlcache {
 
+enum class TokenState : uint8_t {
+  kPending,   // waits to be computed
+  kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
+  kComputed,  // went through the model; the cache has seen its K and V
+};
+
+// Tokens [begin, end) of a sequence.
+struct TokenRun {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// Supplies K and V of tokens that are not computed: reused images, say.
+class SlotSource {
+ public:
+  virtual ~SlotSource() = default;
+  // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
+  // `view`. May throw Error: the step then fails, and only this sequence is to blame.
+  virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
+};
+
 class Sequence {
  public:
-  Sequence(Prompt prompt, KvCache cache, const CacheMode& mode);
+  Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy);
+  Sequence(const Sequence&) = delete;  // hooks know its cache by address
 
-  const Prompt& prompt() const { return prompt_; }
-  const CacheMode& mode() const { return mode_; }
+  const Policy& policy() const { return *policy_; }
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }
 
-  std::span<const int32_t> tokens() const { return tokens_; }  // prompt and generated
+  std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
-  int32_t n_computed() const { return n_computed_; }  // tokens whose K and V the cache has seen
-  int32_t n_pending() const { return n_tokens() - n_computed_; }
-  bool in_prompt() const { return n_computed_ < static_cast<int32_t>(prompt_.tokens.size()); }
-  void add_token(int32_t token);
+  const PromptShape& prompt_shape() const { return prompt_; }
+  TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
+  // Tokens before the first pending one.
+  int32_t n_done() const { return n_done_; }
+  int32_t n_pending() const { return n_pending_; }
+  bool in_prompt() const { return n_done_ < prompt_.n_tokens; }
+  // One more than the largest position so far: what the context limit counts.
+  int32_t next_position() const { return next_position_; }
+  // Slots per head that are not hidden.
+  int32_t n_visible(int32_t layer, int32_t head) const {
+    return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
+  }
 
+  // Room for n_tokens: growing up to there allocates nothing but pages.
+  void reserve(int32_t n_tokens);
+  void add_token(int32_t id, TokenClass token_class = TokenClass::kOther);
   // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is
   // pending. Returns how many were kept. A cache that evicted something is kept only when the old sequence is wholly a
   // prefix of the new one.
-  int32_t continue_with(Prompt prompt);
+  int32_t continue_with(const Prompt& prompt);
   // Forgets every token from index n on.
   void rewind(int32_t n);
+  // Gives all KV back; every token that is not loaded is pending again.
+  void release();  // also what a policy did is undone: it acts again behind the prompt
   // The caller has filled the cache with K and V of the first n tokens itself.
-  void assume_computed(int32_t n) { n_computed_ = n; }
+  void assume_computed(int32_t n);
+  // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are wanted. The
+  // source must outlive the sequence's use.
+  void supply(std::span<const TokenRun> tokens, SlotSource& source);
 
-  // The tokens of `count` rows have gone through the model. Applies the mode's rule.
-  void advance(int32_t count);
-  // Vision embeddings of the prompt's images, set before the first step; dropped when no longer needed.
-  void set_images(std::vector<VisionOutput> images) { images_ = std::move(images); }
-  const VisionOutput& image(int32_t i) const { return images_[static_cast<size_t>(i)]; }
+  // The next pending tokens, at most max_rows of them, as runs; never beyond the prompt's end together with what comes
+  // before it, so that a policy can act there.
+  void next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const;
+
+  // Lets the policy act on what has been computed: its plan behind the prompt, its rule after every step. True: the
+  // prompt was compressed, so the pool may have much to give back (PagePools::trim). Throws Error(kMemory) where shared
+  // pages cannot be copied; nothing is lost then.
+  bool apply_policy();
+
+  // ---- for the stepper --------------------------------------------------------------------------------------------
+  // What the policy wants to see of the next step; null: nothing. Throws Error(kInput) if it cannot be had: attention
+  // of prompt tokens that this sequence does not compute.
+  LayerHooks* policy_hooks(Backend& backend);
+  void begin_step() noexcept;
+  void rollback_step() noexcept;
+  // So that views of a layer stay valid while n_rows rows, in several runs, are appended to it.
+  void make_room(int32_t n_rows);
+  // These tokens have gone through all layers.
+  void finish_step(std::span<const TokenRun> runs);
+  // Room in `layer` for a run's K and V behind the slots of loaded tokens before it, which are supplied here.
+  // `lengths` [n_kv_heads] becomes the view's.
+  KvView append(int32_t layer, const RunTokens& run, int32_t* lengths);
+  bool supplies(int32_t after, int32_t before) const;
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
-  // Notes the cache's size; the stepper calls it while a step's slots are all there.
-  void note_kv_bytes();
 
  private:
-  Prompt prompt_;
+  void count_states();
+  bool act_behind_prompt();
+
   KvCache cache_;
-  CacheMode mode_;
-  std::vector<int32_t> tokens_;
-  std::vector<VisionOutput> images_;
-  int32_t n_computed_ = 0;
+  PolicyPtr policy_;
+  CacheSlots slots_;
+  PromptShape prompt_;
+  std::vector<ImageSpan> spans_;          // of the prompt
+  std::vector<Sha256Digest> image_keys_;  // of its pictures
+  std::vector<TokenInfo> tokens_;
+  std::vector<TokenState> states_;
+  int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
+  bool planned_ = false;  // the policy has acted behind this prompt
+  SlotSource* source_ = nullptr;
+  std::unique_ptr<PolicyHooks> hooks_;
+  std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer
+  std::vector<int32_t> next_token_before_;  // this step
+  std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;
   int64_t peak_kv_bytes_ = 0;
-  std::vector<int32_t> n_slots_;  // [n_layers, n_kv_heads] for the rule
-  KeepPlan plan_;
 };
 
 }  // namespace vlcache

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/factory.h"
+#include "policy/registry.h"
 
 namespace vlcache {
 namespace {
@@ -11,11 +12,12 @@ namespace {
 class SequenceTest : public testing::Test {
  protected:
   SequenceTest()
-      : backend_(make_backend("ref", DType::kF32)), pool_(backend_->kv_page_bytes(KvCodec::kF32, 32), 1024) {}
+      : backend_(make_backend("ref", DType::kF32)),
+        shape_(KvShape::uniform(1, 1, 32, KvCodec::kF32)),
+        pools_(*backend_, shape_, 16 << 20) {}
 
-  Sequence make(Prompt prompt, std::string_view mode = "full") {
-    return {std::move(prompt), KvCache(pool_, *backend_, KvShape::uniform(1, 1, 32, KvCodec::kF32)),
-            parse_cache_mode(mode)};
+  Sequence make(const Prompt& prompt, std::string_view policy = "full") {
+    return Sequence(prompt, KvCache(pools_, *backend_, shape_), parse_policy(policy));
   }
 
   // Tokens 1, 2, then four image tokens (9) of a picture with this pixel, then 3, 4.
@@ -31,14 +33,21 @@ class SequenceTest : public testing::Test {
   }
 
   static void compute(Sequence& s) {
-    std::vector<int32_t> tokens;
-    for (int32_t t = s.n_computed(); t < s.n_tokens(); ++t) tokens.push_back(t);
-    s.cache().append(0, tokens, tokens);
-    s.advance(s.n_pending());
+    std::vector<TokenRun> runs;
+    s.next_runs(INT32_MAX, runs);
+    std::vector<int32_t> tokens, positions;
+    for (int32_t t = runs[0].begin; t < runs[0].end; ++t) {
+      tokens.push_back(t);
+      positions.push_back(s.tokens()[static_cast<size_t>(t)].meta.t);
+    }
+    s.append(0, {tokens, positions}, nullptr);
+    s.finish_step(runs);
+    s.apply_policy();
   }
 
   std::unique_ptr<Backend> backend_;
-  PagePool pool_;
+  KvShape shape_;
+  PagePools pools_;
 };
 
 TEST_F(SequenceTest, KeepsTheCommonPrefix) {
@@ -81,7 +90,7 @@ TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
 TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
   Sequence s = make(picture(0.5f), "streaming:sinks=1,window=3");
   compute(s);
-  ASSERT_EQ(s.cache().n_slots(0, 0), 4);
+  ASSERT_EQ(s.n_visible(0, 0), 4);
   EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 5})), 8);  // goes on
   compute(s);
   EXPECT_EQ(s.continue_with(picture(0.5f, {3, 6})), 0);  // slots of the common prefix are gone
@@ -93,8 +102,32 @@ TEST_F(SequenceTest, RewindForgetsTokens) {
   compute(s);
   s.rewind(3);
   EXPECT_EQ(s.n_tokens(), 3);
-  EXPECT_EQ(s.n_computed(), 3);
+  EXPECT_EQ(s.n_done(), 3);
   EXPECT_EQ(s.cache().n_slots(0, 0), 3);
+}
+
+// Positions need not be indices: several tokens may share one (M-RoPE), the next is one more than the largest.
+TEST_F(SequenceTest, TheNextPositionIsOneMoreThanTheLargest) {
+  Sequence s = make(picture(0.5f));
+  EXPECT_EQ(s.next_position(), 8);
+  s.add_token(7);
+  EXPECT_EQ(s.tokens().back().meta.t, 8);
+  s.rewind(4);
+  EXPECT_EQ(s.next_position(), 4);
+}
+
+TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
+  Prompt prompt = picture(0.5f);
+  prompt.classes.assign(8, TokenClass::kOther);
+  prompt.classes[0] = TokenClass::kSpecial;
+  const Sequence s = make(prompt);
+  EXPECT_EQ(s.tokens()[0].token_class, TokenClass::kSpecial);
+  EXPECT_EQ(s.tokens()[2].id, 9);
+  EXPECT_EQ(s.tokens()[2].meta.modality, Modality::kVision);
+  EXPECT_EQ(s.tokens()[5].meta.segment, 0);
+  EXPECT_EQ(s.tokens()[6].meta.segment, -1);
+  EXPECT_EQ(prompt.shape().n_after_vision, 2);
+  EXPECT_EQ(prompt.shape().n_vision, 4);
 }
 
 }  // namespace

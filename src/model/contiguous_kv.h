@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -29,26 +30,24 @@ class ContiguousKv : public KvAccess {
     int32_t next = 0;
     for (List& list : lists_) {
       for (int32_t i = 0; i < page_stride_ * n_heads_; ++i) list.pages.push_back(next++);
-      list.n_slots.assign(static_cast<size_t>(n_heads_), 0);
       list.positions.assign(static_cast<size_t>(n_heads_ * page_stride_ * kPageSlots), 0);
     }
   }
 
-  KvView append(int layer, const SeqRows& rows, std::span<const int32_t> positions, const Tensor&,
-                const Tensor&) override {
-    List& list = lists_[static_cast<size_t>(layer * n_seqs_ + rows.seq)];
-    const int32_t stride = page_stride_ * kPageSlots, begin = list.n_slots[0];
-    CHECK(begin + rows.n_rows <= stride);
+  KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor&, const Tensor&) override {
+    List& list = lists_[static_cast<size_t>(layer * n_seqs_ + run.seq)];
+    const int32_t stride = page_stride_ * kPageSlots, begin = list.n_slots;
+    CHECK(begin + run.n_rows <= stride);
     for (int32_t h = 0; h < n_heads_; ++h) {
-      for (int32_t i = 0; i < rows.n_rows; ++i) {
-        list.positions[static_cast<size_t>(h * stride + begin + i)] = positions[static_cast<size_t>(i)];
+      for (int32_t i = 0; i < run.n_rows; ++i) {
+        list.positions[static_cast<size_t>(h * stride + begin + i)] = tokens.positions[static_cast<size_t>(i)];
       }
-      list.n_slots[static_cast<size_t>(h)] += rows.n_rows;
     }
+    list.n_slots += run.n_rows;
     KvView view;
     view.pools[static_cast<size_t>(codec_)] = {.base = memory_.data(), .page_bytes = page_bytes_};
     view.pages = list.pages.data();
-    view.n_slots = list.n_slots.data();
+    view.n_slots = lengths_.emplace_back(static_cast<size_t>(n_heads_), list.n_slots).data();
     view.slot_pos = list.positions.data();
     view.page_stride = page_stride_;
     view.slot_stride = stride;
@@ -59,17 +58,19 @@ class ContiguousKv : public KvAccess {
   }
   KvCodec codec() const override { return codec_; }
   int32_t n_slots(int layer, int32_t seq = 0) const {
-    return lists_[static_cast<size_t>(layer * n_seqs_ + seq)].n_slots[0];
+    return lists_[static_cast<size_t>(layer * n_seqs_ + seq)].n_slots;
   }
 
  private:
   struct List {
-    std::vector<int32_t> pages, n_slots, positions;
+    std::vector<int32_t> pages, positions;
+    int32_t n_slots = 0;
   };
   int32_t n_heads_, head_dim_, page_stride_;
   KvCodec codec_;
   int64_t page_bytes_;
-  std::vector<List> lists_;  // [n_layers, n_seqs]
+  std::vector<List> lists_;                   // [n_layers, n_seqs]
+  std::deque<std::vector<int32_t>> lengths_;  // of every view handed out
   int32_t n_seqs_;
   Buffer memory_;
 };

@@ -8,21 +8,26 @@
 
 namespace vlcache {
 
-// How queries attend beyond causality (METHODS.md, `streaming`): the first n_sinks slots always, at capped distance,
-// plus the last `window` tokens. 0, 0: plain causal attention. A model's own sliding window applies besides.
-struct AttentionPattern {
-  int32_t n_sinks = 0;
-  int32_t window = 0;
+// Layers [begin, end) of the decoder.
+struct LayerRange {
+  int32_t begin = 0;
+  int32_t end = INT32_MAX;  // or beyond the last: all
+  bool operator==(const LayerRange&) const = default;
 };
 
 struct StepInput {
-  Tensor x;                             // [n, hidden] embeddings in compute dtype; overwritten
-  std::span<const int32_t> positions;   // [n] of each row's token
-  std::span<const SeqRows> seqs;        // cover all rows, in order
-  std::span<const int32_t> logit_rows;  // ascending rows whose logits are wanted; each must survive the hooks
+  // [n, hidden] compute dtype: embeddings, or what layers before the range left. Overwritten; where the range ends
+  // before the last layer, with the hidden states of all rows that were not dropped on the way.
+  Tensor x;
+  std::span<const int32_t> tokens;      // [n] index of each row's token in its sequence
+  std::span<const int32_t> positions;   // [n]
+  std::span<const RowRun> runs;         // cover all rows, in order
+  std::span<const int32_t> logit_rows;  // ascending rows whose logits are wanted; none unless the range has the last
+                                        // layer
   KvAccess* kv = nullptr;
   LayerHooks* hooks = nullptr;  // may be null
   AttentionPattern pattern;
+  LayerRange layers;
   Tensor logits;  // out: [logit_rows.size(), vocab] f32
 };
 

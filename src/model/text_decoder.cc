@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -33,7 +32,8 @@ void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
 
 int64_t TextDecoder::workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows) {
   const int64_t values = 3 * config.hidden_size + 3 * config.q_size() + 4 * config.kv_size() + 3 * config.ffn_size;
-  return n_rows * (values * dtype_bytes(compute_dtype) + 4 * (config.head_dim / 2) * int64_t{sizeof(float)});
+  return n_rows *
+         (values * dtype_bytes(compute_dtype) + (4 * (config.head_dim / 2) + config.n_heads) * int64_t{sizeof(float)});
 }
 
 void TextDecoder::reserve(int64_t n_rows) {
@@ -53,110 +53,229 @@ void TextDecoder::reserve(int64_t n_rows) {
   room(attended_, config_.q_size(), element);
   room(gate_up_, 2 * config_.ffn_size, element);
   room(act_, config_.ffn_size, element);
+  room(lse_, config_.n_heads, sizeof(float));
   for (Buffer* table : {&cos_, &sin_, &cos_sinks_, &sin_sinks_}) room(*table, config_.head_dim / 2, sizeof(float));
-  const auto n = static_cast<size_t>(n_rows);
-  row_ids_.reserve(n);
-  positions_.reserve(n);
-  sink_positions_.reserve(n);
-  keep_.reserve(n);
+  rows_.reserve(n_rows);
+  for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &sink_positions_, &behind_}) {
+    list->reserve(static_cast<size_t>(n_rows));
+  }
   capacity_ = n_rows;
 }
 
 Tensor TextDecoder::rows_of(const Buffer& buffer, int64_t width) const {
-  return Tensor(buffer.data(), backend_.compute_dtype(), {n_, width});
+  return Tensor(buffer.data(), backend_.compute_dtype(), {rows_.n(), width});
 }
 
 Tensor TextDecoder::table_of(const Buffer& buffer) const {
-  return Tensor(buffer.data(), DType::kF32, {n_, config_.head_dim / 2});
+  return Tensor(buffer.data(), DType::kF32, {rows_.n(), config_.head_dim / 2});
 }
 
 void TextDecoder::begin_step(const StepInput& step) {
-  n_ = step.x.rows();
-  CHECK(n_ == static_cast<int64_t>(step.positions.size()) && step.kv != nullptr);
+  CHECK(step.x.rows() == static_cast<int64_t>(step.tokens.size()) && step.kv != nullptr);
   CHECK(step.x.row_size() == config_.hidden_size && step.x.dtype == backend_.compute_dtype());
-  reserve(n_);
+  reserve(step.x.rows());
   x_ = step.x;
-  row_ids_.resize(static_cast<size_t>(n_));
-  std::iota(row_ids_.begin(), row_ids_.end(), 0);
-  positions_.assign(step.positions.begin(), step.positions.end());
-  seqs_.assign(step.seqs.begin(), step.seqs.end());
-  views_.resize(seqs_.size());
-  attention_seqs_.resize(seqs_.size());
+  rows_.begin(step);
   fill_rope(step.pattern);
 }
 
 void TextDecoder::fill_rope(const AttentionPattern& pattern) {
-  rope_.fill(positions_, table_of(cos_), table_of(sin_));
+  rope_.fill(rows_.positions(), table_of(cos_), table_of(sin_));
   if (pattern.n_sinks == 0) return;
   const int32_t last = pattern.n_sinks + pattern.window - 1;
   sink_positions_.clear();
-  for (const int32_t p : positions_) sink_positions_.push_back(std::min(p, last));
+  for (const int32_t p : rows_.positions()) sink_positions_.push_back(std::min(p, last));
   rope_.fill(sink_positions_, table_of(cos_sinks_), table_of(sin_sinks_));
 }
 
 void TextDecoder::forward(const StepInput& step) {
   if (step.x.rows() == 0) return;
   begin_step(step);
-  const auto n_layers = static_cast<int>(config_.n_layers);
-  for (int layer = 0; layer < n_layers; ++layer) {
+  const auto n_layers = static_cast<int32_t>(config_.n_layers);
+  const int32_t end = std::min(step.layers.end, n_layers);
+  CHECK(0 <= step.layers.begin && step.layers.begin < end && (end == n_layers || step.logit_rows.empty()));
+  for (int32_t layer = step.layers.begin; layer < end; ++layer) {
     attend(layer, step);
-    // Behind the last attention only rows whose logits are wanted matter, unless somebody watches.
-    if (layer == n_layers - 1 && step.hooks == nullptr) keep_logit_rows(step);
-    if (n_ == 0) return;
+    if (rows_.n() == 0) return;
     mix_and_feed(layer);
-    if (step.hooks != nullptr) ask_rows(layer, step);
   }
-  write_logits(step);
+  if (end < n_layers) {
+    leave(step);
+  } else {
+    write_logits(step);
+  }
+}
+
+TextDecoder::Projected TextDecoder::project(int layer, const StepInput& step) {
+  const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t n = rows_.n(), q_size = config_.q_size(), kv_size = config_.kv_size(), d = config_.head_dim;
+  Projected p;
+  p.normed = rows_of(normed_, config_.hidden_size);
+  backend_.rms_norm(x_, w.attn_norm, config_.rms_norm_eps, p.normed);
+  const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
+  backend_.matmul(p.normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
+  p.q = qkv.columns(0, q_size).view({n, config_.n_heads, d});
+  p.k = qkv.columns(q_size, q_size + kv_size).view({n, config_.n_kv_heads, d});
+  p.v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n, config_.n_kv_heads, d});
+  if (config_.qk_norm) {
+    backend_.rms_norm(p.q, w.q_norm, config_.rms_norm_eps, p.q);
+    backend_.rms_norm(p.k, w.k_norm, config_.rms_norm_eps, p.k);
+  }
+  round_keys(p.k, step.kv->codec());
+  p.k_rotated = rows_of(k_rotated_, kv_size).view({n, config_.n_kv_heads, d});
+  backend_.rope(p.k, table_of(cos_), table_of(sin_), p.k_rotated);
+  if (step.pattern.n_sinks > 0) {
+    p.q_sinks = rows_of(q_sinks_, q_size).view({n, config_.n_heads, d});
+    backend_.rope(p.q, table_of(cos_sinks_), table_of(sin_sinks_), p.q_sinks);
+  }
+  backend_.rope(p.q, table_of(cos_), table_of(sin_), p.q);
+  return p;
 }
 
 void TextDecoder::attend(int layer, const StepInput& step) {
-  const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t q_size = config_.q_size(), kv_size = config_.kv_size(), d = config_.head_dim;
-  const Tensor normed = rows_of(normed_, config_.hidden_size);
-  backend_.rms_norm(x_, w.attn_norm, config_.rms_norm_eps, normed);
-  const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
-  backend_.matmul(normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
-  const Tensor q = qkv.columns(0, q_size).view({n_, config_.n_heads, d});
-  const Tensor k = qkv.columns(q_size, q_size + kv_size).view({n_, config_.n_kv_heads, d});
-  const Tensor v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n_, config_.n_kv_heads, d});
-  if (config_.qk_norm) {
-    backend_.rms_norm(q, w.q_norm, config_.rms_norm_eps, q);
-    backend_.rms_norm(k, w.k_norm, config_.rms_norm_eps, k);
-  }
-  round_keys(k, step.kv->codec());
-  const Tensor k_rotated = rows_of(k_rotated_, kv_size).view({n_, config_.n_kv_heads, d});
-  backend_.rope(k, table_of(cos_), table_of(sin_), k_rotated);
-  const Tensor q_sinks = rows_of(q_sinks_, q_size).view({n_, config_.n_heads, d});
-  if (step.pattern.n_sinks > 0) backend_.rope(q, table_of(cos_sinks_), table_of(sin_sinks_), q_sinks);
-  backend_.rope(q, table_of(cos_), table_of(sin_), q);
-
-  for (size_t i = 0; i < seqs_.size(); ++i) {
-    const int64_t begin = seqs_[i].row_begin, end = begin + seqs_[i].n_rows;
-    const std::span<const int32_t> positions(positions_.data() + begin, static_cast<size_t>(seqs_[i].n_rows));
-    views_[i] = step.kv->append(layer, seqs_[i], positions, k.slice_rows(begin, end), v.slice_rows(begin, end));
-    backend_.kv_write(k_rotated.slice_rows(begin, end), v.slice_rows(begin, end), views_[i]);
-    if (step.hooks != nullptr) {
-      views_[i] = step.hooks->view(layer, seqs_[i], q.slice_rows(begin, end), normed.slice_rows(begin, end), views_[i]);
-    }
-    attention_seqs_[i] = {.row_begin = seqs_[i].row_begin, .n_rows = seqs_[i].n_rows, .kv = views_[i]};
-  }
+  const Projected p = project(layer, step);
+  store(layer, step, p);
+  plan_attention();
   const int32_t own_window = config_.windows[static_cast<size_t>(layer)], asked = step.pattern.window;
-  const AttentionArgs args = {
+  AttentionArgs args = {
       .scale = scale_,
       .window = own_window > 0 && asked > 0 ? std::min(own_window, asked) : std::max(own_window, asked),
       .n_sinks = step.pattern.n_sinks,
-      .q_sinks = step.pattern.n_sinks > 0 ? &q_sinks : nullptr,
-      .positions = positions_.data()};
-  backend_.attention(q, attention_seqs_, args, rows_of(attended_, q_size).view({n_, config_.n_heads, d}));
+      .q_sinks = step.pattern.n_sinks > 0 ? &p.q_sinks : nullptr,
+      .positions = rows_.positions().data()};
+  if (step.hooks != nullptr) {
+    want_scores(layer, *step.hooks);
+    if (!scores_.empty()) args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), config_.n_heads});
+  }
+  const Tensor attended = rows_of(attended_, config_.q_size());
+  backend_.attention(p.q, attention_, args, attended.view({rows_.n(), config_.n_heads, config_.head_dim}));
+  if (choose_rows(layer, step, p, args)) keep_rows(step);
+}
+
+// K and V of every run go where step.kv says; views_ is what the runs attend to.
+void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
+  views_.clear();
+  own_view_.clear();
+  for (const RowRun& run : rows_.runs()) {
+    const int64_t begin = run.row_begin, end = begin + run.n_rows;
+    const KvView full =
+        step.kv->append(layer, run, rows_.tokens_of(run), p.k.slice_rows(begin, end), p.v.slice_rows(begin, end));
+    backend_.kv_write(p.k_rotated.slice_rows(begin, end), p.v.slice_rows(begin, end), full);
+    views_.push_back(full);
+    if (step.hooks != nullptr) {
+      views_.back() = step.hooks->view(layer, run, p.q.slice_rows(begin, end), p.normed.slice_rows(begin, end), full);
+    }
+    const KvView& seen = views_.back();
+    own_view_.push_back(seen.n_slots != full.n_slots || seen.pages != full.pages || seen.slot_bias != full.slot_bias);
+  }
+}
+
+// Runs of one sequence share a call, each row with a limit of its own, so that pages are read once for all of them;
+// unless a hook gave one of them something else to attend to.
+void TextDecoder::plan_attention() {
+  const std::span<const RowRun> runs = rows_.runs();
+  behind_.resize(static_cast<size_t>(rows_.n()));
+  attention_.clear();
+  for (size_t i = 0, end = 0; i < runs.size(); i = end) {
+    bool own_view = false;
+    for (end = i; end < runs.size() && runs[end].seq == runs[i].seq; ++end) own_view = own_view || own_view_[end];
+    if (end == i + 1 || own_view) {
+      for (size_t r = i; r < end; ++r) {
+        attention_.push_back({.row_begin = runs[r].row_begin, .n_rows = runs[r].n_rows, .kv = views_[r]});
+      }
+      continue;
+    }
+    AttentionSeq together{.row_begin = runs[i].row_begin, .n_rows = 0, .kv = views_[end - 1]};
+    together.behind = behind_.data() + together.row_begin;
+    for (size_t r = i; r < end; ++r) {
+      int32_t behind = together.kv.n_slots[0] - views_[r].n_slots[0] + runs[r].n_rows;
+      for (int32_t row = 0; row < runs[r].n_rows; ++row) {
+        behind_[static_cast<size_t>(runs[r].row_begin + row)] = --behind;
+      }
+      together.n_rows += runs[r].n_rows;
+    }
+    attention_.push_back(together);
+  }
+}
+
+// Room for the logits of sequences with one row whose hooks ask for them.
+void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
+  scores_.clear();
+  const std::span<const RowRun> runs = rows_.runs();
+  int64_t n_values = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const bool alone = runs[i].n_rows == 1 && (i == 0 || runs[i - 1].seq != runs[i].seq) &&
+                       (i + 1 == runs.size() || runs[i + 1].seq != runs[i].seq);
+    if (!alone || !hooks.wants_scores(layer, runs[i].seq)) continue;
+    const KvView& view = views_[i];
+    const int64_t most = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads);
+    scores_.resize(runs.size());
+    scores_[i] = Tensor(nullptr, DType::kF32, {config_.n_heads, most});
+    n_values += scores_[i].numel();
+  }
+  const int64_t bytes = n_values * dtype_bytes(DType::kF32);
+  if (bytes > score_values_.bytes()) score_values_ = Buffer(bytes + bytes / 2);  // slots come one by one
+  std::byte* at = score_values_.data();
+  for (AttentionSeq& seq : attention_) {
+    for (size_t i = 0; i < scores_.size(); ++i) {
+      if (runs[i].row_begin != seq.row_begin || scores_[i].rank == 0) continue;
+      scores_[i].data = at;
+      seq.logits = scores_[i].as<float>();
+      seq.logits_stride = scores_[i].row_size();
+      at += scores_[i].bytes();
+    }
+  }
 }
 
 // K enters the cache as its codec can hold it, before rotation: what is stored, reused and rotated later is then the
 // same number.
 void TextDecoder::round_keys(const Tensor& k, KvCodec codec) {
   if (codec != KvCodec::kBF16 || backend_.compute_dtype() == DType::kBF16) return;
-  const Tensor rounded(k_rounded_.data(), DType::kBF16, {n_, k.dim(1), k.dim(2)});
+  const Tensor rounded(k_rounded_.data(), DType::kBF16, {rows_.n(), k.dim(1), k.dim(2)});
   backend_.convert(k, rounded);
   backend_.convert(rounded, k);
+}
+
+// Which rows go on, into keep_; false: all. Behind the last attention only those whose logits are wanted matter.
+bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args) {
+  keep_.clear();
+  bool some = false;
+  if (step.hooks != nullptr) {
+    const Observed observed = {.runs = rows_.runs(),
+                               .tokens = rows_.tokens(),
+                               .positions = rows_.positions(),
+                               .views = views_,
+                               .q = p.q,
+                               .k = p.k,
+                               .v = p.v,
+                               .scores = scores_,
+                               .lse = args.lse,
+                               .scale = args.scale,
+                               .window = args.window};
+    some = step.hooks->after_attention(layer, observed, keep_);
+  }
+  if (layer + 1 < config_.n_layers) return some && static_cast<int64_t>(keep_.size()) < rows_.n();
+  rows_.find(step.logit_rows, logit_rows_);
+  CHECK(!some || std::ranges::includes(keep_, logit_rows_));  // a hook dropped a row whose logits are wanted
+  std::swap(keep_, logit_rows_);
+  return static_cast<int64_t>(keep_.size()) < rows_.n();
+}
+
+// Narrows the step to the rows in keep_: the residual stream and what they attended to move to spare buffers.
+void TextDecoder::keep_rows(const StepInput& step) {
+  const auto n = static_cast<int64_t>(keep_.size());
+  if (n > 0) {
+    const Tensor attended = rows_of(attended_, config_.q_size());
+    // The sinks' queries have served this layer: their buffer, of the same size, takes the kept rows.
+    backend_.gather_rows(attended, keep_, Tensor(q_sinks_.data(), attended.dtype, {n, config_.q_size()}));
+    std::swap(attended_, q_sinks_);
+    const Buffer& spare = x_spare_[x_.data == x_spare_[0].data() ? 1 : 0];
+    const Tensor kept(spare.data(), x_.dtype, {n, config_.hidden_size});
+    backend_.gather_rows(x_, keep_, kept);
+    x_ = kept;
+  }
+  rows_.keep(keep_, *step.kv);
+  fill_rope(step.pattern);
 }
 
 void TextDecoder::mix_and_feed(int layer) {
@@ -170,72 +289,16 @@ void TextDecoder::mix_and_feed(int layer) {
   backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
 }
 
-void TextDecoder::ask_rows(int layer, const StepInput& step) {
-  const int64_t q_size = config_.q_size(), kv_size = config_.kv_size(), d = config_.head_dim;
-  const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
-  const Tensor q = qkv.columns(0, q_size).view({n_, config_.n_heads, d});
-  const Tensor k = qkv.columns(q_size, q_size + kv_size).view({n_, config_.n_kv_heads, d});
-  const Tensor v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n_, config_.n_kv_heads, d});
-  keep_.clear();
-  step.hooks->rows_after(
-      layer, {.seqs = seqs_, .positions = positions_, .views = views_, .q = q, .k = k, .v = v, .hidden = x_}, keep_);
-  if (keep_.empty() || static_cast<int64_t>(keep_.size()) == n_) return;
-  keep_rows();
-  fill_rope(step.pattern);
-}
-
-void TextDecoder::keep_logit_rows(const StepInput& step) {
-  if (static_cast<int64_t>(step.logit_rows.size()) == n_) return;
-  keep_.assign(step.logit_rows.begin(),
-               step.logit_rows.end());  // no row was dropped: row numbers are those of the input
-  if (keep_.empty()) {
-    n_ = 0;
-    return;
-  }
-  const Tensor attended = rows_of(attended_, config_.q_size());
-  // The sinks' queries have served this layer: their buffer, of the same size, takes the kept rows.
-  backend_.gather_rows(attended, keep_,
-                       Tensor(q_sinks_.data(), attended.dtype, {static_cast<int64_t>(keep_.size()), config_.q_size()}));
-  std::swap(attended_, q_sinks_);
-  keep_rows();
-}
-
-// Narrows the step to the rows in keep_: the residual stream moves to a spare buffer, everything else is rebuilt in
-// place.
-void TextDecoder::keep_rows() {
-  CHECK(std::is_sorted(keep_.begin(), keep_.end()) && keep_.front() >= 0 && keep_.back() < n_);
-  const Buffer& spare = x_spare_[x_.data == x_spare_[0].data() ? 1 : 0];
-  const Tensor kept(spare.data(), x_.dtype, {static_cast<int64_t>(keep_.size()), config_.hidden_size});
-  backend_.gather_rows(x_, keep_, kept);
-  x_ = kept;
-  for (size_t i = 0; i < keep_.size(); ++i) {
-    positions_[i] = positions_[static_cast<size_t>(keep_[i])];
-    row_ids_[i] = row_ids_[static_cast<size_t>(keep_[i])];
-  }
-  positions_.resize(keep_.size());
-  row_ids_.resize(keep_.size());
-  for (SeqRows& seq : seqs_) {
-    const auto first = std::lower_bound(keep_.begin(), keep_.end(), seq.row_begin);
-    const auto last = std::lower_bound(first, keep_.end(), seq.row_begin + seq.n_rows);
-    seq.row_begin = static_cast<int32_t>(first - keep_.begin());
-    seq.n_rows = static_cast<int32_t>(last - first);
-  }
-  n_ = static_cast<int64_t>(keep_.size());
+// The range ends early: the hidden states of the rows that are left go where the step's rows came from.
+void TextDecoder::leave(const StepInput& step) {
+  if (x_.data != step.x.data) backend_.scatter_rows(x_, rows_.ids(), step.x);
 }
 
 void TextDecoder::write_logits(const StepInput& step) {
   const auto n_logits = static_cast<int64_t>(step.logit_rows.size());
-  if (n_logits == 0) return;
-  CHECK(step.logits.rows() == n_logits && step.logits.row_size() == config_.vocab_size);
-  keep_.clear();
-  for (const int32_t row : step.logit_rows) {
-    const auto at = std::lower_bound(row_ids_.begin(), row_ids_.end(), row);
-    CHECK(at != row_ids_.end() && *at == row);  // a hook dropped a row whose logits are wanted
-    keep_.push_back(static_cast<int32_t>(at - row_ids_.begin()));
-  }
-  const Tensor last(normed_.data(), x_.dtype, {n_logits, config_.hidden_size});
-  backend_.gather_rows(x_, keep_, last);
-  backend_.rms_norm(last, weights_.final_norm, config_.rms_norm_eps, last);
+  CHECK(step.logits.rows() == n_logits && step.logits.row_size() == config_.vocab_size && rows_.n() == n_logits);
+  const Tensor last = rows_of(normed_, config_.hidden_size);
+  backend_.rms_norm(x_, weights_.final_norm, config_.rms_norm_eps, last);
   backend_.matmul(last, weights_.output(), step.logits);
 }
 

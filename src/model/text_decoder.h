@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
+#include "model/live_rows.h"
 #include "model/rope.h"
 #include "model/step.h"
 #include "model/weights.h"
@@ -22,28 +23,41 @@ class TextDecoder {
   // x[i, :] = embedding of ids[i]; x [n, hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
 
-  // One step: K and V of every row go to step.kv, logits of step.logit_rows come out; step.x is overwritten.
-  // All rows are computed in one piece: cutting long prompts into chunks is the caller's job. Allocates only when a
-  // step has more rows than any before it.
+  // One step through step.layers: K and V of every row go to step.kv, logits of step.logit_rows come out; step.x is
+  // overwritten. All rows are computed in one piece: cutting long prompts into chunks is the caller's job. Allocates
+  // only when a step has more rows than any before it (scores: more slots).
   //
   // Streaming pattern: windowed keys keep their own rotation, and so do the sinks, at their true positions 0 .. n_sinks
   // - 1. What is capped is the query's position towards the sinks, min(position, n_sinks + window - 1): the distance to
-  // sink j is then n_cache - 1 - j of METHODS.md without rotating any stored key again.
+  // sink j is then n_cache - 1 - j of docs/methods.md without rotating any stored key again.
   void forward(const StepInput& step);
 
   // Bytes of workspace for steps of n_rows.
   static int64_t workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows);
 
  private:
+  // The projections of one layer, views of the live rows' workspace.
+  struct Projected {
+    Tensor normed;  // [n, hidden]
+    Tensor q;       // [n, H, d] rotated
+    Tensor k;       // [n, Hk, d] before rotation, as the KV dtype holds it
+    Tensor k_rotated;
+    Tensor v;        // [n, Hk, d]
+    Tensor q_sinks;  // [n, H, d] rotated to the capped position; streaming only
+  };
   void reserve(int64_t n_rows);
   void begin_step(const StepInput& step);
   void fill_rope(const AttentionPattern& pattern);
+  Projected project(int layer, const StepInput& step);
   void attend(int layer, const StepInput& step);
+  void store(int layer, const StepInput& step, const Projected& p);
+  void plan_attention();
+  void want_scores(int layer, LayerHooks& hooks);
   void round_keys(const Tensor& k, KvCodec codec);
+  bool choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args);
+  void keep_rows(const StepInput& step);
   void mix_and_feed(int layer);  // output projection, then the MLP
-  void ask_rows(int layer, const StepInput& step);
-  void keep_logit_rows(const StepInput& step);
-  void keep_rows();
+  void leave(const StepInput& step);
   void write_logits(const StepInput& step);
   Tensor rows_of(const Buffer& buffer, int64_t width) const;
   Tensor table_of(const Buffer& buffer) const;
@@ -54,16 +68,14 @@ class TextDecoder {
   RopeTable rope_;
   float scale_;
 
-  // The rows still alive in this step, in order.
-  int64_t n_ = 0;
-  Tensor x_;                        // [n, hidden] residual stream
-  std::vector<int32_t> row_ids_;    // [n] row number in the step's input
-  std::vector<int32_t> positions_;  // [n]
-  std::vector<SeqRows> seqs_;
-  std::vector<KvView> views_;  // per sequence, of the current layer
-  std::vector<AttentionSeq> attention_seqs_;
-  std::vector<int32_t> keep_;
-  std::vector<int32_t> sink_positions_;
+  LiveRows rows_;
+  Tensor x_;                             // [n, hidden] residual stream of the live rows
+  std::vector<KvView> views_;            // per run, of the current layer
+  std::vector<bool> own_view_;           // per run: a hook has chosen it
+  std::vector<AttentionSeq> attention_;  // one per run, or one per sequence where its runs can share a call
+  std::vector<int32_t> behind_;          // [n] slots behind each row's own
+  std::vector<int32_t> keep_, logit_rows_, sink_positions_;
+  std::vector<Tensor> scores_;  // per run
 
   int64_t capacity_ = 0;  // rows the buffers below hold
   Buffer x_spare_[2];     // [n, hidden] the residual stream after rows were dropped, in turns
@@ -73,6 +85,8 @@ class TextDecoder {
   Buffer k_rounded_;      // [n, Hk, d] in the KV dtype; only where that differs from the compute dtype
   Buffer q_sinks_;        // [n, H, d]; streaming only
   Buffer attended_;       // [n, H d]
+  Buffer lse_;            // [n, H] f32; where scores are wanted
+  Buffer score_values_;   // of all runs whose scores are wanted, [H, n_slots] f32 each
   Buffer gate_up_;        // [n, 2 f]
   Buffer act_;            // [n, f]
   Buffer cos_, sin_;      // [n, d / 2] f32

@@ -1,31 +1,50 @@
-// Requests to answers: prefill in chunks, decode in a batch, stop where asked, measure on the way.
+// A request: what is asked of a prompt, and what has come of it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
+#include "base/error.h"
+#include "engine/prompt.h"
 #include "engine/sampler.h"
 
 namespace vlcache {
 
+class Sequence;
+
 struct GenerateOptions {
   SamplingParams sampling;
-  int32_t max_tokens = 256;
+  int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
   bool ignore_eos = false;
   std::vector<std::string> stop;     // the text ends before the first of these
   std::vector<int32_t> stop_tokens;  // end the generation besides the model's own
 };
 
-// All optional. Called from the generating thread.
+// All optional. Called from the thread that drives the batch.
 struct GenerateCallbacks {
   std::function<void(std::string_view text)> on_text;               // complete UTF-8, in order
   std::function<void(int32_t n_done, int32_t n_total)> on_prefill;  // prompt tokens
   std::function<bool()> cancelled;                                  // asked before every step
+  // Chooses the next token instead of the sampler: a text that is given, random ones for timing. logits [vocab] may be
+  // changed.
+  std::function<int32_t(std::span<float> logits)> choose;
+  // Logits of every prompt row as it is computed: [n, vocab] f32, of tokens first, first + 1, ...
+  std::function<void(int32_t first, const Tensor& logits)> on_logits;
+};
+
+struct Request {
+  Prompt prompt;
+  // The caller's, who holds on to it and may go on with it; it has taken the prompt already (continue_with). Null: the
+  // batch makes one, of `policy`, and drops it when the request ends.
+  Sequence* sequence = nullptr;
+  PolicyPtr policy;
+  GenerateOptions options;
+  GenerateCallbacks callbacks;
 };
 
 struct Timings {
@@ -53,25 +72,12 @@ struct GenerateResult {
   std::string text;                    // special tokens left out
   std::vector<GeneratedToken> tokens;  // the stop token included
   bool has_logprobs = false;           // asked for
-  std::string finish_reason;           // "stop", "length" or "cancelled"
+  std::string finish_reason;           // "stop", "length", "cancelled" or "error"
+  std::optional<Error> error;          // what went wrong; everything else is as far as it came
   int32_t n_prompt = 0;
   int32_t n_vision = 0;
   Timings timings;
   KvReport kv;
 };
-
-// One request of a batch: a sequence with pending prompt tokens, kept by the caller (who may go on with it).
-struct GenerateItem {
-  Sequence* sequence = nullptr;
-  GenerateOptions options;
-  GenerateCallbacks callbacks;
-};
-
-// Runs all items to their ends in one batch; results in order. Throws Error(kInput) for options out of range,
-// Error(kMemory) when the KV pool is exhausted (every sequence of the batch is unusable then).
-std::vector<GenerateResult> generate(Engine& engine, std::span<GenerateItem> items);
-
-// Throws Error(kInput) unless a prompt of n_tokens leaves room for one token in the model's context.
-void check_prompt_fits(const Engine& engine, const CacheMode& mode, int32_t n_tokens);
 
 }  // namespace vlcache

@@ -1,0 +1,217 @@
+// Which rows go next, who waits, what a failed step leads to.
+#include "engine/batch.h"
+
+#include <algorithm>
+#include <new>
+
+#include "engine/generation.h"
+#include "engine/sequence.h"
+
+namespace vlcache {
+namespace {
+
+// While others decode, a step's prompt rows may cost about this share of a whole chunk at the beginning of a prompt:
+// what a decoding request waits for its next token then is bounded, wherever in its prompt a newcomer is.
+constexpr double kShareBesideDecoding = 0.25;
+constexpr int32_t kFewestRows = 16;  // fewer would read the weights for next to nothing
+
+double ms_since(Generation::Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Generation::Clock::now() - start).count();
+}
+
+// FLOPs of a prompt row that attends to `depth` slots.
+double row_flops(const TextConfig& t, double depth) {
+  const auto layers = static_cast<double>(t.n_layers);
+  const auto weights = static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size() + 3 * t.ffn_size));
+  return layers * (2 * weights + 4 * static_cast<double>(t.q_size()) * depth);
+}
+
+}  // namespace
+
+Batch::Batch(Engine& engine) : engine_(engine) {}
+Batch::~Batch() = default;
+
+RequestId Batch::add(Request request) {
+  requests_.push_back({next_id_, std::make_unique<Generation>(engine_, std::move(request))});
+  return next_id_++;
+}
+
+Batch::Entry& Batch::find(RequestId id) {
+  const auto it = std::ranges::find(requests_, id, &Entry::id);
+  CHECK(it != requests_.end());
+  return *it;
+}
+
+void Batch::end(Entry& entry) {
+  CHECK(entry.generation->done());
+  entry.waiting = false;
+  full_ = false;
+}
+
+void Batch::cancel(RequestId id) {
+  Entry& entry = find(id);
+  if (entry.generation->done()) return;
+  entry.generation->finish("cancelled");
+  end(entry);
+}
+
+bool Batch::done(RequestId id) const { return const_cast<Batch*>(this)->find(id).generation->done(); }
+
+GenerateResult Batch::remove(RequestId id) {
+  cancel(id);
+  GenerateResult result = find(id).generation->take_result();
+  std::erase_if(requests_, [id](const Entry& entry) { return entry.id == id; });
+  return result;
+}
+
+void Batch::check_cancelled() {
+  for (Entry& entry : requests_) {
+    if (!entry.generation->done() && entry.generation->cancelled()) cancel(entry.id);
+  }
+}
+
+// Whoever waits gets its sequence and its pictures' embeddings, in the order of coming.
+void Batch::admit() {
+  const auto running = [](const Entry& e) { return !e.waiting && !e.generation->done(); };
+  for (Entry& entry : requests_) {
+    if (!entry.waiting || entry.generation->done()) continue;
+    const bool alone = std::ranges::none_of(requests_, running);
+    if (full_ && !alone) return;
+    const auto refuse = [&](const Error& error) {
+      if (error.code() == ErrorCode::kMemory && !alone) {
+        full_ = true;
+        return;
+      }
+      entry.generation->fail(error);
+      end(entry);
+    };
+    try {
+      entry.generation->start();
+      entry.waiting = false;
+    } catch (const Error& e) {
+      refuse(e);
+    } catch (const std::bad_alloc&) {
+      refuse(Error(ErrorCode::kMemory, "out of memory"));
+    }
+  }
+}
+
+int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
+  const int32_t chunk = engine_.options().prefill_chunk;
+  if (!others_decode) return chunk;
+  const TextConfig& text = engine_.model().config().text;
+  const double allowed = kShareBesideDecoding * chunk * row_flops(text, 0);
+  const auto rows = static_cast<int32_t>(allowed / row_flops(text, sequence.n_done()));
+  return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
+}
+
+// Rows of the next step: the one pending token of every decoding request, then pieces of prompts, first come first
+// served, together at most a chunk. Without a KV cache (policy `none`) every step is a prompt.
+void Batch::plan() {
+  items_.clear();
+  owners_.clear();
+  const auto add = [&](Entry& entry, int32_t rows) {
+    items_.push_back(entry.generation->next_item(rows));
+    owners_.push_back(&entry);
+  };
+  const auto runs = [](const Entry& e) { return !e.waiting && !e.generation->done(); };
+  for (Entry& entry : requests_) {
+    if (runs(entry) && entry.generation->sequence()->n_pending() == 1) add(entry, 1);
+  }
+  const bool others_decode = !items_.empty();
+  int32_t room = engine_.options().prefill_chunk - static_cast<int32_t>(items_.size());
+  for (Entry& entry : requests_) {
+    if (!runs(entry) || entry.generation->sequence()->n_pending() == 1) continue;
+    Sequence& sequence = *entry.generation->sequence();
+    room = std::min(room, prompt_rows(sequence, others_decode));
+    if (room <= 0) break;
+    add(entry, room);
+    for (const TokenRun& run : items_.back().runs) room -= run.end - run.begin;
+  }
+}
+
+bool Batch::step() {
+  check_cancelled();
+  admit();
+  plan();
+  if (items_.empty()) {
+    return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
+  }
+  const auto begin = Generation::Clock::now();
+  try {
+    const std::span<const Tensor> logits = engine_.stepper().step(items_);
+    const double ms = ms_since(begin);
+    for (size_t i = 0; i < items_.size(); ++i) act(*owners_[i], items_[i], logits[i], ms);
+  } catch (const StepFailed& failure) {
+    recover(failure);
+  }
+  return true;
+}
+
+// Policy first, then the next token: what it evicts, the token does not see.
+void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
+  try {
+    if (item.sequence->apply_policy()) engine_.pools().trim();
+    entry.generation->after_step(item, logits, ms);
+  } catch (const Error& e) {
+    entry.generation->fail(e);
+  } catch (const std::bad_alloc&) {
+    entry.generation->fail(Error(ErrorCode::kMemory, "out of memory"));
+  }
+  if (entry.generation->done()) end(entry);
+}
+
+void Batch::recover(const StepFailed& failure) {
+  if (failure.code() == ErrorCode::kMemory) {
+    give_way(failure);
+    return;
+  }
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    if (failure.item() >= 0 && failure.item() != static_cast<int32_t>(i)) continue;
+    owners_[i]->generation->fail(failure);
+    end(*owners_[i]);
+  }
+}
+
+// Out of pages: the last comer of those that run waits; a request alone has come as far as it can.
+void Batch::give_way(const StepFailed& failure) {
+  Entry* last = nullptr;
+  int32_t n_running = 0;
+  for (Entry& entry : requests_) {
+    if (entry.waiting || entry.generation->done()) continue;
+    last = &entry;
+    ++n_running;
+  }
+  if (n_running > 1) {
+    last->generation->suspend();
+    last->waiting = full_ = true;
+    return;
+  }
+  if (last->generation->has_tokens()) {
+    last->generation->finish("length");
+  } else {
+    last->generation->fail(failure);
+  }
+  end(*last);
+}
+
+std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests) {
+  Batch batch(engine);
+  std::vector<RequestId> ids;
+  for (Request& request : requests) ids.push_back(batch.add(std::move(request)));
+  while (batch.step()) {
+  }
+  std::vector<GenerateResult> results;
+  for (const RequestId id : ids) results.push_back(batch.remove(id));
+  return results;
+}
+
+GenerateResult generate(Engine& engine, Request request) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  GenerateResult result = std::move(generate(engine, std::move(requests))[0]);
+  if (result.error) throw *result.error;
+  return result;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,66 @@
+// Batch: the one driver of steps. Requests are added, cancelled and taken out while others run; every step computes one
+// token of each that decodes and a piece of the prompts that wait.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/request.h"
+
+namespace vlcache {
+
+class Generation;
+using RequestId = int64_t;
+
+class Batch {
+ public:
+  explicit Batch(Engine& engine);
+  ~Batch();
+
+  // Puts a request in line. Throws Error(kInput) for options out of range or a prompt that cannot be answered; nothing
+  // else that goes wrong with a request is thrown, here or in step(): it ends with GenerateResult::error.
+  RequestId add(Request request);
+  // One step. False: nobody has anything left to do. A step that fails costs its time: every sequence goes on from
+  // before it, but for the one to blame. When pages run out, the request that came last gives its KV back and waits
+  // until another has ended; alone, it ends as "length", or with the error if it has no token yet.
+  bool step();
+  // Ends the request where it is, before the next step.
+  void cancel(RequestId id);
+  bool done(RequestId id) const;
+  // Takes the request out, done or not ("cancelled"), with what has come of it.
+  GenerateResult remove(RequestId id);
+  size_t size() const { return requests_.size(); }  // requests in it, done or not
+
+ private:
+  struct Entry {
+    RequestId id;
+    std::unique_ptr<Generation> generation;
+    bool waiting = true;  // has no KV
+  };
+  Entry& find(RequestId id);
+  void end(Entry& entry);
+  void check_cancelled();
+  void admit();
+  void plan();
+  int32_t prompt_rows(const Sequence& sequence, bool others_decode) const;
+  void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
+  void recover(const StepFailed& failure);
+  void give_way(const StepFailed& failure);
+
+  Engine& engine_;
+  RequestId next_id_ = 1;
+  std::deque<Entry> requests_;  // in the order they came
+  bool full_ = false;           // pages ran out: nobody is admitted until a request ends
+  std::vector<StepItem> items_;
+  std::vector<Entry*> owners_;  // per item
+};
+
+// Runs all requests to their ends in one batch; results in order, errors inside.
+std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests);
+// One request; throws what went wrong.
+GenerateResult generate(Engine& engine, Request request);
+
+}  // namespace vlcache

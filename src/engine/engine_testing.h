@@ -1,0 +1,80 @@
+// For tests of this folder: small engines of random weights, sequences, and a plain way of computing them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/json.h"
+#include "engine/engine.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+
+inline constexpr int32_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kVocab = 61;
+
+inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view backend = "auto",
+                                           int64_t kv_memory_bytes = 64 << 20, std::string_view model_type = "llama") {
+  Json config = parse_json(
+      R"({"vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 4096, "torch_dtype": "float32",
+    "sliding_window": 40})",
+      "test");
+  config["model_type"] = model_type;
+  config["num_hidden_layers"] = n_layers;
+  EngineOptions options;
+  options.backend = backend;
+  options.kv_memory_bytes = kv_memory_bytes;
+  return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
+}
+
+inline std::vector<int32_t> random_tokens(int32_t n, uint32_t seed = 7) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % kVocab);
+  return tokens;
+}
+
+inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32_t> tokens,
+                                               std::string_view policy = "full", std::string_view budget = "") {
+  return engine.new_sequence(engine.prepare_tokens(std::move(tokens)), parse_policy(policy, budget));
+}
+
+// One step over the next `rows` pending tokens; the logits of the last token, if it was among them.
+inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows, LayerHooks* hooks = nullptr) {
+  std::vector<TokenRun> runs;
+  sequence.next_runs(rows, runs);
+  StepItem item;
+  item.sequence = &sequence;
+  item.runs = runs;
+  item.hooks = hooks;
+  const Tensor logits = engine.stepper().step({&item, 1})[0];
+  sequence.apply_policy();
+  return {logits.as<float>(), logits.as<float>() + logits.numel()};
+}
+
+// Computes all pending tokens, `chunk` at a time; the logits of the last.
+inline std::vector<float> compute(Engine& engine, Sequence& sequence, int32_t chunk, LayerHooks* hooks = nullptr) {
+  std::vector<float> last;
+  while (sequence.n_pending() > 0) last = step(engine, sequence, chunk, hooks);
+  return last;
+}
+
+inline float distance(const std::vector<float>& a, const std::vector<float>& b) {
+  float error = 0;
+  for (size_t i = 0; i < a.size(); ++i) error = std::max(error, std::abs(a[i] - b[i]));
+  return error;
+}
+
+// Equal within `tolerance` of the largest value.
+inline void expect_close(const std::vector<float>& a, const std::vector<float>& b, float tolerance = 1e-5f) {
+  ASSERT_EQ(a.size(), b.size());
+  ASSERT_FALSE(a.empty());
+  float largest = 0;
+  for (const float x : b) largest = std::max(largest, std::abs(x));
+  EXPECT_LE(distance(a, b), tolerance * largest);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,195 @@
+// From logits to text, and what is measured on the way.
+#include "engine/generation.h"
+
+#include <algorithm>
+
+#include "engine/sequence.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+// Answers up to this length find room in the tables, so that their steps allocate nothing.
+constexpr int32_t kRoomTokens = 1024;
+
+double ms_since(Generation::Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Generation::Clock::now() - start).count();
+}
+
+}  // namespace
+
+void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {
+  const int32_t n_needed = n_positions + (max_tokens > 0 ? 1 : 0);
+  if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {
+    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_positions) +
+                                       " tokens; the model's context is " + std::to_string(engine.max_positions()) +
+                                       (max_tokens > 0 ? " and must hold the answer too" : ""));
+  }
+  const int64_t capacity = engine.slot_capacity(policy);
+  if (capacity > 0 && n_positions > capacity) {
+    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_positions) + " tokens; the " + policy.name() +
+                                       " KV cache holds " + std::to_string(capacity));
+  }
+}
+
+Generation::Generation(Engine& engine, Request request)
+    : engine_(engine),
+      request_(std::move(request)),
+      sequence_(request_.sequence),
+      filter_(request_.options.stop),
+      begin_(Clock::now()) {
+  const GenerateOptions& options = request_.options;
+  if (options.max_tokens < 0) {
+    throw Error(ErrorCode::kInput, "max_tokens: expected an integer >= 0, found " + std::to_string(options.max_tokens));
+  }
+  CHECK(sequence_ != nullptr || request_.policy != nullptr);
+  const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
+  check_prompt_fits(engine, policy, sequence_ != nullptr ? sequence_->next_position() : request_.prompt.n_tokens(),
+                    options.max_tokens);
+  if (!request_.callbacks.choose) {
+    sampler_ = std::make_unique<Sampler>(options.sampling, engine.model().config().text.vocab_size);
+    sampler_->add_prompt(request_.prompt.tokens);
+  }
+  if (engine.has_tokenizer()) {
+    decoder_ = std::make_unique<StreamDecoder>(engine.tokenizer(), /*skip_special_tokens=*/true);
+  }
+  stop_ids_ = options.stop_tokens;
+  if (!options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
+  images_.spans = request_.prompt.spans;
+  images_.outputs.resize(request_.prompt.images.size());
+  result_.has_logprobs = options.sampling.n_logprobs >= 0;
+  result_.timings.load_ms = engine.load_ms();
+  result_.n_prompt = request_.prompt.n_tokens();
+  result_.n_vision = request_.prompt.n_vision_tokens();
+  result_.kv.mode = policy.name();
+}
+
+Generation::~Generation() = default;
+
+void Generation::start() {
+  if (sequence_ == nullptr) {
+    own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
+    sequence_ = own_sequence_.get();
+  }
+  sequence_->reserve(sequence_->n_tokens() + std::min(request_.options.max_tokens, kRoomTokens));
+  encode_images();
+}
+
+void Generation::suspend() { sequence_->release(); }
+
+// Those of which a token is still to be computed.
+void Generation::encode_images() {
+  const auto begin = Clock::now();
+  for (const ImageSpan& span : images_.spans) {
+    VisionOutput& output = images_.outputs[static_cast<size_t>(span.image)];
+    if (span.end <= sequence_->n_done() || !output.embeds.empty()) continue;
+    output = engine_.encode_image(request_.prompt.images[static_cast<size_t>(span.image)]);
+  }
+  result_.timings.vision_ms += ms_since(begin);
+}
+
+StepItem Generation::next_item(int32_t max_rows) {
+  sequence_->next_runs(max_rows, runs_);
+  return {.sequence = sequence_,
+          .runs = runs_,
+          .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt(),
+          .images = &images_,
+          .hooks = nullptr,
+          .layers = {},
+          .hidden = {}};
+}
+
+void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
+  Sequence& s = *sequence_;
+  const bool keeps_kv = s.policy().keeps_kv();
+  if (!s.in_prompt() && keeps_kv) {
+    for (VisionOutput& output : images_.outputs) output = VisionOutput();
+  }
+  if (result_.tokens.empty()) {
+    result_.timings.prefill_ms += ms;
+    if (request_.callbacks.on_prefill) {
+      request_.callbacks.on_prefill(std::min(s.n_done(), result_.n_prompt), result_.n_prompt);
+    }
+  }
+  if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
+  if (s.n_pending() > 0 || logits.rows() == 0) return;
+  if (request_.options.max_tokens == 0) {
+    finish("length");
+  } else {
+    choose_token(logits.slice_rows(logits.rows() - 1, logits.rows()));
+  }
+}
+
+void Generation::choose_token(const Tensor& logits) {
+  const std::span<float> values(logits.as<float>(), static_cast<size_t>(logits.row_size()));
+  SampledToken token;
+  if (sampler_ != nullptr) {
+    token = sampler_->sample(values);
+  } else {
+    token.token = request_.callbacks.choose(values);
+  }
+  if (result_.tokens.empty()) {
+    result_.timings.ttft_ms = ms_since(begin_);
+    first_token_ = Clock::now();
+  }
+  result_.tokens.push_back({token.token, token.logprob, std::move(token.top)});
+  take(token.token);
+}
+
+void Generation::take(int32_t token) {
+  if (std::ranges::find(stop_ids_, token) != stop_ids_.end()) {
+    finish("stop");
+    return;
+  }
+  if (decoder_ != nullptr) emit(filter_.push(decoder_->push(token)));
+  const Sequence& s = *sequence_;
+  const int64_t capacity = engine_.slot_capacity(s.policy());
+  const bool context_full = s.policy().pattern().window == 0 && s.next_position() + 1 >= engine_.max_positions();
+  if (filter_.stopped()) {
+    finish("stop");
+  } else if (static_cast<int32_t>(result_.tokens.size()) >= request_.options.max_tokens || context_full ||
+             (capacity > 0 && s.n_tokens() >= capacity)) {
+    finish("length");
+  } else {
+    sequence_->add_token(token, engine_.has_tokenizer() ? engine_.tokenizer().token_class(token) : TokenClass::kOther);
+  }
+}
+
+void Generation::finish(std::string_view reason) {
+  if (!filter_.stopped() && decoder_ != nullptr) {
+    emit(filter_.push(decoder_->finish()));
+    emit(filter_.finish());
+  }
+  if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
+  result_.finish_reason = reason;
+  if (sequence_ != nullptr) report();
+  if (own_sequence_ != nullptr) {
+    sequence_ = nullptr;
+    own_sequence_.reset();
+  }
+}
+
+void Generation::fail(const Error& error) {
+  result_.error = error;
+  finish("error");
+}
+
+void Generation::emit(const std::string& text) {
+  if (text.empty()) return;
+  result_.text += text;
+  if (request_.callbacks.on_text) request_.callbacks.on_text(text);
+}
+
+void Generation::report() {
+  const KvCache& cache = sequence_->cache();
+  result_.kv.bytes = cache.bytes();
+  result_.kv.peak_bytes = sequence_->peak_kv_bytes();
+  for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) {
+    std::vector<int32_t>& heads = result_.kv.slots.emplace_back();
+    for (int32_t head = 0; head < cache.shape().layers[static_cast<size_t>(layer)].n_kv_heads; ++head) {
+      heads.push_back(sequence_->n_visible(layer, head));
+    }
+  }
+}
+
+}  // namespace vlcache

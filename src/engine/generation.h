@@ -1,0 +1,68 @@
+// One request of a batch while it runs: its pictures, sampler, stop rules, timings.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/stop_filter.h"
+
+namespace vlcache {
+
+class StreamDecoder;
+
+class Generation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
+  Generation(Engine& engine, Request request);
+  ~Generation();
+
+  Sequence* sequence() { return sequence_; }  // null before start() of a request without one
+  bool done() const { return !result_.finish_reason.empty(); }
+  bool has_tokens() const { return !result_.tokens.empty(); }
+  // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
+  void start();
+  // Gives all KV back: the request waits until start(). Tokens that were generated stay.
+  void suspend();
+  bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
+
+  // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
+  StepItem next_item(int32_t max_rows);
+  // A step that took `ms` has computed the item; `logits` of its rows, if any were asked for.
+  void after_step(const StepItem& item, const Tensor& logits, double ms);
+  // Ends it here: "cancelled", or "length" where memory ends.
+  void finish(std::string_view reason);
+  void fail(const Error& error);
+  GenerateResult take_result() { return std::move(result_); }
+
+ private:
+  void encode_images();
+  void choose_token(const Tensor& logits);
+  void take(int32_t token);
+  void emit(const std::string& text);
+  void report();
+
+  Engine& engine_;
+  Request request_;
+  std::unique_ptr<Sequence> own_sequence_;
+  Sequence* sequence_;
+  EncodedImages images_;
+  std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
+  StopFilter filter_;
+  std::vector<int32_t> stop_ids_;
+  std::vector<TokenRun> runs_;
+  Clock::time_point begin_, first_token_;
+  GenerateResult result_;
+};
+
+// Throws Error(kInput) unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
+// 0) in the model's context and in the policy's capacity.
+void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens);
+
+}  // namespace vlcache

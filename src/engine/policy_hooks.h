@@ -1,0 +1,44 @@
+// What a policy asked to see of a sequence's steps: the attention of its prompt, the scores of its decoded tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/cache_slots.h"
+#include "engine/capture_hooks.h"
+
+namespace vlcache {
+
+class PolicyHooks final : public LayerHooks {
+ public:
+  // All must outlive the hooks.
+  PolicyHooks(Backend& backend, const Policy& policy, const PromptShape& prompt, CacheSlots& slots);
+
+  bool wants_scores(int layer, int32_t seq) const override;
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+
+  // False: there is nothing to see. The prompt's attention is seen until end_prompt(), scores from then on.
+  bool active() const { return in_prompt_ ? capture_hooks_ != nullptr : policy_.wants_scores(); }
+  bool needs_all_rows() const { return capture_.request.needs_all_rows(); }
+  const Capture& capture() const { return capture_; }
+  void end_prompt();
+
+ private:
+  // Running sums of a layer after a token was added to them. When its step fails and comes again, they are not added a
+  // second time, and the token's own slot gets back what it had.
+  struct Scored {
+    int32_t token = -1;
+    std::vector<float> own;  // [n_kv_heads, n_planes]
+  };
+  void add_scores(int layer, const Observed& observed);
+
+  const Policy& policy_;
+  CacheSlots& slots_;
+  Capture capture_;
+  std::unique_ptr<CaptureHooks> capture_hooks_;
+  bool in_prompt_ = true;
+  std::vector<Scored> scored_;  // [n_layers]
+};
+
+}  // namespace vlcache

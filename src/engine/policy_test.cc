@@ -1,0 +1,133 @@
+// Policies at work on sequences: a prompt compressed behind its last token, running scores, slots hidden and freed.
+#include <algorithm>
+#include <cmath>
+
+#include "engine/batch.h"
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
+  for (std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const std::unique_ptr<Engine> engine = make_engine(3, backend);
+    const auto full = make_sequence(*engine, random_tokens(200));
+    compute(*engine, *full, 64);
+    for (const auto& [budget, k] : {std::pair{"0.1", 20}, std::pair{"33", 33}, std::pair{"1", 200}}) {
+      const auto s = make_sequence(*engine, random_tokens(200), "post_vision+uniform", budget);
+      compute(*engine, *s, 64);
+      for (int32_t layer = 0; layer < 3; ++layer) {
+        for (int32_t head = 0; head < kKvHeads; ++head) {
+          EXPECT_EQ(s->cache().n_slots(layer, head), k);
+          const std::span<const int32_t> tokens = s->cache().slot_tokens(layer, head);
+          EXPECT_TRUE(std::ranges::is_sorted(tokens));
+          EXPECT_EQ(tokens.back(), 199);
+        }
+      }
+      EXPECT_EQ(s->cache().n_pages(), 3 * kKvHeads * ((k + 63) / 64));
+      if (k < 193) {
+        EXPECT_LT(s->cache().bytes(), full->cache().bytes());
+      }
+      s->add_token(5);
+      EXPECT_EQ(s->tokens().back().meta.t, 200);  // generation goes on at the true position
+      compute(*engine, *s, 64);
+      EXPECT_EQ(s->cache().n_slots(0, 0), k + 1);
+    }
+  }
+}
+
+// Adds up the attention every slot receives while decoding, and hides the lowest but the last `room` (H2O's shape).
+class Heavy final : public Policy {
+ public:
+  explicit Heavy(int32_t room) : room_(room) {}
+  std::string name() const override { return "heavy"; }
+  int32_t n_planes() const override { return 1; }
+  bool wants_scores() const override { return true; }
+  bool has_rule() const override { return true; }
+  void on_scores(int32_t layer, const StepScores& scores, PolicySlots& slots) const override {
+    const int64_t group = scores.logits.rows() / slots.n_kv_heads(layer);
+    for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
+      const std::span<float> sums = slots.plane(layer, head, 0);
+      for (int64_t h = head * group; h < (head + 1) * group; ++h) {
+        const float lse = scores.lse.as<float>()[h];
+        for (size_t j = 0; j < sums.size(); ++j) sums[j] += std::exp(scores.logits.row<float>(h)[j] - lse);
+      }
+    }
+  }
+  void on_step(const StepInfo& step, PolicySlots& slots) const override {
+    if (step.in_prompt) return;
+    for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
+      for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
+        const std::span<const float> bias = slots.bias(layer, head), sums = slots.plane(layer, head, 0);
+        int32_t n_visible = 0, lowest = -1;
+        for (size_t j = 0; j + 1 < sums.size(); ++j) {
+          if (!bias.empty() && !std::isfinite(bias[j])) continue;
+          ++n_visible;
+          if (lowest < 0 || sums[j] < sums[static_cast<size_t>(lowest)]) lowest = static_cast<int32_t>(j);
+        }
+        if (n_visible >= room_) slots.hide(layer, head, lowest);
+      }
+    }
+  }
+
+ private:
+  int32_t room_;
+};
+
+TEST(DecodeRule, ScoresAddUpToTheQueriesAndSlotsAreFreedByThePage) {
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  const auto s = engine->new_sequence(engine->prepare_tokens(random_tokens(100)), std::make_shared<Heavy>(100));
+  compute(*engine, *s, 512);
+  for (int i = 0; i < 200; ++i) {
+    s->add_token(i % kVocab);
+    compute(*engine, *s, 1);
+    for (int32_t layer = 0; layer < 2; ++layer) {
+      for (int32_t head = 0; head < kKvHeads; ++head) {
+        ASSERT_EQ(s->n_visible(layer, head), 100);
+        ASSERT_LT(s->cache().n_hidden(layer, head), 64);
+        ASSERT_TRUE(std::ranges::is_sorted(s->cache().slot_positions(layer, head)));
+      }
+    }
+  }
+  EXPECT_LE(s->cache().n_pages(), 2 * kKvHeads * 3);  // of 300 tokens, which would be 5 pages a head
+}
+
+class FailOnce final : public LayerHooks {
+ public:
+  int layer = 0;
+  bool armed = false;
+  bool after_attention(int l, const Observed&, std::vector<int32_t>&) override {
+    if (armed && l == layer) throw Error(ErrorCode::kIo, "injected");
+    return false;
+  }
+};
+
+// A step that fails behind some layers has added its scores there already; coming again it must not add them twice.
+TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
+  const std::unique_ptr<Engine> engine = make_engine(3);
+  const auto policy = std::make_shared<Heavy>(1000);
+  const auto a = engine->new_sequence(engine->prepare_tokens(random_tokens(70)), policy);
+  const auto b = engine->new_sequence(engine->prepare_tokens(random_tokens(70)), policy);
+  FailOnce fail;
+  for (Sequence* s : {a.get(), b.get()}) compute(*engine, *s, 512);
+  for (int i = 0; i < 3; ++i) {
+    a->add_token(i);
+    b->add_token(i);
+    compute(*engine, *a, 1);
+    fail.armed = true;
+    for (fail.layer = 2; fail.layer >= 0; --fail.layer) EXPECT_THROW(step(*engine, *b, 1, &fail), StepFailed);
+    fail.armed = false;
+    compute(*engine, *b, 1, &fail);
+  }
+  for (int32_t layer = 0; layer < 3; ++layer) {
+    const std::span<const float> x = a->cache().plane(layer, 1, 0), y = b->cache().plane(layer, 1, 0);
+    expect_close({y.begin(), y.end()}, {x.begin(), x.end()});
+    float sum = 0;
+    for (const float v : x) sum += v;
+    EXPECT_NEAR(sum, 3.0f * kHeads / kKvHeads, 1e-4f);
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,100 @@
+// Policy: how a sequence keeps its KV. One value per way of keeping it, shared by the sequences that use it; it holds
+// no state of theirs: running sums live in planes of the cache. The engine asks it and acts; nothing else branches on
+// it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/capture.h"
+#include "base/kv.h"
+#include "base/layer_hooks.h"
+#include "base/token_info.h"
+
+namespace vlcache {
+
+// A prompt before it is computed.
+struct PromptShape {
+  int32_t n_tokens = 0;
+  int32_t n_vision = 0;
+  int32_t n_after_vision = 0;  // tokens behind the last vision token; all of them if there is none
+};
+
+// The slots of a sequence as its cache holds them, per (layer, kv head).
+class PolicySlots {
+ public:
+  virtual ~PolicySlots() = default;
+  virtual int32_t n_layers() const = 0;
+  virtual int32_t n_kv_heads(int32_t layer) const = 0;  // 0: the layer has no KV of its own
+  // [n_slots], ascending positions. A token is an index in the sequence, negative for a merged slot.
+  virtual std::span<const int32_t> tokens(int32_t layer, int32_t head) const = 0;
+  virtual std::span<const int32_t> positions(int32_t layer, int32_t head) const = 0;
+  // [n_slots], -inf for a hidden slot; empty: all 0.
+  virtual std::span<const float> bias(int32_t layer, int32_t head) const = 0;
+  // [n_slots] running sums, as many planes as the policy asked for.
+  virtual std::span<float> plane(int32_t layer, int32_t head, int32_t i) = 0;
+  // Nobody attends to the slot any more; its memory is given back with a page's worth of others.
+  virtual void hide(int32_t layer, int32_t head, int32_t slot) = 0;
+};
+
+// What a plan is made from, once the whole prompt is computed.
+struct PlanInputs {
+  const PolicySlots& slots;
+  std::span<const TokenInfo> tokens;  // of the sequence
+  PromptShape prompt;
+  const Capture& capture;  // what needs() asked for
+};
+
+// A step that has been computed.
+struct StepInfo {
+  int32_t n_tokens = 0;       // of the sequence that have been computed or loaded
+  int32_t last_position = 0;  // the largest among them
+  bool in_prompt = false;     // the prompt is not complete yet
+};
+
+// One decoded token's attention in one layer: exp(logits - lse).
+struct StepScores {
+  Tensor logits;  // [H, n_slots] f32, -inf where not seen
+  Tensor lse;     // [H] f32
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  // As resolved, with its parts: "full", "post_vision+uniform".
+  virtual std::string name() const = 0;
+
+  // False: nothing is kept between steps, each computes the whole sequence anew.
+  virtual bool keeps_kv() const { return true; }
+  // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
+  virtual int64_t capacity() const { return 0; }
+  virtual AttentionPattern pattern() const { return {}; }
+  // What `plan` wants to know of the prompt's attention.
+  virtual CaptureRequest needs(const PromptShape& prompt) const {
+    static_cast<void>(prompt);
+    return {};
+  }
+  // Behind the last prompt token: fills `plan` (empty when called) and returns true when something is to go.
+  virtual bool plan(const PlanInputs& in, KeepPlan& plan) const {
+    static_cast<void>(in), static_cast<void>(plan);
+    return false;
+  }
+
+  // Decode rules. Planes of running sums per slot; whether on_scores is called for every layer of a decoded token, and
+  // on_step after every step.
+  virtual int32_t n_planes() const { return 0; }
+  virtual bool wants_scores() const { return false; }
+  virtual bool has_rule() const { return false; }
+  virtual void on_scores(int32_t layer, const StepScores& scores, PolicySlots& slots) const {
+    static_cast<void>(layer), static_cast<void>(scores), static_cast<void>(slots);
+  }
+  virtual void on_step(const StepInfo& step, PolicySlots& slots) const {
+    static_cast<void>(step), static_cast<void>(slots);
+  }
+};
+
+using PolicyPtr = std::shared_ptr<const Policy>;  // shared by all sequences that keep their KV so
+
+}  // namespace vlcache
