@@ -244,6 +244,9 @@ std::vector<AttentionShape> attention_shapes() {
   for (int32_t n : {2, 17, 63, 64, 65, 81, 987}) shapes.push_back({.label = "prefill", .seqs = {{n, 0}}, .group = 1});
   shapes.push_back({.label = "prefill", .seqs = {{64, 64}}});
   shapes.push_back({.label = "prefill", .seqs = {{81, 987}}, .group = 7, .d = 80});
+  for (int32_t d : {514, 1024}) {
+    shapes.push_back({.label = "wide heads", .seqs = {{17, 64}, {1, 100}}, .d = d, .codecs = Codecs::kMixed});
+  }
   shapes.push_back({.label = "nothing", .seqs = {{0, 5}}});
   shapes.push_back({.label = "nothing to see", .seqs = {{1, -1}}});
   shapes.push_back({.label = "first rows see nothing", .seqs = {{17, -10}}});

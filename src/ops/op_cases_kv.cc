@@ -109,6 +109,9 @@ void add_kv_cases(OpCases& cases) {
       add_read_case(cases, {.n_slots = {70, 131}, .head_dim = d, .codecs = codecs}, true, true);
     }
   }
+  for (DType source : {DType::kF32, DType::kBF16}) {  // the widest heads; rows of another type than the pages
+    add_write_case(cases, {.n_slots = {70, 90}, .head_dim = kMaxHeadDim, .codecs = Codecs::kMixed}, 66, source);
+  }
   for (int64_t n : {0, 1, 2, 17, 64, 987}) {
     const int32_t rows = static_cast<int32_t>(n);
     add_write_case(cases, {.n_slots = {rows, rows + 61, rows + 64}}, n, DType::kBF16);

@@ -117,6 +117,7 @@ void add_matmul_cases(OpCases& cases) {
     cases.push_back(matmul_case({.n = 17, .n_out = 80, .n_in = 72, .act = act, .bias = true}));
   }
   for (int64_t n : {1, 17}) {
+    cases.push_back(matmul_case({.n = n, .n_out = 3, .n_in = 33000}));  // an output alone is a thread's share
     for (RowLayout layout : {RowLayout::kStrided, RowLayout::kMisaligned}) {
       cases.push_back(
           matmul_case({.n = n, .n_out = 65, .n_in = 130, .bias = true, .residual = true, .layout = layout}));

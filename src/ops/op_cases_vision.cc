@@ -1,4 +1,6 @@
 // Cases of patchify and dense_attention.
+#include <cmath>
+
 #include "ops/op_case_maker.h"
 #include "ops/op_case_tables.h"
 
@@ -32,7 +34,7 @@ OpCase dense_case(const DenseShape& s) {
     const Tensor q = make.input({n, s.n_heads, s.d}, 2.0f, s.layout),
                  k = make.input({n, s.n_heads, s.d}, 2.0f, s.layout);
     const Tensor v = make.input({n, s.n_heads, s.d}, 1.0f, s.layout);
-    DenseAttentionArgs args{.scale = 0.125f, .offsets = make.ints(s.offsets)};
+    DenseAttentionArgs args{.scale = 1.0f / std::sqrt(static_cast<float>(s.d)), .offsets = make.ints(s.offsets)};
     if (s.probs) args.first_row_probs = make.output_f32("first_row_probs", {n, s.n_heads});
     const Tensor out = make.output("out", {n, s.n_heads, s.d}, s.layout);
     op.run = [&backend = setup.backend, q, k, v, args, out] { backend.dense_attention(q, k, v, args, out); };
@@ -58,6 +60,7 @@ void add_vision_cases(OpCases& cases) {
   cases.push_back(patchify_case(2, 9, 7, 1));
   for (int32_t n : {1, 17, 63, 64, 65, 81, 577}) cases.push_back(dense_case({.offsets = {0, n}, .probs = n % 2 == 1}));
   for (int64_t d : {32, 64, 72, 80, 96, 128}) cases.push_back(dense_case({.offsets = {0, 81}, .n_heads = 3, .d = d}));
+  for (int64_t d : {514, 1024}) cases.push_back(dense_case({.offsets = {0, 65}, .n_heads = 1, .d = d}));
   cases.push_back(dense_case({.offsets = {0, 0}}));
   cases.push_back(dense_case({.offsets = {0, 17, 18, 18, 99, 230}, .n_heads = 3, .d = 72, .probs = true}));
   cases.push_back(dense_case({.offsets = {0, 81, 162}, .d = 80, .layout = RowLayout::kStrided}));

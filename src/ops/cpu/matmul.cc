@@ -88,7 +88,7 @@ void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
   const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
   const int64_t piece =
-      round_up(std::max(share, kBytesPerThread / output_bytes), share >= kPanel ? kPanel : kColumnUnit);
+      round_up(std::max({share, kBytesPerThread / output_bytes, int64_t{1}}), share >= kPanel ? kPanel : kColumnUnit);
   parallel_for((job.w.n_out + piece - 1) / piece,
                [&](int64_t i, int) { job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows); });
 }
