@@ -70,7 +70,7 @@ Work vision_work(const Engine& engine, const BenchCase& test) {
   const double layer_weights = 4 * h * h + 2 * h * static_cast<double>(v.ffn_size);
   const double patch_weights = static_cast<double>(v.n_channels * v.patch_size * v.patch_size) * h;
   const double patches = static_cast<double>(v.side() * v.side());
-  return {.tokens = tiles * (patches + (v.kind == VisionKind::kClip && !v.drop_class_token ? 1 : 0)),
+  return {.tokens = tiles * (patches + static_cast<double>(v.n_class_features())),
           .flops = tiles * (layers * (2 * rows * layer_weights + 4 * rows * rows * h) + 2 * patches * patch_weights),
           .bytes = (layers * layer_weights + patch_weights) * static_cast<double>(dtype_bytes(model.compute_dtype()))};
 }

@@ -55,10 +55,9 @@ void describe_text(const TextConfig& t) {
 }
 
 void describe_vision(const VisionConfig& v) {
-  line("vision", std::string(v.kind == VisionKind::kClip ? "CLIP" : "SigLIP") + ", " + std::to_string(v.n_layers) +
-                     " layers x " + std::to_string(v.hidden_size) + ", " + std::to_string(v.n_heads) +
-                     " heads, tiles of " + std::to_string(v.image_size) + " px, patches of " +
-                     std::to_string(v.patch_size) + " px");
+  line("vision", v.name + ", " + std::to_string(v.n_layers) + " layers x " + std::to_string(v.hidden_size) + ", " +
+                     std::to_string(v.n_heads) + " heads, tiles of " + std::to_string(v.image_size) +
+                     " px, patches of " + std::to_string(v.patch_size) + " px");
 }
 
 void run(const std::string& model_dir) {

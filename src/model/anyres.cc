@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "model/family.h"
 #include "model/processors/image_processor.h"
 
 namespace vlcache {
@@ -52,7 +53,7 @@ AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image) {
   return layout;
 }
 
-std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side, int32_t newline_row) {
+std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side) {
   const PatchRect& rect = layout.rect;
   std::vector<int32_t> order;
   order.reserve(static_cast<size_t>(side * side + (rect.bottom - rect.top) * (rect.right - rect.left + 1)));
@@ -62,7 +63,7 @@ std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side, int3
       const int64_t tile = 1 + y / side * layout.tile_cols + x / side;
       order.push_back(static_cast<int32_t>(tile * side * side + y % side * side + x % side));
     }
-    order.push_back(newline_row);
+    order.push_back(kNewlineRow);
   }
   return order;
 }

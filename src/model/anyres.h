@@ -28,7 +28,7 @@ struct AnyresLayout {
 AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image);
 
 // The order of an image's tokens as rows of its projected tiles ([1 + tile_rows * tile_cols] x [side * side], overview
-// first): the overview's rows, then the unpadded grid line by line, `newline_row` after each line.
-std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side, int32_t newline_row);
+// first): the overview's rows, then the unpadded grid line by line, kNewlineRow after each line.
+std::vector<int32_t> anyres_order(const AnyresLayout& layout, int64_t side);
 
 }  // namespace vlcache

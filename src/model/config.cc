@@ -50,7 +50,7 @@ void check_vision(const JsonObject& root, const ModelConfig& config) {
                                        " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
   }
   const int64_t side = config.vision->side();
-  if (config.projector.kind == ProjectorKind::kPixelShuffle && side % config.projector.scale != 0) {
+  if (side % config.projector.scale != 0) {
     throw Error(ErrorCode::kInput, root.where() + ": scale_factor " + std::to_string(config.projector.scale) +
                                        " does not divide the encoder's " + std::to_string(side) + " patches a side");
   }
@@ -59,8 +59,7 @@ void check_vision(const JsonObject& root, const ModelConfig& config) {
 }  // namespace
 
 int64_t VisionConfig::n_used_layers() const {
-  // SigLIP's features pass the norm behind the last layer; CLIP's are taken where the configuration says.
-  if (kind == VisionKind::kSiglip || feature_layers.empty()) return n_layers;
+  if (traits.post_norm || feature_layers.empty()) return n_layers;
   return *std::max_element(feature_layers.begin(), feature_layers.end());
 }
 

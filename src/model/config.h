@@ -56,14 +56,20 @@ struct TextConfig {
   int64_t kv_size() const { return n_kv_heads * head_dim; }
 };
 
-enum class VisionKind : uint8_t {
-  kClip,    // class token, learned positions of one fixed size, norm before the first layer
-  kSiglip,  // no class token, positions looked up by relative place (any grid up to the trained one), norm after the
-            // last layer
+// What tells one vision transformer from another; the forward pass and the loader read these facts.
+struct VisionTraits {
+  bool class_token = false;  // a learned row before the patches of every tile
+  bool patch_bias = false;   // the patch embedding has a bias
+  bool pre_norm = false;     // a norm before the first layer
+  bool post_norm = false;    // features are the last layer's output behind a norm
+  // Which of the side * side learned positions each patch of a rows x cols grid takes. Null: there is one grid, the
+  // trained one, and a patch takes its own.
+  std::vector<int32_t> (*position_ids)(int64_t side, int64_t rows, int64_t cols) = nullptr;
 };
 
 struct VisionConfig {
-  VisionKind kind = VisionKind::kClip;
+  std::string name;  // "CLIP"
+  VisionTraits traits;
   int64_t hidden_size = 0;
   int64_t ffn_size = 0;
   int64_t n_layers = 0;
@@ -79,21 +85,20 @@ struct VisionConfig {
 
   int64_t head_dim() const { return hidden_size / n_heads; }
   int64_t side() const { return image_size / patch_size; }
-  int64_t n_positions() const { return side() * side() + (kind == VisionKind::kClip ? 1 : 0); }
+  int64_t n_class_rows() const { return traits.class_token ? 1 : 0; }                           // computed per tile
+  int64_t n_class_features() const { return traits.class_token && !drop_class_token ? 1 : 0; }  // and left in features
+  int64_t n_positions() const { return side() * side() + n_class_rows(); }
   int64_t feature_size() const { return hidden_size * static_cast<int64_t>(feature_layers.size()); }
   int64_t n_used_layers() const;  // layers that have to be computed
 };
 
-enum class ProjectorKind : uint8_t {
-  kMlp,           // two linear layers with an activation between (LLaVA)
-  kPixelShuffle,  // scale x scale neighbours become one token, one linear layer (Idefics3)
-};
+struct Projector;  // projector.h
 
 struct ProjectorConfig {
-  ProjectorKind kind = ProjectorKind::kMlp;
+  const Projector* kind = nullptr;
   Activation activation = Activation::kGelu;
   bool bias = true;
-  int64_t scale = 1;     // kPixelShuffle
+  int64_t scale = 1;     // patches a side that become one token
   bool newline = false;  // a learned row that ends each line of an unpadded image (LLaVA-NeXT)
 };
 
@@ -126,10 +131,6 @@ struct ModelConfig {
 // ones) or an unknown variant, Error(kInput) for missing keys, wrong types and contradictions.
 ModelConfig parse_model_config(const Json& config, std::string_view where);
 
-// The parts of it that families compose. `where` of each object names it in errors.
-TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type);
-VisionConfig parse_clip_config(const JsonObject& config);
-VisionConfig parse_siglip_config(const JsonObject& config);
 RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions);
 
 // `generation` may be null (no such file). Ids that config.json has stand where generation_config.json has none.

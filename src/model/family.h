@@ -1,4 +1,5 @@
-// A model family: what its checkpoints call things and how its prompts name images. One value per family, in families/.
+// A model family: what its checkpoints call things, how its prompts name images, and which rows become image tokens.
+// One value per family, in families/.
 #pragma once
 
 #include <span>
@@ -19,20 +20,20 @@ struct WeightPrefixes {
   std::vector<std::string_view> projector;  // before the projector's own names
 };
 
+inline constexpr int32_t kNewlineRow = -1;  // the learned newline, in token_rows
+
 struct Family {
-  std::string_view name;
-  std::vector<std::string_view> model_types;  // values of "model_type" in config.json
+  std::string_view model_type;  // of config.json
   WeightPrefixes prefixes;
   // Fills everything but dtype and generation.
   void (*read_config)(const JsonObject& config, ModelConfig& out);
-  // What one image placeholder of a prompt becomes before it is tokenised. Null: a text model.
-  std::string (*image_text)(const ModelConfig& config, const ImageTiles& image);
-  // Image tokens in that text. Throws Error(kInput) when the tiles do not fit the grid the model was configured for.
-  int64_t (*n_image_tokens)(const ModelConfig& config, const ImageTiles& image);
-  std::string_view image_placeholder;  // "<image>"
+  std::string_view image_placeholder = {};  // "<image>"; empty: a text model
+  // The image's tokens in order, each as a row of its projected tiles (tile after tile) or kNewlineRow. Throws
+  // Error(kInput) when the tiles do not fit the grid the model was configured for.
+  std::vector<int32_t> (*token_rows)(const ModelConfig& config, const ImageTiles& image) = nullptr;
+  // What one placeholder of a prompt becomes before it is tokenised. Null: the placeholder, once for each token.
+  std::string (*image_text)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 };
-
-std::span<const Family* const> all_families();
 
 // Throws Error(kUnsupported) listing what there is.
 const Family& find_family(std::string_view model_type, std::string_view where);

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "io/snapshot.h"
-#include "model/anyres.h"
 #include "model/projector.h"
 
 namespace vlcache {
@@ -60,7 +59,7 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend)
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
-  return config_.family->n_image_tokens(config_, image);
+  return static_cast<int64_t>(config_.family->token_rows(config_, image).size());
 }
 
 VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
@@ -75,30 +74,38 @@ VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capt
 }
 
 VisionOutput Model::encode_image(const ImageTiles& image, VisionCapture* capture) {
-  const int64_t n_tokens = n_image_tokens(image);
+  if (!sees_images()) no_images(config_);
+  std::vector<int32_t> order = config_.family->token_rows(config_, image);
   const VisionOutput features = encode_features(image, capture);
   const ProjectorConfig& projector = config_.projector;
   const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
-  const int64_t n_rows = n_tiles * projected_rows(projector, features.embeds.rows() / n_tiles);
+  const int64_t n_features = features.embeds.rows() / n_tiles;
+  const int64_t n_rows = n_tiles * projector.kind->n_rows(projector, n_features);
+  // The newline stands behind the projected rows, so that one gather puts everything in order.
+  const int64_t n_all = n_rows + (projector.newline ? 1 : 0);
   const int64_t row_bytes = hidden * dtype_bytes(compute_dtype());
   VisionOutput out;
-  out.storage = Buffer((n_rows + (projector.newline ? 1 : 0)) * row_bytes);
-  out.embeds = Tensor(out.storage.data(), compute_dtype(), {n_rows, hidden});
-  project(projector, weights_.projector, backend_, features.embeds, n_tiles, out.embeds);
+  out.storage = Buffer(n_all * row_bytes);
+  const Tensor all(out.storage.data(), compute_dtype(), {n_all, hidden});
+  out.embeds = all.slice_rows(0, n_rows);
+  projector.kind->project(projector, weights_.projector, backend_,
+                          features.embeds.view({n_tiles, n_features, features.embeds.row_size()}), out.embeds);
   if (projector.newline) {
-    // The newline stands behind the projected rows, so that one gather puts everything in order.
-    const Tensor all(out.storage.data(), compute_dtype(), {n_rows + 1, hidden});
     const int32_t first[] = {0};
-    backend_.gather_rows(weights_.projector.newline, first, all.slice_rows(n_rows, n_rows + 1));
-    const std::vector<int32_t> order =
-        anyres_order(anyres_layout(config_, image), config_.vision->side(), static_cast<int32_t>(n_rows));
-    Buffer ordered(static_cast<int64_t>(order.size()) * row_bytes);
-    const Tensor rows(ordered.data(), compute_dtype(), {static_cast<int64_t>(order.size()), hidden});
-    backend_.gather_rows(all, order, rows);
-    out.storage = std::move(ordered);
-    out.embeds = rows;
+    backend_.gather_rows(weights_.projector.newline, first, all.slice_rows(n_rows, n_all));
   }
-  CHECK(out.embeds.rows() == n_tokens);
+  bool as_they_come = static_cast<int64_t>(order.size()) == n_rows;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] == kNewlineRow) order[i] = static_cast<int32_t>(n_rows);
+    CHECK(order[i] >= 0 && order[i] < n_all);
+    as_they_come = as_they_come && order[i] == static_cast<int32_t>(i);
+  }
+  if (as_they_come) return out;
+  Buffer ordered(static_cast<int64_t>(order.size()) * row_bytes);
+  const Tensor rows(ordered.data(), compute_dtype(), {static_cast<int64_t>(order.size()), hidden});
+  backend_.gather_rows(all, order, rows);
+  out.storage = std::move(ordered);
+  out.embeds = rows;
   return out;
 }
 

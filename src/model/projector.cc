@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "model/family.h"
 
 namespace vlcache {
 namespace {
@@ -15,8 +16,9 @@ const Tensor* or_null(const Tensor& t) { return t.empty() ? nullptr : &t; }
 int64_t side_of(int64_t n) { return static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(n)))); }
 
 // A square of scale x scale neighbouring rows becomes one row: their columns end to end, line by line.
-void pixel_shuffle(Backend& backend, const Tensor& features, int64_t n_tiles, int64_t scale, const Tensor& out) {
-  const int64_t width = features.row_size(), n = features.rows() / n_tiles, side = side_of(n);
+void pixel_shuffle(Backend& backend, const Tensor& features, int64_t scale, const Tensor& out) {
+  const int64_t n_tiles = features.dim(0), n = features.dim(1), width = features.dim(2), side = side_of(n);
+  const Tensor flat = features.view({n_tiles * n, width});
   std::vector<int32_t> rows(static_cast<size_t>(out.rows()));
   for (int64_t dy = 0; dy < scale; ++dy) {
     for (int64_t dx = 0; dx < scale; ++dx) {
@@ -27,15 +29,39 @@ void pixel_shuffle(Backend& backend, const Tensor& features, int64_t n_tiles, in
         }
       }
       const int64_t column = (dy * scale + dx) * width;
-      backend.gather_rows(features, rows, out.columns(column, column + width));
+      backend.gather_rows(flat, rows, out.columns(column, column + width));
     }
   }
 }
 
-}  // namespace
+int64_t mlp_rows(const ProjectorConfig&, int64_t n_features) { return n_features; }
 
-int64_t projected_rows(const ProjectorConfig& config, int64_t n_features) {
-  if (config.kind == ProjectorKind::kMlp) return n_features;
+ProjectorWeights load_mlp(WeightLoader& loader, const ModelConfig& config) {
+  const int64_t hidden = config.text.hidden_size;
+  const std::string p = loader.prefix(config.family->prefixes.projector, "linear_1.weight");
+  ProjectorWeights w;
+  w.linear1 = loader.matrix(p + "linear_1.weight", hidden, config.vision->feature_size());
+  w.linear2 = loader.matrix(p + "linear_2.weight", hidden, hidden);
+  if (config.projector.bias) {
+    w.bias1 = loader.vector(p + "linear_1.bias", hidden);
+    w.bias2 = loader.vector(p + "linear_2.bias", hidden);
+  }
+  if (config.projector.newline) {
+    w.newline = loader.rows(loader.prefix({"", "model."}, "image_newline") + "image_newline", 1, hidden, {hidden});
+  }
+  return w;
+}
+
+void project_mlp(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                 const Tensor& features, const Tensor& out) {
+  Buffer memory(out.bytes());
+  const Tensor hidden(memory.data(), out.dtype, {out.rows(), out.row_size()});
+  const Tensor flat = features.view({features.dim(0) * features.dim(1), features.dim(2)});
+  backend.matmul(flat, weights.linear1, hidden, {.bias = or_null(weights.bias1), .act = config.activation});
+  backend.matmul(hidden, weights.linear2, out, {.bias = or_null(weights.bias2)});
+}
+
+int64_t shuffled_rows(const ProjectorConfig& config, int64_t n_features) {
   const int64_t side = side_of(n_features);
   if (side * side != n_features || side % config.scale != 0) {
     throw Error(ErrorCode::kShape, "pixel shuffle by " + std::to_string(config.scale) +
@@ -45,22 +71,27 @@ int64_t projected_rows(const ProjectorConfig& config, int64_t n_features) {
   return n_features / (config.scale * config.scale);
 }
 
-void project(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend, const Tensor& features,
-             int64_t n_tiles, const Tensor& out) {
-  if (n_tiles == 0) return;
-  CHECK(out.rows() == n_tiles * projected_rows(config, features.rows() / n_tiles));
-  if (config.kind == ProjectorKind::kPixelShuffle) {
-    const int64_t width = features.row_size() * config.scale * config.scale;
-    Buffer memory(out.rows() * width * dtype_bytes(features.dtype));
-    const Tensor shuffled(memory.data(), features.dtype, {out.rows(), width});
-    pixel_shuffle(backend, features, n_tiles, config.scale, shuffled);
-    backend.matmul(shuffled, weights.linear1, out);
-    return;
-  }
-  Buffer memory(out.bytes());
-  const Tensor hidden(memory.data(), out.dtype, {out.rows(), out.row_size()});
-  backend.matmul(features, weights.linear1, hidden, {.bias = or_null(weights.bias1), .act = config.activation});
-  backend.matmul(hidden, weights.linear2, out, {.bias = or_null(weights.bias2)});
+ProjectorWeights load_shuffled(WeightLoader& loader, const ModelConfig& config) {
+  const int64_t scale = config.projector.scale;
+  const std::string name = "modality_projection.proj.weight";
+  ProjectorWeights w;
+  w.linear1 = loader.matrix(loader.prefix(config.family->prefixes.projector, name) + name, config.text.hidden_size,
+                            config.vision->feature_size() * scale * scale);
+  return w;
 }
+
+void project_shuffled(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                      const Tensor& features, const Tensor& out) {
+  const int64_t width = features.dim(2) * config.scale * config.scale;
+  Buffer memory(out.rows() * width * dtype_bytes(features.dtype));
+  const Tensor shuffled(memory.data(), features.dtype, {out.rows(), width});
+  pixel_shuffle(backend, features, config.scale, shuffled);
+  backend.matmul(shuffled, weights.linear1, out);
+}
+
+}  // namespace
+
+const Projector kMlpProjector = {.n_rows = mlp_rows, .load = load_mlp, .project = project_mlp};
+const Projector kPixelShuffleProjector = {.n_rows = shuffled_rows, .load = load_shuffled, .project = project_shuffled};
 
 }  // namespace vlcache

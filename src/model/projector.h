@@ -1,19 +1,26 @@
-// From vision features to rows of the language model's input.
+// From vision features to rows of the language model's input. A family names one of these values, or brings its own.
 #pragma once
 
 #include "base/tensor.h"
 #include "model/config.h"
+#include "model/weight_loader.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 
 namespace vlcache {
 
-// Rows that the `n_features` feature rows of one tile become. Throws Error(kShape) where pixel shuffle cannot cut them.
-int64_t projected_rows(const ProjectorConfig& config, int64_t n_features);
+struct Projector {
+  // Rows that the `n_features` feature rows of one tile become. Throws Error(kShape) where it cannot take so many.
+  int64_t (*n_rows)(const ProjectorConfig& config, int64_t n_features);
+  ProjectorWeights (*load)(WeightLoader& loader, const ModelConfig& config);
+  // features [n_tiles, n, feature_size] -> out [n_tiles * n_rows(n), text hidden], both compute dtype.
+  void (*project)(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                  const Tensor& features, const Tensor& out);
+};
 
-// features [n_tiles * n, feature_size], tile after tile -> out [n_tiles * projected_rows(n), text hidden], both compute
-// dtype.
-void project(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend, const Tensor& features,
-             int64_t n_tiles, const Tensor& out);
+// LLaVA: two linear layers with an activation between.
+extern const Projector kMlpProjector;
+// Idefics3: a square of scale x scale neighbours becomes one row, then one linear layer. Tiles must be square.
+extern const Projector kPixelShuffleProjector;
 
 }  // namespace vlcache

@@ -13,9 +13,9 @@ namespace {
 
 const TextFamily& find_text_family(const std::string& model_type, const std::string& where) {
   std::string known;
-  for (const TextFamily* family : all_text_families()) {
-    if (family->model_type == model_type) return *family;
-    known += (known.empty() ? "" : ", ") + std::string(family->model_type);
+  for (const TextFamily& family : text_families()) {
+    if (family.model_type == model_type) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
   throw Error(ErrorCode::kUnsupported, where + ": model_type \"" + model_type.substr(0, 100) +
                                            "\" is not a supported language model; supported: " + known);

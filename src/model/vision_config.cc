@@ -1,20 +1,11 @@
-// The vision encoder's part of a configuration; defaults of CLIPVisionConfig and Idefics3VisionConfig
-// (transformers 5.23).
+// The vision encoder's part of a configuration.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "model/config.h"
+#include "model/families/families.h"
 
 namespace vlcache {
 namespace {
-
-struct VisionDefaults {
-  int64_t hidden_size, ffn_size, n_layers, n_heads, image_size, patch_size;
-  double eps;
-  std::string_view activation;
-};
-constexpr VisionDefaults kClip = {768, 3072, 12, 12, 224, 32, 1e-5, "quick_gelu"};
-constexpr VisionDefaults kSiglip = {1152, 3072, 12, 16, 224, 32, 1e-6, "gelu_pytorch_tanh"};
 
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
@@ -37,8 +28,17 @@ int64_t side_of(const JsonObject& config, std::string_view key, int64_t fallback
   return x;
 }
 
-VisionConfig parse(const JsonObject& config, const VisionDefaults& d) {
+}  // namespace
+
+VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d) {
+  const std::string type = config.string("model_type", d.model_type);
+  if (!d.model_type.empty() && type != d.model_type) {
+    throw Error(ErrorCode::kUnsupported, config.where() + ": model_type \"" + type +
+                                             "\" is not supported here; supported: " + std::string(d.model_type));
+  }
   VisionConfig v;
+  v.name = d.name;
+  v.traits = d.traits;
   v.hidden_size = size_of(config, "hidden_size", d.hidden_size);
   v.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
   v.n_layers = size_of(config, "num_hidden_layers", d.n_layers);
@@ -55,27 +55,18 @@ VisionConfig parse(const JsonObject& config, const VisionDefaults& d) {
     config.fail("patch_size", "at most image_size (" + std::to_string(v.image_size) + ")");
   v.layer_norm_eps = static_cast<float>(config.number("layer_norm_eps", d.eps));
   v.activation = activation_from_name(config.string("hidden_act", d.activation));
+  if (v.traits.post_norm) v.feature_layers = {static_cast<int32_t>(v.n_layers)};
   return v;
 }
 
-}  // namespace
-
-VisionConfig parse_clip_config(const JsonObject& config) {
-  const std::string type = config.string("model_type", "clip_vision_model");
-  if (type != "clip_vision_model") {
-    throw Error(ErrorCode::kUnsupported,
-                config.where() + ": model_type \"" + type + "\" is not supported here; supported: clip_vision_model");
-  }
-  VisionConfig v = parse(config, kClip);
-  v.kind = VisionKind::kClip;
-  return v;
-}
-
-VisionConfig parse_siglip_config(const JsonObject& config) {
-  VisionConfig v = parse(config, kSiglip);
-  v.kind = VisionKind::kSiglip;
-  v.feature_layers = {static_cast<int32_t>(v.n_layers)};
-  return v;
+void read_parts(const JsonObject& root, const PartDefaults& absent, const VisionFamily& vision, ModelConfig& out) {
+  const auto part = [&root](const char* key, const Json& fallback) {
+    const Json* found = root.find(key);
+    return JsonObject(found != nullptr ? *found : fallback, root.where() + ": " + key);
+  };
+  out.text = parse_text_config(part("text_config", absent.text), "llama");
+  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", false);
+  out.vision = parse_vision_config(part("vision_config", absent.vision), vision);
 }
 
 }  // namespace vlcache

@@ -12,40 +12,7 @@ namespace {
 // Rows that run together: enough for full matrix speed, and a workspace of some 60 MB for CLIP-L in bf16.
 constexpr int64_t kGroupRows = 2560;
 
-// Where the next position begins, as torch.arange(1 / side, 1, 1 / side) rounds it to f32. (Its vector loop rounds once
-// more, by the vector width of its machine; the grids of released models, 26, 27 and 32 a side, are the same either
-// way.)
-std::vector<float> bucket_boundaries(int64_t side) {
-  const double step = 1.0 / static_cast<double>(side);
-  std::vector<float> boundaries(static_cast<size_t>(std::ceil((1.0 - step) / step)));
-  for (size_t i = 0; i < boundaries.size(); ++i)
-    boundaries[i] = static_cast<float>(step + step * static_cast<double>(i));
-  return boundaries;
-}
-
-std::vector<int32_t> buckets(const std::vector<float>& boundaries, int64_t n) {
-  std::vector<int32_t> ids(static_cast<size_t>(n));
-  const float step = 1.0f / static_cast<float>(n);
-  for (int64_t i = 0; i < n; ++i) {
-    const float at = std::min(static_cast<float>(i) * step, static_cast<float>(1.0 - 1e-6));
-    ids[static_cast<size_t>(i)] =
-        static_cast<int32_t>(std::upper_bound(boundaries.begin(), boundaries.end(), at) - boundaries.begin());
-  }
-  return ids;
-}
-
 }  // namespace
-
-std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols) {
-  const std::vector<float> boundaries = bucket_boundaries(side);
-  const std::vector<int32_t> rows = buckets(boundaries, grid_rows), cols = buckets(boundaries, grid_cols);
-  std::vector<int32_t> ids;
-  ids.reserve(rows.size() * cols.size());
-  for (const int32_t r : rows) {
-    for (const int32_t c : cols) ids.push_back(r * static_cast<int32_t>(side) + c);
-  }
-  return ids;
-}
 
 struct VisionEncoder::Group {
   Tensor pixels;  // [n_tiles, C, h, w]
@@ -59,7 +26,7 @@ struct VisionEncoder::Group {
 
 VisionEncoder::VisionEncoder(const VisionConfig& config, const VisionWeights& weights, Backend& backend)
     : config_(config), weights_(weights), backend_(backend) {
-  if (config.kind != VisionKind::kClip) return;
+  if (!config.traits.class_token) return;
   class_row_ = Buffer(config.hidden_size * dtype_bytes(backend.compute_dtype()));
   backend.add(weights.class_embedding, weights.positions.slice_rows(0, 1), rows_of(class_row_, 1, config.hidden_size));
 }
@@ -70,7 +37,7 @@ Tensor VisionEncoder::rows_of(const Buffer& buffer, int64_t n_rows, int64_t widt
 
 int64_t VisionEncoder::tokens_per_tile(int64_t height, int64_t width) const {
   const int64_t p = config_.patch_size, side = config_.side();
-  const bool fits = config_.kind == VisionKind::kClip
+  const bool fits = config_.traits.position_ids == nullptr
                         ? height == config_.image_size && width == config_.image_size
                         : height >= p && width >= p && height / p <= side && width / p <= side;
   if (!fits) {
@@ -78,8 +45,7 @@ int64_t VisionEncoder::tokens_per_tile(int64_t height, int64_t width) const {
                                        std::to_string(width) + " pixels, the vision encoder takes " +
                                        std::to_string(config_.image_size) + " x " + std::to_string(config_.image_size));
   }
-  const bool keeps_class = config_.kind == VisionKind::kClip && !config_.drop_class_token;
-  return (height / p) * (width / p) + (keeps_class ? 1 : 0);
+  return (height / p) * (width / p) + config_.n_class_features();
 }
 
 void VisionEncoder::reserve(int64_t n_rows) {
@@ -104,12 +70,12 @@ void VisionEncoder::forward(const Tensor& pixels, const Tensor& features, Vision
   shape.grid_rows = pixels.dim(2) / config_.patch_size;
   shape.grid_cols = pixels.dim(3) / config_.patch_size;
   shape.n_patches = shape.grid_rows * shape.grid_cols;
-  shape.n_rows = shape.n_patches + (config_.kind == VisionKind::kClip ? 1 : 0);
+  shape.n_rows = shape.n_patches + config_.n_class_rows();
   const auto n_layers = static_cast<int32_t>(config_.n_used_layers());
   if (capture != nullptr) {
     capture->probs.clear();
     for (const int32_t layer : capture->layers) {
-      if (config_.kind != VisionKind::kClip || layer < 0 || layer >= n_layers) {
+      if (!config_.traits.class_token || layer < 0 || layer >= n_layers) {
         throw Error(ErrorCode::kInput,
                     "no class-token attention of vision layer " + std::to_string(layer) + " to capture");
       }
@@ -155,18 +121,20 @@ void VisionEncoder::embed_tiles(const Group& group) {
     backend_.matmul(patches.slice_rows(i * group.n_patches, (i + 1) * group.n_patches), weights_.patch,
                     tile.slice_rows(n_class, group.n_rows), {.bias = bias, .residual = &positions});
   }
-  if (config_.kind == VisionKind::kClip) {
+  if (config_.traits.pre_norm) {
     backend_.layer_norm(x, weights_.pre_norm_w, weights_.pre_norm_b, config_.layer_norm_eps, x);
   }
 }
 
-// Position embeddings of the patches of a grid. CLIP has one grid, behind the class token's row.
+// Position embeddings of the patches of a grid; those of the trained grid lie behind the class token's.
 Tensor VisionEncoder::position_rows(int64_t grid_rows, int64_t grid_cols) {
   const int64_t n = grid_rows * grid_cols, h = config_.hidden_size;
-  if (config_.kind == VisionKind::kClip) return weights_.positions.slice_rows(1, 1 + n);
+  const int64_t n_class = config_.n_class_rows();
+  if (config_.traits.position_ids == nullptr) return weights_.positions.slice_rows(n_class, n_class + n);
   if (grid_rows != grid_rows_ || grid_cols != grid_cols_) {
     positions_ = Buffer(n * h * dtype_bytes(backend_.compute_dtype()));
-    backend_.gather_rows(weights_.positions, siglip_position_ids(config_.side(), grid_rows, grid_cols),
+    const Tensor table = weights_.positions.slice_rows(n_class, config_.n_positions());
+    backend_.gather_rows(table, config_.traits.position_ids(config_.side(), grid_rows, grid_cols),
                          rows_of(positions_, n, h));
     grid_rows_ = grid_rows;
     grid_cols_ = grid_cols;
@@ -199,15 +167,18 @@ void VisionEncoder::take_features(int32_t state, const Group& group, const Tenso
   for (size_t i = 0; i < config_.feature_layers.size(); ++i) {
     if (config_.feature_layers[i] != state) continue;
     const Tensor out = features.columns(static_cast<int64_t>(i) * h, static_cast<int64_t>(i + 1) * h);
-    if (config_.kind == VisionKind::kSiglip) {
-      backend_.layer_norm(x, weights_.post_norm_w, weights_.post_norm_b, config_.layer_norm_eps, out);
-      continue;
+    const bool all_rows = config_.n_class_features() == config_.n_class_rows();
+    Tensor from = x;
+    if (config_.traits.post_norm) {
+      from = all_rows ? out : rows_of(normed_, group.total(), h);
+      backend_.layer_norm(x, weights_.post_norm_w, weights_.post_norm_b, config_.layer_norm_eps, from);
+      if (all_rows) continue;
     }
     feature_rows_.clear();
     for (int64_t row = 0; row < group.total(); ++row) {
-      if (row % group.n_rows != 0 || !config_.drop_class_token) feature_rows_.push_back(static_cast<int32_t>(row));
+      if (all_rows || row % group.n_rows != 0) feature_rows_.push_back(static_cast<int32_t>(row));
     }
-    backend_.gather_rows(x, feature_rows_, out);
+    backend_.gather_rows(from, feature_rows_, out);
   }
 }
 

@@ -12,7 +12,8 @@
 
 namespace vlcache {
 
-// Attention of the class token, for policies that rank image tokens before the language model (HiRED). kClip only.
+// Attention of the class token, for policies that rank image tokens before the language model (HiRED). Of encoders with
+// one.
 struct VisionCapture {
   std::vector<int32_t> layers;  // in: layers to capture, each below n_used_layers
   std::vector<Buffer>
@@ -44,8 +45,8 @@ class VisionEncoder {
   const VisionConfig& config_;
   const VisionWeights& weights_;
   Backend& backend_;
-  Buffer class_row_;  // [1, h] class embedding plus its position; kClip
-  Buffer positions_;  // [grid_rows_ * grid_cols_, h]; kSiglip
+  Buffer class_row_;  // [1, h] class embedding plus its position
+  Buffer positions_;  // [grid_rows_ * grid_cols_, h]; of the last grid that was looked up
   int64_t grid_rows_ = 0, grid_cols_ = 0;
   int64_t capacity_ = 0;          // rows the buffers below hold
   Buffer x_, normed_, attended_;  // [n, h]
@@ -54,10 +55,5 @@ class VisionEncoder {
   Buffer patches_;                // [n, C p p]
   std::vector<int32_t> offsets_, feature_rows_;
 };
-
-// Which of side * side learned positions each patch of a grid_rows x grid_cols grid takes: the one at the same relative
-// place. In f32 throughout, as
-// transformers' Idefics3VisionEmbeddings has it.
-std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols);
 
 }  // namespace vlcache

@@ -56,18 +56,18 @@ struct VisionLayerWeights {
 
 struct VisionWeights {
   Weight patch;                            // [h, C p p]
-  Tensor patch_bias;                       // [h]; kSiglip
-  Tensor class_embedding;                  // [1, h]; kClip
+  Tensor patch_bias;                       // [h]; with patch_bias
+  Tensor class_embedding;                  // [1, h]; with class_token
   Tensor positions;                        // [n_positions, h]
-  Tensor pre_norm_w, pre_norm_b;           // [h]; kClip
+  Tensor pre_norm_w, pre_norm_b;           // [h]; with pre_norm
   std::vector<VisionLayerWeights> layers;  // [n_used_layers]
-  Tensor post_norm_w, post_norm_b;         // [h]; kSiglip
+  Tensor post_norm_w, post_norm_b;         // [h]; with post_norm
 };
 
 struct ProjectorWeights {
-  Weight linear1;  // kMlp: [text hidden, feature_size]; kPixelShuffle: [text hidden, scale^2 feature_size]
+  Weight linear1;  // [text hidden, scale^2 feature_size]
   Tensor bias1;    // [text hidden]
-  Weight linear2;  // [text hidden, text hidden]; kMlp
+  Weight linear2;  // [text hidden, text hidden]; of two layers
   Tensor bias2;    // [text hidden]
   Tensor newline;  // [1, text hidden]; LLaVA-NeXT
 };

@@ -1,4 +1,5 @@
-// The families there are, and what several of them share. A new one is a file in this folder and a line in registry.cc.
+// What a family is made of. A new one is a file in this folder and a line in registry.cc; a new language model is an
+// entry in text.cc.
 #pragma once
 
 #include <span>
@@ -17,28 +18,42 @@ struct TextFamily {
   // Biases, norms and windows; everything else is read already, `windows` is all 0.
   void (*read_switches)(const JsonObject& config, TextConfig& out) = nullptr;
 };
-
-extern const TextFamily kLlamaText, kMistralText, kQwen2Text, kQwen3Text;
-extern const Family kLlama, kMistral, kQwen2, kQwen3;
-extern const Family kLlava, kLlavaNext;
-extern const Family kIdefics3, kSmolVlm;
-
-std::span<const TextFamily* const> all_text_families();
-
-// The model that is such a decoder and nothing else.
-Family text_model(std::string_view model_type);
+std::span<const TextFamily> text_families();
+TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type);
 
 // sliding_window, or `fallback` where the key is absent; 0 where it is null.
 int32_t read_window(const JsonObject& config, int32_t fallback);
 // use_sliding_window with layer_types or max_window_layers, of Qwen2 and Qwen3.
 void read_qwen_windows(const JsonObject& config, TextConfig& text);
 
+// A transformer that vision_encoder.cc can run, and what its configuration class's absent keys mean.
+struct VisionFamily {
+  std::string_view name;
+  std::string_view model_type;  // that a vision_config may state; empty: any
+  VisionTraits traits;
+  int64_t hidden_size = 0, ffn_size = 0, n_layers = 0, n_heads = 0, image_size = 0, patch_size = 0;  // defaults
+  double eps = 0;
+  std::string_view activation;
+};
+extern const VisionFamily kClipVision, kSiglipVision;
+VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& family);
+
+// text_config and vision_config of a vision model; where one is absent, the object given instead.
+struct PartDefaults {
+  const Json& text;
+  const Json& vision;
+};
+void read_parts(const JsonObject& root, const PartDefaults& absent, const VisionFamily& vision, ModelConfig& out);
+
+extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm;
+
 // LLaVA and LLaVA-NeXT: CLIP with chosen feature layers, a two-layer projector, a language model of any text family.
 void read_llava_config(const JsonObject& root, ModelConfig& out);
 WeightPrefixes llava_prefixes();
 
-// Idefics3 and SmolVLM: the same model and the same prompt text.
-Family tiled_family(std::string_view model_type);
+// SigLIP's positions: the learned one at the same relative place. In f32 throughout, as transformers'
+// Idefics3VisionEmbeddings has it.
+std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols);
 
 // `text` n times.
 std::string repeat(std::string_view text, int64_t n);

@@ -1,10 +1,12 @@
 // Idefics3 and SmolVLM: images split into tiles that the prompt names by row and column, pixel shuffle.
 // arXiv:2408.12637, 2504.05299.
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
 #include "model/families/families.h"
+#include "model/projector.h"
 
 namespace vlcache {
 namespace {
@@ -15,15 +17,10 @@ constexpr std::string_view kOverview = "<global-img>";
 void read_config(const JsonObject& root, ModelConfig& out) {
   // Their text model's own default; a text_config that is there has LlamaConfig's.
   static const Json kNoText = {{"rms_norm_eps", 1e-5}}, kNoVision = Json::object();
-  const Json* text = root.find("text_config");
-  const Json* vision = root.find("vision_config");
-  out.text = parse_text_config(JsonObject(text != nullptr ? *text : kNoText, root.where() + ": text_config"), "llama");
-  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", false);
-  out.vision =
-      parse_siglip_config(JsonObject(vision != nullptr ? *vision : kNoVision, root.where() + ": vision_config"));
+  read_parts(root, {kNoText, kNoVision}, kSiglipVision, out);
   const int64_t scale = root.integer("scale_factor", 2);
   if (scale < 1 || scale > 64) root.fail("scale_factor", "a number from 1 to 64");
-  out.projector = {.kind = ProjectorKind::kPixelShuffle, .bias = false, .scale = scale};
+  out.projector = {.kind = &kPixelShuffleProjector, .bias = false, .scale = scale};
   out.image_token_id = static_cast<int32_t>(std::min<int64_t>(root.integer("image_token_id", 128257), INT32_MAX));
 }
 
@@ -32,7 +29,7 @@ int64_t tokens_per_tile(const ModelConfig& config) {
   return side * side;
 }
 
-int64_t n_image_tokens(const ModelConfig& config, const ImageTiles& image) {
+void check_tiles(const ImageTiles& image) {
   const int64_t expected = image.tile_rows * image.tile_cols + 1;
   if (image.tile_rows < 0 || image.tile_cols < 0 || (image.tile_rows == 0) != (image.tile_cols == 0) ||
       image.n_tiles != expected) {
@@ -40,12 +37,19 @@ int64_t n_image_tokens(const ModelConfig& config, const ImageTiles& image) {
                                        std::to_string(image.tile_rows) + " x " + std::to_string(image.tile_cols) +
                                        ", the image processor made " + std::to_string(image.n_tiles));
   }
-  return image.n_tiles * tokens_per_tile(config);
+}
+
+// Tile after tile, the overview last.
+std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles& image) {
+  check_tiles(image);
+  std::vector<int32_t> rows(static_cast<size_t>(image.n_tiles * tokens_per_tile(config)));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
 }
 
 // As processing_idefics3.py and processing_smolvlm.py word it.
 std::string image_text(const ModelConfig& config, const ImageTiles& image) {
-  static_cast<void>(n_image_tokens(config, image));
+  check_tiles(image);
   const std::string tile = repeat(config.family->image_placeholder, tokens_per_tile(config));
   std::string text;
   for (int64_t row = 0; row < image.tile_rows; ++row) {
@@ -68,18 +72,18 @@ WeightPrefixes prefixes() {
           .projector = {"model.connector.", "connector."}};
 }
 
-}  // namespace
-
+// Both are the same model; SmolVLM has a small language model and a larger pixel shuffle.
 Family tiled_family(std::string_view model_type) {
-  return {.name = model_type,
-          .model_types = {model_type},
+  return {.model_type = model_type,
           .prefixes = prefixes(),
           .read_config = read_config,
-          .image_text = image_text,
-          .n_image_tokens = n_image_tokens,
-          .image_placeholder = "<image>"};
+          .image_placeholder = "<image>",
+          .token_rows = token_rows,
+          .image_text = image_text};
 }
 
-const Family kIdefics3 = tiled_family("idefics3");
+}  // namespace
+
+const Family kIdefics3 = tiled_family("idefics3"), kSmolVlm = tiled_family("smolvlm");
 
 }  // namespace vlcache

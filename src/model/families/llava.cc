@@ -1,8 +1,10 @@
 // LLaVA-1.5: one tile per image, its patches in place of the placeholder. arXiv:2310.03744.
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "model/families/families.h"
+#include "model/projector.h"
 
 namespace vlcache {
 namespace {
@@ -30,29 +32,24 @@ std::vector<int32_t> feature_layers(const JsonObject& root, int64_t n_layers) {
   return layers;
 }
 
-int64_t n_image_tokens(const ModelConfig& config, const ImageTiles&) {
-  const int64_t patches = config.vision->side() * config.vision->side();
-  return patches + (config.vision->drop_class_token ? 0 : 1);
-}
-
-std::string image_text(const ModelConfig& config, const ImageTiles& image) {
-  return repeat(config.family->image_placeholder, n_image_tokens(config, image));
+// The one tile's rows as they come.
+std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles&) {
+  const VisionConfig& vision = *config.vision;
+  std::vector<int32_t> rows(static_cast<size_t>(vision.side() * vision.side() + vision.n_class_features()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
 }
 
 }  // namespace
 
 void read_llava_config(const JsonObject& root, ModelConfig& out) {
   static const Json kNoText = Json::object(), kClip = default_clip();
-  const Json* text = root.find("text_config");
-  const Json* vision = root.find("vision_config");
-  out.text = parse_text_config(JsonObject(text != nullptr ? *text : kNoText, root.where() + ": text_config"), "llama");
-  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", false);
-  out.vision = parse_clip_config(JsonObject(vision != nullptr ? *vision : kClip, root.where() + ": vision_config"));
+  read_parts(root, {kNoText, kClip}, kClipVision, out);
   out.vision->feature_layers = feature_layers(root, out.vision->n_layers);
   const std::string strategy = root.string("vision_feature_select_strategy", "default");
   if (strategy != "default" && strategy != "full") root.fail("vision_feature_select_strategy", "default or full");
   out.vision->drop_class_token = strategy == "default";
-  out.projector = {.kind = ProjectorKind::kMlp,
+  out.projector = {.kind = &kMlpProjector,
                    .activation = activation_from_name(root.string("projector_hidden_act", "gelu")),
                    .bias = root.boolean("multimodal_projector_bias", true)};
   const std::string_view key = root.has("image_token_id") ? "image_token_id" : "image_token_index";
@@ -67,12 +64,10 @@ WeightPrefixes llava_prefixes() {
           .projector = {"multi_modal_projector.", "model.multi_modal_projector."}};
 }
 
-const Family kLlava = {.name = "llava",
-                       .model_types = {"llava"},
+const Family kLlava = {.model_type = "llava",
                        .prefixes = llava_prefixes(),
                        .read_config = read_llava_config,
-                       .image_text = image_text,
-                       .n_image_tokens = n_image_tokens,
-                       .image_placeholder = "<image>"};
+                       .image_placeholder = "<image>",
+                       .token_rows = token_rows};
 
 }  // namespace vlcache

@@ -46,25 +46,16 @@ void read_config(const JsonObject& root, ModelConfig& out) {
   out.grid_pinpoints = grid_pinpoints(root, out.vision->image_size);
 }
 
-int64_t n_image_tokens(const ModelConfig& config, const ImageTiles& image) {
-  const AnyresLayout layout = anyres_layout(config, image);
-  const PatchRect& r = layout.rect;
-  const int64_t side = config.vision->side();
-  return side * side + (r.bottom - r.top) * (r.right - r.left + 1);
-}
-
-std::string image_text(const ModelConfig& config, const ImageTiles& image) {
-  return repeat(config.family->image_placeholder, n_image_tokens(config, image));
+std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles& image) {
+  return anyres_order(anyres_layout(config, image), config.vision->side());
 }
 
 }  // namespace
 
-const Family kLlavaNext = {.name = "llava_next",
-                           .model_types = {"llava_next"},
+const Family kLlavaNext = {.model_type = "llava_next",
                            .prefixes = llava_prefixes(),
                            .read_config = read_config,
-                           .image_text = image_text,
-                           .n_image_tokens = n_image_tokens,
-                           .image_placeholder = "<image>"};
+                           .image_placeholder = "<image>",
+                           .token_rows = token_rows};
 
 }  // namespace vlcache

@@ -6,34 +6,38 @@
 
 namespace vlcache {
 
-std::span<const Family* const> all_families() {
-  static constexpr std::array<const Family*, 8> kFamilies = {&kLlama, &kMistral,   &kQwen2,    &kQwen3,
-                                                             &kLlava, &kLlavaNext, &kIdefics3, &kSmolVlm};
-  return kFamilies;
+namespace {
+
+constexpr std::array<const Family*, 4> kVisionFamilies = {&kLlava, &kLlavaNext, &kIdefics3, &kSmolVlm};
+
+// A language model by itself.
+std::vector<Family> text_models() {
+  std::vector<Family> models;
+  for (const TextFamily& family : text_families()) {
+    // The second spelling of the prefix is a decoder saved without its head.
+    models.push_back({.model_type = family.model_type,
+                      .prefixes = {.text = {"model.", ""}, .lm_head = {""}, .vision = {}, .projector = {}},
+                      .read_config = [](const JsonObject& root, ModelConfig& out) {
+                        out.text = parse_text_config(root, out.model_type);
+                      }});
+  }
+  return models;
 }
 
-std::span<const TextFamily* const> all_text_families() {
-  static constexpr std::array<const TextFamily*, 4> kFamilies = {&kLlamaText, &kMistralText, &kQwen2Text, &kQwen3Text};
-  return kFamilies;
-}
-
-Family text_model(std::string_view model_type) {
-  return {.name = model_type,
-          .model_types = {model_type},
-          // The second spelling is a decoder saved without its head.
-          .prefixes = {.text = {"model.", ""}, .lm_head = {""}, .vision = {}, .projector = {}},
-          .read_config = [](const JsonObject& root, ModelConfig& out) {
-            out.text = parse_text_config(root, out.model_type);
-          }};
-}
+}  // namespace
 
 const Family& find_family(std::string_view model_type, std::string_view where) {
+  static const std::vector<Family> kTextModels = text_models();
   std::string known;
-  for (const Family* family : all_families()) {
-    for (const std::string_view type : family->model_types) {
-      if (type == model_type) return *family;
-      known += (known.empty() ? "" : ", ") + std::string(type);
-    }
+  const auto matches = [&](const Family& family) {
+    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+    return family.model_type == model_type;
+  };
+  for (const Family& family : kTextModels) {
+    if (matches(family)) return family;
+  }
+  for (const Family* family : kVisionFamilies) {
+    if (matches(*family)) return *family;
   }
   throw Error(ErrorCode::kUnsupported, std::string(where) + ": model_type \"" + std::string(model_type.substr(0, 100)) +
                                            "\" is not supported; supported: " + known);
@@ -48,7 +52,7 @@ std::string repeat(std::string_view text, int64_t n) {
 
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images) {
   const Family& family = *config.family;
-  if (family.image_text == nullptr) {
+  if (family.image_placeholder.empty()) {
     if (images.empty()) return std::string(text);
     throw Error(ErrorCode::kInput, std::to_string(images.size()) + " image(s) for a model (" + config.model_type +
                                        ") that takes text only");
@@ -69,7 +73,9 @@ std::string expand_prompt(const ModelConfig& config, std::string_view text, std:
   for (const ImageTiles& image : images) {
     const size_t at = text.find(placeholder, begin);
     out.append(text.substr(begin, at - begin));
-    out += family.image_text(config, image);
+    out += family.image_text != nullptr
+               ? family.image_text(config, image)
+               : repeat(placeholder, static_cast<int64_t>(family.token_rows(config, image).size()));
     begin = at + placeholder.size();
   }
   out.append(text.substr(begin));

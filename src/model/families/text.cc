@@ -1,0 +1,61 @@
+// The language models there are, a table: a decoder that text_decoder.cc can run is an entry here. Each is a model of
+// its own and the language model of every vision family.
+#include <algorithm>
+
+#include "model/families/families.h"
+
+namespace vlcache {
+namespace {
+
+// Llama 1 to 3, and the many models of its shape (TinyLlama, SmolLM, Yi, Vicuna). arXiv:2302.13971.
+constexpr TextFamily kLlama = {.model_type = "llama",
+                               .vocab_size = 32000,
+                               .ffn_size = 11008,
+                               .max_positions = 2048,
+                               .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                 text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
+                                 text.mlp_bias = config.boolean("mlp_bias", false);
+                               }};
+
+// Llama with grouped queries, and a sliding window in every layer. arXiv:2310.06825.
+constexpr TextFamily kMistral = {.model_type = "mistral",
+                                 .vocab_size = 32000,
+                                 .ffn_size = 14336,
+                                 .max_positions = 131072,
+                                 .n_kv_heads = 8,
+                                 .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                   std::fill(text.windows.begin(), text.windows.end(), read_window(config, 4096));
+                                 }};
+
+// Qwen2 and 2.5: Llama with biases on q, k and v, and sliding windows in some layers. arXiv:2407.10671.
+constexpr TextFamily kQwen2 = {.model_type = "qwen2",
+                               .vocab_size = 151936,
+                               .ffn_size = 22016,
+                               .max_positions = 32768,
+                               .n_kv_heads = 32,
+                               .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                 text.qkv_bias = true;
+                                 read_qwen_windows(config, text);
+                               }};
+
+// Norms on each head's q and k, a head size of its own. arXiv:2505.09388.
+constexpr TextFamily kQwen3 = {.model_type = "qwen3",
+                               .vocab_size = 151936,
+                               .ffn_size = 22016,
+                               .max_positions = 32768,
+                               .n_kv_heads = 32,
+                               .head_dim = 128,
+                               .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                 text.qk_norm = true;
+                                 text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
+                                 read_qwen_windows(config, text);
+                               }};
+
+}  // namespace
+
+std::span<const TextFamily> text_families() {
+  static constexpr TextFamily kFamilies[] = {kLlama, kMistral, kQwen2, kQwen3};
+  return kFamilies;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,123 @@
+// Reading tensors: alignment, packing, conversion.
+#include "model/weight_loader.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const {
+  std::string tried;
+  for (const std::string_view p : prefixes) {
+    if (source_.has(std::string(p) + probe)) return std::string(p);
+    tried += (tried.empty() ? "" : ", ") + std::string(p) + probe;
+  }
+  throw Error(ErrorCode::kNotFound, source_.where() + ": none of these tensors is there: " + tried);
+}
+
+Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in) {
+  std::vector<Tensor> parts;
+  std::vector<Buffer> copies;
+  for (size_t i = 0; i < names.size(); ++i) parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
+  return pack(names, parts);
+}
+
+Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v) {
+  std::vector<Buffer> copies;
+  const Tensor kernel = aligned(name, {v.hidden_size, v.n_channels, v.patch_size, v.patch_size}, copies);
+  const std::vector<Tensor> parts = {kernel.view({v.hidden_size, v.n_channels * v.patch_size * v.patch_size})};
+  return pack({name}, parts);
+}
+
+Tensor WeightLoader::vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes) {
+  int64_t n = 0;
+  for (const int64_t size : sizes) n += size;
+  const Tensor out = own({n});
+  int64_t at = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    convert(names[i], {sizes[i]}, out.slice_rows(at, at + sizes[i]));
+    at += sizes[i];
+  }
+  return out;
+}
+
+Tensor WeightLoader::rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored) {
+  const Tensor out = own({n, width});
+  convert(name, stored, out);
+  return out;
+}
+
+Weight WeightLoader::table(const std::string& name, int64_t n, int64_t width) {
+  std::vector<Buffer> copies;
+  Weight w;
+  w.n_out = n;
+  w.n_in = width;
+  w.rows = aligned(name, {n, width}, copies);
+  w.dtype = w.rows.dtype;
+  if (!copies.empty()) {
+    w.owned = std::move(copies[0]);
+    source_.release(name);
+  }
+  count(w.rows.numel(), w.rows.bytes(), w.rows.bytes());
+  return w;
+}
+
+bool WeightLoader::equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape) {
+  const Tensor x = source_.get(a, shape), y = source_.get(b, shape);
+  const bool same = x.dtype == y.dtype && std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
+  source_.release(b);
+  return same;
+}
+
+// A tensor of float type, at an address its type may have. Files may put tensors anywhere: copies what is misaligned.
+Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
+  Tensor t = source_.get(name, shape);
+  if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {
+    throw Error(ErrorCode::kUnsupported,
+                source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
+  }
+  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0) {
+    Buffer& copy = copies.emplace_back(t.bytes());
+    std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
+    t.data = copy.data();
+  }
+  return t;
+}
+
+Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts) {
+  Weight w = backend_.pack(parts);
+  int64_t n = 0, bytes = 0;
+  for (const Tensor& part : parts) {
+    n += part.numel();
+    bytes += part.bytes();
+  }
+  for (const std::string& name : names) source_.release(name);
+  count(n, bytes, w.bytes());
+  return w;
+}
+
+Tensor WeightLoader::own(std::initializer_list<int64_t> shape) {
+  Tensor t(nullptr, backend_.compute_dtype(), shape);
+  t.data = out_.vectors.emplace_back(t.bytes()).data();
+  return t;
+}
+
+void WeightLoader::convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to) {
+  std::vector<Buffer> copies;
+  const Tensor from = aligned(name, shape, copies);
+  const int64_t width = to.row_size();
+  Tensor flat(from.data, from.dtype, {to.rows(), width});
+  backend_.convert(flat, to.view({to.rows(), width}));
+  source_.release(name);
+  count(from.numel(), from.bytes(), to.bytes());
+}
+
+void WeightLoader::count(int64_t n_parameters, int64_t source_bytes, int64_t kept_bytes) {
+  out_.n_parameters += n_parameters;
+  out_.bytes += kept_bytes;
+  done_bytes_ += source_bytes;
+  if (progress_) progress_(done_bytes_, source_.total_bytes());
+}
+
+}  // namespace vlcache

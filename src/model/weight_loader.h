@@ -1,0 +1,60 @@
+// Reads a model's tensors by name, checks their shapes, packs or converts them, lets go of the source.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace vlcache {
+
+class WeightLoader {
+ public:
+  // All must outlive the loader. What it converts is owned by `out`, which also counts it.
+  WeightLoader(TensorSource& source, Backend& backend, const LoadProgress& progress, Weights& out)
+      : source_(source), backend_(backend), progress_(progress), out_(out) {}
+
+  // The first prefix under which `probe` exists. Throws Error(kNotFound) listing all that were tried.
+  std::string prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const;
+  bool has(const std::string& name) const { return source_.has(name); }
+  std::string where() const { return source_.where(); }
+
+  // One packed matrix of several stacked ones, [sum of n_out, n_in].
+  Weight matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in);
+  Weight matrix(const std::string& name, int64_t n_out, int64_t n_in) {
+    return matrix(std::vector{name}, {n_out}, n_in);
+  }
+  // The kernel of a convolution whose stride is its size, [n_out, C, p, p], as a matrix.
+  Weight patch_matrix(const std::string& name, const VisionConfig& v);
+  // Several vectors end to end, in the compute dtype.
+  Tensor vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
+  Tensor vector(const std::string& name, int64_t n) { return vector(std::vector{name}, {n}); }
+  // A small table of rows in the compute dtype; `stored` is its shape in the checkpoint.
+  Tensor rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored);
+  // An embedding table that is only looked up: it stays where it is, in its own dtype.
+  Weight table(const std::string& name, int64_t n, int64_t width);
+  // Whether two tensors are the same to the bit.
+  bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
+
+ private:
+  Tensor aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies);
+  Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
+    return aligned(name, std::span(shape.begin(), shape.size()), copies);
+  }
+  Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts);
+  Tensor own(std::initializer_list<int64_t> shape);
+  void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
+  void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {
+    convert(name, std::span(shape.begin(), shape.size()), to);
+  }
+  void count(int64_t n_parameters, int64_t source_bytes, int64_t kept_bytes);
+
+  TensorSource& source_;
+  Backend& backend_;
+  const LoadProgress& progress_;
+  Weights& out_;
+  int64_t done_bytes_ = 0;
+};
+
+}  // namespace vlcache
