@@ -1,7 +1,7 @@
 """What is asked stands in the prompt, whatever form of `content` the checkpoint's chat template reads."""
 import json
 
-from program import MODEL, ROOT, ProgramTest, run
+from program import MODEL, PAGE, ROOT, ProgramTest, run
 from test_commands import read_safetensors
 
 # Its template reads lists of parts only, as those of SmolVLM, Idefics3 and LLaVA do.
@@ -51,7 +51,7 @@ class TextOnlyMessages(ProgramTest):
         (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content + '\n' }}{% endfor %}")
         a, b, picture = self.requests({"messages": [{"role": "user", "content": "Read the page."}]},
                                       {"messages": [{"role": "user", "content": [*part("Read "), *part("the page.")]}]},
-                                      {"messages": [{"role": "user", "content": [{"type": "image"}, *part("x")]}]}, model=model)
+                                      {"messages": [{"role": "user", "content": [{"type": "image", "image": str(PAGE)}, *part("x")]}]}, model=model)
         self.assertEqual((a["token_ids"], a["tokens"]), (b["token_ids"], b["tokens"]))
         self.assertIn("'user'", picture["error"])
 

@@ -1,0 +1,109 @@
+"""`vlcache run --requests`: clients that wait, Ctrl-C, lines that are no requests, pictures in messages."""
+import json
+import resource
+import signal
+import struct
+import subprocess
+import time
+import zlib
+
+from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+
+OTHER = MODEL / "demo/table.png"
+QUESTION = "What is the TOTAL?"
+
+
+def white_png(side):
+    """A grey picture of side x side that is a small file."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    packer = zlib.compressobj(1)
+    rows = b"".join(packer.compress(b"\0" + b"\xff" * side) for _ in range(side)) + packer.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+class Requests(ProgramTest):
+    def lines(self, requests, *args, **kwargs):
+        text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in requests)
+        out = self.ok("run", "-m", MODEL, "--requests", "-", "--temperature", "0", "--max-tokens", "3", *args, stdin=text, **kwargs)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def start(self, *args):
+        p = subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--max-tokens", "2", *args], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for stream in (p.stdin, p.stdout, p.stderr):
+            self.addCleanup(stream.close)
+        self.addCleanup(p.kill)
+        return p
+
+    def ask(self, p, i):
+        p.stdin.write(json.dumps({"id": i, "prompt": "Hello"}) + "\n")
+        p.stdin.flush()
+
+    def test_a_client_that_waits_for_each_answer(self):
+        p = self.start("--batch", "4")
+        for i in range(3):
+            self.ask(p, i)
+            self.assertEqual(json.loads(p.stdout.readline())["id"], i)
+        p.stdin.close()
+        self.assertEqual(p.wait(timeout=60), 0)
+
+    def test_ctrl_c_while_reading(self):
+        p = self.start()
+        self.ask(p, 0)
+        self.assertTrue(p.stdout.readline())
+        time.sleep(0.2)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.wait(timeout=60), 130)
+
+    def test_lines_that_are_no_requests(self):
+        deep = "[" * 100000 + "]" * 100000
+        out = self.lines(['{"id": 1, "prompt": "x", "images": "\\u0000"}', '{"id": %s, "prompt": "x"}' % deep,
+                          {"id": 3, "prompt": "x", "images": ["a\0b"]}, {"id": 4, "prompt": "Hello"}], "--batch", "4")
+        self.assertEqual([r["id"] for r in out], [1, None, 3, 4])
+        self.assertIn("NUL", out[0]["error"])
+        self.assertIn("256", out[1]["error"])
+        self.assertIn("NUL", out[2]["error"])
+        self.assertNotIn("error", out[3])
+
+    def test_seeds_of_64_bits(self):
+        most = 2**64 - 1
+        out = self.lines([{"prompt": "Hello"}, {"prompt": "Hello", "seed": most}, {"prompt": "Hello", "seed": 2**64}], "--seed", most,
+                         "--temperature", "2", "--ignore-eos")
+        self.assertEqual(out[0]["token_ids"], out[1]["token_ids"])
+        self.assertIn("seed", out[2]["error"])
+
+    def test_pictures_with_and_without_a_path_keep_their_places(self):
+        text = {"type": "text", "text": QUESTION}
+        own = {"type": "image", "image": str(PAGE)}
+        bare = {"type": "image"}
+        mixed, swapped, named, missing = self.lines([
+            {"messages": [{"role": "user", "content": [bare, own, text]}], "images": [str(OTHER)]},
+            {"messages": [{"role": "user", "content": [own, bare, text]}], "images": [str(OTHER)]},
+            {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]},
+            {"messages": [{"role": "user", "content": [bare, bare, text]}], "images": [str(OTHER)]}], "--logprobs", "0", "--dtype", "f32")
+        logprobs = [[t["logprob"] for t in r["logprobs"]] for r in (mixed, swapped, named)]
+        self.assertEqual(logprobs[0], logprobs[2])
+        self.assertNotEqual(logprobs[0], logprobs[1])
+        self.assertIn("images", missing["error"])
+
+    def test_marks_of_pictures_take_no_time(self):
+        out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])
+        self.assertIn("context is", out["error"])
+
+    def test_one_request_without_memory_does_not_end_the_others(self):
+        (self.folder / "huge.png").write_bytes(white_png(13000))  # 500 MB as RGB
+        limit = 1000 << 20
+        text = "".join(json.dumps({"prompt": QUESTION, "images": [str(image)]}) + "\n" for image in (PAGE, self.folder / "huge.png", PAGE))
+        p = subprocess.run([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--max-tokens", "2", "--batch", "3", "--kv-memory", "0.1"],
+                           input=text, capture_output=True, text=True, timeout=120,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.assertEqual(p.returncode, 0, p.stderr)
+        first, huge, last = (json.loads(line) for line in p.stdout.splitlines())
+        self.assertIn("out of memory", huge["error"])
+        self.assertEqual(first["token_ids"], last["token_ids"])
+
+    def test_what_does_not_go_together(self):
+        self.fails("run", "-m", MODEL, "-i", PAGE, "--requests", "-", stdin="", says=["-i", "--requests"])
+        self.fails("run", "-m", MODEL, "--requests", self.folder, says=str(self.folder))
+        self.assertEqual(run("run", "-m", MODEL, "--requests", "-", stdin="\n\n").stdout, "")
