@@ -1,14 +1,18 @@
 // `vlcache chat`: a conversation on the terminal that keeps its KV from turn to turn.
+#include <unistd.h>
+
 #include <cstdio>
-#include <iostream>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
+#include "cli/line_source.h"
 #include "cli/progress.h"
 #include "engine/batch.h"
+#include "engine/generation.h"
 #include "io/image/image.h"
 
 namespace vlcache {
@@ -25,25 +29,32 @@ constexpr const char* kHelp =
     "/image PATH   add a picture to the next message\n"
     "/stats        tokens, timings and KV of the last answer\n"
     "/undo         take the last question and answer back\n"
-    "/reset        start over\n"
-    "/quit         leave (or Ctrl-D)\n";
+    "/reset        start over, without the pictures of the next message\n"
+    "/quit         leave (or Ctrl-D)\n"
+    "Ctrl-C ends an answer, or leaves the prompt.\n";
 
 class Chat {
  public:
   Chat(Engine& engine, const ChatFlags& flags)
-      : engine_(engine), flags_(flags), policy_(parse_policy(flags.model.kv, flags.model.kv_budget)) {
+      : engine_(engine),
+        flags_(flags),
+        policy_(parse_policy(flags.model.kv, flags.model.kv_budget)),
+        options_(generate_options(flags.generate, engine.model().config().generation)) {
     for (const std::string& path : flags.images) add_image(path);
-    reset();
   }
 
   void reset() {
     turns_.clear();
+    pending_.clear();
     sequence_.reset();
     last_.reset();
   }
 
+  // Only a picture that the model can take waits for the next message: another would fail that one and all later.
   void add_image(const std::string& path) {
-    pending_.push_back(load_image(path));
+    Image image = load_image(path);
+    check_fits(engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), {image}));
+    pending_.push_back(std::move(image));
     std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
                  static_cast<long long>(pending_.back().width), static_cast<long long>(pending_.back().height));
   }
@@ -75,11 +86,21 @@ class Chat {
   void ask(const std::string& question) {
     turns_.push_back({question, std::move(pending_), ""});
     pending_.clear();
+    std::optional<Prompt> next;
     try {
-      turns_.back().answer = answer();
-    } catch (const Error&) {
-      undo();
-      sequence_.reset();  // a failed step leaves no usable KV
+      next = prompt();
+      check_fits(*next);
+    } catch (...) {  // refused before anything was computed: the conversation is as it was
+      Turn refused = std::move(turns_.back());
+      turns_.pop_back();
+      keep_if_usable(std::move(refused.images));
+      throw;
+    }
+    try {
+      turns_.back().answer = answer(std::move(*next));
+    } catch (...) {
+      turns_.pop_back();  // with its pictures: what they need is what there was no room for
+      last_.reset();
       throw;
     }
   }
@@ -111,9 +132,26 @@ class Chat {
     return engine_.prepare_chat(messages, std::move(images));
   }
 
-  std::string answer() {
+  void check_fits(const Prompt& prompt) const {
+    check_prompt_fits(engine_, *policy_, prompt.n_tokens(), options_.max_tokens);
+  }
+
+  // The pictures of a refused question wait for the next one, unless any question with them would be refused.
+  void keep_if_usable(std::vector<Image> images) {
+    if (images.empty()) return;
+    turns_.push_back({"", std::move(images), ""});
+    try {
+      check_fits(prompt());
+      pending_ = std::move(turns_.back().images);
+    } catch (const Error&) {
+      std::fputs("its pictures do not fit into this conversation and are dropped\n", stderr);
+    }
+    turns_.pop_back();
+  }
+
+  std::string answer(Prompt next) {
     Request request;
-    request.prompt = prompt();
+    request.prompt = std::move(next);
     kept_ = 0;
     if (sequence_) {
       kept_ = sequence_->continue_with(request.prompt);
@@ -122,7 +160,7 @@ class Chat {
     }
     ProgressBar bar("reading");
     request.sequence = sequence_.get();
-    request.options = generate_options(flags_.generate, engine_.model().config().generation);
+    request.options = options_;
     request.callbacks.cancelled = interrupted;
     request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
     request.callbacks.on_text = [&](std::string_view text) {
@@ -139,6 +177,7 @@ class Chat {
   Engine& engine_;
   const ChatFlags& flags_;
   PolicyPtr policy_;
+  GenerateOptions options_;
   std::vector<Turn> turns_;
   std::vector<Image> pending_;
   std::unique_ptr<Sequence> sequence_;
@@ -173,16 +212,20 @@ void run(const ChatFlags& flags) {
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
   Chat chat(*engine, flags);
   std::fputs("type a message; /help lists commands\n", stderr);
+  LineSource lines(STDIN_FILENO, interrupted);
   std::string line;
-  while (std::fputs("> ", stderr), std::getline(std::cin, line)) {
-    watch_interrupts();
+  // Watched anew each time: a Ctrl-C that ended an answer is over with it.
+  while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
       if (!handle(chat, line)) return;
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());  // the conversation goes on
+    } catch (const std::bad_alloc&) {
+      std::fputs("out of memory\n", stderr);
     }
   }
   std::fputs("\n", stderr);
+  if (interrupted()) throw Interrupted();
 }
 
 }  // namespace

@@ -109,11 +109,14 @@ std::vector<int32_t> Engine::stop_token_ids() const {
   return ids;
 }
 
+void Engine::check_takes(size_t n_images) const {
+  if (n_images == 0 || image_processor_ != nullptr) return;
+  throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
+                                     std::to_string(n_images) + " image(s) were given");
+}
+
 Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const {
-  if (!images.empty() && image_processor_ == nullptr) {
-    throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
-                                       std::to_string(images.size()) + " image(s) were given");
-  }
+  check_takes(images.size());
   Prompt prompt;
   std::vector<int64_t> rows;
   for (const Image& image : images) prompt.images.push_back(image_processor_->process(image));
@@ -131,6 +134,7 @@ Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) con
 }
 
 Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images) const {
+  check_takes(images.size());  // before the template of a text model complains of their parts
   const std::string text = chat_templates_->render(messages, *tokenizer_);
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.

@@ -75,6 +75,7 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
+  void check_takes(size_t n_images) const;
   Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
 
   EngineOptions options_;

@@ -1,0 +1,86 @@
+"""`vlcache chat`: what a refused picture or question leaves behind, and Ctrl-C."""
+import re
+import signal
+import subprocess
+
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
+
+QUESTION = "What is the TOTAL?"
+LONG = "A" * 6000  # tokens: more than the context of 4096
+
+
+class Chat(ProgramTest):
+    def chat(self, *lines, model=MODEL, args=()):
+        """Answers on stdout, and the lines that /stats printed about the KV cache as (kept, prompt tokens)."""
+        p = run("chat", "-m", model, "--max-tokens", "8", "--temperature", "0", *args, stdin="".join(f"{line}\n" for line in lines))
+        self.assertEqual(p.returncode, 0, p.stderr)
+        stats = [(int(kept), int(n)) for kept, n in re.findall(r"(\d+) of (\d+) prompt tokens came from the KV cache", p.stderr)]
+        return p.stdout.splitlines(), stats, p.stderr
+
+    def test_a_refused_question_leaves_the_conversation_and_its_kv(self):
+        told, told_stats, _ = self.chat(f"/image {PAGE}", QUESTION, "What is the DATE?", "/stats")
+        answers, stats, errors = self.chat(f"/image {PAGE}", QUESTION, "/stats", LONG, "/stats", "What is the DATE?", "/stats")
+        self.assertEqual(answers, told)
+        self.assertIn("context is 4096", errors)
+        self.assertEqual(stats[0], stats[1])  # of the last answer, still there
+        self.assertEqual(stats[2], told_stats[0])
+        self.assertGreater(stats[2][0], 256)  # the picture was not computed again
+
+    def test_a_picture_that_cannot_be_used_is_not_kept(self):
+        text_model = ROOT / "tests/fixtures/models/llama-gqa4"
+        answers, stats, errors = self.chat(f"/image {PAGE}", "Hello", "/stats", model=text_model)
+        self.assertIn("takes text only", errors)
+        self.assertNotIn("goes with the next message", errors)
+        self.assertEqual((len(answers), len(stats)), (1, 1))
+        self.assertEqual(run("chat", "-m", text_model, "-i", PAGE, stdin="Hello\n").returncode, 2)
+
+    def test_too_many_pictures_are_dropped_with_their_question(self):
+        answers, stats, errors = self.chat(QUESTION, *[f"/image {PAGE}"] * 16, "Which?", "Which?", "/stats")
+        self.assertIn("dropped", errors)
+        self.assertEqual(len(answers), 2)
+        self.assertLess(stats[0][1], 256)
+        self.assertGreater(stats[0][0], 0)
+
+    def test_pictures_of_a_refused_question_wait_for_the_next(self):
+        answers, stats, _ = self.chat(f"/image {PAGE}", LONG, QUESTION, "/stats")
+        self.assertEqual(answers, self.chat(f"/image {PAGE}", QUESTION)[0])
+        self.assertGreater(stats[0][1], 256)
+
+    def test_no_room_for_the_kv_drops_the_pictures(self):
+        answers, stats, errors = self.chat(f"/image {PAGE}", QUESTION, "Hello", "/stats", args=("--kv-memory", "0.0003"))
+        self.assertIn("KV cache is full", errors)
+        self.assertEqual(len(answers), 1)
+        self.assertLess(stats[0][1], 256)
+
+    def test_reset_drops_and_undo_gives_back(self):
+        _, stats, _ = self.chat(f"/image {PAGE}", "/reset", QUESTION, "/stats")
+        self.assertLess(stats[0][1], 256)
+        answers, stats, _ = self.chat(f"/image {PAGE}", QUESTION, "/undo", QUESTION, "/stats")
+        self.assertEqual(answers[0], answers[1])
+        self.assertGreater(stats[0][1], 256)
+
+    def start(self):
+        p = subprocess.Popen([VLCACHE, "chat", "-m", str(MODEL), "--max-tokens", "4", "--temperature", "0"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(p.stdin.close)
+        self.addCleanup(p.stdout.close)
+        self.addCleanup(p.stderr.close)
+        self.addCleanup(p.kill)
+        return p
+
+    def test_ctrl_c_leaves_the_prompt(self):
+        for question in ("", QUESTION + "\n"):
+            with self.subTest(question):
+                p = self.start()
+                seen = ""
+                while not seen.endswith("> "):
+                    seen += p.stderr.read(1)
+                if question:
+                    p.stdin.write(question)
+                    p.stdin.flush()
+                    self.assertTrue(p.stdout.readline())
+                    seen = ""
+                    while not seen.endswith("> "):
+                        seen += p.stderr.read(1)
+                p.send_signal(signal.SIGINT)
+                self.assertEqual(p.wait(timeout=60), 130)
