@@ -171,12 +171,13 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "tokens/s of prefill and decode at several depths");
   add_model_flags(*command, flags->model, /*needs_model=*/false);
   command->remove_option(command->get_option("--threads"));
-  const auto list = [&](const char* names, std::vector<int>& values, const char* help) {
-    command->add_option(names, values, help)
+  const auto list = [&](const char* names, std::vector<int>& values, const char* help, int low = 0,
+                        int high = INT32_MAX) {
+    return command->add_option(names, values, help)
         ->delimiter(',')
         ->type_name("N,..")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::Range(low, high));
   };
   command
       ->add_option("--random-weights", flags->random_weights,
@@ -185,9 +186,9 @@ void add_bench_command(CLI::App& app) {
   list("-p,--n-prompt", flags->prompts, "prefill tests of so many tokens (0: none)");
   list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
   list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
-  list("-b,--batch", flags->batches, "sequences at once");
+  list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
   list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
-  list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)");
+  share_environment(*list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024));
   command->add_option("-r,--repetitions", flags->repetitions, "runs of each test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -28,9 +28,22 @@ void watch_interrupts() {
   std::signal(SIGINT, on_interrupt);
 }
 
+void share_environment(CLI::Option& option) { option.envname(environment_name("", option)); }
+
+std::string environment_name(const std::string& command, const CLI::Option& option) {
+  std::string name = "vlcache_" + (command.empty() ? "" : command + "_") + option.get_lnames().at(0);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+void add_model_dir(CLI::App& command, std::string& model_dir) {
+  share_environment(
+      *command.add_option("-m,--model", model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required());
+}
+
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
-  auto* model = command.add_option("-m,--model", flags.model_dir, "Hugging Face snapshot directory")->type_name("DIR");
-  if (needs_model) model->required();
+  add_model_dir(command, flags.model_dir);
+  command.get_option("--model")->required(needs_model);
   command.add_option("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
@@ -65,6 +78,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
   command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16"}))
       ->capture_default_str();
+  for (const char* name : {"--dtype", "--kv-dtype", "--kv-mode", "--kv-memory", "--threads", "--prefill-chunk",
+                           "--backend", "--max-isa"}) {
+    share_environment(*command.get_option(name));
+  }
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {

@@ -26,6 +26,14 @@ struct ModelFlags {
   double kv_memory_gib = 0;  // 0: three quarters of the machine's
 };
 
+// The environment variable of a flag that means the same in every command that has it: --kv-mode is VLCACHE_KV_MODE.
+// All others get their command's name too (VLCACHE_BENCH_BATCH, main.cc).
+void share_environment(CLI::Option& option);
+std::string environment_name(const std::string& command, const CLI::Option& option);
+
+// -m alone, for commands that read a checkpoint without running it.
+void add_model_dir(CLI::App& command, std::string& model_dir);
+
 // `needs_model`: -m is required.
 void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model = true);
 

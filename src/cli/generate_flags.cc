@@ -3,12 +3,16 @@
 
 #include <cstdio>
 
+#include "cli/command.h"
+
 namespace vlcache {
 
 void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   const std::string group = "Generation";
   const auto add = [&](const char* names, auto& value, const char* help) {
-    return command.add_option(names, value, help)->group(group);
+    CLI::Option* option = command.add_option(names, value, help)->group(group);
+    share_environment(*option);
+    return option;
   };
   add("-n,--max-tokens", flags.max_tokens, "tokens to generate at most")
       ->check(CLI::Range(1, INT32_MAX))
@@ -28,10 +32,11 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add("--stop-token", flags.stop_tokens, "end the answer at this token id (one per use)")
       ->type_name("ID")
       ->allow_extra_args(false);
-  add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (with --json)")
+  add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20));
-  command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group);
+  share_environment(
+      *command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group));
 }
 
 GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDefaults& defaults) {

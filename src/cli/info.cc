@@ -99,7 +99,7 @@ void run(const std::string& model_dir) {
 void add_info_command(CLI::App& app) {
   auto model_dir = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("info", "architecture, parameters, bytes, KV bytes and FLOPs per token");
-  command->add_option("-m,--model", *model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required();
+  add_model_dir(*command, *model_dir);
   command->callback([model_dir] { run(*model_dir); });
 }
 

@@ -3,24 +3,34 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/command.h"
 
 namespace {
 
-// Every flag can also be set by an environment variable (--kv-mode is VLCACHE_KV_MODE), and one given twice means the
-// last.
+// Every flag has an environment variable: what no command shares is its own (--batch of bench is VLCACHE_BENCH_BATCH).
+// A flag given twice means the last.
 void finish_flags(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const auto& names = option->get_lnames();
     if (names.empty() || names[0] == "help" || names[0] == "config" || names[0] == "version") continue;
-    std::string name = "VLCACHE_";
-    for (char c : names[0]) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    option->envname(name);
+    if (option->get_envname().empty()) option->envname(vlcache::environment_name(app.get_name(), *option));
     if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   for (CLI::App* command : app.get_subcommands({})) finish_flags(*command);
+}
+
+// CLI11 calls every configuration file INI, and what it does not know of it "run.no-such-flag", "no-such-command.++".
+std::string config_problem(std::string what) {
+  constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
+  if (!what.starts_with(kUnknown)) return "--config: " + what;
+  what.erase(0, kUnknown.size());
+  if (!what.ends_with(kSection)) return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64";
+  what.erase(what.size() - kSection.size());
+  return "--config: [" + what + "]: there is no such command";
 }
 
 int run(int argc, char** argv) {
@@ -31,6 +41,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
+  app.allow_config_extras(CLI::config_extras_mode::error);  // a typo is not silently another run
   app.fallthrough();
   vlcache::add_run_command(app);
   vlcache::add_chat_command(app);
@@ -40,10 +51,14 @@ int run(int argc, char** argv) {
   vlcache::add_bench_command(app);
   finish_flags(app);
   app.footer(
-      "Every flag has an environment variable, VLCACHE_ and its name in capitals (VLCACHE_THREADS=2).\n"
+      "Flags have environment variables, named beside them in each command's help: of flags about the model and the\n"
+      "generation VLCACHE_ and the name in capitals (VLCACHE_THREADS=2), of all others with the command between\n"
+      "(VLCACHE_BENCH_BATCH=4).\n"
       "vlcache COMMAND --help describes a command.");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ConfigError& e) {
+    throw vlcache::Error(vlcache::ErrorCode::kInput, config_problem(e.what()));
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }

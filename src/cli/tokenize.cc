@@ -81,14 +81,14 @@ void detokenize(const TokenizeFlags& flags) {
 void add_tokenize_commands(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* to_ids = app.add_subcommand("tokenize", "text to token ids: one JSON array a line");
-  to_ids->add_option("-m,--model", flags->model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required();
+  add_model_dir(*to_ids, flags->model_dir);
   to_ids->add_option("TEXT", flags->text, "the text");
   to_ids->add_option("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)")->type_name("FILE");
   to_ids->callback([flags] { tokenize(*flags); });
 
   CLI::App* to_text =
       app.add_subcommand("detokenize", "token ids to text: one JSON string a line, special tokens shown");
-  to_text->add_option("-m,--model", flags->model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required();
+  add_model_dir(*to_text, flags->model_dir);
   to_text->add_option("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
   to_text->add_option("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)")->type_name("FILE");
   to_text->callback([flags] { detokenize(*flags); });

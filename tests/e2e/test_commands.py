@@ -1,6 +1,7 @@
 """The other commands, help, flags from environment and file, and usage errors."""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -55,6 +56,30 @@ class Commands(ProgramTest):
         out = subprocess.run(["taskset", "-c", str(cpu), VLCACHE, "bench", "-m", MODEL, "-p", "4", "-n", "0", "-r", "1", "-o", "json"],
                              capture_output=True, text=True, check=True, timeout=120).stdout
         self.assertEqual({r["n_threads"] for r in json.loads(out)}, {1})
+
+    def test_unknown_keys_of_a_file_are_named(self):
+        for text, says in (("[run]\nmax-tokns = 5\n", "run.max-tokns"), ("[rnu]\nmax-tokens = 5\n", "[rnu]"), ("nothing = 1\n", "nothing")):
+            self.fails("--config", self.write("flags.toml", text), "run", "-m", MODEL, "hi", says=["--config", says])
+        of_others = self.write("flags.toml", "[bench]\nbatch = [1, 2]\n[run]\nmax-tokens = 1\n")
+        self.assertEqual(self.json("--config", of_others, "run", "-m", MODEL, "--json", "hi")["tokens"]["generated"], 1)
+
+    def test_a_variable_means_one_thing(self):
+        bench = ("bench", "-m", MODEL, "-p", "8", "-n", "0", "-r", "1")
+        env = {"VLCACHE_BENCH_OUTPUT": "json", "VLCACHE_BENCH_BATCH": "1,2", "VLCACHE_THREADS": "1", "VLCACHE_LOGITS_OUTPUT": "x", "VLCACHE_RUN_BATCH": "7"}
+        self.assertEqual([(r["n_seqs"], r["n_threads"]) for r in json.loads(self.ok(*bench, env=env))], [(1, 1), (2, 1)])
+        names = {}
+        for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
+            for line in self.ok(command, "--help").splitlines():
+                found = re.match(r"\s+(-.*?--|--)([a-z-]+).*\(Env:(VLCACHE_[A-Z_]+)\)", line)
+                if found:
+                    own = f"VLCACHE_{command}_{found[2]}".upper().replace("-", "_")
+                    shared = f"VLCACHE_{found[2]}".upper().replace("-", "_")
+                    self.assertIn(found[3], (own, shared))
+                    names.setdefault(found[3], set()).add(command)
+        self.assertGreater(len(names["VLCACHE_MODEL"]), 6)
+        self.assertEqual(names["VLCACHE_BENCH_BATCH"], {"bench"})
+        self.assertEqual(names["VLCACHE_RUN_BATCH"], {"run"})
+        self.assertTrue({"VLCACHE_BATCH", "VLCACHE_OUTPUT", "VLCACHE_IMAGE"}.isdisjoint(names))
 
     def test_tokenize_and_back(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
