@@ -251,7 +251,7 @@ std::vector<float> GoldenCase::expected_pixels() const {
 
 // Our processor's tiles, which must be the fixture's bit for bit.
 std::vector<ImageTiles> GoldenCase::process_images() {
-  const std::unique_ptr<ImageProcessor> processor = load_image_processor(dir_);
+  const std::unique_ptr<ImageProcessor> processor = load_image_processor(dir_, family());
   const std::vector<float> expected = expected_pixels();
   const std::vector<int64_t>& shape = expected_.find("pixel_levels")->shape;
   // LLaVA-NeXT pads every picture to as many tiles as the largest has.

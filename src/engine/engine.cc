@@ -70,8 +70,8 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, con
   // Small files first: a tokenizer that cannot be read should not wait for the weights.
   engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(model_dir));
   engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(model_dir));
-  if (config.vision) engine->image_processor_ = load_image_processor(model_dir);
-  engine->start(Model::load(model_dir, *engine->backend_, {.progress = options.progress}), options);
+  if (config.vision) engine->image_processor_ = load_image_processor(model_dir, config.model_type);
+  engine->start(Model::load(model_dir, config, *engine->backend_, {.progress = options.progress}), options);
   engine->load_ms_ = ms_since(begin);
   return engine;
 }

@@ -10,28 +10,32 @@
 namespace vlcache {
 namespace {
 
-DType parse_dtype(const JsonObject& config) {
-  const Json* value = config.find("dtype") != nullptr ? config.find("dtype") : config.find("torch_dtype");
-  if (value == nullptr && config.find("text_config") != nullptr) return parse_dtype(config.object("text_config"));
-  if (value == nullptr) return DType::kF32;
-  const std::string name = value->is_string() ? value->get<std::string>() : "";
+constexpr int64_t kDefaultTopK = 50;
+
+std::optional<DType> parse_dtype(const JsonObject& config) {
+  const std::string_view key = config.find("dtype") != nullptr ? "dtype" : "torch_dtype";
+  if (!config.has(key)) {
+    return config.find("text_config") != nullptr ? parse_dtype(config.object("text_config")) : std::nullopt;
+  }
+  const Json& value = *config.find(key);
+  const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (name == "float32") return DType::kF32;
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float16") return DType::kF16;
-  config.fail(config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32, bfloat16 or float16");
+  config.fail(key, "float32, bfloat16 or float16");
 }
 
-// One id or a list of them.
+// One id or a list of them. Those outside the vocabulary, which no step can choose, are left out: published
+// checkpoints have such (-1, or an added token that the matrices have no row for).
 std::vector<int32_t> parse_ids(const JsonObject& object, std::string_view key, int64_t vocab_size) {
   const Json* value = object.find(key);
   std::vector<int32_t> ids;
   if (value == nullptr) return ids;
   const Json list = value->is_array() ? *value : Json::array({*value});
   for (const Json& id : list) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size) {
-      object.fail(key, "token ids below the vocabulary's " + std::to_string(vocab_size));
-    }
-    ids.push_back(id.get<int32_t>());
+    if (!id.is_number_integer()) object.fail(key, "a token id or a list of them");
+    const double x = id.get<double>();  // an unsigned one may be beyond int64_t
+    if (x >= 0 && x < static_cast<double>(vocab_size)) ids.push_back(id.get<int32_t>());
   }
   return ids;
 }
@@ -56,28 +60,8 @@ void check_vision(const JsonObject& root, const ModelConfig& config) {
   }
 }
 
-}  // namespace
-
-int64_t VisionConfig::n_used_layers() const {
-  if (traits.post_norm || feature_layers.empty()) return n_layers;
-  return *std::max_element(feature_layers.begin(), feature_layers.end());
-}
-
-ModelConfig parse_model_config(const Json& json, std::string_view where) {
-  const JsonObject root(json, std::string(where));
-  ModelConfig config;
-  config.model_type = root.string("model_type");
-  config.family = &find_family(config.model_type, where);
-  config.dtype = parse_dtype(root);
-  config.family->read_config(root, config);
-  if (config.vision) check_vision(root, config);
-  parse_generation_config(nullptr, json, where, config);
-  return config;
-}
-
-void parse_generation_config(const Json* generation, const Json& json, std::string_view where, ModelConfig& out) {
-  const JsonObject config(json, std::string(where));
-  const int64_t vocab = out.text.vocab_size;
+// generation_config.json first; ids that it does not have, from config.json.
+GenerationDefaults parse_generation(const JsonObject& config, const Json* generation, int64_t vocab) {
   GenerationDefaults g;
   const auto take = [&](const JsonObject& from) {
     if (g.eos_token_ids.empty()) g.eos_token_ids = parse_ids(from, "eos_token_id", vocab);
@@ -95,10 +79,33 @@ void parse_generation_config(const Json* generation, const Json& json, std::stri
     g.min_p = optional_number(own, "min_p", 0.0, 1.0);
     g.repetition_penalty = optional_number(own, "repetition_penalty", 1e-3, 1e3);
     if (own.has("top_k")) g.top_k = std::max<int64_t>(0, own.integer("top_k"));
+    // The files leave out what equals transformers' default, which for sampling is the 50 likeliest.
+    if (g.do_sample && !g.top_k) g.top_k = kDefaultTopK;
   }
   take(config);
   if (config.find("text_config") != nullptr) take(config.object("text_config"));
-  out.generation = std::move(g);
+  return g;
+}
+
+}  // namespace
+
+int64_t VisionConfig::n_used_layers() const {
+  if (traits.post_norm || feature_layers.empty()) return n_layers;
+  return *std::max_element(feature_layers.begin(), feature_layers.end());
+}
+
+ModelConfig parse_model_config(const Json& json, std::string_view where, const Json* generation) {
+  const JsonObject root(json, std::string(where));
+  ModelConfig config;
+  config.model_type = root.string("model_type");
+  config.family = &find_family(config.model_type, where);
+  const std::optional<DType> dtype = parse_dtype(root);
+  config.dtype = dtype.value_or(DType::kF32);
+  config.states_dtype = dtype.has_value();
+  config.family->read_config(root, config);
+  if (config.vision) check_vision(root, config);
+  config.generation = parse_generation(root, generation, config.text.vocab_size);
+  return config;
 }
 
 }  // namespace vlcache

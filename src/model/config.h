@@ -102,7 +102,8 @@ struct ProjectorConfig {
   bool newline = false;  // a learned row that ends each line of an unpadded image (LLaVA-NeXT)
 };
 
-// generation_config.json, where the checkpoint has one.
+// generation_config.json, where the checkpoint has one; ids also from config.json. What is absent has transformers'
+// neutral value, but for sampling top_k, which is then filled in.
 struct GenerationDefaults {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
@@ -114,7 +115,8 @@ struct GenerationDefaults {
 struct ModelConfig {
   const Family* family = nullptr;
   std::string model_type;     // as config.json has it
-  DType dtype = DType::kF32;  // of the checkpoint, by its own word; f16 and f32 compute as f32 unless asked otherwise
+  DType dtype = DType::kF32;  // of the checkpoint
+  bool states_dtype = false;  // config.json names it; otherwise the weights are to be asked
   TextConfig text;
   std::optional<VisionConfig> vision;
   ProjectorConfig projector;
@@ -129,11 +131,9 @@ struct ModelConfig {
 // `where` names the file in errors. Keys of transformers 4 and 5 are understood; what a key's absence means is what
 // transformers' configuration classes say. Throws Error(kUnsupported) for an unknown model_type (listing the known
 // ones) or an unknown variant, Error(kInput) for missing keys, wrong types and contradictions.
-ModelConfig parse_model_config(const Json& config, std::string_view where);
+// `generation`: generation_config.json; null if there is none.
+ModelConfig parse_model_config(const Json& config, std::string_view where, const Json* generation = nullptr);
 
 RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions);
-
-// `generation` may be null (no such file). Ids that config.json has stand where generation_config.json has none.
-void parse_generation_config(const Json* generation, const Json& config, std::string_view where, ModelConfig& out);
 
 }  // namespace vlcache

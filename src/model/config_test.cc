@@ -109,6 +109,9 @@ TEST(Config, RopeByOldAndNewNames) {
 
 TEST(Config, DtypeByOldAndNewName) {
   EXPECT_EQ(parse(with(R"("dtype":"bfloat16")")).dtype, DType::kBF16);
+  EXPECT_TRUE(parse(with(R"("dtype":"bfloat16")")).states_dtype);
+  EXPECT_TRUE(parse(R"({"model_type":"llava","image_token_index":5,"text_config":{"dtype":"float16"}})").states_dtype);
+  EXPECT_FALSE(parse(with("")).states_dtype);
   EXPECT_EQ(parse(with(R"("torch_dtype":"float16")")).dtype, DType::kF16);
   EXPECT_THAT(error_of(with(R"("dtype":"int8")")), HasSubstr("float32, bfloat16 or float16"));
 }
@@ -122,30 +125,59 @@ TEST(Config, ContradictionsAreNamed) {
   EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":65,"num_attention_heads":4})"),
               HasSubstr("a divisor of hidden_size (65)"));
   EXPECT_THAT(error_of(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
+  EXPECT_THAT(error_of(with(R"("head_dim":514)")), HasSubstr("at most 512 (it is 514)"));
+  EXPECT_EQ(parse(with(R"("head_dim":512)")).text.head_dim, 512);
+  EXPECT_THAT(error_of(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
+  EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.rms_norm_eps, 0.0f);
   EXPECT_THAT(error_of(with(R"("intermediate_size":"4096")")),
               HasSubstr("intermediate_size: expected an integer, found \"4096\""));
   EXPECT_THAT(error_of(with(R"("intermediate_size":0)")), HasSubstr("a size from 1"));
   EXPECT_THAT(error_of(with(R"("intermediate_size":1e15)")), HasSubstr("a size from 1"));
   EXPECT_THAT(error_of(R"({"model_type":"llama","num_hidden_layers":100000})"), HasSubstr("at most 4096 layers"));
   EXPECT_THAT(error_of(with(R"("hidden_act":"swish9")")), HasSubstr("swish9"));
-  EXPECT_THAT(error_of(with(R"("eos_token_id":100)")), HasSubstr("below the vocabulary's 100"));
+  EXPECT_THAT(error_of(with(R"("eos_token_id":"</s>")")), HasSubstr("eos_token_id: expected a token id"));
 }
 
 TEST(Config, GenerationDefaults) {
   const Json config = parse_json(with(R"("eos_token_id":7,"bos_token_id":1)"), "config.json");
-  ModelConfig model = parse_model_config(config, "config.json");
-  EXPECT_THAT(model.generation.eos_token_ids, ElementsAre(7));
-  const Json generation =
-      parse_json(R"({"eos_token_id":[2,9],"do_sample":true,"temperature":0.6,"top_k":20})", "generation_config.json");
-  parse_generation_config(&generation, config, "config.json", model);
-  EXPECT_THAT(model.generation.eos_token_ids, ElementsAre(2, 9));
-  EXPECT_EQ(model.generation.bos_token_id, 1);
-  EXPECT_TRUE(model.generation.do_sample);
-  EXPECT_EQ(model.generation.temperature, 0.6);
-  EXPECT_EQ(model.generation.top_k, 20);
-  EXPECT_FALSE(model.generation.top_p);
-  const Json bad = parse_json(R"({"top_p":3})", "generation_config.json");
-  EXPECT_THROW(parse_generation_config(&bad, config, "config.json", model), Error);
+  const auto read = [&](const char* text) {
+    const Json generation = parse_json(text, "generation_config.json");
+    return parse_model_config(config, "config.json", &generation).generation;
+  };
+  EXPECT_THAT(parse_model_config(config, "config.json").generation.eos_token_ids, ElementsAre(7));
+  const GenerationDefaults g = read(R"({"eos_token_id":[2,9],"do_sample":true,"temperature":0.6,"top_k":20})");
+  EXPECT_THAT(g.eos_token_ids, ElementsAre(2, 9));
+  EXPECT_EQ(g.bos_token_id, 1);
+  EXPECT_TRUE(g.do_sample);
+  EXPECT_EQ(g.temperature, 0.6);
+  EXPECT_EQ(g.top_k, 20);
+  EXPECT_FALSE(g.top_p);
+  EXPECT_THROW(read(R"({"top_p":3})"), Error);
+}
+
+// Files leave out what equals transformers' defaults, and None counts as left out: of sampling, the 50 likeliest.
+TEST(Config, SamplingAloneMeansTheFiftyLikeliest) {
+  const Json config = parse_json(with(""), "config.json");
+  const auto read = [&](const char* text) {
+    const Json generation = parse_json(text, "generation_config.json");
+    return parse_model_config(config, "config.json", &generation).generation;
+  };
+  for (const char* text : {R"({"do_sample":true})", R"({"do_sample":true,"top_k":null})"}) {
+    EXPECT_EQ(read(text).top_k, 50);
+    EXPECT_FALSE(read(text).temperature || read(text).top_p || read(text).min_p);  // 1, 1 and 0
+  }
+  EXPECT_EQ(read(R"({"do_sample":true,"top_k":0})").top_k, 0);  // off
+  EXPECT_FALSE(read("{}").top_k);
+}
+
+// No step can choose them; the others still end a generation.
+TEST(Config, IdsOutsideTheVocabularyAreLeftOut) {
+  const auto ids = [](const char* eos) {
+    return parse(with(std::string(R"("bos_token_id":-1,"eos_token_id":)") + eos)).generation.eos_token_ids;
+  };
+  EXPECT_THAT(ids("100"), ElementsAre());
+  EXPECT_THAT(ids("[-1,99,100,18446744073709551615]"), ElementsAre(99));
+  EXPECT_FALSE(parse(with(R"("bos_token_id":-1)")).generation.bos_token_id);
 }
 
 // The few keys that the published LLaVA-1.5 checkpoint has.
@@ -175,6 +207,14 @@ TEST(Config, VisionContradictions) {
   EXPECT_THAT(error_of(llava(R"("vision_feature_select_strategy":"some")")), HasSubstr("default or full"));
   EXPECT_THAT(error_of(llava(R"("vision_config":{"model_type":"pixtral"})")),
               HasSubstr("\"pixtral\" is not supported here"));
+  const auto heads = [&](int hidden, int n) {
+    return error_of(llava(R"("vision_config":{"hidden_size":)" + std::to_string(hidden) + R"(,"num_attention_heads":)" +
+                          std::to_string(n) + "}"));
+  };
+  EXPECT_THAT(heads(36, 4), HasSubstr("even size of at most 512 (hidden_size 36 gives 9)"));
+  EXPECT_THAT(heads(1028, 2), HasSubstr("gives 514"));
+  EXPECT_EQ(heads(1024, 2), "no error");
+  EXPECT_THAT(error_of(llava(R"("vision_config":{"layer_norm_eps":-1})")), HasSubstr("layer_norm_eps"));
   EXPECT_THAT(error_of(llava(R"("text_config":{"model_type":"gemma"})")),
               HasSubstr("\"gemma\" is not a supported language model"));
   EXPECT_THAT(error_of(R"({"model_type":"llava","image_token_index":40000})"), HasSubstr("outside the vocabulary"));

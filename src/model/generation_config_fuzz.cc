@@ -1,6 +1,7 @@
 // Fuzzes generation_config.json: it sets what config.json left open, or is an Error; it never sets half of it.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -9,11 +10,13 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vlcache;
-  static const Json kConfig{{"eos_token_id", 2}, {"bos_token_id", 1}};
+  static const Json kConfig{{"model_type", "llama"}, {"eos_token_id", 2}, {"bos_token_id", 1}};
   try {
     const Json json = parse_json({reinterpret_cast<const char*>(data), size}, "fuzz");
-    ModelConfig config;
-    parse_generation_config(&json, kConfig, "fuzz", config);
+    const ModelConfig config = parse_model_config(kConfig, "fuzz", &json);
+    for (const int32_t id : config.generation.eos_token_ids) {
+      if (id < 0 || id >= config.text.vocab_size) std::abort();
+    }
   } catch (const Error&) {
   }
   return 0;

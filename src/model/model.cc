@@ -19,11 +19,6 @@ DType stored_dtype(const Safetensors& files) {
   return DType::kF32;
 }
 
-bool names_dtype(const Json& config) {
-  const auto in = [](const Json& object) { return object.contains("dtype") || object.contains("torch_dtype"); };
-  return in(config) || (config.contains("text_config") && in(config["text_config"]));
-}
-
 [[noreturn]] void no_images(const ModelConfig& config) {
   throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
 }
@@ -32,19 +27,21 @@ bool names_dtype(const Json& config) {
 
 ModelConfig Model::read_config(const std::filesystem::path& dir) {
   const Snapshot snapshot(dir);
-  const Json json = snapshot.json("config.json");
-  const std::string where = snapshot.path("config.json").string();
-  ModelConfig config = parse_model_config(json, where);
-  if (!names_dtype(json)) config.dtype = stored_dtype(snapshot.weights());
   const std::optional<Json> generation = snapshot.optional_json("generation_config.json");
-  parse_generation_config(generation ? &*generation : nullptr, json, where, config);
+  ModelConfig config = parse_model_config(snapshot.json("config.json"), snapshot.path("config.json").string(),
+                                          generation ? &*generation : nullptr);
+  if (!config.states_dtype) config.dtype = stored_dtype(snapshot.weights());
   return config;
 }
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& backend, const LoadOptions& options) {
-  const ModelConfig config = read_config(dir);
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+                                   const LoadOptions& options) {
   Weights weights = load_weights(config, checkpoint_source(Snapshot(dir).weights()), backend, options.progress);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend));
+}
+
+std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& backend, const LoadOptions& options) {
+  return load(dir, read_config(dir), backend, options);
 }
 
 std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed) {

@@ -40,6 +40,9 @@ class Model {
   // directory.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, Backend& backend,
                                      const LoadOptions& options = {});
+  // The same for a configuration that read_config has read already.
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+                                     const LoadOptions& options = {});
   // Random weights of any configuration, for timing.
   static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed);
   // Only the configuration of a snapshot directory: cheap.

@@ -21,6 +21,8 @@ const TextFamily& find_text_family(const std::string& model_type, const std::str
                                            "\" is not a supported language model; supported: " + known);
 }
 
+constexpr int64_t kLargestHead = 512;  // that the kernels of KV pages hold
+
 // Sizes that a matrix may have: far above any model, far below what overflows when multiplied.
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
@@ -40,9 +42,10 @@ void read_heads(const JsonObject& config, const TextFamily& d, TextConfig& text)
                 "a divisor of hidden_size (" + std::to_string(text.hidden_size) + "), or a head_dim");
   }
   text.head_dim = size_of(config, "head_dim", d.head_dim > 0 ? d.head_dim : text.hidden_size / text.n_heads);
-  if (text.head_dim % 2 != 0 || text.head_dim > 1024) {
+  if (text.head_dim % 2 != 0 || text.head_dim > kLargestHead) {
     config.fail(config.has("head_dim") ? "head_dim" : "num_attention_heads",
-                "an even head_dim of at most 1024 (it is " + std::to_string(text.head_dim) + ")");
+                "an even head_dim of at most " + std::to_string(kLargestHead) + " (it is " +
+                    std::to_string(text.head_dim) + ")");
   }
 }
 
@@ -123,6 +126,12 @@ RopeConfig parse_rope_config(const JsonObject& text, int64_t max_positions) {
   return out;
 }
 
+float read_eps(const JsonObject& config, std::string_view key, double fallback) {
+  const double eps = config.number(key, fallback);
+  if (!(eps >= 0.0 && eps <= 1.0)) config.fail(key, "a number from 0 to 1");
+  return static_cast<float>(eps);
+}
+
 int32_t read_window(const JsonObject& config, int32_t fallback) {
   // An explicit null means "no window"; only an absent key means the default.
   if (config.raw().contains("sliding_window") && !config.has("sliding_window")) return 0;
@@ -161,7 +170,7 @@ TextConfig parse_text_config(const JsonObject& config, std::string_view default_
   if (text.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
   read_heads(config, family, text);
   text.max_positions = size_of(config, "max_position_embeddings", family.max_positions);
-  text.rms_norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-6));
+  text.rms_norm_eps = read_eps(config, "rms_norm_eps", 1e-6);
   text.activation = activation_from_name(config.string("hidden_act", "silu"));
   text.tied_embeddings = config.boolean("tie_word_embeddings", false);
   text.rope = parse_rope_config(config, text.max_positions);

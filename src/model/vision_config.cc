@@ -7,6 +7,8 @@
 namespace vlcache {
 namespace {
 
+constexpr int64_t kLargestHead = 512;  // that dense attention packs
+
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
   if (x < 1 || x > (int64_t{1} << 20)) config.fail(key, "a size from 1 to 1048576");
@@ -47,13 +49,18 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
   if (v.hidden_size % v.n_heads != 0) {
     config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(v.hidden_size) + ")");
   }
+  if (v.head_dim() % 2 != 0 || v.head_dim() > kLargestHead) {
+    config.fail("num_attention_heads", "heads of an even size of at most " + std::to_string(kLargestHead) +
+                                           " (hidden_size " + std::to_string(v.hidden_size) + " gives " +
+                                           std::to_string(v.head_dim()) + ")");
+  }
   v.n_channels = size_of(config, "num_channels", 3);
   if (v.n_channels != 3) config.fail("num_channels", "3");
   v.image_size = side_of(config, "image_size", d.image_size);
   v.patch_size = side_of(config, "patch_size", d.patch_size);
   if (v.patch_size > v.image_size)
     config.fail("patch_size", "at most image_size (" + std::to_string(v.image_size) + ")");
-  v.layer_norm_eps = static_cast<float>(config.number("layer_norm_eps", d.eps));
+  v.layer_norm_eps = read_eps(config, "layer_norm_eps", d.eps);
   v.activation = activation_from_name(config.string("hidden_act", d.activation));
   if (v.traits.post_norm) v.feature_layers = {static_cast<int32_t>(v.n_layers)};
   return v;

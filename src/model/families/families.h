@@ -21,6 +21,8 @@ struct TextFamily {
 std::span<const TextFamily> text_families();
 TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type);
 
+// The epsilon of a norm. Throws Error(kInput) unless it is from 0 to 1.
+float read_eps(const JsonObject& config, std::string_view key, double fallback);
 // sliding_window, or `fallback` where the key is absent; 0 where it is null.
 int32_t read_window(const JsonObject& config, int32_t fallback);
 // use_sliding_window with layer_types or max_window_layers, of Qwen2 and Qwen3.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,9 @@ class ImageProcessor {
 // Reads processor_config.json ("image_processor" in it) or else preprocessor_config.json. Missing keys have the
 // defaults of the class that `image_processor_type` names, with or without Fast or Pil at its end. Throws Error:
 // kNotFound (no file), kUnsupported (the type; the message lists those there are), kInput (values that cannot be).
-std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir);
+// `model_type` of config.json stands in for settings that name no type.
+std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
+                                                     std::string_view model_type);
 
 // The grid pinpoint (height, width) that shows most of a picture and wastes least; LLaVA-NeXT models need it to lay out
 // tiles. Throws Error(kInput) if none is usable.

@@ -48,27 +48,23 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, error);
 }
 
-std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, const std::filesystem::path& model_dir) {
+std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::string_view model_type) {
   const std::string named = config.has("image_processor_type") ? config.string("image_processor_type")
                                                                : config.string("feature_extractor_type", "");
   const std::string type = canonical_type(named);
-  std::string model_type;
-  if (type.empty() && is_file(model_dir / "config.json")) {
-    const Json model = load_json(model_dir / "config.json");
-    if (model.is_object()) model_type = JsonObject(model, "config.json").string("model_type", "");
-  }
   for (const Entry& entry : kProcessors) {
     if (type.empty() ? entry.model_type == model_type : entry.type == type) return entry.make(config);
   }
   throw Error(ErrorCode::kUnsupported,
               config.where() + ": image_processor_type: found " +
-                  (type.empty() ? "none, and model_type \"" + model_type + "\"" : "\"" + named + "\"") +
+                  (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\"" : "\"" + named + "\"") +
                   "; supported are " + known_types());
 }
 
 }  // namespace
 
-std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir) {
+std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
+                                                     std::string_view model_type) {
   const std::filesystem::path combined = model_dir / "processor_config.json",
                               own = model_dir / "preprocessor_config.json";
   if (is_file(combined)) {
@@ -76,7 +72,7 @@ std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path
     const JsonObject all(json, combined.string());
     if (all.has("image_processor")) {
       const JsonObject config = all.object("image_processor");
-      return make_processor(config, model_dir);
+      return make_processor(config, model_type);
     }
   }
   if (!is_file(own)) {
@@ -86,7 +82,7 @@ std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path
                     "found neither");
   }
   const Json json = load_json(own);
-  return make_processor(JsonObject(json, own.string()), model_dir);
+  return make_processor(JsonObject(json, own.string()), model_type);
 }
 
 }  // namespace vlcache
