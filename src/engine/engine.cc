@@ -123,7 +123,17 @@ Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool 
   const std::string expanded = model_->expand_prompt(text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
-  for (const int32_t token : prompt.tokens) prompt.classes.push_back(tokenizer_->token_class(token));
+  // The tokenizer may have tokens that the model lacks: a fine-tune's added <pad>.
+  const int64_t vocab = model_->config().text.vocab_size;
+  for (const int32_t token : prompt.tokens) {
+    if (token < vocab) {
+      prompt.classes.push_back(tokenizer_->token_class(token));
+      continue;
+    }
+    throw Error(ErrorCode::kInput, "the prompt has \"" + tokenizer_->token_text(token) + "\", token " +
+                                       std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
+                                       std::to_string(vocab));
+  }
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   return prompt;
