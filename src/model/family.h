@@ -2,6 +2,7 @@
 // One value per family, in families/.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,5 +43,10 @@ const Family& find_family(std::string_view model_type, std::string_view where);
 // repeated, as transformers' processor of the family does it. Throws Error(kInput) with both counts if placeholders and
 // images differ in number, also for an image given to a text model.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
+
+// Where each token of an image, as token_rows has them, was computed from: the rectangle of the original picture that
+// its patches show, clipped to the picture. None for newlines, class tokens, the overview of a picture that was split,
+// and tokens that show padding only. Throws as token_rows.
+std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, const ImageTiles& image);
 
 }  // namespace vlcache

@@ -1,0 +1,52 @@
+// From image tokens back to the picture: the family says which row a token is, the tile what it shows, the patch grid
+// which part of that.
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "model/family.h"
+#include "model/projector.h"
+
+namespace vlcache {
+namespace {
+
+std::optional<PixelRect> clipped(const PixelRect& rect, const ImageTiles& image) {
+  const auto width = static_cast<float>(image.original_width), height = static_cast<float>(image.original_height);
+  const PixelRect out = {.left = std::clamp(rect.left, 0.0f, width),
+                         .top = std::clamp(rect.top, 0.0f, height),
+                         .right = std::clamp(rect.right, 0.0f, width),
+                         .bottom = std::clamp(rect.bottom, 0.0f, height)};
+  if (!(out.left < out.right && out.top < out.bottom)) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, const ImageTiles& image) {
+  if (!config.vision || config.family->token_rows == nullptr) {
+    throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
+  }
+  const VisionConfig& vision = *config.vision;
+  const std::vector<int32_t> rows = config.family->token_rows(config, image);
+  CHECK(static_cast<int64_t>(image.shown.size()) == image.n_tiles);
+  // A tile's rows: the class token where it is kept, then cells of `cell` pixels a side, line by line. Pixels that no
+  // patch covers lie to the right and below.
+  const int64_t scale = config.projector.scale, cell = vision.patch_size * scale;
+  const int64_t n_class = vision.n_class_features();
+  const int64_t cols = image.width / vision.patch_size / scale, lines = image.height / vision.patch_size / scale;
+  const int64_t per_tile = n_class + lines * cols;
+  std::vector<std::optional<PixelRect>> rects(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t tile = rows[i] / per_tile, place = rows[i] % per_tile - n_class;
+    if (rows[i] == kNewlineRow || tile == image.overview || place < 0) continue;
+    const auto x = static_cast<float>(place % cols * cell), y = static_cast<float>(place / cols * cell);
+    const auto size = static_cast<float>(cell);
+    const PixelRect part = {.left = x, .top = y, .right = x + size, .bottom = y + size};
+    rects[i] = clipped(part_of(image.shown[static_cast<size_t>(tile)], static_cast<float>(image.width),
+                               static_cast<float>(image.height), part),
+                       image);
+  }
+  return rects;
+}
+
+}  // namespace vlcache
