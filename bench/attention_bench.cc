@@ -1,12 +1,13 @@
 // Attention against the limits of the machine: decode in bytes of K and V per second, prefill and vision in operations
 // per second, each beside the limit probed right before and after.
-// Usage: attention_bench [repetitions [threads [words: decode prefill dense stats write]]]. With one thread CPU time is
-// measured, so that other processes on a shared machine count less.
+// Usage: attention_bench [repetitions [threads [words: decode prefill dense stats write pairs]]]. With one thread CPU
+// time is measured, so that other processes on a shared machine count less.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -112,6 +113,58 @@ void measure(const std::string& name, int reps, double work, Limit limit, const 
   std::fflush(stdout);
 }
 
+// Prints the median times of two ways to do something, run in turn, and what the second costs more.
+void compare(const std::string& name, int reps, const std::function<void()>& plain,
+             const std::function<void()>& extended) {
+  std::vector<double> times[2];
+  plain(), extended();
+  const double begin = seconds();
+  while (seconds() - begin < 0.1 * reps || times[0].size() < 5) {
+    for (int way = 0; way < 2; ++way) {
+      const double start = seconds();
+      way == 0 ? plain() : extended();
+      times[way].push_back(seconds() - start);
+    }
+  }
+  double median[2];
+  for (int way = 0; way < 2; ++way) {
+    std::sort(times[way].begin(), times[way].end());
+    median[way] = times[way][times[way].size() / 2];
+  }
+  std::printf("| %-32s | %9.1f us | %9.1f us | %+5.1f %% |\n", name.c_str(), 1e6 * median[0], 1e6 * median[1],
+              100 * (median[1] / median[0] - 1));
+  std::fflush(stdout);
+}
+
+// One decode row with its logits and without; over slots of which 63 are hidden and over plain ones.
+void pairs(cpu::AttentionWorkspace& workspace, const Shape& shape, int depth, int reps) {
+  const Cache cache(shape, depth, int64_t{384} << 20);
+  const Rows rows(1, shape.n_heads, shape.head_dim);
+  std::vector<float> logits(static_cast<size_t>(shape.n_heads * depth));
+  std::vector<float> newest(static_cast<size_t>(shape.n_kv_heads * depth)), spread = newest;
+  for (int h = 0; h < shape.n_kv_heads; ++h) {
+    for (int i = 0; i < 63; ++i) {
+      newest[static_cast<size_t>(h * depth + 100 + i)] = -std::numeric_limits<float>::infinity();
+      spread[static_cast<size_t>(h * depth + i * depth / 63)] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  size_t at = 0;
+  const auto decode = [&](const float* bias, float* scores) {
+    AttentionSeq seq{0, 1, cache.views[at]};
+    at = (at + 1) % cache.views.size();
+    seq.kv.slot_bias = bias;
+    seq.kv.slot_stride = depth;
+    seq.logits = scores;
+    seq.logits_stride = depth;
+    cpu::attention(workspace, rows.tq, {&seq, 1}, {.scale = 0.125f}, rows.tout);
+  };
+  const auto plain = [&] { decode(nullptr, nullptr); };
+  const std::string name = std::string(shape.name) + " decode " + std::to_string(depth);
+  compare(name + " + logits", reps, plain, [&] { decode(nullptr, logits.data()); });
+  compare(name + " + 63 hidden in a row", reps, plain, [&] { decode(newest.data(), nullptr); });
+  compare(name + " + 63 hidden, spread", reps, plain, [&] { decode(spread.data(), nullptr); });
+}
+
 struct Decode {
   int depth, batch;
   int run = 8;  // a prefill chunk of 512 tokens fills eight pages of a head at once
@@ -203,6 +256,12 @@ int main(int argc, char** argv) {
     if (wanted("stats")) stats(workspace, shape, reps);
     if (wanted("write")) write_rows(shape, reps);
   }
+  for (const Shape& shape : {kShapes[0], kShapes[2]}) {
+    for (int depth : {4096, 32768}) {
+      if (wanted("pairs")) pairs(workspace, shape, depth, reps);
+    }
+  }
+  if (wanted("pairs")) pairs(workspace, {"tinydoc", 4, 2, 64}, 2000, reps);
   if (wanted("dense")) {
     dense(workspace, "CLIP-L", {577, 16, 64}, reps);
     dense(workspace, "SigLIP", {729, 16, 72}, reps);

@@ -301,8 +301,10 @@ void scale_bias(float* s, float scale, const float* bias, int n) {
 void mask(float* s, uint64_t seen, int n) {
   const D d;
   for (int j = 0; j < n; j += kN) {
+    constexpr uint64_t kAll = (uint64_t{1} << kN) - 1;
+    const uint64_t lanes = seen >> j & kAll;
+    if (lanes == kAll) continue;
     uint8_t bits[8] = {};  // as many as LoadMaskBits may read
-    const uint64_t lanes = seen >> j & ((uint64_t{1} << kN) - 1);
     std::memcpy(bits, &lanes, 2);
     store(hn::IfThenElse(hn::LoadMaskBits(d, bits), load(s + j), all(kUnseen)), s + j);
   }
