@@ -188,7 +188,8 @@ void add_bench_command(CLI::App& app) {
   list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
   list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
   list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
-  share_environment(*list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024));
+  share_environment(
+      *list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024));
   command->add_option("-r,--repetitions", flags->repetitions, "runs of each test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -148,7 +148,7 @@ double BenchRunner::time_once(const BenchCase& test) {
   if (test.n_tiles > 0) return time_tiles(test.n_tiles);
   for (const auto& s : sequences_) {
     s->rewind(test.n_depth);
-    s->reserve(test.n_depth + test.n_prompt + test.n_gen);
+    s->reserve(test.n_prompt + test.n_gen);
     if (test.n_prompt > 0) {
       const int32_t kept = s->continue_with(random_prompt(test.n_depth, test.n_prompt));
       if (kept < test.n_depth && policy_->keeps_kv()) {

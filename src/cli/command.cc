@@ -78,8 +78,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
   command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16"}))
       ->capture_default_str();
-  for (const char* name : {"--dtype", "--kv-dtype", "--kv", "--kv-budget", "--kv-memory", "--threads", "--prefill-chunk",
-                           "--backend", "--max-isa"}) {
+  for (const char* name : {"--dtype", "--kv-dtype", "--kv", "--kv-budget", "--kv-memory", "--threads",
+                           "--prefill-chunk", "--backend", "--max-isa"}) {
     share_environment(*command.get_option(name));
   }
 }

@@ -86,6 +86,8 @@ void run(const std::string& model_dir) {
   const DType compute = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
                         std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
+  line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
+                            " per 1k prompt tokens, where a prompt is computed by ranges of layers");
   const Flops flops(t);
   for (double cached : {0.0, 4096.0, 32768.0}) {
     if (cached > static_cast<double>(t.max_positions)) continue;

@@ -123,20 +123,26 @@ Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool 
   const std::string expanded = model_->expand_prompt(text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
-  // The tokenizer may have tokens that the model lacks: a fine-tune's added <pad>.
-  const int64_t vocab = model_->config().text.vocab_size;
-  for (const int32_t token : prompt.tokens) {
-    if (token < vocab) {
-      prompt.classes.push_back(tokenizer_->token_class(token));
-      continue;
-    }
-    throw Error(ErrorCode::kInput, "the prompt has \"" + tokenizer_->token_text(token) + "\", token " +
-                                       std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
-                                       std::to_string(vocab));
-  }
+  classify(prompt);
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   return prompt;
+}
+
+// What the tokenizer says of each token. It may have tokens that the model lacks: a fine-tune's added <pad>.
+void Engine::classify(Prompt& prompt) const {
+  const int64_t vocab = model_->config().text.vocab_size;
+  for (size_t i = 0; i < prompt.tokens.size(); ++i) {
+    const int32_t token = prompt.tokens[i];
+    if (token >= vocab) {
+      throw Error(ErrorCode::kInput, "the prompt has \"" + tokenizer_->token_text(token) + "\", token " +
+                                         std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
+                                         std::to_string(vocab));
+    }
+    // The many tokens of a picture are all the same one.
+    const bool same = i > 0 && token == prompt.tokens[i - 1];
+    prompt.classes.push_back(same ? prompt.classes.back() : tokenizer_->token_class(token));
+  }
 }
 
 Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) const {

@@ -77,6 +77,7 @@ class Engine {
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
   void check_takes(size_t n_images) const;
   Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
+  void classify(Prompt& prompt) const;
 
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;

@@ -71,9 +71,11 @@ void Generation::start() {
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
     sequence_ = own_sequence_.get();
   }
-  sequence_->reserve(sequence_->n_tokens() + std::min(request_.options.max_tokens, kRoomTokens));
+  make_room();
   encode_images();
 }
+
+void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() { sequence_->release(); }
 

@@ -27,6 +27,8 @@ class Generation {
   bool has_tokens() const { return !result_.tokens.empty(); }
   // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
   void start();
+  // Room in the tables for what is to come, so that decoding allocates nothing but pages.
+  void make_room();
   // Gives all KV back: the request waits until start(). Tokens that were generated stay.
   void suspend();
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }

@@ -24,10 +24,16 @@ void Sequence::count_states() {
   for (const TokenInfo& token : tokens_) next_position_ = std::max(next_position_, token.meta.t + 1);
 }
 
-void Sequence::reserve(int32_t n_tokens) {
-  cache_.reserve(n_tokens);
-  tokens_.reserve(static_cast<size_t>(n_tokens));
-  states_.reserve(static_cast<size_t>(n_tokens));
+void Sequence::reserve(int32_t n_more) {
+  int32_t longest = 0;
+  for (int32_t layer = 0; layer < slots_.n_layers(); ++layer) {
+    for (int32_t head = 0; head < slots_.n_kv_heads(layer); ++head) {
+      longest = std::max(longest, cache_.n_slots(layer, head));
+    }
+  }
+  cache_.reserve(longest + n_pending_ + int64_t{n_more} + kPageSlots);  // a rule frees a page's worth at a time
+  tokens_.reserve(tokens_.size() + static_cast<size_t>(n_more));
+  states_.reserve(states_.size() + static_cast<size_t>(n_more));
 }
 
 void Sequence::add_token(int32_t id, TokenClass token_class) {

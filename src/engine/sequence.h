@@ -59,8 +59,8 @@ class Sequence {
     return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
   }
 
-  // Room for n_tokens: growing up to there allocates nothing but pages.
-  void reserve(int32_t n_tokens);
+  // Room for what is pending and n_more tokens: growing up to there allocates nothing but pages.
+  void reserve(int32_t n_more);
   void add_token(int32_t id, TokenClass token_class = TokenClass::kOther);
   // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is
   // pending. Returns how many were kept. A cache that evicted something is kept only when the old sequence is wholly a

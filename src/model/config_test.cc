@@ -125,8 +125,8 @@ TEST(Config, ContradictionsAreNamed) {
   EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":65,"num_attention_heads":4})"),
               HasSubstr("a divisor of hidden_size (65)"));
   EXPECT_THAT(error_of(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
-  EXPECT_THAT(error_of(with(R"("head_dim":514)")), HasSubstr("at most 512 (it is 514)"));
-  EXPECT_EQ(parse(with(R"("head_dim":512)")).text.head_dim, 512);
+  EXPECT_THAT(error_of(with(R"("head_dim":1026)")), HasSubstr("at most 1024 (it is 1026)"));
+  EXPECT_EQ(parse(with(R"("head_dim":1024)")).text.head_dim, 1024);
   EXPECT_THAT(error_of(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
   EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.rms_norm_eps, 0.0f);
   EXPECT_THAT(error_of(with(R"("intermediate_size":"4096")")),
@@ -211,9 +211,9 @@ TEST(Config, VisionContradictions) {
     return error_of(llava(R"("vision_config":{"hidden_size":)" + std::to_string(hidden) + R"(,"num_attention_heads":)" +
                           std::to_string(n) + "}"));
   };
-  EXPECT_THAT(heads(36, 4), HasSubstr("even size of at most 512 (hidden_size 36 gives 9)"));
-  EXPECT_THAT(heads(1028, 2), HasSubstr("gives 514"));
-  EXPECT_EQ(heads(1024, 2), "no error");
+  EXPECT_THAT(heads(36, 4), HasSubstr("even size of at most 1024 (hidden_size 36 gives 9)"));
+  EXPECT_THAT(heads(2052, 2), HasSubstr("gives 1026"));
+  EXPECT_EQ(heads(2048, 2), "no error");
   EXPECT_THAT(error_of(llava(R"("vision_config":{"layer_norm_eps":-1})")), HasSubstr("layer_norm_eps"));
   EXPECT_THAT(error_of(llava(R"("text_config":{"model_type":"gemma"})")),
               HasSubstr("\"gemma\" is not a supported language model"));

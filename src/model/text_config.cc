@@ -21,8 +21,6 @@ const TextFamily& find_text_family(const std::string& model_type, const std::str
                                            "\" is not a supported language model; supported: " + known);
 }
 
-constexpr int64_t kLargestHead = 512;  // that the kernels of KV pages hold
-
 // Sizes that a matrix may have: far above any model, far below what overflows when multiplied.
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
@@ -42,9 +40,9 @@ void read_heads(const JsonObject& config, const TextFamily& d, TextConfig& text)
                 "a divisor of hidden_size (" + std::to_string(text.hidden_size) + "), or a head_dim");
   }
   text.head_dim = size_of(config, "head_dim", d.head_dim > 0 ? d.head_dim : text.hidden_size / text.n_heads);
-  if (text.head_dim % 2 != 0 || text.head_dim > kLargestHead) {
+  if (text.head_dim % 2 != 0 || text.head_dim > kMaxHeadDim) {
     config.fail(config.has("head_dim") ? "head_dim" : "num_attention_heads",
-                "an even head_dim of at most " + std::to_string(kLargestHead) + " (it is " +
+                "an even head_dim of at most " + std::to_string(kMaxHeadDim) + " (it is " +
                     std::to_string(text.head_dim) + ")");
   }
 }

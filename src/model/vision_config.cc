@@ -7,8 +7,6 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kLargestHead = 512;  // that dense attention packs
-
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
   if (x < 1 || x > (int64_t{1} << 20)) config.fail(key, "a size from 1 to 1048576");
@@ -49,8 +47,8 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
   if (v.hidden_size % v.n_heads != 0) {
     config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(v.hidden_size) + ")");
   }
-  if (v.head_dim() % 2 != 0 || v.head_dim() > kLargestHead) {
-    config.fail("num_attention_heads", "heads of an even size of at most " + std::to_string(kLargestHead) +
+  if (v.head_dim() % 2 != 0 || v.head_dim() > kMaxHeadDim) {
+    config.fail("num_attention_heads", "heads of an even size of at most " + std::to_string(kMaxHeadDim) +
                                            " (hidden_size " + std::to_string(v.hidden_size) + " gives " +
                                            std::to_string(v.head_dim()) + ")");
   }

@@ -70,7 +70,7 @@ class Commands(ProgramTest):
         names = {}
         for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
             for line in self.ok(command, "--help").splitlines():
-                found = re.match(r"\s+(-.*?--|--)([a-z-]+).*\(Env:(VLCACHE_[A-Z_]+)\)", line)
+                found = re.match(r"\s+(-\w,|)--([a-z-]+).*\(Env:(VLCACHE_[A-Z_]+)\)", line)
                 if found:
                     own = f"VLCACHE_{command}_{found[2]}".upper().replace("-", "_")
                     shared = f"VLCACHE_{found[2]}".upper().replace("-", "_")
