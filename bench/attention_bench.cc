@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/threads.h"
-#include "ops/cpu/attention.h"
+#include "ops/cpu/attention/attention.h"
 #include "ops/cpu/kv_pages.h"
 #include "ops/limits.h"
 

@@ -2,7 +2,7 @@
 #include "ops/cpu/cpu_backend.h"
 
 #include "base/error.h"
-#include "ops/cpu/attention.h"
+#include "ops/cpu/attention/attention.h"
 #include "ops/cpu/kv_pages.h"
 #include "ops/cpu/matmul.h"
 #include "ops/cpu/packed.h"

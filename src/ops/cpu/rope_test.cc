@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "ops/cpu/attention_test_util.h"
+#include "ops/cpu/attention/attention_test_util.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // Attention of the cpu backend over pages of K and V: prefill, decode, vision, and the sums that policies ask for.
 //
 // One kernel shape serves all: a tile of query rows (the G query heads of a kv head x some tokens) against one page of
-// 64 slots, with online softmax, so that every byte of K and V is read once for all heads of its group. See Backend in
-// ops/backend.h for shapes and formulas; kv_pages.h for what a page looks like inside.
+// 64 slots, with online softmax, so that every byte of K and V is read once for all heads of its group. README.md draws
+// it. See Backend in ops/backend.h for shapes and formulas; kv_pages.h for what a page looks like inside.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,8 @@
 #include "ops/cpu/cpu_features.h"
 
 namespace vlcache::cpu {
+
+class TileRunner;
 
 // Scratch memory of the functions below and the kernels they use. Owned by the backend and used by one call at a time;
 // it grows to what the largest call so far needed, so that a decode step allocates nothing.
@@ -24,11 +26,10 @@ class AttentionWorkspace {
 
   int64_t bytes() const;  // held at the moment, for the memory report
 
-  struct State;  // in attention_workspace.h, for the files of this folder
-  State& state() { return *state_; }
+  TileRunner& runner() { return *runner_; }  // for the files of this folder
 
  private:
-  std::unique_ptr<State> state_;
+  std::unique_ptr<TileRunner> runner_;
 };
 
 void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const AttentionSeq> seqs,

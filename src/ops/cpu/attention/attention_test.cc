@@ -1,5 +1,5 @@
 // Attention over pages against naive loops in double: shapes, masks, codecs, instruction sets.
-#include "ops/cpu/attention.h"
+#include "ops/cpu/attention/attention.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <random>
 
-#include "ops/cpu/attention_test_util.h"
+#include "ops/cpu/attention/attention_test_util.h"
 
 namespace vlcache::cpu {
 namespace {

@@ -1,12 +1,10 @@
-// A tile: some tokens' query heads of one kv head, stacked as rows, against a range of pages. What attention, vision
-// attention and statistics share: who sees what, packed queries, scores of a strip.
+// A tile and the walk over its pages: what attention, vision attention and statistics share. README.md has the drawing.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "ops/backend.h"
-#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/attention/kernels.h"
 
 namespace vlcache::cpu {
 
@@ -21,11 +19,21 @@ struct Interval {
   int64_t lowest, highest;
 };
 
+// Which pages of a tile can be seen at all: [0, n_sinks) and [n_sinks + gap, n_sinks + gap + rest), numbered without
+// the gap.
+struct PageRange {
+  int64_t n_sinks = 0;
+  int64_t gap = 0;
+  int64_t size = 0;
+  int64_t page(int64_t i) const { return i < n_sinks ? i : i + gap; }
+};
+
+// Some tokens' query heads of one kv head, stacked as rows: row r is token r / group, head query_head + r % group.
 struct Tile {
   const KvView* kv = nullptr;
   const AttentionArgs* args = nullptr;
   int head = 0;        // kv head
-  int query_head = 0;  // the first of `group` query heads; tile row r is token r / group, head query_head + r % group
+  int query_head = 0;  // the first of `group` query heads
   int group = 1;
   int64_t row = 0;  // of q: the first token
   int n_tokens = 0;
@@ -35,36 +43,27 @@ struct Tile {
   const int32_t* behind = nullptr;  // [n_tokens] as in AttentionSeq
   float* logits = nullptr;          // one token: those of query_head, as in AttentionSeq
   int64_t logits_stride = 0;
-  Interval limits{0, 0}, positions{0, 0};  // of all tokens; place() fills them in
+
+  // What place() finds: limits and, with a window, positions of all tokens, and the pages that some token sees.
+  Interval limits{0, 0}, positions{0, 0};
+  PageRange pages;
+  void place();  // to be called when everything above is set
 
   int n_rows() const { return n_tokens * group; }
   int64_t limit(int64_t token) const {
     return behind != nullptr ? kv->n_slots[head] - behind[token] : n_seen + causal_step * token;
   }
+  int64_t position(int64_t token) const {
+    return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
+  }
   int block_pages() const { return n_rows() <= kFewRows ? 1 : kBlockPages; }
   // Rows per kernel call. Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.
   int strip_rows() const { return (kv->head_dim + 15) / 16 == 5 ? 5 : kStripRows; }
   int n_strips() const { return (n_rows() + strip_rows() - 1) / strip_rows(); }
-  int64_t position(int64_t token) const {
-    return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
-  }
-  void place();  // to be called when everything else is set
 };
 
-// Which pages of a tile can be seen at all: [0, n_sinks) and [n_sinks + gap, n_sinks + gap + rest), numbered without
-// the gap.
-struct PageRange {
-  int64_t n_sinks = 0;
-  int64_t gap = 0;
-  int64_t size = 0;
-  int64_t page(int64_t i) const { return i < n_sinks ? i : i + gap; }
-};
-PageRange visible_pages(const Tile& tile);
-
-enum class Sight : uint8_t { kNone, kSome, kAll };
-// What the tile's tokens see of a page; kSome when in doubt.
-Sight sight(const Tile& tile, int64_t page);
-// Bit j: token sees slot 64 page + j.
+constexpr uint64_t low_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
+// Bit j: token sees slot 64 page + j, as far as limit and window say.
 uint64_t seen_mask(const Tile& tile, int64_t token, int64_t page);
 
 // Some pages of one codec that are worked on together; page i holds columns [64 i, 64 i + 64).
@@ -72,7 +71,7 @@ struct Block {
   int n_pages = 0;
   KvCodec codec = KvCodec::kBF16;
   int64_t index[kBlockPages];
-  Sight sights[kBlockPages];
+  bool masked[kBlockPages];      // some token does not see some slot
   uint64_t hidden[kBlockPages];  // bit j: slot 64 index + j is hidden by its bias
   bool biased = false;           // some slot that is not hidden has a bias
   const std::byte* k[kBlockPages];
@@ -83,19 +82,29 @@ struct Block {
   int columns(int64_t limit) const;
 };
 
-// Walks pages [begin, end) of a range block by block, past those that nobody sees.
-class BlockWalk {
+// Walks an item, pages [begin, end) of tile.pages, block by block and past those that nobody sees.
+class Walk {
  public:
-  BlockWalk(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
-            std::span<const int64_t, 2> pages)
-      : tile_(tile), kernels_(kernels), range_(range), at_(pages[0]), end_(pages[1]) {}
+  Walk(const Tile& tile, const AttentionKernels& kernels, int64_t begin, int64_t end)
+      : tile_(tile), kernels_(kernels), begin_(begin), at_(begin), end_(end) {}
   Block next();  // empty at the end
+
+  const Tile& tile() const { return tile_; }
+  const AttentionKernels& kernels() const { return kernels_; }
+  // The item's slots: from its first page on to the next item's, pages that nobody sees included.
+  Interval slots() const;
 
  private:
   const Tile& tile_;
   const AttentionKernels& kernels_;
-  const PageRange& range_;
-  int64_t at_, end_;
+  int64_t begin_, at_, end_;
+};
+
+// Partial result over some slots, relative to 2^top: o [rows, dp] not normalised, top [rows], total [rows, 16].
+struct TileSums {
+  float* o = nullptr;
+  float* top = nullptr;
+  float* total = nullptr;
 };
 
 // One thread's memory, cut from a buffer. Rows: tile rows at most.
@@ -103,9 +112,7 @@ struct TileScratch {
   // Queries [rows, head_dim] by operand dtype (bf16, f32), as packed; null if no page needs them.
   std::byte* q[2] = {};
   std::byte* q_sinks[2] = {};
-  float* o = nullptr;         // [rows, dp]
-  float* top = nullptr;       // [rows]
-  float* total = nullptr;     // [rows, 16]
+  TileSums sums;
   float* s = nullptr;         // [kStripRows, kBlockColumns]
   float* sink_s = nullptr;    // [kStripRows, 64]
   std::byte* p = nullptr;     // [kStripRows, kBlockColumns] f32 or bf16
@@ -122,33 +129,21 @@ void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tenso
 // What a block needs before its strips: masks of partly seen pages, biases.
 void prepare_block(const Tile& tile, const Block& block, const TileScratch& scratch);
 
-// Rows [row, row + m) of the tile.
+// Rows [row, row + m) of the tile, for a kernel call, and what score_strip finds.
 struct Strip {
   int index;
   int row;
   int m;
+  int n = 0;            // columns that some row sees; 0: nothing was computed
+  float scale = 1.0f;   // what is left to multiply scores with: then they are logits in base 2
+  int columns() const;  // n in whole vectors, what kernels take
 };
-inline Strip strip_at(const Tile& tile, int i) {
-  const int n = tile.n_strips(), begin = tile.n_rows() * i / n;
-  return {i, begin, tile.n_rows() * (i + 1) / n - begin};
-}
+Strip strip_at(const Tile& tile, int i);
 
-// Scores of a strip over a block into scratch.s, masked; `scale` is what is left to multiply them with (base 2 logits).
-struct StripScores {
-  int n;  // columns that some row of the strip sees; 0: nothing was computed
-  float scale;
-};
-StripScores score_strip(const Tile& tile, const AttentionKernels& kernels, const Block& block, const Strip& strip,
-                        const Block* next, const TileScratch& scratch);
+// Scores of a strip over a block into scratch.s, masked. Meanwhile `next`, if not null, is fetched.
+void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch);
 
-// Partial result over some pages: o [rows, dp] not normalised, top [rows], total [rows, 16].
-struct TileSums {
-  float* o;
-  float* top;
-  float* total;
-};
-// Attention of the tile over pages [begin, end) of the range, added up from nothing.
-void attend(const Tile& tile, const AttentionKernels& kernels, const PageRange& range,
-            std::span<const int64_t, 2> pages, const TileScratch& scratch, const TileSums& sums);
+// Attention of a tile over an item's pages into `sums`, added up from nothing; queries are packed.
+void attend(Walk walk, const TileScratch& scratch, const TileSums& sums);
 
 }  // namespace vlcache::cpu

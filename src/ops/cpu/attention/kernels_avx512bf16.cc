@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/attention/kernels.h"
 
 namespace vlcache::cpu {
 namespace {

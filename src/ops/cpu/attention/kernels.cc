@@ -1,5 +1,5 @@
 // The portable kernels of attention: Highway, compiled per target. bf16 pages are widened while they are read.
-#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/attention/kernels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/cpu/attention_kernels.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/attention/kernels.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -205,7 +205,7 @@ void softmax_f32(const SoftmaxTile& t) {
   }
 }
 
-void row_sums(const RowSumTile& t) {
+void row_sums(const SoftmaxTile& t) {
   const V scale = all(t.scale);
   for (int i = 0; i < t.m; ++i) {
     const float* s = t.s + i * t.s_stride;

@@ -50,6 +50,7 @@ struct ValueTile {
 
 // One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.
 // `top` follows the largest score lazily, only when that is more than 2^8 above it; then total and o are scaled down.
+// Statistics want sums alone (row_sums): no p and o, the exact maxima beside.
 struct SoftmaxTile {
   const float* s;
   int64_t s_stride;
@@ -63,18 +64,7 @@ struct SoftmaxTile {
   float* o;
   int64_t o_stride;
   int padded_dim;
-};
-
-// Row maxima and sums alone, for statistics: as SoftmaxTile, with the exact maxima beside.
-struct RowSumTile {
-  const float* s;
-  int64_t s_stride;
-  int m;
-  int n;
-  float scale;
-  float* top;      // [m]
-  float* total;    // [m, 16]
-  float* largest;  // [m, 16]
+  float* largest;  // [m, 16], row_sums only
 };
 
 // Statistics of the columns of A_ij = 2^(scale s_ij - log_total_i) over m rows, each joined with what is there; null:
@@ -94,6 +84,9 @@ struct ColumnTile {
   float* seen;             // [n] rows with s above kUnseen
 };
 
+// Of arrays by operand dtype.
+constexpr int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1; }
+
 struct AttentionKernels {
   DType operand_dtype[kKvCodecs];  // of q and p beside pages of a codec
   void (*scores[kKvCodecs])(const ScoreTile&);
@@ -110,14 +103,14 @@ struct AttentionKernels {
   void (*write_bf16)(const float* o, float factor, int64_t n, bf16* y);
   // s[j] = kUnseen where bit j of `seen` is 0; n <= 64, a multiple of 16.
   void (*mask)(float* s, uint64_t seen, int n);
-  void (*row_sums)(const RowSumTile&);
+  void (*row_sums)(const SoftmaxTile&);
   void (*columns)(const ColumnTile&);
 };
 
 // The fastest kernels that `isa` allows.
 AttentionKernels attention_kernels(Isa isa);
 
-// Those of attention_kernels_avx512bf16.cc, for kBF16 pages; only where the CPU has the bf16 dot product.
+// Those of kernels_avx512bf16.cc, for kBF16 pages; only where the CPU has the bf16 dot product.
 void use_avx512bf16(AttentionKernels& kernels);
 
 }  // namespace vlcache::cpu

@@ -1,10 +1,8 @@
 // Joins two partial results of attention.
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include "ops/cpu/attention/merge.h"
 
 #include "base/threads.h"
-#include "ops/cpu/attention.h"
+#include "ops/cpu/attention/attention.h"
 
 namespace vlcache::cpu {
 namespace {
@@ -18,12 +16,10 @@ template <typename T>
 void merge_row(const AttentionPart& a, const AttentionPart& b, const AttentionPart& sum, int64_t i) {
   const int64_t n_heads = a.o.dim(1), d = a.o.dim(2);
   for (int64_t h = 0; h < n_heads; ++h) {
-    const float la = a.lse.row<float>(i)[h], lb = b.lse.row<float>(i)[h], top = std::max(la, lb);
-    const bool none = top == -std::numeric_limits<float>::infinity();
-    const float ea = none ? 0.0f : std::exp(la - top), eb = none ? 0.0f : std::exp(lb - top);
-    const float norm = none ? 0.0f : 1.0f / (ea + eb);
-    mix(a.o.row<T>(i) + h * d, ea * norm, b.o.row<T>(i) + h * d, eb * norm, d, sum.o.row<T>(i) + h * d);
-    sum.lse.row<float>(i)[h] = none ? top : top + std::log(ea + eb);
+    const auto [top, wa, wb] = merge(a.lse.row<float>(i)[h], b.lse.row<float>(i)[h], kLog2e);
+    const float total = wa + wb, norm = total > 0.0f ? 1.0f / total : 0.0f;
+    mix(a.o.row<T>(i) + h * d, wa * norm, b.o.row<T>(i) + h * d, wb * norm, d, sum.o.row<T>(i) + h * d);
+    sum.lse.row<float>(i)[h] = total > 0.0f ? top + std::log(total) : top;
   }
 }
 

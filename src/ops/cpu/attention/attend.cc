@@ -1,0 +1,195 @@
+// Scores of a strip, and the block loop of online softmax.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/attention/tile.h"
+#include "ops/cpu/kv_pages.h"
+
+namespace vlcache::cpu {
+namespace {
+
+// The first strips of a block fetch the next one, page by page and front to back: strip i its 2i-th part beside K and
+// the one after it beside V. The hardware's own prefetcher can follow one stream in the order of addresses: 31 GB/s of
+// one core's 38, against 27 with K beside K and V beside V (32 query heads of 4 kv heads).
+class PrefetchPlan {
+ public:
+  PrefetchPlan(const Tile& tile, KvCodec codec)
+      : strips_(std::min(tile.n_strips(), 4)), part_bytes_(kv_page_bytes(codec, tile.kv->head_dim) / (2 * strips_)) {}
+  bool wants(const Strip& strip) const { return strip.index < strips_; }
+  const std::byte* beside_k(const Strip& strip, const std::byte* page) const {
+    return page + 2 * strip.index * part_bytes_;
+  }
+  const std::byte* beside_v(const Strip& strip, const std::byte* page) const {
+    return beside_k(strip, page) + part_bytes_;
+  }
+  // Cache lines for each of `steps` steps of a kernel.
+  int lines(int64_t steps) const { return static_cast<int>((part_bytes_ / 64 + steps - 1) / steps); }
+
+ private:
+  int strips_;
+  int64_t part_bytes_;
+};
+
+// Asks for one line of every 4 KiB of a block's pages: the address translation, which costs most where pages are
+// scattered.
+void prefetch_translation(const Block& block, int64_t head_dim) {
+  const int64_t bytes = kv_page_bytes(block.codec, head_dim);
+  for (int i = 0; i < block.n_pages; ++i) {
+    for (int64_t at = 0; at < bytes; at += 4096) __builtin_prefetch(block.k[i] + at);
+  }
+}
+
+// The logits of a tile of one token, written by whoever computes them; each item answers for its slots().
+class LogitsOutput {
+ public:
+  explicit LogitsOutput(const Walk& walk) : walk_(walk), left_(walk.slots()) {}
+
+  void write(const Block& block, const Strip& strip, const float* s) {
+    const float factor = block.biased ? 1.0f / kLog2e : walk_.tile().args->scale;
+    for (int i = 0; i * kPageSlots < strip.n; ++i) {
+      const int64_t begin = block.index[i] * kPageSlots;
+      const int n = std::min(strip.n - i * kPageSlots, kPageSlots);
+      if (strip.index == 0) hide_until(begin);
+      for (int r = 0; r < strip.m; ++r) {
+        walk_.kernels().write_logits(s + r * kBlockColumns + i * kPageSlots, factor, n, row(strip.row + r) + begin);
+      }
+      left_.lowest = begin + n;
+    }
+  }
+  void finish() { hide_until(left_.highest); }
+
+ private:
+  float* row(int r) const { return walk_.tile().logits + r * walk_.tile().logits_stride; }
+  void hide_until(int64_t slot) {
+    for (int r = 0; r < walk_.tile().n_rows() && left_.lowest < slot; ++r) {
+      std::fill(row(r) + left_.lowest, row(r) + slot, -std::numeric_limits<float>::infinity());
+    }
+    left_.lowest = std::max(left_.lowest, slot);
+  }
+
+  const Walk& walk_;
+  Interval left_;  // slots that were not written yet
+};
+
+// The largest limit of a strip's tokens.
+int64_t strip_limit(const Tile& tile, const Strip& strip) {
+  int64_t token = strip.row / tile.group;
+  const int64_t last = (strip.row + strip.m - 1) / tile.group;
+  if (tile.behind == nullptr) return tile.limit(last);
+  int64_t most = tile.limit(token);
+  while (++token <= last) most = std::max(most, tile.limit(token));
+  return most;
+}
+
+}  // namespace
+
+int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
+
+Strip strip_at(const Tile& tile, int i) {
+  const int n = tile.n_strips(), begin = tile.n_rows() * i / n;
+  return {.index = i, .row = begin, .m = tile.n_rows() * (i + 1) / n - begin};
+}
+
+void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch) {
+  const Tile& tile = walk.tile();
+  const AttentionKernels& kernels = walk.kernels();
+  const size_t codec = static_cast<size_t>(block.codec);
+  const DType dtype = kernels.operand_dtype[codec];
+  const int64_t q_stride = int64_t{tile.kv->head_dim} * dtype_bytes(dtype);
+  const int n = block.columns(strip_limit(tile, strip));
+  const float scale = tile.args->scale * kLog2e;
+  strip.n = n;
+  strip.scale = block.biased ? 1.0f : scale;
+  const PrefetchPlan plan(tile, block.codec);
+  for (int i = 0; i * kPageSlots < n; ++i) {
+    const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
+    float* s = scratch.s + i * kPageSlots;
+    ScoreTile t{.q = scratch.q[operand_index(dtype)] + strip.row * q_stride,
+                .q_stride = q_stride,
+                .m = strip.m,
+                .n = columns,
+                .k = block.k[i],
+                .head_dim = tile.kv->head_dim,
+                .s = s,
+                .s_stride = kBlockColumns};
+    if (next != nullptr && i < next->n_pages && plan.wants(strip)) {
+      t.prefetch_lines = plan.lines(t.head_dim / 2);
+      t.prefetch = plan.beside_k(strip, next->k[i]);
+    }
+    kernels.scores[codec](t);
+    const int64_t sinks = tile.args->n_sinks - block.index[i] * kPageSlots;
+    if (tile.args->q_sinks != nullptr && sinks > 0) {
+      t.q = scratch.q_sinks[operand_index(dtype)] + strip.row * q_stride;
+      t.s = scratch.sink_s, t.s_stride = kPageSlots, t.prefetch = nullptr;
+      kernels.scores[codec](t);
+      const size_t bytes = 4 * static_cast<size_t>(std::min<int64_t>(sinks, columns));
+      for (int r = 0; r < strip.m; ++r) std::memcpy(s + r * kBlockColumns, t.s + r * kPageSlots, bytes);
+    }
+    for (int r = 0; r < strip.m; ++r) {
+      if (block.biased) kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
+      if (!block.masked[i]) continue;
+      const uint64_t seen = scratch.masks[i * tile.n_tokens + (strip.row + r) / tile.group];
+      if ((~seen & low_bits(padded)) != 0) kernels.mask(s + r * kBlockColumns, seen, padded);
+    }
+  }
+}
+
+void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
+  const Tile& tile = walk.tile();
+  const AttentionKernels& kernels = walk.kernels();
+  const int n_rows = tile.n_rows();
+  const int64_t dp = padded_dim(tile.kv->head_dim);
+  std::fill(sums.o, sums.o + n_rows * dp, 0.0f);
+  std::fill(sums.top, sums.top + n_rows, kNoTop);
+  std::fill(sums.total, sums.total + n_rows * kLanes, 0.0f);
+  LogitsOutput logits(walk);
+  Block block = walk.next(), next = walk.next();
+  while (block.n_pages > 0) {
+    const Block after = walk.next();
+    prefetch_translation(after, tile.kv->head_dim);
+    prepare_block(tile, block, scratch);
+    const PrefetchPlan plan(tile, block.codec);
+    const size_t codec = static_cast<size_t>(block.codec);
+    const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
+    for (int i = 0; i < tile.n_strips(); ++i) {
+      Strip strip = strip_at(tile, i);
+      score_strip(walk, block, strip, &next, scratch);
+      if (strip.n == 0) continue;
+      if (tile.logits != nullptr) logits.write(block, strip, scratch.s);
+      float* o = sums.o + strip.row * dp;
+      kernels.softmax[codec]({.s = scratch.s,
+                              .s_stride = kBlockColumns,
+                              .m = strip.m,
+                              .n = strip.columns(),
+                              .scale = strip.scale,
+                              .top = sums.top + strip.row,
+                              .total = sums.total + strip.row * kLanes,
+                              .p = scratch.p,
+                              .p_stride = p_stride,
+                              .o = o,
+                              .o_stride = dp,
+                              .padded_dim = static_cast<int>(dp)});
+      ValueTile values{.p = scratch.p,
+                       .p_stride = p_stride,
+                       .m = strip.m,
+                       .n = strip.n,
+                       .v = block.v,
+                       .padded_dim = static_cast<int>(dp),
+                       .o = o,
+                       .o_stride = dp};
+      const std::byte* prefetch[kBlockPages];
+      if (next.n_pages >= block.n_pages && plan.wants(strip)) {
+        values.prefetch_lines = plan.lines(kPageSlots / 2);
+        for (int j = 0; j < next.n_pages; ++j) prefetch[j] = plan.beside_v(strip, next.k[j]);
+        values.prefetch = prefetch;
+      }
+      kernels.values[codec](values);
+    }
+    block = next;
+    next = after;
+  }
+  if (tile.logits != nullptr) logits.finish();
+}
+
+}  // namespace vlcache::cpu

@@ -1,0 +1,62 @@
+// Attention over pages: a batch as tiles.
+#include "ops/cpu/attention/attention.h"
+
+#include <algorithm>
+
+#include "ops/cpu/attention/tile_runner.h"
+
+namespace vlcache::cpu {
+namespace {
+
+void check_sequence(const Tensor& q, const AttentionSeq& seq, const AttentionArgs& args) {
+  const KvView& kv = seq.kv;
+  CHECK(kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0 && q.dim(2) == kv.head_dim && kv.head_dim % 2 == 0);
+  CHECK(seq.row_begin >= 0 && seq.row_begin + seq.n_rows <= q.rows());
+  CHECK(args.window <= 0 || kv.slot_pos == nullptr || args.positions != nullptr);
+  CHECK(seq.behind == nullptr || std::all_of(seq.behind, seq.behind + seq.n_rows, [](int32_t n) { return n >= 0; }));
+  if (seq.logits == nullptr) return;
+  CHECK(seq.n_rows == 1 && seq.logits_stride >= *std::max_element(kv.n_slots, kv.n_slots + kv.n_kv_heads));
+}
+
+// The tiles of one sequence, the most expensive first: heads in turn, so that threads walk the same pages at the same
+// time.
+void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionArgs& args, int group) {
+  const int step = tokens_per_tile(seq.n_rows, group);
+  for (int head = 0; head < seq.kv.n_kv_heads; ++head) {
+    for (int begin = (seq.n_rows - 1) / step * step; begin >= 0; begin -= step) {
+      Tile tile{.kv = &seq.kv,
+                .args = &args,
+                .head = head,
+                .query_head = head * group,
+                .group = group,
+                .row = seq.row_begin + begin,
+                .n_tokens = std::min(step, seq.n_rows - begin),
+                .n_seen = int64_t{seq.kv.n_slots[head]} - seq.n_rows + 1 + begin,
+                .behind = seq.behind != nullptr ? seq.behind + begin : nullptr,
+                .logits = seq.logits != nullptr ? seq.logits + head * group * seq.logits_stride : nullptr,
+                .logits_stride = seq.logits_stride};
+      tile.place();
+      runner.add(tile);
+    }
+  }
+}
+
+}  // namespace
+
+AttentionWorkspace::AttentionWorkspace(Isa isa) : runner_(std::make_unique<TileRunner>(isa)) {}
+AttentionWorkspace::~AttentionWorkspace() = default;
+int64_t AttentionWorkspace::bytes() const { return runner_->bytes(); }
+
+void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const AttentionSeq> seqs,
+               const AttentionArgs& args, const Tensor& out) {
+  CHECK(q.rank == 3 && out.rank == 3 && q.dtype == out.dtype && args.scale > 0.0f);
+  TileRunner& runner = workspace.runner();
+  runner.clear();
+  for (const AttentionSeq& seq : seqs) {
+    check_sequence(q, seq, args);
+    if (seq.n_rows > 0) add_sequence(runner, seq, args, static_cast<int>(q.dim(1) / seq.kv.n_kv_heads));
+  }
+  runner.run(q, out, args.lse);
+}
+
+}  // namespace vlcache::cpu

@@ -1,0 +1,147 @@
+// Cuts tiles into items of similar cost, runs these on all threads, merges and writes.
+#include "ops/cpu/attention/tile_runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "base/threads.h"
+#include "ops/cpu/attention/merge.h"
+#include "ops/cpu/kv_pages.h"
+
+namespace vlcache::cpu {
+namespace {
+
+// Rows of a tile: enough for the arithmetic on a page (128 cycles a row) to hide its transfer (about 2500), few enough
+// for queries and sums to stay in L2 beside the block.
+constexpr int kTileRows = 96;
+// What reading a page costs, in rows of arithmetic.
+constexpr int64_t kPageCost = 16;
+constexpr int64_t kItemsPerThread = 8;  // so that a thread that was held up leaves little behind
+constexpr int64_t kMinItemPages = 8;    // 128 KiB: some microseconds
+
+int64_t cost(const Tile& tile) { return tile.pages.size * (kPageCost + tile.n_rows()); }
+
+int64_t sums_floats(const Tile& tile) { return tile.n_rows() * (padded_dim(tile.kv->head_dim) + 1 + kLanes); }
+
+void write_row(const AttentionKernels& kernels, const float* o, float factor, int64_t d, const Tensor& out,
+               int64_t at) {
+  if (out.dtype == DType::kBF16) {
+    kernels.write_bf16(o, factor, d, out.as<bf16>() + at);
+  } else {
+    kernels.write_f32(o, factor, d, out.as<float>() + at);
+  }
+}
+
+// Normalises and writes the tile's rows.
+void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& sums, const Tensor& out,
+            const Tensor& lse) {
+  const int64_t d = tile.kv->head_dim, dp = padded_dim(d);
+  for (int r = 0; r < tile.n_rows(); ++r) {
+    const float total = sum_lanes(sums.total + r * kLanes);
+    const int64_t row = tile.row + r / tile.group, head = tile.query_head + r % tile.group;
+    write_row(kernels, sums.o + r * dp, total > 0.0f ? 1.0f / total : 0.0f, d, out, row * out.stride + head * d);
+    if (lse.empty()) continue;
+    lse.row<float>(row)[head] =
+        total > 0.0f ? (sums.top[r] + std::log2(total)) / kLog2e : -std::numeric_limits<float>::infinity();
+  }
+}
+
+}  // namespace
+
+int tokens_per_tile(int64_t n_tokens, int group) {
+  const int64_t most = std::max(kTileRows / group, 1);
+  const int64_t n_tiles = std::max<int64_t>((n_tokens + most - 1) / most, 1);
+  return static_cast<int>(std::max<int64_t>((n_tokens + n_tiles - 1) / n_tiles, 1));
+}
+
+TileRunner::TileRunner(Isa isa)
+    : bf16_kernels_(attention_kernels(isa)), f32_kernels_(attention_kernels(std::min(isa, Isa::kAvx512))) {}
+
+std::byte* TileRunner::grow(Buffer& buffer, int64_t bytes) {
+  if (buffer.bytes() < bytes) buffer = Buffer(bytes);
+  return buffer.data();
+}
+
+void TileRunner::reserve(int64_t n_rows, int64_t head_dim) {
+  TileScratch none;
+  scratch_rows_ = n_rows, scratch_dim_ = head_dim;
+  // Not a multiple of 4096: threads' rows alias else.
+  scratch_stride_ = TileScratch::layout(none, nullptr, n_rows, head_dim) + 128;
+  grow(scratch_, scratch_stride_ * n_threads());
+}
+
+TileScratch TileRunner::scratch(int thread) const {
+  TileScratch scratch;
+  TileScratch::layout(scratch, scratch_.data() + thread * scratch_stride_, scratch_rows_, scratch_dim_);
+  return scratch;
+}
+
+int64_t TileRunner::bytes() const {
+  return scratch_.bytes() + shared_.bytes() + pages_.bytes() +
+         static_cast<int64_t>(tiles_.capacity() * sizeof(PlannedTile) + items_.capacity() * sizeof(int32_t));
+}
+
+int64_t TileRunner::cut() {
+  int64_t total = 0, floats = 0;
+  for (const PlannedTile& t : tiles_) total += cost(t.tile);
+  const int64_t target = std::max<int64_t>(total / (n_threads() * kItemsPerThread), 1);
+  items_.clear();
+  for (PlannedTile& t : tiles_) {
+    const int64_t most = std::max<int64_t>(t.tile.pages.size / kMinItemPages, 1);
+    t.n_items = std::clamp<int64_t>((cost(t.tile) + target / 2) / target, 1, most);
+    t.first_item = static_cast<int64_t>(items_.size());
+    t.unfinished = static_cast<int32_t>(t.n_items);
+    t.sums = t.n_items > 1 ? floats : -1;
+    if (t.n_items > 1) floats += t.n_items * sums_floats(t.tile);
+    items_.insert(items_.end(), static_cast<size_t>(t.n_items), static_cast<int32_t>(&t - tiles_.data()));
+  }
+  return floats;
+}
+
+TileSums TileRunner::shared_sums(const PlannedTile& planned, int64_t item) const {
+  const int64_t n_rows = planned.tile.n_rows(), o = n_rows * padded_dim(planned.tile.kv->head_dim);
+  float* at = reinterpret_cast<float*>(shared_.data()) + planned.sums + item * sums_floats(planned.tile);
+  return {at, at + o, at + o + n_rows};
+}
+
+// Adds the sums of all items of a tile into those of the first, in order.
+TileSums TileRunner::merge_items(const PlannedTile& planned) const {
+  const int64_t dp = padded_dim(planned.tile.kv->head_dim);
+  const TileSums sum = shared_sums(planned, 0);
+  for (int64_t item = 1; item < planned.n_items; ++item) {
+    const TileSums part = shared_sums(planned, item);
+    for (int r = 0; r < planned.tile.n_rows(); ++r) {
+      const auto [top, a, b] = merge(sum.top[r], part.top[r]);
+      sum.top[r] = top;
+      for (int64_t c = r * dp; c < (r + 1) * dp; ++c) sum.o[c] = a * sum.o[c] + b * part.o[c];
+      for (int c = r * kLanes; c < (r + 1) * kLanes; ++c) sum.total[c] = a * sum.total[c] + b * part.total[c];
+    }
+  }
+  return sum;
+}
+
+void TileRunner::run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse) {
+  PlannedTile& planned = tiles_[static_cast<size_t>(items_[static_cast<size_t>(index)])];
+  const Tile& tile = planned.tile;
+  const AttentionKernels& kernels = this->kernels(q.dtype);
+  const int64_t item = index - planned.first_item, n_pages = tile.pages.size, n = planned.n_items;
+  const TileScratch memory = scratch(thread);
+  const TileSums sums = planned.sums >= 0 ? shared_sums(planned, item) : memory.sums;
+  pack_queries(tile, kernels, q, memory);
+  attend(Walk(tile, kernels, n_pages * item / n, n_pages * (item + 1) / n), memory, sums);
+  if (std::atomic_ref<int32_t>(planned.unfinished).fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  finish(tile, kernels, planned.sums >= 0 ? merge_items(planned) : sums, out, lse);
+}
+
+void TileRunner::run(const Tensor& q, const Tensor& out, const Tensor& lse) {
+  if (tiles_.empty()) return;
+  int64_t n_rows = 0;
+  for (const PlannedTile& t : tiles_) n_rows = std::max<int64_t>(n_rows, t.tile.n_rows());
+  grow(shared_, 4 * cut());
+  reserve(n_rows, q.dim(2));
+  parallel_for(static_cast<int64_t>(items_.size()), [&](int64_t i, int thread) { run_item(i, thread, q, out, lse); });
+}
+
+}  // namespace vlcache::cpu

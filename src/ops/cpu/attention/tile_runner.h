@@ -1,0 +1,63 @@
+// Runs tiles on all threads, and owns the memory that takes. It only grows, so that a decode step allocates nothing.
+#pragma once
+
+#include <vector>
+
+#include "base/buffer.h"
+#include "ops/cpu/attention/tile.h"
+
+namespace vlcache::cpu {
+
+// A tile, and how its pages are cut into items.
+struct PlannedTile {
+  Tile tile;
+  int64_t n_items = 0;
+  int64_t first_item = 0;
+  int64_t sums = -1;       // floats into the shared sums, of the first item's; -1: one item, whose sums stay in scratch
+  int32_t unfinished = 0;  // items still to do; whoever takes it to 0 merges them
+};
+
+class TileRunner {
+ public:
+  explicit TileRunner(Isa isa);
+
+  // By compute dtype. Those for f32 never round queries and weights to bf16, not even beside bf16 pages.
+  const AttentionKernels& kernels(DType compute) const {
+    return compute == DType::kBF16 ? bf16_kernels_ : f32_kernels_;
+  }
+
+  // Attention of some tiles, which are placed and write different rows: all that were added since clear().
+  void clear() { tiles_.clear(); }
+  void add(const Tile& tile) { tiles_.push_back({.tile = tile}); }
+  void run(const Tensor& q, const Tensor& out, const Tensor& lse);  // lse may be empty
+
+  // For work of another kind on tiles of up to n_rows rows: scratch for every thread, and memory that they share. Valid
+  // until the next call that asks for some.
+  void reserve(int64_t n_rows, int64_t head_dim);
+  TileScratch scratch(int thread) const;
+  std::byte* shared(int64_t bytes) { return grow(shared_, bytes); }
+  // A buffer that run() leaves alone.
+  std::byte* pages(int64_t bytes) { return grow(pages_, bytes); }
+
+  int64_t bytes() const;  // held at the moment
+
+ private:
+  static std::byte* grow(Buffer& buffer, int64_t bytes);
+  int64_t cut();  // tiles into items; returns the floats that shared sums take
+  void run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse);
+  TileSums merge_items(const PlannedTile& planned) const;
+  TileSums shared_sums(const PlannedTile& planned, int64_t item) const;
+
+  AttentionKernels bf16_kernels_, f32_kernels_;
+  std::vector<PlannedTile> tiles_;
+  std::vector<int32_t> items_;  // each one's tile; those of a tile follow one another
+  Buffer scratch_;              // per thread
+  int64_t scratch_rows_ = 0, scratch_dim_ = 0, scratch_stride_ = 0;
+  Buffer shared_;  // sums of items that share a tile
+  Buffer pages_;
+};
+
+// Tokens per tile when n_tokens tokens of `group` rows each are to be cut evenly.
+int tokens_per_tile(int64_t n_tokens, int group);
+
+}  // namespace vlcache::cpu
