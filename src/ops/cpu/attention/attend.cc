@@ -82,6 +82,16 @@ int64_t strip_limit(const Tile& tile, const Strip& strip) {
   return most;
 }
 
+// Masks the scores of a page; `masks` by token.
+void mask_rows(const Walk& walk, const Strip& strip, const uint64_t* masks, float* s, int n) {
+  const int group = walk.tile().group;
+  for (int r = 0; r < strip.m;) {
+    const int token = (strip.row + r) / group, m = std::min((token + 1) * group - strip.row, strip.m) - r;
+    if ((~masks[token] & low_bits(n)) != 0) walk.kernels().mask(s + r * kBlockColumns, m, masks[token], n);
+    r += m;
+  }
+}
+
 }  // namespace
 
 int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
@@ -126,12 +136,10 @@ void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block
       const size_t bytes = 4 * static_cast<size_t>(std::min<int64_t>(sinks, columns));
       for (int r = 0; r < strip.m; ++r) std::memcpy(s + r * kBlockColumns, t.s + r * kPageSlots, bytes);
     }
-    for (int r = 0; r < strip.m; ++r) {
-      if (block.biased) kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
-      if (!block.masked[i]) continue;
-      const uint64_t seen = scratch.masks[i * tile.n_tokens + (strip.row + r) / tile.group];
-      if ((~seen & low_bits(padded)) != 0) kernels.mask(s + r * kBlockColumns, seen, padded);
+    for (int r = 0; r < strip.m && block.biased; ++r) {
+      kernels.scale_bias(s + r * kBlockColumns, scale, scratch.bias + i * kPageSlots, padded);
     }
+    if (block.masked[i]) mask_rows(walk, strip, scratch.masks + i * tile.n_tokens, s, padded);
   }
 }
 

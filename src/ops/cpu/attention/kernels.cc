@@ -298,7 +298,7 @@ void scale_bias(float* s, float scale, const float* bias, int n) {
   }
 }
 
-void mask(float* s, uint64_t seen, int n) {
+void mask(float* s, int m, uint64_t seen, int n) {
   const D d;
   for (int j = 0; j < n; j += kN) {
     constexpr uint64_t kAll = (uint64_t{1} << kN) - 1;
@@ -306,7 +306,11 @@ void mask(float* s, uint64_t seen, int n) {
     if (lanes == kAll) continue;
     uint8_t bits[8] = {};  // as many as LoadMaskBits may read
     std::memcpy(bits, &lanes, 2);
-    store(hn::IfThenElse(hn::LoadMaskBits(d, bits), load(s + j), all(kUnseen)), s + j);
+    const auto is_seen = hn::LoadMaskBits(d, bits);
+    for (int i = 0; i < m; ++i) {
+      float* at = s + i * kBlockColumns + j;
+      store(hn::IfThenElse(is_seen, load(at), all(kUnseen)), at);
+    }
   }
 }
 

@@ -11,7 +11,9 @@
 
 namespace vlcache::cpu {
 
-inline constexpr int kStripRows = 6;      // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
+inline constexpr int kStripRows = 6;   // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
+inline constexpr int kBlockPages = 4;  // pages between two steps of softmax, at most
+inline constexpr int kBlockColumns = kBlockPages * kPageSlots;
 inline constexpr int kLanes = 16;         // columns come in multiples of this, whatever the vector length
 inline constexpr float kUnseen = -1e30f;  // score of a slot the query does not see; its weight is exactly 0
 inline constexpr float kLowest = -1e29f;  // least score of a slot it does see (a bias may be -inf)
@@ -101,8 +103,8 @@ struct AttentionKernels {
   // y[c] = o[c] * factor, rounded to the type of y.
   void (*write_f32)(const float* o, float factor, int64_t n, float* y);
   void (*write_bf16)(const float* o, float factor, int64_t n, bf16* y);
-  // s[j] = kUnseen where bit j of `seen` is 0; n <= 64, a multiple of 16.
-  void (*mask)(float* s, uint64_t seen, int n);
+  // s[i, j] = kUnseen where bit j of `seen` is 0, in m rows of a block's scores; n <= 64, a multiple of 16.
+  void (*mask)(float* s, int m, uint64_t seen, int n);
   void (*row_sums)(const SoftmaxTile&);
   void (*columns)(const ColumnTile&);
 };

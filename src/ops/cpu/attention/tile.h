@@ -8,12 +8,9 @@
 
 namespace vlcache::cpu {
 
-// Pages between two softmax steps, at most. Tiles of few rows (decode) take one at a time, while the next one is
-// fetched into L1: 28-32 GB/s of one core's 31-34, against 17-20 with four pages, which do not fit beside their
-// successors.
-inline constexpr int kBlockPages = 4;
+// Tiles of few rows (decode) take one page at a time, while the next one is fetched into L1: 28-32 GB/s of one core's
+// 31-34, against 17-20 with blocks of four pages, which do not fit beside their successors.
 inline constexpr int kFewRows = 24;
-inline constexpr int kBlockColumns = kBlockPages * kPageSlots;
 
 struct Interval {
   int64_t lowest, highest;
