@@ -210,19 +210,17 @@ void dense(cpu::AttentionWorkspace& workspace, const char* name, std::array<int,
           });
 }
 
-// Statistics of the last 64 queries of a 2048-token prompt, as a share of the prompt's attention.
-void stats(cpu::AttentionWorkspace& workspace, const Shape& shape, int reps) {
-  constexpr int kSlots = 2048, kRows = 64;
-  const Cache cache(shape, kSlots, 0);
-  const Rows rows(kSlots, shape.n_heads, shape.head_dim);
-  const Buffer sums(int64_t{4} * shape.n_heads * kSlots), below(int64_t{4} * shape.n_heads * kSlots);
+// Statistics of the last queries of a prompt.
+void stats(cpu::AttentionWorkspace& workspace, const Shape& shape, int n_rows, int n_slots, int reps) {
+  const Cache cache(shape, n_slots, 0);
+  const Rows rows(n_rows, shape.n_heads, shape.head_dim);
+  const Buffer sums(int64_t{4} * shape.n_heads * n_slots), below(int64_t{4} * shape.n_heads * n_slots);
   AttentionStats s;
-  s.column_sums = Tensor(sums.data(), DType::kF32, {shape.n_heads, kSlots});
-  s.below_counts = Tensor(below.data(), DType::kF32, {shape.n_heads, kSlots});
-  const Tensor q = rows.tq.slice_rows(kSlots - kRows, kSlots);
-  measure(std::string(shape.name) + " stats of 64 of 2048", reps,
-          4.0 * kRows * (kSlots - kRows / 2) * shape.n_heads * shape.head_dim, Limit::kBf16,
-          [&] { cpu::attention_stats(workspace, q, cache.views[0], {.scale = 0.125f}, s); });
+  s.column_sums = Tensor(sums.data(), DType::kF32, {shape.n_heads, n_slots});
+  s.below_counts = Tensor(below.data(), DType::kF32, {shape.n_heads, n_slots});
+  measure(std::string(shape.name) + " stats of " + std::to_string(n_rows) + " of " + std::to_string(n_slots), reps,
+          4.0 * n_rows * (n_slots - n_rows / 2) * shape.n_heads * shape.head_dim, Limit::kBf16,
+          [&] { cpu::attention_stats(workspace, rows.tq, cache.views[0], {.scale = 0.125f}, s); });
 }
 
 void write_rows(const Shape& shape, int reps) {
@@ -253,7 +251,8 @@ int main(int argc, char** argv) {
     for (int depth : {0, 4096, 16384, 32768}) {
       if (wanted("prefill")) prefill(workspace, shape, depth, reps);
     }
-    if (wanted("stats")) stats(workspace, shape, reps);
+    if (wanted("stats")) stats(workspace, shape, 64, 2048, reps);
+    if (wanted("stats")) stats(workspace, shape, 1, 32768, reps);
     if (wanted("write")) write_rows(shape, reps);
   }
   for (const Shape& shape : {kShapes[0], kShapes[2]}) {
