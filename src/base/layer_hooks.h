@@ -30,10 +30,10 @@ class KvAccess {
  public:
   virtual ~KvAccess() = default;
   // Makes room for the K and V of `run` in every kv head of `layer`, behind the slots that somebody else supplies for
-  // tokens before it. The view ends with the run's (unwritten) slots, has a length of its own and stays as it is until
-  // the step ends, whatever runs are appended behind it. `k`, `v` [n_rows, Hk, d]: the rows' keys before rotation,
-  // already rounded to the KV dtype, and values - what a store of position-free keys records. Throws Error(kMemory)
-  // when the pool or a fixed capacity is exhausted.
+  // tokens before it. The view ends with the run's (unwritten) slots, has a length of its own and stays as it is while
+  // the layer is computed, whatever runs are appended behind it. `k`, `v` [n_rows, Hk, d]: the rows' keys before
+  // rotation, already rounded to the KV dtype, and values - what a store of position-free keys records. Throws
+  // Error(kMemory) when the pool or a fixed capacity is exhausted.
   virtual KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) = 0;
   // Whether somebody else supplies slots for tokens behind `after` and before `before`: a run must be cut there.
   virtual bool supplies(int32_t seq, int32_t after, int32_t before) const {

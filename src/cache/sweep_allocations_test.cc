@@ -1,24 +1,11 @@
 // Hiding, sweeping, noting and rolling back allocate nothing on the heap, nor does appending where room was reserved.
-// Counted by standing in for malloc, which operator new ends in. Not in sanitizer builds, whose own malloc must stay.
 #include <gtest/gtest.h>
+
+#include "base/allocations_testing.h"
 
 #ifndef VLCACHE_REF_ONLY
 
-#include <atomic>
-
 #include "cache/kv_cache_testing.h"
-
-namespace {
-std::atomic<int> g_allocations{0};
-}
-
-extern "C" {
-void* __libc_malloc(size_t bytes);
-void* malloc(size_t bytes) noexcept {
-  ++g_allocations;
-  return __libc_malloc(bytes);
-}
-}
 
 namespace vlcache {
 namespace {

@@ -55,7 +55,11 @@ void Batch::cancel(RequestId id) {
   end(entry);
 }
 
-bool Batch::done(RequestId id) const { return const_cast<Batch*>(this)->find(id).generation->done(); }
+bool Batch::done(RequestId id) const {
+  const auto it = std::ranges::find(requests_, id, &Entry::id);
+  CHECK(it != requests_.end());
+  return it->generation->done();
+}
 
 GenerateResult Batch::remove(RequestId id) {
   cancel(id);

@@ -1,8 +1,9 @@
-// Prompts that a tokenizer can make and a model cannot take.
+// What a prompt knows of its tokens, and prompts that a tokenizer can make and a model cannot take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,23 @@ TEST(Prepare, NamesATokenThatTheModelLacks) {
     EXPECT_THAT(error.what(), testing::HasSubstr("\"<pad>\", token " + std::to_string(vocab)));
     EXPECT_THAT(error.what(), testing::HasSubstr("vocabulary ends at " + std::to_string(vocab)));
   }
+}
+
+TEST(Prepare, SaysWhatEveryTokenIs) {
+  const auto engine = Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc",
+                                   {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const Prompt prompt = engine->prepare_raw("<s>User: <image>\nA?", {Image(224, 224)});
+  const std::vector<TokenInfo> tokens = prompt.token_infos();
+  EXPECT_EQ(tokens.front().token_class, TokenClass::kSpecial);
+  EXPECT_EQ(tokens[1].token_class, TokenClass::kOther);
+  EXPECT_EQ(tokens.back().token_class, TokenClass::kPunctuation);
+  const auto is_vision = [](const TokenInfo& t) { return t.meta.modality == Modality::kVision; };
+  EXPECT_EQ(std::ranges::count_if(tokens, is_vision), 256);
+  const auto first = std::ranges::find_if(tokens, is_vision);
+  EXPECT_EQ(first->meta.segment, 0);
+  EXPECT_EQ(first->meta.t, first - tokens.begin());
+  EXPECT_EQ(first->token_class, TokenClass::kSpecial);  // its placeholder's
+  EXPECT_EQ(tokens.back().meta.segment, -1);
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ void Sequence::finish_step(std::span<const TokenRun> runs) {
 KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
   int32_t& next = next_token_[static_cast<size_t>(layer)];
   CHECK(run.indices.front() >= next);
-  if (source_ != nullptr) {
+  if (source_ != nullptr && cache_.shape().n_own_heads(layer) > 0) {
     gap_tokens_.clear();
     gap_positions_.clear();
     for (int32_t t = next; t < run.indices.front(); ++t) {

@@ -9,6 +9,9 @@
 namespace vlcache {
 namespace {
 
+// Slots that a sequence may gain before the buffer of its scores has to grow: 4 KiB per query head.
+constexpr int64_t kMoreSlots = 1024;
+
 const Tensor* or_null(const Tensor& t) { return t.empty() ? nullptr : &t; }
 
 }  // namespace
@@ -214,7 +217,9 @@ void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
     n_values += scores_[i].numel();
   }
   const int64_t bytes = n_values * dtype_bytes(DType::kF32);
-  if (bytes > score_values_.bytes()) score_values_ = Buffer(bytes + bytes / 2);  // slots come one by one
+  if (bytes > score_values_.bytes()) {  // with room, for slots come one by one
+    score_values_ = Buffer(bytes + rows_.n() * config_.n_heads * kMoreSlots * dtype_bytes(DType::kF32));
+  }
   std::byte* at = score_values_.data();
   for (AttentionSeq& seq : attention_) {
     for (size_t i = 0; i < scores_.size(); ++i) {
