@@ -76,6 +76,19 @@ class Run(ProgramTest):
         self.assertEqual(r["tokens"]["generated"], 24)
         self.assertTrue(all(n == 64 for layer in r["kv"]["slots"] for n in layer), r["kv"]["slots"])
 
+    def test_an_evicting_policy_keeps_its_budget_in_every_head(self):
+        full = self.json(*ASK, "--json", QUESTION)
+        for budget, share in (("0.1", 0.1), ("0.5", 0.5), ("40", None)):
+            r = self.json(*ASK, "--json", "--kv", "post_vision+uniform", "--kv-budget", budget, QUESTION)
+            kept = int(share * r["tokens"]["prompt"] + 0.5) if share else 40
+            expected = kept + r["tokens"]["generated"] - 1  # the last token's KV is never needed
+            self.assertTrue(all(n == expected for layer in r["kv"]["slots"] for n in layer), (r["kv"]["slots"], expected))
+            self.assertEqual(r["kv"]["mode"], "post_vision+uniform")
+            self.assertLess(r["kv"]["bytes"], full["kv"]["bytes"])
+        self.assertEqual(self.json(*ASK, "--json", "--kv-mode", "post_vision", "--kv-budget", "1", QUESTION)["token_ids"], full["token_ids"])
+        self.fails(*ASK, "--kv", "full", "--kv-budget", "0.1", QUESTION, says="takes no KV budget")
+        self.fails(*ASK, "--kv", "post_visoin", QUESTION, says=["post_visoin", "post_vision"])
+
     def test_chunks_and_threads_do_not_change_the_answer(self):
         args = (*ASK, "--dtype", "f32", "--json", QUESTION)
         whole = self.json(*args)["token_ids"]
@@ -137,6 +150,12 @@ class Requests(ProgramTest):
             self.assertIn("promt", out[2]["error"])
             self.assertIn("nowhere.png", out[3]["error"])
             self.assertIn("stop_token_ids", out[8]["error"])
+
+    def test_reserved_caches_take_turns_where_they_do_not_fit_together(self):
+        questions = self.questions()[:4]
+        alone = self.lines(questions)
+        fixed = ("--kv", "static:capacity=400", "--batch", "4", "--kv-memory", "0.004")  # room for two
+        self.assertEqual([r.get("text") for r in self.lines(questions, *fixed)], [r["text"] for r in alone])
 
     def test_memory_runs_out_in_a_batch_but_not_for_one(self):
         # Room for one request of 256 image tokens, not for four.
