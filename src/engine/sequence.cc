@@ -59,6 +59,8 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
                       keys[static_cast<size_t>(x.image)] == prompt_keys[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
+  // Where the old sequence has a picture's token without a picture (a model may generate anything), it is none.
+  for (size_t i = spans.size(); i < prompt.spans.size(); ++i) n = std::min(n, prompt.spans[i].begin);
   return n;
 }
 

@@ -80,6 +80,17 @@ TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
   EXPECT_EQ(s.continue_with(std::move(high)), 2);
 }
 
+TEST_F(SequenceTest, AGeneratedImageTokenIsNoPicture) {
+  Prompt text;
+  text.tokens = {1, 2};
+  Sequence s = make(text);
+  for (int i = 0; i < 4; ++i) s.add_token(9);
+  compute(s);
+  if (s.n_pending() > 0) compute(s);
+  ASSERT_EQ(s.n_done(), 6);
+  EXPECT_EQ(s.continue_with(picture(0.5f)), 2);
+}
+
 TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
   Sequence s = make(picture(0.5f));
   compute(s);
