@@ -2,11 +2,11 @@
 #include "cli/bench_runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace vlcache {
@@ -20,10 +20,6 @@ uint64_t fnv1a(const void* data, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) h = (h ^ static_cast<const uint8_t*>(data)[i]) * 1099511628211ull;
   return h;
 }
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A number in [0, 2^32) per call; splitmix64.
 uint32_t next_random(uint64_t& state) {
@@ -42,10 +38,8 @@ Work text_work(const Engine& engine, const BenchCase& test) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
   const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
-  const double layer_weights =
-      static_cast<double>(t.n_layers) *
-      static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size()) + 3 * t.hidden_size * t.ffn_size);
-  const double output_weights = static_cast<double>(t.hidden_size * t.vocab_size);
+  const double layer_weights = static_cast<double>(t.n_layers) * t.layer_weights();
+  const double output_weights = t.output_weights();
   const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
   const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
   // Row i of n attends to depth + i + 1 slots.
@@ -55,8 +49,7 @@ Work text_work(const Engine& engine, const BenchCase& test) {
   const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
   const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (test.n_depth + n) * steps;
   return {.tokens = rows,
-          .flops = 2 * layer_weights * rows + 2 * output_weights * logit_rows +
-                   4 * static_cast<double>(t.n_layers * t.q_size()) * mean_slots * rows,
+          .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
           .bytes = (layer_weights + output_weights) * element_bytes * steps +
                    2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs};
 }

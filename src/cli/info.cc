@@ -7,23 +7,6 @@
 namespace vlcache {
 namespace {
 
-// FLOPs of one token through the decoder with s tokens in the cache (the mechanism document's formulas, for grouped
-// heads): 2 per weight of every matrix, and 4 s H d for scores and weighted values of each layer.
-struct Flops {
-  double per_layer_weights = 0, output = 0, per_cached_token = 0;
-
-  explicit Flops(const TextConfig& t) {
-    const double h = static_cast<double>(t.hidden_size), q = static_cast<double>(t.q_size()),
-                 kv = static_cast<double>(t.kv_size());
-    per_layer_weights = 2 * h * (q + 2 * kv) + 2 * q * h + 6 * h * static_cast<double>(t.ffn_size);
-    output = 2 * h * static_cast<double>(t.vocab_size);
-    per_cached_token = 4 * q;
-  }
-  double token(const TextConfig& t, double cached) const {
-    return static_cast<double>(t.n_layers) * (per_layer_weights + per_cached_token * cached) + output;
-  }
-};
-
 std::string human(double x, const char* unit) {
   const char* prefixes[] = {"", "k", "M", "G", "T"};
   int i = 0;
@@ -88,11 +71,10 @@ void run(const std::string& model_dir) {
                         std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
   line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
                             " per 1k prompt tokens, where a prompt is computed by ranges of layers");
-  const Flops flops(t);
   for (double cached : {0.0, 4096.0, 32768.0}) {
     if (cached > static_cast<double>(t.max_positions)) continue;
-    line(cached == 0 ? "FLOPs per token" : "",
-         human(flops.token(t, cached), "") + " with " + std::to_string(static_cast<int>(cached)) + " tokens cached");
+    line(cached == 0 ? "FLOPs per token" : "", human(t.layers_flops(cached) + 2 * t.output_weights(), "") + " with " +
+                                                   std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
 }
 

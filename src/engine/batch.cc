@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/clock.h"
 #include "engine/generation.h"
 #include "engine/sequence.h"
 
@@ -14,17 +15,6 @@ namespace {
 // what a decoding request waits for its next token then is bounded, wherever in its prompt a newcomer is.
 constexpr double kShareBesideDecoding = 0.25;
 constexpr int32_t kFewestRows = 16;  // fewer would read the weights for next to nothing
-
-double ms_since(Generation::Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Generation::Clock::now() - start).count();
-}
-
-// FLOPs of a prompt row that attends to `depth` slots.
-double row_flops(const TextConfig& t, double depth) {
-  const auto layers = static_cast<double>(t.n_layers);
-  const auto weights = static_cast<double>(t.hidden_size * (2 * t.q_size() + 2 * t.kv_size() + 3 * t.ffn_size));
-  return layers * (2 * weights + 4 * static_cast<double>(t.q_size()) * depth);
-}
 
 }  // namespace
 
@@ -104,8 +94,8 @@ int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
   const int32_t chunk = engine_.options().prefill_chunk;
   if (!others_decode) return chunk;
   const TextConfig& text = engine_.model().config().text;
-  const double allowed = kShareBesideDecoding * chunk * row_flops(text, 0);
-  const auto rows = static_cast<int32_t>(allowed / row_flops(text, sequence.n_done()));
+  const double allowed = kShareBesideDecoding * chunk * text.layers_flops(0);
+  const auto rows = static_cast<int32_t>(allowed / text.layers_flops(sequence.n_done()));
   return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
 }
 
@@ -141,7 +131,7 @@ bool Batch::step() {
   if (items_.empty()) {
     return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
   }
-  const auto begin = Generation::Clock::now();
+  const auto begin = Clock::now();
   try {
     const std::span<const Tensor> logits = engine_.stepper().step(items_);
     const double ms = ms_since(begin);

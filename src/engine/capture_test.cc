@@ -110,26 +110,6 @@ struct Way {
   std::vector<TokenRun> loaded;
 };
 
-class CopyAll final : public SlotSource {
- public:
-  CopyAll(Engine& engine, Sequence& from) : engine_(engine), from_(from) {}
-  void load(int32_t layer, const RunTokens& tokens, const KvView& view) override {
-    for (int32_t h = 0; h < kKvHeads; ++h) {
-      std::vector<float> k(kHeadDim), v(kHeadDim);
-      for (size_t i = 0; i < tokens.indices.size(); ++i) {
-        const Tensor kt(k.data(), DType::kF32, {1, kHeadDim}), vt(v.data(), DType::kF32, {1, kHeadDim});
-        engine_.backend().kv_read(from_.cache().view(layer), h, tokens.indices.subspan(i, 1), kt, vt);
-        const auto slot = view.n_slots[h] - static_cast<int32_t>(tokens.indices.size() - i);
-        engine_.backend().kv_set(view, h, slot, kt.view({kHeadDim}), vt.view({kHeadDim}));
-      }
-    }
-  }
-
- private:
-  Engine& engine_;
-  Sequence& from_;
-};
-
 void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer_window) {
   const std::vector<int32_t> tokens = random_tokens(kPrompt);
   const auto whole = make_sequence(engine, tokens);
@@ -141,7 +121,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
   ASSERT_EQ(s->continue_with(engine.prepare_tokens(tokens)), way.n_kept);
   std::vector<bool> computed(kPrompt, true);
   std::fill_n(computed.begin(), way.n_kept, false);
-  CopyAll source(engine, *whole);
+  CopySource source(engine, *whole, 1.0f);
   if (!way.loaded.empty()) s->supply(way.loaded, source);
   for (const TokenRun& run : way.loaded) std::fill(computed.begin() + run.begin, computed.begin() + run.end, false);
 

@@ -2,8 +2,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "engine/chat_prompt.h"
@@ -11,12 +11,6 @@
 
 namespace vlcache {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 // f16 has no arithmetic of its own here: bf16 keeps its speed and range, f32 (--dtype f32) its precision.
 DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {

@@ -12,10 +12,6 @@ namespace {
 // Answers up to this length find room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
 
-double ms_since(Generation::Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Generation::Clock::now() - start).count();
-}
-
 }  // namespace
 
 void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {

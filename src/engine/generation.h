@@ -1,11 +1,11 @@
 // One request of a batch while it runs: its pictures, sampler, stop rules, timings.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/stop_filter.h"
@@ -16,8 +16,6 @@ class StreamDecoder;
 
 class Generation {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
   Generation(Engine& engine, Request request);
   ~Generation();

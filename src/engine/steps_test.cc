@@ -46,38 +46,6 @@ TEST(Steps, HoweverRunsAreCutTheLogitsAreThoseOfOnePrefill) {
   }
 }
 
-// K and V of another sequence, at the same positions; for some tokens other values, to see that they are used.
-class CopySource final : public SlotSource {
- public:
-  CopySource(Engine& engine, Sequence& from, float factor) : engine_(engine), from_(from), factor_(factor) {}
-  void load(int32_t layer, const RunTokens& tokens, const KvView& view) override {
-    if (layer == fail_at) throw Error(ErrorCode::kIo, "the disk is gone");
-    const auto n = static_cast<int64_t>(tokens.indices.size());
-    const int64_t d = view.head_dim;
-    std::vector<float> k(static_cast<size_t>(n * kKvHeads * d)), v(k.size()), head(static_cast<size_t>(2 * n * d));
-    for (int32_t h = 0; h < kKvHeads; ++h) {
-      const Tensor hk(head.data(), DType::kF32, {n, d}), hv(head.data() + n * d, DType::kF32, {n, d});
-      engine_.backend().kv_read(from_.cache().view(layer), h, tokens.indices, hk, hv);
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t c = 0; c < d; ++c) {
-          k[static_cast<size_t>((i * kKvHeads + h) * d + c)] = hk.row<float>(i)[c];
-          v[static_cast<size_t>((i * kKvHeads + h) * d + c)] = hv.row<float>(i)[c] * factor_;
-        }
-      }
-    }
-    engine_.backend().kv_write(Tensor(k.data(), DType::kF32, {n, kKvHeads, d}),
-                               Tensor(v.data(), DType::kF32, {n, kKvHeads, d}), view);
-    n_loaded += static_cast<int>(n);
-  }
-  int n_loaded = 0;
-  int fail_at = -1;
-
- private:
-  Engine& engine_;
-  Sequence& from_;
-  float factor_;
-};
-
 // Runs the first layers' recomputation of a reuse plan: of the loaded tokens that go through the model themselves,
 // those from `first` on leave behind layer `layer`.
 class LeaveAt final : public LayerHooks {

@@ -54,6 +54,16 @@ struct TextConfig {
 
   int64_t q_size() const { return n_heads * head_dim; }
   int64_t kv_size() const { return n_kv_heads * head_dim; }
+  // Weights of the matrices of one layer, and of the output projection.
+  double layer_weights() const {
+    return static_cast<double>(hidden_size * (2 * q_size() + 2 * kv_size()) + 3 * hidden_size * ffn_size);
+  }
+  double output_weights() const { return static_cast<double>(hidden_size * vocab_size); }
+  // FLOPs of one token through all layers with `cached` tokens to attend to (the mechanism document's formulas, for
+  // grouped heads): 2 per weight, and 4 a cached token and channel for scores and weighted values.
+  double layers_flops(double cached) const {
+    return static_cast<double>(n_layers) * (2 * layer_weights() + 4 * static_cast<double>(q_size()) * cached);
+  }
 };
 
 // What tells one vision transformer from another; the forward pass and the loader read these facts.

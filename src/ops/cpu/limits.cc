@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "ops/cpu/cpu_features.h"
@@ -70,10 +70,6 @@ HWY_EXPORT(read_loop);
 constexpr int64_t kReadBytes = int64_t{512} << 20;
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // timed at once: a millisecond or two
 constexpr int64_t kLoopSteps = 48 * 40000;          // about half a millisecond
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // The median rate (work per second) of running `work` again and again for `seconds`, at least five times.
 double median_rate(double seconds, const std::function<double()>& work) {
