@@ -1,7 +1,7 @@
 """Train the small vision-language model that vlcache ships: a genuine Hugging Face LLaVA, tiny.
 
-  python tools/tinydoc/train.py --out models/tinydoc --minutes 150            # CPU, bf16
-  python tools/tinydoc/train.py --out models/tinydoc --device cuda --minutes 8 --batch 256 --preset base
+  python train.py --out models/tinydoc --minutes 150            # CPU, bf16
+  python train.py --out models/tinydoc --device cuda --minutes 8 --batch 256 --preset base
 Resumes from OUT/train_state.pt when present. Writes config, weights (bf16 safetensors), tokenizer, processor.
 """
 import argparse, json, math, os, random, time
@@ -72,19 +72,26 @@ def to_pixels(img):
 ALPHABET = {c: i for i, c in enumerate(" ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:=.-/")}
 
 
-def patch_chars(img):
-    """[patches, 2] indices of the two characters a patch shows; -100 where the page has no text grid."""
-    n = (img.size[0] // 14) * (img.size[1] // 14)
-    if not hasattr(img, "grid"):
-        return torch.full((n, 2), -100)
-    return torch.tensor([[ALPHABET[row[c]], ALPHABET[row[c + 1]]] for row in img.grid for c in range(0, len(row), 2)])
+def patch_labels(img):
+    """[patches, 4] what a patch shows: its two characters on a page of text, the shape and color of its cell on a page of shapes; -100 elsewhere."""
+    side = img.size[0] // 14
+    if hasattr(img, "placed"):
+        y = torch.full((side, side, 4), -100)
+        y[..., 2], y[..., 3] = len(SHAPES), len(COLORS)
+        k = side // 4
+        for shape, color, cell in img.placed:
+            r, c = cell // 4 * k, cell % 4 * k
+            y[r:r + k, c:c + k, 2], y[r:r + k, c:c + k, 3] = shape, color
+        return y.view(-1, 4)
+    return torch.tensor([[ALPHABET[row[c]], ALPHABET[row[c + 1]], -100, -100] for row in img.grid for c in range(0, len(row), 2)])
 
 
-class CharHead(torch.nn.Module):
-    """Training aid, not saved: names the characters of each patch from the features that enter the projector."""
+class PatchHead(torch.nn.Module):
+    """Training aid, not saved: names what each patch shows from the features that enter the projector."""
     def __init__(self, model, width):
         super().__init__()
-        self.fc = torch.nn.Linear(width, 2 * len(ALPHABET))
+        self.sizes = [len(ALPHABET), len(ALPHABET), len(SHAPES) + 1, len(COLORS) + 1]
+        self.fc = torch.nn.Linear(width, sum(self.sizes))
         self.seen = None
         model.model.multi_modal_projector.register_forward_pre_hook(self._keep)
 
@@ -92,13 +99,18 @@ class CharHead(torch.nn.Module):
         self.seen = args[0]
 
     def loss(self, target):
-        y = self.fc(self.seen.reshape(-1, self.seen.shape[-1])).float().view(-1, len(ALPHABET))
-        t = target.reshape(-1)
-        l = torch.nn.functional.cross_entropy(y, t, ignore_index=-100)
-        with torch.no_grad():
-            k = t > 0
-            self.acc = (y.argmax(-1)[k] == t[k]).float().mean().item() if k.any() else 1.0
-        return l
+        """target [pages, patches, 4]"""
+        y = self.fc(self.seen.reshape(-1, self.seen.shape[-1])).float().split(self.sizes, -1)
+        t = target.reshape(-1, 4)
+        total, right, known = 0.0, 0, 0
+        for i, z in enumerate(y):
+            if not bool((t[:, i] >= 0).any()): continue
+            total = total + torch.nn.functional.cross_entropy(z, t[:, i], ignore_index=-100) / 2
+            if i < 2:
+                k = t[:, i] > 0
+                right, known = right + (z.argmax(-1)[k] == t[k, i]).sum().item(), known + k.sum().item()
+        self.acc = right / max(1, known)
+        return total
 
 
 class Glyphs(torch.nn.Module):
@@ -145,12 +157,15 @@ def pad(items, T, pad_id):
     return ids, lab
 
 
+MIX = dict(page=12, form=14, table=10, line=26, shapes=20, multi=18)      # the hard kinds more often
+
+
 class Stream(IterableDataset):
-    def __init__(self, tok, size, n_img, batch, seed, pool=8, easy=0):
-        self.a = (tok, size, n_img, batch, seed, pool, easy)
+    def __init__(self, tok, size, n_img, batch, seed, pool=8, easy=0, mix=MIX):
+        self.a = (tok, size, n_img, batch, seed, pool, easy, mix)
 
     def __iter__(self):
-        tok, size, n_img, batch, seed, pool, easy = self.a
+        tok, size, n_img, batch, seed, pool, easy, all_kinds = self.a
         drawn, pending, ready = 0, {}, []
         info = torch.utils.data.get_worker_info()
         gen = TinyDoc(size=size, seed=seed * 1000 + (info.id if info else 0))
@@ -160,7 +175,8 @@ class Stream(IterableDataset):
             drawn += 1
             for _ in range(batch * pool):
                 # several pages only once one page can be read
-                s = gen.sample("page" if gen.r.random() < 0.2 else gen.r.choice(["form", "table", "line", "shapes"]) if drawn <= easy else None)
+                kinds, mix = (["page", "form", "table", "line", "shapes"], [4, 4, 4, 4, 4]) if drawn <= easy else (list(all_kinds), list(all_kinds.values()))
+                s = gen.sample(gen.r.choices(kinds, mix)[0])
                 ids, lab = encode(s, tok, n_img, img_id)
                 items.append((len(ids), ids, lab, s.pages))
             # a batch holds samples of as many pages: few distinct shapes, so kernels are built once for each
@@ -177,7 +193,7 @@ class Stream(IterableDataset):
                 T, g = ready.pop()
                 ids, lab = pad([(x[1], x[2]) for x in g], T, tok.pad_token_id)
                 px = torch.stack([to_pixels(p) for x in g for p in x[3]])
-                yield ids, lab, None, px, torch.stack([patch_chars(p) for x in g for p in x[3]])
+                yield ids, lab, None, px, torch.stack([patch_labels(p) for x in g for p in x[3]])
 
 
 @torch.no_grad()
@@ -235,7 +251,7 @@ def look_up(a, model, glyphs, tok):
         items = []
         for _ in range(a.batch * 330 // T):
             x = gen.sample(gen.r.choices(["form", "table", "line", "page"], [4, 2, 2, 2])[0])
-            items.append((*encode(x, tok, 16 * gen.rows, img_id), patch_chars(x.pages[0])))
+            items.append((*encode(x, tok, 16 * gen.rows, img_id), patch_labels(x.pages[0])))
         ids, lab = pad(items, T, tok.pad_token_id)
         opt.set_lr(a.lr * min(1, (step + 1) / 200) * (1 - 0.5 * frac))
         with torch.autocast(a.device.split(":")[0], dtype=torch.bfloat16):
@@ -287,7 +303,7 @@ def see(a, model, head, size, glyphs=None):
         opt.set_lr(a.lr * min(1, (step + 1) / 100) * (1 - 0.8 * frac))
         with torch.autocast(a.device.split(":")[0], dtype=torch.bfloat16):
             head.seen = model.model.vision_tower(px, output_hidden_states=True).hidden_states[-2][:, 1:]
-            chars, seen = torch.stack([patch_chars(p) for p in pages]).to(a.device), head.seen
+            chars, seen = torch.stack([patch_labels(p) for p in pages]).to(a.device), head.seen
             l = head.loss(chars)
             if glyphs is not None:
                 with torch.no_grad(): want = glyphs(chars).float()
@@ -305,7 +321,9 @@ def main():
     ap.add_argument("--total_steps", type=int, default=0, help="stop after so many steps; 0 = by time"); ap.add_argument("--workers", type=int, default=1)
     ap.add_argument("--text_minutes", type=float, default=0, help="before anything else: the language model alone learns to look things up in pages of glyphs")
     ap.add_argument("--aux_minutes", type=float, default=8, help="first minutes: the vision tower alone learns to name the characters")
+    ap.add_argument("--shape_weight", type=float, default=1, help="of answers about shapes, which are a word each, beside those that read whole lines")
     ap.add_argument("--easy", type=int, default=150, help="first pools of batches hold single pages only")
+    ap.add_argument("--mix", default="", help="kinds of pages and how often each is drawn, as in shapes=5,form=1; default: " + ",".join(f"{k}={v}" for k, v in MIX.items()))
     ap.add_argument("--aux", type=float, default=0.3, help="weight of that loss afterwards")
     ap.add_argument("--eval_every", type=int, default=1000); ap.add_argument("--seed", type=int, default=0); ap.add_argument("--final_eval", type=int, default=100)
     a = ap.parse_args()
@@ -315,7 +333,7 @@ def main():
     size = PRESETS[a.preset]["size"]; n_img = (size // 14) ** 2
     model = make_model(a.preset, tok).to(a.device)
     print("params", sum(p.numel() for p in model.parameters()) / 1e6, "M", flush=True)
-    head = CharHead(model, PRESETS[a.preset]["v"][0]).to(a.device)
+    head = PatchHead(model, PRESETS[a.preset]["v"][0]).to(a.device)
     if not os.path.exists(os.path.join(a.out, "train_state.pt")):
         glyphs = Glyphs(model, tok).to(a.device)
         if a.text_minutes: look_up(a, model, glyphs, tok)
@@ -328,7 +346,8 @@ def main():
     if os.path.exists(st):
         z = torch.load(st, map_location=a.device); model.load_state_dict(z["m"]); opt.load_state_dict(z["o"]) if "o" in z else None; step, spent = z["step"], z["spent"]
         print("resumed at", step, flush=True)
-    dl = DataLoader(Stream(tok, size, n_img, a.batch, a.seed * 77 + step + 1, easy=a.easy), batch_size=None, num_workers=a.workers, prefetch_factor=4 if a.workers else None)
+    mix = {k: float(v) for k, v in (x.split("=") for x in a.mix.split(","))} if a.mix else MIX
+    dl = DataLoader(Stream(tok, size, n_img, a.batch, a.seed * 77 + step + 1, easy=a.easy, mix=mix), batch_size=None, num_workers=a.workers, prefetch_factor=4 if a.workers else None)
     t0 = time.time(); tl = t0; ntok = 0; loss_avg = None; total = a.total_steps
     start_step = step
     for ids, lab, _, px, chars in dl:
@@ -339,9 +358,13 @@ def main():
         with torch.autocast(a.device.split(":")[0], dtype=torch.bfloat16):
             # right padding under a causal mask needs no attention mask
             h = model.model(input_ids=ids, pixel_values=px, use_cache=False).last_hidden_state
-            ce = torch.nn.functional.cross_entropy(model.lm_head(h).float().view(-1, len(tok)), torch.roll(lab, -1, 1).reshape(-1))
+            y = torch.roll(lab, -1, 1)
+            ce = torch.nn.functional.cross_entropy(model.lm_head(h).float().view(-1, len(tok)), y.reshape(-1), reduction="none").view(y.shape)
+            of_shapes = (chars.view(len(ids), -1, 4)[..., 2] >= 0).any(1)
+            weight = torch.where(of_shapes, a.shape_weight, 1.0)[:, None].to(a.device) * (y >= 0)
+            ce = (ce * weight).sum() / weight.sum()
             aux = head.loss(chars.to(a.device)) if a.aux else 0.0
-        loss = ce + (a.aux * aux if bool((chars >= 0).any()) else 0.0)
+        loss = ce + a.aux * aux
         loss.backward()
         torch.nn.utils.clip_grad_norm_(params, 1.0)
         opt.step(); opt.zero_grad(set_to_none=True)
