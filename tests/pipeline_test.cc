@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -78,6 +79,51 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Pipeline, testing::ValuesIn(case_names()), test_name);
+
+// `vlcache@paper` keeps what a scalar reading of the paper keeps over transformers' own attention maps
+// (tools/fixtures/policies/paper.py).
+TEST(VlCachePaper, KeepsWhatThePaperSays) {
+  const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
+  std::map<std::string, std::unique_ptr<Engine>> engines;
+  int n_heads = 0;
+  for (const Json& c : fixture["cases"]) {
+    const std::string model = c["model"];
+    SCOPED_TRACE(model + " at " + c["budget"].dump());
+    const Json described = load_json(fixtures() / model / "case.json");
+    std::unique_ptr<Engine>& engine = engines[model];
+    if (engine == nullptr) {
+      EngineOptions options;
+      options.dtype = DType::kF32;
+      options.kv_memory_bytes = 64 << 20;
+      options.prefill_chunk = 50;
+      engine = Engine::load(fixtures() / model, options);
+    }
+    std::vector<Image> images;
+    for (const Json& name : described["images"])
+      images.push_back(load_image(fixtures() / model / name.get<std::string>()));
+    Request request;
+    request.prompt = engine->prepare_raw(described["prompt"].get<std::string>(), std::move(images));
+    EXPECT_EQ(request.prompt.shape().n_after_vision, c["tau"].get<int32_t>());
+    const auto sequence = engine->new_sequence(request.prompt, parse_policy("vlcache@paper", c["budget"].dump()));
+    request.sequence = sequence.get();
+    request.options.max_tokens = 1;
+    generate(*engine, std::move(request));
+    for (size_t layer = 0; layer < c["layers"].size(); ++layer) {
+      for (size_t head = 0; head < c["layers"][layer].size(); ++head) {
+        const Json& expected = c["layers"][layer][head];
+        const std::vector<int32_t> kept = expected["kept"], ties = expected["ties"];
+        const std::span<const int32_t> ours =
+            sequence->cache().slot_tokens(static_cast<int32_t>(layer), static_cast<int32_t>(head));
+        EXPECT_EQ(ours.size(), kept.size()) << "layer " << layer << " head " << head;
+        std::vector<int32_t> swapped;
+        std::ranges::set_symmetric_difference(ours, kept, std::back_inserter(swapped));
+        EXPECT_TRUE(std::ranges::includes(ties, swapped)) << "layer " << layer << " head " << head;
+        ++n_heads;
+      }
+    }
+  }
+  EXPECT_GE(n_heads, 60);
+}
 
 }  // namespace
 }  // namespace vlcache

@@ -18,13 +18,17 @@ struct CaptureRequest {
   // Over all prompt tokens. They are reduced chunk by chunk, so sums go with kMean or kSum, maxima with kMax.
   bool all_sums = false;
   bool all_max = false;
+  uint64_t gumbel_seed = 0;  // != 0: of softmax(logits + gumbel_noise) instead of A
 
-  // Over the last `window` prompt tokens, or as many of them as this request computes itself.
+  // Over the last `window` prompt tokens, or as many of them as this request computes itself; and over `ahead` tokens
+  // of a draft of the answer, which are computed behind the prompt and forgotten (sums, maxima and counts only).
   int32_t window = 0;
+  int32_t ahead = 0;
   bool window_queries = false;  // keep their rotated queries
   bool window_sums = false;     // weighted by window_weights
   bool window_max = false;
-  bool window_counts = false;  // where A is below threshold times the row's maximum
+  bool window_counts = false;     // where A is small: below threshold times the row's maximum, or ...
+  bool small_is_uniform = false;  // ... below 1 / slots that the row sees
   float threshold = 0.01f;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 
@@ -32,7 +36,15 @@ struct CaptureRequest {
   bool any() const {
     return needs_all_rows() || (window > 0 && (window_queries || window_sums || window_max || window_counts));
   }
+  // Makes this request ask for what `other` wants, too, and returns true where one pass can answer both.
+  bool join(const CaptureRequest& other);
+  // Whether this request asks for all that `other` wants.
+  bool answers(const CaptureRequest& other) const;
+  bool operator==(const CaptureRequest&) const = default;
 };
+
+// Standard Gumbel noise of a slot: the same for the same token, layer and kv head.
+float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token);
 
 // One layer of one sequence, Hk kv heads. A column is a slot of the head, in the order of the cache; there are at most
 // n_columns. w rows of the window were computed.

@@ -72,6 +72,7 @@ struct KeepPlan {
     std::vector<int32_t> keep;     // ascending slot indices
     std::vector<Merge> merges;     // each becomes one slot, at the place of its first source
     std::vector<float> slot_bias;  // empty, or one per resulting slot
+    std::vector<float> planes;     // empty, or [n_planes, resulting slots]: what their planes hold from now on
     std::vector<float> values;     // empty, or [keep.size(), head_dim]: new V of the kept slots, whose K stays as it is
   };
   std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]; no heads in a layer without KV of its own

@@ -152,6 +152,10 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
   move_slots(layer, head);
   layer.slots.gather(head, moves_.kept, merges);
 
+  for (size_t i = 0; i * placed.size() < plan.planes.size(); ++i) {
+    std::copy_n(plan.planes.begin() + static_cast<int64_t>(i * placed.size()), placed.size(),
+                layer.slots.plane(head, static_cast<int32_t>(i)).begin());
+  }
   const KvView view = view_of(layer);
   for (int32_t i = 0; i < static_cast<int32_t>(placed.size()); ++i) {
     const Placed& p = placed[at(i)];

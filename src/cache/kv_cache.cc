@@ -209,11 +209,25 @@ int64_t KvCache::n_pages() const {
   return n;
 }
 
+void KvCache::read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const {
+  std::vector<int32_t> all(at(n_slots(layer, head)));
+  std::iota(all.begin(), all.end(), 0);
+  backend_->kv_read(view_of(owner(layer)), head, all, k, v);
+}
+
+int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.pool().page_bytes(); }
+
 int64_t KvCache::bytes() const {
   int64_t n = 0;
   for (const Layer& layer : layers_) {
     if (layer.has_slots()) n += layer.pages.n_pages() * layer.pages.pool().page_bytes();
   }
+  return n;
+}
+
+int64_t KvCache::table_bytes() const {
+  int64_t n = 0;
+  for (const Layer& layer : layers_) n += layer.slots.bytes() + layer.pages.table_bytes();
   return n;
 }
 

@@ -66,13 +66,19 @@ class KvCache {
   void set_planes(int32_t n);
   std::span<float> plane(int32_t layer, int32_t head, int32_t plane);  // [n_slots]
 
+  // K and V of a head's slots as f32: k, v [n_slots, head_dim]; either may be empty.
+  void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
+  // Of a page of `layer`.
+  int64_t page_bytes(int32_t layer) const;
+
   const KvShape& shape() const { return shape_; }
   int32_t n_slots(int32_t layer, int32_t head) const { return slots(layer).n_slots(head); }  // hidden ones included
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
   std::span<const int32_t> slot_positions(int32_t layer, int32_t head) const { return slots(layer).positions(head); }
   int64_t n_pages() const;
-  int64_t bytes() const;  // of pages in use; spare ones are address space only
+  int64_t bytes() const;        // of pages in use; spare ones are address space only
+  int64_t table_bytes() const;  // of what stands beside the pages: page ids, tokens, positions, biases, planes
   // Slots are the first tokens, one each: nothing was evicted, hidden, merged or left out.
   bool exact() const;
 

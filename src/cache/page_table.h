@@ -64,6 +64,7 @@ class PageTable {
   const int32_t* row(int32_t head) const { return pages_.data() + int64_t{head} * stride_; }
   int32_t n_pages(int32_t head) const { return n_pages_[static_cast<size_t>(head)]; }
   int64_t n_pages() const;
+  int64_t table_bytes() const { return static_cast<int64_t>(pages_.capacity() * sizeof(int32_t)); }
   bool any_shared() const;
 
   // Makes a row at least n pages long, neighbours where those can be had. Throws Error(kMemory) when the pool is

@@ -42,6 +42,11 @@ void SlotTable::set_planes(int32_t n) {
   n_planes_ = n;
 }
 
+int64_t SlotTable::bytes() const {
+  const size_t values = tokens_.capacity() + positions_.capacity() + biases_.capacity() + planes_.capacity();
+  return static_cast<int64_t>(values * sizeof(float));
+}
+
 int32_t SlotTable::longest() const { return n_slots_.empty() ? 0 : std::ranges::max(n_slots_); }
 
 std::span<float> SlotTable::plane(int32_t head, int32_t plane) {

@@ -27,6 +27,8 @@ class SlotTable {
   // Planes of one f32 a slot, zero for new slots. Dropped planes lose what they held, new ones begin at zero.
   void set_planes(int32_t n);
 
+  int64_t bytes() const;  // room included
+
   int32_t n_slots(int32_t head) const { return n_slots_[at(head)]; }  // hidden ones included
   int32_t n_hidden(int32_t head) const { return n_hidden_[at(head)]; }
   int32_t longest() const;

@@ -26,11 +26,13 @@ OrderedJson result_json(const GenerateResult& result) {
        {{"load", ms(t.load_ms)},
         {"vision", ms(t.vision_ms)},
         {"prefill", ms(t.prefill_ms)},
+        {"compress", ms(t.compress_ms)},
         {"ttft", ms(t.ttft_ms)},
         {"decode", ms(t.decode_ms)}}},
       {"kv",
        {{"mode", result.kv.mode},
         {"bytes", result.kv.bytes},
+        {"prompt_bytes", result.kv.prompt_bytes},
         {"peak_bytes", result.kv.peak_bytes},
         {"slots", result.kv.slots}}}};
   if (result.has_logprobs) out["logprobs"] = std::move(logprobs);

@@ -15,6 +15,7 @@ namespace {
 
 struct BenchFlags {
   ModelFlags model;
+  std::vector<std::string> policies{"full"};
   std::string random_weights;
   std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, tiles{0}, threads;
   int repetitions = 3;
@@ -29,6 +30,7 @@ struct Report {
   KvCodec codec = KvCodec::kBF16;
   std::string kv_mode;
   BenchResult result;
+  double speed_up = 1, predicted = 0;  // beside the first policy; by the bytes that are read, 0: the limit is another
 };
 
 std::string test_name(const BenchCase& test) {
@@ -37,6 +39,19 @@ std::string test_name(const BenchCase& test) {
   if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);
   if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
   return name;
+}
+
+std::string two_digits(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", x);
+  return text;
+}
+
+// The ratio of the times that reading weights and KV takes at the same bandwidth.
+double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult beside) {
+  bool by_bandwidth = false;
+  result.limits = beside.limits;
+  return limit_tokens_per_s(engine, result, by_bandwidth) / limit_tokens_per_s(engine, beside, by_bandwidth);
 }
 
 nlohmann::ordered_json to_json(const Report& r) {
@@ -51,6 +66,11 @@ nlohmann::ordered_json to_json(const Report& r) {
           {"dtype", dtype_name(r.dtype)},
           {"type_k", r.codec == KvCodec::kF32 ? "f32" : "bf16"},
           {"kv_mode", r.kv_mode},
+          {"kept_share", b.kept_share},
+          {"kv_bytes", b.kv_bytes},
+          {"compress_ms", b.compress_ms},
+          {"speed_up", r.speed_up},
+          {"predicted_speed_up", r.predicted},
           {"avg_ts", b.avg_ts},
           {"stddev_ts", b.stddev_ts},
           {"samples_ts", b.tokens_per_s},
@@ -64,6 +84,19 @@ nlohmann::ordered_json to_json(const Report& r) {
           {"version", VLCACHE_VERSION}};
 }
 
+void print_comparison(const std::vector<Report>& reports) {
+  std::puts(
+      "| model | test | policy | tokens/s | speed-up | by bytes | % of limit | KV MiB | kept | compressing ms |\n"
+      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|");
+  for (const Report& r : reports) {
+    const BenchResult& b = r.result;
+    std::printf("| %s | %s | %s | %.1f ± %.1f | %.2f | %s | %.0f | %.1f | %.1f %% | %.1f |\n", r.model.c_str(),
+                test_name(b.test).c_str(), r.kv_mode.c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
+                r.predicted > 0 ? two_digits(r.predicted).c_str() : "", b.limit_pct,
+                static_cast<double>(b.kv_bytes) / 1048576.0, 100 * b.kept_share, b.compress_ms);
+  }
+}
+
 void print_reports(const std::vector<Report>& reports, const std::string& format) {
   if (format == "json") {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
@@ -74,15 +107,19 @@ void print_reports(const std::vector<Report>& reports, const std::string& format
   if (format == "csv") {
     std::puts(
         "model,n_prompt,n_gen,n_tiles,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,"
-        "f32_"
-        "tflops");
+        "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up");
     for (const Report& r : reports) {
       const BenchResult& b = r.result;
-      std::printf("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f\n", r.model.c_str(), b.test.n_prompt,
-                  b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs, r.threads, b.avg_ts, b.stddev_ts,
-                  b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops", b.limits.read_gb_s, b.limits.bf16_tflops,
-                  b.limits.f32_tflops);
+      std::printf("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f\n",
+                  r.model.c_str(), b.test.n_prompt, b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs,
+                  r.threads, b.avg_ts, b.stddev_ts, b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops",
+                  b.limits.read_gb_s, b.limits.bf16_tflops, b.limits.f32_tflops, r.kv_mode.c_str(), b.kept_share,
+                  static_cast<long long>(b.kv_bytes), b.compress_ms, r.speed_up, r.predicted);
     }
+    return;
+  }
+  if (std::ranges::any_of(reports, [&](const Report& r) { return r.kv_mode != reports[0].kv_mode; })) {
+    print_comparison(reports);
     return;
   }
   std::puts("| model | threads | test | tokens/s | % of limit | limit |\n|---|---:|---|---:|---:|---|");
@@ -105,10 +142,24 @@ void run_group(Engine& engine, const BenchFlags& flags, Report base, const std::
                std::vector<Report>& out) {
   if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
-  BenchRunner runner(engine, parse_policy(flags.model.kv, flags.model.kv_budget), fill, flags.seed);
-  for (const BenchResult& result : runner.run(cases, flags.repetitions)) {
-    base.result = result;
-    out.push_back(base);
+  std::vector<BenchRunner> runners;
+  std::vector<std::string> names;
+  for (const std::string& kv : flags.policies) {
+    PolicyPtr policy = parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "");
+    names.push_back(policy->name());
+    runners.emplace_back(engine, std::move(policy), fill, flags.seed);
+  }
+  const auto results = BenchRunner::run_in_turn(runners, cases, flags.repetitions);
+  for (size_t c = 0; c < cases.size(); ++c) {
+    for (size_t i = 0; i < runners.size(); ++i) {
+      base.kv_mode = names[i];
+      base.result = results[i][c];
+      base.speed_up = results[i][c].avg_ts / results[0][c].avg_ts;
+      base.predicted = base.result.by_bandwidth && results[0][c].by_bandwidth
+                           ? predicted_speed_up(engine, base.result, results[0][c])
+                           : 0;
+      out.push_back(base);
+    }
   }
 }
 
@@ -146,7 +197,6 @@ void run(BenchFlags flags) {
     base.threads = n_threads();
     base.dtype = engine->model().compute_dtype();
     base.codec = engine->kv_codec();
-    base.kv_mode = flags.model.kv;
     run_group(*engine, flags, base, tile_cases(*engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
@@ -169,7 +219,12 @@ void run(BenchFlags flags) {
 void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = app.add_subcommand("bench", "tokens/s of prefill and decode at several depths");
-  add_model_flags(*command, flags->model, /*needs_model=*/false);
+  add_model_flags(*command, flags->model, {.needs_model = false, .policy = false});
+  command->add_option("--kv,--kv-mode", flags->policies, "policies to compare, in turn (one per use)")
+      ->type_name("POLICY")
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  command->add_option("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)")->type_name("BUDGET");
   command->remove_option(command->get_option("--threads"));
   const auto list = [&](const char* names, std::vector<int>& values, const char* help, int low = 0,
                         int high = INT32_MAX) {

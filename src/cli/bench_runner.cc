@@ -13,6 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr int32_t kFillRows = 256;
+constexpr int32_t kSeenTokens = 64;  // of a random fill are computed, so that a policy acts on something real
 constexpr double kProbeSeconds = 0.3;
 
 uint64_t fnv1a(const void* data, size_t bytes) {
@@ -34,7 +35,7 @@ struct Work {
   double tokens, flops, bytes;
 };
 
-Work text_work(const Engine& engine, const BenchCase& test) {
+Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
   const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
@@ -42,12 +43,12 @@ Work text_work(const Engine& engine, const BenchCase& test) {
   const double output_weights = t.output_weights();
   const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
   const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
-  // Row i of n attends to depth + i + 1 slots.
-  const double mean_slots = test.n_depth + (n + 1) / 2;
+  // Row i of n attends to what is left of the depth, and i + 1 slots.
+  const double depth = test.n_depth * kept_share, mean_slots = depth + (n + 1) / 2;
   const double rows = n * seqs;
   const double logit_rows = test.n_gen > 0 ? rows : seqs;
   const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
-  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (test.n_depth + n) * steps;
+  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (depth + n) * steps;
   return {.tokens = rows,
           .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
           .bytes = (layer_weights + output_weights) * element_bytes * steps +
@@ -80,6 +81,7 @@ int32_t BenchRunner::random_token() {
 // Runs every sequence until it has computed what is pending and then n_tokens - 1 more.
 void BenchRunner::run_all(int32_t n_tokens) {
   Batch batch(engine_);
+  std::vector<RequestId> ids;
   for (const auto& sequence : sequences_) {
     if (sequence->n_pending() == 0) continue;
     Request request;
@@ -90,10 +92,12 @@ void BenchRunner::run_all(int32_t n_tokens) {
       if (++n_chosen == n_tokens) last_hash_ = fnv1a(logits.data(), logits.size_bytes());
       return random_token();
     };
-    batch.add(std::move(request));
+    ids.push_back(batch.add(std::move(request)));
   }
   while (batch.step()) {
   }
+  compress_ms_ = 0;
+  for (const RequestId id : ids) compress_ms_ += batch.remove(id).timings.compress_ms / static_cast<double>(ids.size());
 }
 
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
@@ -130,11 +134,21 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   sequences_.clear();
   for (int32_t i = 0; i < n_seqs; ++i) {
     sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
-    // A policy that acts behind the prompt wants to have seen it.
-    const bool watched = policy_->needs(sequences_.back()->prompt_shape()).any();
-    if (fill_ == Fill::kRandom && policy_->keeps_kv() && !watched) fill_random(*sequences_.back(), depth);
+    if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
+    // A policy that acts behind the prompt wants to have seen its last tokens, or all.
+    const std::vector<CaptureRequest> needs = policy_->needs(sequences_.back()->prompt_shape());
+    if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) continue;
+    fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
   }
-  if (depth > 0) run_all(1);
+  if (depth == 0) return;
+  run_all(1);
+  int64_t n_kept = 0, n_heads = 0;
+  const Sequence& s = *sequences_[0];
+  for (int32_t layer = 0; layer < s.cache().shape().n_layers(); ++layer) {
+    for (int32_t head = 0; head < s.cache().shape().n_own_heads(layer); ++head, ++n_heads)
+      n_kept += s.n_visible(layer, head);
+  }
+  kept_share_ = static_cast<double>(n_kept) / static_cast<double>(std::max<int64_t>(n_heads, 1)) / depth;
 }
 
 double BenchRunner::time_once(const BenchCase& test) {
@@ -170,46 +184,68 @@ double BenchRunner::time_tiles(int32_t n_tiles) {
   return static_cast<double>(features.embeds.rows()) / seconds;
 }
 
-void BenchRunner::time_repeatedly(BenchResult& result, int32_t repetitions) {
-  // Workspaces and clock speed settle in a short run of the same kind.
-  BenchCase warm_up = result.test;
+// Workspaces and clock speed settle in a short run of the same kind.
+BenchResult BenchRunner::begin(const BenchCase& test) {
+  BenchResult result;
+  result.test = test;
+  result.kept_share = kept_share_;
+  result.compress_ms = compress_ms_;
+  for (const auto& s : sequences_) result.kv_bytes += s->cache().bytes() + s->cache().table_bytes();
+  BenchCase warm_up = test;
   warm_up.n_gen = std::min(warm_up.n_gen, 4);
   time_once(warm_up);
-  const double n = static_cast<double>(repetitions);
-  MachineLimits before = probe_.measure(kProbeSeconds);
-  for (int32_t i = 0; i < repetitions; ++i) {
-    result.tokens_per_s.push_back(time_once(result.test));
-    const MachineLimits after = probe_.measure(kProbeSeconds);
-    result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / (2 * n);
-    result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / (2 * n);
-    result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / (2 * n);
-    before = after;
-  }
+  return result;
+}
+
+void BenchRunner::repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after,
+                         double tokens_per_s) {
+  result.tokens_per_s.push_back(tokens_per_s);
+  result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / 2;
+  result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / 2;
+  result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / 2;
   result.output_hash = last_hash_;
+}
+
+void BenchRunner::finish(BenchResult& result) {
+  const auto n = static_cast<double>(result.tokens_per_s.size());
+  for (double* limit : {&result.limits.read_gb_s, &result.limits.bf16_tflops, &result.limits.f32_tflops}) *limit /= n;
   result.avg_ts = std::accumulate(result.tokens_per_s.begin(), result.tokens_per_s.end(), 0.0) / n;
   double square = 0;
   for (double x : result.tokens_per_s) square += (x - result.avg_ts) * (x - result.avg_ts);
-  result.stddev_ts = repetitions > 1 ? std::sqrt(square / (n - 1)) : 0.0;
-  result.limit_ts = limit_tokens_per_s(engine_, result.test, result.limits, result.by_bandwidth);
+  result.stddev_ts = n > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+  result.limit_ts = limit_tokens_per_s(engine_, result, result.by_bandwidth);
   result.limit_pct = 100.0 * result.avg_ts / result.limit_ts;
 }
 
-std::vector<BenchResult> BenchRunner::run(const std::vector<BenchCase>& cases, int32_t repetitions) {
-  std::vector<BenchResult> results;
-  fill(cases[0].n_depth, cases[0].n_seqs);
+std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRunner> runners,
+                                                               const std::vector<BenchCase>& cases,
+                                                               int32_t repetitions) {
+  std::vector<std::vector<BenchResult>> results(runners.size());
+  LimitsProbe probe;
+  for (BenchRunner& runner : runners) runner.fill(cases[0].n_depth, cases[0].n_seqs);
   for (const BenchCase& test : cases) {
     CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
     CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
-    results.emplace_back().test = test;
-    time_repeatedly(results.back(), repetitions);
+    for (size_t i = 0; i < runners.size(); ++i) results[i].push_back(runners[i].begin(test));
+    MachineLimits before = probe.measure(kProbeSeconds);
+    for (int32_t r = 0; r < repetitions; ++r) {
+      for (size_t i = 0; i < runners.size(); ++i) {
+        const double tokens_per_s = runners[i].time_once(test);
+        const MachineLimits after = probe.measure(kProbeSeconds);
+        runners[i].repeat(results[i].back(), before, after, tokens_per_s);
+        before = after;
+      }
+    }
+    for (size_t i = 0; i < runners.size(); ++i) runners[i].finish(results[i].back());
   }
-  sequences_.clear();
+  for (BenchRunner& runner : runners) runner.sequences_.clear();
   return results;
 }
 
-double limit_tokens_per_s(const Engine& engine, const BenchCase& test, const MachineLimits& limits,
-                          bool& by_bandwidth) {
-  const Work work = test.n_tiles > 0 ? vision_work(engine, test) : text_work(engine, test);
+double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth) {
+  const BenchCase& test = result.test;
+  const MachineLimits& limits = result.limits;
+  const Work work = test.n_tiles > 0 ? vision_work(engine, test) : text_work(engine, test, result.kept_share);
   const bool f32 = engine.model().compute_dtype() == DType::kF32;
   const double flop_seconds = work.flops / (1e12 * (f32 ? limits.f32_tflops : limits.bf16_tflops));
   const double byte_seconds = work.bytes / (1e9 * limits.read_gb_s);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -38,7 +39,7 @@ class Chat {
   Chat(Engine& engine, const ChatFlags& flags)
       : engine_(engine),
         flags_(flags),
-        policy_(parse_policy(flags.model.kv, flags.model.kv_budget)),
+        policy_(chosen_policy(flags.model)),
         options_(generate_options(flags.generate, engine.model().config().generation)) {
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -81,6 +82,17 @@ class Chat {
                  "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
                  summary(*last_).c_str(), kept_, last_->n_prompt, sequence_->n_tokens(),
                  static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
+    // Slots of all layers and heads; a token has one in each.
+    int64_t n_heads = 0, n_kept = 0;
+    for (const std::vector<int32_t>& layer : last_->kv.slots) {
+      n_heads += std::ssize(layer);
+      n_kept = std::accumulate(layer.begin(), layer.end(), n_kept);
+    }
+    const double kept = n_heads > 0 ? static_cast<double>(n_kept) / static_cast<double>(n_heads) : 0;
+    if (kept > 0 && sequence_->n_tokens() - kept >= 0.5) {
+      std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(),
+                   sequence_->n_tokens() - kept, sequence_->n_tokens());
+    }
   }
 
   void ask(const std::string& question) {
@@ -129,7 +141,10 @@ class Chat {
       images.insert(images.end(), turn.images.begin(), turn.images.end());
       if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
     }
-    return engine_.prepare_chat(messages, std::move(images));
+    Prompt prompt = engine_.prepare_chat(messages, std::move(images));
+    prompt.query_aware = flags_.generate.query_aware == "on";
+    if (flags_.generate.evict_while_prefill) prompt.evict_every = engine_.options().prefill_chunk;
+    return prompt;
   }
 
   void check_fits(const Prompt& prompt) const {

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/threads.h"
@@ -41,30 +43,40 @@ void add_model_dir(CLI::App& command, std::string& model_dir) {
       *command.add_option("-m,--model", model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required());
 }
 
-void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
+namespace {
+
+void add_policy_flags(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("--kv,--kv-mode", flags.kv,
+                  "how KV is kept: full, none, static, streaming, or a policy that evicts, such as vlcache, pointer or "
+                  "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto with a budget)")
+      ->type_name("POLICY");
+  command
+      .add_option(
+          "--kv-budget", flags.kv_budget,
+          "what a policy that evicts may keep: a share of the prompt (0.1, the default), slots per layer and kv "
+          "head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
+      ->type_name("BUDGET");
+  for (const char* name : {"--kv", "--kv-budget"}) share_environment(*command.get_option(name));
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& set) {
   add_model_dir(command, flags.model_dir);
-  command.get_option("--model")->required(needs_model);
+  command.get_option("--model")->required(set.needs_model);
   command.add_option("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
   command.add_option("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
-  std::string policies = "how KV is kept:";
-  for (const PolicyInfo& policy : policy_infos()) {
-    policies += "\n  " + std::string(policy.usage) + ": " + std::string(policy.meaning);
-  }
-  command.add_option("--kv,--kv-mode", flags.kv, policies)->type_name("POLICY")->capture_default_str();
+  if (set.policy) add_policy_flags(command, flags);
   command
       .add_option(
-          "--kv-budget", flags.kv_budget,
-          "what a policy that evicts may keep: a share of the prompt (0.1, the default), or slots per layer and "
-          "kv head (200)")
-      ->type_name("BUDGET");
-  command
-      .add_option("--kv-memory", flags.kv_memory_gib,
-                  "limit of the KV cache in GiB (0: 3/4 of the memory that machine and cgroup grant)")
-      ->check(CLI::NonNegativeNumber)
+          "--kv-memory", flags.kv_memory,
+          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of the memory that machine and cgroup grant)")
+      ->type_name("BYTES")
       ->capture_default_str();
   command.add_option("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
       ->check(CLI::Range(0, 1024))
@@ -78,8 +90,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model) {
   command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16"}))
       ->capture_default_str();
-  for (const char* name : {"--dtype", "--kv-dtype", "--kv", "--kv-budget", "--kv-memory", "--threads",
-                           "--prefill-chunk", "--backend", "--max-isa"}) {
+  for (const char* name :
+       {"--dtype", "--kv-dtype", "--kv-memory", "--threads", "--prefill-chunk", "--backend", "--max-isa"}) {
     share_environment(*command.get_option(name));
   }
 }
@@ -92,8 +104,21 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
-  options.kv_memory_bytes = static_cast<int64_t>(flags.kv_memory_gib * 1024.0 * 1024.0 * 1024.0);
+  const std::optional<int64_t> kv_memory = parse_bytes(flags.kv_memory, /*bare_unit=*/int64_t{1} << 30);
+  if (!kv_memory) {
+    throw Error(ErrorCode::kInput,
+                "--kv-memory: expected bytes such as 512MiB, or a number of GiB, found '" + flags.kv_memory + "'");
+  }
+  options.kv_memory_bytes = *kv_memory;
   return options;
+}
+
+PolicyPtr chosen_policy(const ModelFlags& flags) {
+  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget);
+  if (is_auto(flags.kv, flags.kv_budget)) {
+    std::fprintf(stderr, "KV policy: %s (%s)\n", policy->name().c_str(), std::string(auto_reason()).c_str());
+  }
+  return policy;
 }
 
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags) {

@@ -17,13 +17,13 @@ struct ModelFlags {
   std::string model_dir;
   std::string dtype = "auto";     // auto, f32, bf16
   std::string kv_dtype = "auto";  // auto, f32, bf16
-  std::string kv = "full";
-  std::string kv_budget;  // empty: the default of policies that take one
+  std::string kv;                 // empty: full, or auto with a budget
+  std::string kv_budget;          // empty: the default of policies that take one
   std::string backend = "auto";
   std::string max_isa = "auto";
   int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
-  double kv_memory_gib = 0;  // 0: three quarters of the machine's
+  std::string kv_memory = "0";  // 0: three quarters of the machine's
 };
 
 // The environment variable of a flag that means the same in every command that has it: --kv-mode is VLCACHE_KV_MODE.
@@ -34,11 +34,18 @@ std::string environment_name(const std::string& command, const CLI::Option& opti
 // -m alone, for commands that read a checkpoint without running it.
 void add_model_dir(CLI::App& command, std::string& model_dir);
 
-// `needs_model`: -m is required.
-void add_model_flags(CLI::App& command, ModelFlags& flags, bool needs_model = true);
+// Which flags of a model a command takes.
+struct ModelFlagSet {
+  bool needs_model = true;  // -m is required
+  bool policy = true;       // one --kv with one --kv-budget
+};
+void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& set = {});
 
 // Checks the flags, sets the number of threads and gives the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
+
+// As --kv and --kv-budget say; a choice that is left to us is told in a line on stderr.
+PolicyPtr chosen_policy(const ModelFlags& flags);
 
 // Loads with a progress bar on a terminal.
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags);
@@ -58,5 +65,8 @@ void add_logits_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_policies_command(CLI::App& app);
 
 }  // namespace vlcache

@@ -35,6 +35,16 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20));
+  add("--query-aware", flags.query_aware,
+      "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
+      "compressed once and asked often")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  share_environment(*command
+                         .add_flag("--kv-evict-while-prefill", flags.evict_while_prefill,
+                                   "evict chunk by chunk, so that the prompt's KV is never held as a whole; what goes "
+                                   "early is judged by fewer questions")
+                         ->group(group));
   share_environment(
       *command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group));
 }

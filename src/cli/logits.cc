@@ -26,7 +26,7 @@ void run(const LogitsFlags& flags) {
   if (!flags.tokens.empty() && !flags.images.empty())
     throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
   Request request;
-  request.policy = parse_policy(flags.model.kv, flags.model.kv_budget);
+  request.policy = chosen_policy(flags.model);
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
   request.prompt = flags.tokens.empty()
                        ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})

@@ -17,6 +17,8 @@ constexpr std::array kKeys{"id",
                            "messages",
                            "images",
                            "raw",
+                           "kv",
+                           "kv_budget",
                            "system",
                            "max_tokens",
                            "temperature",
@@ -118,6 +120,18 @@ uint64_t seed(const JsonObject& o, uint64_t fallback) {
   return static_cast<uint64_t>(whole);
 }
 
+// A budget without a policy, or a policy without a budget, is read as on the command line: the other one is not that of
+// the run's flags.
+void read_policy(const JsonObject& o, UserRequest& r) {
+  if (!o.has("kv") && !o.has("kv_budget")) return;
+  r.kv = o.string("kv", "");
+  r.kv_budget.clear();
+  if (const Json* budget = o.find("kv_budget")) {
+    if (!budget->is_string() && !budget->is_number()) o.fail("kv_budget", "a number or a string such as \"512MiB\"");
+    r.kv_budget = budget->is_string() ? budget->get<std::string>() : budget->dump();
+  }
+}
+
 void read_options(const JsonObject& o, GenerateOptions& options) {
   SamplingParams& s = options.sampling;
   options.max_tokens = bounded(o, "max_tokens", options.max_tokens, 1, INT32_MAX);
@@ -162,6 +176,7 @@ UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
   read_options(o, r.options);
   r.raw = o.boolean("raw", r.raw);
   r.system = o.string("system", r.system);
+  read_policy(o, r);
   if (o.has("prompt") != r.messages.is_null())
     fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
   for (std::string& path : strings(o, "images")) r.images.push_back(checked_path(std::move(path)));

@@ -68,9 +68,7 @@ std::vector<Image> load_images(const std::vector<std::string>& paths) {
   return images;
 }
 
-}  // namespace
-
-Prompt prepare(const Engine& engine, const UserRequest& request) {
+Prompt prepare_aware(const Engine& engine, const UserRequest& request) {
   if (request.raw) return engine.prepare_raw(request.prompt, load_images(request.images));
   if (!request.messages.is_null()) return engine.prepare_chat(request.messages, load_images(request.images));
 
@@ -85,6 +83,15 @@ Prompt prepare(const Engine& engine, const UserRequest& request) {
   if (!request.system.empty()) messages.push_back({{"role", "system"}, {"content", request.system}});
   messages.push_back({{"role", "user"}, {"content", paths.empty() ? OrderedJson(request.prompt) : content}});
   return engine.prepare_chat(messages, load_images(paths));
+}
+
+}  // namespace
+
+Prompt prepare(const Engine& engine, const UserRequest& request) {
+  Prompt prompt = prepare_aware(engine, request);
+  prompt.query_aware = request.query_aware;
+  if (request.evict_while_prefill) prompt.evict_every = engine.options().prefill_chunk;
+  return prompt;
 }
 
 }  // namespace vlcache

@@ -1,6 +1,7 @@
 // `vlcache run`: one question, or a file of requests.
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <new>
 #include <optional>
 
@@ -37,10 +38,19 @@ void print_line(const nlohmann::ordered_json& json) {
 }
 
 void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
-  const UserRequest asked{.prompt = flags.prompt, .images = flags.images, .system = flags.system, .raw = flags.raw};
+  const UserRequest asked{.prompt = flags.prompt,
+                          .images = flags.images,
+                          .system = flags.system,
+                          .raw = flags.raw,
+                          .query_aware = flags.generate.query_aware == "on",
+                          .evict_while_prefill = flags.generate.evict_while_prefill};
   ProgressBar bar("reading the prompt");
   Request request;
   request.prompt = prepare(engine, asked);
+  if (!asked.query_aware && request.prompt.spans.empty()) {
+    std::fprintf(stderr,
+                 "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
+  }
   request.policy = std::move(policy);
   request.options = generate_options(flags.generate, engine.model().config().generation);
   request.callbacks.cancelled = interrupted;
@@ -67,13 +77,14 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
 // line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
-  RequestQueue(Engine& engine, const RunFlags& flags, PolicyPtr policy)
-      : batch_(engine),
-        engine_(engine),
-        policy_(std::move(policy)),
-        places_(flags.batch),
-        source_(flags.requests, interrupted) {
-    defaults_ = {.system = flags.system, .raw = flags.raw};
+  RequestQueue(Engine& engine, const RunFlags& flags)
+      : batch_(engine), engine_(engine), places_(flags.batch), source_(flags.requests, interrupted) {
+    defaults_ = {.system = flags.system,
+                 .raw = flags.raw,
+                 .kv = flags.model.kv,
+                 .kv_budget = flags.model.kv_budget,
+                 .query_aware = flags.generate.query_aware == "on",
+                 .evict_while_prefill = flags.generate.evict_while_prefill};
     defaults_.options = generate_options(flags.generate, engine.model().config().generation);
   }
 
@@ -114,7 +125,7 @@ class RequestQueue {
       if (!read.request) throw Error(ErrorCode::kInput, read.error);
       Request request;
       request.prompt = prepare(engine_, *read.request);
-      request.policy = policy_;
+      request.policy = policy_of(*read.request);
       request.options = read.request->options;
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
@@ -124,6 +135,13 @@ class RequestQueue {
     } catch (const std::bad_alloc&) {
       line.error = "out of memory: the machine does not give what this request needs";
     }
+  }
+
+  // Lines that ask for the same share one object.
+  PolicyPtr policy_of(const UserRequest& asked) {
+    PolicyPtr& policy = policies_[{asked.kv, asked.kv_budget}];
+    if (policy == nullptr) policy = parse_policy(asked.kv, asked.kv_budget);
+    return policy;
   }
 
   void print_answers() {
@@ -152,7 +170,7 @@ class RequestQueue {
 
   Batch batch_;
   Engine& engine_;
-  PolicyPtr policy_;
+  std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
   int places_, n_running_ = 0;
   LineSource source_;
   UserRequest defaults_;
@@ -160,7 +178,7 @@ class RequestQueue {
 };
 
 void run(const RunFlags& flags) {
-  const PolicyPtr policy = parse_policy(flags.model.kv, flags.model.kv_budget);
+  const PolicyPtr policy = chosen_policy(flags.model);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -173,7 +191,7 @@ void run(const RunFlags& flags) {
   if (flags.requests.empty()) {
     run_one(*engine, flags, policy);
   } else {
-    RequestQueue(*engine, flags, policy).run();
+    RequestQueue(*engine, flags).run();
     if (interrupted()) throw Interrupted();
   }
 }
@@ -198,7 +216,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
   command
       ->add_option("--requests", flags->requests,
-                   "JSON lines {id, prompt | messages, images, raw, max_tokens, ...} (- for stdin); one "
+                   "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
                    "JSON line out for each")
       ->type_name("FILE");
   command->add_option("--batch", flags->batch, "requests computed together, of those that have come")

@@ -145,10 +145,12 @@ bool Batch::step() {
 // Policy first, then the next token: what it evicts, the token does not see.
 void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   try {
-    if (item.sequence->apply_policy()) {
-      engine_.pools().trim();
-      entry.generation->make_room();  // compaction has shrunk the tables
-    }
+    if (entry.generation->draft(logits, ms)) return;
+    const auto begin = Clock::now();
+    const bool compressed = item.sequence->apply_policy();
+    if (compressed) engine_.pools().trim();
+    entry.generation->after_policy(compressed, ms_since(begin));
+    if (compressed) entry.generation->make_room();  // compaction has shrunk the tables
     entry.generation->after_step(item, logits, ms);
   } catch (const Error& e) {
     entry.generation->fail(e);

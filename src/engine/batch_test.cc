@@ -255,7 +255,7 @@ TEST(Batch, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
   class WantsAll final : public Policy {
    public:
     std::string name() const override { return "wants_all"; }
-    CaptureRequest needs(const PromptShape&) const override { return {.all_sums = true}; }
+    std::vector<CaptureRequest> needs(const PromptShape&) const override { return {{.all_sums = true}}; }
   };
   const std::unique_ptr<Engine> engine = make_engine(2);
   Batch batch(*engine);

@@ -1,6 +1,8 @@
 // The slots of a KvCache as policies see them.
 #pragma once
 
+#include <vector>
+
 #include "cache/kv_cache.h"
 #include "policy/policy.h"
 
@@ -26,11 +28,34 @@ class CacheSlots final : public PolicySlots {
     if (view.slot_bias == nullptr) return {};
     return {view.slot_bias + int64_t{head} * view.slot_stride, static_cast<size_t>(view.n_slots[head])};
   }
+  int32_t window(int32_t layer) const override { return cache_.shape().layers[static_cast<size_t>(layer)].window; }
+  int64_t page_bytes(int32_t layer) const override { return cache_.page_bytes(layer); }
+  int32_t head_dim(int32_t layer) const override { return cache_.shape().layers[static_cast<size_t>(layer)].head_dim; }
+  void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
+    cache_.read(layer, head, k, v);
+  }
+  int32_t n_visible(int32_t layer, int32_t head) const override {
+    return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
+  }
+  int32_t n_behind_prompt(int32_t layer, int32_t head) const override {
+    return n_behind_prompt_.empty() ? 0 : n_behind_prompt_[static_cast<size_t>(layer)][static_cast<size_t>(head)];
+  }
+  void note_prompt_end() {
+    n_behind_prompt_.assign(static_cast<size_t>(n_layers()), {});
+    for (int32_t layer = 0; layer < n_layers(); ++layer) {
+      for (int32_t head = 0; head < n_kv_heads(layer); ++head) {
+        n_behind_prompt_[static_cast<size_t>(layer)].push_back(n_visible(layer, head));
+      }
+    }
+  }
+  void forget_prompt_end() { n_behind_prompt_.clear(); }
+  bool knows_prompt_end() const { return !n_behind_prompt_.empty(); }
   std::span<float> plane(int32_t layer, int32_t head, int32_t i) override { return cache_.plane(layer, head, i); }
   void hide(int32_t layer, int32_t head, int32_t slot) override { cache_.hide(layer, head, slot); }
 
  private:
   KvCache& cache_;
+  std::vector<std::vector<int32_t>> n_behind_prompt_;  // [layer][kv head]
 };
 
 }  // namespace vlcache

@@ -46,9 +46,13 @@ void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
 
 bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  if (observed.tokens.front() >= n_prompt_) {
+    if (capture_.request.ahead > 0) sum_draft(layer_index, observed);
+    return false;
+  }
   if (layer.storage.empty()) prepare(layer, observed);
   note_seen(observed);
-  if (capture_.request.needs_all_rows()) sum_rows(layer, observed);
+  if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed);
   if (capture_.request.window > 0) {
     keep_window(layer_index, observed);
     if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
@@ -68,7 +72,8 @@ void CaptureHooks::note_seen(const Observed& observed) {
 
 // Zeroed, per query head.
 Tensor CaptureHooks::scratch(int32_t i, const Observed& observed) {
-  const int64_t n_heads = observed.q.dim(1), bytes = n_heads * n_prompt_ * dtype_bytes(DType::kF32);
+  const int64_t n_heads = observed.q.dim(1);
+  const int64_t bytes = n_heads * (n_prompt_ + capture_.request.ahead) * dtype_bytes(DType::kF32);
   if (scratch_.empty()) scratch_ = Buffer(kScratchTensors * bytes);
   const int32_t n = most_slots(observed.views.back());
   const Tensor t(scratch_.data() + i * bytes, DType::kF32, {n_heads, n});
@@ -76,8 +81,27 @@ Tensor CaptureHooks::scratch(int32_t i, const Observed& observed) {
   return t;
 }
 
-void CaptureHooks::sum_rows(LayerCapture& layer, const Observed& observed) {
-  const KvView& view = observed.views.back();
+// The same slots, whose logits get Gumbel noise: a bias like any other. All rows are wanted, so slot i is token i.
+KvView CaptureHooks::with_noise(int layer, const KvView& view) {
+  KvView noisy = view;
+  noisy.slot_stride = std::max(view.slot_stride, most_slots(view));
+  CHECK(view.slot_pos == nullptr || noisy.slot_stride == view.slot_stride);
+  noise_.resize(static_cast<size_t>(int64_t{view.n_kv_heads} * noisy.slot_stride));
+  for (int32_t head = 0; head < view.n_kv_heads; ++head) {
+    float* row = noise_.data() + int64_t{head} * noisy.slot_stride;
+    for (int32_t i = 0; i < view.n_slots[head]; ++i) {
+      row[i] = gumbel_noise(capture_.request.gumbel_seed, layer, head, i);
+      if (view.slot_bias != nullptr) row[i] += view.slot_bias[int64_t{head} * view.slot_stride + i];
+    }
+  }
+  noisy.slot_bias = noise_.data();
+  return noisy;
+}
+
+void CaptureHooks::sum_rows(int layer_index, const Observed& observed) {
+  LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  KvView view = observed.views.back();
+  if (capture_.request.gumbel_seed != 0) view = with_noise(layer_index, view);
   behind_.clear();
   for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
   AttentionStats stats;
@@ -114,31 +138,49 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed) {
 
 // The window is complete: what its rows, those that were computed, attend to.
 void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
-  const CaptureRequest& r = capture_.request;
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
   const KvView& view = observed.views.back();
   layer.window_queries = layer.window_queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
   behind_.clear();
   for (const int32_t seen : window.n_seen) behind_.push_back(view.n_slots[0] - seen);
-  AttentionStats stats;
-  stats.threshold = r.threshold;
+  AttentionStats stats = window_stats(observed);
   stats.behind = behind_.data();
   if (!window.weights.empty()) stats.row_weight = window.weights.data();
+  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.positions.data()};
+  backend_.attention_stats(layer.window_queries, view, args, stats);
+  join_window(stats, most_slots(view), layer);
+}
+
+// Drafted tokens are rows of the window that come one by one, behind slots of their own, which nobody asks for.
+void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
+  AttentionStats stats = window_stats(observed);
+  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
+  backend_.attention_stats(observed.q, observed.views.back(), args, stats);
+  join_window(stats, most_slots(observed.views.back()), capture_.layers[static_cast<size_t>(layer_index)]);
+}
+
+AttentionStats CaptureHooks::window_stats(const Observed& observed) {
+  const CaptureRequest& r = capture_.request;
+  AttentionStats stats;
+  stats.rule = r.small_is_uniform ? AttentionStats::Rule::kUniform : AttentionStats::Rule::kRowMax;
+  stats.threshold = r.threshold;
   if (r.window_sums) stats.column_sums = scratch(0, observed);
   if (r.window_max) stats.column_max = scratch(1, observed);
   if (r.window_counts) {
     stats.below_counts = scratch(2, observed);
     stats.seen_counts = scratch(3, observed);
   }
-  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.positions.data()};
-  backend_.attention_stats(layer.window_queries, view, args, stats);
-  const int32_t n = most_slots(view);
-  if (r.window_sums) reduce(stats.column_sums, n, /*maxima=*/false, layer.window_sums);
-  if (r.window_max) reduce(stats.column_max, n, /*maxima=*/true, layer.window_max);
+  return stats;
+}
+
+void CaptureHooks::join_window(const AttentionStats& stats, int32_t n_columns, LayerCapture& layer) const {
+  const CaptureRequest& r = capture_.request;
+  if (r.window_sums) reduce(stats.column_sums, n_columns, /*maxima=*/false, layer.window_sums);
+  if (r.window_max) reduce(stats.column_max, n_columns, /*maxima=*/true, layer.window_max);
   if (r.window_counts) {
-    reduce(stats.below_counts, n, /*maxima=*/false, layer.below_counts);
-    reduce(stats.seen_counts, n, /*maxima=*/false, layer.seen_counts);
+    reduce(stats.below_counts, n_columns, /*maxima=*/false, layer.below_counts);
+    reduce(stats.seen_counts, n_columns, /*maxima=*/false, layer.seen_counts);
   }
 }
 
@@ -147,6 +189,7 @@ void CaptureHooks::reduce(const Tensor& heads, int32_t n_columns, bool maxima, c
   using Reduce = CaptureRequest::Reduce;
   const int64_t group = heads.rows() / sum.rows();
   const float factor = capture_.request.reduce == Reduce::kMean ? 1.0f / static_cast<float>(group) : 1.0f;
+  n_columns = std::min(n_columns, static_cast<int32_t>(sum.dim(1)));  // slots of a draft have none
   std::vector<float> joined(static_cast<size_t>(n_columns));
   for (int64_t kv_head = 0; kv_head < sum.rows(); ++kv_head) {
     std::ranges::fill(joined, 0.0f);

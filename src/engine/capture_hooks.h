@@ -11,8 +11,9 @@
 
 namespace vlcache {
 
-// Of one sequence whose prompt has n_prompt tokens. Rows are told by their token index: some may come from a cache or
-// be supplied by others; the window then is what is left of it. No slot may be evicted before the prompt is complete.
+// Of one sequence whose prompt has n_prompt tokens; what comes behind them is a draft. Rows are told by their token
+// index: some may come from a cache or be supplied by others; the window then is what is left of it. No slot may be
+// evicted before the prompt is complete.
 class CaptureHooks final : public LayerHooks {
  public:
   CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture);
@@ -27,9 +28,13 @@ class CaptureHooks final : public LayerHooks {
     std::vector<float> weights;   // empty: 1
   };
   void prepare(LayerCapture& layer, const Observed& observed);
-  void sum_rows(LayerCapture& layer, const Observed& observed);
+  void sum_rows(int layer, const Observed& observed);
+  KvView with_noise(int layer, const KvView& view);
   void keep_window(int layer, const Observed& observed);
   void sum_window(int layer, const Observed& observed);
+  void sum_draft(int layer, const Observed& observed);
+  AttentionStats window_stats(const Observed& observed);
+  void join_window(const AttentionStats& stats, int32_t n_columns, LayerCapture& layer) const;
   void reduce(const Tensor& heads, int32_t n_columns, bool maxima, const Tensor& sum) const;
   Tensor scratch(int32_t i, const Observed& observed);
   void note_seen(const Observed& observed);
@@ -39,7 +44,8 @@ class CaptureHooks final : public LayerHooks {
   Capture& capture_;
   std::vector<Window> windows_;  // [n_layers]
   std::vector<int32_t> n_seen_, behind_, rows_;
-  Buffer scratch_;  // [4, H, n_prompt] f32
+  std::vector<float> noise_;  // biases of a view, [Hk, slot_stride]
+  Buffer scratch_;            // [4, H, n_prompt] f32
 };
 
 }  // namespace vlcache

@@ -87,6 +87,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   kv_shape_ = KvShape::uniform(static_cast<int32_t>(text.n_layers), static_cast<int32_t>(text.n_kv_heads),
                                static_cast<int32_t>(text.head_dim),
                                options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16));
+  for (size_t i = 0; i < kv_shape_.layers.size(); ++i) kv_shape_.layers[i].window = text.windows[i];
   const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory();
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);

@@ -73,7 +73,10 @@ void Generation::start() {
 
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
-void Generation::suspend() { sequence_->release(); }
+void Generation::suspend() {
+  sequence_->release();
+  prompt_logits_.clear();  // a draft that was begun is begun anew
+}
 
 // Those of which a token is still to be computed.
 void Generation::encode_images() {
@@ -97,6 +100,36 @@ StepItem Generation::next_item(int32_t max_rows) {
           .hidden = {}};
 }
 
+bool Generation::draft(const Tensor& logits, double ms) {
+  Sequence& s = *sequence_;
+  if (s.n_pending() > 0 || logits.rows() == 0 || s.n_to_draft() == 0) return false;
+  const float* last = logits.row<float>(logits.rows() - 1);
+  const std::span<const float> values(last, static_cast<size_t>(logits.row_size()));
+  if (prompt_logits_.empty()) {
+    prompt_logits_.assign(values.begin(), values.end());
+  } else {
+    draft_ms_ += ms;
+  }
+  const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
+  const bool complete = s.n_tokens() - s.prompt_shape().n_tokens == s.n_to_draft();
+  const bool room = s.next_position() + 1 < engine_.max_positions();
+  if (!complete && room && std::ranges::find(stop_ids_, token) == stop_ids_.end()) {
+    s.add_token(token);
+    return true;
+  }
+  s.end_draft();
+  return false;
+}
+
+void Generation::after_policy(bool compressed, double ms) {
+  const Sequence& s = *sequence_;
+  if (!result_.tokens.empty()) return;
+  if (compressed) result_.timings.compress_ms = s.watch_ms() + draft_ms_ + (policy_ms_ += ms);
+  if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
+    result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
+  }
+}
+
 void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
   Sequence& s = *sequence_;
   const bool keeps_kv = s.policy().keeps_kv();
@@ -113,6 +146,9 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
   if (s.n_pending() > 0 || logits.rows() == 0) return;
   if (request_.options.max_tokens == 0) {
     finish("length");
+  } else if (!prompt_logits_.empty()) {
+    choose_token(Tensor(prompt_logits_.data(), DType::kF32, {1, std::ssize(prompt_logits_)}));
+    prompt_logits_.clear();
   } else {
     choose_token(logits.slice_rows(logits.rows() - 1, logits.rows()));
   }

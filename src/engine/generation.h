@@ -33,6 +33,11 @@ class Generation {
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
+  // True: the policy wants to see a draft of the answer before it acts, and its next token is pending now. False: there
+  // is no draft, or it is complete and forgotten.
+  bool draft(const Tensor& logits, double ms);
+  // The policy has acted on what a step computed, which took `ms`; `compressed`: on the prompt.
+  void after_policy(bool compressed, double ms);
   // A step that took `ms` has computed the item; `logits` of its rows, if any were asked for.
   void after_step(const StepItem& item, const Tensor& logits, double ms);
   // Ends it here: "cancelled", or "length" where memory ends.
@@ -57,6 +62,8 @@ class Generation {
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;
+  std::vector<float> prompt_logits_;  // of the prompt's last token, while a draft is computed
+  double draft_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
   GenerateResult result_;
 };

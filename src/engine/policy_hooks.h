@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "engine/cache_slots.h"
@@ -19,9 +18,11 @@ class PolicyHooks final : public LayerHooks {
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
   // False: there is nothing to see. The prompt's attention is seen until end_prompt(), scores from then on.
-  bool active() const { return in_prompt_ ? capture_hooks_ != nullptr : policy_.wants_scores(); }
-  bool needs_all_rows() const { return capture_.request.needs_all_rows(); }
-  const Capture& capture() const { return capture_; }
+  bool active() const { return in_prompt_ ? !capture_hooks_.empty() : policy_.wants_scores(); }
+  bool needs_all_rows() const;
+  int32_t n_ahead() const;  // tokens of a draft that it wants to see
+  std::span<const Capture* const> captures() const { return capture_pointers_; }
+  double watch_ms() const { return watch_ms_; }
   void end_prompt();
 
  private:
@@ -35,9 +36,12 @@ class PolicyHooks final : public LayerHooks {
 
   const Policy& policy_;
   CacheSlots& slots_;
-  Capture capture_;
-  std::unique_ptr<CaptureHooks> capture_hooks_;
+  int32_t n_prompt_;
+  std::vector<Capture> captures_;  // one for each of the policy's needs
+  std::vector<const Capture*> capture_pointers_;
+  std::vector<CaptureHooks> capture_hooks_;
   bool in_prompt_ = true;
+  double watch_ms_ = 0;
   std::vector<Scored> scored_;  // [n_layers]
 };
 

@@ -129,5 +129,78 @@ TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
   }
 }
 
+// A draft of the answer is seen by the policy and forgotten: the first token is the full cache's, what stays differs
+// from a plan without it, and its attention is what a prompt that had ended with those tokens would have shown.
+TEST(Draft, IsSeenAndForgotten) {
+  const std::unique_ptr<Engine> engine = make_engine(3);
+  const auto answer = [&](Sequence& s, const Prompt& prompt, int32_t n) {
+    Request request;
+    request.prompt.tokens = prompt.tokens;
+    request.sequence = &s;
+    request.options.max_tokens = n;
+    request.options.ignore_eos = true;
+    std::vector<int32_t> ids;
+    for (const GeneratedToken& token : generate(*engine, std::move(request)).tokens) ids.push_back(token.id);
+    return ids;
+  };
+  const Prompt prompt = engine->prepare_tokens(random_tokens(150));
+  const auto full = engine->new_sequence(prompt, parse_policy("full"));
+  const std::vector<int32_t> draft = answer(*full, prompt, 9);
+
+  const auto ahead = engine->new_sequence(prompt, parse_policy("snapkv:w=20,ahead=8,k=1", "0.2"));
+  EXPECT_EQ(answer(*ahead, prompt, 1), std::vector<int32_t>{draft[0]});
+  EXPECT_EQ(ahead->n_tokens(), 150);
+  EXPECT_EQ(ahead->cache().n_slots(0, 0), 30);
+
+  // The same statistics by hand: the 28 last rows of the longer prompt, on slots of the shorter one.
+  std::vector<int32_t> longer = prompt.tokens;
+  longer.insert(longer.end(), draft.begin(), draft.begin() + 8);
+  class Watch final : public Policy {
+   public:
+    explicit Watch(std::vector<std::vector<float>>& sums) : sums_(sums) {}
+    std::string name() const override { return "watch"; }
+    std::vector<CaptureRequest> needs(const PromptShape&) const override {
+      return {{.window = 28, .window_sums = true}};
+    }
+    bool plan(const PlanInputs& in, KeepPlan&) const override {
+      for (const LayerCapture& layer : in.captures[0]->layers) {
+        for (int32_t h = 0; h < kKvHeads; ++h) {
+          const float* row = layer.window_sums.row<float>(h);
+          sums_.emplace_back(row, row + 150);
+        }
+      }
+      return false;
+    }
+
+   private:
+    std::vector<std::vector<float>>& sums_;
+  };
+  std::vector<std::vector<float>> sums;
+  const auto watched = engine->new_sequence(engine->prepare_tokens(longer), std::make_shared<Watch>(sums));
+  compute(*engine, *watched, 64);
+  int n_differ = 0;
+  for (int32_t i = 0; i < 3 * kKvHeads; ++i) {
+    const std::vector<int32_t> expected = select_slots(sums[static_cast<size_t>(i)], 30, {.n_last = 3});
+    const std::span<const int32_t> kept = ahead->cache().slot_tokens(i / kKvHeads, i % kKvHeads);
+    std::vector<int32_t> both;
+    std::ranges::set_intersection(expected, kept, std::back_inserter(both));
+    n_differ += 30 - static_cast<int>(both.size());
+  }
+  EXPECT_LE(n_differ, 3);  // of 180: decoded rows round otherwise
+}
+
+TEST(Draft, EndsWithTheAnswerAndNeverOutgrowsTheContext) {
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  for (const int32_t n : {4094, 4095}) {
+    const auto s =
+        engine->new_sequence(engine->prepare_tokens(random_tokens(n)), parse_policy("pointer:ahead=16", "0.1"));
+    Request request;
+    request.sequence = s.get();
+    request.options.max_tokens = 1;
+    EXPECT_EQ(generate(*engine, std::move(request)).tokens.size(), 1u);
+    EXPECT_EQ(s->cache().n_slots(0, 0), slots_of(0.1, n));
+  }
+}
+
 }  // namespace
 }  // namespace vlcache

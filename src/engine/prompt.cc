@@ -1,6 +1,8 @@
 // What a prompt's tokens are.
 #include "engine/prompt.h"
 
+#include <algorithm>
+
 namespace vlcache {
 
 int32_t Prompt::n_vision_tokens() const {
@@ -9,10 +11,21 @@ int32_t Prompt::n_vision_tokens() const {
   return n;
 }
 
-PromptShape Prompt::shape() const {
-  return {.n_tokens = n_tokens(),
-          .n_vision = n_vision_tokens(),
-          .n_after_vision = n_tokens() - (spans.empty() ? 0 : spans.back().end)};
+PromptShape Prompt::shape() const { return shape_until(n_tokens()); }
+
+PromptShape Prompt::shape_until(int32_t n) const {
+  PromptShape shape{.n_tokens = n, .n_vision = 0, .n_after_vision = n};
+  for (const ImageSpan& s : spans) {
+    if (s.begin >= n) break;
+    const int32_t end = std::min(s.end, n);
+    shape.n_vision += end - s.begin;
+    shape.n_after_vision = n - end;
+  }
+  return shape;
+}
+
+PromptShape Prompt::acting_shape() const {
+  return query_aware || spans.empty() ? shape() : shape_until(spans.back().end);
 }
 
 std::vector<TokenInfo> Prompt::token_infos() const {

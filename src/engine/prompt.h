@@ -27,10 +27,20 @@ struct Prompt {
   std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
   std::vector<ImageSpan> spans;     // ascending, disjoint
   std::vector<ImageTiles> images;   // in prompt order
+  // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
+  // difference.
+  bool query_aware = true;
+  // > 0: a policy acts each time so many tokens have been computed, as if the prompt ended there, so that the prompt's
+  // KV is never held as a whole. What it drops so was judged by fewer queries.
+  int32_t evict_every = 0;
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_vision_tokens() const;
   PromptShape shape() const;
+  // Of its first n tokens.
+  PromptShape shape_until(int32_t n) const;
+  // Of the part behind which a policy acts (at last).
+  PromptShape acting_shape() const;
   // Id, class, modality, segment and position of every token.
   std::vector<TokenInfo> token_infos() const;
 };

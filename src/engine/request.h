@@ -52,12 +52,15 @@ struct Timings {
   double vision_ms = 0;   // encoder and projector
   double prefill_ms = 0;  // prompt tokens through the decoder
   double ttft_ms = 0;     // from the request to its first token: vision, waiting and prefill
-  double decode_ms = 0;   // from the first token to the last
+  // What the policy took: statistics (part of prefill_ms), then scores, compaction and giving memory back.
+  double compress_ms = 0;
+  double decode_ms = 0;  // from the first token to the last
 };
 
 struct KvReport {
   std::string mode;
-  int64_t bytes = 0;  // pages held at the end
+  int64_t bytes = 0;         // pages held at the end
+  int64_t prompt_bytes = 0;  // pages and tables behind the prompt, once the policy has acted
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
 };

@@ -17,6 +17,35 @@ Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy)
   continue_with(prompt);
 }
 
+Sequence::Sequence(const Sequence& other, PolicyPtr policy)
+    : cache_(other.cache_.fork()),
+      policy_(std::move(policy)),
+      slots_(cache_),
+      prompt_(other.prompt_),
+      places_(other.places_),
+      place_(other.place_),
+      spans_(other.spans_),
+      image_keys_(other.image_keys_),
+      tokens_(other.tokens_),
+      states_(other.states_),
+      n_done_(other.n_done_),
+      n_pending_(other.n_pending_),
+      next_position_(other.next_position_),
+      planned_(true),
+      next_token_(other.next_token_),
+      next_token_before_(other.next_token_before_) {
+  cache_.set_planes(policy_->n_planes());
+}
+
+std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan) const {
+  CHECK(n_pending_ == 0 && source_ == nullptr);
+  std::unique_ptr<Sequence> copy(new Sequence(*this, std::move(policy)));
+  if (!plan.layers.empty()) copy->cache_.compact(plan);
+  if (!in_prompt()) copy->slots_.note_prompt_end();
+  copy->peak_kv_bytes_ = copy->cache_.bytes();
+  return copy;
+}
+
 void Sequence::count_states() {
   n_pending_ = static_cast<int32_t>(std::ranges::count(states_, TokenState::kPending));
   n_done_ = static_cast<int32_t>(std::ranges::find(states_, TokenState::kPending) - states_.begin());
@@ -75,12 +104,16 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   if (kept < n_done_ && !cache_.exact()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
+  list_places(prompt);
   spans_ = prompt.spans;
   image_keys_ = std::move(keys);
   tokens_ = prompt.token_infos();
   states_.resize(tokens_.size(), TokenState::kPending);
   count_states();
-  planned_ = false;
+  planned_ = acting().n_tokens <= n_done_;  // nothing new before that place
+  drafted_ = false;
+  watch_ms_ = 0;
+  slots_.forget_prompt_end();
   hooks_.reset();
   peak_kv_bytes_ = cache_.bytes();
   return kept;
@@ -100,7 +133,10 @@ void Sequence::release() {
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
   count_states();
-  planned_ = false;
+  planned_ = drafted_ = false;
+  place_ = 0;
+  watch_ms_ = 0;
+  slots_.forget_prompt_end();
   hooks_.reset();
 }
 
@@ -126,7 +162,8 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
 
 void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
   runs.clear();
-  const int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
+  int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
+  if (n_done_ < acting().n_tokens) end = acting().n_tokens;
   for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
     if (state(t) != TokenState::kPending) continue;
     if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
@@ -135,47 +172,85 @@ void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
   }
 }
 
+// Where the policy is to act: each time so many tokens have been computed, and at last where the prompt says.
+void Sequence::list_places(const Prompt& prompt) {
+  const PromptShape last = prompt.acting_shape();
+  places_.clear();
+  place_ = 0;
+  if (prompt.evict_every > 0) {
+    const int32_t every = prompt.evict_every;
+    for (int32_t n = (n_done_ / every + 1) * every; n < last.n_tokens; n += every)
+      places_.push_back(prompt.shape_until(n));
+  }
+  places_.push_back(last);
+}
+
+int32_t Sequence::n_to_draft() const {
+  const bool waits = !planned_ && !drafted_ && hooks_ != nullptr && acting().n_tokens == prompt_.n_tokens;
+  return waits ? hooks_->n_ahead() : 0;
+}
+
+void Sequence::end_draft() {
+  rewind(prompt_.n_tokens);
+  drafted_ = true;
+}
+
 bool Sequence::apply_policy() {
   if (!policy_->keeps_kv()) {
     if (n_pending_ == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
     return false;
   }
-  const bool compressed = !in_prompt() && !planned_ && act_behind_prompt();
+  if (!in_prompt() && n_to_draft() > 0) return false;
+  const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_behind_prompt();
   if (!policy_->has_rule() || n_done_ == 0) return compressed;
+  if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
   int32_t last = 0;
   if (n_done_ == n_tokens()) {
     last = next_position_ - 1;
   } else {
     for (int32_t t = 0; t < n_done_; ++t) last = std::max(last, tokens_[static_cast<size_t>(t)].meta.t);
   }
-  policy_->on_step({.n_tokens = n_done_, .last_position = last, .in_prompt = in_prompt()}, slots_);
+  policy_->on_step({.n_tokens = n_done_, .last_position = last, .n_prompt = prompt_.n_tokens, .in_prompt = in_prompt()},
+                   slots_);
   cache_.sweep();
   return compressed;
 }
 
 bool Sequence::act_behind_prompt() {
-  static const Capture kNothing;
   KeepPlan plan;
-  const Capture& capture = hooks_ != nullptr ? hooks_->capture() : kNothing;
-  const PlanInputs in{.slots = slots_, .tokens = tokens_, .prompt = prompt_, .capture = capture};
+  const auto seen = std::span(tokens_).first(static_cast<size_t>(acting().n_tokens));
+  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = acting(), .captures = {}};
+  if (hooks_ != nullptr) in.captures = hooks_->captures();
+  watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
   const bool something_goes = policy_->plan(in, plan);
   if (something_goes) cache_.compact(plan);
-  if (hooks_ != nullptr) hooks_->end_prompt();
-  planned_ = true;
+  if (place_ + 1 < places_.size()) {
+    ++place_;
+    hooks_.reset();
+  } else {
+    if (hooks_ != nullptr) hooks_->end_prompt();
+    planned_ = true;
+  }
   return something_goes;
 }
 
 LayerHooks* Sequence::policy_hooks(Backend& backend) {
   if (hooks_ == nullptr) {
     if (planned_ && !policy_->wants_scores()) return nullptr;
-    hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, prompt_, slots_);
+    hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, acting(), slots_);
     if (planned_) hooks_->end_prompt();
-    const auto prompt_states = std::span(states_).first(static_cast<size_t>(planned_ ? 0 : prompt_.n_tokens));
+    if (hooks_->needs_all_rows() && places_.size() > 1) {
+      hooks_.reset();
+      throw Error(ErrorCode::kInput,
+                  "KV policy " + policy_->name() +
+                      " needs the attention of the whole prompt; it cannot evict while that is computed");
+    }
+    const auto prompt_states = std::span(states_).first(static_cast<size_t>(planned_ ? 0 : acting().n_tokens));
     const auto missing = std::ranges::count_if(prompt_states, [](TokenState s) { return s != TokenState::kPending; });
     if (hooks_->needs_all_rows() && missing > 0) {
       hooks_.reset();
       throw Error(ErrorCode::kInput, "KV policy " + policy_->name() + " needs the attention of every prompt token; " +
-                                         std::to_string(missing) + " of " + std::to_string(prompt_.n_tokens) +
+                                         std::to_string(missing) + " of " + std::to_string(acting().n_tokens) +
                                          " come from a cache and are not computed");
     }
   }

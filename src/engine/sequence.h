@@ -43,6 +43,7 @@ class Sequence {
   const Policy& policy() const { return *policy_; }
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }
+  const PolicySlots& slots() const { return slots_; }
 
   std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
@@ -76,9 +77,19 @@ class Sequence {
   // source must outlive the sequence's use.
   void supply(std::span<const TokenRun> tokens, SlotSource& source);
 
-  // The next pending tokens, at most max_rows of them, as runs; never beyond the prompt's end together with what comes
-  // before it, so that a policy can act there.
+  // The next pending tokens, at most max_rows of them, as runs; never tokens from before and behind a place where a
+  // policy acts, or the prompt's end.
   void next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const;
+
+  // Tokens of a draft that the policy wants to see behind the prompt before it acts; 0: none, or it has acted. The
+  // driver adds the likeliest token and computes it, so many times or fewer, then calls end_draft(), which forgets
+  // them.
+  int32_t n_to_draft() const;
+  void end_draft();
+
+  // A sequence with the same tokens and KV, whose pages are shared, that keeps what `plan` says of them and goes on by
+  // `policy`, which has acted with that. All tokens must have been computed; nothing is written through this one.
+  std::unique_ptr<Sequence> fork(PolicyPtr policy, const KeepPlan& plan) const;
 
   // Lets the policy act on what has been computed: its plan behind the prompt, its rule after every step. True: the
   // prompt was compressed, so the pool may have much to give back (PagePools::trim). Throws Error(kMemory) where shared
@@ -101,27 +112,36 @@ class Sequence {
   bool supplies(int32_t after, int32_t before) const;
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
+  // What watching this prompt's attention for the policy has taken.
+  double watch_ms() const { return watch_ms_; }
 
  private:
+  Sequence(const Sequence& other, PolicyPtr policy);
   void count_states();
   bool act_behind_prompt();
+  const PromptShape& acting() const { return places_[place_]; }
+  void list_places(const Prompt& prompt);
 
   KvCache cache_;
   PolicyPtr policy_;
   CacheSlots slots_;
   PromptShape prompt_;
+  std::vector<PromptShape> places_;       // the parts of the prompt behind which the policy acts, ascending
+  size_t place_ = 0;                      // the next of them, or the last
   std::vector<ImageSpan> spans_;          // of the prompt
   std::vector<Sha256Digest> image_keys_;  // of its pictures
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
   bool planned_ = false;  // the policy has acted behind this prompt
+  bool drafted_ = false;  // and has seen its draft
   SlotSource* source_ = nullptr;
   std::unique_ptr<PolicyHooks> hooks_;
   std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
   std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;
   int64_t peak_kv_bytes_ = 0;
+  double watch_ms_ = 0;
 };
 
 }  // namespace vlcache

@@ -25,6 +25,8 @@ class FixedSlots final : public PolicySlots {
     }
   }
 
+  static constexpr int32_t kHeadDim = 4;
+  int32_t n_at_prompt_end = 0;
   int n_calls = 0;  // of hide
   std::vector<int32_t> hidden(int32_t layer, int32_t head) const {
     std::vector<int32_t> slots;
@@ -41,6 +43,25 @@ class FixedSlots final : public PolicySlots {
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
   std::span<const int32_t> positions(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
   std::span<const float> bias(int32_t layer, int32_t head) const override { return at(layer, head).bias; }
+  int32_t window(int32_t) const override { return 0; }
+  int32_t n_visible(int32_t layer, int32_t head) const override {
+    return static_cast<int32_t>(std::ssize(at(layer, head).tokens) - std::ssize(hidden(layer, head)));
+  }
+  int32_t n_behind_prompt(int32_t, int32_t) const override { return n_at_prompt_end; }
+  int64_t page_bytes(int32_t) const override { return 1; }
+  int32_t head_dim(int32_t) const override { return kHeadDim; }
+  // Key i is (i, i^2 mod 7, 1, ..), its value the same.
+  void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
+    for (const Tensor& t : {k, v}) {
+      if (t.empty()) continue;
+      for (const int32_t i : at(layer, head).tokens) {
+        float* row = t.row<float>(i);
+        std::fill_n(row, kHeadDim, 1.0f);
+        row[0] = static_cast<float>(i);
+        row[1] = static_cast<float>(i * i % 7);
+      }
+    }
+  }
   std::span<float> plane(int32_t layer, int32_t head, int32_t) override { return at(layer, head).plane; }
   void hide(int32_t layer, int32_t head, int32_t slot) override {
     at(layer, head).bias.at(static_cast<size_t>(slot)) = -std::numeric_limits<float>::infinity();

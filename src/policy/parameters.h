@@ -1,10 +1,12 @@
-// Parameters of a policy as a user writes them: "name:key=value,key=value".
+// Parameters of a policy's part as a user writes them: "name@preset:key=value,key=value".
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace vlcache {
 
@@ -14,16 +16,37 @@ class Parameters {
   static Parameters parse(std::string_view text);
 
   const std::string& name() const { return name_; }
-  // The value of `key`, or `fallback`; throws Error(kInput) unless it is an integer >= at_least. Marks the key as
-  // known.
+  bool has_preset() const { return !preset_.empty() && !inherited_; }
+  // The same parameters for another part: those of a name that stands for two.
+  Parameters for_part(std::string_view name) const;
+  // As a user would write what has been asked for: "snapkv@kvpress:w=16".
+  std::string resolved() const;
+
+  // The value of `key`, or `fallback`. Marks the key as known. Throws Error(kInput) unless it is an integer >=
+  // at_least; an odd one >= 1; a finite number from `low` to `high`; one of `words`.
   int64_t integer(std::string_view key, int64_t fallback, int64_t at_least);
-  // Throws Error(kInput) naming the first key that nothing asked for, and those that were.
+  int64_t odd(std::string_view key, int64_t fallback);
+  double number(std::string_view key, double fallback, double low, double high);
+  std::string_view word(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> words);
+  // The preset if it is one of `known`, else "": what else reads these parameters may know it.
+  std::string_view preset(std::initializer_list<std::string_view> known);
+  // The preset of another part, as far as this one knows it.
+  void inherit_preset(const Parameters& other);
+
+  // What `other` was asked for is known here, too.
+  void know(const Parameters& other);
+  // Throws Error(kInput) naming the first key, or the preset, that nothing asked for, the nearest that something did,
+  // and all of those.
   void reject_unknown() const;
 
  private:
-  std::string name_;
+  const std::string* find(std::string_view key);
+  [[noreturn]] void fail(std::string_view key, const std::string& expected) const;
+
+  std::string text_, name_, preset_;
+  bool inherited_ = false;
   std::map<std::string, std::string, std::less<>> values_;
-  std::string known_;
+  std::vector<std::string> keys_, presets_;  // that something asked for
 };
 
 }  // namespace vlcache

@@ -1,4 +1,5 @@
-// The parts that an evicting policy is made of: a scorer ranks slots, an allocator says how many stay.
+// The parts that an evicting policy is made of: a scorer ranks slots, an allocator says how many stay where, a decode
+// rule says what goes while an answer grows.
 #pragma once
 
 #include <cstdint>
@@ -7,48 +8,142 @@
 #include <string>
 #include <vector>
 
+#include "policy/budget.h"
 #include "policy/policy.h"
 
 namespace vlcache {
 
-// Ranks the slots of a layer. Stateless.
+// What a part decides by.
+struct PartInputs {
+  const PolicySlots& slots;
+  std::span<const TokenInfo> tokens;  // of the sequence
+  PromptShape prompt;
+  std::span<const LayerCapture> capture;  // [n_layers] what the part's needs() asked for
+};
+
+// Per (layer, kv head): its slots' scores, larger = keep. No heads in a layer without KV of its own.
+using SlotScores = std::vector<std::vector<std::vector<float>>>;
+// Per (layer, kv head): a number of slots.
+using SlotCounts = std::vector<std::vector<int32_t>>;
+
+// Slots of a head that stay whatever their scores, inside its budget.
+struct Protected {
+  int32_t n_first = 0;
+  int32_t n_last = 0;
+};
+
+// Ranks the slots of a prompt. Stateless.
 class TokenScorer {
  public:
   virtual ~TokenScorer() = default;
-  virtual std::string_view name() const = 0;
-  virtual CaptureRequest needs(const PromptShape& prompt) const = 0;
-  // scores[i]: of slot i of kv head `head`, larger = keep.
-  virtual void score(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) const = 0;
+  virtual CaptureRequest needs(const PromptShape& prompt) const {
+    static_cast<void>(prompt);
+    return {};
+  }
+  // Fills `scores`, which has a value for every slot.
+  virtual void score(const PartInputs& in, SlotScores& scores) const;
+  // For those that look at one head at a time: scores[i] of slot i.
+  virtual void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const {
+    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(scores);
+  }
+  // Of a head that keeps n_keep slots, `share` of the prompt's being the model's mean: by default the last tenth of
+  // them, as the VL-Cache paper compares all methods. Together more than n_keep: the request's error.
+  virtual Protected protects(int32_t n_keep, double share, const PromptShape& prompt) const;
+  // Of a preset that mirrors somebody's code: how that rounds a share of the prompt.
+  virtual Rounding rounding() const { return Rounding::kNearest; }
 };
 
-// How much may stay, as the user said it.
-struct KvBudget {
-  double ratio = 0;     // of the prompt's slots, (0, 1]; or
-  int64_t n_slots = 0;  // mean slots per (layer, kv head), if > 0
+// What an allocator deals by.
+struct AllocateInputs {
+  const PartInputs& part;  // its capture: what the allocator's needs() asked for
+  const TokenScorer& scorer;
+  const SlotScores& scores;  // -inf: may not stay, and costs nothing
+  const SlotCounts& most;    // slots that may stay
+  double share;              // of the prompt's slots, over the whole model
+  int32_t n_slots;           // the same as a mean per (layer, kv head)
+  double error;              // of a budget of that kind, else 0
 };
-
-// Slots per (layer, kv head): [n_layers][n_kv_heads].
-using SlotBudget = std::vector<std::vector<int32_t>>;
 
 class BudgetAllocator {
  public:
   virtual ~BudgetAllocator() = default;
-  virtual std::string_view name() const = 0;
-  // Spreads a mean of `n_slots` per (layer, kv head) over the model.
-  virtual SlotBudget allocate(const PlanInputs& in, int32_t n_slots) const = 0;
+  virtual CaptureRequest needs(const PromptShape& prompt) const {
+    static_cast<void>(prompt);
+    return {};
+  }
+  // Slots that each (layer, kv head) keeps, none more than `most`.
+  virtual SlotCounts allocate(const AllocateInputs& in) const = 0;
+  // Whether it spends an error instead of slots.
+  virtual bool takes_error() const { return false; }
 };
 
-// The slots that stay, ascending: of those not hidden the last n_recent, and the best of the others until there are
-// n_keep. Equal scores: the later slot first. `bias` may be empty (nothing hidden).
-std::vector<int32_t> select_slots(std::span<const float> scores, std::span<const float> bias, int32_t n_keep,
-                                  int32_t n_recent);
+// The rows that VL-Cache looks at: the text behind the last image. Where there is none, the last 16; without any image,
+// SnapKV's window of the last 64. Never more than the prompt has.
+int32_t post_vision_window(const PromptShape& prompt);
 
-// scores[i] = the largest of scores[i - kernel / 2 .. i + kernel / 2]; kernel odd.
+// What a decoded token attends to in a head.
+struct DecodedAttention {
+  int32_t layer = 0, head = 0;
+  int32_t n_generated = 0;           // tokens of the answer so far, this one included
+  std::span<const int32_t> tokens;   // [n_slots] of the slots
+  std::span<const float> attention;  // [n_slots] the mean over the kv head's queries; 0 where hidden
+};
+
+// What goes while decoding, so that no head holds more slots than behind the prompt (or grows more slowly). Stateless:
+// one plane of the cache holds what it must remember of a slot.
+class DecodeRule {
+ public:
+  virtual ~DecodeRule() = default;
+  virtual CaptureRequest needs(const PromptShape& prompt) const {
+    static_cast<void>(prompt);
+    return {};
+  }
+  // What it knows of the prompt's slots from the start: values [n_slots], zeros when called.
+  virtual void begin(const PartInputs& in, int32_t layer, int32_t head, std::span<float> values) const {
+    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(values);
+  }
+  // Called with every decoded token's attention.
+  virtual bool wants_attention() const { return false; }
+  virtual void on_attention(const DecodedAttention& decoded, std::span<float> values) const {
+    static_cast<void>(decoded), static_cast<void>(values);
+  }
+  // Behind every step of the answer.
+  virtual void on_step(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) const = 0;
+  // Whether one set of slots serves all heads of a layer: attention is then the mean over all of them.
+  virtual bool joins_heads() const { return false; }
+};
+
+// Hides the slot of least value among the visible ones from `begin` to n_slots - n_recent; of equals the earliest.
+// False: there is none.
+bool hide_least(PolicySlots& slots, int32_t layer, int32_t head, std::span<const float> values, int32_t begin,
+                int32_t n_recent);
+
+// n_slots of all (layer, kv head) together, dealt out exactly: every head of layer l in proportion to shares[l], at
+// least `least` where there are so many. Layers without KV of their own have no say.
+SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least = 1);
+
+// The slots that stay, ascending: the first and last ones that are protected, and the best of the others until there
+// are n_keep. Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) when n_keep is
+// less than what is protected.
+std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
+
+// The slots in the order in which a growing n_keep would take them, those of score -inf left out; protected ones first.
+std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept);
+
+// scores[i] = the largest, or the mean with zeros beyond the ends, of scores[i - kernel / 2 .. i + kernel / 2]; kernel
+// odd.
 void max_pool(std::span<float> scores, int32_t kernel);
+void mean_pool(std::span<float> scores, int32_t kernel);
 
-// Keeps the best slots of a prompt by `scorer`, as many as `allocator` and `budget` say; the recent tenth of a head's
-// slots always stays (docs/methods.md, budgets).
-PolicyPtr eviction_policy(std::unique_ptr<const TokenScorer> scorer, std::unique_ptr<const BudgetAllocator> allocator,
-                          const KvBudget& budget);
+// Keeps the best slots of a prompt by `scorer`, as many as `allocator` and `budget` say. `allocator` null: every slot
+// whose score reaches the budget's threshold.
+struct EvictionParts {
+  std::string name;
+  std::unique_ptr<const TokenScorer> scorer;
+  std::unique_ptr<const BudgetAllocator> allocator;
+  std::unique_ptr<const DecodeRule> rule;  // null: what is generated comes on top
+  KvBudget budget;
+};
+PolicyPtr eviction_policy(EvictionParts parts);
 
 }  // namespace vlcache

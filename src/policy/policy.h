@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/capture.h"
 #include "base/kv.h"
@@ -33,6 +34,17 @@ class PolicySlots {
   virtual std::span<const int32_t> positions(int32_t layer, int32_t head) const = 0;
   // [n_slots], -inf for a hidden slot; empty: all 0.
   virtual std::span<const float> bias(int32_t layer, int32_t head) const = 0;
+  // > 0: queries of the layer see positions > their own - window only.
+  virtual int32_t window(int32_t layer) const = 0;
+  // Of a page, which holds kPageSlots slots of one head.
+  virtual int64_t page_bytes(int32_t layer) const = 0;
+  // K and V of all slots of a head: k, v [n_slots, head_dim] f32, rotated keys; either may be empty.
+  virtual int32_t head_dim(int32_t layer) const = 0;
+  virtual void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const = 0;
+  // Slots that are not hidden; and how many there were when the prompt was complete (0 before): what the answer adds
+  // comes on top, unless a rule takes others away.
+  virtual int32_t n_visible(int32_t layer, int32_t head) const = 0;
+  virtual int32_t n_behind_prompt(int32_t layer, int32_t head) const = 0;
   // [n_slots] running sums, as many planes as the policy asked for.
   virtual std::span<float> plane(int32_t layer, int32_t head, int32_t i) = 0;
   // Nobody attends to the slot any more; its memory is given back with a page's worth of others.
@@ -44,26 +56,28 @@ struct PlanInputs {
   const PolicySlots& slots;
   std::span<const TokenInfo> tokens;  // of the sequence
   PromptShape prompt;
-  const Capture& capture;  // what needs() asked for
+  std::span<const Capture* const> captures;  // [needs().size()]
 };
 
 // A step that has been computed.
 struct StepInfo {
   int32_t n_tokens = 0;       // of the sequence that have been computed or loaded
   int32_t last_position = 0;  // the largest among them
+  int32_t n_prompt = 0;       // tokens of the sequence that belong to its prompt
   bool in_prompt = false;     // the prompt is not complete yet
 };
 
 // One decoded token's attention in one layer: exp(logits - lse).
 struct StepScores {
-  Tensor logits;  // [H, n_slots] f32, -inf where not seen
-  Tensor lse;     // [H] f32
+  Tensor logits;            // [H, n_slots] f32, -inf where not seen
+  Tensor lse;               // [H] f32
+  int32_t n_generated = 0;  // tokens of the answer so far, this one included
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
-  // As resolved, with its parts: "full", "post_vision+uniform".
+  // As resolved, with its parts: "full", "snapkv:w=16+uniform".
   virtual std::string name() const = 0;
 
   // False: nothing is kept between steps, each computes the whole sequence anew.
@@ -71,8 +85,8 @@ class Policy {
   // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }
-  // What `plan` wants to know of the prompt's attention.
-  virtual CaptureRequest needs(const PromptShape& prompt) const {
+  // What `plan` wants to know of the prompt's attention: a pass over it for each.
+  virtual std::vector<CaptureRequest> needs(const PromptShape& prompt) const {
     static_cast<void>(prompt);
     return {};
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "policy/fixed_slots_testing.h"
+#include "policy/policy_testing.h"
 #include "policy/registry.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -17,15 +18,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (policy->name().empty() || policy->pattern().n_sinks < 0 || policy->pattern().window < 0) std::abort();
     FixedSlots slots({{0, 1}, {64, 987}});
     policy->on_step({.n_tokens = 987, .last_position = 986, .in_prompt = false}, slots);
-    const PromptShape prompt{.n_tokens = 987, .n_vision = 5, .n_after_vision = 9};
-    if (policy->needs(prompt).window > prompt.n_tokens) std::abort();
-    std::vector<float> sums(2 * 987);
-    Capture capture;
-    capture.layers.resize(2);
-    for (LayerCapture& layer : capture.layers) layer.window_sums = Tensor(sums.data(), DType::kF32, {2, 987});
-    const std::vector<TokenInfo> tokens(987);
-    KeepPlan plan;
-    policy->plan({.slots = slots, .tokens = tokens, .prompt = prompt, .capture = capture}, plan);
+    const KeepPlan plan = plan_for(*policy, slots, {.n_tokens = 987, .n_vision = 5, .n_after_vision = 9}, /*seed=*/1);
+    for (size_t l = 0; l < plan.layers.size(); ++l) {
+      for (size_t h = 0; h < plan.layers[l].size(); ++h) {
+        const auto n = slots.tokens(static_cast<int32_t>(l), static_cast<int32_t>(h)).size();
+        if (plan.layers[l][h].keep.size() > n) std::abort();
+      }
+    }
   } catch (const Error&) {
   }
   return 0;

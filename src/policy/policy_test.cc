@@ -26,6 +26,20 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_EQ(parse_policy("streaming:window=16,sinks=2")->pattern(), (AttentionPattern{2, 16}));
   EXPECT_EQ(parse_policy("post_vision+uniform")->name(), "post_vision+uniform");
   EXPECT_EQ(parse_policy("post_vision", "0.25")->name(), "post_vision+uniform");
+  EXPECT_EQ(parse_policy("")->name(), "full");
+  EXPECT_EQ(parse_policy("", "0.25")->name(), parse_policy("auto")->name());
+  EXPECT_EQ(parse_policy("vlcache")->name(), "post_vision+vlcache");
+  EXPECT_EQ(parse_policy("vlcache@paper:p=0.02")->name(), "post_vision@paper+vlcache:p=0.02");
+  EXPECT_EQ(parse_policy("pyramidkv:w=16,beta=10")->name(), "snapkv:w=16+pyramid:beta=10");
+  EXPECT_EQ(parse_policy("snapkv", "error=0.1")->name(), "snapkv+per_error");
+  EXPECT_EQ(parse_policy("snapkv", "threshold=0.1")->name(), "snapkv");
+  EXPECT_EQ(parse_policy("streaming", "0.1")->name(), "streaming+uniform");
+  EXPECT_EQ(parse_policy("streaming@kvpress")->name(), "streaming@kvpress+uniform");
+  EXPECT_EQ(parse_policy("streaming")->name(), "streaming");
+  EXPECT_EQ(parse_policy("vlcache/h2o:recent=0.3")->name(), "post_vision+vlcache/h2o:recent=0.3");
+  EXPECT_EQ(parse_policy("snapkv/none")->name(), "snapkv+uniform");
+  EXPECT_FALSE(parse_policy("snapkv/streaming")->wants_scores());
+  EXPECT_TRUE(parse_policy("snapkv+pyramid/tova")->wants_scores());
 }
 
 std::string error_of(std::string_view text, std::string_view budget = "") {
@@ -38,18 +52,39 @@ std::string error_of(std::string_view text, std::string_view budget = "") {
 }
 
 TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
-  EXPECT_THAT(error_of("ful"), HasSubstr("there are full, none, static, streaming, and pairs SCORER+ALLOCATOR"));
+  EXPECT_THAT(error_of("ful"),
+              HasSubstr("unknown KV policy 'ful', did you mean 'full'?; there are full, none, static"));
+  EXPECT_THAT(error_of("snapk"), HasSubstr("did you mean 'snapkv'?"));
+  EXPECT_THAT(error_of("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres', did you mean 'kvpress'?"));
+  EXPECT_THAT(error_of("snapkv@"), HasSubstr("expected the name of a preset behind '@'"));
+  EXPECT_THAT(error_of("snapkv:k=4"), HasSubstr("snapkv: k: expected an odd integer, found '4'"));
+  EXPECT_THAT(error_of("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
+  EXPECT_THAT(error_of("pyramidkv:beta=0.5"), HasSubstr("beta: expected a number from 1"));
+  EXPECT_THAT(error_of("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
+  EXPECT_THAT(error_of("vlcache+uniform"), HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
+  EXPECT_THAT(error_of("snapkv/"), HasSubstr("expected a decode rule behind '/'"));
+  EXPECT_THAT(error_of("snapkv/h20"), HasSubstr("unknown decode rule 'h20', did you mean 'h2o'?"));
+  EXPECT_THAT(error_of("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
+  EXPECT_THAT(error_of("full/h2o"), HasSubstr("'full' takes no decode rule"));
+  EXPECT_THAT(error_of("window+ada_head"), HasSubstr("looks at places, not at attention"));
+  EXPECT_THAT(error_of("snapkv+"), HasSubstr("expected an allocator behind '+'"));
+  EXPECT_THAT(error_of("snapkv+per_error", "0.1"), HasSubstr("per_error: expected a KV budget of the form error=0.05"));
+  EXPECT_THAT(error_of("snapkv+pyramid", "error=0.1"),
+              HasSubstr("goes with the allocator per_error, not with pyramid"));
+  EXPECT_THAT(error_of("snapkv+pyramid", "threshold=0.1"), HasSubstr("no allocator goes with it"));
   EXPECT_THAT(error_of("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
-  EXPECT_THAT(error_of("streaming:windows=3"), HasSubstr("it has sinks, window"));
+  EXPECT_THAT(error_of("streaming:windows=3"),
+              HasSubstr("unknown parameter 'windows', did you mean 'window'?; it has sinks, window"));
   EXPECT_THAT(error_of("streaming:window=0"), HasSubstr("expected an integer from 1"));
   EXPECT_THAT(error_of("streaming:window=9x"), HasSubstr("found '9x'"));
   EXPECT_THAT(error_of("streaming:window"), HasSubstr("expected name:key=value"));
   EXPECT_THAT(error_of("streaming:window=3,window=4"), HasSubstr("given twice"));
   EXPECT_THAT(error_of("post_vision+unifrom"), HasSubstr("unknown allocator 'unifrom'"));
   EXPECT_THAT(error_of("post_vision:w=3+uniform"), HasSubstr("post_vision: unknown parameter 'w'"));
-  EXPECT_THAT(error_of("full+uniform"), HasSubstr("unknown KV policy 'full'"));
-  EXPECT_THAT(error_of("full", "0.1"), HasSubstr("takes no KV budget"));
-  for (const char* budget : {"0", "-1", "1.5", "2.5", "x", "0.1x", "1e99", "nan"}) {
+  EXPECT_THAT(error_of("full+uniform"), HasSubstr("'full' evicts nothing and takes no allocator"));
+  EXPECT_THAT(error_of("full", "0.1"), HasSubstr("'full' evicts nothing and takes no KV budget"));
+  for (const char* budget : {"0", "-1", "1.5", "2.5", "x", "0.1x", "1e99", "nan", "error=0", "error=1", "error=nan",
+                             "threshold=", "5 parsecs", "0MiB"}) {
     EXPECT_THAT(error_of("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;
   }
 }
@@ -79,14 +114,17 @@ TEST(StreamingRule, KeepsEverythingAtTheLargestParameters) {
 
 TEST(SelectSlots, TakesTheBestAndTheLast) {
   const std::vector<float> scores{5, 1, 4, 4, 9, 0, 0, 2};
-  EXPECT_THAT(select_slots(scores, {}, 4, 1), ElementsAre(0, 3, 4, 7));  // of two equal scores the later slot
-  EXPECT_THAT(select_slots(scores, {}, 4, 4), ElementsAre(4, 5, 6, 7));
-  EXPECT_THAT(select_slots(scores, {}, 3, 0), ElementsAre(0, 3, 4));
-  EXPECT_THAT(select_slots(scores, {}, 8, 1), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_THAT(select_slots(scores, {}, 100, 10), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  const float hidden = -std::numeric_limits<float>::infinity();
-  const std::vector<float> bias{0, 0, 0, 0, hidden, 0, 0, hidden};
-  EXPECT_THAT(select_slots(scores, bias, 3, 1), ElementsAre(0, 3, 6));
+  EXPECT_THAT(select_slots(scores, 4, {.n_last = 1}), ElementsAre(0, 3, 4, 7));  // of two equal scores the later slot
+  EXPECT_THAT(select_slots(scores, 4, {.n_last = 4}), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(select_slots(scores, 4, {.n_first = 2, .n_last = 1}), ElementsAre(0, 1, 4, 7));
+  EXPECT_THAT(select_slots(scores, 3, {}), ElementsAre(0, 3, 4));
+  EXPECT_THAT(select_slots(scores, 8, {.n_last = 1}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(select_slots(scores, 100, {.n_last = 10}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THROW(select_slots(scores, 3, {.n_first = 1, .n_last = 3}), Error);
+  const float gone = -std::numeric_limits<float>::infinity();
+  EXPECT_THAT(select_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, 3, {.n_last = 1}), ElementsAre(0, 3, 6));
+  EXPECT_THAT(ranked_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, {.n_last = 1}),
+              ElementsAre(6, 0, 3, 2, 1, 5));
 }
 
 TEST(MaxPool, TakesTheLargestNeighbour) {
@@ -95,12 +133,18 @@ TEST(MaxPool, TakesTheLargestNeighbour) {
   EXPECT_THAT(scores, ElementsAre(3, 3, 3, 0, 1, 1));
 }
 
+TEST(MeanPool, CountsItsPadding) {
+  std::vector<float> scores{0, 3, 0, 0, 0, 6};
+  mean_pool(scores, 3);
+  EXPECT_THAT(scores, ElementsAre(1, 1, 1, 0, 2, 2));
+}
+
 TEST(PostVision, WindowIsTheTextBehindTheLastImage) {
   const PolicyPtr policy = parse_policy("post_vision+uniform");
-  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 23}).window, 23);
-  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 0}).window, 16);
-  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 0, .n_after_vision = 100}).window, 64);
-  EXPECT_EQ(policy->needs({.n_tokens = 7, .n_vision = 0, .n_after_vision = 7}).window, 7);
+  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 23}).at(0).window, 23);
+  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 0}).at(0).window, 16);
+  EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 0, .n_after_vision = 100}).at(0).window, 64);
+  EXPECT_EQ(policy->needs({.n_tokens = 7, .n_vision = 0, .n_after_vision = 7}).at(0).window, 7);
 }
 
 // 20 slots, budget 0.25: 5 slots, of them max(1, floor(0.5 + 0.5)) = 1 recent; the sums of head 1 run the other way.
@@ -113,6 +157,7 @@ TEST(PostVision, KeepsTheBestByWindowSums) {
     sums[20 + i] = -sums[i];
   }
   Capture capture;
+  const Capture* const captures[] = {&capture};
   capture.layers.resize(1);
   capture.layers[0].window_sums = Tensor(sums.data(), DType::kF32, {2, 20});
   const std::vector<TokenInfo> tokens(20);
@@ -120,11 +165,55 @@ TEST(PostVision, KeepsTheBestByWindowSums) {
   ASSERT_TRUE(policy->plan({.slots = slots,
                             .tokens = tokens,
                             .prompt = {.n_tokens = 20, .n_vision = 10, .n_after_vision = 5},
-                            .capture = capture},
+                            .captures = captures},
                            plan));
   // i * 7 mod 20: 19 at 17, 18 at 14, 17 at 11, 16 at 8; slot 19 is recent.
   EXPECT_THAT(plan.layers[0][0].keep, ElementsAre(8, 11, 14, 17, 19));
   EXPECT_THAT(plan.layers[0][1].keep, ElementsAre(0, 3, 6, 9, 19));
+}
+
+// Four layers, two heads of 100 slots, a window of 10 rows that see 1000 entries a head. Entries that are not small:
+// 500, 250, 200 and 50 of 1000, so 1 - gamma = 0.5, 0.25, 0.2, 0.05 and Z = 1. At alpha = 0.1, alpha L = 0.4:
+// beta = 0.2, 0.1, 0.08, 0.02 of 100 slots: 20, 10, 8, 2. At alpha = 0.6: beta = 1.2 -> 1, 0.6, 0.48, 0.12; the paper
+// stops there (100, 60, 48, 12 = 220), ours deals the missing 20 to the others, 1.25 : 1 : 0.25 of 140 -> 70, 56, 14.
+TEST(VlCacheBudgets, FollowTheHandComputedTable) {
+  constexpr float kLarge[] = {500, 250, 200, 50};
+  std::vector<std::vector<float>> below(4, std::vector<float>(200)), seen = below, sums = below;
+  Capture capture;
+  capture.layers.resize(4);
+  for (size_t l = 0; l < 4; ++l) {
+    for (size_t i = 0; i < 200; ++i) {
+      seen[l][i] = 10;
+      below[l][i] = 10 - kLarge[l] / 100;
+      sums[l][i] = static_cast<float>(i % 37);
+    }
+    capture.layers[l].below_counts = Tensor(below[l].data(), DType::kF32, {2, 100});
+    capture.layers[l].seen_counts = Tensor(seen[l].data(), DType::kF32, {2, 100});
+    capture.layers[l].window_sums = Tensor(sums[l].data(), DType::kF32, {2, 100});
+  }
+  const Capture* const captures[] = {&capture};
+  const FixedSlots slots({{100, 100}, {100, 100}, {100, 100}, {100, 100}});
+  const std::vector<TokenInfo> tokens(100);
+  const auto counts = [&](std::string_view policy, std::string_view budget) {
+    KeepPlan plan;
+    parse_policy(policy, budget)
+        ->plan({.slots = slots,
+                .tokens = tokens,
+                .prompt = {.n_tokens = 100, .n_vision = 80, .n_after_vision = 10},
+                .captures = captures},
+               plan);
+    std::vector<size_t> k;
+    for (const auto& layer : plan.layers) {
+      EXPECT_EQ(layer[0].keep.size(), layer[1].keep.size());
+      k.push_back(layer[0].keep.size());
+    }
+    return k;
+  };
+  EXPECT_THAT(counts("vlcache@paper", "0.1"), ElementsAre(20, 10, 8, 2));
+  EXPECT_THAT(counts("vlcache", "0.1"), ElementsAre(20, 10, 8, 2));
+  EXPECT_THAT(counts("vlcache@paper", "0.6"), ElementsAre(100, 60, 48, 12));
+  EXPECT_THAT(counts("vlcache", "0.6"), ElementsAre(100, 70, 56, 14));
+  EXPECT_THAT(counts("vlcache@paper", "0.02"), ElementsAre(4, 2, 2, 1));  // 0.04, 0.02, 0.016, 0.004 -> 0.01
 }
 
 }  // namespace

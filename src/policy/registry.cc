@@ -1,112 +1,324 @@
-// The tables of policies, scorers and allocators, and the grammar that joins them.
+// The tables of policies, scorers and allocators.
 #include "policy/registry.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 namespace vlcache {
 namespace {
 
-constexpr double kDefaultRatio = 0.1;
+using Kind = PolicyInfo::Kind;
 
 template <typename Made>
 struct Entry {
-  std::string_view name;
-  std::string_view usage;
-  std::string_view meaning;
+  PolicyInfo info;
   Made (*make)(Parameters& p);
+  bool places_only = false;  // of a scorer: it looks at no attention, so allocators have nothing to go by
 };
 
+constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
+                           kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once";
+
 constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
-    {"full", "full", "keep everything, page by page (the default)", make_full},
-    {"none", "none", "keep nothing: every step recomputes the whole sequence (shows what a cache saves)", make_none},
-    {"static", "static:capacity=N", "keep everything, N slots reserved up front (default: the model's context)",
+    {{Kind::kPolicy, "full", "", "keep everything, page by page (the default)", "", kFree}, make_full},
+    {{Kind::kPolicy, "none", "", "keep nothing: every step recomputes the whole sequence", "", kFree}, make_none},
+    {{Kind::kPolicy, "static", "capacity=the model's context", "keep everything, the slots reserved up front", "",
+      kFree},
      make_static},
-    {"streaming", "streaming:sinks=4,window=1024", "StreamingLLM: the first tokens and a window of the last ones",
+    {{Kind::kPolicy, "streaming", "sinks=4,window=1024",
+      "sinks and a sliding window, in prefill and decode; with a budget: a scorer, see there", "arXiv:2309.17453",
+      kFree},
      make_streaming},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 1> kScorers{{
-    {"post_vision", "post_vision+ALLOCATOR", "VL-Cache's score: what the text behind the last image attends to",
+constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 13> kScorers{{
+    {{Kind::kScorer, "pointer", "reach=3,ahead=0", "one set for the whole model, by whatever head points at a slot",
+      "ours", kWindow},
+     make_pointer},
+    {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text behind the last image",
+      "VL-Cache, arXiv:2410.23317", kWindow},
      make_post_vision},
+    {{Kind::kScorer, "snapkv", "w=32,ahead=0,k=7,pool=max; presets paper, kvpress, kvcache-factory",
+      "attention of the last w tokens, pooled", "arXiv:2404.14469", kWindow},
+     make_snapkv},
+    {{Kind::kScorer, "h2o", "presets paper, kvpress, kvcache-factory, effivlm",
+      "attention of the whole prompt, added up", "arXiv:2306.14048", kAllRows},
+     make_h2o},
+    {{Kind::kScorer, "zipcache_score", "", "the same per query that sees the slot", "ZipCache, arXiv:2405.14256",
+      kAllRows},
+     make_zipcache_score},
+    {{Kind::kScorer, "scissorhands", "history=400; preset paper: r=10", "how seldom the last queries overlook a slot",
+      "arXiv:2305.17118", kWindow},
+     make_scissorhands},
+    {{Kind::kScorer, "keyformer", "seed=1", "h2o under Gumbel noise", "arXiv:2403.09054", kAllRows}, make_keyformer},
+    {{Kind::kScorer, "tova", "preset kvpress", "attention of the last token, one set for a layer", "arXiv:2401.06104",
+      kWindow},
+     make_tova},
+    {{Kind::kScorer, "key_diff", "preset kvpress", "keys unlike the others stay; needs no question", "arXiv:2504.15364",
+      kKeys},
+     make_key_diff},
+    {{Kind::kScorer, "knorm", "preset kvpress", "small keys stay; needs no question", "arXiv:2406.11430", kKeys},
+     make_knorm},
+    {{Kind::kScorer, "streaming", "sinks=4; preset kvpress", "sinks and the last slots (with a budget)",
+      "arXiv:2309.17453", kFree},
+     make_sinks,
+     true},
+    {{Kind::kScorer, "window", "", "the last slots", "", kFree}, make_window, true},
+    {{Kind::kScorer, "dilated", "s=4,r=16", "every s-th slot, the latest first, and the last r",
+      "Longformer, arXiv:2004.05150", kFree},
+     make_dilated,
+     true},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 1> kAllocators{{
-    {"uniform", "SCORER+uniform", "as many slots in every layer and head", make_uniform},
+constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 6> kAllocators{{
+    {{Kind::kAllocator, "uniform", "", "as many slots in every layer and head (the default)", "", kFree}, make_uniform},
+    {{Kind::kAllocator, "vlcache", "p=0.01; presets paper, effivlm", "layers with dense attention get more",
+      "VL-Cache, arXiv:2410.23317", kWindow},
+     make_vlcache},
+    {{Kind::kAllocator, "pyramid", "beta=20; presets kvpress, kvcache-factory",
+      "falls from the first layer to the last", "PyramidKV, arXiv:2406.02069", kFree},
+     make_pyramid},
+    {{Kind::kAllocator, "zigzag", "min=0.2", "layers and heads whose attention is spread get more",
+      "ZigZagKV, arXiv:2412.09036", kWindow},
+     make_zigzag},
+    {{Kind::kAllocator, "ada_head", "f=0.2; presets kvpress, kvcache-factory",
+      "heads of a layer share by where its best scores lie", "Ada-KV, arXiv:2407.11550", kFree},
+     make_ada_head},
+    {{Kind::kAllocator, "per_error", "", "the fewest slots that lose no more attention than --kv-budget error=E",
+      "ours", kWindow},
+     make_per_error},
 }};
 
-std::string names(const auto& table) {
-  std::string list;
-  for (const auto& entry : table) list += (list.empty() ? "" : ", ") + std::string(entry.name);
-  return list;
-}
+constexpr std::string_view kScores = "scores of every decoded token", kNoRule = "none";
+
+constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 6> kRules{{
+    {{Kind::kRule, "h2o", "recent=0.5", "each step the slot with the least attention so far goes", "arXiv:2306.14048",
+      kScores},
+     make_h2o_rule},
+    {{Kind::kRule, "scissorhands", "drop=0.5,r=10", "when full, half go at once: those overlooked most",
+      "arXiv:2305.17118", kScores},
+     make_scissorhands_rule},
+    {{Kind::kRule, "keyformer", "steps=256,recent=0.3,seed=1", "as h2o, under Gumbel noise that grows warmer",
+      "arXiv:2403.09054", kScores},
+     make_keyformer_rule},
+    {{Kind::kRule, "tova", "", "each step the slot goes that the last token attends to least", "arXiv:2401.06104",
+      kScores},
+     make_tova_rule},
+    {{Kind::kRule, "streaming", "sinks=4", "each step the oldest slot but the sinks goes", "arXiv:2309.17453", kFree},
+     make_streaming_rule},
+    {{Kind::kRule, "periodic", "every=128,keep=0.1",
+      "of generated tokens the most attended stay, looked at now and then", "VL-Cache, arXiv:2410.23317 (future work)",
+      kScores},
+     make_periodic_rule},
+}};
+
+// Names that stand for a scorer and an allocator.
+struct Pair {
+  std::string_view name, scorer, allocator, meaning;
+};
+constexpr std::array<Pair, 3> kPairs{{
+    {"vlcache", "post_vision", "vlcache", "VL-Cache: post_vision+vlcache"},
+    {"pyramidkv", "snapkv", "pyramid", "PyramidKV: snapkv+pyramid"},
+    {"adakv", "snapkv", "ada_head", "Ada-KV: snapkv+ada_head"},
+}};
+
+constexpr std::string_view kAuto = "pointer";
+constexpr std::string_view kAutoReason =
+    "the best of those tried on wordpage so far: 18 of 20 answers about four dense pages kept at 10 %, snapkv 11, "
+    "vlcache 3; measure yours with vlcache eval";
 
 const auto* find(const auto& table, std::string_view name) {
-  const auto* it = std::ranges::find(table, name, [](const auto& entry) { return entry.name; });
+  const auto* it = std::ranges::find(table, name, [](const auto& entry) { return entry.info.name; });
   return it == table.end() ? nullptr : it;
 }
 
-auto make(const auto& entry, Parameters& p) {
-  auto made = entry.make(p);
-  p.reject_unknown();
-  return made;
+const Pair* find_pair(std::string_view name) {
+  const Pair* it = std::ranges::find(kPairs, name, &Pair::name);
+  return it == kPairs.end() ? nullptr : it;
 }
 
-KvBudget parse_budget(std::string_view text) {
-  if (text.empty()) return {.ratio = kDefaultRatio};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (whole && value > 0 && value <= 1) return {.ratio = value};
-  if (whole && value > 1 && value <= INT32_MAX && value == std::floor(value)) {
-    return {.n_slots = static_cast<int64_t>(value)};
+void add_names(const auto& table, std::vector<std::string>& names) {
+  for (const auto& entry : table) names.emplace_back(entry.info.name);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+[[noreturn]] void unknown(const std::string& what, std::string_view name, const std::vector<std::string>& known) {
+  throw Error(ErrorCode::kInput, "unknown " + what + " '" + std::string(name) + "'" + did_you_mean(name, known) +
+                                     "; there are " + listed(known));
+}
+
+const auto& scorer_entry(std::string_view name) {
+  if (const auto* entry = find(kScorers, name)) return *entry;
+  std::vector<std::string> known;
+  add_names(kPolicies, known);
+  add_names(kScorers, known);
+  for (const Pair& pair : kPairs) known.emplace_back(pair.name);
+  unknown("KV policy", name, known);
+}
+
+const auto& allocator_entry(std::string_view name) {
+  if (const auto* entry = find(kAllocators, name)) return *entry;
+  std::vector<std::string> known;
+  add_names(kAllocators, known);
+  unknown("allocator", name, known);
+}
+
+// Which allocator a budget allows, and which it asks for.
+void check_budget(const KvBudget& budget, std::string_view allocator, bool takes_error) {
+  if ((budget.kind == KvBudget::Kind::kError) == takes_error) return;
+  throw Error(ErrorCode::kInput, takes_error
+                                     ? "per_error: expected a KV budget of the form error=0.05, found another"
+                                     : "a KV budget of the form error=E goes with the allocator per_error, not with " +
+                                           std::string(allocator));
+}
+
+// What stands behind '/'.
+void add_rule(std::string_view text, EvictionParts& parts) {
+  if (text.empty() || text == kNoRule) return;
+  Parameters p = Parameters::parse(text);
+  const auto* entry = find(kRules, p.name());
+  if (entry == nullptr) {
+    std::vector<std::string> known{std::string(kNoRule)};
+    add_names(kRules, known);
+    unknown("decode rule", p.name(), known);
   }
-  throw Error(ErrorCode::kInput,
-              "KV budget: expected a share of the prompt in (0, 1] or a whole number of slots per "
-              "layer and head, found '" +
-                  std::string(text) + "'");
+  parts.rule = entry->make(p);
+  p.reject_unknown();
+  parts.name += "/" + p.resolved();
+}
+
+// A policy's text, cut.
+struct Text {
+  std::string_view first, allocator, rule;
+};
+
+Text cut(std::string_view text) {
+  Text parts;
+  const auto take = [&](char mark, std::string_view what) {
+    const size_t at = text.find(mark);
+    if (at == std::string_view::npos) return std::string_view();
+    const std::string_view behind = text.substr(at + 1);
+    if (behind.empty()) {
+      throw Error(ErrorCode::kInput,
+                  "'" + std::string(text) + "': expected " + std::string(what) + " behind '" + mark + "', found none");
+    }
+    text = text.substr(0, at);
+    return behind;
+  };
+  parts.rule = take('/', "a decode rule");
+  parts.allocator = take('+', "an allocator");
+  parts.first = text;
+  return parts;
+}
+
+PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view budget_text) {
+  const std::string_view allocator_text = text.allocator;
+  EvictionParts parts;
+  if (!budget_text.empty()) parts.budget = KvBudget::parse(budget_text);
+  const Pair* pair = find_pair(first.name());
+  if (pair != nullptr && !allocator_text.empty()) {
+    throw Error(ErrorCode::kInput, "'" + first.name() + "' stands for " + std::string(pair->scorer) + "+" +
+                                       std::string(pair->allocator) + " and takes no other allocator");
+  }
+  Parameters for_scorer = pair == nullptr ? first : first.for_part(pair->scorer);
+  const auto& scorer = scorer_entry(for_scorer.name());
+  parts.scorer = scorer.make(for_scorer);
+  parts.name = for_scorer.resolved();
+
+  const bool by_threshold = parts.budget.kind == KvBudget::Kind::kThreshold;
+  if (by_threshold && (pair != nullptr || !allocator_text.empty())) {
+    throw Error(ErrorCode::kInput,
+                "a KV budget of the form threshold=T keeps what reaches it; no allocator goes with it");
+  }
+  const std::string_view implied = parts.budget.kind == KvBudget::Kind::kError ? "per_error" : "uniform";
+  Parameters for_allocator = pair != nullptr ? first.for_part(pair->allocator)
+                                             : Parameters::parse(allocator_text.empty() ? implied : allocator_text);
+  if (!by_threshold) {
+    const auto& allocator = allocator_entry(for_allocator.name());
+    if (scorer.places_only && allocator.info.name != "uniform" && allocator.info.name != "pyramid") {
+      throw Error(ErrorCode::kInput, "'" + for_scorer.name() + "' looks at places, not at attention, so " +
+                                         for_allocator.name() +
+                                         " has nothing to go by; it goes with uniform and pyramid");
+    }
+    for_allocator.inherit_preset(for_scorer);
+    parts.allocator = allocator.make(for_allocator);
+    check_budget(parts.budget, for_allocator.name(), parts.allocator->takes_error());
+    parts.name += "+" + for_allocator.resolved();
+  }
+  if (pair != nullptr) {
+    first.know(for_scorer);
+    first.know(for_allocator);
+    first.reject_unknown();
+  } else {
+    for_scorer.reject_unknown();
+    for_allocator.reject_unknown();
+  }
+  add_rule(text.rule, parts);
+  return eviction_policy(std::move(parts));
 }
 
 }  // namespace
 
+bool is_auto(std::string_view text, std::string_view budget) {
+  return text == "auto" || (text.empty() && !budget.empty());
+}
+
+std::string_view auto_reason() { return kAutoReason; }
+
 PolicyPtr parse_policy(std::string_view text, std::string_view budget) {
-  const size_t plus = text.find('+');
-  Parameters first = Parameters::parse(text.substr(0, plus));
-  if (const auto* whole = find(kPolicies, first.name()); whole != nullptr && plus == std::string_view::npos) {
-    if (!budget.empty()) {
-      throw Error(ErrorCode::kInput,
-                  "'" + first.name() + "' takes no KV budget; policies that do are pairs of a scorer (" +
-                      names(kScorers) + ") and an allocator (" + names(kAllocators) + "), such as post_vision+uniform");
-    }
-    return make(*whole, first);
+  if (is_auto(text, budget)) return parse_policy(kAuto, budget);
+  if (text.empty()) text = "full";
+  const Text parts = cut(text);
+  Parameters first = Parameters::parse(parts.first);
+  const bool said = !budget.empty() || !parts.allocator.empty() || !parts.rule.empty() || first.has_preset();
+  const auto* whole = find(kPolicies, first.name());
+  const bool evicts = find(kScorers, first.name()) != nullptr && said;
+  if (whole == nullptr || evicts) return parse_evicting(std::move(first), parts, budget);
+  if (!parts.allocator.empty()) {
+    throw Error(ErrorCode::kInput, "'" + first.name() + "' evicts nothing and takes no allocator");
   }
-  const auto* scorer = find(kScorers, first.name());
-  if (scorer == nullptr) {
-    throw Error(ErrorCode::kInput, "unknown KV policy '" + first.name() + "'; there are " + names(kPolicies) +
-                                       ", and pairs SCORER+ALLOCATOR of " + names(kScorers) + " with " +
-                                       names(kAllocators));
+  if (!parts.rule.empty()) throw Error(ErrorCode::kInput, "'" + first.name() + "' takes no decode rule");
+  if (!budget.empty()) {
+    throw Error(ErrorCode::kInput, "'" + first.name() + "' evicts nothing and takes no KV budget");
   }
-  Parameters second = Parameters::parse(plus == std::string_view::npos ? "uniform" : text.substr(plus + 1));
-  const auto* allocator = find(kAllocators, second.name());
-  if (allocator == nullptr) {
-    throw Error(ErrorCode::kInput, "unknown allocator '" + second.name() + "' behind '" + first.name() +
-                                       "+'; there are " + names(kAllocators));
-  }
-  return eviction_policy(make(*scorer, first), make(*allocator, second), parse_budget(budget));
+  PolicyPtr policy = whole->make(first);
+  first.reject_unknown();
+  return policy;
+}
+
+std::unique_ptr<const TokenScorer> make_scorer(std::string_view name) {
+  Parameters p = Parameters::parse(name);
+  return scorer_entry(p.name()).make(p);
+}
+
+bool takes_budget(std::string_view text) {
+  const std::string name = Parameters::parse(cut(text).first).name();
+  if (name == "auto" || find_pair(name) != nullptr || find(kScorers, name) != nullptr) return true;
+  if (find(kPolicies, name) == nullptr) scorer_entry(name);  // says what there is
+  return false;
 }
 
 std::vector<PolicyInfo> policy_infos() {
   std::vector<PolicyInfo> infos;
   const auto add = [&](const auto& table) {
-    for (const auto& entry : table) infos.push_back({entry.usage, entry.meaning});
+    for (const auto& entry : table) infos.push_back(entry.info);
   };
   add(kPolicies);
+  for (const Pair& pair : kPairs) {
+    infos.push_back({Kind::kPolicy, pair.name, "those of both parts", pair.meaning,
+                     find(kAllocators, pair.allocator)->info.source, kWindow});
+  }
   add(kScorers);
   add(kAllocators);
+  add(kRules);
   return infos;
 }
 

@@ -1,10 +1,12 @@
-// The policies there are, by the words a user writes: whole ones ("streaming:window=512"), and pairs of a scorer and an
-// allocator ("post_vision+uniform"). Adding one is a file in scorers/, allocators/ or decode_rules/ and a line in
-// registry.cc.
+// The policies there are, by the words a user writes:
+//   SCORER[@PRESET][:k=v,..][+ALLOCATOR[:k=v,..]][/RULE[:k=v,..]]   "snapkv:w=16+pyramid:beta=10/periodic:every=64"
+//   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512", "vlcache@paper/h2o"
+// Adding one is a file in scorers/, allocators/ or decode_rules/, a declaration here and a line in registry.cc.
 #pragma once
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "policy/parameters.h"
 #include "policy/parts.h"
@@ -12,25 +14,65 @@
 
 namespace vlcache {
 
-// "full", "none", "static:capacity=4096", "streaming:sinks=4,window=1024", "post_vision+uniform". `budget` is how much
-// a policy that evicts may keep: a share of the prompt (0.1), or mean slots per (layer, kv head) (200); empty: 0.1.
-// Throws Error(kInput) that names what it does not know and lists what there is, also for a budget that the policy has
-// no use for.
+// `text` empty: "full", or with a budget "auto". `budget` as KvBudget::parse; empty: 0.1 for a policy that takes one.
+// Throws Error(kInput) that names what it does not know, the nearest and all there are; also for a budget that the
+// policy has no use for.
 PolicyPtr parse_policy(std::string_view text, std::string_view budget = "");
 
-// A line for --help: name, parameters with their defaults, meaning.
+// The scorer of that name, with its defaults. Throws Error(kInput) for one that does not exist.
+std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);
+
+// Whether a policy of that text evicts by a budget. Throws Error(kInput) for one that does not exist.
+bool takes_budget(std::string_view text);
+
+// Whether `text` and `budget` leave the choice to us, and what the choice is and why, in a line.
+bool is_auto(std::string_view text, std::string_view budget);
+std::string_view auto_reason();
+
+// What `vlcache policies` lists.
 struct PolicyInfo {
-  std::string_view usage;
-  std::string_view meaning;
+  enum class Kind : uint8_t { kPolicy, kScorer, kAllocator, kRule };
+  Kind kind;
+  std::string_view name;
+  std::string_view parameters;  // "w=32,k=7; presets paper, kvpress"
+  std::string_view meaning;     // a line
+  std::string_view source;
+  std::string_view cost;  // in prefill, beyond what `full` costs
 };
 std::vector<PolicyInfo> policy_infos();
 
-// One per file of this folder. Parameters that nobody read are an error afterwards.
+// One per file of this folder. Parameters that nobody asked for are an error afterwards.
 PolicyPtr make_full(Parameters& p);
 PolicyPtr make_none(Parameters& p);
 PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
+
+std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);
+std::unique_ptr<const TokenScorer> make_h2o(Parameters& p);
+std::unique_ptr<const TokenScorer> make_key_diff(Parameters& p);
+std::unique_ptr<const TokenScorer> make_keyformer(Parameters& p);
+std::unique_ptr<const TokenScorer> make_knorm(Parameters& p);
+std::unique_ptr<const TokenScorer> make_pointer(Parameters& p);
 std::unique_ptr<const TokenScorer> make_post_vision(Parameters& p);
+std::unique_ptr<const TokenScorer> make_scissorhands(Parameters& p);
+std::unique_ptr<const TokenScorer> make_sinks(Parameters& p);
+std::unique_ptr<const TokenScorer> make_snapkv(Parameters& p);
+std::unique_ptr<const TokenScorer> make_tova(Parameters& p);
+std::unique_ptr<const TokenScorer> make_window(Parameters& p);
+std::unique_ptr<const TokenScorer> make_zipcache_score(Parameters& p);
+
+std::unique_ptr<const BudgetAllocator> make_ada_head(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_per_error(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_pyramid(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_uniform(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_vlcache(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_zigzag(Parameters& p);
+
+std::unique_ptr<const DecodeRule> make_h2o_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_keyformer_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_periodic_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_scissorhands_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_streaming_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_tova_rule(Parameters& p);
 
 }  // namespace vlcache

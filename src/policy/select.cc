@@ -1,6 +1,7 @@
-// Choosing slots by score, and the policy that does it behind a prompt.
+// Choosing slots by score, and pooling.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -9,65 +10,68 @@
 namespace vlcache {
 namespace {
 
-constexpr double kRecentShare = 0.1;  // of a head's slots: the protocol that the VL-Cache paper compares all methods by
+constexpr float kGone = -std::numeric_limits<float>::infinity();
 
-int32_t at_least_one(double x) { return static_cast<int32_t>(std::max(1.0, std::floor(x + 0.5))); }
-
-class EvictionPolicy final : public Policy {
- public:
-  EvictionPolicy(std::unique_ptr<const TokenScorer> scorer, std::unique_ptr<const BudgetAllocator> allocator,
-                 const KvBudget& budget)
-      : scorer_(std::move(scorer)), allocator_(std::move(allocator)), budget_(budget) {}
-
-  std::string name() const override { return std::string(scorer_->name()) + "+" + std::string(allocator_->name()); }
-  CaptureRequest needs(const PromptShape& prompt) const override { return scorer_->needs(prompt); }
-
-  bool plan(const PlanInputs& in, KeepPlan& plan) const override {
-    const int32_t mean = budget_.n_slots > 0
-                             ? static_cast<int32_t>(std::min<int64_t>(budget_.n_slots, in.prompt.n_tokens))
-                             : at_least_one(budget_.ratio * in.prompt.n_tokens);
-    const SlotBudget budget = allocator_->allocate(in, mean);
-    std::vector<float> scores;
-    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
-      std::vector<KeepPlan::Head>& heads = plan.layers.emplace_back();
-      for (int32_t head = 0; head < in.slots.n_kv_heads(layer); ++head) {
-        const int32_t n_keep = budget[static_cast<size_t>(layer)][static_cast<size_t>(head)];
-        scores.resize(in.slots.tokens(layer, head).size());
-        scorer_->score(in, layer, head, scores);
-        heads.push_back(
-            {.keep = select_slots(scores, in.slots.bias(layer, head), n_keep, at_least_one(kRecentShare * n_keep)),
-             .merges = {},
-             .slot_bias = {}});
-      }
-    }
-    return true;
-  }
-
- private:
-  std::unique_ptr<const TokenScorer> scorer_;
-  std::unique_ptr<const BudgetAllocator> allocator_;
-  KvBudget budget_;
+// Slots that may stay, split into those that always do and the others, both ascending.
+struct Candidates {
+  std::vector<int32_t> always, others;
 };
+
+Candidates candidates(std::span<const float> scores, const Protected& kept) {
+  std::vector<int32_t> slots;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (scores[i] != kGone) slots.push_back(static_cast<int32_t>(i));
+  }
+  const auto n = static_cast<int64_t>(slots.size());
+  const int64_t first = std::min<int64_t>(kept.n_first, n), last = std::min<int64_t>(kept.n_last, n - first);
+  Candidates c;
+  c.others.assign(slots.begin() + first, slots.end() - last);
+  slots.erase(slots.begin() + first, slots.end() - last);
+  c.always = std::move(slots);
+  return c;
+}
+
+// A total order: the better first, of equals the later.
+auto better(std::span<const float> scores) {
+  return [scores](int32_t a, int32_t b) {
+    const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+    return x != y ? x > y : a > b;
+  };
+}
 
 }  // namespace
 
-std::vector<int32_t> select_slots(std::span<const float> scores, std::span<const float> bias, int32_t n_keep,
-                                  int32_t n_recent) {
-  std::vector<int32_t> slots;
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (bias.empty() || std::isfinite(bias[i])) slots.push_back(static_cast<int32_t>(i));
+std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept) {
+  Candidates c = candidates(scores, kept);
+  const auto n_always = static_cast<int64_t>(c.always.size()), n_others = static_cast<int64_t>(c.others.size());
+  const int64_t n_chosen = std::min<int64_t>(n_keep - n_always, n_others);
+  if (n_chosen < 0) {
+    throw Error(ErrorCode::kInput, "the KV policy always keeps " + std::to_string(n_always) +
+                                       " slots of a head; its budget leaves " + std::to_string(n_keep));
   }
-  const auto n = static_cast<int32_t>(slots.size());
-  if (n_keep >= n) return slots;
-  CHECK(0 <= n_recent && n_recent <= n_keep);
-  const auto chosen = slots.begin() + (n_keep - n_recent), recent = slots.end() - n_recent;
-  std::nth_element(slots.begin(), chosen, recent, [&](int32_t a, int32_t b) {
-    const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
-    return x != y ? x > y : a > b;
-  });
-  slots.erase(chosen, recent);
-  std::ranges::sort(slots);
-  return slots;
+  std::nth_element(c.others.begin(), c.others.begin() + n_chosen, c.others.end(), better(scores));
+  c.always.insert(c.always.end(), c.others.begin(), c.others.begin() + n_chosen);
+  std::ranges::sort(c.always);
+  return std::move(c.always);
+}
+
+std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept) {
+  Candidates c = candidates(scores, kept);
+  std::ranges::sort(c.others, better(scores));
+  c.always.insert(c.always.end(), c.others.begin(), c.others.end());
+  return std::move(c.always);
+}
+
+bool hide_least(PolicySlots& slots, int32_t layer, int32_t head, std::span<const float> values, int32_t begin,
+                int32_t n_recent) {
+  const std::span<const float> bias = slots.bias(layer, head);
+  int32_t least = -1;
+  for (int32_t i = begin; i < static_cast<int32_t>(values.size()) - n_recent; ++i) {
+    if (!bias.empty() && !std::isfinite(bias[static_cast<size_t>(i)])) continue;
+    if (least < 0 || values[static_cast<size_t>(i)] < values[static_cast<size_t>(least)]) least = i;
+  }
+  if (least >= 0) slots.hide(layer, head, least);
+  return least >= 0;
 }
 
 void max_pool(std::span<float> scores, int32_t kernel) {
@@ -80,9 +84,15 @@ void max_pool(std::span<float> scores, int32_t kernel) {
   }
 }
 
-PolicyPtr eviction_policy(std::unique_ptr<const TokenScorer> scorer, std::unique_ptr<const BudgetAllocator> allocator,
-                          const KvBudget& budget) {
-  return std::make_shared<EvictionPolicy>(std::move(scorer), std::move(allocator), budget);
+void mean_pool(std::span<float> scores, int32_t kernel) {
+  CHECK(kernel % 2 == 1);
+  const std::vector<float> from(scores.begin(), scores.end());
+  const auto n = static_cast<int64_t>(from.size());
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t begin = std::max<int64_t>(0, i - kernel / 2), end = std::min(n, i + kernel / 2 + 1);
+    const float sum = std::accumulate(from.begin() + begin, from.begin() + end, 0.0f);
+    scores[static_cast<size_t>(i)] = sum / static_cast<float>(kernel);
+  }
 }
 
 }  // namespace vlcache

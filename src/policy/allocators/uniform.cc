@@ -6,13 +6,8 @@ namespace {
 
 class Uniform final : public BudgetAllocator {
  public:
-  std::string_view name() const override { return "uniform"; }
-  SlotBudget allocate(const PlanInputs& in, int32_t n_slots) const override {
-    SlotBudget budget;
-    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
-      budget.emplace_back(static_cast<size_t>(in.slots.n_kv_heads(layer)), n_slots);
-    }
-    return budget;
+  SlotCounts allocate(const AllocateInputs& in) const override {
+    return deal_to_layers(in, std::vector<double>(in.most.size(), 1.0));
   }
 };
 

@@ -1,5 +1,6 @@
 // post_vision: attention that the prompt's last tokens pay, the text behind the last image: the question knows what it
-// needs. Source: VL-Cache, arXiv:2410.23317, section 4.2.
+// needs. Source: VL-Cache, arXiv:2410.23317, section 4.2. Preset `paper` is the same; `effivlm` mirrors EffiVLM-Bench
+// (VlCacheKVCluster), which ranks a layer's slots once, by all heads together, and adds a window to what it keeps.
 #include <algorithm>
 
 #include "policy/registry.h"
@@ -7,30 +8,43 @@
 namespace vlcache {
 namespace {
 
-// Without text behind an image, and without an image at all: there is no post-vision window, so SnapKV's takes its
-// place (arXiv:2404.14469; max pool of 7).
-constexpr int32_t kWindowBehindImage = 16, kWindowOfText = 64, kPoolOfText = 7;
+constexpr int32_t kPoolOfText = 7;  // SnapKV's, whose window takes the place of the missing one
 
 class PostVision final : public TokenScorer {
  public:
-  std::string_view name() const override { return "post_vision"; }
+  explicit PostVision(bool effivlm) : effivlm_(effivlm) {}
 
   CaptureRequest needs(const PromptShape& prompt) const override {
-    int32_t window = prompt.n_after_vision;
-    if (prompt.n_vision == 0) window = kWindowOfText;
-    if (window == 0) window = kWindowBehindImage;
-    return {.window = std::min(window, prompt.n_tokens), .window_sums = true};
+    return {.window = post_vision_window(prompt), .window_sums = true};
   }
 
-  void score(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
-    const float* sums = in.capture.layers[static_cast<size_t>(layer)].window_sums.row<float>(head);
-    std::copy_n(sums, scores.size(), scores.begin());
-    if (in.prompt.n_vision == 0) max_pool(scores, kPoolOfText);
+  void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
+    const Tensor& sums = in.capture[static_cast<size_t>(layer)].window_sums;
+    std::copy_n(sums.row<float>(head), scores.size(), scores.begin());
+    if (effivlm_) {
+      const int32_t n_heads = in.slots.n_kv_heads(layer);
+      for (int32_t h = 0; h < n_heads; ++h) {
+        if (h == head) continue;
+        for (size_t i = 0; i < scores.size(); ++i) scores[i] += sums.row<float>(h)[i];
+      }
+    } else if (in.prompt.n_vision == 0) {
+      max_pool(scores, kPoolOfText);
+    }
   }
+
+  Protected protects(int32_t n_keep, double share, const PromptShape& prompt) const override {
+    if (!effivlm_) return TokenScorer::protects(n_keep, share, prompt);
+    return {.n_first = 0, .n_last = slots_of(0.1 * share, prompt.n_tokens, Rounding::kDown)};
+  }
+
+ private:
+  bool effivlm_;
 };
 
 }  // namespace
 
-std::unique_ptr<const TokenScorer> make_post_vision(Parameters&) { return std::make_unique<PostVision>(); }
+std::unique_ptr<const TokenScorer> make_post_vision(Parameters& p) {
+  return std::make_unique<PostVision>(p.preset({"paper", "effivlm"}) == "effivlm");
+}
 
 }  // namespace vlcache

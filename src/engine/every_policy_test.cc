@@ -1,0 +1,247 @@
+// What holds for every policy that evicts, found by the registry: budgets, order, full budgets, odd prompts.
+#include <algorithm>
+#include <numeric>
+
+#include "engine/batch.h"
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kLayers = 3;
+
+std::vector<std::string> pairs() {
+  std::vector<std::string> names;
+  using Kind = PolicyInfo::Kind;
+  for (const PolicyInfo& scorer : policy_infos()) {
+    if (scorer.kind != Kind::kScorer) continue;
+    const bool places = scorer.name == "streaming" || scorer.name == "window" || scorer.name == "dilated";
+    for (const PolicyInfo& allocator : policy_infos()) {
+      if (allocator.kind != Kind::kAllocator || allocator.name == "per_error") continue;
+      if (places && allocator.name != "uniform" && allocator.name != "pyramid") continue;
+      names.push_back(std::string(scorer.name) + "+" + std::string(allocator.name));
+    }
+  }
+  return names;
+}
+
+using Kept = std::vector<std::vector<std::vector<int32_t>>>;
+
+Kept kept_tokens(const Sequence& s) {
+  Kept kept(kLayers);
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      const std::span<const int32_t> tokens = s.cache().slot_tokens(layer, head);
+      kept[static_cast<size_t>(layer)].emplace_back(tokens.begin(), tokens.end());
+    }
+  }
+  return kept;
+}
+
+int64_t n_slots(const Kept& kept) {
+  int64_t n = 0;
+  for (const auto& layer : kept) {
+    for (const auto& head : layer) n += std::ssize(head);
+  }
+  return n;
+}
+
+// 150 tokens, of them 30 .. 99 an image: nobody asks what the embeddings are.
+Prompt with_image(Engine& engine, int32_t n = 150, int32_t begin = 30, int32_t end = 100) {
+  Prompt prompt = engine.prepare_tokens(random_tokens(n));
+  if (begin >= end) return prompt;
+  prompt.spans = {{.begin = begin, .end = end, .image = 0, .first_row = 0}};
+  prompt.images.emplace_back().allocate(1, 2, 2);
+  return prompt;
+}
+
+class EveryPolicy : public testing::TestWithParam<std::string> {
+ protected:
+  Kept kept(const Prompt& prompt, std::string_view budget, int32_t chunk) {
+    const auto s = engine_->new_sequence(prompt, parse_policy(GetParam(), budget));
+    logits_ = compute(*engine_, *s, chunk);
+    return kept_tokens(*s);
+  }
+
+  std::unique_ptr<Engine> engine_ = make_engine(kLayers);
+  std::vector<float> logits_;  // of the token behind the prompt, computed before anything went
+};
+
+TEST_P(EveryPolicy, MeetsItsBudgetInOrder) {
+  const Prompt prompt = with_image(*engine_);
+  for (const auto& [budget, mean] : {std::pair{"0.1", 15}, std::pair{"0.3", 45}, std::pair{"21", 21}}) {
+    const Kept kept = this->kept(prompt, budget, 64);
+    EXPECT_EQ(n_slots(kept), int64_t{mean} * kLayers * kKvHeads) << budget;
+    for (const auto& layer : kept) {
+      for (const auto& head : layer) {
+        EXPECT_TRUE(std::ranges::is_sorted(head));
+        EXPECT_TRUE(std::ranges::adjacent_find(head) == head.end());
+        ASSERT_FALSE(head.empty());
+        EXPECT_EQ(head.back(), 149) << "the last token is recent";
+      }
+    }
+  }
+}
+
+TEST_P(EveryPolicy, KeepsTheSameWhateverTheChunk) {
+  const Prompt prompt = with_image(*engine_);
+  EXPECT_EQ(kept(prompt, "0.2", 64), kept(prompt, "0.2", 64));
+  // Another chunk rounds otherwise; a handful of ties may fall otherwise.
+  const Kept a = kept(prompt, "0.2", 512), b = kept(prompt, "0.2", 7);
+  int64_t n_common = 0;
+  for (size_t l = 0; l < a.size(); ++l) {
+    for (size_t h = 0; h < a[l].size(); ++h) {
+      std::vector<int32_t> common;
+      std::ranges::set_intersection(a[l][h], b[l][h], std::back_inserter(common));
+      n_common += std::ssize(common);
+    }
+  }
+  EXPECT_GE(n_common, n_slots(a) * 98 / 100);
+}
+
+TEST_P(EveryPolicy, AFullBudgetIsFull) {
+  const Prompt prompt = with_image(*engine_);
+  const auto a = engine_->new_sequence(prompt, parse_policy(GetParam(), "1"));
+  const auto b = engine_->new_sequence(prompt, parse_policy("full"));
+  for (Sequence* s : {a.get(), b.get()}) compute(*engine_, *s, 64);
+  EXPECT_EQ(kept_tokens(*a), kept_tokens(*b));
+  for (int i = 0; i < 3; ++i) {
+    for (Sequence* s : {a.get(), b.get()}) s->add_token(i);
+    const std::vector<float> x = compute(*engine_, *a, 1), y = compute(*engine_, *b, 1);
+    EXPECT_EQ(x, y);
+  }
+}
+
+TEST_P(EveryPolicy, TakesOddPrompts) {
+  for (const Prompt& prompt :
+       {with_image(*engine_, 1, 0, 0), with_image(*engine_, 1, 0, 1), with_image(*engine_, 70, 0, 70),
+        with_image(*engine_, 70, 0, 0), with_image(*engine_, 3, 1, 2)}) {
+    for (const char* budget : {"0.01", "0.5", "2"}) {
+      const Kept kept = this->kept(prompt, budget, 512);
+      for (const auto& layer : kept) {
+        for (const auto& head : layer) EXPECT_FALSE(head.empty());
+      }
+      for (const float x : logits_) EXPECT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+// A second turn compresses what is left of the first together with what is new; generated tokens lie between.
+TEST_P(EveryPolicy, GoesOnInASecondTurn) {
+  const auto s = engine_->new_sequence(with_image(*engine_), parse_policy(GetParam(), "0.2"));
+  compute(*engine_, *s, 64);
+  s->add_token(5);
+  compute(*engine_, *s, 64);
+  std::vector<int32_t> ids = random_tokens(150);
+  ids.push_back(5);
+  const std::vector<int32_t> more = random_tokens(49, 11);
+  ids.insert(ids.end(), more.begin(), more.end());
+  Prompt prompt = engine_->prepare_tokens(ids);
+  Prompt first = with_image(*engine_);
+  prompt.spans = first.spans;
+  prompt.images = std::move(first.images);
+  const auto needs = s->policy().needs(prompt.shape());
+  if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
+    EXPECT_EQ(s->continue_with(prompt), 151);
+    EXPECT_THROW(compute(*engine_, *s, 64), StepFailed);  // nobody computes the first turn's queries again
+    return;
+  }
+  EXPECT_EQ(s->continue_with(prompt), 151);
+  compute(*engine_, *s, 64);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 40 * kLayers * kKvHeads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](const auto& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '+', '_');
+  return name;
+});
+
+// An answer of 40 tokens: heads stay as they were behind the prompt, or grow by what the rule leaves.
+class EveryRule : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryRule, HoldsWhatItLeaves) {
+  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  for (const char* policy : {"post_vision+uniform", "snapkv+ada_head", "knorm+pyramid"}) {
+    const auto s = engine->new_sequence(with_image(*engine), parse_policy(policy + ("/" + GetParam()), "0.2"));
+    compute(*engine, *s, 64);
+    std::vector<int32_t> before;
+    for (int32_t i = 0; i < kLayers * kKvHeads; ++i) before.push_back(s->n_visible(i / kKvHeads, i % kKvHeads));
+    for (int step = 0; step < 40; ++step) {
+      s->add_token(step % kVocab);
+      for (const float x : compute(*engine, *s, 1)) ASSERT_TRUE(std::isfinite(x));
+      for (int32_t i = 0; i < kLayers * kKvHeads; ++i) {
+        const int32_t n = s->n_visible(i / kKvHeads, i % kKvHeads), room = before[static_cast<size_t>(i)];
+        const bool periodic = GetParam().starts_with("periodic");
+        // periodic:every=16,keep=0.25 has looked at 16 generated tokens and left 4, then at 32 and left 8.
+        const int since = (step + 1) % 16, looked = step + 1 - since;
+        ASSERT_LE(n, periodic ? room + looked / 4 + since : room) << policy << " step " << step;
+        ASSERT_GE(n, std::min(room, std::max(1, room / 2)));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
+                         testing::Values("h2o", "keyformer", "scissorhands", "tova", "streaming",
+                                         "periodic:every=16,keep=0.25"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(':')); });
+
+// Evicting chunk by chunk holds a chunk and a budget's worth at most, and ends with the budget.
+TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
+  Prompt prompt = with_image(*engine_, 700, 30, 400);
+  prompt.evict_every = 128;
+  const PolicyPtr policy = parse_policy(GetParam(), "0.1");
+  const auto s = engine_->new_sequence(prompt, policy);
+  const auto needs = policy->needs(prompt.shape());
+  if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
+    EXPECT_THROW(compute(*engine_, *s, 100), StepFailed);
+    return;
+  }
+  while (s->n_pending() > 0) {
+    step(*engine_, *s, 100);
+    int64_t n = 0;
+    for (int32_t i = 0; i < kLayers * kKvHeads; ++i) n += s->n_visible(i / kKvHeads, i % kKvHeads);
+    EXPECT_LE(n, int64_t{128 + 70} * kLayers * kKvHeads);
+  }
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 70 * kLayers * kKvHeads);
+  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kLayers * kKvHeads * 8);
+  s->release();  // and from the start once more
+  compute(*engine_, *s, 100);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 70 * kLayers * kKvHeads);
+}
+
+// Pages of what is left never exceed a budget in bytes, and use what they may.
+TEST(ByteBudget, IsNeverExceeded) {
+  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  const Prompt prompt = with_image(*engine, 1500);
+  const auto page = engine->new_sequence(prompt, parse_policy("full"))->cache().page_bytes(0);
+  for (const char* policy : {"post_vision+uniform", "vlcache", "adakv", "snapkv+zigzag"}) {
+    for (const int64_t n_pages : {6, 13, 40, 1000}) {
+      const auto s = engine->new_sequence(prompt, parse_policy(policy, std::to_string(n_pages * page + 5) + "B"));
+      compute(*engine, *s, 512);
+      EXPECT_LE(s->cache().bytes(), n_pages * page) << policy;
+      EXPECT_GE(s->cache().bytes(), std::min<int64_t>(n_pages, 6 * 24) * page * 6 / 10) << policy << n_pages;
+    }
+    const auto s = engine->new_sequence(prompt, parse_policy(policy, std::to_string(6 * page - 1) + "B"));
+    EXPECT_THROW(compute(*engine, *s, 512), Error);
+  }
+}
+
+// What is lost falls with the error that is allowed, and a large one costs few slots.
+TEST(ErrorBudget, SpendsAsFewSlotsAsItCan) {
+  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  const Prompt prompt = with_image(*engine, 300);
+  int64_t before = INT64_MAX;
+  for (const char* budget : {"error=0.001", "error=0.05", "error=0.3", "error=0.9"}) {
+    const auto s = engine->new_sequence(prompt, parse_policy("post_vision", budget));
+    compute(*engine, *s, 512);
+    const int64_t n = n_slots(kept_tokens(*s));
+    EXPECT_LT(n, before) << budget;
+    before = n;
+  }
+  EXPECT_LT(before, 300);
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,110 @@
+// Budgets in words, and water-filling.
+#include "policy/budget.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int kHalvings = 200;     // more than a double has bits and exponents worth telling apart
+constexpr double kNoShare = 1e-9;  // of the largest: what a unit without a share gets when others are full
+
+std::optional<double> number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+KvBudget KvBudget::parse(std::string_view text) {
+  using Kind = KvBudget::Kind;
+  const auto behind = [&](std::string_view key) {
+    return text.starts_with(key) ? number(text.substr(key.size())) : std::nullopt;
+  };
+  if (const auto x = number(text)) {
+    if (*x > 0 && *x <= 1) return {Kind::kRatio, *x};
+    if (*x > 1 && *x <= INT32_MAX && *x == std::floor(*x)) return {Kind::kSlots, *x};
+  } else if (const auto error = behind("error="); error && *error > 0 && *error < 1) {
+    return {Kind::kError, *error};
+  } else if (const auto threshold = behind("threshold=")) {
+    return {Kind::kThreshold, *threshold};
+  } else if (const auto bytes = parse_bytes(text); bytes && *bytes > 0) {
+    return {Kind::kBytes, static_cast<double>(*bytes)};
+  }
+  throw Error(ErrorCode::kInput,
+              "KV budget: expected a share of the prompt in (0, 1], a whole number of slots per layer and head, bytes "
+              "(512MiB), error=E with a lost attention mass in (0, 1), or threshold=T, found '" +
+                  std::string(text) + "'");
+}
+
+int32_t slots_of(double share, int32_t n, Rounding rounding) {
+  double slots = share * n;
+  switch (rounding) {
+    case Rounding::kNearest:
+      slots = std::floor(slots + 0.5);
+      break;
+    case Rounding::kDown:
+      slots = std::floor(slots);
+      break;
+    case Rounding::kKvpress:
+      slots = std::trunc(n * (1.0 - (1.0 - share)));
+      break;
+    case Rounding::kHalfEven:
+      slots = std::nearbyint(slots);
+      break;
+  }
+  return static_cast<int32_t>(std::clamp(slots, 1.0, static_cast<double>(INT32_MAX)));
+}
+
+std::vector<int32_t> deal(std::span<const double> shares, std::span<const int32_t> least, std::span<const int32_t> most,
+                          int64_t total) {
+  const size_t n = shares.size();
+  const double largest = n == 0 ? 0 : *std::ranges::max_element(shares);
+  std::vector<double> share(n), part(n);
+  for (size_t i = 0; i < n; ++i) share[i] = largest > 0 ? std::max(shares[i] / largest, kNoShare) : 1.0;
+  const auto fill = [&](double level) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) {
+      part[i] =
+          std::clamp(level * share[i], static_cast<double>(std::min(least[i], most[i])), static_cast<double>(most[i]));
+      sum += part[i];
+    }
+    return sum;
+  };
+  const auto wanted = static_cast<double>(total);
+  double low = 0, high = INT32_MAX / kNoShare;
+  for (int i = 0; i < kHalvings && low < high; ++i) {
+    const double middle = low + (high - low) / 2;
+    (fill(middle) < wanted ? low : high) = middle;
+  }
+  fill(high);
+  std::vector<int32_t> result(n);
+  for (size_t i = 0; i < n; ++i) result[i] = static_cast<int32_t>(std::floor(part[i]));
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return part[i] - std::floor(part[i]); });
+  int64_t left = total - std::accumulate(result.begin(), result.end(), int64_t{0});
+  for (bool moved = true; left != 0 && moved;) {
+    moved = false;
+    for (size_t step = 0; step < n && left != 0; ++step) {
+      const size_t i = left > 0 ? order[step] : order[n - 1 - step];
+      const bool room = left > 0 ? result[i] < most[i] : result[i] > std::min(least[i], most[i]);
+      if (!room) continue;
+      result[i] += left > 0 ? 1 : -1;
+      left += left > 0 ? -1 : 1;
+      moved = true;
+    }
+  }
+  return result;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,38 @@
+// How much KV may stay, and dealing it out over layers and heads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+// How much may stay, as the user said it.
+struct KvBudget {
+  enum class Kind : uint8_t {
+    kRatio,      // of the prompt's slots, (0, 1]
+    kSlots,      // mean slots per (layer, kv head)
+    kBytes,      // of the sequence's pages
+    kError,      // mean attention mass that is lost, (0, 1)
+    kThreshold,  // every slot whose score is at least this
+  };
+  Kind kind = Kind::kRatio;
+  double value = 0.1;
+
+  // "0.1", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that says what is expected.
+  static KvBudget parse(std::string_view text);
+};
+
+// How a share of n slots becomes a number of slots, at least 1. kvpress keeps int(n (1 - r)) of which r = 1 - share is
+// removed, in double; KVCache-Factory rounds halves to even.
+enum class Rounding : uint8_t { kNearest, kDown, kKvpress, kHalfEven };
+int32_t slots_of(double share, int32_t n, Rounding rounding = Rounding::kNearest);
+
+// `total` (as far as the limits allow) dealt out exactly in proportion to `shares` >= 0: least[i] <= result[i] <=
+// most[i], what clipping takes from one goes to the others (water-filling), fractions to the largest remainders, the
+// earlier first.
+std::vector<int32_t> deal(std::span<const double> shares, std::span<const int32_t> least, std::span<const int32_t> most,
+                          int64_t total);
+
+}  // namespace vlcache

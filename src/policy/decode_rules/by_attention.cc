@@ -1,0 +1,93 @@
+// Decode rules that keep a head at the size it has behind the prompt, by the attention that slots receive.
+// h2o: each step the slot with the least attention so far goes, prompt included, but none of the recent half. Source:
+// arXiv:2306.14048.
+// tova: each step the slot goes that the last token attends to least, the mean over all heads. Source:
+// arXiv:2401.06104.
+// scissorhands: when a head is full, the slots that the tokens since the last time overlooked most (attention below
+// 1 / n) go, all at once, until half the room is free; the last r stay. Source: arXiv:2305.17118.
+#include <algorithm>
+#include <cmath>
+
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+class H2oRule final : public DecodeRule {
+ public:
+  explicit H2oRule(double recent) : recent_(recent) {}
+
+  CaptureRequest needs(const PromptShape&) const override { return {.all_sums = true}; }
+  void begin(const PartInputs& in, int32_t layer, int32_t head, std::span<float> values) const override {
+    const float* sums = in.capture[static_cast<size_t>(layer)].all_sums.row<float>(head);
+    std::copy_n(sums, values.size(), values.begin());
+  }
+  bool wants_attention() const override { return true; }
+  void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
+    for (size_t i = 0; i < values.size(); ++i) values[i] += decoded.attention[i];
+  }
+  void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
+    const int32_t room = slots.n_behind_prompt(layer, head);
+    const auto n_recent = static_cast<int32_t>(recent_ * room);
+    while (slots.n_visible(layer, head) > room) {
+      if (!hide_least(slots, layer, head, slots.plane(layer, head, 0), 0, n_recent)) return;
+    }
+  }
+
+ private:
+  double recent_;
+};
+
+class TovaRule final : public DecodeRule {
+ public:
+  bool wants_attention() const override { return true; }
+  bool joins_heads() const override { return true; }
+  void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
+    std::ranges::copy(decoded.attention, values.begin());
+  }
+  void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
+    while (slots.n_visible(layer, head) > slots.n_behind_prompt(layer, head)) {
+      if (!hide_least(slots, layer, head, slots.plane(layer, head, 0), 0, /*n_recent=*/1)) return;
+    }
+  }
+};
+
+class ScissorhandsRule final : public DecodeRule {
+ public:
+  ScissorhandsRule(double drop, int32_t n_recent) : drop_(drop), n_recent_(n_recent) {}
+
+  bool wants_attention() const override { return true; }
+  // Values: minus the number of tokens that have overlooked the slot.
+  void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
+    const auto n_seen = std::ranges::count_if(decoded.attention, [](float a) { return a > 0; });
+    const float level = 1.0f / static_cast<float>(std::max<int64_t>(n_seen, 1));
+    for (size_t i = 0; i < values.size(); ++i) values[i] -= decoded.attention[i] < level ? 1.0f : 0.0f;
+  }
+  void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
+    const int32_t room = slots.n_behind_prompt(layer, head);
+    if (slots.n_visible(layer, head) <= room) return;
+    const auto left = std::max(1, static_cast<int32_t>(room * (1 - drop_)));
+    const std::span<float> values = slots.plane(layer, head, 0);
+    while (slots.n_visible(layer, head) > left) {
+      if (!hide_least(slots, layer, head, values, 0, std::min(n_recent_, left / 2))) break;
+    }
+    std::ranges::fill(values, 0.0f);
+  }
+
+ private:
+  double drop_;
+  int32_t n_recent_;
+};
+
+}  // namespace
+
+std::unique_ptr<const DecodeRule> make_h2o_rule(Parameters& p) {
+  return std::make_unique<H2oRule>(p.number("recent", 0.5, 0, 1));
+}
+std::unique_ptr<const DecodeRule> make_tova_rule(Parameters&) { return std::make_unique<TovaRule>(); }
+std::unique_ptr<const DecodeRule> make_scissorhands_rule(Parameters& p) {
+  const double drop = p.number("drop", 0.5, 0, 1);
+  return std::make_unique<ScissorhandsRule>(drop, static_cast<int32_t>(p.integer("r", 10, 1)));
+}
+
+}  // namespace vlcache

@@ -1,0 +1,289 @@
+// The policy that joins a scorer and an allocator behind a prompt.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "policy/parts.h"
+
+namespace vlcache {
+namespace {
+
+constexpr double kRecentShare = 0.1;
+constexpr float kGone = -std::numeric_limits<float>::infinity();
+
+int64_t n_heads(const PolicySlots& slots) {
+  int64_t n = 0;
+  for (int32_t layer = 0; layer < slots.n_layers(); ++layer) n += slots.n_kv_heads(layer);
+  return n;
+}
+
+void for_each_head(const PolicySlots& slots, const auto& use) {
+  for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
+    for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) use(layer, head);
+  }
+}
+
+size_t at(int32_t i) { return static_cast<size_t>(i); }
+
+class EvictionPolicy final : public Policy {
+ public:
+  explicit EvictionPolicy(EvictionParts parts) : parts_(std::move(parts)) {}
+
+  std::string name() const override { return parts_.name; }
+  std::vector<CaptureRequest> needs(const PromptShape& prompt) const override { return asked(prompt).requests; }
+
+  bool plan(const PlanInputs& in, KeepPlan& plan) const override {
+    const Asked asked = this->asked(in.prompt);
+    const PartInputs for_scorer = part_inputs(in, asked.scorer), for_allocator = part_inputs(in, asked.allocator);
+    SlotScores scores(at(in.slots.n_layers()));
+    SlotCounts most(scores.size());
+    for_each_head(in.slots, [&](int32_t layer, int32_t head) {
+      scores[at(layer)].emplace_back(in.slots.tokens(layer, head).size(), 0.0f);
+    });
+    parts_.scorer->score(for_scorer, scores);
+    for_each_head(in.slots, [&](int32_t layer, int32_t head) {
+      most[at(layer)].push_back(mask(in, layer, head, scores[at(layer)][at(head)]));
+    });
+    const SlotCounts counts = count(for_allocator, scores, most);
+    plan.layers.resize(scores.size());
+    for_each_head(in.slots, [&](int32_t layer, int32_t head) {
+      const int32_t n_keep = counts[at(layer)][at(head)];
+      KeepPlan::Head& kept = plan.layers[at(layer)].emplace_back();
+      kept.keep = select_slots(scores[at(layer)][at(head)], n_keep,
+                               parts_.scorer->protects(n_keep, share(in.prompt), in.prompt));
+    });
+    if (n_planes() > 0) begin_rule(part_inputs(in, asked.rule), plan);
+    return true;
+  }
+
+  int32_t n_planes() const override { return wants_scores() ? 1 : 0; }
+  bool wants_scores() const override { return parts_.rule != nullptr && parts_.rule->wants_attention(); }
+  bool has_rule() const override { return parts_.rule != nullptr; }
+
+  void on_scores(int32_t layer, const StepScores& scores, PolicySlots& slots) const override {
+    const int32_t n_kv_heads = slots.n_kv_heads(layer);
+    const int64_t n_heads = scores.logits.rows(), group = parts_.rule->joins_heads() ? n_heads : n_heads / n_kv_heads;
+    std::vector<float> attention;
+    for (int32_t head = 0; head < n_kv_heads; ++head) {
+      const std::span<float> values = slots.plane(layer, head, 0);
+      attention.assign(values.size(), 0.0f);
+      const int64_t first = parts_.rule->joins_heads() ? 0 : head * group;
+      for (int64_t h = first; h < first + group; ++h) {
+        const float* logits = scores.logits.row<float>(h);
+        const float lse = scores.lse.as<float>()[h];
+        for (size_t j = 0; j < attention.size(); ++j) {
+          attention[j] += std::exp(logits[j] - lse) / static_cast<float>(group);
+        }
+      }
+      parts_.rule->on_attention({.layer = layer,
+                                 .head = head,
+                                 .n_generated = scores.n_generated,
+                                 .tokens = slots.tokens(layer, head),
+                                 .attention = attention},
+                                values);
+    }
+  }
+
+  void on_step(const StepInfo& step, PolicySlots& slots) const override {
+    if (parts_.rule == nullptr || step.in_prompt) return;
+    for_each_head(slots, [&](int32_t layer, int32_t head) { parts_.rule->on_step(step, layer, head, slots); });
+  }
+
+ private:
+  // What the parts want to know, and where in it each finds what it asked for; -1: it asked for nothing.
+  struct Asked {
+    std::vector<CaptureRequest> requests;
+    int scorer = -1, allocator = -1, rule = -1;
+  };
+
+  void begin_rule(const PartInputs& in, KeepPlan& plan) const {
+    std::vector<float> values;
+    for_each_head(in.slots, [&](int32_t layer, int32_t head) {
+      KeepPlan::Head& kept = plan.layers[at(layer)][at(head)];
+      values.assign(in.slots.tokens(layer, head).size(), 0.0f);
+      parts_.rule->begin(in, layer, head, values);
+      for (const int32_t slot : kept.keep) kept.planes.push_back(values[at(slot)]);
+    });
+  }
+
+  Asked asked(const PromptShape& prompt) const {
+    Asked all;
+    const auto add = [&](CaptureRequest request) {
+      if (!request.any()) return -1;
+      request.window = std::min(request.window, prompt.n_tokens);
+      for (size_t i = 0; i < all.requests.size(); ++i) {
+        if (all.requests[i].join(request)) return static_cast<int>(i);
+      }
+      all.requests.push_back(std::move(request));
+      return static_cast<int>(all.requests.size()) - 1;
+    };
+    all.scorer = add(parts_.scorer->needs(prompt));
+    if (parts_.allocator != nullptr) all.allocator = add(parts_.allocator->needs(prompt));
+    if (parts_.rule != nullptr) all.rule = add(parts_.rule->needs(prompt));
+    return all;
+  }
+
+  static PartInputs part_inputs(const PlanInputs& in, int capture) {
+    PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}};
+    if (capture >= 0) part.capture = in.captures[static_cast<size_t>(capture)]->layers;
+    return part;
+  }
+
+  // -inf for slots that nobody sees any more: hidden ones, and those that a sliding window has left behind. Returns how
+  // many are left, whose scores are finite.
+  static int32_t mask(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) {
+    const std::span<const float> bias = in.slots.bias(layer, head);
+    const std::span<const int32_t> positions = in.slots.positions(layer, head);
+    const int32_t window = in.slots.window(layer), last = positions.empty() ? 0 : positions.back();
+    int32_t n = 0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
+      if (hidden || (window > 0 && positions[i] <= last + 1 - window)) {
+        scores[i] = kGone;
+        continue;
+      }
+      if (!std::isfinite(scores[i])) scores[i] = std::numeric_limits<float>::lowest();
+      ++n;
+    }
+    return n;
+  }
+
+  // What the budget is of the prompt's slots, as far as it says so.
+  double share(const PromptShape& prompt) const {
+    if (parts_.budget.kind == KvBudget::Kind::kRatio) return parts_.budget.value;
+    if (parts_.budget.kind == KvBudget::Kind::kSlots) return std::min(1.0, parts_.budget.value / prompt.n_tokens);
+    return 0;
+  }
+
+  SlotCounts count(const PartInputs& part, const SlotScores& scores, const SlotCounts& most) const {
+    const int32_t n = part.prompt.n_tokens;
+    const auto allocate = [&](int32_t n_slots, double share) {
+      return parts_.allocator->allocate({.part = part,
+                                         .scorer = *parts_.scorer,
+                                         .scores = scores,
+                                         .most = most,
+                                         .share = share,
+                                         .n_slots = n_slots,
+                                         .error = parts_.budget.value});
+    };
+    const auto share_of = [&](int32_t n_slots) { return static_cast<double>(n_slots) / n; };
+    switch (parts_.budget.kind) {
+      case KvBudget::Kind::kThreshold:
+        return above_threshold(part, scores, most);
+      case KvBudget::Kind::kBytes:
+        return within_bytes(part, most, allocate, share_of);
+      case KvBudget::Kind::kError:
+        return allocate(0, 0);
+      case KvBudget::Kind::kRatio:
+        return allocate(slots_of(parts_.budget.value, n, parts_.scorer->rounding()), parts_.budget.value);
+      case KvBudget::Kind::kSlots:
+        break;
+    }
+    return allocate(static_cast<int32_t>(std::min<double>(parts_.budget.value, n)), share(part.prompt));
+  }
+
+  SlotCounts above_threshold(const PartInputs& part, const SlotScores& scores, const SlotCounts& most) const {
+    SlotCounts counts = most;
+    for_each_head(part.slots, [&](int32_t layer, int32_t head) {
+      const auto reaches = [&](float score) { return score >= static_cast<float>(parts_.budget.value); };
+      int32_t& count = counts[at(layer)][at(head)];
+      const auto n = static_cast<int32_t>(std::ranges::count_if(scores[at(layer)][at(head)], reaches));
+      count = std::clamp(n, std::min(count, 1), count);
+    });
+    return counts;
+  }
+
+  // The largest budget whose pages fit.
+  SlotCounts within_bytes(const PartInputs& part, const SlotCounts& most, const auto& allocate,
+                          const auto& share_of) const {
+    const auto bytes = [&](const SlotCounts& counts) {
+      int64_t sum = 0;
+      for_each_head(part.slots, [&](int32_t layer, int32_t head) {
+        sum += (counts[at(layer)][at(head)] + kPageSlots - 1) / kPageSlots * part.slots.page_bytes(layer);
+      });
+      return static_cast<double>(sum);
+    };
+    int64_t least_bytes = 0;
+    for_each_head(part.slots, [&](int32_t layer, int32_t) { least_bytes += part.slots.page_bytes(layer); });
+    const double limit = parts_.budget.value;
+    if (limit < static_cast<double>(least_bytes)) {
+      throw Error(ErrorCode::kInput, "KV budget: " + std::to_string(static_cast<int64_t>(limit)) +
+                                         " bytes are less than a page for each layer and kv head of this model, " +
+                                         std::to_string(least_bytes));
+    }
+    if (bytes(most) <= limit) return most;
+    int32_t low = 1, high = part.prompt.n_tokens;  // low fits: a slot each, or about that
+    while (low + 1 < high) {
+      const int32_t middle = low + (high - low) / 2;
+      (bytes(allocate(middle, share_of(middle))) <= limit ? low : high) = middle;
+    }
+    SlotCounts counts = allocate(low, share_of(low));
+    if (bytes(counts) > limit) {  // a preset with a floor of its own
+      throw Error(ErrorCode::kInput, "KV budget: " + parts_.name + " keeps " +
+                                         std::to_string(static_cast<int64_t>(bytes(counts))) +
+                                         " bytes of this prompt at least, more than the " +
+                                         std::to_string(static_cast<int64_t>(limit)) + " allowed");
+    }
+    return counts;
+  }
+
+  EvictionParts parts_;
+};
+
+}  // namespace
+
+void TokenScorer::score(const PartInputs& in, SlotScores& scores) const {
+  for_each_head(in.slots,
+                [&](int32_t layer, int32_t head) { score_head(in, layer, head, scores[at(layer)][at(head)]); });
+}
+
+Protected TokenScorer::protects(int32_t n_keep, double, const PromptShape&) const {
+  return {.n_first = 0, .n_last = std::min(n_keep, slots_of(kRecentShare, n_keep))};
+}
+
+SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least) {
+  const PolicySlots& slots = in.part.slots;
+  SlotCounts counts = in.most;
+  std::vector<double> unit_shares;
+  std::vector<int32_t> unit_least, unit_most;
+  // Layers are dealt to as a whole where that comes out even: all have as many heads, and these as many slots.
+  int32_t n_layers = 0, heads = 0;
+  bool even = true;
+  for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
+    const std::vector<int32_t>& most = in.most[at(layer)];
+    if (most.empty()) continue;
+    ++n_layers;
+    if (heads == 0) heads = static_cast<int32_t>(most.size());
+    even = even && static_cast<int32_t>(most.size()) == heads && std::ranges::count(most, most[0]) == heads;
+  }
+  for_each_head(slots, [&](int32_t layer, int32_t head) {
+    if (even && head > 0) return;
+    unit_shares.push_back(shares[at(layer)]);
+    unit_least.push_back(least);
+    unit_most.push_back(in.most[at(layer)][at(head)]);
+  });
+  const int64_t total = int64_t{in.n_slots} * (even ? n_layers : n_heads(slots));
+  const std::vector<int32_t> dealt = deal(unit_shares, unit_least, unit_most, total);
+  size_t unit = 0;
+  for (std::vector<int32_t>& layer : counts) {
+    for (size_t head = 0; head < layer.size(); ++head) {
+      layer[head] = dealt[unit];
+      if (!even || head + 1 == layer.size()) ++unit;
+    }
+  }
+  return counts;
+}
+
+int32_t post_vision_window(const PromptShape& prompt) {
+  constexpr int32_t kBehindImage = 16, kOfText = 64;
+  int32_t window = prompt.n_after_vision;
+  if (prompt.n_vision == 0) window = kOfText;
+  if (window == 0) window = kBehindImage;
+  return std::min(window, prompt.n_tokens);
+}
+
+PolicyPtr eviction_policy(EvictionParts parts) { return std::make_shared<EvictionPolicy>(std::move(parts)); }
+
+}  // namespace vlcache

@@ -1,0 +1,57 @@
+// For tests and fuzzers: a prompt's statistics made up at random, consistent with each other, and what a policy makes
+// of them.
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "policy/policy.h"
+
+namespace vlcache {
+
+// Statistics of random attention over `slots`; a number for each that `request` asks for.
+class RandomCapture {
+ public:
+  RandomCapture(const CaptureRequest& request, const PolicySlots& slots, uint32_t seed) {
+    std::mt19937 random(seed);
+    capture.request = request;
+    capture.layers.resize(static_cast<size_t>(slots.n_layers()));
+    for (int32_t l = 0; l < slots.n_layers(); ++l) {
+      const int32_t n_heads = slots.n_kv_heads(l);
+      int64_t n = 0;
+      for (int32_t h = 0; h < n_heads; ++h) n = std::max<int64_t>(n, std::ssize(slots.tokens(l, h)));
+      LayerCapture& layer = capture.layers[static_cast<size_t>(l)];
+      const auto fill = [&](Tensor& t, auto value) {
+        std::vector<float>& values = storage_.emplace_back(static_cast<size_t>(n_heads * n));
+        for (float& x : values) x = value(static_cast<float>(random()) * 0x1p-32f);
+        t = Tensor(values.data(), DType::kF32, {n_heads, n});
+      };
+      const auto peaked = [](float x) { return std::pow(x, 8.0f); };
+      fill(layer.all_sums, peaked);
+      fill(layer.all_max, peaked);
+      fill(layer.window_sums, peaked);
+      fill(layer.window_max, peaked);
+      const float rows = static_cast<float>(request.window);
+      fill(layer.seen_counts, [&](float) { return rows; });
+      fill(layer.below_counts, [&](float x) { return std::floor(x * (rows + 1)); });
+    }
+  }
+  Capture capture;
+
+ private:
+  std::vector<std::vector<float>> storage_;
+};
+
+inline KeepPlan plan_for(const Policy& policy, const PolicySlots& slots, const PromptShape& prompt, uint32_t seed) {
+  std::vector<RandomCapture> made;
+  std::vector<const Capture*> captures;
+  for (const CaptureRequest& request : policy.needs(prompt)) made.emplace_back(request, slots, seed++);
+  for (const RandomCapture& m : made) captures.push_back(&m.capture);
+  const std::vector<TokenInfo> tokens(static_cast<size_t>(prompt.n_tokens));
+  KeepPlan plan;
+  policy.plan({.slots = slots, .tokens = tokens, .prompt = prompt, .captures = captures}, plan);
+  return plan;
+}
+
+}  // namespace vlcache

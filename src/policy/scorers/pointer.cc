@@ -1,0 +1,67 @@
+// pointer (ours): one set of slots for the whole model, chosen by whatever head points at them. Who answers from a page
+// points at the place with few heads, long before the answer reads it; a mean over heads or a budget per layer loses
+// that. s_j = the largest attention that slot j gets from any layer, head and query of the text behind the last image,
+// or that one of the `reach` slots before it gets: who reads on from a place needs what follows. With `ahead`, the
+// model first drafts so many tokens of an answer with everything kept, whose queries point, too: an answer that leads
+// from one place to the next points at the second only once it has read the first. The draft is forgotten.
+#include <algorithm>
+
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+class Pointer final : public TokenScorer {
+ public:
+  Pointer(int32_t reach, int32_t ahead) : reach_(reach), ahead_(ahead) {}
+
+  CaptureRequest needs(const PromptShape& prompt) const override {
+    return {.reduce = CaptureRequest::Reduce::kMax,
+            .window = post_vision_window(prompt),
+            .ahead = ahead_,
+            .window_max = true};
+  }
+
+  void score(const PartInputs& in, SlotScores& scores) const override {
+    // By token, since heads may hold different slots after an earlier turn.
+    std::vector<float> best(in.tokens.size()), reached(in.tokens.size());
+    for_each(in, scores,
+             [&](size_t token, float attention, float&) { best[token] = std::max(best[token], attention); });
+    for (size_t i = 0; i < best.size(); ++i) {
+      const size_t begin = i - std::min(i, static_cast<size_t>(reach_));
+      reached[i] =
+          *std::max_element(best.begin() + static_cast<int64_t>(begin), best.begin() + static_cast<int64_t>(i) + 1);
+    }
+    for_each(in, scores, [&](size_t token, float, float& score) { score = reached[token]; });
+  }
+
+  // The question itself stays, as far as it takes no more than half, and the last token in any case.
+  Protected protects(int32_t n_keep, double, const PromptShape& prompt) const override {
+    return {.n_first = 0, .n_last = std::max(1, std::min(post_vision_window(prompt), n_keep / 2))};
+  }
+
+ private:
+  static void for_each(const PartInputs& in, SlotScores& scores, const auto& use) {
+    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
+      const Tensor& max = in.capture[static_cast<size_t>(layer)].window_max;
+      for (int32_t head = 0; head < in.slots.n_kv_heads(layer); ++head) {
+        const std::span<const int32_t> tokens = in.slots.tokens(layer, head);
+        std::vector<float>& own = scores[static_cast<size_t>(layer)][static_cast<size_t>(head)];
+        for (size_t i = 0; i < own.size(); ++i) {
+          if (tokens[i] >= 0) use(static_cast<size_t>(tokens[i]), max.row<float>(head)[i], own[i]);
+        }
+      }
+    }
+  }
+
+  int32_t reach_, ahead_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TokenScorer> make_pointer(Parameters& p) {
+  const auto reach = static_cast<int32_t>(p.integer("reach", 3, 0));
+  return std::make_unique<Pointer>(reach, static_cast<int32_t>(p.integer("ahead", 0, 0)));
+}
+
+}  // namespace vlcache
