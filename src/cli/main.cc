@@ -49,6 +49,9 @@ int run(int argc, char** argv) {
   vlcache::add_tokenize_commands(app);
   vlcache::add_info_command(app);
   vlcache::add_bench_command(app);
+  vlcache::add_eval_command(app);
+  vlcache::add_inspect_command(app);
+  vlcache::add_policies_command(app);
   finish_flags(app);
   app.footer(
       "Flags have environment variables, named beside them in each command's help: of flags about the model and the\n"

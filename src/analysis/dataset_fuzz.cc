@@ -1,0 +1,25 @@
+// Fuzzes a line of an evaluation's data and the scoring of what it asks: samples or an Error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "analysis/dataset.h"
+#include "base/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  try {
+    for (const EvalSample& sample : parse_dataset(text, "/data", "fuzz", Metric::kExact).samples) {
+      for (const EvalTurn& turn : sample.turns) {
+        for (const Metric metric : {sample.metric, Metric::kAnls, Metric::kRelaxed, Metric::kChoice, Metric::kVqa}) {
+          const double score = score_answer(metric, turn.question, turn.answers);
+          if (!(score >= 0 && score <= 1)) std::abort();
+        }
+      }
+    }
+  } catch (const Error&) {
+  }
+  return 0;
+}

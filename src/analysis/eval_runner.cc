@@ -1,0 +1,290 @@
+// Prefill, fork, generate, compare.
+#include "analysis/eval_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "analysis/forks.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/batch.h"
+#include "io/image/image.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson message(std::string_view role, std::string_view text, size_t n_images) {
+  if (n_images == 0) return {{"role", role}, {"content", text}};
+  OrderedJson content = OrderedJson::array();
+  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  content.push_back({{"type", "text"}, {"text", text}});
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+// The question of `turn` behind the earlier ones with the data's own answers.
+OrderedJson conversation(const EvalSample& sample, size_t turn) {
+  OrderedJson messages = OrderedJson::array();
+  for (size_t i = 0; i <= turn; ++i) {
+    messages.push_back(message("user", sample.turns[i].question, i == 0 ? sample.images.size() : 0));
+    if (i < turn) messages.push_back(message("assistant", sample.turns[i].answers[0], 0));
+  }
+  return messages;
+}
+
+// log softmax, in place
+void normalise(std::span<float> logits) {
+  const float top = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
+  const auto lse = static_cast<float>(top + std::log(sum));
+  for (float& x : logits) x -= lse;
+}
+
+double divergence(std::span<const float> p, std::span<const float> q) {
+  double kl = 0;
+  for (size_t i = 0; i < p.size(); ++i) kl += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);
+  return std::max(0.0, kl);
+}
+
+}  // namespace
+
+// One choice's way through a sample.
+struct EvalRunner::Run {
+  const EvalChoice* choice = nullptr;
+  std::unique_ptr<Sequence> sequence;  // behind the prompt of the turn; null with an error
+  std::vector<float> logits;           // of the prompt's last token
+  std::vector<int32_t> tokens;         // generated, the stop token included
+  EvalAnswer answer;
+};
+
+// Keeps everything, and finds out what each policy would keep.
+class EvalRunner::PlanAll final : public Policy {
+ public:
+  struct Result {
+    KeepPlan plan;
+    std::optional<Error> error;
+    double ms = 0;
+  };
+  PlanAll(std::vector<const Policy*> policies, std::vector<Result>& results)
+      : policies_(std::move(policies)), results_(results) {}
+
+  std::string name() const override { return "full"; }
+  std::vector<CaptureRequest> needs(const PromptShape& prompt) const override {
+    std::vector<CaptureRequest> all;
+    for (const Policy* policy : policies_) {
+      for (const CaptureRequest& request : policy->needs(prompt)) {
+        const bool joined = std::ranges::any_of(all, [&](CaptureRequest& r) { return r.join(request); });
+        if (!joined) all.push_back(request);
+      }
+    }
+    return all;
+  }
+  bool plan(const PlanInputs& in, KeepPlan&) const override {
+    for (const Policy* policy : policies_) {
+      Result& result = results_.emplace_back();
+      std::vector<const Capture*> captures;
+      for (const CaptureRequest& request : policy->needs(in.prompt)) {
+        const auto answers = [&](const Capture* c) { return c->request.answers(request); };
+        captures.push_back(*std::ranges::find_if(in.captures, answers));
+      }
+      const auto begin = Clock::now();
+      try {
+        policy->plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, result.plan);
+      } catch (const Error& e) {
+        result.error = e;
+      }
+      result.ms = ms_since(begin);
+    }
+    return false;
+  }
+
+ private:
+  std::vector<const Policy*> policies_;
+  std::vector<Result>& results_;
+};
+
+EvalRunner::EvalRunner(Engine& engine, std::vector<EvalChoice> choices, const EvalOptions& options)
+    : engine_(engine), choices_(std::move(choices)), options_(options), stop_ids_(engine.stop_token_ids()) {
+  CHECK(!choices_.empty() && choices_[0].policy->name() == "full");
+}
+EvalRunner::~EvalRunner() = default;
+
+std::unique_ptr<Sequence> EvalRunner::prefill(Prompt prompt, PolicyPtr policy, std::vector<float>& logits) {
+  std::unique_ptr<Sequence> sequence = engine_.new_sequence(prompt, std::move(policy));
+  logits = last_logits(engine_, *sequence, std::move(prompt));
+  return sequence;
+}
+
+void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare) {
+  std::vector<const Policy*> policies;
+  for (const Run& run : runs) {
+    if (acts_behind_prompt(*run.choice->policy)) policies.push_back(run.choice->policy.get());
+  }
+  std::vector<PlanAll::Result> results;
+  std::vector<float> logits;
+  Prompt prompt = prepare();
+  // Where the question is not to be known, the forks part before it, and each reads it by itself.
+  const int32_t n_shared = prompt.acting_shape().n_tokens;
+  const bool apart = n_shared < prompt.n_tokens();
+  if (apart) {
+    prompt.tokens.resize(static_cast<size_t>(n_shared));
+    if (!prompt.classes.empty()) prompt.classes.resize(prompt.tokens.size());
+    prompt.query_aware = true;
+  }
+  const auto base = prefill(std::move(prompt), std::make_shared<PlanAll>(policies, results), logits);
+  size_t next = 0;
+  for (Run& run : runs) {
+    try {
+      if (!acts_behind_prompt(*run.choice->policy)) {
+        answer_alone(run, prepare);
+        continue;
+      }
+      PlanAll::Result& result = results.at(next++);
+      run.answer.plan_ms = result.ms;
+      if (result.error) throw *result.error;
+      run.sequence = base->fork(run.choice->policy, result.plan);
+      run.logits = logits;
+      if (apart) advance(run, prepare);
+    } catch (const Error& e) {
+      run.answer.error = e.what();
+    }
+  }
+}
+
+// A policy that changes the prefill itself answers without forks.
+void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
+  Request request;
+  request.prompt = prepare();
+  request.policy = run.choice->policy;
+  request.options.max_tokens = options_.max_tokens;
+  const GenerateResult result = vlcache::generate(engine_, std::move(request));
+  run.tokens.clear();
+  for (const GeneratedToken& token : result.tokens) run.tokens.push_back(token.id);
+  run.answer.kv_bytes = result.kv.prompt_bytes;
+}
+
+// A later turn: the policy acts on what is left of the earlier ones together with what is new.
+void EvalRunner::advance(Run& run, const Prepare& prepare) {
+  try {
+    if (!acts_behind_prompt(*run.choice->policy)) {
+      answer_alone(run, prepare);
+      return;
+    }
+    if (run.sequence == nullptr) throw Error(ErrorCode::kInput, "an earlier turn failed");
+    Prompt prompt = prepare();
+    run.sequence->continue_with(prompt);
+    run.logits = last_logits(engine_, *run.sequence, std::move(prompt));
+  } catch (const Error& e) {
+    run.answer.error = e.what();
+    run.sequence.reset();
+  }
+}
+
+// All answers in one batch, each on a copy of its sequence.
+void EvalRunner::generate(std::vector<Run>& runs) {
+  std::vector<std::unique_ptr<Sequence>> copies(runs.size());
+  Batch batch(engine_);
+  std::vector<RequestId> ids(runs.size(), 0);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Run& run = runs[i];
+    if (run.sequence == nullptr) continue;
+    run.answer.kv_bytes = run.sequence->cache().bytes() + run.sequence->cache().table_bytes();
+    const int32_t first = likeliest(run.logits);
+    run.tokens = {first};
+    if (options_.max_tokens < 2 || std::ranges::find(stop_ids_, first) != stop_ids_.end()) continue;
+    copies[i] = run.sequence->fork(run.choice->policy, {});
+    copies[i]->add_token(first);
+    Request request;
+    request.sequence = copies[i].get();
+    request.options.max_tokens = options_.max_tokens - 1;
+    ids[i] = batch.add(std::move(request));
+  }
+  while (batch.step()) {
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (ids[i] == 0) continue;
+    const GenerateResult result = batch.remove(ids[i]);
+    if (result.error) runs[i].answer.error = result.error->what();
+    for (const GeneratedToken& token : result.tokens) runs[i].tokens.push_back(token.id);
+  }
+}
+
+// Every choice is led along the full cache's answer.
+void EvalRunner::add_divergences(std::vector<Run>& runs) {
+  const auto n = std::min(runs[0].tokens.size(), static_cast<size_t>(options_.n_kl_tokens));
+  if (n < 1) return;
+  std::vector<std::vector<float>> full;
+  for (Run& run : runs) {
+    if (run.sequence == nullptr) continue;
+    const bool is_full = &run == &runs[0];
+    double sum = 0;
+    size_t at = 0;
+    const auto take = [&](std::span<float> logits) {
+      normalise(logits);
+      if (is_full) full.emplace_back(logits.begin(), logits.end());
+      if (at < full.size()) sum += divergence(full[at], logits);
+      return runs[0].tokens[std::min(++at - 1, n - 1)];
+    };
+    std::vector<float> first = run.logits;
+    take(first);
+    if (n > 1) {
+      const auto copy = run.sequence->fork(run.choice->policy, {});
+      copy->add_token(runs[0].tokens[0]);
+      Batch batch(engine_);
+      Request request;
+      request.sequence = copy.get();
+      request.options.max_tokens = static_cast<int32_t>(n) - 1;
+      request.options.ignore_eos = true;
+      request.callbacks.choose = take;
+      batch.add(std::move(request));
+      while (batch.step()) {
+      }
+    }
+    run.answer.kl = sum / static_cast<double>(n);
+  }
+}
+
+std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
+  std::vector<Image> images;
+  for (const std::filesystem::path& path : sample.images) images.push_back(load_image(path));
+  std::vector<Run> runs(choices_.size());
+  for (size_t i = 0; i < runs.size(); ++i) runs[i].choice = &choices_[i];
+  std::vector<EvalTurnResult> results;
+  for (size_t turn = 0; turn < sample.turns.size(); ++turn) {
+    const Prepare prepare = [&] {
+      Prompt prompt = engine_.prepare_chat(conversation(sample, turn), images);
+      prompt.query_aware = options_.query_aware;
+      return prompt;
+    };
+    for (Run& run : runs) run.answer = {};
+    if (turn == 0) {
+      start_first_turn(runs, prepare);
+    } else {
+      for (Run& run : runs) advance(run, prepare);
+    }
+    generate(runs);
+    if (options_.n_kl_tokens > 0) add_divergences(runs);
+    EvalTurnResult& result = results.emplace_back();
+    result.id = sample.id;
+    result.kind = sample.kind;
+    result.turn = static_cast<int32_t>(turn);
+    result.n_prompt = runs[0].sequence->n_tokens();
+    for (Run& run : runs) {
+      if (run.answer.error.empty()) {
+        run.answer.text = engine_.tokenizer().decode(run.tokens, /*skip_special_tokens=*/true);
+        run.answer.score = score_answer(sample.metric, run.answer.text, sample.turns[turn].answers);
+        const auto [a, b] = std::ranges::mismatch(run.tokens, runs[0].tokens);
+        run.answer.same_tokens = static_cast<double>(a - run.tokens.begin()) /
+                                 static_cast<double>(std::max(run.tokens.size(), runs[0].tokens.size()));
+      }
+      result.answers.push_back(std::move(run.answer));
+    }
+  }
+  return results;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,90 @@
+// Averages by hand, every written form, and the way to disk and back.
+#include "analysis/eval_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "analysis/eval_report.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<EvalChoice>& choices() {
+  static const std::vector<EvalChoice> all{{"full", "", parse_policy("full")},
+                                           {"vlcache", "0.2", parse_policy("vlcache", "0.2")},
+                                           {"vlcache", "0.1", parse_policy("vlcache", "0.1")}};
+  return all;
+}
+
+// Full is right on 3 of 4, a budget of 0.2 as well, one of 0.1 on 1, and once it has no answer.
+std::vector<EvalTurnResult> results() {
+  std::vector<EvalTurnResult> all;
+  for (int i = 0; i < 4; ++i) {
+    EvalTurnResult& r = all.emplace_back();
+    r.id = std::to_string(i);
+    r.kind = i < 2 ? "a<b" : "c";
+    const double full = i == 3 ? 0 : 1;
+    r.answers = {{.text = "x", .score = full, .same_tokens = 1, .kv_bytes = 1000},
+                 {.text = "x", .score = full, .same_tokens = 1, .kv_bytes = 200},
+                 {.text = "<y>", .score = i == 0 ? 1.0 : 0.0, .same_tokens = 0.5, .kv_bytes = 100}};
+  }
+  all[2].answers[2] = {.error = "no room"};
+  all.push_back({.id = "0", .kind = "c", .turn = 1, .answers = all[0].answers});
+  return all;
+}
+
+TEST(EvalTable, CountsByHand) {
+  const EvalTable table = make_table(choices(), results(), /*later_turns=*/false, 1);
+  EXPECT_EQ(table.n_turns, 4);
+  ASSERT_EQ(table.lines.size(), 3u);
+  EXPECT_DOUBLE_EQ(table.lines[0].score, 0.75);
+  EXPECT_DOUBLE_EQ(table.lines[1].share, 1);
+  EXPECT_DOUBLE_EQ(table.lines[1].share_interval.low, 1);
+  EXPECT_DOUBLE_EQ(table.lines[1].kv_share, 0.2);
+  const EvalLine& low = table.lines[2];
+  EXPECT_DOUBLE_EQ(low.score, 0.25) << "no answer is a wrong one";
+  EXPECT_DOUBLE_EQ(low.share, 1.0 / 3);
+  EXPECT_EQ(low.n, 3);
+  EXPECT_EQ(low.n_failed, 1);
+  EXPECT_EQ(low.error, "no room");
+  EXPECT_DOUBLE_EQ(low.same_tokens, 0.5);
+  EXPECT_DOUBLE_EQ(low.by_kind.at("a<b"), 0.5);
+  EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true, 1).n_turns, 1);
+}
+
+TEST(EvalTable, IsWrittenInEveryForm) {
+  const EvalTable table = make_table(choices(), results(), false, 1);
+  EXPECT_THAT(to_markdown(table), HasSubstr("| post_vision+vlcache | 0.1 | 25.0 |"));
+  EXPECT_THAT(to_csv(table), HasSubstr("\"post_vision+vlcache\",0.2,4,0,0.75,"));
+  EXPECT_EQ(to_json(table)["lines"][2]["failed"], 1);
+  EXPECT_THAT(safe_budgets(table, 0.98), HasSubstr("post_vision+vlcache: --kv-budget 0.2 keeps 100.0 %"));
+  EXPECT_THAT(safe_budgets(make_table(choices(), results(), true, 1), 1.0), HasSubstr("--kv-budget 0.1"));
+  std::vector<EvalSample> samples(4);
+  for (size_t i = 0; i < 4; ++i) {
+    samples[i].id = std::to_string(i);
+    samples[i].turns = {{"Q & A?", {"x"}}, {"Q & A?", {"x"}}};
+  }
+  const std::string page = eval_page(table, choices(), results(), samples);
+  EXPECT_THAT(page, HasSubstr("Q &amp; A?"));
+  EXPECT_THAT(page, HasSubstr("&lt;y&gt;"));
+  EXPECT_THAT(page, HasSubstr("<svg"));
+  EXPECT_THAT(page, Not(HasSubstr("http://www.example")));
+}
+
+TEST(EvalTurnResult, GoesToDiskAndBack) {
+  for (const EvalTurnResult& r : results()) {
+    const EvalTurnResult back = turn_from_json(to_json(r));
+    EXPECT_EQ(to_json(back), to_json(r));
+    EXPECT_EQ(back.answers.size(), 3u);
+  }
+  EXPECT_ANY_THROW(turn_from_json(nlohmann::ordered_json::parse(R"({"id": "x"})")));
+}
+
+}  // namespace
+}  // namespace vlcache

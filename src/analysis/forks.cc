@@ -1,0 +1,60 @@
+// Steps by hand, for whoever wants to watch them.
+#include "analysis/forks.h"
+
+#include <algorithm>
+
+#include "engine/batch.h"
+
+namespace vlcache {
+
+bool acts_behind_prompt(const Policy& policy) {
+  return policy.keeps_kv() && policy.pattern() == AttentionPattern{} && policy.capacity() == 0;
+}
+
+std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt) {
+  std::vector<float> last;
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sequence = &sequence;
+  request.options.max_tokens = 1;
+  request.callbacks.choose = [&](std::span<float> logits) {
+    last.assign(logits.begin(), logits.end());
+    return likeliest(logits);
+  };
+  generate(engine, std::move(request));
+  return last;
+}
+
+int32_t likeliest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+std::vector<int32_t> greedy(Engine& engine, Sequence& sequence, std::span<const float> logits, int32_t max_tokens,
+                            std::span<const int32_t> stops, LayerHooks* hooks) {
+  std::vector<int32_t> tokens{likeliest(logits)};
+  std::vector<TokenRun> runs;
+  while (static_cast<int32_t>(tokens.size()) < max_tokens && std::ranges::find(stops, tokens.back()) == stops.end()) {
+    sequence.add_token(tokens.back());
+    sequence.next_runs(1, runs);
+    StepItem item;
+    item.sequence = &sequence;
+    item.runs = runs;
+    item.hooks = hooks;
+    const Tensor next = engine.stepper().step({&item, 1})[0];
+    sequence.apply_policy();
+    tokens.push_back(likeliest({next.as<float>(), static_cast<size_t>(next.numel())}));
+  }
+  return tokens;
+}
+
+SlotScores empty_scores(const PolicySlots& slots) {
+  SlotScores scores(static_cast<size_t>(slots.n_layers()));
+  for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
+    for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
+      scores[static_cast<size_t>(layer)].emplace_back(slots.tokens(layer, head).size(), 0.0f);
+    }
+  }
+  return scores;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,166 @@
+// Style sheet, escaping, and a chart drawn by hand.
+#include "analysis/html.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+
+namespace vlcache {
+namespace {
+
+// Colours that remain apart for all kinds of colour blindness (Okabe and Ito), a little darker for white pages; after
+// these come the same ones dashed.
+constexpr std::array<std::string_view, 7> kColors{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                  "#b8860b", "#56b4e9", "#888888"};
+
+constexpr std::string_view kStyle = R"(
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --page: #ffffff; --panel: #f6f8fa; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --page: #0d1117; --panel: #151b23; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 70rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+p, li { max-width: 45rem; } .soft { color: var(--soft); }
+.wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { background: var(--panel); } th:first-child, td:first-child, .text { text-align: left; }
+td.text { white-space: normal; min-width: 10rem; }
+svg { width: 100%; height: auto; max-width: 52rem; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg .grid { stroke: var(--line); } svg .soft { fill: var(--soft); }
+details { margin: 0.5rem 0; } summary { cursor: pointer; } .wrong { color: #c0392b; } .right { color: #1e8449; }
+@media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
+img { max-width: 100%; height: auto; }
+)";
+
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
+  char text[512];
+  va_list values;
+  va_start(values, pattern);
+  std::vsnprintf(text, sizeof text, pattern, values);
+  va_end(values);
+  return text;
+}
+
+// Pixels of a plot in a drawing of 760 by 420.
+struct Plot {
+  double left = 56, top = 16, right = 560, bottom = 364;
+  double x_low, x_high, y_low, y_high;
+
+  bool log_x = true;
+
+  double x(double value) const {
+    const auto place = [&](double v) { return log_x ? std::log(v) : v; };
+    return left + (right - left) * (place(value) - place(x_low)) / (place(x_high) - place(x_low));
+  }
+  double y(double value) const {
+    return bottom - (bottom - top) * (std::clamp(value, y_low, y_high) - y_low) / (y_high - y_low);
+  }
+};
+
+std::string shown(double value, bool percent) {
+  return format(percent ? "%g %%" : "%g", percent ? 100 * value : value);
+}
+
+void draw_axes(const Plot& plot, const ChartAxes& axes, std::string& svg) {
+  constexpr int kRows = 5;
+  constexpr size_t kMostTicks = 16;
+  for (int i = 0; i <= kRows; ++i) {
+    const double value = plot.y_low + (plot.y_high - plot.y_low) * i / kRows, y = plot.y(value);
+    svg +=
+        format("<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", plot.left, y, plot.right, y);
+    svg += format("<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>", plot.left - 6, y + 4,
+                  shown(value, axes.percent_y).c_str());
+  }
+  // No more labels than there is room for.
+  const size_t every = axes.x_ticks.size() / kMostTicks + 1;
+  for (size_t i = 0; i < axes.x_ticks.size(); i += every) {
+    const double tick = axes.x_ticks[i];
+    svg += format("<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>", plot.x(tick),
+                  plot.bottom + 18, shown(tick, axes.percent_x).c_str());
+  }
+  svg += format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", (plot.left + plot.right) / 2, plot.bottom + 40) +
+         escape_html(axes.x_label) + "</text>";
+  svg += format("<text x=\"14\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 14 %.1f)\">",
+                (plot.top + plot.bottom) / 2, (plot.top + plot.bottom) / 2) +
+         escape_html(axes.y_label) + "</text>";
+  if (axes.reference >= 0) {
+    const double y = plot.y(axes.reference);
+    svg += format(
+        "<line class=\"grid\" stroke-dasharray=\"5 4\" stroke-width=\"2\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
+        "y2=\"%.1f\"/>",
+        plot.left, y, plot.right, y);
+  }
+}
+
+void draw_line(const Plot& plot, const ChartLine& line, size_t number, std::string& svg) {
+  const std::string color(kColors[number % kColors.size()]);
+  const char* dash = number < kColors.size() ? "" : " stroke-dasharray=\"6 3\"";
+  std::string path;
+  for (const ChartPoint& p : line.points) {
+    path += format("%s%.1f %.1f", path.empty() ? "M" : "L", plot.x(p.x), plot.y(p.y));
+    if (p.low < p.high) {
+      svg += format("<line stroke=\"%s\" stroke-opacity=\"0.45\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
+                    color.c_str(), plot.x(p.x), plot.y(p.low), plot.x(p.x), plot.y(p.high));
+    }
+    svg += format("<circle fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>%s: %.3g at %.3g</title></circle>",
+                  color.c_str(), plot.x(p.x), plot.y(p.y), escape_html(line.name).c_str(), p.y, p.x);
+  }
+  svg += format("<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s d=\"", color.c_str(), dash) + path + "\"/>";
+  const double y = plot.top + 8 + 20 * static_cast<double>(number);
+  svg += format(
+             "<line stroke=\"%s\" stroke-width=\"3\"%s x1=\"576\" y1=\"%.1f\" x2=\"600\" y2=\"%.1f\"/><text x=\"606\" "
+             "y=\"%.1f\">",
+             color.c_str(), dash, y, y, y + 4) +
+         escape_html(line.name) + "</text>";
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string html_page(std::string_view title, std::string_view body) {
+  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>" +
+         escape_html(title) + "</title><style>" + std::string(kStyle) + "</style></head>\n<body><h1>" +
+         escape_html(title) + "</h1>\n" + std::string(body) + "</body></html>\n";
+}
+
+std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes) {
+  Plot plot;
+  plot.x_low = *std::ranges::min_element(axes.x_ticks);
+  plot.x_high = *std::ranges::max_element(axes.x_ticks);
+  plot.log_x = axes.log_x;
+  if (plot.x_low == plot.x_high) axes.log_x ? plot.x_low /= 2 : plot.x_high += 1;
+  plot.y_low = axes.y_low;
+  plot.y_high = axes.y_high;
+  const double height = std::max(420.0, plot.top + 20.0 * static_cast<double>(lines.size()) + 20);
+  std::string svg = format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 780 %.0f\" role=\"img\">", height);
+  draw_axes(plot, axes, svg);
+  for (size_t i = 0; i < lines.size(); ++i) draw_line(plot, lines[i], i, svg);
+  return svg + "</svg>";
+}
+
+}  // namespace vlcache

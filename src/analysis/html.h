@@ -1,0 +1,34 @@
+// Pages that stand alone: one file, no request to anywhere, readable on a phone, in the dark and in the light.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+std::string escape_html(std::string_view text);
+
+// A whole document around `body`, with the house's style.
+std::string html_page(std::string_view title, std::string_view body);
+
+// A line chart as inline SVG.
+struct ChartPoint {
+  double x = 0, y = 0;
+  double low = 0, high = 0;  // of an interval around y; both 0: none
+};
+struct ChartLine {
+  std::string name;
+  std::vector<ChartPoint> points;  // ascending x
+};
+struct ChartAxes {
+  std::string x_label, y_label;
+  std::vector<double> x_ticks;  // also the ends of the axis
+  double y_low = 0, y_high = 1;
+  bool percent_x = true, percent_y = true;
+  bool log_x = true;
+  double reference = -1;  // >= 0: a dashed line across, such as the full cache's score
+};
+std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes);
+
+}  // namespace vlcache

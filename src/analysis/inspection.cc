@@ -1,0 +1,226 @@
+// Watching a prefill and an answer of the full cache.
+#include "analysis/inspection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "analysis/forks.h"
+#include "base/error.h"
+#include "engine/batch.h"
+#include "io/tokenizer/tokenizer.h"
+#include "model/family.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+constexpr float kSmall = 0.01f;  // of a row's largest attention, VL-Cache's p
+constexpr const char* kRated[] = {"h2o", "zipcache_score", "snapkv", "post_vision", "pointer"};
+
+size_t at(int32_t i) { return static_cast<size_t>(i); }
+
+std::vector<int32_t> best(std::span<const float> scores, int32_t k) { return select_slots(scores, k, {}); }
+
+double overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  std::vector<int32_t> both;
+  std::ranges::set_intersection(a, b, std::back_inserter(both));
+  return b.empty() ? 1 : static_cast<double>(both.size()) / static_cast<double>(b.size());
+}
+
+double total(const Tensor& t) { return std::accumulate(t.as<float>(), t.as<float>() + t.numel(), 0.0); }
+
+// The attention of each answer token, layer by layer.
+class AnswerWatch final : public LayerHooks {
+ public:
+  AnswerWatch(const Inspection& inspection, const std::vector<SlotScores>& scores, std::span<const TokenInfo> tokens)
+      : scores_(scores), n_prompt_(inspection.n_prompt), layers_(inspection.layers.size()) {
+    for (int32_t i = 0; i < n_prompt_; ++i) vision_.push_back(tokens[at(i)].meta.modality == Modality::kVision);
+    for (const InspectedLayer& layer : inspection.layers) budgets_.push_back(static_cast<int32_t>(layer.budget + 0.5));
+  }
+
+  bool wants_scores(int, int32_t) const override { return true; }
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>&) override {
+    if (observed.scores.empty() || observed.scores[0].empty()) return false;
+    Sums& sums = layers_[at(layer)];
+    const Tensor& logits = observed.scores[0];
+    const int32_t n_kv_heads = observed.views[0].n_kv_heads;
+    const int64_t group = logits.rows() / n_kv_heads;
+    std::vector<float> mean(at(n_prompt_));
+    for (int64_t h = 0; h < logits.rows(); ++h) {
+      if (h % group == 0) std::ranges::fill(mean, 0.0f);
+      add_row({logits.row<float>(h), static_cast<size_t>(logits.dim(1))}, observed.lse.as<float>()[h], layer, mean,
+              sums);
+      if (h % group == group - 1 && sums.n_rows < logits.rows() + 1)
+        rate(layer, static_cast<int32_t>(h / group), mean, sums);
+    }
+    return false;
+  }
+
+  void finish(Inspection& inspection) const {
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      const Sums& sums = layers_[l];
+      InspectedLayer& layer = inspection.layers[l];
+      if (sums.n_rows == 0) continue;
+      layer.decode_sparsity = sums.small / std::max(1.0, sums.seen);
+      layer.vision_contribution = sums.contribution / static_cast<double>(sums.n_rows);
+      layer.vision_coverage = sums.coverage / static_cast<double>(sums.n_rows);
+      for (const double hits : sums.hits) layer.hit_rates.push_back(hits / std::max(1, sums.n_rated));
+    }
+  }
+
+ private:
+  struct Sums {
+    double small = 0, seen = 0, contribution = 0, coverage = 0;
+    std::vector<double> hits = std::vector<double>(std::size(kRated));
+    int n_rated = 0;
+    int64_t n_rows = 0;
+  };
+
+  void add_row(std::span<const float> logits, float lse, int layer, std::vector<float>& mean, Sums& sums) const {
+    std::vector<float> row(at(n_prompt_));
+    const float largest = *std::ranges::max_element(logits);
+    double kept = 0, kept_vision = 0;
+    for (size_t j = 0; j < logits.size(); ++j) {
+      const float a = std::exp(logits[j] - lse);
+      const bool small = logits[j] < largest + std::log(kSmall);
+      sums.small += small;
+      sums.seen += 1;
+      if (!small) kept += a;
+      if (j >= row.size()) continue;
+      row[j] = a;
+      mean[j] += a;
+      if (!small && vision_[j]) kept_vision += a;
+    }
+    sums.contribution += kept > 0 ? kept_vision / kept : 0;
+    const std::vector<int32_t> top = best(row, budgets_[at(layer)]);
+    const auto n_vision = std::ranges::count_if(top, [&](int32_t i) { return vision_[at(i)]; });
+    sums.coverage += top.empty() ? 0 : static_cast<double>(n_vision) / static_cast<double>(top.size());
+    ++sums.n_rows;
+  }
+
+  void rate(int layer, int32_t head, std::span<const float> attention, Sums& sums) const {
+    const std::vector<int32_t> top = best(attention, budgets_[at(layer)]);
+    for (size_t i = 0; i < scores_.size(); ++i) {
+      sums.hits[i] += overlap(best(scores_[i][at(layer)][at(head)], budgets_[at(layer)]), top);
+    }
+    ++sums.n_rated;
+  }
+
+  const std::vector<SlotScores>& scores_;
+  int32_t n_prompt_;
+  std::vector<bool> vision_;
+  std::vector<int32_t> budgets_;
+  std::vector<Sums> layers_;
+};
+
+// Keeps everything; notes the layers' sparsity, every rated scorer's scores and what the policy would keep.
+class Watch final : public Policy {
+ public:
+  struct Found {
+    std::vector<double> sparsity;
+    std::vector<SlotScores> scores;  // by kRated
+    KeepPlan plan;
+    std::optional<Error> error;
+  };
+  Watch(const Policy& policy, Found& found) : policy_(policy), found_(found) {
+    for (const char* name : kRated) scorers_.push_back(make_scorer(name));
+  }
+
+  std::string name() const override { return "full"; }
+  std::vector<CaptureRequest> needs(const PromptShape& prompt) const override {
+    std::vector<CaptureRequest> all{counts(prompt)};
+    for (const CaptureRequest& request : policy_.needs(prompt)) join(all, request);
+    for (const auto& scorer : scorers_) join(all, clipped(scorer->needs(prompt), prompt));
+    return all;
+  }
+  bool plan(const PlanInputs& in, KeepPlan&) const override {
+    const Capture& counted = *find(in, counts(in.prompt));
+    for (const LayerCapture& layer : counted.layers) {
+      found_.sparsity.push_back(total(layer.below_counts) / std::max(1.0, total(layer.seen_counts)));
+    }
+    for (const auto& scorer : scorers_) {
+      const CaptureRequest request = clipped(scorer->needs(in.prompt), in.prompt);
+      PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}};
+      if (request.any()) part.capture = find(in, request)->layers;
+      found_.scores.push_back(empty_scores(in.slots));
+      scorer->score(part, found_.scores.back());
+    }
+    std::vector<const Capture*> captures;
+    for (const CaptureRequest& request : policy_.needs(in.prompt)) captures.push_back(find(in, request));
+    try {
+      policy_.plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, found_.plan);
+    } catch (const Error& e) {
+      found_.error = e;
+    }
+    return false;
+  }
+
+ private:
+  static CaptureRequest clipped(CaptureRequest request, const PromptShape& prompt) {
+    request.window = std::min(request.window, prompt.n_tokens);
+    return request;
+  }
+  static CaptureRequest counts(const PromptShape& prompt) {
+    return {.window = post_vision_window(prompt), .window_counts = true, .threshold = kSmall};
+  }
+  static void join(std::vector<CaptureRequest>& all, const CaptureRequest& request) {
+    if (!request.any()) return;
+    const bool joined = std::ranges::any_of(all, [&](CaptureRequest& r) { return r.join(request); });
+    if (!joined) all.push_back(request);
+  }
+  static const Capture* find(const PlanInputs& in, const CaptureRequest& request) {
+    return *std::ranges::find_if(in.captures, [&](const Capture* c) { return c->request.answers(request); });
+  }
+
+  const Policy& policy_;
+  Found& found_;
+  std::vector<std::unique_ptr<const TokenScorer>> scorers_;
+};
+
+}  // namespace
+
+Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens) {
+  if (!acts_behind_prompt(*policy)) {
+    throw Error(ErrorCode::kInput, "inspect: '" + policy->name() +
+                                       "' evicts nothing behind a prompt; choose one that does, such as vlcache");
+  }
+  Inspection out;
+  const PromptShape shape = prompt.shape();
+  out.policy = policy->name();
+  out.n_prompt = shape.n_tokens;
+  out.tau = shape.n_vision > 0 ? shape.n_after_vision : 0;
+  out.rated.assign(std::begin(kRated), std::end(kRated));
+  for (const ImageSpan& span : prompt.spans) {
+    out.vision_spans.emplace_back(span.begin, span.end);
+    const auto rects = token_rects(engine.model().config(), prompt.images[at(span.image)]);
+    InspectedImage& image = out.images.emplace_back(InspectedImage{.begin = span.begin, .end = span.end, .rects = {}});
+    image.rects.assign(rects.begin() + span.first_row, rects.begin() + span.first_row + (span.end - span.begin));
+  }
+
+  Watch::Found found;
+  const auto full = engine.new_sequence(prompt, std::make_shared<Watch>(*policy, found));
+  const std::vector<float> logits = last_logits(engine, *full, std::move(prompt));
+  if (found.error) throw *found.error;
+  const PolicySlots& slots = full->slots();
+  for (size_t l = 0; l < found.plan.layers.size(); ++l) {
+    InspectedLayer& layer = out.layers.emplace_back();
+    layer.sparsity = found.sparsity[l];
+    for (size_t h = 0; h < found.plan.layers[l].size(); ++h) {
+      std::vector<int32_t>& kept = layer.kept.emplace_back();
+      const auto tokens = slots.tokens(static_cast<int32_t>(l), static_cast<int32_t>(h));
+      for (const int32_t slot : found.plan.layers[l][h].keep) kept.push_back(tokens[at(slot)]);
+      layer.budget += static_cast<double>(kept.size()) / static_cast<double>(found.plan.layers[l].size());
+    }
+  }
+  const auto cut = full->fork(policy, found.plan);
+  const std::vector<int32_t> stops = engine.stop_token_ids();
+  AnswerWatch watch(out, found.scores, full->tokens());
+  out.answer = engine.tokenizer().decode(greedy(engine, *cut, logits, max_tokens, stops), /*skip_special_tokens=*/true);
+  out.full_answer =
+      engine.tokenizer().decode(greedy(engine, *full, logits, max_tokens, stops, &watch), /*skip_special_tokens=*/true);
+  watch.finish(out);
+  return out;
+}
+
+}  // namespace vlcache

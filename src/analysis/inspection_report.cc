@@ -1,0 +1,211 @@
+// Figures 2, 3, 10 and 11 of the VL-Cache paper for one question, and where in the pictures what stays lies.
+#include "analysis/inspection_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "analysis/html.h"
+#include "io/image/encode.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kPageSide = 640;  // pixels of a picture in the page
+constexpr double kVeil = 0.82;      // how much of what nobody keeps is covered
+
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
+  char text[512];
+  va_list values;
+  va_start(values, pattern);
+  std::vsnprintf(text, sizeof text, pattern, values);
+  va_end(values);
+  return text;
+}
+
+// A tenth of the heads is to be seen, too.
+double brightness(double share) { return std::sqrt(share); }
+
+struct Figure {
+  std::string name;
+  std::vector<double> values;  // [n_layers]
+};
+
+// Layers from left to right.
+std::string by_layer(const std::vector<Figure>& figures, const std::string& label, bool percent) {
+  std::vector<ChartLine> lines;
+  double top = 0;
+  std::vector<double> ticks;
+  for (const Figure& figure : figures) {
+    ChartLine& line = lines.emplace_back(ChartLine{figure.name, {}});
+    for (size_t l = 0; l < figure.values.size(); ++l) {
+      line.points.push_back({static_cast<double>(l), figure.values[l]});
+      top = std::max(top, figure.values[l]);
+    }
+    for (size_t l = ticks.size(); l < figure.values.size(); ++l) ticks.push_back(static_cast<double>(l));
+  }
+  return line_chart(lines, {.x_label = "layer",
+                            .y_label = label,
+                            .x_ticks = ticks,
+                            .y_high = percent ? 1 : std::max(1.0, top),
+                            .percent_x = false,
+                            .percent_y = percent,
+                            .log_x = false});
+}
+
+Figure figure(const Inspection& inspection, const std::string& name, double InspectedLayer::*member) {
+  Figure f{name, {}};
+  for (const InspectedLayer& layer : inspection.layers) f.values.push_back(layer.*member);
+  return f;
+}
+
+// The veil over a picture of that size, as SVG cells of what is kept.
+std::string cells(const InspectedImage& image, std::span<const double> shares, double scale) {
+  std::string svg;
+  for (size_t i = 0; i < image.rects.size(); ++i) {
+    if (!image.rects[i] || shares[i] <= 0) continue;
+    const PixelRect& r = *image.rects[i];
+    svg += format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" opacity=\"%.2f\"/>",
+                  scale * static_cast<double>(r.left), scale * static_cast<double>(r.top),
+                  scale * static_cast<double>(r.right - r.left), scale * static_cast<double>(r.bottom - r.top),
+                  brightness(shares[i]));
+  }
+  return svg;
+}
+
+std::string picture_section(const Inspection& inspection, size_t number, const Image& picture) {
+  const InspectedImage& image = inspection.images[number];
+  const Image small = shrink(picture, kPageSide);
+  const double scale = static_cast<double>(small.width) / static_cast<double>(picture.width);
+  const std::vector<double> all = kept_shares(inspection, image);
+  const double mean = all.empty() ? 0 : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  std::string text = format(
+      "<h2>Picture %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. What is bright stays.</p>",
+      number + 1, 100 * mean, all.size());
+  const std::string id = format("picture%zu", number);
+  const auto svg = [&](const std::vector<double>& shares, const std::string& mask, double width, bool define) {
+    const std::string box =
+        format("viewBox=\"0 0 %lld %lld\"", static_cast<long long>(small.width), static_cast<long long>(small.height));
+    std::string s =
+        format("<svg xmlns=\"http://www.w3.org/2000/svg\" %s style=\"max-width:%.0frem\">", box.c_str(), width);
+    s += "<defs><mask id=\"" + mask + "\"><rect width=\"100%\" height=\"100%\" fill=\"#222\"/><g fill=\"#fff\">" +
+         cells(image, shares, scale) + "</g></mask>";
+    if (define)
+      s += "<image id=\"" + id + "\" width=\"" + std::to_string(small.width) + "\" height=\"" +
+           std::to_string(small.height) + "\" href=\"data:image/png;base64," + base64(encode_png(small)) + "\"/>";
+    return s + "</defs><rect width=\"100%\" height=\"100%\" fill=\"#000\"/><use href=\"#" + id + "\" mask=\"url(#" +
+           mask + ")\"/></svg>";
+  };
+  text += svg(all, id + "all", 40, true);
+  text +=
+      "<details><summary>Layer by layer</summary><div "
+      "style=\"display:grid;grid-template-columns:repeat(auto-fill,minmax(10rem,1fr));gap:0.5rem\">";
+  for (size_t l = 0; l < inspection.layers.size(); ++l) {
+    if (inspection.layers[l].kept.empty()) continue;
+    const std::string mask = id + format("layer%zu", l);
+    text += format("<figure style=\"margin:0\"><figcaption class=\"soft\">layer %zu, %.0f slots</figcaption>", l,
+                   inspection.layers[l].budget) +
+            svg(kept_shares(inspection, image, static_cast<int32_t>(l)), mask, 20, false) + "</figure>";
+  }
+  return text + "</div></details>";
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const Inspection& inspection) {
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson spans = OrderedJson::array(), layers = OrderedJson::array();
+  for (const auto& [begin, end] : inspection.vision_spans) spans.push_back({begin, end});
+  for (const InspectedLayer& layer : inspection.layers) {
+    OrderedJson heads = OrderedJson::array(), hits = OrderedJson::object();
+    for (const std::vector<int32_t>& kept : layer.kept) heads.push_back({{"kept", kept}});
+    for (size_t i = 0; i < layer.hit_rates.size(); ++i) hits[inspection.rated[i]] = layer.hit_rates[i];
+    layers.push_back({{"sparsity", layer.sparsity},
+                      {"budget", layer.budget},
+                      {"heads", std::move(heads)},
+                      {"decode_sparsity", layer.decode_sparsity},
+                      {"hit_rate", std::move(hits)},
+                      {"vision_contribution", layer.vision_contribution},
+                      {"vision_coverage", layer.vision_coverage}});
+  }
+  return {{"policy", inspection.policy}, {"n_prompt", inspection.n_prompt},
+          {"tau", inspection.tau},       {"vision_spans", std::move(spans)},
+          {"answer", inspection.answer}, {"full_answer", inspection.full_answer},
+          {"layers", std::move(layers)}};
+}
+
+std::vector<double> kept_shares(const Inspection& inspection, const InspectedImage& image, int32_t layer) {
+  std::vector<double> shares(static_cast<size_t>(image.end - image.begin));
+  double n_heads = 0;
+  for (size_t l = 0; l < inspection.layers.size(); ++l) {
+    if (layer >= 0 && static_cast<size_t>(layer) != l) continue;
+    for (const std::vector<int32_t>& kept : inspection.layers[l].kept) {
+      ++n_heads;
+      const auto first = std::ranges::lower_bound(kept, image.begin), last = std::ranges::lower_bound(kept, image.end);
+      for (auto it = first; it < last; ++it) shares[static_cast<size_t>(*it - image.begin)] += 1;
+    }
+  }
+  for (double& share : shares) share /= std::max(1.0, n_heads);
+  return shares;
+}
+
+Image heat_map(const Image& picture, double scale, const InspectedImage& image, std::span<const double> shares) {
+  std::vector<double> share_of(static_cast<size_t>(picture.width * picture.height), 0.0);
+  for (size_t i = 0; i < image.rects.size(); ++i) {
+    if (!image.rects[i]) continue;
+    const PixelRect& r = *image.rects[i];
+    const auto pixel = [&](float x, int64_t end) {
+      return std::clamp<int64_t>(std::llround(scale * static_cast<double>(x)), 0, end);
+    };
+    for (int64_t y = pixel(r.top, picture.height); y < pixel(r.bottom, picture.height); ++y) {
+      for (int64_t x = pixel(r.left, picture.width); x < pixel(r.right, picture.width); ++x) {
+        double& share = share_of[static_cast<size_t>(y * picture.width + x)];
+        share = std::max(share, shares[i]);
+      }
+    }
+  }
+  Image out = picture;
+  for (size_t i = 0; i < share_of.size(); ++i) {
+    const double light = 1 - kVeil * (1 - brightness(share_of[i]));
+    for (size_t c = 0; c < 3; ++c) out.rgb[3 * i + c] = static_cast<uint8_t>(light * out.rgb[3 * i + c]);
+  }
+  return out;
+}
+
+std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> pictures) {
+  std::string body = "<p><b>" + escape_html(question) +
+                     "</b></p><p>With everything kept: " + escape_html(inspection.full_answer) + "<br>With " +
+                     escape_html(inspection.policy) + ": " + escape_html(inspection.answer) + "</p>";
+  body += format("<p class=\"soft\">%d prompt tokens, %d of them behind the last picture.</p>", inspection.n_prompt,
+                 inspection.tau);
+  for (size_t i = 0; i < std::min(pictures.size(), inspection.images.size()); ++i)
+    body += picture_section(inspection, i, pictures[i]);
+  body += "<h2>Sparsity</h2><p class=\"soft\">Attention below 1 % of its row's largest, among what a row sees.</p>" +
+          by_layer({figure(inspection, "prefill (behind the picture)", &InspectedLayer::sparsity),
+                    figure(inspection, "answer", &InspectedLayer::decode_sparsity)},
+                   "sparsity", true);
+  body += "<h2>Budgets</h2>" +
+          by_layer({figure(inspection, inspection.policy, &InspectedLayer::budget)}, "slots per kv head", false);
+  std::vector<Figure> hits;
+  for (size_t i = 0; i < inspection.rated.size(); ++i) {
+    Figure& f = hits.emplace_back(Figure{inspection.rated[i], {}});
+    for (const InspectedLayer& layer : inspection.layers)
+      f.values.push_back(i < layer.hit_rates.size() ? layer.hit_rates[i] : 0);
+  }
+  body +=
+      "<h2>Cache hit rate</h2><p class=\"soft\">Of the slots that the answer's first token attends to most, the share "
+      "that each scorer ranks as high.</p>" +
+      by_layer(hits, "hit rate", true);
+  body +=
+      "<h2>Modalities</h2><p class=\"soft\">Of the answer's attention above that threshold, what falls to image tokens "
+      "(contribution); and their share among the slots with the most attention (coverage).</p>" +
+      by_layer({figure(inspection, "contribution of image tokens", &InspectedLayer::vision_contribution),
+                figure(inspection, "coverage by image tokens", &InspectedLayer::vision_coverage)},
+               "share", true);
+  return html_page("What the KV cache keeps", body);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,183 @@
+"""Keeping less KV: `--kv`, `--kv-budget`, `vlcache policies`, `vlcache inspect`, `vlcache eval`."""
+import json
+import re
+import struct
+
+from program import MODEL, PAGE, ROOT, ProgramTest, run
+
+ASK = ("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "12", "--temperature", "0", "--json")
+QUESTION = "What is the TOTAL?"
+
+
+class Policies(ProgramTest):
+    def test_the_list_names_everything_that_parses(self):
+        infos = self.json("policies", "--json")
+        table = self.ok("policies")
+        for info in infos:
+            self.assertIn(info["name"], table)
+        scorers = [i["name"] for i in infos if i["kind"] == "scorer"]
+        self.assertGreater(len(scorers), 9)
+        for name in scorers:
+            r = self.json(*ASK, "--kv", name, "--kv-budget", "0.2", QUESTION)
+            k = int(0.2 * r["tokens"]["prompt"] + 0.5) + r["tokens"]["generated"] - 1
+            self.assertTrue(all(head == k for layer in r["kv"]["slots"] for head in layer), name)
+            self.assertEqual(r["kv"]["mode"], f"{name}+uniform")
+
+    def test_the_document_is_current(self):
+        begin, end = "<!-- vlcache policies --markdown -->\n", "<!-- end -->"
+        text = (ROOT / "docs/policies.md").read_text()
+        self.assertEqual(text.split(begin)[1].split(end)[0], self.ok("policies", "--markdown"))
+
+    def test_memory_is_freed_and_said(self):
+        full = self.json(*ASK, "--kv", "full", QUESTION)
+        cut = self.json(*ASK, "--kv", "vlcache", "--kv-budget", "0.1", QUESTION)
+        self.assertLess(cut["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"] / 3)  # of 281 tokens: whole pages of 64
+        self.assertGreater(cut["timings_ms"]["compress"], 0)
+        self.assertEqual(cut["kv"]["mode"], "post_vision+vlcache")
+
+    def test_a_budget_alone_is_our_choice_and_says_so(self):
+        p = run(*ASK, "--kv-budget", "0.5", QUESTION)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        mode = json.loads(p.stdout)["kv"]["mode"]
+        self.assertIn(f"KV policy: {mode}", p.stderr)
+        self.assertEqual(self.json(*ASK, "--kv", "auto", QUESTION)["kv"]["mode"], mode)
+
+    def test_budget_in_bytes_is_kept(self):
+        r = self.json(*ASK, "--kv", "snapkv", "--kv-budget", "300KiB", "--max-tokens", "1", QUESTION)
+        self.assertLessEqual(r["kv"]["bytes"], 300 << 10)
+        self.assertGreater(r["kv"]["bytes"], 200 << 10)
+        self.fails(*ASK, "--kv", "snapkv", "--kv-budget", "1KiB", QUESTION, says="less than a page for each layer and kv head")
+
+    def test_lines_bring_their_own_policy(self):
+        lines = [{"id": i, "prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 4, **extra} for i, extra in enumerate(
+            [{}, {"kv": "h2o", "kv_budget": 0.3}, {"kv_budget": "40"}, {"kv": "full"}, {"kv": "nope"}, {"kv": "full", "kv_budget": 0.1}])]
+        out = self.ok("run", "-m", MODEL, "--requests", "-", "--batch", "4", "--kv", "snapkv", "--kv-budget", "0.5",
+                      stdin="".join(json.dumps(x) + "\n" for x in lines))
+        answers = [json.loads(line) for line in out.splitlines()]
+        modes = [a["kv"]["mode"] if "kv" in a else a["error"] for a in answers]
+        self.assertEqual(modes[:2], ["snapkv+uniform", "h2o+uniform"])
+        self.assertEqual(modes[3], "full")
+        self.assertIn("unknown KV policy 'nope'", modes[4])
+        self.assertIn("takes no KV budget", modes[5])
+
+    def test_mistakes_are_told_before_anything_is_loaded(self):
+        for kv, budget, says in [("snapk", "0.1", "did you mean 'snapkv'"), ("snapkv:x=1", "0.1", "unknown parameter 'x'"),
+                                 ("snapkv@peper", "0.1", "did you mean 'paper'"), ("snapkv", "0", "KV budget"), ("snapkv", "-1", "KV budget"),
+                                 ("snapkv", "nan", "KV budget"), ("snapkv", "1.5", "KV budget"), ("window+zigzag", "0.1", "looks at places"),
+                                 ("vlcache+uniform", "0.1", "takes no other allocator"), ("snapkv/x", "0.1", "unknown decode rule")]:
+            self.fails("run", "-m", "/does/not/exist", "--kv", kv, "--kv-budget", budget, "Q", says=says)
+
+    def test_a_window_larger_than_the_budget_is_the_requests_error(self):
+        self.fails(*ASK, "--kv", "snapkv@paper", "--kv-budget", "20", QUESTION, says="always keeps 32 slots")
+
+    def test_query_awareness(self):
+        aware = self.json(*ASK, "--kv", "post_vision", "--kv-budget", "0.1", QUESTION)
+        unaware = self.json(*ASK, "--kv", "post_vision", "--kv-budget", "0.1", "--query-aware", "off", QUESTION)
+        behind = aware["tokens"]["prompt"] - unaware["kv"]["slots"][0][0] + unaware["tokens"]["generated"] - 1
+        self.assertLess(behind, aware["tokens"]["prompt"])
+        # a tenth of what lies before the question's end of picture, the question itself whole
+        self.assertGreater(unaware["kv"]["slots"][0][0], aware["kv"]["slots"][0][0])
+        p = run("run", "-m", MODEL, "--kv", "post_vision", "--query-aware", "off", "--max-tokens", "2", "Hello there")
+        self.assertIn("no picture behind which to compress", p.stderr)
+
+    def test_evicting_while_the_prompt_is_read_caps_the_peak(self):
+        args = ("--kv", "post_vision", "--kv-budget", "0.1", "--prefill-chunk", "64", QUESTION)
+        late, early = self.json(*ASK, *args), self.json(*ASK, "--kv-evict-while-prefill", *args)
+        self.assertLess(early["kv"]["peak_bytes"], late["kv"]["peak_bytes"] / 2)
+        self.assertEqual(early["kv"]["slots"], late["kv"]["slots"])
+        self.fails(*ASK, "--kv-evict-while-prefill", "--kv", "h2o", "--prefill-chunk", "64", QUESTION, says="cannot evict while that is computed")
+
+    def test_chat_compresses_every_turn(self):
+        p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "post_vision", "--kv-budget", "0.3", "--max-tokens", "8", "--temperature", "0",
+                stdin=f"{QUESTION}\n/stats\nWhat is the DATE?\n/stats\n/quit\n")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        dropped = [int(n) for n in re.findall(r"dropped (\d+) of \d+ slots", p.stderr)]
+        self.assertEqual(len(dropped), 2, p.stderr)
+        self.assertGreater(dropped[1], dropped[0])
+
+
+class Inspect(ProgramTest):
+    def test_page_pictures_and_json(self):
+        page, data = self.folder / "r.html", self.folder / "r.json"
+        self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vlcache", "--kv-budget", "0.1", "-o", page, "--json", data)
+        r = json.loads(data.read_text())
+        layers = json.loads((MODEL / "config.json").read_text())["text_config"]["num_hidden_layers"]
+        self.assertEqual(len(r["layers"]), layers)
+        begin, end = r["vision_spans"][0]
+        self.assertEqual((end - begin, r["tau"]), (256, r["n_prompt"] - end))
+        for layer in r["layers"]:
+            self.assertTrue(0 <= layer["sparsity"] <= 1 and 0 <= layer["decode_sparsity"] <= 1)
+            kept = [head["kept"] for head in layer["heads"]]
+            self.assertAlmostEqual(sum(map(len, kept)) / len(kept), layer["budget"])
+            for head in kept:
+                self.assertEqual(head, sorted(set(head)))
+                self.assertLess(head[-1], r["n_prompt"])
+            self.assertEqual(set(layer["hit_rate"]), {"h2o", "zipcache_score", "snapkv", "post_vision", "pointer"})
+        text = page.read_text()
+        self.assertNotRegex(text, r'(src|href)="http')  # stands alone
+        self.assertIn("data:image/png;base64,", text)
+        pictures = sorted(self.folder.glob("r-image1*.png"))
+        self.assertEqual(len(pictures), 1 + layers)
+        width, height = struct.unpack(">II", pictures[0].read_bytes()[16:24])
+        self.assertEqual((width, height), struct.unpack(">II", PAGE.read_bytes()[16:24]))
+
+    def test_needs_somewhere_to_write_and_something_to_evict(self):
+        self.fails("inspect", "-m", MODEL, "Q", says="expected -o PAGE.html, --json FILE")
+        self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing behind a prompt")
+
+
+class Eval(ProgramTest):
+    DATA = ROOT / "tests/fixtures/tinydoc/questions.jsonl"
+
+    def questions(self, n, *more):
+        lines = self.DATA.read_text().splitlines()[:n]
+        rows = [{**json.loads(line), "images": [str(self.DATA.parent / p) for p in json.loads(line)["images"]]} for line in lines]
+        return self.write("q.jsonl", "".join(json.dumps(r) + "\n" for r in rows) + "".join(more))
+
+    def test_tables_and_going_on(self):
+        data, out = self.questions(6), self.folder / "out"
+        args = ("eval", "-m", MODEL, "--data", data, "--kv", "vlcache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "-n", "20")
+        text = self.ok(*args, "--find", "0.5")
+        table = json.loads((out / "table.json").read_text())[0]
+        lines = {(x["policy"], x["budget"]): x for x in table["lines"]}
+        self.assertEqual(set(lines), {("full", ""), ("none", ""), *((p, b) for p in ("post_vision+vlcache", "h2o+uniform") for b in ("1", "0.3"))})
+        for key in ("full", ""), ("none", ""), ("h2o+uniform", "1"):
+            self.assertEqual((lines[key]["score"], lines[key]["same_tokens"]), (lines["full", ""]["score"], 1.0), key)
+        self.assertLess(lines["h2o+uniform", "0.3"]["kv_share"], 0.6)
+        self.assertIn("post_vision+vlcache", text)
+        for name in ("table.md", "table.csv", "report.html", "samples.jsonl", "settings.json"):
+            self.assertTrue((out / name).stat().st_size > 0, name)
+        # killed in the middle of a line: the rest is computed again, the result is the same
+        lines = (out / "samples.jsonl").read_text().splitlines()
+        self.assertEqual(len(lines), 6)
+        (out / "samples.jsonl").write_text("\n".join(lines[:3]) + "\n" + lines[3][:40])
+        before = (out / "table.md").read_text()
+        self.ok(*args, "--find", "0.5")
+        self.assertEqual((out / "table.md").read_text(), before)
+        self.fails(*args[:-1], "21", says="holds results of other settings")
+        self.ok(*args[:-1], "21", "--restart")
+
+    def test_broken_lines_and_pictures_cost_themselves(self):
+        data = self.questions(2, "{broken\n", json.dumps({"images": ["none.png"], "question": "Q", "answer": "A"}) + "\n")
+        p = run("eval", "-m", MODEL, "--data", data, "--kv", "knorm", "--kv-budget", "0.5", "-o", self.folder / "o")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("q.jsonl: line 3", p.stderr)
+        self.assertIn("none.png", p.stderr)
+        self.assertIn("1 broken lines and 1 samples", p.stderr)
+        self.assertIn("2 questions", p.stdout)
+
+    def test_second_questions_and_questions_nobody_knew(self):
+        page = str(PAGE)
+        data = self.write("turns.jsonl", json.dumps({"images": [page], "turns": [
+            {"question": "What is the TOTAL?", "answer": "TOTAL: 435.75"}, {"question": "What is the TAX?", "answer": "TAX: 21.75"}]}) + "\n")
+        for extra in ((), ("--query-aware", "off"), ("--kl", "4")):
+            out = self.folder / ("o" + "".join(extra))
+            self.ok("eval", "-m", MODEL, "--data", data, "--kv", "post_vision", "--kv", "h2o", "--kv-budget", "1", "-o", out, *extra)
+            first, later = json.loads((out / "table.json").read_text())
+            for table in first, later:
+                by = {x["policy"]: x for x in table["lines"]}
+                self.assertEqual(by["post_vision+uniform"]["score"], by["full"]["score"])
+                self.assertAlmostEqual(by["post_vision+uniform"]["kl"], 0, places=4)
+            # a policy that needs every query has no second turn: nobody computes the first turn's again
+            # (where it acts behind the picture, it has nothing to do in the second)
+            self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
