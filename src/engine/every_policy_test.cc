@@ -10,7 +10,10 @@ namespace {
 
 constexpr int32_t kLayers = 3;
 
+// All pairs; with the slow backend alone, which sanitized builds have, each part once.
 std::vector<std::string> pairs() {
+  const std::vector<std::string_view> backends = backend_names();
+  const bool slow = std::ranges::find(backends, "cpu") == backends.end();
   std::vector<std::string> names;
   using Kind = PolicyInfo::Kind;
   for (const PolicyInfo& scorer : policy_infos()) {
@@ -19,6 +22,7 @@ std::vector<std::string> pairs() {
     for (const PolicyInfo& allocator : policy_infos()) {
       if (allocator.kind != Kind::kAllocator || allocator.name == "per_error") continue;
       if (places && allocator.name != "uniform" && allocator.name != "pyramid") continue;
+      if (slow && allocator.name != "uniform" && scorer.name != "post_vision") continue;
       names.push_back(std::string(scorer.name) + "+" + std::string(allocator.name));
     }
   }
@@ -189,8 +193,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
 
 // Evicting chunk by chunk holds a chunk and a budget's worth at most, and ends with the budget.
 TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
-  Prompt prompt = with_image(*engine_, 700, 30, 400);
-  prompt.evict_every = 128;
+  Prompt prompt = with_image(*engine_, 300, 30, 200);
+  prompt.evict_every = 64;
   const PolicyPtr policy = parse_policy(GetParam(), "0.1");
   const auto s = engine_->new_sequence(prompt, policy);
   const auto needs = policy->needs(prompt.shape());
@@ -202,26 +206,26 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
     step(*engine_, *s, 100);
     int64_t n = 0;
     for (int32_t i = 0; i < kLayers * kKvHeads; ++i) n += s->n_visible(i / kKvHeads, i % kKvHeads);
-    EXPECT_LE(n, int64_t{128 + 70} * kLayers * kKvHeads);
+    EXPECT_LE(n, int64_t{64 + 30} * kLayers * kKvHeads);
   }
-  EXPECT_EQ(n_slots(kept_tokens(*s)), 70 * kLayers * kKvHeads);
-  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kLayers * kKvHeads * 8);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kLayers * kKvHeads);
+  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kLayers * kKvHeads * 4);
   s->release();  // and from the start once more
   compute(*engine_, *s, 100);
-  EXPECT_EQ(n_slots(kept_tokens(*s)), 70 * kLayers * kKvHeads);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kLayers * kKvHeads);
 }
 
 // Pages of what is left never exceed a budget in bytes, and use what they may.
 TEST(ByteBudget, IsNeverExceeded) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
-  const Prompt prompt = with_image(*engine, 1500);
+  const Prompt prompt = with_image(*engine, 600);
   const auto page = engine->new_sequence(prompt, parse_policy("full"))->cache().page_bytes(0);
   for (const char* policy : {"post_vision+uniform", "vlcache", "adakv", "snapkv+zigzag"}) {
-    for (const int64_t n_pages : {6, 13, 40, 1000}) {
+    for (const int64_t n_pages : {6, 13, 1000}) {
       const auto s = engine->new_sequence(prompt, parse_policy(policy, std::to_string(n_pages * page + 5) + "B"));
       compute(*engine, *s, 512);
       EXPECT_LE(s->cache().bytes(), n_pages * page) << policy;
-      EXPECT_GE(s->cache().bytes(), std::min<int64_t>(n_pages, 6 * 24) * page * 6 / 10) << policy << n_pages;
+      EXPECT_GE(s->cache().bytes(), std::min<int64_t>(n_pages, 6 * 10) * page * 6 / 10) << policy << n_pages;
     }
     const auto s = engine->new_sequence(prompt, parse_policy(policy, std::to_string(6 * page - 1) + "B"));
     EXPECT_THROW(compute(*engine, *s, 512), Error);

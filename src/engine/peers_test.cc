@@ -70,7 +70,7 @@ TEST_P(Peers, KeepTheSameSlots) {
   const Json fixture =
       load_json(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/policies" / (GetParam() + ".json"));
   const Sizes sizes{fixture["layers"], fixture["heads"], fixture["kv_heads"], fixture["head_dim"]};
-  const std::unique_ptr<Backend> backend = make_backend("cpu", DType::kF32, {});
+  const std::unique_ptr<Backend> backend = make_backend("auto", DType::kF32);
   int n_cases = 0;
   for (const Json& c : fixture["cases"]) {
     const std::string name = c["policy"];
