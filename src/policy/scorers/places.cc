@@ -21,7 +21,7 @@ class Places final : public TokenScorer {
     }
   }
   Protected protects(int32_t n_keep, double, const PromptShape&) const override {
-    const int32_t n_first = std::min(n_sinks_, n_keep - 1);
+    const int32_t n_first = std::clamp(n_keep - 1, 0, n_sinks_);
     return {.n_first = n_first, .n_last = std::min(n_keep - n_first, n_recent_)};
   }
   Rounding rounding() const override { return rounding_; }
