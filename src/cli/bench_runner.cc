@@ -78,8 +78,9 @@ int32_t BenchRunner::random_token() {
   return static_cast<int32_t>(next_random(state_) % static_cast<uint64_t>(engine_.model().config().text.vocab_size));
 }
 
-// Runs every sequence until it has computed what is pending and then n_tokens - 1 more.
-void BenchRunner::run_all(int32_t n_tokens) {
+// Runs every sequence until it has computed what is pending and then n_tokens - 1 more; returns what compressing a
+// prompt took, the mean.
+double BenchRunner::run_all(int32_t n_tokens) {
   Batch batch(engine_);
   std::vector<RequestId> ids;
   for (const auto& sequence : sequences_) {
@@ -96,8 +97,9 @@ void BenchRunner::run_all(int32_t n_tokens) {
   }
   while (batch.step()) {
   }
-  compress_ms_ = 0;
-  for (const RequestId id : ids) compress_ms_ += batch.remove(id).timings.compress_ms / static_cast<double>(ids.size());
+  double compress_ms = 0;
+  for (const RequestId id : ids) compress_ms += batch.remove(id).timings.compress_ms / static_cast<double>(ids.size());
+  return compress_ms;
 }
 
 void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
@@ -141,7 +143,7 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
     fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
   }
   if (depth == 0) return;
-  run_all(1);
+  compress_ms_ = run_all(1);
   int64_t n_kept = 0, n_heads = 0;
   const Sequence& s = *sequences_[0];
   for (int32_t layer = 0; layer < s.cache().shape().n_layers(); ++layer) {

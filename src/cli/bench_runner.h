@@ -56,7 +56,7 @@ class BenchRunner {
   double time_once(const BenchCase& test);
   double time_tiles(int32_t n_tiles);
   Prompt random_prompt(int32_t depth, int32_t n_more);
-  void run_all(int32_t n_tokens);
+  double run_all(int32_t n_tokens);
   int32_t random_token();
 
   Engine& engine_;

@@ -16,19 +16,24 @@ namespace vlcache {
 inline constexpr int32_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kVocab = 61;
 
 inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view backend = "auto",
-                                           int64_t kv_memory_bytes = 64 << 20, std::string_view model_type = "llama") {
+                                           int64_t kv_memory_bytes = 64 << 20, std::string_view model_type = "llama",
+                                           int32_t max_positions = 4096) {
   Json config = parse_json(
       R"({"vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 4096, "torch_dtype": "float32",
+    "num_key_value_heads": 2, "head_dim": 32, "torch_dtype": "float32",
     "sliding_window": 40})",
       "test");
   config["model_type"] = model_type;
   config["num_hidden_layers"] = n_layers;
+  config["max_position_embeddings"] = max_positions;
   EngineOptions options;
   options.backend = backend;
   options.kv_memory_bytes = kv_memory_bytes;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
+
+// Sanitized builds have the slow backend alone: their tests take fewer cases.
+inline bool only_ref() { return backend_names().size() == 1; }
 
 inline std::vector<int32_t> random_tokens(int32_t n, uint32_t seed = 7) {
   std::mt19937 random(seed);

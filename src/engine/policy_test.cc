@@ -190,8 +190,9 @@ TEST(Draft, IsSeenAndForgotten) {
 }
 
 TEST(Draft, EndsWithTheAnswerAndNeverOutgrowsTheContext) {
-  const std::unique_ptr<Engine> engine = make_engine(1);
-  for (const int32_t n : {4095}) {
+  constexpr int32_t kPositions = 100;
+  const std::unique_ptr<Engine> engine = make_engine(1, "auto", 64 << 20, "llama", kPositions);
+  for (const int32_t n : {83, 84, 98, 99}) {
     const auto s =
         engine->new_sequence(engine->prepare_tokens(random_tokens(n)), parse_policy("pointer:ahead=16", "0.1"));
     Request request;

@@ -113,10 +113,9 @@ class DecodeRule {
   virtual bool joins_heads() const { return false; }
 };
 
-// Hides the slot of least value among the visible ones from `begin` to n_slots - n_recent; of equals the earliest.
-// False: there is none.
-bool hide_least(PolicySlots& slots, int32_t layer, int32_t head, std::span<const float> values, int32_t begin,
-                int32_t n_recent);
+// Hides the slots of least value in plane 0 until n_left are visible, or none is left from `begin` to n_slots -
+// n_recent; of equals the earliest.
+void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent);
 
 // n_slots of all (layer, kv head) together, dealt out exactly: every head of layer l in proportion to shares[l], at
 // least `least` where there are so many. Layers without KV of their own have no say.

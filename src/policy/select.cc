@@ -62,16 +62,31 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
   return std::move(c.always);
 }
 
-bool hide_least(PolicySlots& slots, int32_t layer, int32_t head, std::span<const float> values, int32_t begin,
-                int32_t n_recent) {
-  const std::span<const float> bias = slots.bias(layer, head);
-  int32_t least = -1;
-  for (int32_t i = begin; i < static_cast<int32_t>(values.size()) - n_recent; ++i) {
-    if (!bias.empty() && !std::isfinite(bias[static_cast<size_t>(i)])) continue;
-    if (least < 0 || values[static_cast<size_t>(i)] < values[static_cast<size_t>(least)]) least = i;
+void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent) {
+  const int32_t n_hide = slots.n_visible(layer, head) - n_left;
+  if (n_hide <= 0) return;
+  const std::span<const float> bias = slots.bias(layer, head), values = slots.plane(layer, head, 0);
+  const auto end = static_cast<int32_t>(values.size()) - n_recent;
+  const auto hidden = [&](int32_t i) { return !bias.empty() && !std::isfinite(bias[static_cast<size_t>(i)]); };
+  const auto before = [&](int32_t a, int32_t b) {
+    const float x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
+    return x != y ? x < y : a < b;
+  };
+  if (n_hide == 1) {  // every step of an answer: no list
+    int32_t least = -1;
+    for (int32_t i = begin; i < end; ++i) {
+      if (!hidden(i) && (least < 0 || before(i, least))) least = i;
+    }
+    if (least >= 0) slots.hide(layer, head, least);
+    return;
   }
-  if (least >= 0) slots.hide(layer, head, least);
-  return least >= 0;
+  std::vector<int32_t> candidates;
+  for (int32_t i = begin; i < end; ++i) {
+    if (!hidden(i)) candidates.push_back(i);
+  }
+  const auto last = candidates.begin() + std::min<int64_t>(n_hide, std::ssize(candidates));
+  std::nth_element(candidates.begin(), last, candidates.end(), before);
+  for (auto it = candidates.begin(); it < last; ++it) slots.hide(layer, head, *it);
 }
 
 void max_pool(std::span<float> scores, int32_t kernel) {

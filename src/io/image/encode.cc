@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/image/resize.h"
 
 namespace vlcache {
 
@@ -30,24 +31,8 @@ std::vector<std::byte> encode_png(const Image& image) {
 Image shrink(const Image& image, int64_t max_side) {
   const int64_t longer = std::max(image.width, image.height);
   if (longer <= max_side) return image;
-  Image small(std::max<int64_t>(1, image.width * max_side / longer),
-              std::max<int64_t>(1, image.height * max_side / longer));
-  for (int64_t y = 0; y < small.height; ++y) {
-    const int64_t top = y * image.height / small.height,
-                  bottom = std::max(top + 1, (y + 1) * image.height / small.height);
-    for (int64_t x = 0; x < small.width; ++x) {
-      const int64_t left = x * image.width / small.width,
-                    right = std::max(left + 1, (x + 1) * image.width / small.width);
-      for (int64_t c = 0; c < 3; ++c) {
-        int64_t sum = 0;
-        for (int64_t v = top; v < bottom; ++v) {
-          for (int64_t u = left; u < right; ++u) sum += image.row(v)[3 * u + c];
-        }
-        small.row(y)[3 * x + c] = static_cast<uint8_t>(sum / ((bottom - top) * (right - left)));
-      }
-    }
-  }
-  return small;
+  return resize(image, std::max<int64_t>(1, image.width * max_side / longer),
+                std::max<int64_t>(1, image.height * max_side / longer), Resample::kBox);
 }
 
 std::string base64(const std::vector<std::byte>& bytes) {

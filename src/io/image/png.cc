@@ -2,6 +2,7 @@
 #include <png.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -19,12 +20,18 @@ constexpr int64_t kDeflateMaxRatio = 1032;  // of zlib: no stream expands furthe
 // defaults let a file of a few kilobytes take gigabytes.
 constexpr png_alloc_size_t kMaxChunkBytes = 1 << 20;
 constexpr png_uint_32 kMaxTextChunks = 64;
+// libpng takes as much memory as a chunk says it is long, whatever the limit above. Nothing that is really there needs
+// more than the file has bytes, a line of 16-bit RGBA twice, and text and zlib's state.
+constexpr png_alloc_size_t kBytesBesides = 4 << 20;
 
 // libpng reports errors by longjmp: what owns memory lives in this class or outside the functions that call setjmp.
 class PngReader {
  public:
   explicit PngReader(const DecodeInput& in) : in_(in) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
+    largest_ = in.bytes.size() + static_cast<size_t>(in.limits.max_side) * 16 + kBytesBesides;
+    png_ = png_create_read_struct_2(
+        PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {}, this, on_malloc,
+        [](png_structp, png_voidp memory) { std::free(memory); });
     if (png_ != nullptr) info_ = png_create_info_struct(png_);
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, &info_, nullptr);
@@ -70,6 +77,10 @@ class PngReader {
     auto* self = static_cast<PngReader*>(png_get_error_ptr(png));
     std::snprintf(self->message_, sizeof(self->message_), "%s", message);
     png_longjmp(png, 1);
+  }
+
+  static png_voidp on_malloc(png_structp png, png_alloc_size_t n) {
+    return n <= static_cast<PngReader*>(png_get_mem_ptr(png))->largest_ ? std::malloc(n) : nullptr;
   }
 
   static void on_read(png_structp png, png_bytep to, size_t n) {
@@ -180,6 +191,7 @@ class PngReader {
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   size_t at_ = 0;
+  size_t largest_ = 0;  // bytes of one allocation
   char message_[256] = "";
   std::vector<png_bytep> rows_;
 };

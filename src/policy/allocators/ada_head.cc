@@ -93,7 +93,7 @@ class AdaHead final : public BudgetAllocator {
       const size_t n_best = std::min(sorted.size(), static_cast<size_t>(base));
       const float best = std::accumulate(sorted.begin(), sorted.begin() + static_cast<int64_t>(n_best), 0.0f);
       const float sum = std::accumulate(sorted.begin(), sorted.end(), 0.0f);
-      for (const float score : scores) slots.push_back({score * best / sum, h});
+      for (const float score : scores) slots.push_back({sum > 0 ? score * best / sum : 0, h});
     }
     const std::vector<double> best = count_best(slots, n_heads, static_cast<int64_t>(n_heads) * base);
     std::vector<int32_t> counts;

@@ -28,10 +28,7 @@ class H2oRule final : public DecodeRule {
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
     const int32_t room = slots.n_behind_prompt(layer, head);
-    const auto n_recent = static_cast<int32_t>(recent_ * room);
-    while (slots.n_visible(layer, head) > room) {
-      if (!hide_least(slots, layer, head, slots.plane(layer, head, 0), 0, n_recent)) return;
-    }
+    hide_until(slots, layer, head, room, 0, static_cast<int32_t>(recent_ * room));
   }
 
  private:
@@ -46,9 +43,7 @@ class TovaRule final : public DecodeRule {
     std::ranges::copy(decoded.attention, values.begin());
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
-    while (slots.n_visible(layer, head) > slots.n_behind_prompt(layer, head)) {
-      if (!hide_least(slots, layer, head, slots.plane(layer, head, 0), 0, /*n_recent=*/1)) return;
-    }
+    hide_until(slots, layer, head, slots.n_behind_prompt(layer, head), 0, /*n_recent=*/1);
   }
 };
 
@@ -67,11 +62,8 @@ class ScissorhandsRule final : public DecodeRule {
     const int32_t room = slots.n_behind_prompt(layer, head);
     if (slots.n_visible(layer, head) <= room) return;
     const auto left = std::max(1, static_cast<int32_t>(room * (1 - drop_)));
-    const std::span<float> values = slots.plane(layer, head, 0);
-    while (slots.n_visible(layer, head) > left) {
-      if (!hide_least(slots, layer, head, values, 0, std::min(n_recent_, left / 2))) break;
-    }
-    std::ranges::fill(values, 0.0f);
+    hide_until(slots, layer, head, left, 0, std::min(n_recent_, left / 2));
+    std::ranges::fill(slots.plane(layer, head, 0), 0.0f);
   }
 
  private:

@@ -41,10 +41,7 @@ class Periodic final : public DecodeRule {
     const auto first = static_cast<int32_t>(std::ranges::lower_bound(tokens, step.n_prompt) - tokens.begin());
     const int32_t room = slots.n_behind_prompt(layer, head) + slots_of(keep_, n_generated);
     const int32_t n_recent = slots_of(keep_ * kRecentShare, n_generated);
-    const std::span<float> values = slots.plane(layer, head, 0);
-    while (slots.n_visible(layer, head) > room) {
-      if (!hide_least(slots, layer, head, values, first, n_recent)) return;
-    }
+    hide_until(slots, layer, head, room, first, n_recent);
   }
 
  private:

@@ -46,9 +46,7 @@ class KeyformerRule final : public DecodeRule {
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
     const int32_t room = slots.n_behind_prompt(layer, head);
-    while (slots.n_visible(layer, head) > room) {
-      if (!hide_least(slots, layer, head, slots.plane(layer, head, 0), 0, static_cast<int32_t>(recent_ * room))) return;
-    }
+    hide_until(slots, layer, head, room, 0, static_cast<int32_t>(recent_ * room));
   }
 
  private:
