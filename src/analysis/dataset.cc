@@ -2,6 +2,7 @@
 #include "analysis/dataset.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -57,6 +58,7 @@ EvalSample read_sample(const JsonObject& o, const std::filesystem::path& folder,
 EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& folder, const std::string& file,
                           Metric metric) {
   EvalDataset data;
+  std::set<std::string> ids;
   int number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -69,6 +71,9 @@ EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& 
       const Json json = parse_json(line, where);
       EvalSample sample = read_sample(JsonObject(json, where), folder, metric);
       if (sample.id.empty()) sample.id = std::to_string(number);
+      if (!ids.insert(sample.id).second) {
+        throw Error(ErrorCode::kInput, where + ": expected an id of its own, found '" + sample.id + "' again");
+      }
       data.samples.push_back(std::move(sample));
     } catch (const Error& e) {
       data.problems.emplace_back(e.what());

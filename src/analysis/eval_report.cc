@@ -2,23 +2,19 @@
 #include "analysis/eval_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <set>
 
 #include "analysis/html.h"
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
 
 constexpr size_t kShownQuestions = 60;
 
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", 100 * share);
-  return text;
-}
+std::string percent(double share) { return format("%.1f", 100 * share); }
 
 std::string chart(const EvalTable& table) {
   std::vector<ChartLine> lines;

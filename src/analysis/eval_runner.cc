@@ -76,24 +76,16 @@ class EvalRunner::PlanAll final : public Policy {
   std::vector<CaptureRequest> needs(const PromptShape& prompt) const override {
     std::vector<CaptureRequest> all;
     for (const Policy* policy : policies_) {
-      for (const CaptureRequest& request : policy->needs(prompt)) {
-        const bool joined = std::ranges::any_of(all, [&](CaptureRequest& r) { return r.join(request); });
-        if (!joined) all.push_back(request);
-      }
+      for (const CaptureRequest& request : policy->needs(prompt)) join(all, request);
     }
     return all;
   }
   bool plan(const PlanInputs& in, KeepPlan&) const override {
     for (const Policy* policy : policies_) {
       Result& result = results_.emplace_back();
-      std::vector<const Capture*> captures;
-      for (const CaptureRequest& request : policy->needs(in.prompt)) {
-        const auto answers = [&](const Capture* c) { return c->request.answers(request); };
-        captures.push_back(*std::ranges::find_if(in.captures, answers));
-      }
       const auto begin = Clock::now();
       try {
-        policy->plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, result.plan);
+        plan_beside(*policy, in, result.plan);
       } catch (const Error& e) {
         result.error = e;
       }
@@ -272,6 +264,7 @@ std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
     result.id = sample.id;
     result.kind = sample.kind;
     result.turn = static_cast<int32_t>(turn);
+    result.n_turns = static_cast<int32_t>(sample.turns.size());
     result.n_prompt = runs[0].sequence->n_tokens();
     for (Run& run : runs) {
       if (run.answer.error.empty()) {

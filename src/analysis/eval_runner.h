@@ -35,6 +35,7 @@ struct EvalAnswer {
 struct EvalTurnResult {
   std::string id, kind;
   int32_t turn = 0;                 // from 0
+  int32_t n_turns = 1;              // of the sample
   int32_t n_prompt = 0;             // tokens
   std::vector<EvalAnswer> answers;  // [n_choices]
 };

@@ -2,24 +2,15 @@
 #include "analysis/eval_table.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list values;
-  va_start(values, pattern);
-  std::vsnprintf(text, sizeof text, pattern, values);
-  va_end(values);
-  return text;
-}
 
 std::string label(const EvalLine& line) { return line.budget.empty() ? line.kv : line.kv + " " + line.budget; }
 
@@ -63,9 +54,6 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
   return line;
 }
 
-// What a budget keeps of the prompt, for ordering.
-double budget_value(const EvalLine& line) { return line.kv_share; }
-
 }  // namespace
 
 EvalTable make_table(const std::vector<EvalChoice>& choices, const std::vector<EvalTurnResult>& results,
@@ -99,7 +87,7 @@ std::string to_markdown(const EvalTable& table) {
   for (const EvalLine& line : table.lines) {
     text += "| " + line.kv + " | " + line.budget + " | ";
     if (line.n == 0) {
-      text += "– | | – | | " + std::string(kinds ? "" : "");
+      text += "– | | – | | ";
       if (kinds) {
         for (size_t i = 0; i < table.kinds.size(); ++i) text += "– | ";
       }
@@ -177,17 +165,15 @@ OrderedJson to_json(const EvalTurnResult& result) {
     if (!a.error.empty()) answer["error"] = a.error;
     answers.push_back(std::move(answer));
   }
-  return {{"id", result.id},
-          {"kind", result.kind},
-          {"turn", result.turn},
-          {"n_prompt", result.n_prompt},
-          {"answers", std::move(answers)}};
+  return {{"id", result.id},         {"kind", result.kind},         {"turn", result.turn},
+          {"turns", result.n_turns}, {"n_prompt", result.n_prompt}, {"answers", std::move(answers)}};
 }
 
 EvalTurnResult turn_from_json(const OrderedJson& json) {
   EvalTurnResult result{.id = json.at("id"),
                         .kind = json.at("kind"),
                         .turn = json.at("turn"),
+                        .n_turns = json.at("turns"),
                         .n_prompt = json.at("n_prompt"),
                         .answers = {}};
   for (const OrderedJson& a : json.at("answers")) {
@@ -210,7 +196,7 @@ std::string safe_budgets(const EvalTable& table, double share) {
   }
   std::string text;
   for (auto& [kv, lines] : policies) {
-    std::ranges::sort(lines, std::greater(), [](const EvalLine* l) { return budget_value(*l); });
+    std::ranges::sort(lines, std::greater(), &EvalLine::kv_share);
     const EvalLine* safe = nullptr;
     for (const EvalLine* line : lines) {  // from the largest down, as long as all are safe
       if (line->n == 0 || line->share_interval.low < share) break;

@@ -11,6 +11,12 @@ bool acts_behind_prompt(const Policy& policy) {
   return policy.keeps_kv() && policy.pattern() == AttentionPattern{} && policy.capacity() == 0;
 }
 
+void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan) {
+  std::vector<const Capture*> captures;
+  for (const CaptureRequest& request : policy.needs(in.prompt)) captures.push_back(&answering(in.captures, request));
+  policy.plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, plan);
+}
+
 std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt) {
   std::vector<float> last;
   Request request;

@@ -14,6 +14,9 @@ namespace vlcache {
 // others, from one prefill.
 bool acts_behind_prompt(const Policy& policy);
 
+// What `policy` would keep where another policy, which asked for its captures too, is asked.
+void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan);
+
 // Computes what is pending of `sequence`, which has taken `prompt`; returns the logits of its last token. Throws what
 // goes wrong.
 std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt);

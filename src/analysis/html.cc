@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
+
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
@@ -33,15 +33,6 @@ details { margin: 0.5rem 0; } summary { cursor: pointer; } .wrong { color: #c039
 @media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
 img { max-width: 100%; height: auto; }
 )";
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list values;
-  va_start(values, pattern);
-  std::vsnprintf(text, sizeof text, pattern, values);
-  va_end(values);
-  return text;
-}
 
 // Pixels of a plot in a drawing of 760 by 420.
 struct Plot {

@@ -131,25 +131,26 @@ class Watch final : public Policy {
   std::vector<CaptureRequest> needs(const PromptShape& prompt) const override {
     std::vector<CaptureRequest> all{counts(prompt)};
     for (const CaptureRequest& request : policy_.needs(prompt)) join(all, request);
-    for (const auto& scorer : scorers_) join(all, clipped(scorer->needs(prompt), prompt));
+    for (const auto& scorer : scorers_) {
+      const CaptureRequest request = clipped(scorer->needs(prompt), prompt);
+      if (request.any()) join(all, request);
+    }
     return all;
   }
   bool plan(const PlanInputs& in, KeepPlan&) const override {
-    const Capture& counted = *find(in, counts(in.prompt));
+    const Capture& counted = answering(in.captures, counts(in.prompt));
     for (const LayerCapture& layer : counted.layers) {
       found_.sparsity.push_back(total(layer.below_counts) / std::max(1.0, total(layer.seen_counts)));
     }
     for (const auto& scorer : scorers_) {
       const CaptureRequest request = clipped(scorer->needs(in.prompt), in.prompt);
       PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}};
-      if (request.any()) part.capture = find(in, request)->layers;
+      if (request.any()) part.capture = answering(in.captures, request).layers;
       found_.scores.push_back(empty_scores(in.slots));
       scorer->score(part, found_.scores.back());
     }
-    std::vector<const Capture*> captures;
-    for (const CaptureRequest& request : policy_.needs(in.prompt)) captures.push_back(find(in, request));
     try {
-      policy_.plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, found_.plan);
+      plan_beside(policy_, in, found_.plan);
     } catch (const Error& e) {
       found_.error = e;
     }
@@ -163,14 +164,6 @@ class Watch final : public Policy {
   }
   static CaptureRequest counts(const PromptShape& prompt) {
     return {.window = post_vision_window(prompt), .window_counts = true, .threshold = kSmall};
-  }
-  static void join(std::vector<CaptureRequest>& all, const CaptureRequest& request) {
-    if (!request.any()) return;
-    const bool joined = std::ranges::any_of(all, [&](CaptureRequest& r) { return r.join(request); });
-    if (!joined) all.push_back(request);
-  }
-  static const Capture* find(const PlanInputs& in, const CaptureRequest& request) {
-    return *std::ranges::find_if(in.captures, [&](const Capture* c) { return c->request.answers(request); });
   }
 
   const Policy& policy_;

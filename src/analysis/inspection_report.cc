@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "analysis/html.h"
+#include "base/format.h"
 #include "io/image/encode.h"
 
 namespace vlcache {
@@ -16,15 +15,6 @@ namespace {
 
 constexpr int64_t kPageSide = 640;  // pixels of a picture in the page
 constexpr double kVeil = 0.82;      // how much of what nobody keeps is covered
-
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list values;
-  va_start(values, pattern);
-  std::vsnprintf(text, sizeof text, pattern, values);
-  va_end(values);
-  return text;
-}
 
 // A tenth of the heads is to be seen, too.
 double brightness(double share) { return std::sqrt(share); }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/nearest.h"
+
 namespace vlcache {
 namespace {
 
@@ -79,18 +81,7 @@ double similarity(std::string_view a, std::string_view b) {
   a = a.substr(0, kLongest);
   b = b.substr(0, kLongest);
   if (a.empty() && b.empty()) return 1;
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  const double s = 1 - static_cast<double>(row.back()) / static_cast<double>(std::max(a.size(), b.size()));
+  const double s = 1 - static_cast<double>(edit_distance(a, b)) / static_cast<double>(std::max(a.size(), b.size()));
   return s < kLeastSimilarity ? 0 : s;
 }
 

@@ -41,10 +41,6 @@ Interval mean_interval(std::span<const double> scores, uint64_t seed) {
   return bootstrap(scores, {}, seed, [](double a, double) { return a; });
 }
 
-Interval difference_interval(std::span<const double> scores, std::span<const double> others, uint64_t seed) {
-  return bootstrap(scores, others, seed, [](double a, double b) { return a - b; });
-}
-
 Interval ratio_interval(std::span<const double> scores, std::span<const double> others, uint64_t seed) {
   return bootstrap(scores, others, seed, [](double a, double b) { return b > 0 ? a / b : 1.0; });
 }

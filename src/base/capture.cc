@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+#include "base/splitmix.h"
+
 namespace vlcache {
 
 float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token) {
-  // splitmix64 of a number that no two slots share
-  uint64_t z =
-      seed + (static_cast<uint64_t>(token) << 32 | static_cast<uint64_t>(layer) << 16 | static_cast<uint64_t>(head)) *
-                 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  z ^= z >> 31;
-  const float u = (static_cast<float>(z >> 41) + 0.5f) * 0x1p-23f;  // never 0 or 1
+  const uint64_t slot =  // a number that no two share
+      static_cast<uint64_t>(token) << 32 | static_cast<uint64_t>(layer) << 16 | static_cast<uint64_t>(head);
+  const float u = (static_cast<float>(splitmix(seed + slot * kSplitmixStep) >> 41) + 0.5f) * 0x1p-23f;  // never 0 or 1
   return -std::log(-std::log(u));
 }
 
@@ -41,6 +39,20 @@ bool CaptureRequest::join(const CaptureRequest& other) {
 bool CaptureRequest::answers(const CaptureRequest& other) const {
   CaptureRequest joined = *this;
   return joined.join(other) && joined == *this;
+}
+
+size_t join(std::vector<CaptureRequest>& all, const CaptureRequest& request) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].join(request)) return i;
+  }
+  all.push_back(request);
+  return all.size() - 1;
+}
+
+const Capture& answering(std::span<const Capture* const> captures, const CaptureRequest& request) {
+  const auto it = std::ranges::find_if(captures, [&](const Capture* c) { return c->request.answers(request); });
+  CHECK(it != captures.end());
+  return **it;
 }
 
 }  // namespace vlcache

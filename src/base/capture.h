@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/buffer.h"
@@ -60,5 +61,10 @@ struct Capture {
   CaptureRequest request;
   std::vector<LayerCapture> layers;
 };
+
+// Adds `request` to the first of `all` that it can join, else behind them; returns where it is.
+size_t join(std::vector<CaptureRequest>& all, const CaptureRequest& request);
+// The first that answers `request`; there must be one.
+const Capture& answering(std::span<const Capture* const> captures, const CaptureRequest& request);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Levenshtein distance, a row at a time.
+// The distance a row at a time.
 #include "base/nearest.h"
 
 #include <algorithm>
@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kLongestWord = 64;  // nobody mistypes a longer one
 
-size_t distance(std::string_view a, std::string_view b) {
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
@@ -25,14 +27,12 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-}  // namespace
-
 std::string did_you_mean(std::string_view word, std::span<const std::string> known) {
   if (word.size() > kLongestWord) return "";
   const std::string* best = nullptr;
   size_t least = SIZE_MAX;
   for (const std::string& candidate : known) {
-    const size_t d = distance(word, candidate);
+    const size_t d = edit_distance(word, candidate);
     if (d < least && d <= std::max<size_t>(1, candidate.size() / 3)) {
       least = d;
       best = &candidate;

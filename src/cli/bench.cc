@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/threads.h"
 #include "cli/bench_runner.h"
@@ -41,11 +42,7 @@ std::string test_name(const BenchCase& test) {
   return name;
 }
 
-std::string two_digits(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", x);
-  return text;
-}
+std::string two_digits(double x) { return format("%.2f", x); }
 
 // The ratio of the times that reading weights and KV takes at the same bandwidth.
 double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult beside) {
@@ -125,15 +122,12 @@ void print_reports(const std::vector<Report>& reports, const std::string& format
   std::puts("| model | threads | test | tokens/s | % of limit | limit |\n|---|---:|---|---:|---:|---|");
   for (const Report& r : reports) {
     const BenchResult& b = r.result;
-    char limit[64];
-    if (b.by_bandwidth) {
-      std::snprintf(limit, sizeof limit, "%.1f GB/s", b.limits.read_gb_s);
-    } else {
-      std::snprintf(limit, sizeof limit, "%.2f TFLOP/s",
-                    r.dtype == DType::kF32 ? b.limits.f32_tflops : b.limits.bf16_tflops);
-    }
+    const std::string limit =
+        b.by_bandwidth
+            ? vlcache::format("%.1f GB/s", b.limits.read_gb_s)
+            : vlcache::format("%.2f TFLOP/s", r.dtype == DType::kF32 ? b.limits.f32_tflops : b.limits.bf16_tflops);
     std::printf("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads, test_name(b.test).c_str(),
-                b.avg_ts, b.stddev_ts, b.limit_pct, limit);
+                b.avg_ts, b.stddev_ts, b.limit_pct, limit.c_str());
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/splitmix.h"
 
 namespace vlcache {
 namespace {
@@ -22,13 +23,8 @@ uint64_t fnv1a(const void* data, size_t bytes) {
   return h;
 }
 
-// A number in [0, 2^32) per call; splitmix64.
-uint32_t next_random(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
-}
+// A number in [0, 2^32) per call.
+uint32_t next_random(uint64_t& state) { return static_cast<uint32_t>(splitmix(state += kSplitmixStep) >> 32); }
 
 // What one run has to do at least.
 struct Work {

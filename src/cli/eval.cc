@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -53,6 +54,7 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const std::vector<EvalCh
           {"data", flags.data},
           {"metric", flags.metric},
           {"dtype", flags.model.dtype},
+          {"kv_dtype", flags.model.kv_dtype},
           {"max_tokens", flags.max_tokens},
           {"kl", flags.kl_tokens},
           {"seed", flags.seed},
@@ -84,12 +86,11 @@ class ResultLog {
   }
 
   const std::vector<EvalTurnResult>& results() const { return results_; }
-  bool has(const std::string& id) const {
-    return std::ranges::any_of(results_, [&](const EvalTurnResult& r) { return r.id == id; });
-  }
+  bool has(const std::string& id) const { return n_turns_.contains(id); }
   void add(std::vector<EvalTurnResult> turns) {
     for (EvalTurnResult& turn : turns) {
       file_ << to_json(turn).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+      ++n_turns_[turn.id];
       results_.push_back(std::move(turn));
     }
     flush();
@@ -101,15 +102,19 @@ class ResultLog {
   }
 
  private:
-  // A line that was cut short when the program was killed is computed again.
+  // A sample whose lines were cut short when the program was killed is computed again.
   void read(const std::filesystem::path& path) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       try {
         results_.push_back(turn_from_json(nlohmann::ordered_json::parse(line)));
+        ++n_turns_[results_.back().id];
       } catch (const nlohmann::ordered_json::exception&) {
       }
     }
+    std::erase_if(results_, [&](const EvalTurnResult& r) { return n_turns_[r.id] < r.n_turns; });
+    n_turns_.clear();
+    for (const EvalTurnResult& r : results_) ++n_turns_[r.id];
   }
   void flush() {
     if (!file_.flush())
@@ -118,6 +123,7 @@ class ResultLog {
 
   std::filesystem::path folder_;
   std::vector<EvalTurnResult> results_;
+  std::map<std::string, int32_t> n_turns_;  // of each sample
   std::ofstream file_;
 };
 

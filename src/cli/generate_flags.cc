@@ -1,8 +1,7 @@
 // Registering generation flags and summing up a generation.
 #include "cli/generate_flags.h"
 
-#include <cstdio>
-
+#include "base/format.h"
 #include "cli/command.h"
 
 namespace vlcache {
@@ -77,11 +76,6 @@ GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDef
 }
 
 std::string summary(const GenerateResult& result) {
-  const auto format = [](const char* pattern, auto... values) {
-    char text[160];
-    std::snprintf(text, sizeof text, pattern, values...);
-    return std::string(text);
-  };
   const auto rate = [](double n, double ms) { return ms > 0 ? n / ms * 1000.0 : 0.0; };
   const Timings& t = result.timings;
   std::string line;

@@ -1,6 +1,7 @@
 // `vlcache info`: what a checkpoint is and what it costs, before it is loaded.
 #include <cstdio>
 
+#include "base/format.h"
 #include "cli/command.h"
 #include "io/snapshot.h"
 
@@ -11,9 +12,7 @@ std::string human(double x, const char* unit) {
   const char* prefixes[] = {"", "k", "M", "G", "T"};
   int i = 0;
   for (; x >= 1000 && i < 4; ++i) x /= 1000;
-  char text[64];
-  std::snprintf(text, sizeof text, i == 0 ? "%.0f %s%s" : "%.2f %s%s", x, prefixes[i], unit);
-  return text;
+  return format(i == 0 ? "%.0f %s%s" : "%.2f %s%s", x, prefixes[i], unit);
 }
 
 void line(const char* name, const std::string& value) { std::printf("%-16s %s\n", name, value.c_str()); }

@@ -6,6 +6,7 @@
 #include "analysis/inspection.h"
 #include "analysis/inspection_report.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "cli/command.h"
 #include "cli/request.h"
 #include "io/image/encode.h"
@@ -40,8 +41,8 @@ void write_heat_maps(const std::filesystem::path& page, const Inspection& inspec
       const InspectedImage& image = inspection.images[i];
       const std::vector<std::byte> png =
           encode_png(heat_map(small, scale, image, kept_shares(inspection, image, layer)));
-      char name[64];
-      std::snprintf(name, sizeof name, layer < 0 ? "-image%zu.png" : "-image%zu-layer%02d.png", i + 1, layer);
+      const std::string name =
+          layer < 0 ? format("-image%zu.png", i + 1) : format("-image%zu-layer%02d.png", i + 1, layer);
       std::filesystem::path path = page;
       path.replace_filename(page.stem().string() + name);
       write(path, {reinterpret_cast<const char*>(png.data()), png.size()});

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/splitmix.h"
 #include "engine/cache_slots.h"
 #include "engine/policy_hooks.h"
 #include "ops/factory.h"
@@ -18,10 +19,7 @@ namespace {
 // field() of peers.py: random numbers in [-1, 1).
 void fill(uint64_t seed, std::span<float> values, float factor) {
   for (size_t i = 0; i < values.size(); ++i) {
-    uint64_t z = (i + 1) * 0x9E3779B97F4A7C15u + seed;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
+    const uint64_t z = splitmix((i + 1) * kSplitmixStep + seed);
     values[i] = (static_cast<float>(z >> 40) * 0x1p-23f - 1) * factor;
   }
 }

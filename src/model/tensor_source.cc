@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/splitmix.h"
 #include "base/threads.h"
 
 namespace vlcache {
@@ -26,14 +27,8 @@ class CheckpointSource : public TensorSource {
   Safetensors files_;
 };
 
-// splitmix64: passes what weights can notice, one multiply-chain per 64 bits. Public domain algorithm of Sebastiano
-// Vigna.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+// Passes what weights can notice, one multiply-chain per 64 bits.
+uint64_t mix(uint64_t x) { return splitmix(x + kSplitmixStep); }
 
 class RandomSource : public TensorSource {
  public:

@@ -113,11 +113,7 @@ class EvictionPolicy final : public Policy {
     const auto add = [&](CaptureRequest request) {
       if (!request.any()) return -1;
       request.window = std::min(request.window, prompt.n_tokens);
-      for (size_t i = 0; i < all.requests.size(); ++i) {
-        if (all.requests[i].join(request)) return static_cast<int>(i);
-      }
-      all.requests.push_back(std::move(request));
-      return static_cast<int>(all.requests.size()) - 1;
+      return static_cast<int>(join(all.requests, request));
     };
     all.scorer = add(parts_.scorer->needs(prompt));
     if (parts_.allocator != nullptr) all.allocator = add(parts_.allocator->needs(prompt));
