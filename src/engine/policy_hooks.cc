@@ -55,7 +55,8 @@ void PolicyHooks::add_scores(int layer, const Observed& observed) {
     policy_.on_scores(layer,
                       {.logits = observed.scores[0],
                        .lse = observed.lse.view({observed.lse.numel()}),
-                       .n_generated = observed.tokens[0] - n_prompt_ + 1},
+                       .n_generated = observed.tokens[0] - n_prompt_ + 1,
+                       .scratch = scratch_},
                       slots_);
   }
   scored.token = observed.tokens[0];

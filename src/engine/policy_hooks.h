@@ -43,6 +43,7 @@ class PolicyHooks final : public LayerHooks {
   bool in_prompt_ = true;
   double watch_ms_ = 0;
   std::vector<Scored> scored_;  // [n_layers]
+  std::vector<float> scratch_;
 };
 
 }  // namespace vlcache

@@ -11,6 +11,7 @@ namespace vlcache {
 namespace {
 
 constexpr double kRecentShare = 0.1;
+constexpr size_t kRoomToGrow = 256;  // slots: allocations while decoding are that rare
 constexpr float kGone = -std::numeric_limits<float>::infinity();
 
 int64_t n_heads(const PolicySlots& slots) {
@@ -65,10 +66,11 @@ class EvictionPolicy final : public Policy {
   void on_scores(int32_t layer, const StepScores& scores, PolicySlots& slots) const override {
     const int32_t n_kv_heads = slots.n_kv_heads(layer);
     const int64_t n_heads = scores.logits.rows(), group = parts_.rule->joins_heads() ? n_heads : n_heads / n_kv_heads;
-    std::vector<float> attention;
     for (int32_t head = 0; head < n_kv_heads; ++head) {
       const std::span<float> values = slots.plane(layer, head, 0);
-      attention.assign(values.size(), 0.0f);
+      if (scores.scratch.size() < values.size()) scores.scratch.resize(values.size() + kRoomToGrow);
+      const std::span<float> attention = std::span(scores.scratch).first(values.size());
+      std::ranges::fill(attention, 0.0f);
       const int64_t first = parts_.rule->joins_heads() ? 0 : head * group;
       for (int64_t h = first; h < first + group; ++h) {
         const float* logits = scores.logits.row<float>(h);

@@ -84,9 +84,9 @@ int32_t post_vision_window(const PromptShape& prompt);
 // What a decoded token attends to in a head.
 struct DecodedAttention {
   int32_t layer = 0, head = 0;
-  int32_t n_generated = 0;           // tokens of the answer so far, this one included
-  std::span<const int32_t> tokens;   // [n_slots] of the slots
-  std::span<const float> attention;  // [n_slots] the mean over the kv head's queries; 0 where hidden
+  int32_t n_generated = 0;          // tokens of the answer so far, this one included
+  std::span<const int32_t> tokens;  // [n_slots] of the slots
+  std::span<float> attention;       // [n_slots] the mean over the kv head's queries; 0 where hidden. May be overwritten
 };
 
 // What goes while decoding, so that no head holds more slots than behind the prompt (or grows more slowly). Stateless:

@@ -34,12 +34,12 @@ class KeyformerRule final : public DecodeRule {
   void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
     const float temperature =
         1 + std::min(1.0f, static_cast<float>(decoded.n_generated) / static_cast<float>(n_steps_));
-    std::vector<float> weights(values.size());
+    const std::span<float> weights = decoded.attention;
     float sum = 0;
     for (size_t i = 0; i < values.size(); ++i) {
-      if (decoded.attention[i] <= 0) continue;
+      if (weights[i] <= 0) continue;
       const float noise = gumbel_noise(seed_, decoded.layer, decoded.head, decoded.tokens[i]);
-      weights[i] = std::exp((std::log(decoded.attention[i]) + noise) / temperature);
+      weights[i] = std::exp((std::log(weights[i]) + noise) / temperature);
       sum += weights[i];
     }
     for (size_t i = 0; i < values.size(); ++i) values[i] += weights[i] / std::max(sum, 1e-30f);
