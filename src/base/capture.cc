@@ -21,12 +21,17 @@ bool CaptureRequest::join(const CaptureRequest& other) {
                      window_weights == other.window_weights;
   const bool counts_alike = small_is_uniform == other.small_is_uniform && threshold == other.threshold;
   const bool noise_alike = !needs_all_rows() || !other.needs_all_rows() || gumbel_seed == other.gumbel_seed;
+  if (future > 0 && other.future > 0 && (future != other.future || future_skip != other.future_skip)) return false;
   if (!alike || !noise_alike || (window_counts && other.window_counts && !counts_alike)) return false;
   if (other.window_counts) {
     small_is_uniform = other.small_is_uniform;
     threshold = other.threshold;
   }
   if (other.needs_all_rows()) gumbel_seed = other.gumbel_seed;
+  if (other.future > 0) {
+    future = other.future;
+    future_skip = other.future_skip;
+  }
   all_sums |= other.all_sums;
   all_max |= other.all_max;
   window_queries |= other.window_queries;

@@ -33,9 +33,15 @@ struct CaptureRequest {
   float threshold = 0.01f;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 
+  // Mean and covariance of the queries before rotation, of all prompt tokens that are computed but the first
+  // future_skip, turned by the mean rotation of the next `future` positions; 0: not wanted.
+  int32_t future = 0;
+  int32_t future_skip = 0;
+
   bool needs_all_rows() const { return all_sums || all_max; }
   bool any() const {
-    return needs_all_rows() || (window > 0 && (window_queries || window_sums || window_max || window_counts));
+    return needs_all_rows() || future > 0 ||
+           (window > 0 && (window_queries || window_sums || window_max || window_counts));
   }
   // Makes this request ask for what `other` wants, too, and returns true where one pass can answer both.
   bool join(const CaptureRequest& other);
@@ -54,6 +60,9 @@ struct LayerCapture {
   Tensor window_sums, window_max;    // [Hk, n_columns] f32
   Tensor below_counts, seen_counts;  // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
   Tensor window_queries;             // [w, H, d] compute dtype
+  Tensor future_mean;                // [H, d] f32
+  Tensor future_covariance;          // [H, d, d] f32
+  float scale = 1.0f;                // on the logits
   Buffer storage;
 };
 

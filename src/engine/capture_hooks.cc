@@ -19,6 +19,7 @@ CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt,
   CHECK(!r.all_sums || r.reduce != CaptureRequest::Reduce::kMax);
   CHECK(!r.all_max || r.reduce == CaptureRequest::Reduce::kMax);
   CHECK(r.window_weights.empty() || static_cast<int32_t>(r.window_weights.size()) == r.window);
+  if (r.future > 0) moments_.resize(windows_.size());
   capture.layers.clear();
   capture.layers.resize(static_cast<size_t>(n_layers));
 }
@@ -35,13 +36,19 @@ void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
   if (r.window_sums) sums.push_back(&layer.window_sums);
   if (r.window_max) sums.push_back(&layer.window_max);
   if (r.window_counts) sums.insert(sums.end(), {&layer.below_counts, &layer.seen_counts});
-  layer.storage = Buffer(query_bytes + static_cast<int64_t>(sums.size()) * sum_bytes);
+  const int64_t moment_bytes = r.future > 0 ? n_heads * head_dim * (1 + head_dim) * dtype_bytes(DType::kF32) : 0;
+  layer.scale = observed.scale;
+  layer.storage = Buffer(query_bytes + static_cast<int64_t>(sums.size()) * sum_bytes + moment_bytes);
   layer.window_queries = Tensor(layer.storage.data(), observed.q.dtype, {w, n_heads, head_dim});
   std::byte* at = layer.storage.data() + query_bytes;
   for (Tensor* sum : sums) {
     *sum = Tensor(at, DType::kF32, {n_kv_heads, n_prompt_});
     at += sum_bytes;
   }
+  if (r.future == 0) return;
+  layer.future_mean = Tensor(at, DType::kF32, {n_heads, head_dim});
+  layer.future_covariance =
+      Tensor(layer.future_mean.as<float>() + n_heads * head_dim, DType::kF32, {n_heads, head_dim * head_dim});
 }
 
 bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
@@ -53,6 +60,7 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   if (layer.storage.empty()) prepare(layer, observed);
   note_seen(observed);
   if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed);
+  if (capture_.request.future > 0) add_moments(layer_index, observed);
   if (capture_.request.window > 0) {
     keep_window(layer_index, observed);
     if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
@@ -113,6 +121,16 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed) {
   const int32_t n = most_slots(view);
   if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
   if (!layer.all_max.empty()) reduce(stats.column_max, n, /*maxima=*/true, layer.all_max);
+}
+
+void CaptureHooks::add_moments(int layer_index, const Observed& observed) {
+  QueryMoments& moments = moments_[static_cast<size_t>(layer_index)];
+  const CaptureRequest& r = capture_.request;
+  moments.add(backend_, observed, r.future_skip, n_prompt_);
+  if (observed.tokens.back() != n_prompt_ - 1) return;
+  const LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  moments.expect(observed.positions.back() + 1, r.future, layer.future_mean, layer.future_covariance);
+  moments = {};
 }
 
 void CaptureHooks::keep_window(int layer_index, const Observed& observed) {

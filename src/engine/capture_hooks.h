@@ -7,6 +7,7 @@
 
 #include "base/capture.h"
 #include "base/layer_hooks.h"
+#include "engine/query_moments.h"
 #include "ops/backend.h"
 
 namespace vlcache {
@@ -30,6 +31,7 @@ class CaptureHooks final : public LayerHooks {
   void prepare(LayerCapture& layer, const Observed& observed);
   void sum_rows(int layer, const Observed& observed);
   KvView with_noise(int layer, const KvView& view);
+  void add_moments(int layer, const Observed& observed);
   void keep_window(int layer, const Observed& observed);
   void sum_window(int layer, const Observed& observed);
   void sum_draft(int layer, const Observed& observed);
@@ -42,7 +44,8 @@ class CaptureHooks final : public LayerHooks {
   Backend& backend_;
   int32_t n_prompt_;
   Capture& capture_;
-  std::vector<Window> windows_;  // [n_layers]
+  std::vector<Window> windows_;        // [n_layers]
+  std::vector<QueryMoments> moments_;  // [n_layers], if wanted
   std::vector<int32_t> n_seen_, behind_, rows_;
   std::vector<float> noise_;  // biases of a view, [Hk, slot_stride]
   Buffer scratch_;            // [4, H, n_prompt] f32

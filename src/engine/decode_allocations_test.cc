@@ -83,7 +83,7 @@ TEST_P(DecodeAllocations, ThereAreNone) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, DecodeAllocations,
                          testing::Combine(testing::Values("float32", "bfloat16"), testing::Values(1, 3),
                                           testing::Values("full", "streaming:sinks=4,window=70", "adds_up",
-                                                         "post_vision/tova", "snapkv/keyformer")));
+                                                          "post_vision/tova", "snapkv/keyformer")));
 
 }  // namespace
 }  // namespace vlcache

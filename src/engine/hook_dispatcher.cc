@@ -52,6 +52,7 @@ bool HookDispatcher::after_attention(int layer, const Observed& all, std::vector
                           .scores = all.scores.empty() ? all.scores : all.scores.subspan(i, end - i),
                           .lse = rows_of(all.lse, begin_row, end_row),
                           .scale = all.scale,
+                          .frequencies = all.frequencies,
                           .window = all.window};
     if (ask(layer, seq, own)) {
       some = true;

@@ -37,6 +37,10 @@ KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_
   PolicyHooks hooks(backend, policy, prompt, slots);
   std::vector<int32_t> tokens(static_cast<size_t>(n));
   std::iota(tokens.begin(), tokens.end(), 0);
+  std::vector<float> frequencies;
+  for (int32_t i = 0; i < sizes.head_dim; i += 2) {
+    frequencies.push_back(1.0f / std::pow(10000.0f, static_cast<float>(i) / static_cast<float>(sizes.head_dim)));
+  }
   const int64_t h = sizes.heads, hk = sizes.kv_heads, d = sizes.head_dim;
   std::vector<float> q(static_cast<size_t>(n * h * d)), k(static_cast<size_t>(n * hk * d));
   for (int32_t layer = 0; layer < sizes.layers; ++layer) {
@@ -53,6 +57,7 @@ KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_
     observed.views = {&view, 1};
     observed.q = Tensor(q.data(), DType::kF32, {n, h, d});
     observed.scale = 1.0f / std::sqrt(static_cast<float>(d));
+    observed.frequencies = frequencies;
     std::vector<int32_t> keep;
     hooks.after_attention(layer, observed, keep);
   }

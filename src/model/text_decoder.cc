@@ -256,6 +256,7 @@ bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected&
                                .scores = scores_,
                                .lse = args.lse,
                                .scale = args.scale,
+                               .frequencies = rope_.frequencies(),
                                .window = args.window};
     some = step.hooks->after_attention(layer, observed, keep_);
   }

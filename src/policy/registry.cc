@@ -20,7 +20,8 @@ struct Entry {
 };
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
-                           kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once";
+                           kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once",
+                           kQueries = "moments of all queries";
 
 constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
     {{Kind::kPolicy, "full", "", "keep everything, page by page (the default)", "", kFree}, make_full},
@@ -34,7 +35,7 @@ constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
      make_streaming},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 13> kScorers{{
+constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 14> kScorers{{
     {{Kind::kScorer, "pointer", "reach=3,ahead=0", "one set for the whole model, by whatever head points at a slot",
       "ours", kWindow},
      make_pointer},
@@ -60,6 +61,9 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 13> kScorers{{
     {{Kind::kScorer, "key_diff", "preset kvpress", "keys unlike the others stay; needs no question", "arXiv:2504.15364",
       kKeys},
      make_key_diff},
+    {{Kind::kScorer, "expected_attention", "future=512,sinks=4; preset kvpress",
+      "what queries to come will look for; needs no question", "arXiv:2510.00636", kQueries},
+     make_expected_attention},
     {{Kind::kScorer, "knorm", "preset kvpress", "small keys stay; needs no question", "arXiv:2406.11430", kKeys},
      make_knorm},
     {{Kind::kScorer, "streaming", "sinks=4; preset kvpress", "sinks and the last slots (with a budget)",

@@ -48,6 +48,7 @@ PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
 
 std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);
+std::unique_ptr<const TokenScorer> make_expected_attention(Parameters& p);
 std::unique_ptr<const TokenScorer> make_h2o(Parameters& p);
 std::unique_ptr<const TokenScorer> make_key_diff(Parameters& p);
 std::unique_ptr<const TokenScorer> make_keyformer(Parameters& p);
