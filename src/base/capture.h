@@ -22,7 +22,7 @@ struct CaptureRequest {
   uint64_t gumbel_seed = 0;  // != 0: of softmax(logits + gumbel_noise) instead of A
 
   // Over the last `window` prompt tokens, or as many of them as this request computes itself; and over `ahead` tokens
-  // of a draft of the answer, which are computed behind the prompt and forgotten (sums, maxima and counts only).
+  // of a draft of the answer, which are computed behind the prompt and forgotten.
   int32_t window = 0;
   int32_t ahead = 0;
   bool window_queries = false;  // keep their rotated queries
@@ -56,13 +56,14 @@ float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token);
 // One layer of one sequence, Hk kv heads. A column is a slot of the head, in the order of the cache; there are at most
 // n_columns. w rows of the window were computed.
 struct LayerCapture {
-  Tensor all_sums, all_max;          // [Hk, n_columns] f32, where asked for
-  Tensor window_sums, window_max;    // [Hk, n_columns] f32
-  Tensor below_counts, seen_counts;  // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
-  Tensor window_queries;             // [w, H, d] compute dtype
-  Tensor future_mean;                // [H, d] f32
-  Tensor future_covariance;          // [H, d, d] f32
-  float scale = 1.0f;                // on the logits
+  Tensor all_sums, all_max;               // [Hk, n_columns] f32, where asked for
+  Tensor window_sums, window_max;         // [Hk, n_columns] f32
+  Tensor below_counts, seen_counts;       // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
+  Tensor window_queries;                  // [w, H, d] compute dtype
+  std::vector<int32_t> window_positions;  // [w] of the rows
+  Tensor future_mean;                     // [H, d] f32
+  Tensor future_covariance;               // [H, d, d] f32
+  float scale = 1.0f;                     // on the logits
   Buffer storage;
 };
 

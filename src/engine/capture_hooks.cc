@@ -24,10 +24,10 @@ CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt,
   capture.layers.resize(static_cast<size_t>(n_layers));
 }
 
-void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
+void CaptureHooks::prepare(Window& window, LayerCapture& layer, const Observed& observed) {
   const CaptureRequest& r = capture_.request;
   const int64_t n_heads = observed.q.dim(1), head_dim = observed.q.dim(2), n_kv_heads = observed.views[0].n_kv_heads;
-  const int64_t w = std::min(r.window, n_prompt_);
+  const int64_t w = std::min(r.window, n_prompt_) + r.ahead;
   const int64_t query_bytes = w * n_heads * head_dim * dtype_bytes(observed.q.dtype);
   const int64_t sum_bytes = n_kv_heads * n_prompt_ * dtype_bytes(DType::kF32);
   std::vector<Tensor*> sums;
@@ -39,7 +39,7 @@ void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
   const int64_t moment_bytes = r.future > 0 ? n_heads * head_dim * (1 + head_dim) * dtype_bytes(DType::kF32) : 0;
   layer.scale = observed.scale;
   layer.storage = Buffer(query_bytes + static_cast<int64_t>(sums.size()) * sum_bytes + moment_bytes);
-  layer.window_queries = Tensor(layer.storage.data(), observed.q.dtype, {w, n_heads, head_dim});
+  window.queries = Tensor(layer.storage.data(), observed.q.dtype, {w, n_heads, head_dim});
   std::byte* at = layer.storage.data() + query_bytes;
   for (Tensor* sum : sums) {
     *sum = Tensor(at, DType::kF32, {n_kv_heads, n_prompt_});
@@ -54,10 +54,10 @@ void CaptureHooks::prepare(LayerCapture& layer, const Observed& observed) {
 bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   if (observed.tokens.front() >= n_prompt_) {
-    if (capture_.request.ahead > 0) sum_draft(layer_index, observed);
+    if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) sum_draft(layer_index, observed);
     return false;
   }
-  if (layer.storage.empty()) prepare(layer, observed);
+  if (layer.storage.empty()) prepare(windows_[static_cast<size_t>(layer_index)], layer, observed);
   note_seen(observed);
   if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed);
   if (capture_.request.future > 0) add_moments(layer_index, observed);
@@ -135,14 +135,12 @@ void CaptureHooks::add_moments(int layer_index, const Observed& observed) {
 
 void CaptureHooks::keep_window(int layer_index, const Observed& observed) {
   Window& window = windows_[static_cast<size_t>(layer_index)];
-  const Tensor& to = capture_.layers[static_cast<size_t>(layer_index)].window_queries;
-  const Tensor& q = observed.q;
   rows_.clear();
   const auto first = static_cast<int64_t>(window.positions.size());
   const std::vector<float>& weights = capture_.request.window_weights;
   for (size_t i = 0; i < observed.tokens.size(); ++i) {
     const int32_t from_end = n_prompt_ - observed.tokens[i];  // 1: the last prompt token
-    if (from_end < 1 || from_end > to.rows()) continue;
+    if (from_end < 1 || from_end > capture_.request.window) continue;
     rows_.push_back(static_cast<int32_t>(i));
     window.positions.push_back(observed.positions[i]);
     window.n_seen.push_back(n_seen_[i]);
@@ -150,8 +148,9 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed) {
   }
   if (rows_.empty()) return;
   const auto n = static_cast<int64_t>(rows_.size());
+  const Tensor& q = observed.q;
   backend_.gather_rows(q.view({q.rows(), q.row_size()}), rows_,
-                       to.slice_rows(first, first + n).view({n, q.row_size()}));
+                       window.queries.slice_rows(first, first + n).view({n, q.row_size()}));
 }
 
 // The window is complete: what its rows, those that were computed, attend to.
@@ -159,7 +158,8 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
   const KvView& view = observed.views.back();
-  layer.window_queries = layer.window_queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
+  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
+  layer.window_positions = window.positions;
   behind_.clear();
   for (const int32_t seen : window.n_seen) behind_.push_back(view.n_slots[0] - seen);
   AttentionStats stats = window_stats(observed);
@@ -172,10 +172,16 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
 
 // Drafted tokens are rows of the window that come one by one, behind slots of their own, which nobody asks for.
 void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
+  LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   AttentionStats stats = window_stats(observed);
   const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
   backend_.attention_stats(observed.q, observed.views.back(), args, stats);
-  join_window(stats, most_slots(observed.views.back()), capture_.layers[static_cast<size_t>(layer_index)]);
+  join_window(stats, most_slots(observed.views.back()), layer);
+  const Tensor& all = windows_[static_cast<size_t>(layer_index)].queries;
+  const int64_t n = layer.window_queries.rows(), more = observed.q.rows();
+  std::memcpy(all.slice_rows(n, n + more).data, observed.q.data, static_cast<size_t>(observed.q.bytes()));
+  layer.window_queries = all.slice_rows(0, n + more);
+  layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin(), observed.positions.end());
 }
 
 AttentionStats CaptureHooks::window_stats(const Observed& observed) {

@@ -27,8 +27,9 @@ class CaptureHooks final : public LayerHooks {
     std::vector<int32_t> positions;
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
     std::vector<float> weights;   // empty: 1
+    Tensor queries;               // [window + ahead, H, d], not all of them filled
   };
-  void prepare(LayerCapture& layer, const Observed& observed);
+  void prepare(Window& window, LayerCapture& layer, const Observed& observed);
   void sum_rows(int layer, const Observed& observed);
   KvView with_noise(int layer, const KvView& view);
   void add_moments(int layer, const Observed& observed);

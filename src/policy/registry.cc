@@ -21,7 +21,8 @@ struct Entry {
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
                            kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once",
-                           kQueries = "moments of all queries";
+                           kQueries = "moments of all queries",
+                           kFit = "a pass of the last queries over the keys, two small least squares a head";
 
 constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
     {{Kind::kPolicy, "full", "", "keep everything, page by page (the default)", "", kFree}, make_full},
@@ -35,9 +36,9 @@ constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
      make_streaming},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 14> kScorers{{
-    {{Kind::kScorer, "pointer", "reach=3,ahead=0", "one set for the whole model, by whatever head points at a slot",
-      "ours", kWindow},
+constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
+    {{Kind::kScorer, "pointer", "reach=3,ahead=0,fit=0",
+      "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
      make_pointer},
     {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text behind the last image",
       "VL-Cache, arXiv:2410.23317", kWindow},
@@ -58,6 +59,9 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 14> kScorers{{
     {{Kind::kScorer, "tova", "preset kvpress", "attention of the last token, one set for a layer", "arXiv:2401.06104",
       kWindow},
      make_tova},
+    {{Kind::kScorer, "am", "w=64,ahead=0,score=max,ridge=0.1; preset compaction",
+      "what some query attends to most, biases and values fitted to make up for the rest", "arXiv:2602.16284", kFit},
+     make_attention_matching},
     {{Kind::kScorer, "key_diff", "preset kvpress", "keys unlike the others stay; needs no question", "arXiv:2504.15364",
       kKeys},
      make_key_diff},

@@ -47,6 +47,7 @@ PolicyPtr make_none(Parameters& p);
 PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
 
+std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p);
 std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);
 std::unique_ptr<const TokenScorer> make_expected_attention(Parameters& p);
 std::unique_ptr<const TokenScorer> make_h2o(Parameters& p);

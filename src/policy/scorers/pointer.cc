@@ -3,9 +3,11 @@
 // that. s_j = the largest attention that slot j gets from any layer, head and query of the text behind the last image,
 // or that one of the `reach` slots before it gets: who reads on from a place needs what follows. With `ahead`, the
 // model first drafts so many tokens of an answer with everything kept, whose queries point, too: an answer that leads
-// from one place to the next points at the second only once it has read the first. The draft is forgotten.
+// from one place to the next points at the second only once it has read the first. The draft is forgotten. `fit` is the
+// ridge of biases and values fitted to all these queries (attention_fit.h; 0: none).
 #include <algorithm>
 
+#include "policy/attention_fit.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -13,12 +15,13 @@ namespace {
 
 class Pointer final : public TokenScorer {
  public:
-  Pointer(int32_t reach, int32_t ahead) : reach_(reach), ahead_(ahead) {}
+  Pointer(int32_t reach, int32_t ahead, double fit) : reach_(reach), ahead_(ahead), fit_(fit) {}
 
   CaptureRequest needs(const PromptShape& prompt) const override {
     return {.reduce = CaptureRequest::Reduce::kMax,
             .window = post_vision_window(prompt),
             .ahead = ahead_,
+            .window_queries = fit_ > 0,
             .window_max = true};
   }
 
@@ -33,6 +36,10 @@ class Pointer final : public TokenScorer {
           *std::max_element(best.begin() + static_cast<int64_t>(begin), best.begin() + static_cast<int64_t>(i) + 1);
     }
     for_each(in, scores, [&](size_t token, float, float& score) { score = reached[token]; });
+  }
+
+  void refit(const PartInputs& in, int32_t layer, int32_t head, KeepPlan::Head& kept) const override {
+    if (fit_ > 0) fit_kept_slots(in, layer, head, fit_, kept);
   }
 
   // The question itself stays, as far as it takes no more than half, and the last token in any case.
@@ -55,13 +62,15 @@ class Pointer final : public TokenScorer {
   }
 
   int32_t reach_, ahead_;
+  double fit_;
 };
 
 }  // namespace
 
 std::unique_ptr<const TokenScorer> make_pointer(Parameters& p) {
   const auto reach = static_cast<int32_t>(p.integer("reach", 3, 0));
-  return std::make_unique<Pointer>(reach, static_cast<int32_t>(p.integer("ahead", 0, 0)));
+  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0));
+  return std::make_unique<Pointer>(reach, ahead, p.number("fit", 0, 0, 1));
 }
 
 }  // namespace vlcache

@@ -1,0 +1,134 @@
+// Coordinate descent, and Cholesky of the smaller of X X^T and X^T X.
+#include "policy/least_squares.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/threads.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int kMostSweeps = 200;
+constexpr double kLittle = 1e-6;  // of u's largest, in a sweep
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+float dot(const float* a, const float* b, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// a [n, n] symmetric positive definite becomes its lower factor L.
+void factor(std::vector<double>& a, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j <= i; ++j) {
+      double sum = a[at(i * n + j)];
+      for (int64_t k = 0; k < j; ++k) sum -= a[at(i * n + k)] * a[at(j * n + k)];
+      a[at(i * n + j)] = i == j ? std::sqrt(std::max(sum, 1e-300)) : sum / a[at(j * n + j)];
+    }
+  }
+}
+
+// b [n, d] becomes (L L^T)^-1 b.
+void solve(const std::vector<double>& l, int64_t n, int64_t d, std::vector<double>& b) {
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t k = 0; k < i; ++k) {
+      for (int64_t c = 0; c < d; ++c) b[at(i * d + c)] -= l[at(i * n + k)] * b[at(k * d + c)];
+    }
+    for (int64_t c = 0; c < d; ++c) b[at(i * d + c)] /= l[at(i * n + i)];
+  }
+  for (int64_t i = n - 1; i >= 0; --i) {
+    for (int64_t k = i + 1; k < n; ++k) {
+      for (int64_t c = 0; c < d; ++c) b[at(i * d + c)] -= l[at(k * n + i)] * b[at(k * d + c)];
+    }
+    for (int64_t c = 0; c < d; ++c) b[at(i * d + c)] /= l[at(i * n + i)];
+  }
+}
+
+}  // namespace
+
+std::vector<float> bounded_least_squares(std::span<const float> m_t, std::span<const float> s, float least) {
+  const auto n = std::ssize(s), t = std::ssize(m_t) / std::max<int64_t>(n, 1);
+  std::vector<float> u(at(t), 1.0f), rest(s.begin(), s.end()), norms(at(t));
+  for (int64_t j = 0; j < t; ++j) {
+    const float* column = m_t.data() + j * n;
+    norms[at(j)] = dot(column, column, n);
+    for (int64_t i = 0; i < n; ++i) rest[at(i)] -= column[i];
+  }
+  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+    float largest = 0, change = 0;
+    for (int64_t j = 0; j < t; ++j) {
+      if (norms[at(j)] <= 0) continue;
+      const float* column = m_t.data() + j * n;
+      const float next = std::max(least, u[at(j)] + dot(column, rest.data(), n) / norms[at(j)]), step = next - u[at(j)];
+      for (int64_t i = 0; i < n; ++i) rest[at(i)] -= step * column[i];
+      u[at(j)] = next;
+      largest = std::max(largest, next);
+      change = std::max(change, std::abs(step));
+    }
+    if (change <= kLittle * largest) break;
+  }
+  return u;
+}
+
+void ridge_least_squares(std::span<const float> x, std::span<const float> y, int64_t n, int64_t t, int64_t d,
+                         double ridge, std::span<float> c) {
+  CHECK(std::ssize(x) == n * t && std::ssize(y) == n * d && std::ssize(c) == t * d);
+  const bool by_rows = n <= t;
+  const int64_t m = std::min(n, t);
+  // Y - X C0
+  std::vector<float> rest(y.begin(), y.end());
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < t; ++j) {
+      for (int64_t k = 0; k < d; ++k) rest[at(i * d + k)] -= x[at(i * t + j)] * c[at(j * d + k)];
+    }
+  }
+  std::vector<float> transposed;
+  if (!by_rows) {
+    transposed.resize(x.size());
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < t; ++j) transposed[at(j * n + i)] = x[at(i * t + j)];
+    }
+  }
+  const float* rows = by_rows ? x.data() : transposed.data();
+  const int64_t width = by_rows ? t : n;
+  std::vector<double> gram(at(m * m));
+  parallel_for(m, [&](int64_t i, int) {
+    for (int64_t j = 0; j <= i; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < width; ++k) sum += static_cast<double>(rows[i * width + k]) * rows[j * width + k];
+      gram[at(i * m + j)] = sum;
+    }
+  });
+  double trace = 0;
+  for (int64_t i = 0; i < m; ++i) trace += gram[at(i * m + i)];
+  for (int64_t i = 0; i < m; ++i) gram[at(i * m + i)] += ridge * trace / static_cast<double>(m) + 1e-30;
+  factor(gram, m);
+  std::vector<double> right(at(m * d));
+  if (by_rows) {
+    std::ranges::copy(rest, right.begin());
+  } else {
+    for (int64_t j = 0; j < t; ++j) {
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t k = 0; k < d; ++k)
+          right[at(j * d + k)] += static_cast<double>(rows[j * n + i]) * rest[at(i * d + k)];
+      }
+    }
+  }
+  solve(gram, m, d, right);
+  if (!by_rows) {
+    for (size_t i = 0; i < c.size(); ++i) c[i] += static_cast<float>(right[i]);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < t; ++j) {
+      const float factor = x[at(i * t + j)];
+      for (int64_t k = 0; k < d; ++k) c[at(j * d + k)] += factor * static_cast<float>(right[at(i * d + k)]);
+    }
+  }
+}
+
+}  // namespace vlcache
