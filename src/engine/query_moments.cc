@@ -6,6 +6,7 @@
 
 #include "base/buffer.h"
 #include "base/threads.h"
+#include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
@@ -85,9 +86,7 @@ void QueryMoments::add(Backend& backend, const Observed& observed, int32_t begin
     for (int64_t i = 0; i < n; ++i) {
       float* x = plain.row<float>(i) + head * d_;
       for (int64_t a = 0; a < d_; ++a) sum[a] += x[a] -= shift[a];
-      for (int64_t a = 0; a < d_; ++a) {
-        for (int64_t b = a; b < d_; ++b) product[a * d_ + b] += x[a] * x[b];
-      }
+      for (int64_t a = 0; a < d_; ++a) add_scaled(x[a], x + a, product + a * d_ + a, d_ - a);
     }
   });
 }

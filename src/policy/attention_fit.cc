@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/threads.h"
 #include "policy/least_squares.h"
+#include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
@@ -68,10 +69,7 @@ double squared_error(std::span<const float> x, std::span<const float> c, std::sp
   std::vector<float> out(static_cast<size_t>(d));
   for (int64_t i = 0; i < n; ++i) {
     std::copy_n(y.begin() + i * d, d, out.begin());
-    for (int64_t j = 0; j < t; ++j) {
-      for (int64_t k = 0; k < d; ++k)
-        out[static_cast<size_t>(k)] -= x[static_cast<size_t>(i * t + j)] * c[static_cast<size_t>(j * d + k)];
-    }
+    for (int64_t j = 0; j < t; ++j) add_scaled(-x[static_cast<size_t>(i * t + j)], c.data() + j * d, out.data(), d);
     for (const float e : out) error += double{e} * e;
   }
   return error;
@@ -87,9 +85,8 @@ std::vector<float> weights_of(const Head& h, int64_t i) {
   for (int64_t j = 0; j < n; ++j) {
     const int32_t at = h.slot_positions[static_cast<size_t>(j)];
     if (at > position || (h.window > 0 && at <= position - h.window)) continue;
-    const float* k = h.k.row<float>(j);
-    float sum = h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(j)];
-    for (int64_t c = 0; c < d; ++c) sum += q[c] * k[c];
+    const float bias = h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(j)];
+    const float sum = bias + inner_product(q, h.k.row<float>(j), d);
     x[static_cast<size_t>(j)] = sum;
     top = std::max(top, sum);
   }
@@ -107,7 +104,7 @@ void fit(const Head& h, double ridge, KeepPlan::Head& kept) {
     for (size_t j = 0; j < weights.size(); ++j) {
       sum += weights[j];
       const float* value = h.v.row<float>(static_cast<int64_t>(j));
-      for (int64_t c = 0; c < d; ++c) output[c] += weights[j] * value[c];
+      add_scaled(weights[j], value, output, d);
     }
     for (int64_t c = 0; c < d; ++c) output[c] /= sum;
     all[static_cast<size_t>(i)] = sum;

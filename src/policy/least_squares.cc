@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
@@ -14,12 +15,6 @@ constexpr int kMostSweeps = 200;
 constexpr double kLittle = 1e-6;  // of u's largest, in a sweep
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-float dot(const float* a, const float* b, int64_t n) {
-  float sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
 
 // a [n, n] symmetric positive definite becomes its lower factor L.
 void factor(std::vector<double>& a, int64_t n) {
@@ -55,16 +50,17 @@ std::vector<float> bounded_least_squares(std::span<const float> m_t, std::span<c
   std::vector<float> u(at(t), 1.0f), rest(s.begin(), s.end()), norms(at(t));
   for (int64_t j = 0; j < t; ++j) {
     const float* column = m_t.data() + j * n;
-    norms[at(j)] = dot(column, column, n);
-    for (int64_t i = 0; i < n; ++i) rest[at(i)] -= column[i];
+    norms[at(j)] = inner_product(column, column, n);
+    add_scaled(-1.0f, column, rest.data(), n);
   }
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     float largest = 0, change = 0;
     for (int64_t j = 0; j < t; ++j) {
       if (norms[at(j)] <= 0) continue;
       const float* column = m_t.data() + j * n;
-      const float next = std::max(least, u[at(j)] + dot(column, rest.data(), n) / norms[at(j)]), step = next - u[at(j)];
-      for (int64_t i = 0; i < n; ++i) rest[at(i)] -= step * column[i];
+      const float next = std::max(least, u[at(j)] + inner_product(column, rest.data(), n) / norms[at(j)]),
+                  step = next - u[at(j)];
+      add_scaled(-step, column, rest.data(), n);
       u[at(j)] = next;
       largest = std::max(largest, next);
       change = std::max(change, std::abs(step));
@@ -82,9 +78,7 @@ void ridge_least_squares(std::span<const float> x, std::span<const float> y, int
   // Y - X C0
   std::vector<float> rest(y.begin(), y.end());
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < t; ++j) {
-      for (int64_t k = 0; k < d; ++k) rest[at(i * d + k)] -= x[at(i * t + j)] * c[at(j * d + k)];
-    }
+    for (int64_t j = 0; j < t; ++j) add_scaled(-x[at(i * t + j)], c.data() + j * d, rest.data() + i * d, d);
   }
   std::vector<float> transposed;
   if (!by_rows) {
@@ -98,7 +92,7 @@ void ridge_least_squares(std::span<const float> x, std::span<const float> y, int
   std::vector<double> gram(at(m * m));
   parallel_for(m, [&](int64_t i, int) {
     for (int64_t j = 0; j <= i; ++j) {
-      double sum = 0;
+      double sum = 0;  // what the ridge adds may be little
       for (int64_t k = 0; k < width; ++k) sum += static_cast<double>(rows[i * width + k]) * rows[j * width + k];
       gram[at(i * m + j)] = sum;
     }
@@ -111,23 +105,20 @@ void ridge_least_squares(std::span<const float> x, std::span<const float> y, int
   if (by_rows) {
     std::ranges::copy(rest, right.begin());
   } else {
+    std::vector<float> projected(at(m * d));
     for (int64_t j = 0; j < t; ++j) {
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t k = 0; k < d; ++k)
-          right[at(j * d + k)] += static_cast<double>(rows[j * n + i]) * rest[at(i * d + k)];
-      }
+      for (int64_t i = 0; i < n; ++i) add_scaled(rows[j * n + i], rest.data() + i * d, projected.data() + j * d, d);
     }
+    std::ranges::copy(projected, right.begin());
   }
   solve(gram, m, d, right);
   if (!by_rows) {
     for (size_t i = 0; i < c.size(); ++i) c[i] += static_cast<float>(right[i]);
     return;
   }
+  const std::vector<float> solution(right.begin(), right.end());
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < t; ++j) {
-      const float factor = x[at(i * t + j)];
-      for (int64_t k = 0; k < d; ++k) c[at(j * d + k)] += factor * static_cast<float>(right[at(i * d + k)]);
-    }
+    for (int64_t j = 0; j < t; ++j) add_scaled(x[at(i * t + j)], solution.data() + i * d, c.data() + j * d, d);
   }
 }
 

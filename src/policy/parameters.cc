@@ -64,13 +64,13 @@ void Parameters::fail(std::string_view key, const std::string& expected) const {
                                      values_.find(key)->second + "'");
 }
 
-int64_t Parameters::integer(std::string_view key, int64_t fallback, int64_t at_least) {
+int64_t Parameters::integer(std::string_view key, int64_t fallback, int64_t at_least, int64_t at_most) {
   const std::string* s = find(key);
   if (s == nullptr) return fallback;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(s->data(), s->data() + s->size(), value);
-  if (error != std::errc() || end != s->data() + s->size() || value < at_least || value > INT32_MAX) {
-    fail(key, "an integer from " + std::to_string(at_least) + " to " + std::to_string(INT32_MAX));
+  if (error != std::errc() || end != s->data() + s->size() || value < at_least || value > at_most) {
+    fail(key, "an integer from " + std::to_string(at_least) + " to " + std::to_string(at_most));
   }
   return value;
 }

@@ -22,9 +22,9 @@ class Parameters {
   // As a user would write what has been asked for: "snapkv@kvpress:w=16".
   std::string resolved() const;
 
-  // The value of `key`, or `fallback`. Marks the key as known. Throws Error(kInput) unless it is an integer >=
-  // at_least; an odd one >= 1; a finite number from `low` to `high`; one of `words`.
-  int64_t integer(std::string_view key, int64_t fallback, int64_t at_least);
+  // The value of `key`, or `fallback`. Marks the key as known. Throws Error(kInput) unless it is an integer from
+  // at_least to at_most; an odd one >= 1; a finite number from `low` to `high`; one of `words`.
+  int64_t integer(std::string_view key, int64_t fallback, int64_t at_least, int64_t at_most = INT32_MAX);
   int64_t odd(std::string_view key, int64_t fallback);
   double number(std::string_view key, double fallback, double low, double high);
   std::string_view word(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> words);

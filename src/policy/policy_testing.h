@@ -32,6 +32,17 @@ class RandomCapture {
       fill(layer.all_max, peaked);
       fill(layer.window_sums, peaked);
       fill(layer.window_max, peaked);
+      const auto fill_queries = [&](Tensor& t, int64_t n_rows, int64_t width) {
+        std::vector<float>& values = storage_.emplace_back(static_cast<size_t>(n_rows * width));
+        for (float& x : values) x = static_cast<float>(random()) * 0x1p-31f - 1;
+        t = Tensor(values.data(), DType::kF32, {n_rows, width});
+      };
+      const int64_t d = n_heads > 0 ? slots.head_dim(l) : 0, n_queries = std::min(request.window, kMostQueries);
+      fill_queries(layer.future_mean, kGroup * n_heads, d);
+      fill_queries(layer.future_covariance, kGroup * n_heads, d * d);
+      fill_queries(layer.window_queries, n_queries, kGroup * n_heads * d);
+      layer.window_queries = layer.window_queries.view({n_queries, kGroup * n_heads, d});
+      for (int64_t i = 0; i < n_queries; ++i) layer.window_positions.push_back(static_cast<int32_t>(n - n_queries + i));
       const float rows = static_cast<float>(request.window);
       fill(layer.seen_counts, [&](float) { return rows; });
       fill(layer.below_counts, [&](float x) { return std::floor(x * (rows + 1)); });
@@ -40,6 +51,8 @@ class RandomCapture {
   Capture capture;
 
  private:
+  static constexpr int64_t kGroup = 2;  // query heads of a kv head
+  static constexpr int32_t kMostQueries = 8;
   std::vector<std::vector<float>> storage_;
 };
 

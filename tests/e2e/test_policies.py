@@ -129,10 +129,26 @@ class Inspect(ProgramTest):
 class Eval(ProgramTest):
     DATA = ROOT / "tests/fixtures/tinydoc/questions.jsonl"
 
-    def questions(self, n, *more):
-        lines = self.DATA.read_text().splitlines()[:n]
+    def questions(self, n, *more, step=1):
+        lines = self.DATA.read_text().splitlines()[::step][:n]
         rows = [{**json.loads(line), "images": [str(self.DATA.parent / p) for p in json.loads(line)["images"]]} for line in lines]
         return self.write("q.jsonl", "".join(json.dumps(r) + "\n" for r in rows) + "".join(more))
+
+    def test_the_papers_figure_on_a_small_set(self):
+        data, out = self.questions(50, step=10), self.folder / "figure"
+        policies = ("vlcache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto")
+        self.ok("eval", "-m", MODEL, "--data", data, *(x for p in policies for x in ("--kv", p)), "--kv-budget", "1,0.4,0.1", "-o", out)
+        table = json.loads((out / "table.json").read_text())[0]
+        score = {(x["policy"], x["budget"]): x["score"] for x in table["lines"]}
+        names = {x["policy"] for x in table["lines"]}
+        self.assertEqual((table["n_turns"], len(names), len(table["lines"])), (50, 7, 19))
+        self.assertGreater(score["full", ""], 0.9)
+        for name in names - {"full", "post_vision@paper+vlcache"}:  # whose clipped budgets are not dealt out again
+            self.assertEqual(score[name, "1"], score["full", ""], name)
+        ours = "pointer+uniform"
+        self.assertGreater(score[ours, "0.4"], score["streaming+uniform", "0.4"])
+        self.assertGreaterEqual(score[ours, "0.4"], score[ours, "0.1"])
+        self.assertEqual({k for x in table["lines"] for k in x["by_kind"]}, {"form", "table", "line", "multi", "shapes"})
 
     def test_tables_and_going_on(self):
         data, out = self.questions(6), self.folder / "out"

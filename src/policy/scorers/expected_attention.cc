@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "base/buffer.h"
+#include "base/threads.h"
 #include "policy/registry.h"
+#include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
@@ -29,15 +31,15 @@ class ExpectedAttention final : public TokenScorer {
     std::ranges::fill(scores, 0.0f);
     for (int64_t h = head * group; h < (head + 1) * group; ++h) {
       const float *mean = seen.future_mean.row<float>(h), *covariance = seen.future_covariance.row<float>(h);
-      for (int64_t i = 0; i < n; ++i) {
-        logits[static_cast<size_t>(i)] = expected(k.row<float>(i), mean, covariance, d, seen.scale);
-      }
+      parallel_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          logits[static_cast<size_t>(i)] = expected(k.row<float>(i), mean, covariance, d, seen.scale);
+        }
+      });
       add_softmax(logits, static_cast<float>(group), scores);
     }
     for (int64_t i = 0; i < n; ++i) {
-      float sum = 0;
-      for (int64_t c = 0; c < d; ++c) sum += v.row<float>(i)[c] * v.row<float>(i)[c];
-      scores[static_cast<size_t>(i)] *= std::sqrt(sum);
+      scores[static_cast<size_t>(i)] *= std::sqrt(inner_product(v.row<float>(i), v.row<float>(i), d));
     }
   }
 
@@ -50,14 +52,9 @@ class ExpectedAttention final : public TokenScorer {
 
  private:
   static float expected(const float* k, const float* mean, const float* covariance, int64_t d, float scale) {
-    float linear = 0, square = 0;
-    for (int64_t a = 0; a < d; ++a) {
-      linear += k[a] * mean[a];
-      float row = 0;
-      for (int64_t b = 0; b < d; ++b) row += covariance[a * d + b] * k[b];
-      square += k[a] * row;
-    }
-    return scale * linear + scale * scale * square / 2;
+    float square = 0;
+    for (int64_t a = 0; a < d; ++a) square += k[a] * inner_product(covariance + a * d, k, d);
+    return scale * inner_product(k, mean, d) + scale * scale * square / 2;
   }
   // The sinks are not among the slots that share the attention.
   void add_softmax(std::span<float> logits, float group, std::span<float> scores) const {
@@ -77,7 +74,7 @@ class ExpectedAttention final : public TokenScorer {
 
 std::unique_ptr<const TokenScorer> make_expected_attention(Parameters& p) {
   const bool kvpress = p.preset({"kvpress"}) == "kvpress";
-  const auto future = static_cast<int32_t>(p.integer("future", 512, 1));
+  const auto future = static_cast<int32_t>(p.integer("future", 512, 1, 1 << 16));
   return std::make_unique<ExpectedAttention>(future, static_cast<int32_t>(p.integer("sinks", 4, 0)), kvpress);
 }
 
