@@ -75,12 +75,12 @@ double squared_error(std::span<const float> x, std::span<const float> c, std::sp
   return error;
 }
 
-// exp(logit - the row's largest) of a query over all slots.
-std::vector<float> weights_of(const Head& h, int64_t i) {
+// x [n] = exp(logit - the row's largest) of a query over all slots.
+void weigh(const Head& h, int64_t i, std::span<float> x) {
   const auto n = h.k.rows(), d = h.k.dim(1);
   const int32_t position = h.positions[static_cast<size_t>(i)];
   const float* q = h.queries.data() + i * d;
-  std::vector<float> x(static_cast<size_t>(n), kUnseen);
+  std::ranges::fill(x, kUnseen);
   float top = kUnseen;
   for (int64_t j = 0; j < n; ++j) {
     const int32_t at = h.slot_positions[static_cast<size_t>(j)];
@@ -91,14 +91,16 @@ std::vector<float> weights_of(const Head& h, int64_t i) {
     top = std::max(top, sum);
   }
   for (float& value : x) value = value > kUnseen ? std::exp(value - top) : 0.0f;
-  return x;
 }
 
 void fit(const Head& h, double ridge, KeepPlan::Head& kept) {
   const auto t = std::ssize(kept.keep), n = std::ssize(h.positions), d = h.k.dim(1);
   std::vector<float> m_t(static_cast<size_t>(t * n)), all(static_cast<size_t>(n)), y(static_cast<size_t>(n * d));
-  parallel_for(n, [&](int64_t i, int) {
-    const std::vector<float> weights = weights_of(h, i);
+  const auto n_slots = static_cast<size_t>(h.k.rows());
+  std::vector<float> scratch(n_slots * static_cast<size_t>(n_threads()));
+  parallel_for(n, [&](int64_t i, int thread) {
+    const std::span<float> weights = std::span(scratch).subspan(n_slots * static_cast<size_t>(thread), n_slots);
+    weigh(h, i, weights);
     float sum = 0;
     float* output = y.data() + i * d;
     for (size_t j = 0; j < weights.size(); ++j) {
@@ -106,7 +108,7 @@ void fit(const Head& h, double ridge, KeepPlan::Head& kept) {
       const float* value = h.v.row<float>(static_cast<int64_t>(j));
       add_scaled(weights[j], value, output, d);
     }
-    for (int64_t c = 0; c < d; ++c) output[c] /= sum;
+    for (int64_t c = 0; c < d; ++c) output[c] /= std::max(sum, std::numeric_limits<float>::min());
     all[static_cast<size_t>(i)] = sum;
     for (int64_t j = 0; j < t; ++j) {
       m_t[static_cast<size_t>(j * n + i)] = weights[static_cast<size_t>(kept.keep[static_cast<size_t>(j)])];
@@ -118,14 +120,19 @@ void fit(const Head& h, double ridge, KeepPlan::Head& kept) {
   // values make of them decides.
   std::vector<float> cut(static_cast<size_t>(t)), none(static_cast<size_t>(t), 1.0f);
   ridge_least_squares(transposed(m_t, t, n), all, n, t, 1, kFirm, cut);
-  for (float& u : cut) u = std::max(u, kLeastWeight);
+  for (int64_t j = 0; j < t; ++j) {
+    const std::span<const float> column = std::span(m_t).subspan(static_cast<size_t>(j * n), static_cast<size_t>(n));
+    const bool seen = std::ranges::any_of(column, [](float x) { return x > 0; });
+    float& u = cut[static_cast<size_t>(j)];
+    u = seen ? std::max(u, kLeastWeight) : 1.0f;
+  }
   double least = std::numeric_limits<double>::infinity();
   for (const std::vector<float>& u : {bounded_least_squares(m_t, all, kLeastWeight), cut, none}) {
     std::vector<float> values = old;
     const std::vector<float> x = attention(m_t, u, n);
     ridge_least_squares(x, y, n, t, d, ridge, values);
     const double error = squared_error(x, values, y, n, d);
-    if (error >= least) continue;
+    if (!(error < least)) continue;
     least = error;
     kept.values = std::move(values);
     kept.slot_bias.clear();
