@@ -40,15 +40,6 @@ void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, He
   }
 }
 
-std::vector<float> transposed(std::span<const float> a, int64_t rows, int64_t columns) {
-  std::vector<float> b(a.size());
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j)
-      b[static_cast<size_t>(j * rows + i)] = a[static_cast<size_t>(i * columns + j)];
-  }
-  return b;
-}
-
 // [n, t] of weights [t, n] times u, each row's sum 1.
 std::vector<float> attention(std::span<const float> m_t, std::span<const float> u, int64_t n) {
   const auto t = std::ssize(u);

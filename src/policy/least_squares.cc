@@ -80,14 +80,8 @@ void ridge_least_squares(std::span<const float> x, std::span<const float> y, int
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < t; ++j) add_scaled(-x[at(i * t + j)], c.data() + j * d, rest.data() + i * d, d);
   }
-  std::vector<float> transposed;
-  if (!by_rows) {
-    transposed.resize(x.size());
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < t; ++j) transposed[at(j * n + i)] = x[at(i * t + j)];
-    }
-  }
-  const float* rows = by_rows ? x.data() : transposed.data();
+  const std::vector<float> columns = by_rows ? std::vector<float>() : transposed(x, n, t);
+  const float* rows = by_rows ? x.data() : columns.data();
   const int64_t width = by_rows ? t : n;
   std::vector<double> gram(at(m * m));
   parallel_for(m, [&](int64_t i, int) {
