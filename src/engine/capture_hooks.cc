@@ -53,16 +53,21 @@ void CaptureHooks::prepare(Window& window, LayerCapture& layer, const Observed& 
 
 bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  // A step that failed behind this layer comes again, perhaps cut otherwise: rows count once.
+  int32_t& next = windows_[static_cast<size_t>(layer_index)].next_token;
+  const auto n_old = std::ranges::lower_bound(observed.tokens, next) - observed.tokens.begin();
+  if (n_old == std::ssize(observed.tokens)) return false;
+  next = observed.tokens.back() + 1;
   if (observed.tokens.front() >= n_prompt_) {
     if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) sum_draft(layer_index, observed);
     return false;
   }
   if (layer.storage.empty()) prepare(windows_[static_cast<size_t>(layer_index)], layer, observed);
   note_seen(observed);
-  if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed);
-  if (capture_.request.future > 0) add_moments(layer_index, observed);
+  if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed, n_old);
+  if (capture_.request.future > 0) add_moments(layer_index, observed, observed.tokens[static_cast<size_t>(n_old)]);
   if (capture_.request.window > 0) {
-    keep_window(layer_index, observed);
+    keep_window(layer_index, observed, n_old);
     if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
   }
   return false;  // all rows go on
@@ -106,39 +111,40 @@ KvView CaptureHooks::with_noise(int layer, const KvView& view) {
   return noisy;
 }
 
-void CaptureHooks::sum_rows(int layer_index, const Observed& observed) {
+void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   KvView view = observed.views.back();
   if (capture_.request.gumbel_seed != 0) view = with_noise(layer_index, view);
   behind_.clear();
   for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
   AttentionStats stats;
-  stats.behind = behind_.data();
+  stats.behind = behind_.data() + n_old;
   if (!layer.all_sums.empty()) stats.column_sums = scratch(0, observed);
   if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
-  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
-  backend_.attention_stats(observed.q, view, args, stats);
+  const AttentionArgs args{
+      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+  backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int32_t n = most_slots(view);
   if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
   if (!layer.all_max.empty()) reduce(stats.column_max, n, /*maxima=*/true, layer.all_max);
 }
 
-void CaptureHooks::add_moments(int layer_index, const Observed& observed) {
+void CaptureHooks::add_moments(int layer_index, const Observed& observed, int32_t first) {
   QueryMoments& moments = moments_[static_cast<size_t>(layer_index)];
   const CaptureRequest& r = capture_.request;
-  moments.add(backend_, observed, r.future_skip, n_prompt_);
+  moments.add(backend_, observed, std::max(first, r.future_skip), n_prompt_);
   if (observed.tokens.back() != n_prompt_ - 1) return;
   const LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   moments.expect(observed.positions.back() + 1, r.future, layer.future_mean, layer.future_covariance);
   moments = {};
 }
 
-void CaptureHooks::keep_window(int layer_index, const Observed& observed) {
+void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_t n_old) {
   Window& window = windows_[static_cast<size_t>(layer_index)];
   rows_.clear();
   const auto first = static_cast<int64_t>(window.positions.size());
   const std::vector<float>& weights = capture_.request.window_weights;
-  for (size_t i = 0; i < observed.tokens.size(); ++i) {
+  for (auto i = static_cast<size_t>(n_old); i < observed.tokens.size(); ++i) {
     const int32_t from_end = n_prompt_ - observed.tokens[i];  // 1: the last prompt token
     if (from_end < 1 || from_end > capture_.request.window) continue;
     rows_.push_back(static_cast<int32_t>(i));

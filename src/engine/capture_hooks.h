@@ -27,13 +27,14 @@ class CaptureHooks final : public LayerHooks {
     std::vector<int32_t> positions;
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
     std::vector<float> weights;   // empty: 1
+    int32_t next_token = 0;       // the first that has not been counted
     Tensor queries;               // [window + ahead, H, d], not all of them filled
   };
   void prepare(Window& window, LayerCapture& layer, const Observed& observed);
-  void sum_rows(int layer, const Observed& observed);
+  void sum_rows(int layer, const Observed& observed, int64_t n_old);
   KvView with_noise(int layer, const KvView& view);
-  void add_moments(int layer, const Observed& observed);
-  void keep_window(int layer, const Observed& observed);
+  void add_moments(int layer, const Observed& observed, int32_t first);
+  void keep_window(int layer, const Observed& observed, int64_t n_old);
   void sum_window(int layer, const Observed& observed);
   void sum_draft(int layer, const Observed& observed);
   AttentionStats window_stats(const Observed& observed);

@@ -129,6 +129,33 @@ TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
   }
 }
 
+// The same of a prompt whose steps fail and come again with more rows: what it keeps is what it would have kept.
+TEST(FailedPrefill, CountsItsRowsOnce) {
+  const std::unique_ptr<Engine> engine = make_engine(3);
+  for (const char* policy : {"h2o", "snapkv", "am:ridge=1", "expected_attention"}) {
+    const auto a = engine->new_sequence(engine->prepare_tokens(random_tokens(150)), parse_policy(policy, "0.3"));
+    const auto b = engine->new_sequence(engine->prepare_tokens(random_tokens(150)), parse_policy(policy, "0.3"));
+    compute(*engine, *a, 64);
+    FailOnce fail;
+    fail.layer = 2;
+    while (b->n_pending() > 0) {
+      fail.armed = true;
+      EXPECT_THROW(step(*engine, *b, 40, &fail), StepFailed);
+      EXPECT_THROW(step(*engine, *b, 64, &fail), StepFailed);
+      fail.armed = false;
+      step(*engine, *b, 64, &fail);
+    }
+    int n_common = 0;
+    for (int32_t i = 0; i < 3 * kKvHeads; ++i) {
+      std::vector<int32_t> common;
+      std::ranges::set_intersection(a->cache().slot_tokens(i / kKvHeads, i % kKvHeads),
+                                    b->cache().slot_tokens(i / kKvHeads, i % kKvHeads), std::back_inserter(common));
+      n_common += static_cast<int>(common.size());
+    }
+    EXPECT_GE(n_common, 3 * kKvHeads * 45 - 2) << policy;
+  }
+}
+
 // A draft of the answer is seen by the policy and forgotten: the first token is the full cache's, what stays differs
 // from a plan without it, and its attention is what a prompt that had ended with those tokens would have shown.
 TEST(Draft, IsSeenAndForgotten) {
