@@ -9,6 +9,7 @@ find_package(ICU REQUIRED COMPONENTS uc i18n)
 pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 find_package(CLI11 REQUIRED)
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 if(NOT VLCACHE_REF_ONLY)
   # Debian's dnnl-config.cmake insists on OpenCL's headers, which a CPU build has no use for: name the library directly.
   find_library(dnnl_library dnnl REQUIRED)

@@ -54,8 +54,10 @@ class EvictionPolicy final : public Policy {
       KeepPlan::Head& kept = plan.layers[at(layer)].emplace_back();
       kept.keep = select_slots(scores[at(layer)][at(head)], n_keep,
                                parts_.scorer->protects(n_keep, share(in.prompt), in.prompt));
-      parts_.scorer->refit(for_scorer, layer, head, kept);
     });
+    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
+      parts_.scorer->refit(for_scorer, layer, plan.layers[at(layer)]);
+    }
     if (n_planes() > 0) begin_rule(part_inputs(in, asked.rule), plan);
     return true;
   }

@@ -46,9 +46,9 @@ class TokenScorer {
   virtual void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(scores);
   }
-  // Once it is clear what stays of a head: may give it new values and biases, to make up for what goes.
-  virtual void refit(const PartInputs& in, int32_t layer, int32_t head, KeepPlan::Head& kept) const {
-    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(kept);
+  // Once it is clear what stays of a layer's kv heads: may give them new values and biases, to make up for what goes.
+  virtual void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const {
+    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(kept);
   }
   // Of a head that keeps n_keep slots, `share` of the prompt's being the model's mean: by default the last tenth of
   // them, as the VL-Cache paper compares all methods. Together more than n_keep: the request's error.

@@ -34,8 +34,8 @@ class AttentionMatching final : public TokenScorer {
     return authors_ ? Protected{} : TokenScorer::protects(n_keep, share, prompt);
   }
 
-  void refit(const PartInputs& in, int32_t layer, int32_t head, KeepPlan::Head& kept) const override {
-    fit_kept_slots(in, layer, head, ridge_, kept);
+  void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
+    fit_kept_slots(in, layer, ridge_, kept);
   }
 
  private:

@@ -38,8 +38,8 @@ class Pointer final : public TokenScorer {
     for_each(in, scores, [&](size_t token, float, float& score) { score = reached[token]; });
   }
 
-  void refit(const PartInputs& in, int32_t layer, int32_t head, KeepPlan::Head& kept) const override {
-    if (fit_ > 0) fit_kept_slots(in, layer, head, fit_, kept);
+  void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
+    if (fit_ > 0) fit_kept_slots(in, layer, fit_, kept);
   }
 
   // The question itself stays, as far as it takes no more than half, and the last token in any case.
