@@ -15,6 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_FALSE(parse_policy("none")->keeps_kv());
@@ -125,6 +126,33 @@ TEST(SelectSlots, TakesTheBestAndTheLast) {
   EXPECT_THAT(select_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, 3, {.n_last = 1}), ElementsAre(0, 3, 6));
   EXPECT_THAT(ranked_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, {.n_last = 1}),
               ElementsAre(6, 0, 3, 2, 1, 5));
+}
+
+// Two layers of a head, ten slots, the question of one token.
+TEST(Pointer, KeepsWhatSomeHeadPointsAtAndWhatFollows) {
+  const FixedSlots slots({{10}, {10}});
+  std::vector<std::vector<float>> most{{0.0f, 0.1f, 0.9f, 0.0f, 0.0f, 0.3f, 0.4f, 0.0f, 0.0f, 0.0f},
+                                       {0.6f, 0.0f, 0.2f, 0.1f, 0.0f, 0.0f, 0.0f, 0.8f, 0.0f, 0.0f}};
+  const std::vector<TokenInfo> tokens(10);
+  const PromptShape prompt{.n_tokens = 10, .n_vision = 9, .n_after_vision = 1};
+  const auto kept = [&](std::string_view name) {
+    const PolicyPtr policy = parse_policy(name, "5");
+    Capture capture;
+    capture.request = policy->needs(prompt).at(0);
+    for (std::vector<float>& row : most) {
+      capture.layers.emplace_back().window_max = Tensor(row.data(), DType::kF32, {1, 10});
+    }
+    const std::vector<const Capture*> captures{&capture};
+    KeepPlan plan;
+    EXPECT_TRUE(policy->plan({.slots = slots, .tokens = tokens, .prompt = prompt, .captures = captures}, plan));
+    return std::pair(plan.layers[0][0].keep, plan.layers[1][0].keep);
+  };
+  // The largest of both layers is .6 .1 .9 .1 0 .3 .4 .8 0 0, reached from one before .6 .6 .9 .9 .1 .3 .4 .8 .8 0.
+  EXPECT_THAT(kept("pointer:reach=0"), Pair(ElementsAre(0, 2, 6, 7, 9), ElementsAre(0, 2, 6, 7, 9)));
+  EXPECT_THAT(kept("pointer:reach=1"), Pair(ElementsAre(2, 3, 7, 8, 9), ElementsAre(2, 3, 7, 8, 9)));
+  // Half of it the layer's own: .3 .35 .9 .45 .05 .3 .4 .4 .4 0 and .6 .3 .55 .5 .05 .15 .2 .8 .4 0.
+  EXPECT_THAT(kept("pointer:reach=1,own=0.5"), Pair(ElementsAre(2, 3, 7, 8, 9), ElementsAre(0, 2, 3, 7, 9)));
+  EXPECT_THAT(kept("pointer:own=1"), Pair(ElementsAre(1, 2, 5, 6, 9), ElementsAre(0, 2, 3, 7, 9)));
 }
 
 TEST(MaxPool, TakesTheLargestNeighbour) {

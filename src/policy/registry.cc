@@ -37,7 +37,7 @@ constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
 }};
 
 constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
-    {{Kind::kScorer, "pointer", "reach=3,ahead=0,fit=0",
+    {{Kind::kScorer, "pointer", "reach=3,ahead=0,own=0,fit=0,question=0.5; preset draft",
       "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
      make_pointer},
     {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text behind the last image",

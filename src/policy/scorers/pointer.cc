@@ -1,10 +1,11 @@
-// pointer (ours): one set of slots for the whole model, chosen by whatever head points at them. Who answers from a page
-// points at the place with few heads, long before the answer reads it; a mean over heads or a budget per layer loses
-// that. s_j = the largest attention that slot j gets from any layer, head and query of the text behind the last image,
-// or that one of the `reach` slots before it gets: who reads on from a place needs what follows. With `ahead`, the
-// model first drafts so many tokens of an answer with everything kept, whose queries point, too: an answer that leads
-// from one place to the next points at the second only once it has read the first. The draft is forgotten. `fit` is the
-// ridge of biases and values fitted to all these queries (attention_fit.h; 0: none).
+// pointer (ours): slots that some head points at. Who answers from a page points at the place with few heads, long
+// before the answer reads it; a mean over heads or a budget per layer loses that. s_j = the largest attention that slot
+// j gets from any layer, head and query of the text behind the last image, or that one of the `reach` slots before it
+// gets: who reads on from a place needs what follows. One set for the whole model; with `own`, a mean of that and of
+// the largest attention in the head itself, which weighs so much. With `ahead`, the model first drafts so many tokens
+// of an answer with everything kept, whose queries point, too: an answer that leads from one place to the next points
+// at the second only once it has read the first. The draft is forgotten. `fit` is the ridge of biases and values fitted
+// to all these queries (attention_fit.h; 0: none). Preset `draft`: all of that.
 #include <algorithm>
 
 #include "policy/attention_fit.h"
@@ -15,7 +16,8 @@ namespace {
 
 class Pointer final : public TokenScorer {
  public:
-  Pointer(int32_t reach, int32_t ahead, double fit) : reach_(reach), ahead_(ahead), fit_(fit) {}
+  Pointer(int32_t reach, int32_t ahead, float own, double fit, double question)
+      : reach_(reach), ahead_(ahead), own_(own), fit_(fit), question_(question) {}
 
   CaptureRequest needs(const PromptShape& prompt) const override {
     return {.reduce = CaptureRequest::Reduce::kMax,
@@ -35,16 +37,19 @@ class Pointer final : public TokenScorer {
       reached[i] =
           *std::max_element(best.begin() + static_cast<int64_t>(begin), best.begin() + static_cast<int64_t>(i) + 1);
     }
-    for_each(in, scores, [&](size_t token, float, float& score) { score = reached[token]; });
+    for_each(in, scores, [&](size_t token, float attention, float& score) {
+      score = own_ * attention + (1 - own_) * reached[token];
+    });
   }
 
   void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
     if (fit_ > 0) fit_kept_slots(in, layer, fit_, kept);
   }
 
-  // The question itself stays, as far as it takes no more than half, and the last token in any case.
+  // The question itself stays, as far as it takes no more than its share, and the last token in any case.
   Protected protects(int32_t n_keep, double, const PromptShape& prompt) const override {
-    return {.n_first = 0, .n_last = std::max(1, std::min(post_vision_window(prompt), n_keep / 2))};
+    const auto most = static_cast<int32_t>(question_ * n_keep);
+    return {.n_first = 0, .n_last = std::max(1, std::min(post_vision_window(prompt), most))};
   }
 
  private:
@@ -62,15 +67,19 @@ class Pointer final : public TokenScorer {
   }
 
   int32_t reach_, ahead_;
-  double fit_;
+  float own_;
+  double fit_, question_;
 };
 
 }  // namespace
 
 std::unique_ptr<const TokenScorer> make_pointer(Parameters& p) {
-  const auto reach = static_cast<int32_t>(p.integer("reach", 3, 0));
-  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0));
-  return std::make_unique<Pointer>(reach, ahead, p.number("fit", 0, 0, 1));
+  const bool draft = p.preset({"draft"}) == "draft";
+  const auto reach = static_cast<int32_t>(p.integer("reach", draft ? 1 : 3, 0));
+  const auto ahead = static_cast<int32_t>(p.integer("ahead", draft ? 64 : 0, 0));
+  const auto own = static_cast<float>(p.number("own", draft ? 0.8 : 0, 0, 1));
+  const double fit = p.number("fit", draft ? 0.3 : 0, 0, 1), question = p.number("question", draft ? 0.1 : 0.5, 0, 1);
+  return std::make_unique<Pointer>(reach, ahead, own, fit, question);
 }
 
 }  // namespace vlcache
