@@ -8,7 +8,8 @@
 namespace vlcache {
 
 bool acts_behind_prompt(const Policy& policy) {
-  return policy.keeps_kv() && policy.pattern() == AttentionPattern{} && policy.capacity() == 0;
+  return policy.keeps_kv() && policy.vision_layers().empty() && policy.pattern() == AttentionPattern{} &&
+         policy.capacity() == 0;
 }
 
 void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan) {

@@ -8,6 +8,7 @@
 #include "analysis/forks.h"
 #include "base/error.h"
 #include "engine/batch.h"
+#include "engine/image_selection.h"
 #include "io/tokenizer/tokenizer.h"
 #include "model/family.h"
 #include "policy/registry.h"
@@ -171,10 +172,29 @@ class Watch final : public Policy {
   std::vector<std::unique_ptr<const TokenScorer>> scorers_;
 };
 
+// What each (layer, kv head) keeps: the plan's slots, or `stay`, where tokens have left before the model saw them.
+void note_kept(const KeepPlan& plan, const std::vector<int32_t>& stay, const PolicySlots& slots, Inspection& out) {
+  for (size_t l = 0; l < out.layers.size(); ++l) {
+    InspectedLayer& layer = out.layers[l];
+    const auto n_heads = static_cast<size_t>(slots.n_kv_heads(static_cast<int32_t>(l)));
+    for (size_t h = 0; h < n_heads; ++h) {
+      std::vector<int32_t>& kept = layer.kept.emplace_back(stay);
+      const auto tokens = slots.tokens(static_cast<int32_t>(l), static_cast<int32_t>(h));
+      if (plan.layers.empty()) {
+        if (stay.empty()) kept.assign(tokens.begin(), tokens.end());
+      } else {
+        for (const int32_t slot : plan.layers[l][h].keep) kept.push_back(tokens[at(slot)]);
+      }
+      layer.budget += static_cast<double>(kept.size()) / static_cast<double>(n_heads);
+    }
+  }
+}
+
 }  // namespace
 
 Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens) {
-  if (!acts_behind_prompt(*policy)) {
+  const bool selects = !policy->vision_layers().empty();
+  if (!selects && !acts_behind_prompt(*policy)) {
     throw Error(ErrorCode::kInput, "inspect: '" + policy->name() +
                                        "' evicts nothing behind a prompt; choose one that does, such as vlcache");
   }
@@ -188,28 +208,33 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
     out.vision_spans.emplace_back(span.begin, span.end);
     const auto rects = token_rects(engine.model().config(), prompt.images[at(span.image)]);
     InspectedImage& image = out.images.emplace_back(InspectedImage{.begin = span.begin, .end = span.end, .rects = {}});
-    image.rects.assign(rects.begin() + span.first_row, rects.begin() + span.first_row + (span.end - span.begin));
+    for (int32_t token = span.begin; token < span.end; ++token) image.rects.push_back(rects[at(span.row_of(token))]);
+  }
+
+  std::vector<int32_t> stay;
+  std::unique_ptr<Sequence> cut;
+  std::vector<float> cut_logits;
+  if (selects) {
+    Prompt shortened = prompt.copy();
+    stay = select_image_tokens(engine, *policy, shortened);
+    cut = engine.new_sequence(shortened, policy);
+    cut_logits = last_logits(engine, *cut, std::move(shortened));
   }
 
   Watch::Found found;
   const auto full = engine.new_sequence(prompt, std::make_shared<Watch>(*policy, found));
   const std::vector<float> logits = last_logits(engine, *full, std::move(prompt));
   if (found.error) throw *found.error;
-  const PolicySlots& slots = full->slots();
-  for (size_t l = 0; l < found.plan.layers.size(); ++l) {
-    InspectedLayer& layer = out.layers.emplace_back();
-    layer.sparsity = found.sparsity[l];
-    for (size_t h = 0; h < found.plan.layers[l].size(); ++h) {
-      std::vector<int32_t>& kept = layer.kept.emplace_back();
-      const auto tokens = slots.tokens(static_cast<int32_t>(l), static_cast<int32_t>(h));
-      for (const int32_t slot : found.plan.layers[l][h].keep) kept.push_back(tokens[at(slot)]);
-      layer.budget += static_cast<double>(kept.size()) / static_cast<double>(found.plan.layers[l].size());
-    }
+  for (const double sparsity : found.sparsity) out.layers.emplace_back().sparsity = sparsity;
+  note_kept(found.plan, stay, full->slots(), out);
+  if (!selects) {
+    cut = full->fork(policy, found.plan);
+    cut_logits = logits;
   }
-  const auto cut = full->fork(policy, found.plan);
   const std::vector<int32_t> stops = engine.stop_token_ids();
   AnswerWatch watch(out, found.scores, full->tokens());
-  out.answer = engine.tokenizer().decode(greedy(engine, *cut, logits, max_tokens, stops), /*skip_special_tokens=*/true);
+  out.answer =
+      engine.tokenizer().decode(greedy(engine, *cut, cut_logits, max_tokens, stops), /*skip_special_tokens=*/true);
   out.full_answer =
       engine.tokenizer().decode(greedy(engine, *full, logits, max_tokens, stops, &watch), /*skip_special_tokens=*/true);
   watch.finish(out);

@@ -41,7 +41,8 @@ struct Inspection {
   std::string full_answer, answer;  // with everything kept, and with what the policy keeps
 };
 
-// `policy` must act behind the prompt by a budget. Throws Error(kInput) for another, and what the policy throws.
+// `policy` must act behind the prompt by a budget, or choose among image tokens. Throws Error(kInput) for another, and
+// what the policy throws.
 Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens);
 
 }  // namespace vlcache

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "engine/batch.h"
 #include "engine/generation.h"
+#include "engine/image_selection.h"
 #include "io/image/image.h"
 
 namespace vlcache {
@@ -36,10 +37,10 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(Engine& engine, const ChatFlags& flags)
+  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy)
       : engine_(engine),
         flags_(flags),
-        policy_(chosen_policy(flags.model)),
+        policy_(std::move(policy)),
         options_(generate_options(flags.generate, engine.model().config().generation)) {
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -89,9 +90,10 @@ class Chat {
       n_kept = std::accumulate(layer.begin(), layer.end(), n_kept);
     }
     const double kept = n_heads > 0 ? static_cast<double>(n_kept) / static_cast<double>(n_heads) : 0;
-    if (kept > 0 && sequence_->n_tokens() - kept >= 0.5) {
-      std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(),
-                   sequence_->n_tokens() - kept, sequence_->n_tokens());
+    const int32_t n_tokens = sequence_->n_tokens() + n_dropped_;
+    if (kept > 0 && n_tokens - kept >= 0.5) {
+      std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(), n_tokens - kept,
+                   n_tokens);
     }
   }
 
@@ -148,7 +150,7 @@ class Chat {
   }
 
   void check_fits(const Prompt& prompt) const {
-    check_prompt_fits(engine_, *policy_, prompt.n_tokens(), options_.max_tokens);
+    check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), options_.max_tokens);
   }
 
   // The pictures of a refused question wait for the next one, unless any question with them would be refused.
@@ -167,6 +169,8 @@ class Chat {
   std::string answer(Prompt next) {
     Request request;
     request.prompt = std::move(next);
+    select_image_tokens(engine_, *policy_, request.prompt, sequence_.get());
+    n_dropped_ = request.prompt.selection ? request.prompt.selection->n_dropped : 0;
     kept_ = 0;
     if (sequence_) {
       kept_ = sequence_->continue_with(request.prompt);
@@ -198,6 +202,7 @@ class Chat {
   std::unique_ptr<Sequence> sequence_;
   std::optional<GenerateResult> last_;
   int32_t kept_ = 0;
+  int32_t n_dropped_ = 0;  // tokens that the model did not see
 };
 
 // False when the conversation is over.
@@ -224,8 +229,9 @@ bool handle(Chat& chat, const std::string& line) {
 }
 
 void run(const ChatFlags& flags) {
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
-  Chat chat(*engine, flags);
+  const PolicyPtr policy = chosen_policy(flags.model);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
+  Chat chat(*engine, flags, policy);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
   std::string line;

@@ -10,6 +10,7 @@
 #include "base/machine.h"
 #include "base/threads.h"
 #include "cli/progress.h"
+#include "engine/image_selection.h"
 
 namespace vlcache {
 namespace {
@@ -121,7 +122,10 @@ PolicyPtr chosen_policy(const ModelFlags& flags) {
   return policy;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags) {
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies) {
+  for (const PolicyPtr& policy : policies) {
+    if (!policy->vision_layers().empty()) check_suits(Model::read_config(flags.model_dir), *policy);
+  }
   EngineOptions options = engine_options(flags);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "engine/engine.h"
@@ -47,8 +48,9 @@ EngineOptions engine_options(const ModelFlags& flags);
 // As --kv and --kv-budget say; a choice that is left to us is told in a line on stderr.
 PolicyPtr chosen_policy(const ModelFlags& flags);
 
-// Loads with a progress bar on a terminal.
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags);
+// Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
+// are read (check_suits).
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {});
 
 // True from the first Ctrl-C after watch_interrupts(): running generations end as "cancelled". A second one kills the
 // process.

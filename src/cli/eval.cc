@@ -164,7 +164,9 @@ void run(const EvalFlags& flags) {
   }
   ResultLog log(flags.output, settings(flags, choices), flags.restart);
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  std::vector<PolicyPtr> policies;
+  for (const EvalChoice& choice : choices) policies.push_back(choice.policy);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, policies);
   EvalRunner runner(
       *engine, choices,
       {.max_tokens = flags.max_tokens, .query_aware = flags.query_aware == "on", .n_kl_tokens = flags.kl_tokens});

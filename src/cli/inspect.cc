@@ -57,7 +57,7 @@ void run(const InspectFlags& flags) {
   ModelFlags model = flags.model;
   if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
   PolicyPtr policy = chosen_policy(model);
-  const std::unique_ptr<Engine> engine = load_engine(model);
+  const std::unique_ptr<Engine> engine = load_engine(model, {&policy, 1});
   std::vector<Image> pictures;
   for (const std::string& path : flags.images) pictures.push_back(load_image(path));
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});

@@ -27,10 +27,14 @@ void run(const LogitsFlags& flags) {
     throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
   Request request;
   request.policy = chosen_policy(flags.model);
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&request.policy, 1});
   request.prompt = flags.tokens.empty()
                        ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
                        : engine->prepare_tokens(flags.tokens);
+  if (request.policy->n_seen(request.prompt.shape()) < request.prompt.n_tokens()) {
+    throw Error(ErrorCode::kInput,
+                "logits: '" + request.policy->name() + "' does not compute every token of this prompt");
+  }
   std::vector<int32_t> ids(request.prompt.tokens);
   const int64_t n = request.prompt.n_tokens(), vocab = engine->model().config().text.vocab_size;
   Buffer storage(n * vocab * dtype_bytes(DType::kF32));

@@ -187,7 +187,7 @@ void run(const RunFlags& flags) {
     throw Error(ErrorCode::kInput, "run: -i goes with a PROMPT; with --requests every line names its own images");
   }
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
   if (flags.requests.empty()) {
     run_one(*engine, flags, policy);
   } else {

@@ -2,7 +2,9 @@
 #include "engine/generation.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "engine/image_selection.h"
 #include "engine/sequence.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -40,7 +42,8 @@ Generation::Generation(Engine& engine, Request request)
   }
   CHECK(sequence_ != nullptr || request_.policy != nullptr);
   const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
-  check_prompt_fits(engine, policy, sequence_ != nullptr ? sequence_->next_position() : request_.prompt.n_tokens(),
+  check_prompt_fits(engine, policy,
+                    sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape()),
                     options.max_tokens);
   if (!request_.callbacks.choose) {
     sampler_ = std::make_unique<Sampler>(options.sampling, engine.model().config().text.vocab_size);
@@ -51,12 +54,11 @@ Generation::Generation(Engine& engine, Request request)
   }
   stop_ids_ = options.stop_tokens;
   if (!options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
-  images_.spans = request_.prompt.spans;
-  images_.outputs.resize(request_.prompt.images.size());
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
   result_.timings.load_ms = engine.load_ms();
-  result_.n_prompt = request_.prompt.n_tokens();
-  result_.n_vision = request_.prompt.n_vision_tokens();
+  const int32_t n_dropped = request_.prompt.selection ? request_.prompt.selection->n_dropped : 0;
+  result_.n_prompt = request_.prompt.n_tokens() + n_dropped;
+  result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
 }
 
@@ -64,11 +66,27 @@ Generation::~Generation() = default;
 
 void Generation::start() {
   if (sequence_ == nullptr) {
+    select_image_tokens(engine_, *request_.policy, request_.prompt);
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
     sequence_ = own_sequence_.get();
   }
   make_room();
+  take_images();
   encode_images();
+}
+
+// What a selection has encoded already.
+void Generation::take_images() {
+  images_.spans = request_.prompt.spans;
+  images_.outputs.resize(request_.prompt.images.size());
+  std::optional<ImageSelection>& selection = request_.prompt.selection;
+  if (!selection) return;
+  for (size_t i = 0; i < selection->outputs.size(); ++i) {
+    if (!selection->outputs[i].embeds.empty()) images_.outputs[i] = std::move(selection->outputs[i]);
+  }
+  selection->outputs.clear();
+  result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
+  result_.timings.compress_ms = select_ms_ += std::exchange(selection->select_ms, 0);
 }
 
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
@@ -124,7 +142,7 @@ bool Generation::draft(const Tensor& logits, double ms) {
 void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
-  if (compressed) result_.timings.compress_ms = s.watch_ms() + draft_ms_ + (policy_ms_ += ms);
+  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + draft_ms_ + (policy_ms_ += ms);
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
     result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
   }
@@ -139,7 +157,8 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
   if (result_.tokens.empty()) {
     result_.timings.prefill_ms += ms;
     if (request_.callbacks.on_prefill) {
-      request_.callbacks.on_prefill(std::min(s.n_done(), result_.n_prompt), result_.n_prompt);
+      const int32_t n_prompt = s.prompt_shape().n_tokens;
+      request_.callbacks.on_prefill(std::min(s.n_done(), n_prompt), n_prompt);
     }
   }
   if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);

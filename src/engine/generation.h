@@ -46,6 +46,7 @@ class Generation {
   GenerateResult take_result() { return std::move(result_); }
 
  private:
+  void take_images();
   void encode_images();
   void choose_token(const Tensor& logits);
   void take(int32_t token);
@@ -63,7 +64,7 @@ class Generation {
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;
   std::vector<float> prompt_logits_;  // of the prompt's last token, while a draft is computed
-  double draft_ms_ = 0, policy_ms_ = 0;
+  double select_ms_ = 0, draft_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
   GenerateResult result_;
 };

@@ -3,7 +3,21 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace vlcache {
+
+Prompt Prompt::copy() const {
+  CHECK(!selection);
+  Prompt other;
+  other.tokens = tokens;
+  other.classes = classes;
+  other.spans = spans;
+  for (const ImageTiles& image : images) other.images.push_back(image.copy());
+  other.query_aware = query_aware;
+  other.evict_every = evict_every;
+  return other;
+}
 
 int32_t Prompt::n_vision_tokens() const {
   int32_t n = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,28 @@
 
 namespace vlcache {
 
-// Tokens [begin, end) of a prompt that stand for rows [first_row, first_row + end - begin) of an image's embeddings.
+// Tokens [begin, end) of a prompt that stand for rows of an image's embeddings: first_row and those behind it, or the
+// ones that are named one by one.
 struct ImageSpan {
   int32_t begin = 0;
   int32_t end = 0;
   int32_t image = 0;
-  int32_t first_row = 0;
+  int32_t first_row = 0;      // of those that are not named
+  std::vector<int32_t> rows;  // [end - begin], ascending, or empty
+
+  int32_t row_of(int32_t token) const {
+    return rows.empty() ? first_row + token - begin : rows[static_cast<size_t>(token - begin)];
+  }
+  bool same_rows(const ImageSpan& other) const {
+    return begin == other.begin && end == other.end && first_row == other.first_row && rows == other.rows;
+  }
+};
+
+// What a policy has made of a prompt's images before the language model sees them (image_selection.h).
+struct ImageSelection {
+  std::vector<VisionOutput> outputs;  // by image, as far as they were encoded for it
+  int32_t n_dropped = 0;              // tokens
+  double vision_ms = 0, select_ms = 0;
 };
 
 struct Prompt {
@@ -33,7 +50,10 @@ struct Prompt {
   // > 0: a policy acts each time so many tokens have been computed, as if the prompt ended there, so that the prompt's
   // KV is never held as a whole. What it drops so was judged by fewer queries.
   int32_t evict_every = 0;
+  std::optional<ImageSelection> selection;  // set once a policy has chosen
 
+  // Its pictures too. Not of a prompt that a policy has shortened.
+  Prompt copy() const;
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_vision_tokens() const;
   PromptShape shape() const;
@@ -45,8 +65,8 @@ struct Prompt {
   std::vector<TokenInfo> token_infos() const;
 };
 
-// What makes two pictures the same to a model: all pixels that the encoder sees, and the sizes that decide how tiles
-// become rows.
+// What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
+// encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
 
 // The embeddings that a prompt's image tokens stand for, as far as they are needed.

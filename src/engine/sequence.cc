@@ -50,7 +50,20 @@ void Sequence::count_states() {
   n_pending_ = static_cast<int32_t>(std::ranges::count(states_, TokenState::kPending));
   n_done_ = static_cast<int32_t>(std::ranges::find(states_, TokenState::kPending) - states_.begin());
   next_position_ = 0;
-  for (const TokenInfo& token : tokens_) next_position_ = std::max(next_position_, token.meta.t + 1);
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    if (states_[i] != TokenState::kOutside) next_position_ = std::max(next_position_, tokens_[i].meta.t + 1);
+  }
+}
+
+// What lies before the window that the policy computes anew for every token is done with; the window's own tokens are
+// numbered from 0.
+void Sequence::slide_window() {
+  const int32_t window = policy_->recompute_window(prompt_);
+  if (window == 0) return;
+  const int32_t begin = std::max(0, n_tokens() - window);
+  std::fill_n(states_.begin(), begin, TokenState::kOutside);
+  std::replace(states_.begin() + begin, states_.end(), TokenState::kOutside, TokenState::kPending);  // after a rewind
+  for (int32_t t = begin; t < n_tokens(); ++t) tokens_[static_cast<size_t>(t)].meta.t = t - begin;
 }
 
 void Sequence::reserve(int32_t n_more) {
@@ -84,7 +97,7 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
   for (size_t i = 0; i < spans.size() && spans[i].begin < n; ++i) {
     const ImageSpan& x = spans[i];
     const ImageSpan* y = i < prompt.spans.size() ? &prompt.spans[i] : nullptr;
-    const bool same = y != nullptr && x.begin == y->begin && x.end == y->end && x.first_row == y->first_row &&
+    const bool same = y != nullptr && x.same_rows(*y) &&
                       keys[static_cast<size_t>(x.image)] == prompt_keys[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
@@ -101,7 +114,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // One token at least must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
-  if (kept < n_done_ && !cache_.exact()) kept = 0;
+  if ((kept < n_done_ && !cache_.exact()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
   list_places(prompt);
@@ -109,6 +122,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   image_keys_ = std::move(keys);
   tokens_ = prompt.token_infos();
   states_.resize(tokens_.size(), TokenState::kPending);
+  slide_window();
   count_states();
   planned_ = acting().n_tokens <= n_done_;  // nothing new before that place
   drafted_ = false;
@@ -132,6 +146,7 @@ void Sequence::release() {
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
+  slide_window();
   count_states();
   planned_ = drafted_ = false;
   place_ = 0;

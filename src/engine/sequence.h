@@ -18,6 +18,7 @@ enum class TokenState : uint8_t {
   kPending,   // waits to be computed
   kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
   kComputed,  // went through the model; the cache has seen its K and V
+  kOutside,   // before the window of a policy that looks at the last tokens only; never computed again
 };
 
 // Tokens [begin, end) of a sequence.
@@ -49,7 +50,10 @@ class Sequence {
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   const PromptShape& prompt_shape() const { return prompt_; }
   TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
-  // Tokens before the first pending one.
+  // Of the prompt's pictures: the tokens that stand for them, and image_key of each.
+  std::span<const ImageSpan> spans() const { return spans_; }
+  std::span<const Sha256Digest> image_keys() const { return image_keys_; }
+  // Tokens before the first pending one; those outside a window among them.
   int32_t n_done() const { return n_done_; }
   int32_t n_pending() const { return n_pending_; }
   bool in_prompt() const { return n_done_ < prompt_.n_tokens; }
@@ -118,6 +122,7 @@ class Sequence {
  private:
   Sequence(const Sequence& other, PolicyPtr policy);
   void count_states();
+  void slide_window();
   bool act_behind_prompt();
   const PromptShape& acting() const { return places_[place_]; }
   void list_places(const Prompt& prompt);

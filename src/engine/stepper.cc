@@ -140,11 +140,10 @@ void Stepper::embed(std::span<const StepItem> items, const Tensor& x) {
   for (const int32_t m : members_) {
     const StepItem& item = items[static_cast<size_t>(m)];
     for_each_image_piece(item, row, [&](const ImageSpan& span, int32_t from, int32_t to, int32_t first_row) {
-      image_rows_.resize(static_cast<size_t>(to - from));
-      std::iota(image_rows_.begin(), image_rows_.end(), first_row);
-      const int32_t first = span.first_row + from - span.begin;
+      image_rows_.clear();
+      for (int32_t token = from; token < to; ++token) image_rows_.push_back(span.row_of(token));
       const Tensor& embeds = item.images->outputs[static_cast<size_t>(span.image)].embeds;
-      model_.backend().scatter_rows(embeds.slice_rows(first, first + to - from), image_rows_, x);
+      model_.backend().gather_rows(embeds, image_rows_, x.slice_rows(first_row, first_row + to - from));
     });
     row += n_rows_of(item);
   }

@@ -44,6 +44,15 @@ const Family& find_family(std::string_view model_type, std::string_view where);
 // images differ in number, also for an image given to a text model.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
 
+// What a token of an image was computed from.
+struct TokenPlace {
+  int32_t tile = -1;              // -1: a newline
+  int32_t row = -1;               // of the tile's rows that come out of the projector
+  std::optional<PixelRect> rect;  // what its patches show, beyond the picture in padding; none: newline, class token
+};
+// Of each token, as token_rows has them. Throws as token_rows.
+std::vector<TokenPlace> token_places(const ModelConfig& config, const ImageTiles& image);
+
 // Where each token of an image, as token_rows has them, was computed from: the rectangle of the original picture that
 // its patches show, clipped to the picture. None for newlines, class tokens, the overview of a picture that was split,
 // and tokens that show padding only. Throws as token_rows.

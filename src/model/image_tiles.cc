@@ -29,6 +29,17 @@ void ImageTiles::allocate(int64_t n, int64_t tile_height, int64_t tile_width) {
   width = tile_width;
 }
 
+ImageTiles ImageTiles::copy() const {
+  ImageTiles other;
+  if (n_tiles > 0) other.allocate(n_tiles, height, width);
+  if (pixels.bytes() > 0) std::memcpy(other.pixels.data(), pixels.data(), static_cast<size_t>(pixels.bytes()));
+  other.n_tiles = n_tiles, other.height = height, other.width = width;
+  other.original_height = original_height, other.original_width = original_width;
+  other.tile_rows = tile_rows, other.tile_cols = tile_cols, other.overview = overview;
+  other.shown = shown;
+  return other;
+}
+
 bool ImageTiles::operator==(const ImageTiles& other) const {
   return n_tiles == other.n_tiles && height == other.height && width == other.width &&
          original_height == other.original_height && original_width == other.original_width &&

@@ -34,6 +34,7 @@ struct ImageTiles {
 
   // Zeros. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
+  ImageTiles copy() const;
   Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, 3, height, width}}; }
   bool operator==(const ImageTiles& other) const;
 };

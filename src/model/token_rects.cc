@@ -22,7 +22,7 @@ std::optional<PixelRect> clipped(const PixelRect& rect, const ImageTiles& image)
 
 }  // namespace
 
-std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, const ImageTiles& image) {
+std::vector<TokenPlace> token_places(const ModelConfig& config, const ImageTiles& image) {
   if (!config.vision || config.family->token_rows == nullptr) {
     throw Error(ErrorCode::kInput, "an image was given to a model (" + config.model_type + ") that takes text only");
   }
@@ -35,16 +35,26 @@ std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, con
   const int64_t n_class = vision.n_class_features();
   const int64_t cols = image.width / vision.patch_size / scale, lines = image.height / vision.patch_size / scale;
   const int64_t per_tile = n_class + lines * cols;
-  std::vector<std::optional<PixelRect>> rects(rows.size());
+  std::vector<TokenPlace> places(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == kNewlineRow) continue;
     const int64_t tile = rows[i] / per_tile, place = rows[i] % per_tile - n_class;
-    if (rows[i] == kNewlineRow || tile == image.overview || place < 0) continue;
+    places[i] = {.tile = static_cast<int32_t>(tile), .row = static_cast<int32_t>(rows[i] % per_tile), .rect = {}};
+    if (place < 0) continue;
     const auto x = static_cast<float>(place % cols * cell), y = static_cast<float>(place / cols * cell);
     const auto size = static_cast<float>(cell);
-    const PixelRect part = {.left = x, .top = y, .right = x + size, .bottom = y + size};
-    rects[i] = clipped(part_of(image.shown[static_cast<size_t>(tile)], static_cast<float>(image.width),
-                               static_cast<float>(image.height), part),
-                       image);
+    places[i].rect =
+        part_of(image.shown[static_cast<size_t>(tile)], static_cast<float>(image.width),
+                static_cast<float>(image.height), {.left = x, .top = y, .right = x + size, .bottom = y + size});
+  }
+  return places;
+}
+
+std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, const ImageTiles& image) {
+  std::vector<std::optional<PixelRect>> rects;
+  for (const TokenPlace& place : token_places(config, image)) {
+    const bool shown = place.rect && place.tile != image.overview;
+    rects.push_back(shown ? clipped(*place.rect, image) : std::nullopt);
   }
   return rects;
 }

@@ -65,6 +65,12 @@ int32_t slots_of(double share, int32_t n, Rounding rounding) {
   return static_cast<int32_t>(std::clamp(slots, 1.0, static_cast<double>(INT32_MAX)));
 }
 
+int32_t tokens_of(const KvBudget& budget, int32_t n) {
+  CHECK(budget.kind == KvBudget::Kind::kRatio || budget.kind == KvBudget::Kind::kSlots);
+  if (budget.kind == KvBudget::Kind::kRatio) return std::min(n, slots_of(budget.value, n));
+  return static_cast<int32_t>(std::min<double>(budget.value, n));
+}
+
 std::vector<int32_t> deal(std::span<const double> shares, std::span<const int32_t> least, std::span<const int32_t> most,
                           int64_t total) {
   const size_t n = shares.size();

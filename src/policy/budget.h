@@ -29,6 +29,10 @@ struct KvBudget {
 enum class Rounding : uint8_t { kNearest, kDown, kKvpress, kHalfEven };
 int32_t slots_of(double share, int32_t n, Rounding rounding = Rounding::kNearest);
 
+// What a share of a prompt of n tokens, or a number of slots, is in slots; n at most. Other kinds count no tokens:
+// CHECK.
+int32_t tokens_of(const KvBudget& budget, int32_t n);
+
 // `total` (as far as the limits allow) dealt out exactly in proportion to `shares` >= 0: least[i] <= result[i] <=
 // most[i], what clipping takes from one goes to the others (water-filling), fractions to the largest remainders, the
 // earlier first.

@@ -16,6 +16,7 @@ class Parameters {
   static Parameters parse(std::string_view text);
 
   const std::string& name() const { return name_; }
+  bool has(std::string_view key) const { return values_.contains(key); }
   bool has_preset() const { return !preset_.empty() && !inherited_; }
   // The same parameters for another part: those of a name that stands for two.
   Parameters for_part(std::string_view name) const;

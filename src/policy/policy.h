@@ -23,6 +23,18 @@ struct PromptShape {
   int32_t n_after_vision = 0;  // tokens behind the last vision token; all of them if there is none
 };
 
+// A picture's tokens before the language model sees them, and what the encoder's class token attends to.
+struct ImageTokens {
+  static constexpr int32_t kNewline = -1;
+  int32_t n_tiles = 1;
+  int32_t overview = -1;      // the tile that shows all of a picture that was split
+  std::vector<int32_t> tile;  // [n_tokens] that a token was computed from; kNewline: ends the line of tokens before it
+  std::vector<int32_t>
+      larger;  // [n_tokens] of the overview's: the tile that shows its middle larger; else, or none: -1
+  std::vector<std::vector<float>> attention;  // [vision_layers()][n_tokens] added up over heads; 0 of newlines
+  int32_t n_tokens() const { return static_cast<int32_t>(tile.size()); }
+};
+
 // The slots of a sequence as its cache holds them, per (layer, kv head).
 class PolicySlots {
  public:
@@ -81,8 +93,26 @@ class Policy {
   // As resolved, with its parts: "full", "snapkv:w=16+uniform".
   virtual std::string name() const = 0;
 
-  // False: nothing is kept between steps, each computes the whole sequence anew.
+  // False: nothing is kept between steps, each computes the whole sequence anew, or only its last recompute_window()
+  // tokens (> 0), numbered from 0 as if there had been no others.
   virtual bool keeps_kv() const { return true; }
+  virtual int32_t recompute_window(const PromptShape& prompt) const {
+    static_cast<void>(prompt);
+    return 0;
+  }
+  // How many tokens of a prompt the language model is to see; may be all.
+  virtual int32_t n_seen(const PromptShape& prompt) const { return prompt.n_tokens; }
+  // Layers of the vision encoder whose class token says which image tokens the language model sees (negative: from the
+  // last that is computed); empty: it sees all.
+  virtual std::vector<int32_t> vision_layers() const { return {}; }
+  // The tokens of each image that stay, ascending. `prompt` is the whole prompt, of whose image tokens `images` are
+  // those to choose from; of the others n_earlier stay, chosen in an earlier turn. Throws Error(kInput) where the
+  // budget is too small.
+  virtual std::vector<std::vector<int32_t>> select(std::span<const ImageTokens> images, const PromptShape& prompt,
+                                                   int32_t n_earlier) const {
+    static_cast<void>(images), static_cast<void>(prompt), static_cast<void>(n_earlier);
+    return {};
+  }
   // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }

@@ -25,6 +25,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (plan.layers[l][h].keep.size() > n) std::abort();
       }
     }
+    if (policy->recompute_window({.n_tokens = 987, .n_vision = 5, .n_after_vision = 9}) < 0) std::abort();
+    if (policy->vision_layers().empty()) return 0;
+    const std::vector<ImageTokens> images{random_image(1, 1), random_image(40, 2)};
+    const int32_t n_vision = images[0].n_tokens() + images[1].n_tokens();
+    const PromptShape prompt{.n_tokens = n_vision + 100, .n_vision = n_vision, .n_after_vision = 50};
+    const int32_t n_seen = policy->n_seen(prompt);
+    const auto kept = policy->select(images, prompt, 0);
+    const auto n_kept = static_cast<int32_t>(kept.at(0).size() + kept.at(1).size());
+    if (n_kept + 100 > n_seen || n_kept + 100 < n_seen - 2) std::abort();  // a patch with its newline may be too much
   } catch (const Error&) {
   }
   return 0;

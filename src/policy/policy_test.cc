@@ -43,6 +43,26 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_TRUE(parse_policy("snapkv+pyramid/tova")->wants_scores());
 }
 
+// Shapes of text alone: a share of 70 tokens, slots, a window; a budget of everything has no window.
+TEST(ParsePolicy, WindowsThatAreComputedAnew) {
+  const PromptShape prompt{.n_tokens = 70, .n_vision = 0, .n_after_vision = 70};
+  const auto window = [&](std::string_view text, std::string_view budget) {
+    return parse_policy(text, budget)->recompute_window(prompt);
+  };
+  EXPECT_FALSE(parse_policy("window_recompute")->keeps_kv());
+  EXPECT_EQ(window("window_recompute", ""), 7);
+  EXPECT_EQ(window("window_recompute+uniform", "0.35"), 25);  // 24.5
+  EXPECT_EQ(window("window_recompute", "500"), 500);
+  EXPECT_EQ(window("window_recompute:window=12", ""), 12);
+  EXPECT_EQ(window("window_recompute", "1"), 0);
+  EXPECT_EQ(window("none", ""), 0);
+  EXPECT_EQ(parse_policy("window_recompute", "0.35")->n_seen(prompt), 25);
+  EXPECT_EQ(parse_policy("window_recompute", "500")->n_seen(prompt), 70);
+  EXPECT_TRUE(takes_budget("window_recompute"));
+  EXPECT_FALSE(takes_budget("window_recompute:window=12"));
+  EXPECT_EQ(parse_policy("window_recompute:window=12")->name(), "window_recompute:window=12");
+}
+
 std::string error_of(std::string_view text, std::string_view budget = "") {
   try {
     parse_policy(text, budget);
@@ -73,6 +93,14 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("snapkv+pyramid", "error=0.1"),
               HasSubstr("goes with the allocator per_error, not with pyramid"));
   EXPECT_THAT(error_of("snapkv+pyramid", "threshold=0.1"), HasSubstr("no allocator goes with it"));
+  EXPECT_THAT(error_of("window_recompute+pyramid"), HasSubstr("in all layers or in none"));
+  EXPECT_THAT(error_of("window_recompute/h2o"), HasSubstr("takes no decode rule"));
+  EXPECT_THAT(error_of("window_recompute", "1MiB"), HasSubstr("expected a share of the prompt or a number of slots"));
+  EXPECT_THAT(error_of("window_recompute:window=9", "0.1"), HasSubstr("expected window or a KV budget, found both"));
+  EXPECT_THAT(error_of("window_recompute:w=9"), HasSubstr("unknown parameter 'w'"));
+  EXPECT_THAT(error_of("hired:alpha=2"), HasSubstr("alpha: expected a number from 0 to 1"));
+  EXPECT_THAT(error_of("hired+vlcache"), HasSubstr("goes with uniform, not with vlcache"));
+  EXPECT_THAT(error_of("hired", "error=0.1"), HasSubstr("chooses whole tokens"));
   EXPECT_THAT(error_of("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
   EXPECT_THAT(error_of("streaming:windows=3"),
               HasSubstr("unknown parameter 'windows', did you mean 'window'?; it has sinks, window"));
@@ -88,6 +116,43 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
                              "threshold=", "5 parsecs", "0MiB"}) {
     EXPECT_THAT(error_of("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;
   }
+}
+
+// A picture of two tiles side by side, 2 x 2 patches each, and an overview of 2 x 2 before them: tokens 0-3, the line
+// 4-7 with its newline 8, the line 9-12 with 13. Of the overview's patches the left ones lie in tile 1, the right ones
+// in tile 2. The early layer looks at 0 and 2, so tile 1 gets whatever the overview's half leaves.
+TEST(Hired, FollowsTheHandComputedTable) {
+  const int32_t kEnd = ImageTokens::kNewline;
+  const ImageTokens image{.n_tiles = 3,
+                          .overview = 0,
+                          .tile = {0, 0, 0, 0, 1, 1, 2, 2, kEnd, 1, 1, 2, 2, kEnd},
+                          .larger = {1, 2, 1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+                          .attention = {{.4f, .1f, .3f, .2f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                        {.1f, .4f, .2f, .3f, .5f, .1f, .9f, .2f, 0, .6f, .7f, .05f, .8f, 0}}};
+  const PromptShape prompt{.n_tokens = 20, .n_vision = 14, .n_after_vision = 3};
+  const auto kept = [&](const char* budget, std::string_view policy = "hired") {
+    return parse_policy(policy, budget)->select({&image, 1}, prompt, 0)[0];
+  };
+  // 6 of text. One token: a patch of a tile would need its newline.
+  EXPECT_THAT(kept("7"), ElementsAre(1));
+  // 5: of 5 patches 2 fall to the overview, 3 to tile 1: 4, 9, 10 and two newlines are too many. Of 4: 2 and 2.
+  EXPECT_THAT(kept("11"), ElementsAre(1, 3, 9, 10, 13));
+  // 6: 5 patches need 7; 4 need 5, and what is over goes to 12, the best on a line that is there.
+  EXPECT_THAT(kept("12"), ElementsAre(1, 3, 9, 10, 12, 13));
+  EXPECT_THAT(kept("0.65"), ElementsAre(1, 3, 4, 8, 9, 10, 13));  // 13 of 20
+  // All for the tiles, of which each shows two of the four patches that count: 3 and 2, on both lines.
+  EXPECT_THAT(kept("13", "hired:alpha=0"), ElementsAre(4, 6, 8, 9, 10, 12, 13));
+  EXPECT_THAT(kept("11", "hired:alpha=1"), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(kept("19").size(), 13u);
+  // Two pictures share in proportion; one chosen before counts.
+  const std::vector<ImageTokens> two{image, image};
+  const PromptShape both{.n_tokens = 34, .n_vision = 28, .n_after_vision = 3};
+  const auto halves = parse_policy("hired", "16")->select(two, both, 0);
+  EXPECT_THAT(halves[0], ElementsAre(1, 3, 9, 10, 13));
+  EXPECT_EQ(halves[0], halves[1]);
+  EXPECT_THAT(parse_policy("hired", "16")->select({&image, 1}, both, 5)[0], ElementsAre(1, 3, 9, 10, 13));
+  EXPECT_THROW(parse_policy("hired", "11")->select({&image, 1}, both, 5), Error);
+  EXPECT_EQ(parse_policy("hired", "11")->select({}, both, 20).size(), 0u) << "nothing new to choose from";
 }
 
 TEST(StreamingRule, HidesWhatHasLeftTheWindow) {

@@ -67,4 +67,23 @@ inline KeepPlan plan_for(const Policy& policy, const PolicySlots& slots, const P
   return plan;
 }
 
+// A picture of `n_lines` lines over two tiles, each ended by a newline, behind an overview of 3 x 3 patches.
+inline ImageTokens random_image(int32_t n_lines, uint32_t seed) {
+  constexpr int32_t kOverview = 9, kWide = 6;
+  std::mt19937 random(seed);
+  ImageTokens image{
+      .n_tiles = 3, .overview = 0, .tile = std::vector<int32_t>(kOverview, 0), .larger = {}, .attention = {}};
+  for (int32_t i = 0; i < n_lines * (kWide + 1); ++i) {
+    const int32_t column = i % (kWide + 1);
+    image.tile.push_back(column == kWide ? ImageTokens::kNewline : 1 + column * 2 / kWide);
+  }
+  image.attention.assign(2, std::vector<float>(image.tile.size()));
+  for (int32_t i = 0; i < image.n_tokens(); ++i) {
+    image.larger.push_back(i < kOverview ? 1 + i % 3 / 2 : -1);
+    for (std::vector<float>& values : image.attention)
+      values[static_cast<size_t>(i)] = static_cast<float>(random() % 64);
+  }
+  return image;
+}
+
 }  // namespace vlcache

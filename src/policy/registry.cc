@@ -36,6 +36,24 @@ constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
      make_streaming},
 }};
 
+// Policies with a way of their own of spending a budget: tokens that all layers see or none.
+struct BudgetedEntry {
+  PolicyInfo info;
+  PolicyPtr (*make)(Parameters& p, const KvBudget& budget);
+  std::string_view instead;  // the parameter that says what a budget would; "": none
+};
+constexpr std::array<BudgetedEntry, 2> kBudgeted{{
+    {{Kind::kPolicy, "window_recompute", "window=what the budget says",
+      "each new token sees the last ones only, computed anew", "arXiv:2309.17453", "none; every step is a prompt"},
+     make_window_recompute,
+     "window"},
+    {{Kind::kPolicy, "hired", "alpha=0.5,early=0,late=-1",
+      "drops image tokens before the language model, by the encoder's class token (CLIP)", "HiRED, arXiv:2408.10945",
+      "two rows of the encoder's attention; prefill is shorter"},
+     make_hired,
+     ""},
+}};
+
 constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
     {{Kind::kScorer, "pointer", "reach=3,ahead=0,own=0,fit=0,question=0.5; preset draft",
       "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
@@ -167,6 +185,7 @@ const auto& scorer_entry(std::string_view name) {
   if (const auto* entry = find(kScorers, name)) return *entry;
   std::vector<std::string> known;
   add_names(kPolicies, known);
+  add_names(kBudgeted, known);
   add_names(kScorers, known);
   for (const Pair& pair : kPairs) known.emplace_back(pair.name);
   unknown("KV policy", name, known);
@@ -273,6 +292,29 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
   return eviction_policy(std::move(parts));
 }
 
+PolicyPtr parse_budgeted(const BudgetedEntry& entry, Parameters first, const Text& text, std::string_view budget_text) {
+  const std::string name = "'" + first.name() + "'";
+  if (!text.allocator.empty() && text.allocator != "uniform") {
+    throw Error(ErrorCode::kInput, name + " computes a token in all layers or in none, so a budget per layer or head " +
+                                       "means nothing to it; it goes with uniform, not with " +
+                                       std::string(text.allocator));
+  }
+  if (!text.rule.empty() && text.rule != kNoRule) throw Error(ErrorCode::kInput, name + " takes no decode rule");
+  const KvBudget budget = budget_text.empty() ? KvBudget() : KvBudget::parse(budget_text);
+  if (budget.kind != KvBudget::Kind::kRatio && budget.kind != KvBudget::Kind::kSlots) {
+    throw Error(ErrorCode::kInput, name +
+                                       " chooses whole tokens; expected a share of the prompt or a number of slots, "
+                                       "found the KV budget '" +
+                                       std::string(budget_text) + "'");
+  }
+  if (!budget_text.empty() && first.has(entry.instead)) {
+    throw Error(ErrorCode::kInput, name + ": expected " + std::string(entry.instead) + " or a KV budget, found both");
+  }
+  PolicyPtr policy = entry.make(first, budget);
+  first.reject_unknown();
+  return policy;
+}
+
 }  // namespace
 
 bool is_auto(std::string_view text, std::string_view budget) {
@@ -287,6 +329,9 @@ PolicyPtr parse_policy(std::string_view text, std::string_view budget) {
   const Text parts = cut(text);
   Parameters first = Parameters::parse(parts.first);
   const bool said = !budget.empty() || !parts.allocator.empty() || !parts.rule.empty() || first.has_preset();
+  if (const auto* entry = find(kBudgeted, first.name())) {
+    return parse_budgeted(*entry, std::move(first), parts, budget);
+  }
   const auto* whole = find(kPolicies, first.name());
   const bool evicts = find(kScorers, first.name()) != nullptr && said;
   if (whole == nullptr || evicts) return parse_evicting(std::move(first), parts, budget);
@@ -308,7 +353,9 @@ std::unique_ptr<const TokenScorer> make_scorer(std::string_view name) {
 }
 
 bool takes_budget(std::string_view text) {
-  const std::string name = Parameters::parse(cut(text).first).name();
+  const Parameters first = Parameters::parse(cut(text).first);
+  const std::string& name = first.name();
+  if (const auto* entry = find(kBudgeted, name)) return !first.has(entry->instead);
   if (name == "auto" || find_pair(name) != nullptr || find(kScorers, name) != nullptr) return true;
   if (find(kPolicies, name) == nullptr) scorer_entry(name);  // says what there is
   return false;
@@ -320,6 +367,7 @@ std::vector<PolicyInfo> policy_infos() {
     for (const auto& entry : table) infos.push_back(entry.info);
   };
   add(kPolicies);
+  add(kBudgeted);
   for (const Pair& pair : kPairs) {
     infos.push_back({Kind::kPolicy, pair.name, "those of both parts", pair.meaning,
                      find(kAllocators, pair.allocator)->info.source, kWindow});

@@ -1,7 +1,8 @@
 // The policies there are, by the words a user writes:
 //   SCORER[@PRESET][:k=v,..][+ALLOCATOR[:k=v,..]][/RULE[:k=v,..]]   "snapkv:w=16+pyramid:beta=10/periodic:every=64"
 //   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512", "vlcache@paper/h2o"
-// Adding one is a file in scorers/, allocators/ or decode_rules/, a declaration here and a line in registry.cc.
+// Adding one is a file in scorers/, allocators/, decode_rules/ or methods/, a declaration here and a line in
+// registry.cc.
 #pragma once
 
 #include <span>
@@ -43,9 +44,11 @@ std::vector<PolicyInfo> policy_infos();
 
 // One per file of this folder. Parameters that nobody asked for are an error afterwards.
 PolicyPtr make_full(Parameters& p);
+PolicyPtr make_hired(Parameters& p, const KvBudget& budget);
 PolicyPtr make_none(Parameters& p);
 PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
+PolicyPtr make_window_recompute(Parameters& p, const KvBudget& budget);
 
 std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p);
 std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);

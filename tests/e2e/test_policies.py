@@ -87,6 +87,49 @@ class Policies(ProgramTest):
         self.assertEqual(early["kv"]["slots"], late["kv"]["slots"])
         self.fails(*ASK, "--kv-evict-while-prefill", "--kv", "h2o", "--prefill-chunk", "64", QUESTION, says="cannot evict while that is computed")
 
+    def test_a_window_is_computed_anew(self):
+        r = self.json(*ASK, "--kv", "window_recompute", "--kv-budget", "0.5", QUESTION)
+        full = self.json(*ASK, "--kv", "full", "--dtype", "f32", QUESTION)
+        self.assertEqual(r["kv"]["mode"], "window_recompute")
+        self.assertLess(r["kv"]["peak_bytes"], full["kv"]["peak_bytes"] / 2)
+        self.assertTrue(all(head == 0 for layer in r["kv"]["slots"] for head in layer))
+        for kv in (("window_recompute", "--kv-budget", "1"), ("window_recompute:window=1000",)):
+            self.assertEqual(self.json(*ASK, "--dtype", "f32", "--kv", *kv, QUESTION)["token_ids"], full["token_ids"])
+        self.fails(*ASK, "--kv", "window_recompute+pyramid", QUESTION, says="in all layers or in none")
+
+    def test_image_tokens_are_dropped_before_the_model(self):
+        full = self.json(*ASK, "--kv", "full", QUESTION)
+        r = self.json(*ASK, "--kv", "hired", "--kv-budget", "0.3", QUESTION)
+        self.assertEqual(r["tokens"]["prompt"], full["tokens"]["prompt"])
+        k = int(0.3 * r["tokens"]["prompt"] + 0.5) + r["tokens"]["generated"] - 1
+        self.assertTrue(all(head == k for layer in r["kv"]["slots"] for head in layer), r["kv"]["slots"])
+        self.assertLess(r["kv"]["peak_bytes"], full["kv"]["peak_bytes"])
+        self.assertGreater(r["timings_ms"]["compress"], 0)
+        self.assertEqual(self.json(*ASK, "--kv", "hired", "--kv-budget", "1", QUESTION)["token_ids"], full["token_ids"])
+        text = full["tokens"]["prompt"] - full["tokens"]["vision"]
+        self.fails(*ASK, "--kv", "hired", "--kv-budget", "0.01", QUESTION, says=f"the least possible is {text + 1} tokens")
+        self.ok(*ASK, "--kv", "hired", "--kv-budget", str(text + 1), QUESTION)
+        data = self.folder / "r.json"
+        self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "hired", "--kv-budget", "0.3", "--json", data)
+        inspected = json.loads(data.read_text())
+        begin, end = inspected["vision_spans"][0]
+        kept = inspected["layers"][0]["heads"][0]["kept"]
+        self.assertEqual(len(kept), int(0.3 * inspected["n_prompt"] + 0.5))
+        self.assertEqual([t for t in kept if not begin <= t < end], [t for t in range(inspected["n_prompt"]) if not begin <= t < end])
+
+    def test_a_model_without_a_class_token_is_refused_by_its_configuration(self):
+        config = ROOT / "tests/fixtures/models/smolvlm-split/config.json"
+        self.write("config.json", config.read_text())
+        self.fails("run", "-m", self.folder, "--kv", "hired", "Q", says=["'hired' goes by the attention of", "class token", "smolvlm"])
+
+    def test_chat_keeps_what_was_chosen(self):
+        p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "hired", "--kv-budget", "0.4", "--max-tokens", "8", "--temperature", "0",
+                stdin=f"{QUESTION}\n/stats\nWhat is the DATE?\n/stats\n/quit\n")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        dropped = [int(n) for n in re.findall(r"hired dropped (\d+) of \d+ slots", p.stderr)]
+        self.assertEqual(len(dropped), 2, p.stderr)
+        self.assertEqual(dropped[1], dropped[0])  # the picture's choice stays, and nothing else goes
+
     def test_chat_compresses_every_turn(self):
         p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "post_vision", "--kv-budget", "0.3", "--max-tokens", "8", "--temperature", "0",
                 stdin=f"{QUESTION}\n/stats\nWhat is the DATE?\n/stats\n/quit\n")
