@@ -15,9 +15,15 @@ namespace {
 constexpr std::array<std::string_view, 7> kColors{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                   "#b8860b", "#56b4e9", "#888888"};
 
-constexpr std::string_view kStyle = R"(
+constexpr std::string_view kColorStyle = R"(
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --page: #ffffff; --panel: #f6f8fa; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --page: #0d1117; --panel: #151b23; } }
+)";
+constexpr std::string_view kChartStyle = R"(
+svg { width: 100%; height: auto; max-width: 52rem; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg .grid { stroke: var(--line); } svg .soft { fill: var(--soft); }
+)";
+constexpr std::string_view kStyle = R"(
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 70rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
@@ -27,8 +33,6 @@ table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabu
 th, td { padding: 0.3rem 0.6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { background: var(--panel); } th:first-child, td:first-child, .text { text-align: left; }
 td.text { white-space: normal; min-width: 10rem; }
-svg { width: 100%; height: auto; max-width: 52rem; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
-svg .grid { stroke: var(--line); } svg .soft { fill: var(--soft); }
 details { margin: 0.5rem 0; } summary { cursor: pointer; } .wrong { color: #c0392b; } .right { color: #1e8449; }
 @media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
 img { max-width: 100%; height: auto; }
@@ -135,8 +139,9 @@ std::string escape_html(std::string_view text) {
 std::string html_page(std::string_view title, std::string_view body) {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>" +
-         escape_html(title) + "</title><style>" + std::string(kStyle) + "</style></head>\n<body><h1>" +
-         escape_html(title) + "</h1>\n" + std::string(body) + "</body></html>\n";
+         escape_html(title) + "</title><style>" + std::string(kColorStyle) + std::string(kStyle) +
+         std::string(kChartStyle) + "</style></head>\n<body><h1>" + escape_html(title) + "</h1>\n" + std::string(body) +
+         "</body></html>\n";
 }
 
 std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes) {
@@ -152,6 +157,12 @@ std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axe
   draw_axes(plot, axes, svg);
   for (size_t i = 0; i < lines.size(); ++i) draw_line(plot, lines[i], i, svg);
   return svg + "</svg>";
+}
+
+std::string svg_file(std::string_view chart) {
+  const size_t behind_tag = chart.find('>') + 1;
+  return std::string(chart.substr(0, behind_tag)) + "<style>" + std::string(kColorStyle) + std::string(kChartStyle) +
+         "svg { background: var(--page); }</style>" + std::string(chart.substr(behind_tag)) + "\n";
 }
 
 }  // namespace vlcache

@@ -31,4 +31,7 @@ struct ChartAxes {
 };
 std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes);
 
+// The same as a file of its own, with its style.
+std::string svg_file(std::string_view chart);
+
 }  // namespace vlcache

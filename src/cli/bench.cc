@@ -1,13 +1,14 @@
 // `vlcache bench`: tokens/s of prefill and decode, with the share of the machine's limit.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
-#include "base/format.h"
 #include "base/json.h"
 #include "base/threads.h"
+#include "cli/bench_report.h"
 #include "cli/bench_runner.h"
 #include "cli/command.h"
 
@@ -24,26 +25,6 @@ struct BenchFlags {
   uint64_t seed = 1;
 };
 
-struct Report {
-  std::string model;
-  int threads = 0;
-  DType dtype = DType::kBF16;
-  KvCodec codec = KvCodec::kBF16;
-  std::string kv_mode;
-  BenchResult result;
-  double speed_up = 1, predicted = 0;  // beside the first policy; by the bytes that are read, 0: the limit is another
-};
-
-std::string test_name(const BenchCase& test) {
-  if (test.n_tiles > 0) return "tiles" + std::to_string(test.n_tiles);
-  std::string name = test.n_prompt > 0 ? "pp" + std::to_string(test.n_prompt) : "tg" + std::to_string(test.n_gen);
-  if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);
-  if (test.n_seqs > 1) name += " x " + std::to_string(test.n_seqs);
-  return name;
-}
-
-std::string two_digits(double x) { return format("%.2f", x); }
-
 // The ratio of the times that reading weights and KV takes at the same bandwidth.
 double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult beside) {
   bool by_bandwidth = false;
@@ -51,89 +32,9 @@ double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult 
   return limit_tokens_per_s(engine, result, by_bandwidth) / limit_tokens_per_s(engine, beside, by_bandwidth);
 }
 
-nlohmann::ordered_json to_json(const Report& r) {
-  const BenchResult& b = r.result;
-  return {{"model", r.model},
-          {"n_prompt", b.test.n_prompt},
-          {"n_gen", b.test.n_gen},
-          {"n_tiles", b.test.n_tiles},
-          {"n_depth", b.test.n_depth},
-          {"n_seqs", b.test.n_seqs},
-          {"n_threads", r.threads},
-          {"dtype", dtype_name(r.dtype)},
-          {"type_k", r.codec == KvCodec::kF32 ? "f32" : "bf16"},
-          {"kv_mode", r.kv_mode},
-          {"kept_share", b.kept_share},
-          {"kv_bytes", b.kv_bytes},
-          {"compress_ms", b.compress_ms},
-          {"speed_up", r.speed_up},
-          {"predicted_speed_up", r.predicted},
-          {"avg_ts", b.avg_ts},
-          {"stddev_ts", b.stddev_ts},
-          {"samples_ts", b.tokens_per_s},
-          {"limit_ts", b.limit_ts},
-          {"limit_pct", b.limit_pct},
-          {"limit", b.by_bandwidth ? "bandwidth" : "flops"},
-          {"read_gb_s", b.limits.read_gb_s},
-          {"bf16_tflops", b.limits.bf16_tflops},
-          {"f32_tflops", b.limits.f32_tflops},
-          {"output_hash", std::to_string(b.output_hash)},
-          {"version", VLCACHE_VERSION}};
-}
-
-void print_comparison(const std::vector<Report>& reports) {
-  std::puts(
-      "| model | test | policy | tokens/s | speed-up | by bytes | % of limit | KV MiB | kept | compressing ms |\n"
-      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|");
-  for (const Report& r : reports) {
-    const BenchResult& b = r.result;
-    std::printf("| %s | %s | %s | %.1f ± %.1f | %.2f | %s | %.0f | %.1f | %.1f %% | %.1f |\n", r.model.c_str(),
-                test_name(b.test).c_str(), r.kv_mode.c_str(), b.avg_ts, b.stddev_ts, r.speed_up,
-                r.predicted > 0 ? two_digits(r.predicted).c_str() : "", b.limit_pct,
-                static_cast<double>(b.kv_bytes) / 1048576.0, 100 * b.kept_share, b.compress_ms);
-  }
-}
-
-void print_reports(const std::vector<Report>& reports, const std::string& format) {
-  if (format == "json") {
-    nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const Report& r : reports) array.push_back(to_json(r));
-    std::printf("%s\n", array.dump(1).c_str());
-    return;
-  }
-  if (format == "csv") {
-    std::puts(
-        "model,n_prompt,n_gen,n_tiles,n_depth,n_seqs,n_threads,avg_ts,stddev_ts,limit_pct,limit,read_gb_s,bf16_tflops,"
-        "f32_tflops,kv_mode,kept_share,kv_bytes,compress_ms,speed_up,predicted_speed_up");
-    for (const Report& r : reports) {
-      const BenchResult& b = r.result;
-      std::printf("%s,%d,%d,%d,%d,%d,%d,%.3f,%.3f,%.1f,%s,%.1f,%.3f,%.3f,\"%s\",%.4f,%lld,%.3f,%.3f,%.3f\n",
-                  r.model.c_str(), b.test.n_prompt, b.test.n_gen, b.test.n_tiles, b.test.n_depth, b.test.n_seqs,
-                  r.threads, b.avg_ts, b.stddev_ts, b.limit_pct, b.by_bandwidth ? "bandwidth" : "flops",
-                  b.limits.read_gb_s, b.limits.bf16_tflops, b.limits.f32_tflops, r.kv_mode.c_str(), b.kept_share,
-                  static_cast<long long>(b.kv_bytes), b.compress_ms, r.speed_up, r.predicted);
-    }
-    return;
-  }
-  if (std::ranges::any_of(reports, [&](const Report& r) { return r.kv_mode != reports[0].kv_mode; })) {
-    print_comparison(reports);
-    return;
-  }
-  std::puts("| model | threads | test | tokens/s | % of limit | limit |\n|---|---:|---|---:|---:|---|");
-  for (const Report& r : reports) {
-    const BenchResult& b = r.result;
-    const std::string limit =
-        b.by_bandwidth
-            ? vlcache::format("%.1f GB/s", b.limits.read_gb_s)
-            : vlcache::format("%.2f TFLOP/s", r.dtype == DType::kF32 ? b.limits.f32_tflops : b.limits.bf16_tflops);
-    std::printf("| %s | %d | %s | %.1f ± %.1f | %.0f | %s |\n", r.model.c_str(), r.threads, test_name(b.test).c_str(),
-                b.avg_ts, b.stddev_ts, b.limit_pct, limit.c_str());
-  }
-}
-
 // All cases of one depth and batch size: they share a filled cache.
-void run_group(Engine& engine, const BenchFlags& flags, Report base, const std::vector<BenchCase>& cases,
-               std::vector<Report>& out) {
+void run_group(Engine& engine, const BenchFlags& flags, BenchReport base, const std::vector<BenchCase>& cases,
+               std::vector<BenchReport>& out) {
   if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
   std::vector<BenchRunner> runners;
@@ -176,16 +77,26 @@ std::unique_ptr<Engine> make_engine(const BenchFlags& flags) {
   return Engine::random(parse_model_config(load_json(path), path.string()), engine_options(flags.model), flags.seed);
 }
 
+bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) {
+    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
+  }
+}
+
 void run(BenchFlags flags) {
   if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
     throw Error(ErrorCode::kInput, "bench: expected either -m DIR or --random-weights CONFIG.json");
   }
-  std::vector<Report> reports;
+  std::vector<BenchReport> reports;
   if (flags.threads.empty()) flags.threads = {0};
   for (int threads : flags.threads) {
     flags.model.threads = threads;
     const std::unique_ptr<Engine> engine = make_engine(flags);
-    Report base;
+    BenchReport base;
     base.model = flags.random_weights.empty() ? flags.model.model_dir
                                               : std::filesystem::path(flags.random_weights).stem().string();
     base.threads = n_threads();
@@ -205,7 +116,14 @@ void run(BenchFlags flags) {
       }
     }
   }
-  print_reports(reports, flags.output);
+  if (!is_file(flags.output)) {
+    std::fputs(bench_text(reports, flags.output).c_str(), stdout);
+    return;
+  }
+  write(flags.output, bench_text(reports, "csv"));
+  const std::string chart = bench_chart(reports);
+  if (!chart.empty()) write(std::filesystem::path(flags.output).replace_extension(".svg"), chart);
+  std::fputs(bench_text(reports, "md").c_str(), stdout);
 }
 
 }  // namespace
@@ -245,8 +163,11 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
       ->check(CLI::IsMember({"prefill", "random"}))
       ->capture_default_str();
-  command->add_option("-o,--output", flags->output, "md, csv or json")
-      ->check(CLI::IsMember({"md", "csv", "json"}))
+  command->add_option("-o,--output", flags->output, "md, csv or json; or FILE.csv, with a chart FILE.svg beside it")
+      ->check([](const std::string& text) -> std::string {
+        if (text == "md" || text == "csv" || text == "json" || is_file(text)) return "";
+        return "expected md, csv, json or FILE.csv, found '" + text + "'";
+      })
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "of weights, tokens and fill")->capture_default_str();
   command->footer(

@@ -5,6 +5,7 @@ import re
 import shutil
 import struct
 import subprocess
+import xml.etree.ElementTree
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, run
 
@@ -129,6 +130,18 @@ class Commands(ProgramTest):
         self.assertGreater(tiles["avg_ts"], 0)
         self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
         self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
+
+    def test_bench_draws_what_it_compares(self):
+        args = ("bench", "-m", MODEL, "-p", "0", "-n", "4", "-d", "64,128", "-r", "1", "--kv", "full", "--kv", "snapkv", "--kv-budget", "0.2")
+        table = self.folder / "speed.csv"
+        self.assertIn("| snapkv+uniform |", self.ok(*args, "-o", table))
+        self.assertEqual(len(table.read_text().splitlines()), 5)
+        chart = xml.etree.ElementTree.parse(self.folder / "speed.svg").getroot()
+        text = " ".join(chart.itertext())
+        for label in ("decoding, times as fast as full", "snapkv+uniform tg4", "tokens in the cache"):
+            self.assertIn(label, text)
+        self.assertEqual(len(chart.findall("{http://www.w3.org/2000/svg}circle")), 4)
+        self.fails(*args, "-o", self.folder / "no/such/folder/x.csv", says="writing failed")
 
     def test_chat_keeps_its_cache_and_takes_back(self):
         script = f"/image {PAGE}\nWhat is the TOTAL?\n/stats\nWhat is the DATE?\n/stats\n/undo\n/reset\n/image nowhere.png\n/stats\n/quit\n"
