@@ -22,6 +22,7 @@ bool CaptureRequest::join(const CaptureRequest& other) {
   const bool counts_alike = small_is_uniform == other.small_is_uniform && threshold == other.threshold;
   const bool noise_alike = !needs_all_rows() || !other.needs_all_rows() || gumbel_seed == other.gumbel_seed;
   if (future > 0 && other.future > 0 && (future != other.future || future_skip != other.future_skip)) return false;
+  if (band > 0 && other.band > 0 && band != other.band) return false;
   if (!alike || !noise_alike || (window_counts && other.window_counts && !counts_alike)) return false;
   if (other.window_counts) {
     small_is_uniform = other.small_is_uniform;
@@ -34,6 +35,7 @@ bool CaptureRequest::join(const CaptureRequest& other) {
   }
   all_sums |= other.all_sums;
   all_max |= other.all_max;
+  if (other.band > 0) band = other.band;
   window_queries |= other.window_queries;
   window_sums |= other.window_sums;
   window_max |= other.window_max;

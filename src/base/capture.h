@@ -19,6 +19,7 @@ struct CaptureRequest {
   // Over all prompt tokens. They are reduced chunk by chunk, so sums go with kMean or kSum, maxima with kMax.
   bool all_sums = false;
   bool all_max = false;
+  int32_t band = 0;  // > 0: sums once more, of the rows to whose last `band` slots, their own included, j belongs
   uint64_t gumbel_seed = 0;  // != 0: of softmax(logits + gumbel_noise) instead of A
 
   // Over the last `window` prompt tokens, or as many of them as this request computes itself; and over `ahead` tokens
@@ -38,7 +39,7 @@ struct CaptureRequest {
   int32_t future = 0;
   int32_t future_skip = 0;
 
-  bool needs_all_rows() const { return all_sums || all_max; }
+  bool needs_all_rows() const { return all_sums || all_max || band > 0; }
   bool any() const {
     return needs_all_rows() || future > 0 ||
            (window > 0 && (window_queries || window_sums || window_max || window_counts));
@@ -56,7 +57,7 @@ float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token);
 // One layer of one sequence, Hk kv heads. A column is a slot of the head, in the order of the cache; there are at most
 // n_columns. w rows of the window were computed.
 struct LayerCapture {
-  Tensor all_sums, all_max;               // [Hk, n_columns] f32, where asked for
+  Tensor all_sums, band_sums, all_max;    // [Hk, n_columns] f32, where asked for
   Tensor window_sums, window_max;         // [Hk, n_columns] f32
   Tensor below_counts, seen_counts;       // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
   Tensor window_queries;                  // [w, H, d] compute dtype

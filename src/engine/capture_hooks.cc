@@ -16,7 +16,7 @@ int32_t most_slots(const KvView& view) { return *std::max_element(view.n_slots, 
 CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture)
     : backend_(backend), n_prompt_(n_prompt), capture_(capture), windows_(static_cast<size_t>(n_layers)) {
   const CaptureRequest& r = capture.request;
-  CHECK(!r.all_sums || r.reduce != CaptureRequest::Reduce::kMax);
+  CHECK((!r.all_sums && r.band == 0) || r.reduce != CaptureRequest::Reduce::kMax);
   CHECK(!r.all_max || r.reduce == CaptureRequest::Reduce::kMax);
   CHECK(r.window_weights.empty() || static_cast<int32_t>(r.window_weights.size()) == r.window);
   if (r.future > 0) moments_.resize(windows_.size());
@@ -32,6 +32,7 @@ void CaptureHooks::prepare(Window& window, LayerCapture& layer, const Observed& 
   const int64_t sum_bytes = n_kv_heads * n_prompt_ * dtype_bytes(DType::kF32);
   std::vector<Tensor*> sums;
   if (r.all_sums) sums.push_back(&layer.all_sums);
+  if (r.band > 0) sums.push_back(&layer.band_sums);
   if (r.all_max) sums.push_back(&layer.all_max);
   if (r.window_sums) sums.push_back(&layer.window_sums);
   if (r.window_max) sums.push_back(&layer.window_max);
@@ -121,11 +122,14 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n
   stats.behind = behind_.data() + n_old;
   if (!layer.all_sums.empty()) stats.column_sums = scratch(0, observed);
   if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
+  if (!layer.band_sums.empty()) stats.band_sums = scratch(2, observed);
+  stats.band = capture_.request.band;
   const AttentionArgs args{
       .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int32_t n = most_slots(view);
   if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
+  if (!layer.band_sums.empty()) reduce(stats.band_sums, n, /*maxima=*/false, layer.band_sums);
   if (!layer.all_max.empty()) reduce(stats.column_max, n, /*maxima=*/true, layer.all_max);
 }
 

@@ -49,15 +49,15 @@ std::vector<double> attention_of(Engine& engine, const KvView& view, const std::
 }
 
 struct Expected {
-  std::vector<double> all_sums, window_sums, window_max, below, seen;  // [Hk, n], mean over the group
-  std::vector<double> all_max;                                         // [Hk, n], maximum over the group
+  std::vector<double> all_sums, band_sums, window_sums, window_max, below, seen;  // [Hk, n], mean over the group
+  std::vector<double> all_max;                                                    // [Hk, n], maximum over the group
 };
 
 // What the rows `first`.. of the prompt attend to, the last w of them apart.
 Expected explicit_sums(Engine& engine, Sequence& s, const KeepQueries& queries, int32_t layer,
                        const std::vector<bool>& computed, const CaptureRequest& request, int32_t window) {
   const size_t n = kKvHeads * kPrompt;
-  Expected e{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
+  Expected e{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
              std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};
   for (int32_t h = 0; h < kHeads; ++h) {
     const double share = double{kKvHeads} / kHeads;
@@ -76,6 +76,7 @@ Expected explicit_sums(Engine& engine, Sequence& s, const KeepQueries& queries, 
         const auto at = static_cast<size_t>(h / (kHeads / kKvHeads) * kPrompt + j);
         const double x = a[static_cast<size_t>(j)];
         e.all_sums[at] += share * x;
+        if (j > t - request.band) e.band_sums[at] += share * x;
         e.all_max[at] = std::max(e.all_max[at], x);
         if (!in_window) continue;
         e.window_sums[at] += share * weight * x;
@@ -132,6 +133,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
     const LayerCapture& c = capture.layers[static_cast<size_t>(layer)];
     const Expected e = explicit_sums(engine, *s, queries, layer, computed, request, layer_window);
     if (request.all_sums) expect_near(c.all_sums, e.all_sums, 1e-4, "all sums");
+    if (request.band > 0) expect_near(c.band_sums, e.band_sums, 1e-4, "sums of the band");
     if (request.all_max) expect_near(c.all_max, e.all_max, 1e-5, "all maxima");
     if (request.window_sums) expect_near(c.window_sums, e.window_sums, 1e-4, "window sums");
     if (request.window_max) expect_near(c.window_max, e.window_max, 1e-5, "window maxima");
@@ -153,6 +155,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
 
 TEST(Capture, IsThatOfTheExplicitMatrixHoweverThePromptIsComputed) {
   CaptureRequest request{.all_sums = true,
+                         .band = 30,
                          .window = 50,
                          .window_queries = true,
                          .window_sums = true,

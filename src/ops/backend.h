@@ -77,9 +77,12 @@ struct AttentionStats {
   Rule rule = Rule::kRowMax;
   float threshold = 0.01f;
   const int32_t* behind = nullptr;    // [n_rows] as in AttentionSeq
-  const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums, and only there; null: 1
+  const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums and band_sums; null: 1
+  int32_t band = 0;                   // slots of band_sums, up to and with the query's own
   // Out, each optional, joined with what is there: [H, >= max n_slots] f32, one row per *query* head.
   Tensor column_sums;   // + sum over queries of row_weight_i A_ij
+  Tensor band_sums;     // + the same over queries to whose last `band` slots j belongs: any columns and a band together
+                        // weigh column_sums of those, band_sums of the others
   Tensor column_max;    // max with A_ij of every query that sees slot j
   Tensor below_counts;  // + queries whose A_ij is small (only slots they see)
   Tensor seen_counts;   // + queries that see slot j

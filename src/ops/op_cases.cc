@@ -29,7 +29,9 @@ std::vector<OpInfo> op_infos() {
        "softmax(scale q k^T + slot_bias) v over pages, with lse, windows, sinks, hidden slots; logits of single rows",
        ""},
       {"merge_attention", "attention over two disjoint sets of slots made one", "o may be oa, lse may be la"},
-      {"attention_stats", "column sums and maxima, below-threshold counts and seen counts of a group of queries", ""},
+      {"attention_stats",
+       "column sums, all and of a band, column maxima, below-threshold counts and seen counts of a group of queries",
+       ""},
   };
 }
 

@@ -130,13 +130,16 @@ OpCase attention_case(const AttentionShape& s) {
           .bytes = 4 * slots * s.n_kv_heads * s.d};
 }
 
+constexpr int32_t kBand = 50;  // ends within a page
+
 void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, const OpSetup& setup, PreparedOp& op) {
   OpCaseMaker make(setup, op);
   const PreparedAttention a = prepare_inputs(make, s, count_rows(s));
-  AttentionStats stats{.rule = rule, .threshold = 0.2f, .behind = a.seqs[0].behind};
+  AttentionStats stats{.rule = rule, .threshold = 0.2f, .behind = a.seqs[0].behind, .band = kBand};
   if (s.weights) stats.row_weight = make.input_as(DType::kF32, {count_rows(s)}).as<float>();
   const auto output = [&](const OpOutput& what) { return slots_output(make, s, s.seqs[0], what); };
   stats.column_sums = output({"column_sums", Agreement::kRounded, {}});
+  stats.band_sums = output({"band_sums", Agreement::kRounded, {}});
   stats.column_max = output({"column_max", Agreement::kRounded, {}});
   stats.below_counts = output({"below_counts", Agreement::kCounts, {}});
   stats.seen_counts = output({"seen_counts", Agreement::kExact, {}});

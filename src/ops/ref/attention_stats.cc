@@ -26,10 +26,12 @@ void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const Attent
   const int64_t group = q.dim(1) / kv.n_kv_heads;
   parallel_for(q.dim(1), [&](int64_t h, int) {
     const HeadSlots slots = load_head(kv, static_cast<int>(h / group));
-    for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
+    for (const Tensor* t :
+         {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
       CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == q.dim(1) && t->row_size() >= slots.n_slots));
     }
     float* sums = row_or_null(stats.column_sums, h);
+    float* band = row_or_null(stats.band_sums, h);
     float* most = row_or_null(stats.column_max, h);
     float* below = row_or_null(stats.below_counts, h);
     float* seen = row_or_null(stats.seen_counts, h);
@@ -43,6 +45,7 @@ void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const Attent
         if (!sees(query, slots, args, j)) continue;
         const float w = a.weights[static_cast<size_t>(j)];
         if (sums != nullptr) sums[j] += row_weight * (w / a.total);
+        if (band != nullptr && j >= query.n_causal - stats.band) band[j] += row_weight * (w / a.total);
         if (most != nullptr) most[j] = std::max(most[j], w / a.total);
         if (below != nullptr && is_small(w, a, stats)) below[j] += 1.0f;
         if (seen != nullptr) seen[j] += 1.0f;

@@ -261,15 +261,21 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
     s.args.q_sinks = &s.q_sinks.t;
     s.rule.n_sinks = 4;
     s.rule.sees = [](int64_t row, int64_t slot) { return slot < 4 || slot > 81 + row - 40; };
-    Matrix sums({kHeads, n_slots + 2}), below({kHeads, n_slots + 2}), seen({kHeads, n_slots + 2});
-    for (Matrix* m : {&sums, &below, &seen}) std::fill(m->data.begin(), m->data.end(), 0.5f);
-    AttentionStats stats{
-        .rule = rule, .threshold = 0.1f, .column_sums = sums.t, .below_counts = below.t, .seen_counts = seen.t};
+    Matrix sums({kHeads, n_slots + 2}), band({kHeads, n_slots + 2}), below({kHeads, n_slots + 2}),
+        seen({kHeads, n_slots + 2});
+    for (Matrix* m : {&sums, &band, &below, &seen}) std::fill(m->data.begin(), m->data.end(), 0.5f);
+    AttentionStats stats{.rule = rule,
+                         .threshold = 0.1f,
+                         .band = 25,
+                         .column_sums = sums.t,
+                         .band_sums = band.t,
+                         .below_counts = below.t,
+                         .seen_counts = seen.t};
     kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
     for (int64_t h = 0; h < kHeads; ++h) {
       const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.behind);
       for (int64_t j = 0; j < n_slots + 2; ++j) {
-        double sum = 0.5, n_below = 0.5, n_seen = 0.5;
+        double sum = 0.5, in_band = 0.5, n_below = 0.5, n_seen = 0.5;
         for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
           if (j > n_slots - n_rows + i || !s.rule.sees(i, j)) continue;
           const std::vector<double>& p = naive.probs[static_cast<size_t>(i)];
@@ -277,11 +283,13 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
           const double n_visible =
               static_cast<double>(p.size() - static_cast<size_t>(std::count(p.begin(), p.end(), 0.0)));
           sum += a;
+          in_band += j > n_slots - n_rows + i - 25 ? a : 0;  // 25 slots up to and with the row's own
           n_below += a < (rule == AttentionStats::Rule::kRowMax ? 0.1 * top : 1.0 / n_visible);
           n_seen += 1;
         }
         const int64_t at = h * (n_slots + 2) + j;
         ASSERT_NEAR(sums.at(at), sum, 1e-5) << "head " << h << " slot " << j;
+        ASSERT_NEAR(band.at(at), in_band, 1e-5) << "head " << h << " slot " << j;
         ASSERT_EQ(below.at(at), n_below) << "head " << h << " slot " << j;
         ASSERT_EQ(seen.at(at), n_seen) << "head " << h << " slot " << j;
       }

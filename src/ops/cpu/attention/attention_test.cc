@@ -245,21 +245,22 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
   TestData data(c);
   const Expected e = reference(data);
   const size_t n = static_cast<size_t>(c.n_heads() * data.max_slots);
-  std::vector<float> sums(n, 1.0f), most(n, 0.01f), below(n, 2.0f), seen(n, 3.0f), weights;
+  std::vector<float> sums(n, 1.0f), band(n, 1.0f), most(n, 0.01f), below(n, 2.0f), seen(n, 3.0f), weights;
   for (int i = 0; i < c.n_rows; ++i) weights.push_back(0.25f * static_cast<float>(i % 5));
   const auto tensor = [&](std::vector<float>& x) {
     return Tensor(x.data(), DType::kF32, {c.n_heads(), data.max_slots});
   };
-  AttentionStats stats{.rule = rule, .threshold = 0.3f};
-  stats.column_sums = tensor(sums), stats.column_max = tensor(most);
+  AttentionStats stats{.rule = rule, .threshold = 0.3f, .band = c.n_slots / 3};
+  stats.column_sums = tensor(sums), stats.band_sums = tensor(band), stats.column_max = tensor(most);
   stats.below_counts = tensor(below), stats.seen_counts = tensor(seen);
   if (c.scattered) stats.behind = data.behind.data();
   if (c.scattered) stats.row_weight = weights.data();
   AttentionArgs args = data.args();
   args.lse = Tensor();
   attention_stats(workspace, data.q_tensor(), data.view(), args, stats);
-  std::vector<double> want_sums(n, 1.0), want_most(n, 0.01), want_below(n, 2.0), want_seen(n, 3.0);
+  std::vector<double> want_sums(n, 1.0), want_band(n, 1.0), want_most(n, 0.01), want_below(n, 2.0), want_seen(n, 3.0);
   std::vector<double> unsure(n, 0.0);  // weights too close to the limit to call
+  const auto n_heads = static_cast<size_t>(c.n_heads());
   for (size_t row = 0; row < e.lse.size(); ++row) {
     const double* w = &e.weights[row * static_cast<size_t>(data.max_slots)];
     const double largest = *std::max_element(w, w + data.max_slots);
@@ -269,7 +270,9 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
       const size_t at =
           (row % static_cast<size_t>(c.n_heads())) * static_cast<size_t>(data.max_slots) + static_cast<size_t>(j);
       if (w[j] < 0) continue;
-      want_sums[at] += w[j] * (c.scattered ? weights[row / static_cast<size_t>(c.n_heads())] : 1.0f);
+      const double weighted = w[j] * (c.scattered ? weights[row / static_cast<size_t>(c.n_heads())] : 1.0f);
+      want_sums[at] += weighted;
+      if (j >= data.limit(row / n_heads, row % n_heads) - stats.band) want_band[at] += weighted;
       want_most[at] = std::max(want_most[at], w[j]);
       want_below[at] += w[j] < limit ? 1 : 0;
       want_seen[at] += 1;
@@ -278,6 +281,7 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
   }
   for (size_t i = 0; i < n; ++i) {
     ASSERT_NEAR(sums[i], want_sums[i], 1e-4 * (1 + want_sums[i])) << i;
+    ASSERT_NEAR(band[i], want_band[i], 1e-4 * (1 + want_band[i])) << i;
     ASSERT_NEAR(most[i], want_most[i], 1e-5) << i;
     ASSERT_NEAR(below[i], want_below[i], unsure[i]) << i;
     ASSERT_EQ(seen[i], want_seen[i]) << i;

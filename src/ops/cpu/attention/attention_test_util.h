@@ -92,6 +92,10 @@ struct TestData {
   size_t at(int i, int h, int x) const { return static_cast<size_t>((i * c.n_heads() + h) * c.d + x); }
   size_t slot_at(int head, int slot) const { return static_cast<size_t>(head * slot_stride + slot); }
 
+  // Slots up to and with row i's own.
+  int limit(size_t i, size_t query_head) const {
+    return n_slots[query_head / static_cast<size_t>(c.group)] - behind[i];
+  }
   bool sees(int i, int head, int slot) const {
     const int n = n_slots[static_cast<size_t>(head)] - behind[static_cast<size_t>(i)];
     if (slot >= n || is_hidden(slot)) return false;

@@ -55,6 +55,7 @@ struct StatsRun {
   void column_pass(int64_t item, int thread) const;
   void thresholds(int64_t index, const TileScratch& scratch) const;
   void add_columns(const Tile& tile, const Block& block, const Strip& strip, const TileScratch& scratch) const;
+  void add_band(const Tile& tile, int row, int64_t slot, const ColumnTile& t, float* sums) const;
 
   // Calls visit(block, strip) for every strip that sees some of a block, its scores in scratch.s.
   template <typename Visit>
@@ -172,18 +173,43 @@ void StatsRun::add_columns(const Tile& tile, const Block& block, const Strip& st
         const int head = tile.query_head + row % tile.group;
         return t.empty() ? nullptr : t.row<float>(head) + block.index[i] * kPageSlots;
       };
+      const ColumnTile t{.s = scratch.s + (row - strip.row) * kBlockColumns + i * kPageSlots,
+                         .s_stride = kBlockColumns,
+                         .m = m,
+                         .n = std::min(strip.n - i * kPageSlots, kPageSlots),
+                         .scale = strip.scale,
+                         .log_total = scratch.sums.top + row,
+                         .log_small = scratch.sums.total + row,
+                         .weight = stats.row_weight != nullptr ? stats.row_weight + row / tile.group : nullptr};
       add_page(
-          kernels(),
-          {.s = scratch.s + (row - strip.row) * kBlockColumns + i * kPageSlots,
-           .s_stride = kBlockColumns,
-           .m = m,
-           .n = std::min(strip.n - i * kPageSlots, kPageSlots),
-           .scale = strip.scale,
-           .log_total = scratch.sums.top + row,
-           .log_small = scratch.sums.total + row,
-           .weight = stats.row_weight != nullptr ? stats.row_weight + row / tile.group : nullptr},
+          kernels(), t,
           {output(stats.column_sums), output(stats.column_max), output(stats.below_counts), output(stats.seen_counts)});
+      if (!stats.band_sums.empty()) add_band(tile, row, block.index[i] * kPageSlots, t, output(stats.band_sums));
     }
+  }
+}
+
+// Adds to `sums`, those of slots [slot, slot + t.n), the weights that rows [row, row + t.m) have within their bands:
+// all at once where the bands hold all these slots, else row by row.
+void StatsRun::add_band(const Tile& tile, int row, int64_t slot, const ColumnTile& t, float* sums) const {
+  const auto begin = [&](int r) { return tile.limit((row + r) / tile.group) - stats.band; };
+  int64_t last_begin = begin(0);
+  for (int r = 1; r < t.m; ++r) last_begin = std::max(last_begin, begin(r));
+  if (last_begin <= slot) {
+    add_page(kernels(), t, {sums, nullptr, nullptr, nullptr});
+    return;
+  }
+  for (int r = 0; r < t.m; ++r) {
+    if (begin(r) >= slot + t.n) continue;
+    float values[kPageSlots] = {};
+    ColumnTile one = t;
+    one.s += r * t.s_stride;
+    one.m = 1;
+    one.log_total += r;
+    one.log_small += r;
+    if (one.weight != nullptr) one.weight += r;
+    add_page(kernels(), one, {values, nullptr, nullptr, nullptr});
+    for (int64_t j = std::max<int64_t>(begin(r) - slot, 0); j < t.n; ++j) sums[j] += values[j];
   }
 }
 
@@ -205,7 +231,8 @@ void attention_stats(AttentionWorkspace& workspace, const Tensor& q, const KvVie
   CHECK(stats.behind == nullptr ||
         std::all_of(stats.behind, stats.behind + q.rows(), [](int32_t n) { return n >= 0; }));
   const int64_t most_slots = *std::max_element(kv.n_slots, kv.n_slots + kv.n_kv_heads), n_heads = q.dim(1);
-  for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
+  for (const Tensor* t :
+       {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
     CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == n_heads && t->row_size() >= most_slots));
   }
   if (q.rows() == 0 || most_slots == 0) return;
