@@ -33,16 +33,15 @@ double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult 
 }
 
 // All cases of one depth and batch size: they share a filled cache.
-void run_group(Engine& engine, const BenchFlags& flags, BenchReport base, const std::vector<BenchCase>& cases,
-               std::vector<BenchReport>& out) {
+void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPtr> policies, BenchReport base,
+               const std::vector<BenchCase>& cases, std::vector<BenchReport>& out) {
   if (cases.empty()) return;
   const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
   std::vector<BenchRunner> runners;
   std::vector<std::string> names;
-  for (const std::string& kv : flags.policies) {
-    PolicyPtr policy = parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "");
+  for (const PolicyPtr& policy : policies) {
     names.push_back(policy->name());
-    runners.emplace_back(engine, std::move(policy), fill, flags.seed);
+    runners.emplace_back(engine, policy, fill, flags.seed);
   }
   const auto results = BenchRunner::run_in_turn(runners, cases, flags.repetitions);
   for (size_t c = 0; c < cases.size(); ++c) {
@@ -91,6 +90,10 @@ void run(BenchFlags flags) {
   if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
     throw Error(ErrorCode::kInput, "bench: expected either -m DIR or --random-weights CONFIG.json");
   }
+  std::vector<PolicyPtr> policies;
+  for (const std::string& kv : flags.policies) {
+    policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", flags.model.model_dir));
+  }
   std::vector<BenchReport> reports;
   if (flags.threads.empty()) flags.threads = {0};
   for (int threads : flags.threads) {
@@ -102,7 +105,7 @@ void run(BenchFlags flags) {
     base.threads = n_threads();
     base.dtype = engine->model().compute_dtype();
     base.codec = engine->kv_codec();
-    run_group(*engine, flags, base, tile_cases(*engine, flags), reports);
+    run_group(*engine, flags, policies, base, tile_cases(*engine, flags), reports);
     for (int depth : flags.depths) {
       for (int batch : flags.batches) {
         std::vector<BenchCase> cases;
@@ -112,7 +115,7 @@ void run(BenchFlags flags) {
         for (int n : flags.gens) {
           if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
         }
-        run_group(*engine, flags, base, cases, reports);
+        run_group(*engine, flags, policies, base, cases, reports);
       }
     }
   }

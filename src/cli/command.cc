@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 
 #include "base/byte_size.h"
 #include "base/error.h"
@@ -114,8 +115,15 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.flush())
+    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
+}
+
 PolicyPtr chosen_policy(const ModelFlags& flags) {
-  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget);
+  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget, flags.model_dir);
   if (is_auto(flags.kv, flags.kv_budget)) {
     std::fprintf(stderr, "KV policy: %s (%s)\n", policy->name().c_str(), std::string(auto_reason()).c_str());
   }

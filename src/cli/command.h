@@ -60,6 +60,9 @@ bool interrupted();
 // Thrown by a command that Ctrl-C ended, once what it had is printed: exit code 130, as shells have it.
 struct Interrupted {};
 
+// Throws Error(kIo) that names the file.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
 // One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
@@ -70,5 +73,6 @@ void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_policies_command(CLI::App& app);
+void add_tune_command(CLI::App& app);
 
 }  // namespace vlcache

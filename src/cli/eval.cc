@@ -38,10 +38,11 @@ std::vector<EvalChoice> choices_of(const EvalFlags& flags) {
   std::vector<EvalChoice> choices{{"full", "", parse_policy("full")}};
   for (const std::string& kv : flags.policies) {
     if (!takes_budget(kv)) {
-      choices.push_back({kv, "", parse_policy(kv)});
+      choices.push_back({kv, "", parse_policy(kv, "", flags.model.model_dir)});
       continue;
     }
-    for (const std::string& budget : flags.budgets) choices.push_back({kv, budget, parse_policy(kv, budget)});
+    for (const std::string& budget : flags.budgets)
+      choices.push_back({kv, budget, parse_policy(kv, budget, flags.model.model_dir)});
   }
   return choices;
 }

@@ -1,6 +1,5 @@
 // `vlcache inspect`: what a model attends to in a prompt and what a policy keeps of it, to look at.
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "analysis/inspection.h"
@@ -23,13 +22,6 @@ struct InspectFlags {
   std::string output, json;
 };
 
-void write(const std::filesystem::path& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.flush())
-    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
-}
-
 // report.html has report-image1.png, report-image1-layer03.png, .. beside it.
 void write_heat_maps(const std::filesystem::path& page, const Inspection& inspection,
                      const std::vector<Image>& pictures) {
@@ -45,7 +37,7 @@ void write_heat_maps(const std::filesystem::path& page, const Inspection& inspec
           layer < 0 ? format("-image%zu.png", i + 1) : format("-image%zu-layer%02d.png", i + 1, layer);
       std::filesystem::path path = page;
       path.replace_filename(page.stem().string() + name);
-      write(path, {reinterpret_cast<const char*>(png.data()), png.size()});
+      write_file(path, {reinterpret_cast<const char*>(png.data()), png.size()});
     }
   }
 }
@@ -63,10 +55,10 @@ void run(const InspectFlags& flags) {
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
   const Inspection inspection = inspect(*engine, std::move(prompt), std::move(policy), flags.max_tokens);
   if (!flags.json.empty())
-    write(flags.json,
-          to_json(inspection).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    write_file(flags.json,
+               to_json(inspection).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (!flags.output.empty()) {
-    write(flags.output, inspection_page(inspection, flags.prompt, pictures));
+    write_file(flags.output, inspection_page(inspection, flags.prompt, pictures));
     write_heat_maps(flags.output, inspection, pictures);
     std::fprintf(stderr, "%s, and heat maps beside it\n", flags.output.c_str());
   }

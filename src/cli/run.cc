@@ -78,7 +78,11 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
 class RequestQueue {
  public:
   RequestQueue(Engine& engine, const RunFlags& flags)
-      : batch_(engine), engine_(engine), places_(flags.batch), source_(flags.requests, interrupted) {
+      : batch_(engine),
+        engine_(engine),
+        model_dir_(flags.model.model_dir),
+        places_(flags.batch),
+        source_(flags.requests, interrupted) {
     defaults_ = {.system = flags.system,
                  .raw = flags.raw,
                  .kv = flags.model.kv,
@@ -140,7 +144,7 @@ class RequestQueue {
   // Lines that ask for the same share one object.
   PolicyPtr policy_of(const UserRequest& asked) {
     PolicyPtr& policy = policies_[{asked.kv, asked.kv_budget}];
-    if (policy == nullptr) policy = parse_policy(asked.kv, asked.kv_budget);
+    if (policy == nullptr) policy = parse_policy(asked.kv, asked.kv_budget, model_dir_);
     return policy;
   }
 
@@ -171,6 +175,7 @@ class RequestQueue {
   Batch batch_;
   Engine& engine_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
+  std::filesystem::path model_dir_;
   int places_, n_running_ = 0;
   LineSource source_;
   UserRequest defaults_;

@@ -13,6 +13,7 @@ Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy)
       slots_(cache_),
       next_token_(static_cast<size_t>(cache_.shape().n_layers()), 0),
       next_token_before_(next_token_) {
+  policy_->check_fits(slots_);
   cache_.set_planes(policy_->n_planes());
   continue_with(prompt);
 }
@@ -34,6 +35,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       planned_(true),
       next_token_(other.next_token_),
       next_token_before_(other.next_token_before_) {
+  policy_->check_fits(slots_);
   cache_.set_planes(policy_->n_planes());
 }
 
@@ -225,8 +227,17 @@ bool Sequence::apply_policy() {
   } else {
     for (int32_t t = 0; t < n_done_; ++t) last = std::max(last, tokens_[static_cast<size_t>(t)].meta.t);
   }
-  policy_->on_step({.n_tokens = n_done_, .last_position = last, .n_prompt = prompt_.n_tokens, .in_prompt = in_prompt()},
-                   slots_);
+  const StepInfo info{.n_tokens = n_done_,
+                      .last_position = last,
+                      .n_prompt = prompt_.n_tokens,
+                      .in_prompt = in_prompt(),
+                      .tokens = tokens_};
+  policy_->on_step(info, slots_);
+  KeepPlan plan;
+  if (policy_->plan_step(info, slots_, plan)) {
+    cache_.compact(plan);
+    return true;
+  }
   cache_.sweep();
   return compressed;
 }

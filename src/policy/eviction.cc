@@ -11,7 +11,6 @@ namespace vlcache {
 namespace {
 
 constexpr double kRecentShare = 0.1;
-constexpr size_t kRoomToGrow = 256;  // slots: allocations while decoding are that rare
 constexpr float kGone = -std::numeric_limits<float>::infinity();
 
 int64_t n_heads(const PolicySlots& slots) {
@@ -71,22 +70,12 @@ class EvictionPolicy final : public Policy {
     const int64_t n_heads = scores.logits.rows(), group = parts_.rule->joins_heads() ? n_heads : n_heads / n_kv_heads;
     for (int32_t head = 0; head < n_kv_heads; ++head) {
       const std::span<float> values = slots.plane(layer, head, 0);
-      if (scores.scratch.size() < values.size()) scores.scratch.resize(values.size() + kRoomToGrow);
-      const std::span<float> attention = std::span(scores.scratch).first(values.size());
-      std::ranges::fill(attention, 0.0f);
       const int64_t first = parts_.rule->joins_heads() ? 0 : head * group;
-      for (int64_t h = first; h < first + group; ++h) {
-        const float* logits = scores.logits.row<float>(h);
-        const float lse = scores.lse.as<float>()[h];
-        for (size_t j = 0; j < attention.size(); ++j) {
-          attention[j] += std::exp(logits[j] - lse) / static_cast<float>(group);
-        }
-      }
       parts_.rule->on_attention({.layer = layer,
                                  .head = head,
                                  .n_generated = scores.n_generated,
                                  .tokens = slots.tokens(layer, head),
-                                 .attention = attention},
+                                 .attention = mean_attention(scores, first, group, values.size())},
                                 values);
     }
   }
@@ -135,20 +124,17 @@ class EvictionPolicy final : public Policy {
   // -inf for slots that nobody sees any more: hidden ones, and those that a sliding window has left behind. Returns how
   // many are left, whose scores are finite.
   static int32_t mask(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) {
-    const std::span<const float> bias = in.slots.bias(layer, head);
-    const std::span<const int32_t> positions = in.slots.positions(layer, head);
-    const int32_t window = in.slots.window(layer), last = positions.empty() ? 0 : positions.back();
-    int32_t n = 0;
+    const std::vector<int32_t> lasting = lasting_slots(in.slots, layer, head);
+    auto next = lasting.begin();
     for (size_t i = 0; i < scores.size(); ++i) {
-      const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
-      if (hidden || (window > 0 && positions[i] <= last + 1 - window)) {
+      if (next == lasting.end() || at(*next) != i) {
         scores[i] = kGone;
         continue;
       }
       if (!std::isfinite(scores[i])) scores[i] = std::numeric_limits<float>::lowest();
-      ++n;
+      ++next;
     }
-    return n;
+    return static_cast<int32_t>(std::ssize(lasting));
   }
 
   // What the budget is of the prompt's slots, as far as it says so.

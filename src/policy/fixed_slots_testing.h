@@ -1,6 +1,7 @@
 // For tests and fuzzers: slots of lists of given lengths, slot i at position i.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -20,7 +21,7 @@ class FixedSlots final : public PolicySlots {
         head.tokens.resize(static_cast<size_t>(n));
         std::iota(head.tokens.begin(), head.tokens.end(), 0);
         head.bias.resize(head.tokens.size());
-        head.plane.resize(head.tokens.size());
+        for (std::vector<float>& plane : head.planes) plane.resize(head.tokens.size());
       }
     }
   }
@@ -62,7 +63,9 @@ class FixedSlots final : public PolicySlots {
       }
     }
   }
-  std::span<float> plane(int32_t layer, int32_t head, int32_t) override { return at(layer, head).plane; }
+  std::span<float> plane(int32_t layer, int32_t head, int32_t i) override {
+    return at(layer, head).planes[static_cast<size_t>(i)];
+  }
   void hide(int32_t layer, int32_t head, int32_t slot) override {
     at(layer, head).bias.at(static_cast<size_t>(slot)) = -std::numeric_limits<float>::infinity();
     ++n_calls;
@@ -71,7 +74,8 @@ class FixedSlots final : public PolicySlots {
  private:
   struct Head {
     std::vector<int32_t> tokens;
-    std::vector<float> bias, plane;
+    std::vector<float> bias;
+    std::array<std::vector<float>, 2> planes;
   };
   const Head& at(int32_t layer, int32_t head) const {
     return layers_[static_cast<size_t>(layer)][static_cast<size_t>(head)];

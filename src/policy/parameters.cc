@@ -100,6 +100,11 @@ std::string_view Parameters::word(std::string_view key, std::string_view fallbac
   return *it;
 }
 
+std::filesystem::path Parameters::file(std::string_view key, std::string_view fallback) {
+  if (const std::string* s = find(key)) return *s;
+  return folder_.empty() ? std::filesystem::path() : folder_ / fallback;
+}
+
 std::string_view Parameters::preset(std::initializer_list<std::string_view> known) {
   for (const std::string_view name : known) {
     if (std::ranges::find(presets_, name) == presets_.end()) presets_.emplace_back(name);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace vlcache {
@@ -29,6 +31,10 @@ class Parameters {
   int64_t odd(std::string_view key, int64_t fallback);
   double number(std::string_view key, double fallback, double low, double high);
   std::string_view word(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> words);
+  // A file: as given, or `fallback` in the folder that belongs to the model (set_folder), which need not exist; empty
+  // where there is no such folder.
+  std::filesystem::path file(std::string_view key, std::string_view fallback);
+  void set_folder(std::filesystem::path folder) { folder_ = std::move(folder); }
   // The preset if it is one of `known`, else "": what else reads these parameters may know it.
   std::string_view preset(std::initializer_list<std::string_view> known);
   // The preset of another part, as far as this one knows it.
@@ -46,6 +52,7 @@ class Parameters {
 
   std::string text_, name_, preset_;
   bool inherited_ = false;
+  std::filesystem::path folder_;
   std::map<std::string, std::string, std::less<>> values_;
   std::vector<std::string> keys_, presets_;  // that something asked for
 };

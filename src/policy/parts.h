@@ -117,6 +117,13 @@ class DecodeRule {
   virtual bool joins_heads() const { return false; }
 };
 
+// Slots of a head that a later query can see, ascending: not those that are hidden or that the layer's sliding window
+// has left behind.
+std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head);
+
+// A decoded token's attention to n_slots slots, the mean of query heads [first, first + n_heads). In scores.scratch.
+std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots);
+
 // Hides the slots of least value in plane 0 until n_left are visible, or none is left from `begin` to n_slots -
 // n_recent; of equals the earliest.
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent);

@@ -73,10 +73,11 @@ struct PlanInputs {
 
 // A step that has been computed.
 struct StepInfo {
-  int32_t n_tokens = 0;       // of the sequence that have been computed or loaded
-  int32_t last_position = 0;  // the largest among them
-  int32_t n_prompt = 0;       // tokens of the sequence that belong to its prompt
-  bool in_prompt = false;     // the prompt is not complete yet
+  int32_t n_tokens = 0;                 // of the sequence that have been computed or loaded
+  int32_t last_position = 0;            // the largest among them
+  int32_t n_prompt = 0;                 // tokens of the sequence that belong to its prompt
+  bool in_prompt = false;               // the prompt is not complete yet
+  std::span<const TokenInfo> tokens{};  // of the sequence
 };
 
 // One decoded token's attention in one layer: exp(logits - lse).
@@ -116,6 +117,8 @@ class Policy {
   // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }
+  // Throws Error(kInput) where it was made for a model of another shape. `slots` may be empty.
+  virtual void check_fits(const PolicySlots& slots) const { static_cast<void>(slots); }
   // What `plan` wants to know of the prompt's attention: a pass over it for each.
   virtual std::vector<CaptureRequest> needs(const PromptShape& prompt) const {
     static_cast<void>(prompt);
@@ -137,6 +140,11 @@ class Policy {
   }
   virtual void on_step(const StepInfo& step, PolicySlots& slots) const {
     static_cast<void>(step), static_cast<void>(slots);
+  }
+  // Behind on_step, for rules that join slots to one: as `plan`.
+  virtual bool plan_step(const StepInfo& step, const PolicySlots& slots, KeepPlan& plan) const {
+    static_cast<void>(step), static_cast<void>(slots), static_cast<void>(plan);
+    return false;
   }
 };
 

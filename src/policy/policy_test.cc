@@ -112,6 +112,12 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("post_vision:w=3+uniform"), HasSubstr("post_vision: unknown parameter 'w'"));
   EXPECT_THAT(error_of("full+uniform"), HasSubstr("'full' evicts nothing and takes no allocator"));
   EXPECT_THAT(error_of("full", "0.1"), HasSubstr("'full' evicts nothing and takes no KV budget"));
+  for (const char* name : {"fastgen", "razor", "duo"}) {
+    EXPECT_THAT(error_of(name, "0.1"), HasSubstr("has a rule of its own and takes no KV budget"));
+    EXPECT_THAT(error_of(std::string(name) + "+uniform"), HasSubstr("takes no allocator"));
+    EXPECT_THAT(error_of(std::string(name) + "/h2o"), HasSubstr("takes no decode rule"));
+  }
+  EXPECT_THAT(error_of("fastgen:t=2"), HasSubstr("fastgen: t: expected a number from 0.01 to 1"));
   for (const char* budget : {"0", "-1", "1.5", "2.5", "x", "0.1x", "1e99", "nan", "error=0", "error=1", "error=nan",
                              "threshold=", "5 parsecs", "0MiB"}) {
     EXPECT_THAT(error_of("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;

@@ -30,6 +30,9 @@ class RandomCapture {
       const auto peaked = [](float x) { return std::pow(x, 8.0f); };
       fill(layer.all_sums, peaked);
       fill(layer.all_max, peaked);
+      fill(layer.band_sums, [i = size_t{0}, &layer, peaked](float x) mutable {
+        return peaked(x) * layer.all_sums.as<float>()[i++];  // a part of all
+      });
       fill(layer.window_sums, peaked);
       fill(layer.window_max, peaked);
       const auto fill_queries = [&](Tensor& t, int64_t n_rows, int64_t width) {

@@ -16,7 +16,8 @@ template <typename Made>
 struct Entry {
   PolicyInfo info;
   Made (*make)(Parameters& p);
-  bool places_only = false;  // of a scorer: it looks at no attention, so allocators have nothing to go by
+  bool own_way =
+      false;  // a scorer looks at no attention, so allocators have nothing to go by; a policy has its own rule
 };
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
@@ -24,7 +25,7 @@ constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries
                            kQueries = "moments of all queries",
                            kFit = "a pass of the last queries over the keys, two small least squares a head";
 
-constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
+constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
     {{Kind::kPolicy, "full", "", "keep everything, page by page (the default)", "", kFree}, make_full},
     {{Kind::kPolicy, "none", "", "keep nothing: every step recomputes the whole sequence", "", kFree}, make_none},
     {{Kind::kPolicy, "static", "capacity=the model's context", "keep everything, the slots reserved up front", "",
@@ -34,6 +35,21 @@ constexpr std::array<Entry<PolicyPtr>, 4> kPolicies{{
       "sinks and a sliding window, in prefill and decode; with a budget: a scorer, see there", "arXiv:2309.17453",
       kFree},
      make_streaming},
+    {{Kind::kPolicy, "fastgen", "t=0.95,frequent=0.3,local=0.3",
+      "each head keeps by the cheapest of five rules that recovers t of its attention; takes no budget",
+      "FastGen, arXiv:2310.01801", kAllRows},
+     make_fastgen,
+     true},
+    {{Kind::kPolicy, "razor", "heads=heads.json beside the model,echo=0.01,induction=0.14,sinks=4,window=4000,ratio=5",
+      "heads that look back keep all, the others sinks, a window and one slot for the rest; takes no budget",
+      "RazorAttention, arXiv:2407.15891", kFree},
+     make_razor,
+     true},
+    {{Kind::kPolicy, "duo", "heads=heads.json beside the model,sparsity=0.5,threshold=none,sinks=128,recent=256",
+      "retrieval heads keep all, streaming heads sinks and a sliding window; takes no budget",
+      "DuoAttention, arXiv:2410.10819", kFree},
+     make_duo,
+     true},
 }};
 
 // Policies with a way of their own of spending a budget: tokens that all layers see or none.
@@ -227,10 +243,24 @@ struct Text {
   std::string_view first, allocator, rule;
 };
 
+// The file in a policy's text, if there is one: marks in it mean nothing.
+std::string_view file_in(std::string_view text) {
+  for (const std::string_view key : {":heads=", ",heads="}) {
+    const size_t at = text.find(key);
+    if (at == std::string_view::npos) continue;
+    text.remove_prefix(at + key.size());
+    return text.substr(0, text.find(','));
+  }
+  return text.substr(text.size());
+}
+
 Text cut(std::string_view text) {
   Text parts;
   const auto take = [&](char mark, std::string_view what) {
-    const size_t at = text.find(mark);
+    const std::string_view file = file_in(text);
+    const auto file_begin = static_cast<size_t>(file.data() - text.data());
+    size_t at = text.find(mark);
+    if (at != std::string_view::npos && at >= file_begin) at = text.find(mark, file_begin + file.size());
     if (at == std::string_view::npos) return std::string_view();
     const std::string_view behind = text.substr(at + 1);
     if (behind.empty()) {
@@ -270,7 +300,7 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
                                              : Parameters::parse(allocator_text.empty() ? implied : allocator_text);
   if (!by_threshold) {
     const auto& allocator = allocator_entry(for_allocator.name());
-    if (scorer.places_only && allocator.info.name != "uniform" && allocator.info.name != "pyramid") {
+    if (scorer.own_way && allocator.info.name != "uniform" && allocator.info.name != "pyramid") {
       throw Error(ErrorCode::kInput, "'" + for_scorer.name() + "' looks at places, not at attention, so " +
                                          for_allocator.name() +
                                          " has nothing to go by; it goes with uniform and pyramid");
@@ -323,7 +353,7 @@ bool is_auto(std::string_view text, std::string_view budget) {
 
 std::string_view auto_reason() { return kAutoReason; }
 
-PolicyPtr parse_policy(std::string_view text, std::string_view budget) {
+PolicyPtr parse_policy(std::string_view text, std::string_view budget, const std::filesystem::path& model_dir) {
   if (is_auto(text, budget)) return parse_policy(kAuto, budget);
   if (text.empty()) text = "full";
   const Text parts = cut(text);
@@ -335,13 +365,12 @@ PolicyPtr parse_policy(std::string_view text, std::string_view budget) {
   const auto* whole = find(kPolicies, first.name());
   const bool evicts = find(kScorers, first.name()) != nullptr && said;
   if (whole == nullptr || evicts) return parse_evicting(std::move(first), parts, budget);
-  if (!parts.allocator.empty()) {
-    throw Error(ErrorCode::kInput, "'" + first.name() + "' evicts nothing and takes no allocator");
-  }
+  const std::string takes =
+      "'" + first.name() + (whole->own_way ? "' has a rule of its own" : "' evicts nothing") + " and takes no ";
+  if (!parts.allocator.empty()) throw Error(ErrorCode::kInput, takes + "allocator");
   if (!parts.rule.empty()) throw Error(ErrorCode::kInput, "'" + first.name() + "' takes no decode rule");
-  if (!budget.empty()) {
-    throw Error(ErrorCode::kInput, "'" + first.name() + "' evicts nothing and takes no KV budget");
-  }
+  if (!budget.empty()) throw Error(ErrorCode::kInput, takes + "KV budget");
+  first.set_folder(model_dir);
   PolicyPtr policy = whole->make(first);
   first.reject_unknown();
   return policy;

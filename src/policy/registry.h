@@ -1,10 +1,12 @@
 // The policies there are, by the words a user writes:
 //   SCORER[@PRESET][:k=v,..][+ALLOCATOR[:k=v,..]][/RULE[:k=v,..]]   "snapkv:w=16+pyramid:beta=10/periodic:every=64"
 //   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512", "vlcache@paper/h2o"
+// The value of a parameter `heads` is a file and reaches up to the next ',': '/' and '+' in it are the path's.
 // Adding one is a file in scorers/, allocators/, decode_rules/ or methods/, a declaration here and a line in
 // registry.cc.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,8 +19,9 @@ namespace vlcache {
 
 // `text` empty: "full", or with a budget "auto". `budget` as KvBudget::parse; empty: 0.1 for a policy that takes one.
 // Throws Error(kInput) that names what it does not know, the nearest and all there are; also for a budget that the
-// policy has no use for.
-PolicyPtr parse_policy(std::string_view text, std::string_view budget = "");
+// policy has no use for. `model_dir`: where files are looked for that belong to the model.
+PolicyPtr parse_policy(std::string_view text, std::string_view budget = "",
+                       const std::filesystem::path& model_dir = {});
 
 // The scorer of that name, with its defaults. Throws Error(kInput) for one that does not exist.
 std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);
@@ -49,6 +52,9 @@ PolicyPtr make_none(Parameters& p);
 PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
 PolicyPtr make_window_recompute(Parameters& p, const KvBudget& budget);
+PolicyPtr make_fastgen(Parameters& p);
+PolicyPtr make_razor(Parameters& p);
+PolicyPtr make_duo(Parameters& p);
 
 std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p);
 std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);

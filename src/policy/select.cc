@@ -1,4 +1,4 @@
-// Choosing slots by score, and pooling.
+// Which slots there are to choose from, choosing by score, and pooling.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -60,6 +60,32 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
   std::ranges::sort(c.others, better(scores));
   c.always.insert(c.always.end(), c.others.begin(), c.others.end());
   return std::move(c.always);
+}
+
+std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head) {
+  const std::span<const float> bias = slots.bias(layer, head);
+  const std::span<const int32_t> positions = slots.positions(layer, head);
+  const int32_t window = slots.window(layer), last = positions.empty() ? 0 : positions.back();
+  std::vector<int32_t> lasting;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
+    const bool left_behind = window > 0 && positions[i] <= last + 1 - window;
+    if (!hidden && !left_behind) lasting.push_back(static_cast<int32_t>(i));
+  }
+  return lasting;
+}
+
+std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots) {
+  constexpr size_t kRoomToGrow = 256;  // slots: allocations while decoding are that rare
+  if (scores.scratch.size() < n_slots) scores.scratch.resize(n_slots + kRoomToGrow);
+  const std::span<float> attention = std::span(scores.scratch).first(n_slots);
+  std::ranges::fill(attention, 0.0f);
+  for (int64_t h = first; h < first + n_heads; ++h) {
+    const float* logits = scores.logits.row<float>(h);
+    const float lse = scores.lse.as<float>()[h];
+    for (size_t j = 0; j < n_slots; ++j) attention[j] += std::exp(logits[j] - lse) / static_cast<float>(n_heads);
+  }
+  return attention;
 }
 
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent) {

@@ -240,3 +240,38 @@ class Eval(ProgramTest):
             # a policy that needs every query has no second turn: nobody computes the first turn's again
             # (where it acts behind the picture, it has nothing to do in the second)
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
+
+    def test_heads_have_their_own_rules(self):
+        model = self.copy_model()
+        ask = ("run", "-m", model, "-i", PAGE, "--max-tokens", "12", "--temperature", "0", "--json")
+        full = self.json(*ask, QUESTION)
+        for name in "razor", "duo":
+            self.fails(*ask, "--kv", name, QUESTION, says=["no file of head scores at", "vlcache tune heads -m DIR"])
+            self.fails(*ask, "--kv", name, "--kv-budget", "0.1", QUESTION, says="takes no KV budget")
+        self.assertEqual(self.ok("tune", "heads", "-m", model, "--period", "64"), "")
+        heads = json.loads((model / "heads.json").read_text())
+        n_layers, n_kv_heads = len(full["kv"]["slots"]), len(full["kv"]["slots"][0])
+        for scores in heads["echo"], heads["induction"]:
+            self.assertEqual([len(row) for row in scores], [n_kv_heads] * n_layers)
+            self.assertTrue(all(0 <= x <= 1 for row in scores for x in row))
+        again = self.folder / "a+b" / "again.json"  # marks of the grammar in a path
+        again.parent.mkdir()
+        self.ok("tune", "heads", "-m", model, "--period", "64", "-o", again)
+        self.assertEqual(json.loads(again.read_text()), heads)
+
+    
+        duo = self.json(*ask, "--kv", f"duo:sinks=8,recent=20,heads={again}", QUESTION)
+        slots = [head for layer in duo["kv"]["slots"] for head in layer]
+        self.assertEqual(sorted(set(slots)), [28, duo["tokens"]["prompt"] + duo["tokens"]["generated"] - 1])
+        self.assertEqual(slots.count(28), round(n_layers * n_kv_heads / 2))
+        razor = self.json(*ask, "--kv", "razor:sinks=8,window=20,ratio=100", QUESTION)
+        self.assertLess(razor["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"])
+        self.assertEqual(self.json(*ask, "--kv", "razor", QUESTION)["text"], full["text"])  # a window of 4000
+        fastgen = self.json(*ask, "--kv", "fastgen:t=0.8", QUESTION)
+        self.assertLess(fastgen["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"])
+        self.assertEqual(self.json(*ask, "--kv", "fastgen:t=1", QUESTION)["text"], full["text"])
+
+        foreign = self.write("heads.tsv", "0.5\n" * 7)  # another model's
+        self.fails(*ask, "--kv", f"duo:heads={foreign}", QUESTION, says=["heads.tsv: scores of 7 layers", "vlcache tune heads"])
+        self.fails(*ask, "--kv", f"duo:heads={self.write('x.tsv', 'x')}", QUESTION, says="expected a finite number for every kv head")
+        self.fails("tune", "heads", "-m", model, "--period", "999999", says="as much context")

@@ -1,0 +1,27 @@
+// Fuzzes files of head scores: finite scores that are written and read alike, or an Error.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "policy/head_scores.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  try {
+    HeadScores scores = parse_head_scores({reinterpret_cast<const char*>(data), size}, "fuzz");
+    HeadSet best(scores.induction);
+    best.add_best(scores.induction, best.n_heads() / 2);
+    for (const auto& row : scores.induction) {
+      for (const float x : row) {
+        if (!std::isfinite(x)) std::abort();
+      }
+    }
+    if (scores.echo.empty()) scores.echo = scores.induction;
+    if (parse_head_scores(head_scores_json(scores), "fuzz").induction != scores.induction) std::abort();
+  } catch (const Error&) {
+  }
+  return 0;
+}
