@@ -4,6 +4,7 @@
 
 #include "analysis/head_probe.h"
 #include "base/clock.h"
+#include "base/fingerprint.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 
@@ -30,6 +31,7 @@ void tune_heads(const HeadFlags& flags) {
                                    .cancelled = interrupted});
   }
   if (interrupted()) throw Interrupted();
+  scores.model = checkpoint_fingerprint(flags.model.model_dir);
   const std::filesystem::path path = flags.output.empty() ? std::filesystem::path(flags.model.model_dir) / kHeadFileName
                                                           : std::filesystem::path(flags.output);
   write_file(path, head_scores_json(scores));

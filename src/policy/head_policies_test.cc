@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "policy/fixed_slots_testing.h"
 #include "policy/head_scores.h"
 #include "policy/registry.h"
@@ -260,9 +261,33 @@ TEST_F(HeadFiles, AnotherModelsFileIsAnError) {
   }
 }
 
+TEST_F(HeadFiles, KnowTheCheckpointTheyWereMadeFor) {
+  EXPECT_EQ(checkpoint_fingerprint(folder_), "");
+  write("config.json", "{}");
+  write("model.safetensors", std::string(100'000, 'a') + "b");
+  const std::string print = checkpoint_fingerprint(folder_);
+  EXPECT_EQ(print.size(), 64u);
+  HeadScores scores = parse_head_scores(kFourHeads, "f");
+  scores.model = print;
+  const std::string path = write("heads.json", head_scores_json(scores));
+  EXPECT_NO_THROW(parse_policy("duo", "", folder_));
+  EXPECT_NO_THROW(parse_policy("duo:heads=" + path)) << "no model to compare with";
+  write("model.safetensors", std::string(100'000, 'a') + "c");  // trained on
+  EXPECT_NE(checkpoint_fingerprint(folder_), print);
+  for (const std::string& policy : {std::string("duo"), "razor:heads=" + path}) {
+    EXPECT_THAT(error_of([&] { parse_policy(policy, "", folder_); }),
+                HasSubstr("heads.json: scores of another model than " + folder_.string() + "; `vlcache tune heads -m"));
+  }
+  write("model.safetensors", std::string(100'000, 'a') + "b");
+  write("config.json", "{ }");
+  EXPECT_NE(checkpoint_fingerprint(folder_), print);
+}
+
 TEST(HeadScoresFile, IsReadAsItWasWritten) {
-  const HeadScores scores{.echo = {{0.1f, 1e-30f}, {0, 3}}, .induction = {{0.25f, 7}, {1, 0.333333343f}}};
+  const HeadScores scores{
+      .model = "a\"b", .echo = {{0.1f, 1e-30f}, {0, 3}}, .induction = {{0.25f, 7}, {1, 0.333333343f}}};
   const HeadScores read = parse_head_scores(head_scores_json(scores), "f");
+  EXPECT_EQ(read.model, scores.model);
   EXPECT_EQ(read.echo, scores.echo);
   EXPECT_EQ(read.induction, scores.induction);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "base/json.h"
 #include "policy/parameters.h"
 
@@ -76,10 +77,11 @@ HeadMatrix table(std::string_view text, std::string_view where) {
 
 HeadScores parse_head_scores(std::string_view text, std::string_view where) {
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == text.npos || text[first] != '{') return {.echo = {}, .induction = table(text, where)};
+  if (first == text.npos || text[first] != '{') return {.model = {}, .echo = {}, .induction = table(text, where)};
   const Json json = parse_json(text, where);
   const JsonObject file(json, std::string(where));
-  HeadScores scores{.echo = matrix(file, "echo"), .induction = matrix(file, "induction")};
+  HeadScores scores{
+      .model = file.string("model", ""), .echo = matrix(file, "echo"), .induction = matrix(file, "induction")};
   if (!std::ranges::equal(scores.echo, scores.induction, {}, &std::vector<float>::size, &std::vector<float>::size)) {
     throw Error(ErrorCode::kInput, std::string(where) + ": echo and induction are not of the same heads");
   }
@@ -87,7 +89,7 @@ HeadScores parse_head_scores(std::string_view text, std::string_view where) {
 }
 
 std::string head_scores_json(const HeadScores& scores) {
-  const nlohmann::ordered_json file{{"echo", scores.echo}, {"induction", scores.induction}};
+  const nlohmann::ordered_json file{{"model", scores.model}, {"echo", scores.echo}, {"induction", scores.induction}};
   return file.dump() + "\n";
 }
 
@@ -100,7 +102,13 @@ HeadFile read_head_file(Parameters& p) {
                                        "; `vlcache tune heads -m DIR` makes one beside the model, " + p.name() +
                                        ":heads=FILE names another");
   }
-  return {path.string(), parse_head_scores(read_text_file(path, kMaxFileBytes), path.string())};
+  HeadFile file{path.string(), parse_head_scores(read_text_file(path, kMaxFileBytes), path.string())};
+  const std::string& made_for = file.scores.model;
+  if (!made_for.empty() && !p.folder().empty() && made_for != checkpoint_fingerprint(p.folder())) {
+    throw Error(ErrorCode::kInput, file.path + ": scores of another model than " + p.folder().string() +
+                                       "; `vlcache tune heads -m " + p.folder().string() + "` makes a file for it");
+  }
+  return file;
 }
 
 HeadSet::HeadSet(const HeadMatrix& shape) {

@@ -19,6 +19,7 @@ inline constexpr std::string_view kHeadFileName = "heads.json";  // in a model's
 using HeadMatrix = std::vector<std::vector<float>>;
 
 struct HeadScores {
+  std::string model{};   // checkpoint_fingerprint; empty: not known
   HeadMatrix echo;       // mean attention to the same token, one period back; empty: not known
   HeadMatrix induction;  // to its successor; or how much the head needs the whole context, by another measure
 };
@@ -29,7 +30,7 @@ HeadScores parse_head_scores(std::string_view text, std::string_view where);
 std::string head_scores_json(const HeadScores& scores);
 
 // The file of parameter `heads`, by default heads.json beside the model. Throws Error(kInput) that names the command
-// which makes one where there is none.
+// which makes one where there is none, or where it was made for another model.
 struct HeadFile {
   std::string path;
   HeadScores scores;

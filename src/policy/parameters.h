@@ -35,6 +35,7 @@ class Parameters {
   // where there is no such folder.
   std::filesystem::path file(std::string_view key, std::string_view fallback);
   void set_folder(std::filesystem::path folder) { folder_ = std::move(folder); }
+  const std::filesystem::path& folder() const { return folder_; }
   // The preset if it is one of `known`, else "": what else reads these parameters may know it.
   std::string_view preset(std::initializer_list<std::string_view> known);
   // The preset of another part, as far as this one knows it.

@@ -1,0 +1,48 @@
+// Hashing a few bytes of each file.
+#include "base/fingerprint.h"
+
+#include <algorithm>
+#include <fstream>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/sha256.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kEnds = int64_t{64} << 10;
+
+void add_ends(Sha256& hash, const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(in.tellg());
+  hash.add(size);
+  std::vector<char> bytes(static_cast<size_t>(std::clamp<int64_t>(size, 0, kEnds)));
+  for (const int64_t begin : {int64_t{0}, size - std::ssize(bytes)}) {
+    in.seekg(begin);
+    if (!in.read(bytes.data(), std::ssize(bytes))) throw Error(ErrorCode::kIo, path.string() + ": cannot be read");
+    hash.add(std::as_bytes(std::span(bytes)));
+  }
+}
+
+}  // namespace
+
+std::string checkpoint_fingerprint(const std::filesystem::path& folder) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(folder / "config.json", ec)) return "";
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  files.push_back(folder / "config.json");
+  Sha256 hash;
+  for (const std::filesystem::path& file : files) add_ends(hash, file);
+  std::string hex;
+  for (const uint8_t byte : hash.finish()) hex += format("%02x", byte);
+  return hex;
+}
+
+}  // namespace vlcache
