@@ -18,7 +18,7 @@ float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token) {
 
 bool CaptureRequest::join(const CaptureRequest& other) {
   const bool alike = reduce == other.reduce && window == other.window && ahead == other.ahead &&
-                     window_weights == other.window_weights;
+                     replay == other.replay && window_weights == other.window_weights;
   const bool counts_alike = small_is_uniform == other.small_is_uniform && threshold == other.threshold;
   const bool noise_alike = !needs_all_rows() || !other.needs_all_rows() || gumbel_seed == other.gumbel_seed;
   if (future > 0 && other.future > 0 && (future != other.future || future_skip != other.future_skip)) return false;

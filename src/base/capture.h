@@ -11,6 +11,14 @@
 
 namespace vlcache {
 
+// A prompt repeated behind itself in pieces, each behind an instruction to repeat it, computed for what its rows attend
+// to and forgotten. Its first n_sinks tokens are not repeated. Source: KVzip, arXiv:2505.23416.
+struct Replay {
+  int32_t piece = 0;  // tokens of a piece at most; 0: there is no replay
+  int32_t n_sinks = 0;
+  bool operator==(const Replay&) const = default;
+};
+
 struct CaptureRequest {
   // How the query heads of a kv head become one number.
   enum class Reduce : uint8_t { kMean, kSum, kMax };
@@ -32,6 +40,9 @@ struct CaptureRequest {
   bool window_counts = false;     // where A is small: below threshold times the row's maximum, or ...
   bool small_is_uniform = false;  // ... below 1 / slots that the row sees
   float threshold = 0.01f;
+  // Where there is a replay, the window is all of its rows, instructions included, not the prompt's last tokens. Of the
+  // prompt, A of such a row is over the sinks and the piece it repeats, and counted for that piece alone.
+  Replay replay;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 
   // Mean and covariance of the queries before rotation, of all prompt tokens that are computed but the first
@@ -42,8 +53,10 @@ struct CaptureRequest {
   bool needs_all_rows() const { return all_sums || all_max || band > 0; }
   bool any() const {
     return needs_all_rows() || future > 0 ||
-           (window > 0 && (window_queries || window_sums || window_max || window_counts));
+           ((window > 0 || replay.piece > 0) && (window_queries || window_sums || window_max || window_counts));
   }
+  // Whether it can only be had where a prompt is there as a whole, nothing evicted before its end.
+  bool needs_whole_prompt() const { return needs_all_rows() || replay.piece > 0; }
   // Makes this request ask for what `other` wants, too, and returns true where one pass can answer both.
   bool join(const CaptureRequest& other);
   // Whether this request asks for all that `other` wants.

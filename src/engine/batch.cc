@@ -145,13 +145,14 @@ bool Batch::step() {
 // Policy first, then the next token: what it evicts, the token does not see.
 void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   try {
-    if (entry.generation->draft(logits, ms)) return;
+    entry.generation->after_step(item, logits, ms);
+    if (entry.generation->rehearse(logits)) return;
     const auto begin = Clock::now();
     const bool compressed = item.sequence->apply_policy();
     if (compressed) engine_.pools().trim();
     entry.generation->after_policy(compressed, ms_since(begin));
     if (compressed) entry.generation->make_room();  // compaction has shrunk the tables
-    entry.generation->after_step(item, logits, ms);
+    entry.generation->choose(logits);
   } catch (const Error& e) {
     entry.generation->fail(e);
   } catch (const std::bad_alloc&) {

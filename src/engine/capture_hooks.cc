@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 
@@ -60,18 +61,27 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   if (n_old == std::ssize(observed.tokens)) return false;
   next = observed.tokens.back() + 1;
   if (observed.tokens.front() >= n_prompt_) {
-    if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) sum_draft(layer_index, observed);
+    if (rehearsal_.replay.piece > 0) {
+      if (rehearsal_.replay == capture_.request.replay) sum_replay(layer_index, observed, n_old);
+    } else if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) {
+      sum_draft(layer_index, observed);
+    }
     return false;
   }
   if (layer.storage.empty()) prepare(windows_[static_cast<size_t>(layer_index)], layer, observed);
   note_seen(observed);
   if (capture_.request.needs_all_rows()) sum_rows(layer_index, observed, n_old);
   if (capture_.request.future > 0) add_moments(layer_index, observed, observed.tokens[static_cast<size_t>(n_old)]);
-  if (capture_.request.window > 0) {
+  if (capture_.request.window > 0 && capture_.request.replay.piece == 0) {
     keep_window(layer_index, observed, n_old);
     if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
   }
   return false;  // all rows go on
+}
+
+void CaptureHooks::begin(const Rehearsal& rehearsal) {
+  rehearsal_ = rehearsal;
+  for (Window& window : windows_) window.next_token = std::min(window.next_token, n_prompt_);
 }
 
 // Per row: the slots of head 0 up to and with its own. Heads may differ in what an earlier eviction left of them; what
@@ -87,35 +97,40 @@ void CaptureHooks::note_seen(const Observed& observed) {
 // Zeroed, per query head.
 Tensor CaptureHooks::scratch(int32_t i, const Observed& observed) {
   const int64_t n_heads = observed.q.dim(1);
-  const int64_t bytes = n_heads * (n_prompt_ + capture_.request.ahead) * dtype_bytes(DType::kF32);
-  if (scratch_.empty()) scratch_ = Buffer(kScratchTensors * bytes);
   const int32_t n = most_slots(observed.views.back());
+  const int64_t bytes = n_heads * n * dtype_bytes(DType::kF32);
+  if (scratch_.bytes() < kScratchTensors * bytes) {  // with room for a draft, whose slots come one by one
+    scratch_ = Buffer(kScratchTensors * n_heads * (n + capture_.request.ahead) * dtype_bytes(DType::kF32));
+  }
   const Tensor t(scratch_.data() + i * bytes, DType::kF32, {n_heads, n});
   std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
   return t;
 }
 
-// The same slots, whose logits get Gumbel noise: a bias like any other. All rows are wanted, so slot i is token i.
-KvView CaptureHooks::with_noise(int layer, const KvView& view) {
-  KvView noisy = view;
-  noisy.slot_stride = std::max(view.slot_stride, most_slots(view));
-  CHECK(view.slot_pos == nullptr || noisy.slot_stride == view.slot_stride);
-  noise_.resize(static_cast<size_t>(int64_t{view.n_kv_heads} * noisy.slot_stride));
+KvView CaptureHooks::biased(const KvView& view, FunctionRef<float(int32_t head, int32_t slot)> extra) {
+  KvView other = view;
+  other.slot_stride = std::max(view.slot_stride, most_slots(view));
+  CHECK(view.slot_pos == nullptr || other.slot_stride == view.slot_stride);
+  biases_.resize(static_cast<size_t>(int64_t{view.n_kv_heads} * other.slot_stride));
   for (int32_t head = 0; head < view.n_kv_heads; ++head) {
-    float* row = noise_.data() + int64_t{head} * noisy.slot_stride;
+    float* row = biases_.data() + int64_t{head} * other.slot_stride;
     for (int32_t i = 0; i < view.n_slots[head]; ++i) {
-      row[i] = gumbel_noise(capture_.request.gumbel_seed, layer, head, i);
+      row[i] = extra(head, i);
       if (view.slot_bias != nullptr) row[i] += view.slot_bias[int64_t{head} * view.slot_stride + i];
     }
   }
-  noisy.slot_bias = noise_.data();
-  return noisy;
+  other.slot_bias = biases_.data();
+  return other;
 }
 
 void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   KvView view = observed.views.back();
-  if (capture_.request.gumbel_seed != 0) view = with_noise(layer_index, view);
+  if (capture_.request.gumbel_seed != 0) {  // a bias like any other; all rows are wanted, so slot i is token i
+    view = biased(view, [&](int32_t head, int32_t slot) {
+      return gumbel_noise(capture_.request.gumbel_seed, layer_index, head, slot);
+    });
+  }
   behind_.clear();
   for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
   AttentionStats stats;
@@ -192,6 +207,42 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
   std::memcpy(all.slice_rows(n, n + more).data, observed.q.data, static_cast<size_t>(observed.q.bytes()));
   layer.window_queries = all.slice_rows(0, n + more);
   layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin(), observed.positions.end());
+}
+
+// Of the prompt's slots a replayed row is to see the sinks and the piece it repeats; the others are hidden from this
+// pass. Only the piece's columns count.
+void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t n_old) {
+  note_seen(observed);
+  behind_.clear();
+  for (const int32_t seen : n_seen_) behind_.push_back(observed.views.back().n_slots[0] - seen);
+  const KvView& all = observed.views.back();
+  const auto position = [&](int32_t head, int32_t slot) {
+    return all.slot_pos != nullptr ? all.slot_pos[int64_t{head} * all.slot_stride + slot] : slot;
+  };
+  const auto repeated = [&](int32_t head, int32_t slot) {
+    const int32_t p = position(head, slot);
+    return rehearsal_.begin_position <= p && p < rehearsal_.end_position;
+  };
+  const KvView view = biased(all, [&](int32_t head, int32_t slot) {
+    const bool seen =
+        slot < rehearsal_.replay.n_sinks || repeated(head, slot) || position(head, slot) >= rehearsal_.own_position;
+    return seen ? 0.0f : -std::numeric_limits<float>::infinity();
+  });
+  AttentionStats stats = window_stats(observed);
+  stats.behind = behind_.data() + n_old;
+  const AttentionArgs args{
+      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+  backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
+  const int64_t group = observed.q.dim(1) / view.n_kv_heads;
+  for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
+    for (int64_t h = 0; !t->empty() && h < t->rows(); ++h) {
+      const auto head = static_cast<int32_t>(h / group);
+      for (int32_t i = 0; i < view.n_slots[head]; ++i) {
+        if (!repeated(head, i)) t->row<float>(h)[i] = 0;
+      }
+    }
+  }
+  join_window(stats, most_slots(view), capture_.layers[static_cast<size_t>(layer_index)]);
 }
 
 AttentionStats CaptureHooks::window_stats(const Observed& observed) {

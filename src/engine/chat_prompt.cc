@@ -69,4 +69,15 @@ std::string ChatTemplates::render(const nlohmann::ordered_json& messages, const 
   return compiled_->render(fitted);
 }
 
+std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer) const {
+  constexpr std::string_view kMark = "\n#############";
+  try {
+    const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kMark)}};
+    const std::string chat = render(OrderedJson::array({message}), tokenizer);
+    if (const size_t at = chat.rfind(kMark); at != chat.npos) return chat.substr(at + kMark.size());
+  } catch (const Error&) {  // there is none, or none that takes a bare question
+  }
+  return "\n";
+}
+
 }  // namespace vlcache

@@ -23,6 +23,8 @@ class ChatTemplates {
   // has no template, or the template rejects the messages or does not show them. `tokenizer` is the same every time.
   // May be called by many threads.
   std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer) const;
+  // What stands between the text of a user's message and the answer; "\n" where no template says it.
+  std::string between_message_and_answer(const Tokenizer& tokenizer) const;
 
  private:
   struct Compiled;

@@ -91,6 +91,21 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory();
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
+  replay_text_.max_positions = max_positions();
+  if (tokenizer_ != nullptr) write_replay_text();
+}
+
+// The instructions as kvpress words them (KVzipPress).
+void Engine::write_replay_text() {
+  const auto ids = [&](std::string_view text) {
+    std::vector<int32_t> tokens = tokenizer_->encode(text, /*add_special_tokens=*/false);
+    const int64_t vocab = model_->config().text.vocab_size;
+    std::erase_if(tokens, [&](int32_t token) { return token >= vocab; });
+    return tokens;
+  };
+  replay_text_.first = ids("\n\nRepeat the previous context exactly.");
+  replay_text_.later = ids("\n\nRepeat the part of the previous context exactly, starting with");
+  replay_text_.suffix = ids(chat_templates_->between_message_and_answer(*tokenizer_));
 }
 
 const Tokenizer& Engine::tokenizer() const {
@@ -121,6 +136,7 @@ Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool 
   classify(prompt);
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
+  prompt.replay_text = replay_text_;
   return prompt;
 }
 
@@ -169,6 +185,7 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
   }
   Prompt prompt;
   prompt.tokens = std::move(tokens);
+  prompt.replay_text = replay_text_;
   return prompt;
 }
 

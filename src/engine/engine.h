@@ -78,6 +78,7 @@ class Engine {
   void check_takes(size_t n_images) const;
   Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
+  void write_replay_text();
 
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
@@ -85,6 +86,7 @@ class Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
   std::unique_ptr<ImageProcessor> image_processor_;
+  ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
   std::unique_ptr<Stepper> stepper_;

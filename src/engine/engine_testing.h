@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -47,7 +48,8 @@ inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32
   return engine.new_sequence(engine.prepare_tokens(std::move(tokens)), parse_policy(policy, budget));
 }
 
-// One step over the next `rows` pending tokens; the logits of the last token, if it was among them.
+// One step over the next `rows` pending tokens; the logits of the last token, if it was among them. Of a step of a
+// rehearsal none.
 inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows, LayerHooks* hooks = nullptr) {
   std::vector<TokenRun> runs;
   sequence.next_runs(rows, runs);
@@ -56,14 +58,23 @@ inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows,
   item.runs = runs;
   item.hooks = hooks;
   const Tensor logits = engine.stepper().step({&item, 1})[0];
-  sequence.apply_policy();
-  return {logits.as<float>(), logits.as<float>() + logits.numel()};
+  std::vector<float> last(logits.as<float>(), logits.as<float>() + logits.numel());
+  const bool rehearsed = sequence.rehearsing();
+  const auto likeliest = [&] {
+    return last.empty() ? -1 : static_cast<int32_t>(std::ranges::max_element(last) - last.begin());
+  };
+  if (!sequence.rehearse(likeliest)) sequence.apply_policy();
+  if (rehearsed) last.clear();
+  return last;
 }
 
 // Computes all pending tokens, `chunk` at a time; the logits of the last.
 inline std::vector<float> compute(Engine& engine, Sequence& sequence, int32_t chunk, LayerHooks* hooks = nullptr) {
   std::vector<float> last;
-  while (sequence.n_pending() > 0) last = step(engine, sequence, chunk, hooks);
+  while (sequence.n_pending() > 0) {
+    std::vector<float> logits = step(engine, sequence, chunk, hooks);
+    if (!logits.empty()) last = std::move(logits);
+  }
   return last;
 }
 

@@ -116,6 +116,18 @@ TEST_P(EveryPolicy, AFullBudgetIsFull) {
   }
 }
 
+// The policy acts behind the image; what follows is read by what stays, and stays itself.
+TEST_P(EveryPolicy, NeedNotKnowTheQuestion) {
+  Prompt prompt = with_image(*engine_);
+  prompt.query_aware = false;
+  EXPECT_EQ(n_slots(kept(prompt, "0.2", 64)), (20 + 50) * kLayers * kKvHeads);
+  const Kept all = kept(prompt, "1", 64);
+  const std::vector<float> logits = logits_;
+  const auto full = engine_->new_sequence(prompt, parse_policy("full"));
+  EXPECT_EQ(compute(*engine_, *full, 64), logits);
+  EXPECT_EQ(kept_tokens(*full), all);
+}
+
 TEST_P(EveryPolicy, TakesOddPrompts) {
   for (const Prompt& prompt :
        {with_image(*engine_, 1, 0, 0), with_image(*engine_, 1, 0, 1), with_image(*engine_, 70, 0, 70),
@@ -198,7 +210,7 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
   const PolicyPtr policy = parse_policy(GetParam(), "0.1");
   const auto s = engine_->new_sequence(prompt, policy);
   const auto needs = policy->needs(prompt.shape());
-  if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
+  if (std::ranges::any_of(needs, &CaptureRequest::needs_whole_prompt)) {
     EXPECT_THROW(compute(*engine_, *s, 100), StepFailed);
     return;
   }

@@ -77,12 +77,11 @@ void Generation::start() {
 
 // What a selection has encoded already.
 void Generation::take_images() {
-  images_.spans = request_.prompt.spans;
-  images_.outputs.resize(request_.prompt.images.size());
+  images_.resize(request_.prompt.images.size());
   std::optional<ImageSelection>& selection = request_.prompt.selection;
   if (!selection) return;
   for (size_t i = 0; i < selection->outputs.size(); ++i) {
-    if (!selection->outputs[i].embeds.empty()) images_.outputs[i] = std::move(selection->outputs[i]);
+    if (!selection->outputs[i].embeds.empty()) images_[i] = std::move(selection->outputs[i]);
   }
   selection->outputs.clear();
   result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
@@ -93,15 +92,16 @@ void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_
 
 void Generation::suspend() {
   sequence_->release();
-  prompt_logits_.clear();  // a draft that was begun is begun anew
+  prompt_logits_.clear();
 }
 
-// Those of which a token is still to be computed.
+// Those of which a token is still to be computed, or will be once more.
 void Generation::encode_images() {
   const auto begin = Clock::now();
-  for (const ImageSpan& span : images_.spans) {
-    VisionOutput& output = images_.outputs[static_cast<size_t>(span.image)];
-    if (span.end <= sequence_->n_done() || !output.embeds.empty()) continue;
+  const int32_t n_done = sequence_->replays_prompt() ? 0 : sequence_->n_done();
+  for (const ImageSpan& span : request_.prompt.spans) {
+    VisionOutput& output = images_[static_cast<size_t>(span.image)];
+    if (span.end <= n_done || !output.embeds.empty()) continue;
     output = engine_.encode_image(request_.prompt.images[static_cast<size_t>(span.image)]);
   }
   result_.timings.vision_ms += ms_since(begin);
@@ -111,57 +111,59 @@ StepItem Generation::next_item(int32_t max_rows) {
   sequence_->next_runs(max_rows, runs_);
   return {.sequence = sequence_,
           .runs = runs_,
-          .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt(),
-          .images = &images_,
+          .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing(),
+          .images = images_,
           .hooks = nullptr,
           .layers = {},
           .hidden = {}};
 }
 
-bool Generation::draft(const Tensor& logits, double ms) {
+void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
+  if (sequence_->rehearsing()) {
+    rehearsal_ms_ += ms;
+    return;
+  }
+  if (result_.tokens.empty()) {
+    result_.timings.prefill_ms += ms;
+    if (request_.callbacks.on_prefill) {
+      const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
+      request_.callbacks.on_prefill(std::min(sequence_->n_done(), n_prompt), n_prompt);
+    }
+  }
+  if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
+}
+
+bool Generation::rehearse(const Tensor& logits) {
   Sequence& s = *sequence_;
-  if (s.n_pending() > 0 || logits.rows() == 0 || s.n_to_draft() == 0) return false;
-  const float* last = logits.row<float>(logits.rows() - 1);
-  const std::span<const float> values(last, static_cast<size_t>(logits.row_size()));
-  if (prompt_logits_.empty()) {
-    prompt_logits_.assign(values.begin(), values.end());
-  } else {
-    draft_ms_ += ms;
+  const bool begins = !s.rehearsing();
+  std::span<const float> values;
+  if (logits.rows() > 0 && s.n_pending() == 0) {
+    values = {logits.row<float>(logits.rows() - 1), static_cast<size_t>(logits.row_size())};
   }
-  const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
-  const bool complete = s.n_tokens() - s.prompt_shape().n_tokens == s.n_to_draft();
-  const bool room = s.next_position() + 1 < engine_.max_positions();
-  if (!complete && room && std::ranges::find(stop_ids_, token) == stop_ids_.end()) {
-    s.add_token(token);
-    return true;
-  }
-  s.end_draft();
-  return false;
+  const auto likeliest = [&]() -> int32_t {
+    if (values.empty() || s.next_position() + 1 >= engine_.max_positions()) return -1;
+    const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
+    return std::ranges::find(stop_ids_, token) == stop_ids_.end() ? token : -1;
+  };
+  if (!s.rehearse(likeliest)) return false;
+  if (begins) prompt_logits_.assign(values.begin(), values.end());
+  return true;
 }
 
 void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
-  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + draft_ms_ + (policy_ms_ += ms);
+  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + (policy_ms_ += ms);
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
     result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
   }
 }
 
-void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
-  Sequence& s = *sequence_;
-  const bool keeps_kv = s.policy().keeps_kv();
-  if (!s.in_prompt() && keeps_kv) {
-    for (VisionOutput& output : images_.outputs) output = VisionOutput();
+void Generation::choose(const Tensor& logits) {
+  const Sequence& s = *sequence_;
+  if (!s.in_prompt() && s.policy().keeps_kv()) {
+    for (VisionOutput& output : images_) output = VisionOutput();
   }
-  if (result_.tokens.empty()) {
-    result_.timings.prefill_ms += ms;
-    if (request_.callbacks.on_prefill) {
-      const int32_t n_prompt = s.prompt_shape().n_tokens;
-      request_.callbacks.on_prefill(std::min(s.n_done(), n_prompt), n_prompt);
-    }
-  }
-  if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
   if (s.n_pending() > 0 || logits.rows() == 0) return;
   if (request_.options.max_tokens == 0) {
     finish("length");
@@ -215,7 +217,10 @@ void Generation::finish(std::string_view reason) {
   }
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
-  if (sequence_ != nullptr) report();
+  if (sequence_ != nullptr) {
+    sequence_->forget_rehearsal();
+    report();
+  }
   if (own_sequence_ != nullptr) {
     sequence_ = nullptr;
     own_sequence_.reset();

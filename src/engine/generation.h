@@ -33,13 +33,15 @@ class Generation {
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
-  // True: the policy wants to see a draft of the answer before it acts, and its next token is pending now. False: there
-  // is no draft, or it is complete and forgotten.
-  bool draft(const Tensor& logits, double ms);
-  // The policy has acted on what a step computed, which took `ms`; `compressed`: on the prompt.
-  void after_policy(bool compressed, double ms);
-  // A step that took `ms` has computed the item; `logits` of its rows, if any were asked for.
+  // What is to happen behind a step, in this order. The step took `ms` and has computed the item; `logits` of its rows,
+  // if any were asked for.
   void after_step(const StepItem& item, const Tensor& logits, double ms);
+  // True: tokens of a rehearsal are pending, which the policy wants to see before it acts.
+  bool rehearse(const Tensor& logits);
+  // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
+  void after_policy(bool compressed, double ms);
+  // The next token, where the prompt is complete.
+  void choose(const Tensor& logits);
   // Ends it here: "cancelled", or "length" where memory ends.
   void finish(std::string_view reason);
   void fail(const Error& error);
@@ -57,14 +59,14 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  EncodedImages images_;
+  std::vector<VisionOutput> images_;        // embeddings by image of the prompt, as far as they are needed
   std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;
-  std::vector<float> prompt_logits_;  // of the prompt's last token, while a draft is computed
-  double select_ms_ = 0, draft_ms_ = 0, policy_ms_ = 0;
+  std::vector<float> prompt_logits_;  // of the prompt's last token, while something is rehearsed behind it
+  double select_ms_ = 0, rehearsal_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
   GenerateResult result_;
 };

@@ -24,7 +24,7 @@ bool PolicyHooks::after_attention(int layer, const Observed& observed, std::vect
   if (!capture_hooks_.empty()) {
     const auto begin = Clock::now();
     for (CaptureHooks& hooks : capture_hooks_) hooks.after_attention(layer, observed, keep);  // they only watch
-    watch_ms_ += ms_since(begin);
+    if (!rehearsing_) watch_ms_ += ms_since(begin);
   }
   if (!observed.scores.empty() && !observed.scores[0].empty()) add_scores(layer, observed);
   return false;
@@ -37,14 +37,17 @@ void PolicyHooks::end_prompt() {
   captures_.clear();
 }
 
-int32_t PolicyHooks::n_ahead() const {
-  int32_t n = 0;
-  for (const Capture& capture : captures_) n = std::max(n, capture.request.ahead);
-  return n;
+void PolicyHooks::begin(const Rehearsal& rehearsal) {
+  rehearsing_ = true;
+  for (CaptureHooks& hooks : capture_hooks_) hooks.begin(rehearsal);
 }
 
 bool PolicyHooks::needs_all_rows() const {
   return std::ranges::any_of(captures_, [](const Capture& c) { return c.request.needs_all_rows(); });
+}
+
+bool PolicyHooks::needs_whole_prompt() const {
+  return std::ranges::any_of(captures_, [](const Capture& c) { return c.request.needs_whole_prompt(); });
 }
 
 void PolicyHooks::add_scores(int layer, const Observed& observed) {

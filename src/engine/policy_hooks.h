@@ -20,9 +20,10 @@ class PolicyHooks final : public LayerHooks {
   // False: there is nothing to see. The prompt's attention is seen until end_prompt(), scores from then on.
   bool active() const { return in_prompt_ ? !capture_hooks_.empty() : policy_.wants_scores(); }
   bool needs_all_rows() const;
-  int32_t n_ahead() const;  // tokens of a draft that it wants to see
+  bool needs_whole_prompt() const;
+  void begin(const Rehearsal& rehearsal);
   std::span<const Capture* const> captures() const { return capture_pointers_; }
-  double watch_ms() const { return watch_ms_; }
+  double watch_ms() const { return watch_ms_; }  // of the prompt; a rehearsal's is part of what that takes
   void end_prompt();
 
  private:
@@ -40,7 +41,7 @@ class PolicyHooks final : public LayerHooks {
   std::vector<Capture> captures_;  // one for each of the policy's needs
   std::vector<const Capture*> capture_pointers_;
   std::vector<CaptureHooks> capture_hooks_;
-  bool in_prompt_ = true;
+  bool in_prompt_ = true, rehearsing_ = false;
   double watch_ms_ = 0;
   std::vector<Scored> scored_;  // [n_layers]
   std::vector<float> scratch_;

@@ -132,7 +132,7 @@ TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
 // The same of a prompt whose steps fail and come again with more rows: what it keeps is what it would have kept.
 TEST(FailedPrefill, CountsItsRowsOnce) {
   const std::unique_ptr<Engine> engine = make_engine(3);
-  for (const char* policy : {"h2o", "snapkv", "am:ridge=1", "expected_attention"}) {
+  for (const char* policy : {"h2o", "snapkv", "am:ridge=1", "expected_attention", "kvzip+uniform"}) {
     const auto a = engine->new_sequence(engine->prepare_tokens(random_tokens(150)), parse_policy(policy, "0.3"));
     const auto b = engine->new_sequence(engine->prepare_tokens(random_tokens(150)), parse_policy(policy, "0.3"));
     compute(*engine, *a, 64);
@@ -228,6 +228,104 @@ TEST(Draft, EndsWithTheAnswerAndNeverOutgrowsTheContext) {
     EXPECT_EQ(generate(*engine, std::move(request)).tokens.size(), 1u);
     EXPECT_EQ(s->cache().n_slots(0, 0), slots_of(0.1, n));
   }
+}
+
+// Notes the largest attention of the last `window` rows to each slot.
+class WatchMax final : public Policy {
+ public:
+  WatchMax(int32_t window, std::vector<std::vector<float>>& max) : window_(window), max_(max) {}
+  std::string name() const override { return "watch"; }
+  std::vector<CaptureRequest> needs(const PromptShape&) const override {
+    return {{.reduce = CaptureRequest::Reduce::kMax, .window = window_, .window_max = true}};
+  }
+  bool plan(const PlanInputs& in, KeepPlan&) const override {
+    for (const LayerCapture& layer : in.captures[0]->layers) {
+      for (int32_t h = 0; h < kKvHeads; ++h) {
+        const float* row = layer.window_max.row<float>(h);
+        max_.emplace_back(row, row + layer.window_max.dim(1));
+      }
+    }
+    return false;
+  }
+
+ private:
+  int32_t window_;
+  std::vector<std::vector<float>>& max_;
+};
+
+// A prompt repeated by hand: the same tokens once more behind it, which a policy watches.
+TEST(Replay, IsSeenAndForgotten) {
+  const std::unique_ptr<Engine> engine = make_engine(3);
+  std::vector<int32_t> longer = random_tokens(150);
+  const auto s = make_sequence(*engine, longer, "kvzip+uniform", "0.2");
+  compute(*engine, *s, 64);
+  EXPECT_EQ(s->n_tokens(), 150);
+  EXPECT_EQ(s->next_position(), 150);
+
+  for (size_t i = 4; i < 150; ++i) longer.push_back(longer[i]);
+  std::vector<std::vector<float>> max;
+  const auto watched = engine->new_sequence(engine->prepare_tokens(longer), std::make_shared<WatchMax>(146, max));
+  compute(*engine, *watched, 64);
+  int n_differ = 0;
+  for (int32_t i = 0; i < 3 * kKvHeads; ++i) {
+    const std::span<const float> of_prompt = std::span(max[static_cast<size_t>(i)]).first(150);
+    const std::vector<int32_t> expected = select_slots(of_prompt, 30, {.n_first = 4, .n_last = 3});
+    const std::span<const int32_t> kept = s->cache().slot_tokens(i / kKvHeads, i % kKvHeads);
+    std::vector<int32_t> both;
+    std::ranges::set_intersection(expected, kept, std::back_inserter(both));
+    n_differ += 30 - static_cast<int>(both.size());
+  }
+  EXPECT_LE(n_differ, 1);  // of 180: chunks round otherwise
+}
+
+// In a batch, beside others that rehearse otherwise or not at all; and in a pool that makes the last comer wait.
+TEST(Replay, LeavesNoTraceInABatch) {
+  const std::unique_ptr<Engine> engine = make_engine(2);
+  const auto answers = [&](const std::vector<std::pair<const char*, const char*>>& policies) {
+    std::vector<Request> requests;
+    for (size_t i = 0; i < policies.size(); ++i) {
+      Request& request = requests.emplace_back();
+      request.prompt = engine->prepare_tokens(random_tokens(90 + 20 * static_cast<int32_t>(i), 3));
+      request.policy = parse_policy(policies[i].first, policies[i].second);
+      request.options.max_tokens = 6;
+      request.options.ignore_eos = true;
+    }
+    std::vector<std::vector<int32_t>> all;
+    for (const GenerateResult& result : generate(*engine, std::move(requests))) {
+      EXPECT_FALSE(result.error) << result.error->what();
+      std::vector<int32_t>& ids = all.emplace_back();
+      for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+    }
+    return all;
+  };
+  const auto full = answers({{"full", ""}, {"full", ""}, {"full", ""}, {"full", ""}});
+  EXPECT_EQ(answers({{"kvzip:piece=32", "1"}, {"kvzip", "1"}, {"full", ""}, {"pointer:ahead=5", "1"}}), full);
+  const auto cut = answers({{"kvzip:piece=32", "0.1"}, {"kvzip", "0.1"}, {"full", ""}, {"pointer:ahead=5", "0.1"}});
+  EXPECT_EQ(cut[2], full[2]);
+  for (size_t i = 0; i < cut.size(); ++i) EXPECT_EQ(cut[i][0], full[i][0]);  // of the full cache's logits
+}
+
+TEST(Replay, StaysInTheContextOrSaysWhyNot) {
+  constexpr int32_t kPositions = 200;
+  const std::unique_ptr<Engine> engine = make_engine(1, "auto", 64 << 20, "llama", kPositions);
+  class Positions final : public LayerHooks {
+   public:
+    int32_t largest = 0;
+    bool after_attention(int, const Observed& observed, std::vector<int32_t>&) override {
+      largest = std::max(largest, observed.positions.back());
+      return false;
+    }
+  };
+  for (const int32_t n : {2, 5, 96, 128}) {
+    Positions positions;
+    const auto s = make_sequence(*engine, random_tokens(n), "kvzip", "0.5");
+    compute(*engine, *s, 512, &positions);
+    EXPECT_LT(positions.largest, kPositions);
+    // Pieces of n - 4 tokens, or as many as there is room for behind n and the 8 that lead to a later piece.
+    EXPECT_EQ(positions.largest, n < 4 ? n - 1 : n + std::min(n - 4, kPositions - n - 8) - 1);
+  }
+  const auto s = make_sequence(*engine, random_tokens(129), "kvzip", "0.5");
+  EXPECT_THROW(compute(*engine, *s, 512), StepFailed);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "base/token_info.h"
+#include "engine/rehearsal.h"
 #include "model/image_tiles.h"
 #include "model/model.h"
 #include "policy/policy.h"
@@ -51,6 +52,7 @@ struct Prompt {
   // KV is never held as a whole. What it drops so was judged by fewer queries.
   int32_t evict_every = 0;
   std::optional<ImageSelection> selection;  // set once a policy has chosen
+  ReplayText replay_text;  // for policies that have the prompt repeated
 
   // Its pictures too. Not of a prompt that a policy has shortened.
   Prompt copy() const;
@@ -68,11 +70,5 @@ struct Prompt {
 // What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
 // encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
-
-// The embeddings that a prompt's image tokens stand for, as far as they are needed.
-struct EncodedImages {
-  std::vector<ImageSpan> spans;
-  std::vector<VisionOutput> outputs;  // by image; empty where all its tokens have been computed
-};
 
 }  // namespace vlcache

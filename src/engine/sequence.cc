@@ -40,7 +40,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
 }
 
 std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan) const {
-  CHECK(n_pending_ == 0 && source_ == nullptr);
+  CHECK(n_pending_ == 0 && source_ == nullptr && !rehearsing_);
   std::unique_ptr<Sequence> copy(new Sequence(*this, std::move(policy)));
   if (!plan.layers.empty()) copy->cache_.compact(plan);
   if (!in_prompt()) copy->slots_.note_prompt_end();
@@ -111,6 +111,7 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
 }  // namespace
 
 int32_t Sequence::continue_with(const Prompt& prompt) {
+  forget_rehearsal();
   std::vector<Sha256Digest> keys;
   for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
@@ -121,16 +122,16 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   prompt_ = prompt.shape();
   list_places(prompt);
   spans_ = prompt.spans;
+  replay_text_ = prompt.replay_text;
   image_keys_ = std::move(keys);
   tokens_ = prompt.token_infos();
   states_.resize(tokens_.size(), TokenState::kPending);
   slide_window();
   count_states();
   planned_ = acting().n_tokens <= n_done_;  // nothing new before that place
-  drafted_ = false;
   watch_ms_ = 0;
   slots_.forget_prompt_end();
-  hooks_.reset();
+  reset_hooks();
   peak_kv_bytes_ = cache_.bytes();
   return kept;
 }
@@ -145,16 +146,17 @@ void Sequence::rewind(int32_t n) {
 }
 
 void Sequence::release() {
+  forget_rehearsal();
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
   slide_window();
   count_states();
-  planned_ = drafted_ = false;
+  planned_ = false;
   place_ = 0;
   watch_ms_ = 0;
   slots_.forget_prompt_end();
-  hooks_.reset();
+  reset_hooks();
 }
 
 void Sequence::assume_computed(int32_t n) {
@@ -181,6 +183,7 @@ void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
   runs.clear();
   int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
   if (n_done_ < acting().n_tokens) end = acting().n_tokens;
+  if (rehearsing_) end = n_tokens();
   for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
     if (state(t) != TokenState::kPending) continue;
     if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
@@ -202,14 +205,105 @@ void Sequence::list_places(const Prompt& prompt) {
   places_.push_back(last);
 }
 
-int32_t Sequence::n_to_draft() const {
-  const bool waits = !planned_ && !drafted_ && hooks_ != nullptr && acting().n_tokens == prompt_.n_tokens;
-  return waits ? hooks_->n_ahead() : 0;
+void Sequence::reset_hooks() {
+  hooks_.reset();
+  rehearsals_.clear();
+  n_rehearsed_ = 0;
 }
 
-void Sequence::end_draft() {
-  rewind(prompt_.n_tokens);
-  drafted_ = true;
+void Sequence::list_rehearsals() {
+  const int32_t n = acting().n_tokens;
+  try {
+    rehearsals_ = vlcache::list_rehearsals(hooks_->captures(), n, replay_text_, policy_->name());
+  } catch (const Error&) {
+    hooks_.reset();
+    throw;
+  }
+  if (n == prompt_.n_tokens) return;
+  std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer is not what follows there
+}
+
+bool Sequence::replays_prompt() const {
+  const auto replays = [](const CaptureRequest& request) { return request.replay.piece > 0; };
+  return !planned_ && std::ranges::any_of(policy_->needs(acting()), replays);
+}
+
+bool Sequence::rehearse(FunctionRef<int32_t()> likeliest) {
+  if (planned_ || n_done_ < acting().n_tokens) return false;
+  if (rehearsing_) {
+    if (n_pending_ > 0) return true;
+    if (rehearsals_[n_rehearsed_].n_draft > n_tokens() - acting().n_tokens) {
+      if (const int32_t token = likeliest(); token >= 0) {
+        add_token(token);
+        return true;
+      }
+    }
+    forget_rehearsal();
+    ++n_rehearsed_;
+  }
+  for (; n_rehearsed_ < rehearsals_.size(); ++n_rehearsed_) {
+    const bool draft = rehearsals_[n_rehearsed_].n_draft > 0;
+    const int32_t token = draft ? likeliest() : -1;
+    if (draft && token < 0) continue;
+    begin_rehearsal();
+    if (draft) add_token(token);
+    return true;
+  }
+  return false;
+}
+
+void Sequence::begin_rehearsal() {
+  const auto n = acting().n_tokens;
+  tail_.assign(tokens_.begin() + n, tokens_.end());
+  tail_states_.assign(states_.begin() + n, states_.end());
+  n_prompt_spans_ = spans_.size();
+  rehearsing_ = true;
+  rewind(n);
+  Rehearsal& rehearsal = rehearsals_[n_rehearsed_];
+  rehearsal.own_position = next_position_;
+  if (rehearsal.n_draft == 0) {
+    rehearsal.begin_position = tokens_[static_cast<size_t>(rehearsal.begin)].meta.t;
+    rehearsal.end_position = tokens_[static_cast<size_t>(rehearsal.end) - 1].meta.t + 1;
+    const int32_t n_sinks = rehearsal.replay.n_sinks;
+    const bool first = rehearsal.begin == n_sinks;
+    for (const int32_t id : first ? replay_text_.first : replay_text_.later) add_token(id);
+    if (!first) repeat(std::max(n_sinks, rehearsal.begin - kReplayOverlap), rehearsal.begin);
+    for (const int32_t id : replay_text_.suffix) add_token(id);
+    repeat(rehearsal.begin, rehearsal.end);
+  }
+  hooks_->begin(rehearsal);
+}
+
+// Tokens [begin, end) of the prompt once more, pictures' rows among them.
+void Sequence::repeat(int32_t begin, int32_t end) {
+  const int32_t shift = n_tokens() - begin;
+  for (int32_t t = begin; t < end; ++t) {
+    const TokenInfo& from = tokens_[static_cast<size_t>(t)];
+    const int32_t segment = from.meta.segment;
+    const Modality modality = from.meta.modality;
+    add_token(from.id, from.token_class);
+    tokens_.back().meta.modality = modality;
+    tokens_.back().meta.segment = segment;
+  }
+  for (size_t i = 0; i < n_prompt_spans_; ++i) {
+    const ImageSpan& span = spans_[i];
+    const int32_t from = std::max(begin, span.begin), to = std::min(end, span.end);
+    if (from >= to) continue;
+    ImageSpan again{.begin = from + shift, .end = to + shift, .image = span.image, .first_row = span.row_of(from)};
+    if (!span.rows.empty())
+      again.rows.assign(span.rows.begin() + from - span.begin, span.rows.begin() + to - span.begin);
+    spans_.push_back(std::move(again));
+  }
+}
+
+void Sequence::forget_rehearsal() {
+  if (!rehearsing_) return;
+  rehearsing_ = false;
+  rewind(acting().n_tokens);
+  spans_.resize(n_prompt_spans_);
+  tokens_.insert(tokens_.end(), tail_.begin(), tail_.end());
+  states_.insert(states_.end(), tail_states_.begin(), tail_states_.end());
+  count_states();
 }
 
 bool Sequence::apply_policy() {
@@ -217,7 +311,6 @@ bool Sequence::apply_policy() {
     if (n_pending_ == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
     return false;
   }
-  if (!in_prompt() && n_to_draft() > 0) return false;
   const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_behind_prompt();
   if (!policy_->has_rule() || n_done_ == 0) return compressed;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
@@ -243,6 +336,7 @@ bool Sequence::apply_policy() {
 }
 
 bool Sequence::act_behind_prompt() {
+  CHECK(n_rehearsed_ == rehearsals_.size());  // rehearse() was asked
   KeepPlan plan;
   const auto seen = std::span(tokens_).first(static_cast<size_t>(acting().n_tokens));
   PlanInputs in{.slots = slots_, .tokens = seen, .prompt = acting(), .captures = {}};
@@ -252,7 +346,7 @@ bool Sequence::act_behind_prompt() {
   if (something_goes) cache_.compact(plan);
   if (place_ + 1 < places_.size()) {
     ++place_;
-    hooks_.reset();
+    reset_hooks();
   } else {
     if (hooks_ != nullptr) hooks_->end_prompt();
     planned_ = true;
@@ -265,11 +359,13 @@ LayerHooks* Sequence::policy_hooks(Backend& backend) {
     if (planned_ && !policy_->wants_scores()) return nullptr;
     hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, acting(), slots_);
     if (planned_) hooks_->end_prompt();
-    if (hooks_->needs_all_rows() && places_.size() > 1) {
+    if (hooks_->needs_whole_prompt() && places_.size() > 1) {
+      const bool repeats = !hooks_->needs_all_rows();
       hooks_.reset();
-      throw Error(ErrorCode::kInput,
-                  "KV policy " + policy_->name() +
-                      " needs the attention of the whole prompt; it cannot evict while that is computed");
+      throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
+                                         (repeats ? " repeats the whole prompt behind itself"
+                                                  : " needs the attention of the whole prompt") +
+                                         "; it cannot evict while that is computed");
     }
     const auto prompt_states = std::span(states_).first(static_cast<size_t>(planned_ ? 0 : acting().n_tokens));
     const auto missing = std::ranges::count_if(prompt_states, [](TokenState s) { return s != TokenState::kPending; });
@@ -279,6 +375,7 @@ LayerHooks* Sequence::policy_hooks(Backend& backend) {
                                          std::to_string(missing) + " of " + std::to_string(acting().n_tokens) +
                                          " come from a cache and are not computed");
     }
+    if (!planned_) list_rehearsals();
   }
   return hooks_->active() ? hooks_.get() : nullptr;
 }

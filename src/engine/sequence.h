@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "cache/kv_cache.h"
 #include "engine/cache_slots.h"
 #include "engine/policy_hooks.h"
@@ -46,7 +47,8 @@ class Sequence {
   const KvCache& cache() const { return cache_; }
   const PolicySlots& slots() const { return slots_; }
 
-  std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated
+  std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated; a rehearsal's while it lasts
+  std::span<const ImageSpan> image_spans() const { return spans_; }  // among them
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   const PromptShape& prompt_shape() const { return prompt_; }
   TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
@@ -85,19 +87,24 @@ class Sequence {
   // policy acts, or the prompt's end.
   void next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const;
 
-  // Tokens of a draft that the policy wants to see behind the prompt before it acts; 0: none, or it has acted. The
-  // driver adds the likeliest token and computes it, so many times or fewer, then calls end_draft(), which forgets
-  // them.
-  int32_t n_to_draft() const;
-  void end_draft();
+  // To be called behind every step, before apply_policy(). True: tokens are pending that the policy wants to see before
+  // it acts (rehearsal.h), behind the place where it does; what the prompt has behind that waits. They are computed
+  // like any others, and forgotten when there are no more of them; then the answer is false. `likeliest`: the token
+  // that follows the last one in a draft, negative where that ends.
+  bool rehearse(FunctionRef<int32_t()> likeliest);
+  bool rehearsing() const { return rehearsing_; }
+  // Drops what is rehearsed, as if it had not begun.
+  void forget_rehearsal();
+  // Whether the embeddings of all the prompt's pictures will be wanted, also of those that have been computed.
+  bool replays_prompt() const;
 
   // A sequence with the same tokens and KV, whose pages are shared, that keeps what `plan` says of them and goes on by
   // `policy`, which has acted with that. All tokens must have been computed; nothing is written through this one.
   std::unique_ptr<Sequence> fork(PolicyPtr policy, const KeepPlan& plan) const;
 
-  // Lets the policy act on what has been computed: its plan behind the prompt, its rule after every step. True: the
-  // prompt was compressed, so the pool may have much to give back (PagePools::trim). Throws Error(kMemory) where shared
-  // pages cannot be copied; nothing is lost then.
+  // Lets the policy act on what has been computed, once it has seen all rehearsals: its plan behind the prompt, its
+  // rule after every step. True: the prompt was compressed, so the pool may have much to give back (PagePools::trim).
+  // Throws Error(kMemory) where shared pages cannot be copied; nothing is lost then.
   bool apply_policy();
 
   // ---- for the stepper --------------------------------------------------------------------------------------------
@@ -126,6 +133,10 @@ class Sequence {
   bool act_behind_prompt();
   const PromptShape& acting() const { return places_[place_]; }
   void list_places(const Prompt& prompt);
+  void reset_hooks();
+  void list_rehearsals();
+  void begin_rehearsal();
+  void repeat(int32_t begin, int32_t end);
 
   KvCache cache_;
   PolicyPtr policy_;
@@ -133,13 +144,20 @@ class Sequence {
   PromptShape prompt_;
   std::vector<PromptShape> places_;       // the parts of the prompt behind which the policy acts, ascending
   size_t place_ = 0;                      // the next of them, or the last
-  std::vector<ImageSpan> spans_;          // of the prompt
+  std::vector<ImageSpan> spans_;          // of the prompt, then of what is rehearsed
   std::vector<Sha256Digest> image_keys_;  // of its pictures
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
   bool planned_ = false;  // the policy has acted behind this prompt
-  bool drafted_ = false;  // and has seen its draft
+  ReplayText replay_text_;
+  std::vector<Rehearsal> rehearsals_;  // wanted at this place
+  size_t n_rehearsed_ = 0;             // of them
+  bool rehearsing_ = false;            // the next of them is under way
+  size_t n_prompt_spans_ = 0;          // in spans_, while rehearsing
+  // What the prompt has behind the place where the policy acts, while rehearsing.
+  std::vector<TokenInfo> tail_;
+  std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;
   std::unique_ptr<PolicyHooks> hooks_;
   std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer

@@ -141,5 +141,82 @@ TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
   EXPECT_EQ(prompt.shape().n_vision, 4);
 }
 
+// A policy that wants the prompt repeated: instruction and pieces with the picture's rows behind the place where it
+// acts, the question put aside; whatever ends that leaves no trace.
+TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
+  Prompt prompt = picture(0.5f, {3, 4});
+  prompt.query_aware = false;
+  prompt.replay_text = {.first = {50, 51}, .later = {60}, .suffix = {70}, .max_positions = 0};
+  Sequence s(prompt, KvCache(pools_, *backend_, shape_), parse_policy("kvzip:piece=16,sinks=1", "2"));
+  ASSERT_TRUE(s.replays_prompt());
+  const auto ids = [&] {
+    std::vector<int32_t> all;
+    for (const TokenInfo& token : s.tokens()) all.push_back(token.id);
+    return all;
+  };
+  const auto begin = [&] {
+    s.policy_hooks(*backend_);
+    std::vector<TokenRun> runs;
+    s.next_runs(INT32_MAX, runs);
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0].end, 6);
+    const std::vector<int32_t> tokens{0, 1, 2, 3, 4, 5};
+    s.append(0, {tokens, tokens}, nullptr);
+    s.finish_step(runs);
+    EXPECT_TRUE(s.rehearse([] { return -1; }));
+  };
+  const auto expect_no_trace = [&] {
+    EXPECT_FALSE(s.rehearsing());
+    EXPECT_EQ(ids(), prompt.tokens);
+    EXPECT_EQ(s.image_spans().size(), 1u);
+    EXPECT_EQ(s.next_position(), 8);
+    EXPECT_LE(s.cache().n_slots(0, 0), 6);
+  };
+  begin();
+  EXPECT_TRUE(s.rehearsing());
+  EXPECT_EQ(ids(), (std::vector<int32_t>{1, 2, 9, 9, 9, 9, 50, 51, 70, 2, 9, 9, 9, 9}));
+  EXPECT_EQ(s.tokens()[10].meta.modality, Modality::kVision);
+  EXPECT_EQ(s.tokens()[13].meta.t, 13);
+  ASSERT_EQ(s.image_spans().size(), 2u);
+  EXPECT_EQ(s.image_spans()[1].begin, 10);
+  EXPECT_EQ(s.image_spans()[1].end, 14);
+  EXPECT_EQ(s.image_spans()[1].first_row, 0);
+  std::vector<TokenRun> runs;
+  s.next_runs(5, runs);
+  EXPECT_EQ(runs[0].begin, 6);
+  EXPECT_EQ(runs[0].end, 11);
+  s.forget_rehearsal();
+  expect_no_trace();
+  s.release();
+  begin();
+  s.release();  // in the middle
+  expect_no_trace();
+  EXPECT_EQ(s.n_pending(), 8);
+  begin();
+  EXPECT_EQ(s.continue_with(prompt), 6);
+  expect_no_trace();
+}
+
+TEST(Rehearsals, ArePiecesThatFitTheContext) {
+  const auto pieces = [](int32_t n, const ReplayText& text) {
+    Capture draft, replay, other;
+    draft.request.ahead = 3;
+    replay.request.replay = {.piece = 100, .n_sinks = 4};
+    other.request.replay = {.piece = 1000, .n_sinks = 0};
+    const Capture* const captures[] = {&replay, &draft, &replay, &other};
+    std::vector<std::vector<int32_t>> all;
+    for (const Rehearsal& r : list_rehearsals(captures, n, text, "kvzip")) all.push_back({r.n_draft, r.begin, r.end});
+    return all;
+  };
+  using All = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(pieces(250, {}), (All{{3, 0, 0}, {0, 4, 104}, {0, 104, 204}, {0, 204, 250}, {0, 0, 250}}));
+  EXPECT_EQ(pieces(3, {}), (All{{3, 0, 0}, {0, 0, 3}}));
+  // 400 positions hold 250 tokens, an instruction of 1 + 8 + 1, and pieces of 140.
+  const ReplayText text{.first = {1}, .later = {2}, .suffix = {3}, .max_positions = 400};
+  EXPECT_EQ(pieces(250, text), (All{{3, 0, 0}, {0, 4, 104}, {0, 104, 204}, {0, 204, 250}, {0, 0, 140}, {0, 140, 250}}));
+  EXPECT_THROW(pieces(327, text), Error);  // 63 are left
+  EXPECT_EQ(pieces(326, text).back(), (std::vector<int32_t>{0, 320, 326}));
+}
+
 }  // namespace
 }  // namespace vlcache

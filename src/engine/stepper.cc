@@ -72,9 +72,9 @@ bool alike(const StepItem& a, const StepItem& b) {
 // of an image among an item's rows, which start at `row`.
 template <typename Use>
 void for_each_image_piece(const StepItem& item, int32_t row, const Use& use) {
-  if (item.images == nullptr) return;
+  if (item.images.empty()) return;
   for (const TokenRun& run : item.runs) {
-    for (const ImageSpan& span : item.images->spans) {
+    for (const ImageSpan& span : item.sequence->image_spans()) {
       const int32_t from = std::max(run.begin, span.begin), to = std::min(run.end, span.end);
       if (from < to) use(span, from, to, row + from - run.begin);
     }
@@ -142,7 +142,7 @@ void Stepper::embed(std::span<const StepItem> items, const Tensor& x) {
     for_each_image_piece(item, row, [&](const ImageSpan& span, int32_t from, int32_t to, int32_t first_row) {
       image_rows_.clear();
       for (int32_t token = from; token < to; ++token) image_rows_.push_back(span.row_of(token));
-      const Tensor& embeds = item.images->outputs[static_cast<size_t>(span.image)].embeds;
+      const Tensor& embeds = item.images[static_cast<size_t>(span.image)].embeds;
       model_.backend().gather_rows(embeds, image_rows_, x.slice_rows(first_row, first_row + to - from));
     });
     row += n_rows_of(item);

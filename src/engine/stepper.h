@@ -20,9 +20,11 @@ struct StepItem {
   // Its tokens, ascending: pending ones, or loaded ones that go through some layers themselves until their hooks drop
   // them. Nothing pending may lie before them.
   std::span<const TokenRun> runs;
-  bool all_logits = false;                // logits of every row, not only of the sequence's last token
-  const EncodedImages* images = nullptr;  // of image tokens among them
-  LayerHooks* hooks = nullptr;            // besides the policy's own
+  bool all_logits = false;  // logits of every row, not only of the sequence's last token
+  // Of image tokens among them: the embeddings by image, empty where all its tokens have been computed. None at all:
+  // ids are embedded as they are.
+  std::span<const VisionOutput> images;
+  LayerHooks* hooks = nullptr;  // besides the policy's own
   // Only these layers. `hidden` [rows, hidden size] compute dtype: what earlier layers left of the rows (in, unless the
   // range begins at 0), what these leave (out, unless it ends with the last). The tokens count as computed behind the
   // last layer.

@@ -39,6 +39,10 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_EQ(parse_policy("streaming")->name(), "streaming");
   EXPECT_EQ(parse_policy("vlcache/h2o:recent=0.3")->name(), "post_vision+vlcache/h2o:recent=0.3");
   EXPECT_EQ(parse_policy("snapkv/none")->name(), "snapkv+uniform");
+  EXPECT_EQ(parse_policy("kvzip:piece=64")->name(), "kvzip:piece=64+global");
+  EXPECT_EQ(parse_policy("kvzip@kvpress")->name(), "kvzip@kvpress+global");
+  EXPECT_EQ(parse_policy("kvzip+pyramid/h2o")->name(), "kvzip+pyramid/h2o");
+  EXPECT_EQ(parse_policy("kvzip", "error=0.1")->name(), "kvzip+per_error");
   EXPECT_FALSE(parse_policy("snapkv/streaming")->wants_scores());
   EXPECT_TRUE(parse_policy("snapkv+pyramid/tova")->wants_scores());
 }
@@ -313,6 +317,38 @@ TEST(VlCacheBudgets, FollowTheHandComputedTable) {
   EXPECT_THAT(counts("vlcache@paper", "0.6"), ElementsAre(100, 60, 48, 12));
   EXPECT_THAT(counts("vlcache", "0.6"), ElementsAre(100, 70, 56, 14));
   EXPECT_THAT(counts("vlcache@paper", "0.02"), ElementsAre(4, 2, 2, 1));  // 0.04, 0.02, 0.016, 0.004 -> 0.01
+}
+
+// Three heads of 10 slots, 3 on average: 9 in all. Each keeps its last (a tenth, at least one) and its first 2 sinks,
+// which is all of the budget; with none of those sinks 6 are dealt by rank: 9, 8, 7 of head 0, 6 of head 1 and, of the
+// equal 5 in slots 4 and 3 of head 2, both.
+TEST(GlobalBudget, GoesWhereTheBestScoresLie) {
+  std::vector<float> max[2] = {std::vector<float>(20), std::vector<float>(10)};
+  max[0][1] = 9;
+  max[0][2] = 8;
+  max[0][8] = 7;
+  max[0][10 + 5] = 6;
+  max[1][4] = max[1][3] = 5;
+  Capture capture;
+  capture.layers.resize(2);
+  capture.layers[0].window_max = Tensor(max[0].data(), DType::kF32, {2, 10});
+  capture.layers[1].window_max = Tensor(max[1].data(), DType::kF32, {1, 10});
+  const Capture* const captures[] = {&capture};
+  const FixedSlots slots({{10, 10}, {10}});
+  const std::vector<TokenInfo> tokens(10);
+  const auto kept = [&](std::string_view policy) {
+    KeepPlan plan;
+    parse_policy(policy, "0.3")
+        ->plan(
+            {.slots = slots, .tokens = tokens, .prompt = {.n_tokens = 10, .n_after_vision = 10}, .captures = captures},
+            plan);
+    return std::vector{plan.layers[0][0].keep, plan.layers[0][1].keep, plan.layers[1][0].keep};
+  };
+  EXPECT_THAT(kept("kvzip:sinks=0"), ElementsAre(ElementsAre(1, 2, 8, 9), ElementsAre(5, 9), ElementsAre(3, 4, 9)));
+  EXPECT_THAT(kept("kvzip:sinks=2"), ElementsAre(ElementsAre(0, 1, 9), ElementsAre(0, 1, 9), ElementsAre(0, 1, 9)));
+  // kvpress: 30 slots, floor(30 * 0.7) go; a head keeps one at least.
+  EXPECT_THAT(kept("kvzip@kvpress:sinks=1"),
+              ElementsAre(ElementsAre(0, 1, 2, 8), ElementsAre(0, 5), ElementsAre(0, 3, 4)));
 }
 
 }  // namespace

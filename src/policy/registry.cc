@@ -18,11 +18,12 @@ struct Entry {
   Made (*make)(Parameters& p);
   bool own_way =
       false;  // a scorer looks at no attention, so allocators have nothing to go by; a policy has its own rule
+  std::string_view allocator = "uniform";  // of a scorer, where none is named
 };
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
                            kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once",
-                           kQueries = "moments of all queries",
+                           kQueries = "moments of all queries", kReplay = "two to three prefills",
                            kFit = "a pass of the last queries over the keys, two small least squares a head";
 
 constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
@@ -70,7 +71,7 @@ constexpr std::array<BudgetedEntry, 2> kBudgeted{{
      ""},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
+constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
     {{Kind::kScorer, "pointer", "reach=3,ahead=0,own=0,fit=0,question=0.5; preset draft",
       "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
      make_pointer},
@@ -102,6 +103,12 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
     {{Kind::kScorer, "expected_attention", "future=512,sinks=4; preset kvpress",
       "what queries to come will look for; needs no question", "arXiv:2510.00636", kQueries},
      make_expected_attention},
+    {{Kind::kScorer, "kvzip", "piece=2048,sinks=4; preset kvpress",
+      "what the model looks at to repeat the prompt, with +global where none is named; needs no question",
+      "arXiv:2505.23416", kReplay},
+     make_kvzip,
+     false,
+     "global"},
     {{Kind::kScorer, "knorm", "preset kvpress", "small keys stay; needs no question", "arXiv:2406.11430", kKeys},
      make_knorm},
     {{Kind::kScorer, "streaming", "sinks=4; preset kvpress", "sinks and the last slots (with a budget)",
@@ -115,7 +122,7 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 15> kScorers{{
      true},
 }};
 
-constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 6> kAllocators{{
+constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 7> kAllocators{{
     {{Kind::kAllocator, "uniform", "", "as many slots in every layer and head (the default)", "", kFree}, make_uniform},
     {{Kind::kAllocator, "vlcache", "p=0.01; presets paper, effivlm", "layers with dense attention get more",
       "VL-Cache, arXiv:2410.23317", kWindow},
@@ -129,6 +136,9 @@ constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 6> kAllocato
     {{Kind::kAllocator, "ada_head", "f=0.2; presets kvpress, kvcache-factory",
       "heads of a layer share by where its best scores lie", "Ada-KV, arXiv:2407.11550", kFree},
      make_ada_head},
+    {{Kind::kAllocator, "global", "preset kvpress", "one budget for all layers and heads, by rank of score",
+      "KVzip, arXiv:2505.23416", kFree},
+     make_global},
     {{Kind::kAllocator, "per_error", "", "the fewest slots that lose no more attention than --kv-budget error=E",
       "ours", kWindow},
      make_per_error},
@@ -295,7 +305,7 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
     throw Error(ErrorCode::kInput,
                 "a KV budget of the form threshold=T keeps what reaches it; no allocator goes with it");
   }
-  const std::string_view implied = parts.budget.kind == KvBudget::Kind::kError ? "per_error" : "uniform";
+  const std::string_view implied = parts.budget.kind == KvBudget::Kind::kError ? "per_error" : scorer.allocator;
   Parameters for_allocator = pair != nullptr ? first.for_part(pair->allocator)
                                              : Parameters::parse(allocator_text.empty() ? implied : allocator_text);
   if (!by_threshold) {

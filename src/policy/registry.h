@@ -63,6 +63,7 @@ std::unique_ptr<const TokenScorer> make_h2o(Parameters& p);
 std::unique_ptr<const TokenScorer> make_key_diff(Parameters& p);
 std::unique_ptr<const TokenScorer> make_keyformer(Parameters& p);
 std::unique_ptr<const TokenScorer> make_knorm(Parameters& p);
+std::unique_ptr<const TokenScorer> make_kvzip(Parameters& p);
 std::unique_ptr<const TokenScorer> make_pointer(Parameters& p);
 std::unique_ptr<const TokenScorer> make_post_vision(Parameters& p);
 std::unique_ptr<const TokenScorer> make_scissorhands(Parameters& p);
@@ -73,6 +74,7 @@ std::unique_ptr<const TokenScorer> make_window(Parameters& p);
 std::unique_ptr<const TokenScorer> make_zipcache_score(Parameters& p);
 
 std::unique_ptr<const BudgetAllocator> make_ada_head(Parameters& p);
+std::unique_ptr<const BudgetAllocator> make_global(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_per_error(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_pyramid(Parameters& p);
 std::unique_ptr<const BudgetAllocator> make_uniform(Parameters& p);

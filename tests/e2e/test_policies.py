@@ -20,8 +20,11 @@ class Policies(ProgramTest):
         for name in scorers:
             r = self.json(*ASK, "--kv", name, "--kv-budget", "0.2", QUESTION)
             k = int(0.2 * r["tokens"]["prompt"] + 0.5) + r["tokens"]["generated"] - 1
-            self.assertTrue(all(head == k for layer in r["kv"]["slots"] for head in layer), name)
-            self.assertEqual(r["kv"]["mode"], f"{name}+uniform")
+            slots = [head for layer in r["kv"]["slots"] for head in layer]
+            self.assertEqual(sum(slots), k * len(slots), name)
+            allocator = "global" if name == "kvzip" else "uniform"
+            self.assertEqual(r["kv"]["mode"], f"{name}+{allocator}")
+            self.assertTrue(allocator == "global" or set(slots) == {k}, name)
 
     def test_the_document_is_current(self):
         begin, end = "<!-- vlcache policies --markdown -->\n", "<!-- end -->"
@@ -79,6 +82,22 @@ class Policies(ProgramTest):
         self.assertGreater(unaware["kv"]["slots"][0][0], aware["kv"]["slots"][0][0])
         p = run("run", "-m", MODEL, "--kv", "post_vision", "--query-aware", "off", "--max-tokens", "2", "Hello there")
         self.assertIn("no picture behind which to compress", p.stderr)
+
+    def test_repeating_the_prompt_leaves_no_trace(self):
+        full = self.json(*ASK, "--kv", "full", QUESTION)
+        for extra in ((), ("--query-aware", "off"), ("--prefill-chunk", "50")):
+            whole = self.json(*ASK, "--kv", "kvzip", "--kv-budget", "1", *extra, QUESTION)
+            self.assertEqual(whole["text"], full["text"], extra)
+        cut = [self.json(*ASK, "--kv", kv, "--kv-budget", "0.5", "--dtype", "f32", *extra, QUESTION)
+               for kv, extra in (("kvzip", ()), ("kvzip", ("--prefill-chunk", "50")))]
+        self.assertEqual(cut[0]["kv"]["slots"], cut[1]["kv"]["slots"])
+        self.assertGreater(cut[0]["timings_ms"]["compress"], cut[0]["timings_ms"]["prefill"] / 2)
+        self.fails(*ASK, "--kv-evict-while-prefill", "--kv", "kvzip", "--prefill-chunk", "64", QUESTION,
+                   says="repeats the whole prompt behind itself; it cannot evict while that is computed")
+        p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "kvzip", "--kv-budget", "0.5", "--max-tokens", "8", "--temperature", "0",
+                stdin=f"{QUESTION}\nWhat is the DATE?\n/stats\n/quit\n")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertRegex(p.stderr, r"dropped \d+ of \d+ slots")
 
     def test_evicting_while_the_prompt_is_read_caps_the_peak(self):
         args = ("--kv", "post_vision", "--kv-budget", "0.1", "--prefill-chunk", "64", QUESTION)
