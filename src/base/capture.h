@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
@@ -18,6 +19,8 @@ struct Replay {
   int32_t n_sinks = 0;
   bool operator==(const Replay&) const = default;
 };
+
+inline constexpr int32_t kReplayPiece = 2048;  // KVzip's
 
 struct CaptureRequest {
   // How the query heads of a kv head become one number.
@@ -40,8 +43,9 @@ struct CaptureRequest {
   bool window_counts = false;     // where A is small: below threshold times the row's maximum, or ...
   bool small_is_uniform = false;  // ... below 1 / slots that the row sees
   float threshold = 0.01f;
-  // Where there is a replay, the window is all of its rows, instructions included, not the prompt's last tokens. Of the
-  // prompt, A of such a row is over the sinks and the piece it repeats, and counted for that piece alone.
+  // Where there is a replay, the window is all of its rows, instructions included, not the prompt's last tokens, and
+  // there is no draft. Of the prompt, A of such a row is over the sinks and the piece it repeats, and counted for that
+  // piece alone. window_queries are those of `window` rows that repeat a token, evenly spread.
   Replay replay;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 
@@ -84,6 +88,7 @@ struct LayerCapture {
 struct Capture {
   CaptureRequest request;
   std::vector<LayerCapture> layers;
+  std::string problem;  // not empty: why what is asked for could not be had
 };
 
 // Adds `request` to the first of `all` that it can join, else behind them; returns where it is.

@@ -20,6 +20,7 @@ CaptureHooks::CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt,
   CHECK((!r.all_sums && r.band == 0) || r.reduce != CaptureRequest::Reduce::kMax);
   CHECK(!r.all_max || r.reduce == CaptureRequest::Reduce::kMax);
   CHECK(r.window_weights.empty() || static_cast<int32_t>(r.window_weights.size()) == r.window);
+  CHECK(r.replay.piece == 0 || r.ahead == 0);
   if (r.future > 0) moments_.resize(windows_.size());
   capture.layers.clear();
   capture.layers.resize(static_cast<size_t>(n_layers));
@@ -62,7 +63,10 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   next = observed.tokens.back() + 1;
   if (observed.tokens.front() >= n_prompt_) {
     if (rehearsal_.replay.piece > 0) {
-      if (rehearsal_.replay == capture_.request.replay) sum_replay(layer_index, observed, n_old);
+      if (rehearsal_.replay == capture_.request.replay) {
+        sum_replay(layer_index, observed, n_old);
+        if (capture_.request.window_queries) keep_replayed(layer_index, observed, n_old);
+      }
     } else if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) {
       sum_draft(layer_index, observed);
     }
@@ -161,7 +165,6 @@ void CaptureHooks::add_moments(int layer_index, const Observed& observed, int32_
 void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_t n_old) {
   Window& window = windows_[static_cast<size_t>(layer_index)];
   rows_.clear();
-  const auto first = static_cast<int64_t>(window.positions.size());
   const std::vector<float>& weights = capture_.request.window_weights;
   for (auto i = static_cast<size_t>(n_old); i < observed.tokens.size(); ++i) {
     const int32_t from_end = n_prompt_ - observed.tokens[i];  // 1: the last prompt token
@@ -171,11 +174,35 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
     window.n_seen.push_back(n_seen_[i]);
     if (!weights.empty()) window.weights.push_back(weights[weights.size() - static_cast<size_t>(from_end)]);
   }
+  copy_queries(window, observed);
+}
+
+// Of the tokens that are repeated, `window` evenly spread ones.
+void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
+  LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  Window& window = windows_[static_cast<size_t>(layer_index)];
+  const int32_t n_sinks = rehearsal_.replay.n_sinks;
+  const int64_t n = n_prompt_ - n_sinks, w = std::min<int64_t>(capture_.request.window, n);
+  rows_.clear();
+  for (auto i = static_cast<size_t>(n_old); i < observed.tokens.size(); ++i) {
+    if (observed.tokens[i] < rehearsal_.first_repeated) continue;  // an instruction
+    const int64_t t = observed.tokens[i] - rehearsal_.first_repeated + rehearsal_.begin - n_sinks;
+    if ((t + 1) * w / n == t * w / n) continue;
+    rows_.push_back(static_cast<int32_t>(i));
+    window.positions.push_back(observed.positions[i]);
+  }
+  copy_queries(window, observed);
+  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
+  layer.window_positions = window.positions;
+}
+
+// Those of rows_, whose positions are the window's last, behind the others.
+void CaptureHooks::copy_queries(Window& window, const Observed& observed) const {
   if (rows_.empty()) return;
-  const auto n = static_cast<int64_t>(rows_.size());
+  const auto n = static_cast<int64_t>(rows_.size()), end = static_cast<int64_t>(window.positions.size());
   const Tensor& q = observed.q;
   backend_.gather_rows(q.view({q.rows(), q.row_size()}), rows_,
-                       window.queries.slice_rows(first, first + n).view({n, q.row_size()}));
+                       window.queries.slice_rows(end - n, end).view({n, q.row_size()}));
 }
 
 // The window is complete: what its rows, those that were computed, attend to.

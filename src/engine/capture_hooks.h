@@ -38,6 +38,8 @@ class CaptureHooks final : public LayerHooks {
   void sum_rows(int layer, const Observed& observed, int64_t n_old);
   void add_moments(int layer, const Observed& observed, int32_t first);
   void keep_window(int layer, const Observed& observed, int64_t n_old);
+  void keep_replayed(int layer, const Observed& observed, int64_t n_old);
+  void copy_queries(Window& window, const Observed& observed) const;
   void sum_window(int layer, const Observed& observed);
   void sum_draft(int layer, const Observed& observed);
   void sum_replay(int layer, const Observed& observed, int64_t n_old);

@@ -21,6 +21,10 @@ class PolicyHooks final : public LayerHooks {
   bool active() const { return in_prompt_ ? !capture_hooks_.empty() : policy_.wants_scores(); }
   bool needs_all_rows() const;
   bool needs_whole_prompt() const;
+  // What is to be computed behind n_prompt tokens, and which of it comes now.
+  std::vector<Rehearsal> list_rehearsals(int32_t n_prompt, const ReplayText& text) {
+    return vlcache::list_rehearsals(captures_, n_prompt, text);
+  }
   void begin(const Rehearsal& rehearsal);
   std::span<const Capture* const> captures() const { return capture_pointers_; }
   double watch_ms() const { return watch_ms_; }  // of the prompt; a rehearsal's is part of what that takes

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/capture.h"
@@ -18,6 +17,7 @@ struct Rehearsal {
   int32_t begin = 0, end = 0;
   int32_t begin_position = 0, end_position = 0;  // of these tokens in the prompt
   int32_t own_position = 0;                      // of the first token of the rehearsal
+  int32_t first_repeated = 0;                    // the token that repeats `begin`
 };
 
 // Token ids of the instructions.
@@ -29,10 +29,9 @@ struct ReplayText {
 };
 
 // What `captures` ask for behind n_prompt tokens, the draft first, then every replay's pieces in order. A piece has as
-// many tokens as the context leaves room for. Positions are left to the caller. Throws Error(kInput) where those are
-// too few; `policy` is named.
-std::vector<Rehearsal> list_rehearsals(std::span<const Capture* const> captures, int32_t n_prompt,
-                                       const ReplayText& text, std::string_view policy);
+// many tokens as the context leaves room for; where those are too few, it is the capture's problem. Positions are left
+// to the caller.
+std::vector<Rehearsal> list_rehearsals(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text);
 
 // A later piece's instruction ends with so many tokens in front of the piece.
 inline constexpr int32_t kReplayOverlap = 8;

@@ -52,7 +52,8 @@ struct Timings {
   double vision_ms = 0;   // encoder and projector
   double prefill_ms = 0;  // prompt tokens through the decoder
   double ttft_ms = 0;     // from the request to its first token: vision, waiting and prefill
-  // What the policy took: statistics (part of prefill_ms), then scores, compaction and giving memory back.
+  // What the policy took: statistics (part of prefill_ms), what it had rehearsed, scores, compaction and giving memory
+  // back.
   double compress_ms = 0;
   double decode_ms = 0;  // from the first token to the last
 };

@@ -213,12 +213,7 @@ void Sequence::reset_hooks() {
 
 void Sequence::list_rehearsals() {
   const int32_t n = acting().n_tokens;
-  try {
-    rehearsals_ = vlcache::list_rehearsals(hooks_->captures(), n, replay_text_, policy_->name());
-  } catch (const Error&) {
-    hooks_.reset();
-    throw;
-  }
+  rehearsals_ = hooks_->list_rehearsals(n, replay_text_);
   if (n == prompt_.n_tokens) return;
   std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer is not what follows there
 }
@@ -269,6 +264,7 @@ void Sequence::begin_rehearsal() {
     for (const int32_t id : first ? replay_text_.first : replay_text_.later) add_token(id);
     if (!first) repeat(std::max(n_sinks, rehearsal.begin - kReplayOverlap), rehearsal.begin);
     for (const int32_t id : replay_text_.suffix) add_token(id);
+    rehearsal.first_repeated = n_tokens();
     repeat(rehearsal.begin, rehearsal.end);
   }
   hooks_->begin(rehearsal);

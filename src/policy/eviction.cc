@@ -115,9 +115,12 @@ class EvictionPolicy final : public Policy {
     return all;
   }
 
-  static PartInputs part_inputs(const PlanInputs& in, int capture) {
+  PartInputs part_inputs(const PlanInputs& in, int index) const {
     PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}};
-    if (capture >= 0) part.capture = in.captures[static_cast<size_t>(capture)]->layers;
+    if (index < 0) return part;
+    const Capture& capture = *in.captures[static_cast<size_t>(index)];
+    if (!capture.problem.empty()) throw Error(ErrorCode::kInput, "KV policy " + parts_.name + " " + capture.problem);
+    part.capture = capture.layers;
     return part;
   }
 

@@ -92,6 +92,7 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
   EXPECT_THAT(error_of("full/h2o"), HasSubstr("'full' takes no decode rule"));
   EXPECT_THAT(error_of("window+ada_head"), HasSubstr("looks at places, not at attention"));
+  EXPECT_THAT(error_of("am:on=replay,ahead=1"), HasSubstr("am: ahead: expected an integer from 0 to 0"));
   EXPECT_THAT(error_of("snapkv+"), HasSubstr("expected an allocator behind '+'"));
   EXPECT_THAT(error_of("snapkv+per_error", "0.1"), HasSubstr("per_error: expected a KV budget of the form error=0.05"));
   EXPECT_THAT(error_of("snapkv+pyramid", "error=0.1"),

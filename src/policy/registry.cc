@@ -94,7 +94,7 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
     {{Kind::kScorer, "tova", "preset kvpress", "attention of the last token, one set for a layer", "arXiv:2401.06104",
       kWindow},
      make_tova},
-    {{Kind::kScorer, "am", "w=64,ahead=0,score=max,ridge=0.1; preset compaction",
+    {{Kind::kScorer, "am", "w=64,on=prompt,ahead=0,score=max,ridge=0.1; preset compaction",
       "what some query attends to most, biases and values fitted to make up for the rest", "arXiv:2602.16284", kFit},
      make_attention_matching},
     {{Kind::kScorer, "key_diff", "preset kvpress", "keys unlike the others stay; needs no question", "arXiv:2504.15364",

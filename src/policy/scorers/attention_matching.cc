@@ -1,8 +1,9 @@
 // am (Attention Matching): keeps the keys that some query of the last `w` prompt tokens attends to most, then makes up
 // for the others: a bias on every kept slot so that the kept ones weigh what all did, and new values so that the output
 // is what it was. Fitted to those queries, per kv head. Few queries say little about those to come: a large ridge loses
-// less by that than the authors' none. Source: arXiv:2602.16284, as HighestAttentionKeysCompaction of
-// adamzweiger/compaction, but that of several biases the best is taken and that values are drawn to the old ones.
+// less by that than the authors' none. `on=replay`: to w queries of a repetition of the prompt instead (as kvzip),
+// which knows no question. Source: arXiv:2602.16284, as HighestAttentionKeysCompaction of adamzweiger/compaction, but
+// that of several biases the best is taken and that values are drawn to the old ones.
 #include <algorithm>
 
 #include "policy/attention_fit.h"
@@ -13,8 +14,8 @@ namespace {
 
 class AttentionMatching final : public TokenScorer {
  public:
-  AttentionMatching(int32_t window, int32_t ahead, bool mean, double ridge, bool authors)
-      : window_(window), ahead_(ahead), mean_(mean), ridge_(ridge), authors_(authors) {}
+  AttentionMatching(int32_t window, int32_t ahead, const Replay& replay, bool mean, double ridge, bool authors)
+      : window_(window), ahead_(ahead), replay_(replay), mean_(mean), ridge_(ridge), authors_(authors) {}
 
   CaptureRequest needs(const PromptShape&) const override {
     return {.reduce = mean_ ? CaptureRequest::Reduce::kMean : CaptureRequest::Reduce::kMax,
@@ -22,7 +23,8 @@ class AttentionMatching final : public TokenScorer {
             .ahead = ahead_,
             .window_queries = true,
             .window_sums = mean_,
-            .window_max = !mean_};
+            .window_max = !mean_,
+            .replay = replay_};
   }
 
   void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
@@ -40,6 +42,7 @@ class AttentionMatching final : public TokenScorer {
 
  private:
   int32_t window_, ahead_;
+  Replay replay_;
   bool mean_;
   double ridge_;
   bool authors_;
@@ -50,9 +53,12 @@ class AttentionMatching final : public TokenScorer {
 std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p) {
   const bool authors = p.preset({"compaction"}) == "compaction";
   const auto window = static_cast<int32_t>(p.integer("w", 64, 1));
-  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0));  // drafted tokens to fit to, too (see pointer)
+  const bool replayed = p.word("on", "prompt", {"prompt", "replay"}) == "replay";
+  // Drafted tokens to fit to, too (see pointer).
+  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0, replayed ? 0 : INT32_MAX));
   const bool mean = p.word("score", "max", {"max", "mean"}) == "mean";
-  return std::make_unique<AttentionMatching>(window, ahead, mean, p.number("ridge", authors ? 1e-6 : 0.1, 0, 1),
+  const Replay replay{.piece = replayed ? kReplayPiece : 0, .n_sinks = 0};
+  return std::make_unique<AttentionMatching>(window, ahead, replay, mean, p.number("ridge", authors ? 1e-6 : 0.1, 0, 1),
                                              authors);
 }
 

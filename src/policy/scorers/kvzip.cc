@@ -36,7 +36,7 @@ class Kvzip final : public TokenScorer {
 
 std::unique_ptr<const TokenScorer> make_kvzip(Parameters& p) {
   const bool kvpress = p.preset({"kvpress"}) == "kvpress";
-  const auto piece = static_cast<int32_t>(p.integer("piece", 2048, 16));
+  const auto piece = static_cast<int32_t>(p.integer("piece", kReplayPiece, 16));
   return std::make_unique<Kvzip>(Replay{.piece = piece, .n_sinks = static_cast<int32_t>(p.integer("sinks", 4, 0))},
                                  kvpress);
 }
