@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "policy/parts.h"
+#include "policy/ruled_policy.h"
 
 namespace vlcache {
 namespace {
@@ -27,9 +27,9 @@ void for_each_head(const PolicySlots& slots, const auto& use) {
 
 size_t at(int32_t i) { return static_cast<size_t>(i); }
 
-class EvictionPolicy final : public Policy {
+class EvictionPolicy final : public RuledPolicy {
  public:
-  explicit EvictionPolicy(EvictionParts parts) : parts_(std::move(parts)) {}
+  explicit EvictionPolicy(EvictionParts parts) : RuledPolicy(std::move(parts.rule)), parts_(std::move(parts)) {}
 
   std::string name() const override { return parts_.name; }
   std::vector<CaptureRequest> needs(const PromptShape& prompt) const override { return asked(prompt).requests; }
@@ -61,30 +61,6 @@ class EvictionPolicy final : public Policy {
     return true;
   }
 
-  int32_t n_planes() const override { return wants_scores() ? 1 : 0; }
-  bool wants_scores() const override { return parts_.rule != nullptr && parts_.rule->wants_attention(); }
-  bool has_rule() const override { return parts_.rule != nullptr; }
-
-  void on_scores(int32_t layer, const StepScores& scores, PolicySlots& slots) const override {
-    const int32_t n_kv_heads = slots.n_kv_heads(layer);
-    const int64_t n_heads = scores.logits.rows(), group = parts_.rule->joins_heads() ? n_heads : n_heads / n_kv_heads;
-    for (int32_t head = 0; head < n_kv_heads; ++head) {
-      const std::span<float> values = slots.plane(layer, head, 0);
-      const int64_t first = parts_.rule->joins_heads() ? 0 : head * group;
-      parts_.rule->on_attention({.layer = layer,
-                                 .head = head,
-                                 .n_generated = scores.n_generated,
-                                 .tokens = slots.tokens(layer, head),
-                                 .attention = mean_attention(scores, first, group, values.size())},
-                                values);
-    }
-  }
-
-  void on_step(const StepInfo& step, PolicySlots& slots) const override {
-    if (parts_.rule == nullptr || step.in_prompt) return;
-    for_each_head(slots, [&](int32_t layer, int32_t head) { parts_.rule->on_step(step, layer, head, slots); });
-  }
-
  private:
   // What the parts want to know, and where in it each finds what it asked for; -1: it asked for nothing.
   struct Asked {
@@ -97,7 +73,7 @@ class EvictionPolicy final : public Policy {
     for_each_head(in.slots, [&](int32_t layer, int32_t head) {
       KeepPlan::Head& kept = plan.layers[at(layer)][at(head)];
       values.assign(in.slots.tokens(layer, head).size(), 0.0f);
-      parts_.rule->begin(in, layer, head, values);
+      rule()->begin(in, layer, head, values);
       for (const int32_t slot : kept.keep) kept.planes.push_back(values[at(slot)]);
     });
   }
@@ -111,7 +87,7 @@ class EvictionPolicy final : public Policy {
     };
     all.scorer = add(parts_.scorer->needs(prompt));
     if (parts_.allocator != nullptr) all.allocator = add(parts_.allocator->needs(prompt));
-    if (parts_.rule != nullptr) all.rule = add(parts_.rule->needs(prompt));
+    if (rule() != nullptr) all.rule = add(rule()->needs(prompt));
     return all;
   }
 
@@ -230,8 +206,10 @@ void TokenScorer::score(const PartInputs& in, SlotScores& scores) const {
 }
 
 Protected TokenScorer::protects(int32_t n_keep, double, const PromptShape&) const {
-  return {.n_first = 0, .n_last = std::min(n_keep, slots_of(kRecentShare, n_keep))};
+  return {.n_first = 0, .n_last = recent_slots(n_keep)};
 }
+
+int32_t recent_slots(int32_t n_keep) { return std::min(n_keep, slots_of(kRecentShare, n_keep)); }
 
 SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least) {
   const PolicySlots& slots = in.part.slots;

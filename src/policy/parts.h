@@ -57,6 +57,9 @@ class TokenScorer {
   virtual Rounding rounding() const { return Rounding::kNearest; }
 };
 
+// The last slots that always stay of a head that keeps n_keep: a tenth of them, at least one.
+int32_t recent_slots(int32_t n_keep);
+
 // What an allocator deals by.
 struct AllocateInputs {
   const PartInputs& part;  // its capture: what the allocator's needs() asked for
