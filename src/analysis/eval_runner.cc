@@ -131,8 +131,12 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
   size_t next = 0;
   for (Run& run : runs) {
     try {
-      if (!acts_behind_prompt(*run.choice->policy)) {
+      if (!goes_on_from_forks(*run.choice->policy)) {
         answer_alone(run, prepare);
+        continue;
+      }
+      if (!acts_behind_prompt(*run.choice->policy)) {
+        run.sequence = prefill(prepare(), run.choice->policy, run.logits);
         continue;
       }
       PlanAll::Result& result = results.at(next++);
@@ -147,7 +151,7 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
   }
 }
 
-// A policy that changes the prefill itself answers without forks.
+// A policy with an attention of its own answers without forks.
 void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
   Request request;
   request.prompt = prepare();
@@ -162,7 +166,7 @@ void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
 // A later turn: the policy acts on what is left of the earlier ones together with what is new.
 void EvalRunner::advance(Run& run, const Prepare& prepare) {
   try {
-    if (!acts_behind_prompt(*run.choice->policy)) {
+    if (!goes_on_from_forks(*run.choice->policy)) {
       answer_alone(run, prepare);
       return;
     }

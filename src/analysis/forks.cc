@@ -7,7 +7,9 @@
 
 namespace vlcache {
 
-bool acts_behind_prompt(const Policy& policy) {
+bool acts_behind_prompt(const Policy& policy) { return goes_on_from_forks(policy) && policy.row_dropper() == nullptr; }
+
+bool goes_on_from_forks(const Policy& policy) {
   return policy.keeps_kv() && policy.vision_layers().empty() && policy.pattern() == AttentionPattern{} &&
          policy.capacity() == 0;
 }

@@ -14,6 +14,9 @@ namespace vlcache {
 // others, from one prefill.
 bool acts_behind_prompt(const Policy& policy);
 
+// Whether a sequence under the policy can be forked behind its prompt, and goes on as if it were alone.
+bool goes_on_from_forks(const Policy& policy);
+
 // What `policy` would keep where another policy, which asked for its captures too, is asked.
 void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan);
 

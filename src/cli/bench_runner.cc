@@ -125,6 +125,12 @@ Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
   Prompt prompt;
   for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts go on from
   for (int32_t t = 0; t < n_more; ++t) prompt.tokens.push_back(random_token());
+  // What drops tokens between the layers may look for a picture's: the depth is said to be one, but for its end. The
+  // embeddings stay those of the text.
+  if (policy_->row_dropper() != nullptr && depth > kSeenTokens) {
+    prompt.spans = {{.begin = 0, .end = depth - kSeenTokens, .image = 0, .first_row = 0}};
+    prompt.images.emplace_back().allocate(1, 1, 1);
+  }
   return prompt;
 }
 
@@ -133,9 +139,11 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   for (int32_t i = 0; i < n_seqs; ++i) {
     sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
     if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
-    // A policy that acts behind the prompt wants to have seen its last tokens, or all.
+    // A policy that acts behind the prompt wants to have seen its last tokens, or all; what drops tokens between the
+    // layers must compute them.
     const std::vector<CaptureRequest> needs = policy_->needs(sequences_.back()->prompt_shape());
-    if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) continue;
+    const bool all = policy_->row_dropper() != nullptr || std::ranges::any_of(needs, &CaptureRequest::needs_all_rows);
+    if (all) continue;
     fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
   }
   if (depth == 0) return;

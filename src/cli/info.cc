@@ -69,7 +69,7 @@ void run(const std::string& model_dir) {
   line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
                         std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
   line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
-                            " per 1k prompt tokens, where a prompt is computed by ranges of layers");
+                            " per 1k prompt tokens, where a prompt is computed layer by layer (fastv, pyramid_infer)");
   for (double cached : {0.0, 4096.0, 32768.0}) {
     if (cached > static_cast<double>(t.max_positions)) continue;
     line(cached == 0 ? "FLOPs per token" : "", human(t.layers_flops(cached) + 2 * t.output_weights(), "") + " with " +

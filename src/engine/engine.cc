@@ -195,7 +195,9 @@ int64_t Engine::slot_capacity(const Policy& policy) const {
 
 std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr policy) {
   KvCache cache(*pools_, *backend_, kv_shape_, slot_capacity(*policy));
-  return std::make_unique<Sequence>(prompt, std::move(cache), std::move(policy));
+  return std::make_unique<Sequence>(
+      prompt, std::move(cache), std::move(policy),
+      HiddenShape{.dtype = model_->compute_dtype(), .size = model_->config().text.hidden_size});
 }
 
 VisionOutput Engine::encode_image(const ImageTiles& image) { return model_->encode_image(image); }

@@ -52,10 +52,12 @@ inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32
 // rehearsal none.
 inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows, LayerHooks* hooks = nullptr) {
   std::vector<TokenRun> runs;
-  sequence.next_runs(rows, runs);
+  const StepLayers part = sequence.next_runs(rows, runs);
   StepItem item;
   item.sequence = &sequence;
   item.runs = runs;
+  item.layers = part.layers;
+  item.hidden = part.hidden;
   item.hooks = hooks;
   const Tensor logits = engine.stepper().step({&item, 1})[0];
   std::vector<float> last(logits.as<float>(), logits.as<float>() + logits.numel());

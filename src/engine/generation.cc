@@ -42,6 +42,10 @@ Generation::Generation(Engine& engine, Request request)
   }
   CHECK(sequence_ != nullptr || request_.policy != nullptr);
   const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
+  if (request_.callbacks.on_logits != nullptr && policy.row_dropper() != nullptr) {
+    throw Error(ErrorCode::kInput, "logits of every prompt token: KV policy " + policy.name() +
+                                       " drops tokens on their way through the layers; choose another");
+  }
   check_prompt_fits(engine, policy,
                     sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape()),
                     options.max_tokens);
@@ -70,6 +74,7 @@ void Generation::start() {
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
     sequence_ = own_sequence_.get();
   }
+  sequence_->start_prompt();
   make_room();
   take_images();
   encode_images();
@@ -108,14 +113,14 @@ void Generation::encode_images() {
 }
 
 StepItem Generation::next_item(int32_t max_rows) {
-  sequence_->next_runs(max_rows, runs_);
+  const StepLayers part = sequence_->next_runs(max_rows, runs_);
   return {.sequence = sequence_,
           .runs = runs_,
           .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing(),
           .images = images_,
           .hooks = nullptr,
-          .layers = {},
-          .hidden = {}};
+          .layers = part.layers,
+          .hidden = part.hidden};
 }
 
 void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
@@ -127,7 +132,7 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     result_.timings.prefill_ms += ms;
     if (request_.callbacks.on_prefill) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
-      request_.callbacks.on_prefill(std::min(sequence_->n_done(), n_prompt), n_prompt);
+      request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
     }
   }
   if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
@@ -153,7 +158,8 @@ bool Generation::rehearse(const Tensor& logits) {
 void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
-  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + (policy_ms_ += ms);
+  policy_ms_ += ms;
+  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + policy_ms_;
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
     result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
   }

@@ -52,7 +52,7 @@ struct Prompt {
   // KV is never held as a whole. What it drops so was judged by fewer queries.
   int32_t evict_every = 0;
   std::optional<ImageSelection> selection;  // set once a policy has chosen
-  ReplayText replay_text;  // for policies that have the prompt repeated
+  ReplayText replay_text;                   // for policies that have the prompt repeated
 
   // Its pictures too. Not of a prompt that a policy has shortened.
   Prompt copy() const;

@@ -2,15 +2,17 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/error.h"
 
 namespace vlcache {
 
-Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy)
+Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden)
     : cache_(std::move(cache)),
       policy_(std::move(policy)),
       slots_(cache_),
+      hidden_(hidden),
       next_token_(static_cast<size_t>(cache_.shape().n_layers()), 0),
       next_token_before_(next_token_) {
   policy_->check_fits(slots_);
@@ -33,6 +35,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       n_pending_(other.n_pending_),
       next_position_(other.next_position_),
       planned_(true),
+      hidden_(other.hidden_),
       next_token_(other.next_token_),
       next_token_before_(other.next_token_before_) {
   policy_->check_fits(slots_);
@@ -138,6 +141,8 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
 
 void Sequence::rewind(int32_t n) {
   CHECK(0 <= n && n <= n_tokens());
+  layered_.reset();
+  first_ = -1;
   cache_.truncate(n);
   for (int32_t& next : next_token_) next = std::min(next, n);
   tokens_.resize(static_cast<size_t>(n));
@@ -147,6 +152,8 @@ void Sequence::rewind(int32_t n) {
 
 void Sequence::release() {
   forget_rehearsal();
+  layered_.reset();
+  first_ = -1;
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
@@ -179,7 +186,24 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
   count_states();
 }
 
-void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
+void Sequence::start_prompt() {
+  const RowDropper* dropper = policy_->row_dropper();
+  if (dropper == nullptr || planned_ || first_ >= 0 || n_done_ >= acting().n_tokens) return;
+  const auto is_loaded = [this](int32_t t) { return state(t) == TokenState::kLoaded; };
+  if (places_.size() > 1 || std::ranges::any_of(std::views::iota(n_done_, acting().n_tokens), is_loaded)) {
+    throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
+                                       " computes the prompt layer by layer; it cannot evict while that is computed, "
+                                       "and needs all of its new tokens computed");
+  }
+  std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done_));
+  first_ = n_done_;
+  if (rows.back() == rows.front()) return;  // nothing goes: all layers at once
+  layered_ = std::make_unique<LayeredPrompt>(TokenRun{first_, acting().n_tokens}, std::move(rows), hidden_);
+}
+
+StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
+  start_prompt();
+  if (layered_ != nullptr) return layered_->next(max_rows, runs);
   runs.clear();
   int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
   if (n_done_ < acting().n_tokens) end = acting().n_tokens;
@@ -190,6 +214,13 @@ void Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const {
     ++runs.back().end;
     --max_rows;
   }
+  return {};
+}
+
+int32_t Sequence::n_prefilled() const {
+  if (layered_ == nullptr) return n_done_;
+  const TokenRun tokens = layered_->tokens();
+  return tokens.begin + static_cast<int32_t>(layered_->share_done() * (tokens.end - tokens.begin));
 }
 
 // Where the policy is to act: each time so many tokens have been computed, and at last where the prompt says.
@@ -307,6 +338,10 @@ bool Sequence::apply_policy() {
     if (n_pending_ == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
     return false;
   }
+  if (layered_ != nullptr && layered_->at_cut()) {
+    drop_rows();
+    return false;
+  }
   const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_behind_prompt();
   if (!policy_->has_rule() || n_done_ == 0) return compressed;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
@@ -331,12 +366,22 @@ bool Sequence::apply_policy() {
   return compressed;
 }
 
+PlanInputs Sequence::plan_inputs(int32_t first) const {
+  const auto seen = std::span(tokens_).first(static_cast<size_t>(acting().n_tokens));
+  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = acting(), .captures = {}, .first = first};
+  if (hooks_ != nullptr) in.captures = hooks_->captures();
+  return in;
+}
+
+void Sequence::drop_rows() {
+  layered_->cut(policy_->row_dropper()->rows_behind(plan_inputs(first_), layered_->last_layer(), layered_->rows(),
+                                                    layered_->n_to_keep()));
+}
+
 bool Sequence::act_behind_prompt() {
   CHECK(n_rehearsed_ == rehearsals_.size());  // rehearse() was asked
   KeepPlan plan;
-  const auto seen = std::span(tokens_).first(static_cast<size_t>(acting().n_tokens));
-  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = acting(), .captures = {}};
-  if (hooks_ != nullptr) in.captures = hooks_->captures();
+  const PlanInputs in = plan_inputs(std::max(first_, 0));
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
   const bool something_goes = policy_->plan(in, plan);
   if (something_goes) cache_.compact(plan);
@@ -345,6 +390,7 @@ bool Sequence::act_behind_prompt() {
     reset_hooks();
   } else {
     if (hooks_ != nullptr) hooks_->end_prompt();
+    layered_.reset();
     planned_ = true;
   }
   return something_goes;
@@ -390,7 +436,16 @@ void Sequence::make_room(int32_t n_rows) {
   if (n_rows > 1 || source_ != nullptr) cache_.reserve(n_tokens());
 }
 
-void Sequence::finish_step(std::span<const TokenRun> runs) {
+void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
+  peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
+  TokenRun all;  // of a prompt that goes layer by layer, those included that were dropped on the way
+  if (layered_ != nullptr) {
+    layered_->finish_step();
+    last_layer = layered_->done();
+    all = layered_->tokens();
+    runs = {&all, 1};
+  }
+  if (!last_layer) return;
   for (const TokenRun& run : runs) {
     for (int32_t t = run.begin; t < run.end; ++t) {
       TokenState& state = states_[static_cast<size_t>(t)];
@@ -400,7 +455,6 @@ void Sequence::finish_step(std::span<const TokenRun> runs) {
     }
   }
   while (n_done_ < n_tokens() && state(n_done_) != TokenState::kPending) ++n_done_;
-  peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
 }
 
 KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {

@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "cache/kv_cache.h"
 #include "engine/cache_slots.h"
+#include "engine/layered_prompt.h"
 #include "engine/policy_hooks.h"
 #include "engine/prompt.h"
 
@@ -20,12 +21,6 @@ enum class TokenState : uint8_t {
   kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
   kComputed,  // went through the model; the cache has seen its K and V
   kOutside,   // before the window of a policy that looks at the last tokens only; never computed again
-};
-
-// Tokens [begin, end) of a sequence.
-struct TokenRun {
-  int32_t begin = 0;
-  int32_t end = 0;
 };
 
 // Supplies K and V of tokens that are not computed: reused images, say.
@@ -39,7 +34,7 @@ class SlotSource {
 
 class Sequence {
  public:
-  Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy);
+  Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden);
   Sequence(const Sequence&) = delete;  // hooks know its cache by address
 
   const Policy& policy() const { return *policy_; }
@@ -83,9 +78,15 @@ class Sequence {
   // source must outlive the sequence's use.
   void supply(std::span<const TokenRun> tokens, SlotSource& source);
 
+  // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
+  // budget cannot be met. next_runs() does so, too.
+  void start_prompt();
   // The next pending tokens, at most max_rows of them, as runs; never tokens from before and behind a place where a
-  // policy acts, or the prompt's end.
-  void next_runs(int32_t max_rows, std::vector<TokenRun>& runs) const;
+  // policy acts, or the prompt's end. Of a prompt that goes layer by layer: those that are next to go through the
+  // layers in the answer, whose hidden states stay here.
+  StepLayers next_runs(int32_t max_rows, std::vector<TokenRun>& runs);
+  // Of the prompt, for showing progress: tokens before the first pending one, or as many as layers are done.
+  int32_t n_prefilled() const;
 
   // To be called behind every step, before apply_policy(). True: tokens are pending that the policy wants to see before
   // it acts (rehearsal.h), behind the place where it does; what the prompt has behind that waits. They are computed
@@ -115,8 +116,8 @@ class Sequence {
   void rollback_step() noexcept;
   // So that views of a layer stay valid while n_rows rows, in several runs, are appended to it.
   void make_room(int32_t n_rows);
-  // These tokens have gone through all layers.
-  void finish_step(std::span<const TokenRun> runs);
+  // These tokens have gone through their step; last_layer: and so through all layers.
+  void finish_step(std::span<const TokenRun> runs, bool last_layer);
   // Room in `layer` for a run's K and V behind the slots of loaded tokens before it, which are supplied here.
   // `lengths` [n_kv_heads] becomes the view's.
   KvView append(int32_t layer, const RunTokens& run, int32_t* lengths);
@@ -130,6 +131,8 @@ class Sequence {
   Sequence(const Sequence& other, PolicyPtr policy);
   void count_states();
   void slide_window();
+  PlanInputs plan_inputs(int32_t first) const;
+  void drop_rows();
   bool act_behind_prompt();
   const PromptShape& acting() const { return places_[place_]; }
   void list_places(const Prompt& prompt);
@@ -160,6 +163,9 @@ class Sequence {
   std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;
   std::unique_ptr<PolicyHooks> hooks_;
+  HiddenShape hidden_;
+  int32_t first_ = -1;                      // the first token that this prompt computes; -1: not asked yet
+  std::unique_ptr<LayeredPrompt> layered_;  // null: every token goes through all layers at once
   std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
   std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;

@@ -17,7 +17,7 @@ class SequenceTest : public testing::Test {
         pools_(*backend_, shape_, 16 << 20) {}
 
   Sequence make(const Prompt& prompt, std::string_view policy = "full") {
-    return Sequence(prompt, KvCache(pools_, *backend_, shape_), parse_policy(policy));
+    return Sequence(prompt, KvCache(pools_, *backend_, shape_), parse_policy(policy), HiddenShape{});
   }
 
   // Tokens 1, 2, then four image tokens (9) of a picture with this pixel, then 3, 4.
@@ -41,7 +41,7 @@ class SequenceTest : public testing::Test {
       positions.push_back(s.tokens()[static_cast<size_t>(t)].meta.t);
     }
     s.append(0, {tokens, positions}, nullptr);
-    s.finish_step(runs);
+    s.finish_step(runs, /*last_layer=*/true);
     s.apply_policy();
   }
 
@@ -147,7 +147,7 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   Prompt prompt = picture(0.5f, {3, 4});
   prompt.query_aware = false;
   prompt.replay_text = {.first = {50, 51}, .later = {60}, .suffix = {70}, .max_positions = 0};
-  Sequence s(prompt, KvCache(pools_, *backend_, shape_), parse_policy("kvzip:piece=16,sinks=1", "2"));
+  Sequence s(prompt, KvCache(pools_, *backend_, shape_), parse_policy("kvzip:piece=16,sinks=1", "2"), HiddenShape{});
   ASSERT_TRUE(s.replays_prompt());
   const auto ids = [&] {
     std::vector<int32_t> all;
@@ -162,7 +162,7 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
     EXPECT_EQ(runs[0].end, 6);
     const std::vector<int32_t> tokens{0, 1, 2, 3, 4, 5};
     s.append(0, {tokens, tokens}, nullptr);
-    s.finish_step(runs);
+    s.finish_step(runs, true);
     EXPECT_TRUE(s.rehearse([] { return -1; }));
   };
   const auto expect_no_trace = [&] {

@@ -108,9 +108,14 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
     if (LayerHooks* hooks = s.policy_hooks(model_.backend())) hooks_.add(seq, *hooks);
     blame_ = -1;
     if (item.hooks != nullptr) hooks_.add(seq, *item.hooks);
+    int32_t last = -1;
     for (const TokenRun& run : item.runs) {
       CHECK(run.begin < run.end && run.end <= s.n_tokens());
-      runs_.push_back({seq, static_cast<int32_t>(ids_.size()), run.end - run.begin});
+      // Between tokens that have left before these layers there is nothing: one run for all.
+      const bool goes_on = last >= 0 && run.begin > last + 1 && !s.supplies(last, run.begin);
+      if (!goes_on) runs_.push_back({seq, static_cast<int32_t>(ids_.size()), 0});
+      runs_.back().n_rows += run.end - run.begin;
+      last = run.end - 1;
       for (int32_t t = run.begin; t < run.end; ++t) {
         const TokenInfo& token = s.tokens()[static_cast<size_t>(t)];
         if (to_the_end && (item.all_logits || t + 1 == s.n_tokens())) {
@@ -197,10 +202,10 @@ void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
   model_.forward(in);
   if (like.layers.end < text.n_layers) leave_hidden(items, in.x);
 
-  size_t next = 0, run = 0;  // of logit_rows_, of runs_
+  size_t next = 0;  // of logit_rows_
+  int32_t end_row = 0;
   for (const int32_t m : members_) {
-    run += items[static_cast<size_t>(m)].runs.size();
-    const int32_t end_row = run < runs_.size() ? runs_[run].row_begin : static_cast<int32_t>(n);
+    end_row += n_rows_of(items[static_cast<size_t>(m)]);
     const size_t first = next;
     while (next < logit_rows_.size() && logit_rows_[next] < end_row) ++next;
     results_[static_cast<size_t>(m)] = in.logits.slice_rows(static_cast<int64_t>(first), static_cast<int64_t>(next));
@@ -249,7 +254,7 @@ std::span<const Tensor> Stepper::step(std::span<const StepItem> items) {
     throw StepFailed(ErrorCode::kMemory, "out of memory", to_blame());
   }
   for (const StepItem& item : items) {
-    if (item.layers.end >= model_.config().text.n_layers) item.sequence->finish_step(item.runs);
+    item.sequence->finish_step(item.runs, item.layers.end >= model_.config().text.n_layers);
   }
   return results_;
 }

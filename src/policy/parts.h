@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -147,6 +148,14 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
 // odd.
 void max_pool(std::span<float> scores, int32_t kernel);
 void mean_pool(std::span<float> scores, int32_t kernel);
+
+// What is said of a method with a rule of its own, besides its parameters.
+struct MethodParts {
+  std::optional<KvBudget> budget;          // none: as its paper has it
+  bool says_rule = false;                  // a rule, or none, instead of the method's own
+  std::unique_ptr<const DecodeRule> rule;  // null: none
+  std::string rule_name;                   // "/tova", what stands behind the policy's name
+};
 
 // Keeps the best slots of a prompt by `scorer`, as many as `allocator` and `budget` say. `allocator` null: every slot
 // whose score reaches the budget's threshold.

@@ -69,6 +69,7 @@ struct PlanInputs {
   std::span<const TokenInfo> tokens;  // of the sequence
   PromptShape prompt;
   std::span<const Capture* const> captures;  // [needs().size()]
+  int32_t first = 0;  // the first token that this request computes; those before it an earlier prompt has left
 };
 
 // A step that has been computed.
@@ -86,6 +87,21 @@ struct StepScores {
   Tensor lse;                   // [H] f32
   int32_t n_generated = 0;      // tokens of the answer so far, this one included
   std::vector<float>& scratch;  // lives from step to step, so that none allocates
+};
+
+// Drops tokens of a prompt between the layers. Such a prompt goes layer by layer: all its rows through a layer before
+// any of them goes further.
+class RowDropper {
+ public:
+  virtual ~RowDropper() = default;
+  // [n_layers] How many of the tokens from in.first on each layer computes: the first layer all of them, none more than
+  // the one before, none less than one. Asked before the first of them is computed. Throws Error(kInput) for a budget
+  // that cannot be met.
+  virtual std::vector<int32_t> rows_per_layer(const PlanInputs& in) const = 0;
+  // Which n_rows of `rows`, the tokens that `layer` has computed, go on to the next; both ascend, and the prompt's last
+  // token is in both.
+  virtual std::vector<int32_t> rows_behind(const PlanInputs& in, int32_t layer, std::span<const int32_t> rows,
+                                           int32_t n_rows) const = 0;
 };
 
 class Policy {
@@ -129,6 +145,9 @@ class Policy {
     static_cast<void>(in), static_cast<void>(plan);
     return false;
   }
+
+  // Not null: tokens of the prompt leave the model between its layers.
+  virtual const RowDropper* row_dropper() const { return nullptr; }
 
   // Decode rules. Planes of running sums per slot; whether on_scores is called for every layer of a decoded token, and
   // on_step after every step.

@@ -1,7 +1,9 @@
 // Fuzzes --kv and --kv-budget: a policy whose parts decide without a fault, or an Error.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include "base/error.h"
@@ -19,6 +21,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FixedSlots slots({{0, 1}, {64, 987}});
     policy->on_step({.n_tokens = 987, .last_position = 986, .in_prompt = false}, slots);
     const KeepPlan plan = plan_for(*policy, slots, {.n_tokens = 987, .n_vision = 5, .n_after_vision = 9}, /*seed=*/1);
+    if (const RowDropper* dropper = policy->row_dropper()) {
+      FixedSlots none({{0, 0}, {0, 0}, {0, 0}});
+      std::vector<TokenInfo> tokens(987);
+      for (size_t i = 100; i < 900; ++i) tokens[i].meta.modality = Modality::kVision;
+      const std::vector<int32_t> rows = dropper->rows_per_layer(
+          {.slots = none, .tokens = tokens, .prompt = {.n_tokens = 987, .n_vision = 800, .n_after_vision = 87}});
+      if (rows.size() != 3 || rows[0] != 987 || rows[2] < 1 || !std::ranges::is_sorted(rows, std::greater()))
+        std::abort();
+    }
     for (size_t l = 0; l < plan.layers.size(); ++l) {
       for (size_t h = 0; h < plan.layers[l].size(); ++h) {
         const auto n = slots.tokens(static_cast<int32_t>(l), static_cast<int32_t>(h)).size();

@@ -101,11 +101,12 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("window_recompute+pyramid"), HasSubstr("in all layers or in none"));
   EXPECT_THAT(error_of("window_recompute/h2o"), HasSubstr("takes no decode rule"));
   EXPECT_THAT(error_of("window_recompute", "1MiB"), HasSubstr("expected a share of the prompt or a number of slots"));
-  EXPECT_THAT(error_of("window_recompute:window=9", "0.1"), HasSubstr("expected window or a KV budget, found both"));
+  EXPECT_THAT(error_of("window_recompute:window=9", "0.1"), HasSubstr("a KV budget sets window; give one of the two"));
   EXPECT_THAT(error_of("window_recompute:w=9"), HasSubstr("unknown parameter 'w'"));
   EXPECT_THAT(error_of("hired:alpha=2"), HasSubstr("alpha: expected a number from 0 to 1"));
   EXPECT_THAT(error_of("hired+vlcache"), HasSubstr("goes with uniform, not with vlcache"));
-  EXPECT_THAT(error_of("hired", "error=0.1"), HasSubstr("chooses whole tokens"));
+  EXPECT_THAT(error_of("hired", "error=0.1"),
+              HasSubstr("expected a share of the prompt or a number of slots as KV budget"));
   EXPECT_THAT(error_of("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
   EXPECT_THAT(error_of("streaming:windows=3"),
               HasSubstr("unknown parameter 'windows', did you mean 'window'?; it has sinks, window"));
@@ -115,10 +116,10 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("streaming:window=3,window=4"), HasSubstr("given twice"));
   EXPECT_THAT(error_of("post_vision+unifrom"), HasSubstr("unknown allocator 'unifrom'"));
   EXPECT_THAT(error_of("post_vision:w=3+uniform"), HasSubstr("post_vision: unknown parameter 'w'"));
-  EXPECT_THAT(error_of("full+uniform"), HasSubstr("'full' evicts nothing and takes no allocator"));
-  EXPECT_THAT(error_of("full", "0.1"), HasSubstr("'full' evicts nothing and takes no KV budget"));
+  EXPECT_THAT(error_of("full+uniform"), HasSubstr("'full' takes no allocator"));
+  EXPECT_THAT(error_of("full", "0.1"), HasSubstr("'full' takes no KV budget"));
   for (const char* name : {"fastgen", "razor", "duo"}) {
-    EXPECT_THAT(error_of(name, "0.1"), HasSubstr("has a rule of its own and takes no KV budget"));
+    EXPECT_THAT(error_of(name, "0.1"), HasSubstr("takes no KV budget"));
     EXPECT_THAT(error_of(std::string(name) + "+uniform"), HasSubstr("takes no allocator"));
     EXPECT_THAT(error_of(std::string(name) + "/h2o"), HasSubstr("takes no decode rule"));
   }
@@ -164,6 +165,31 @@ TEST(Hired, FollowsTheHandComputedTable) {
   EXPECT_THAT(parse_policy("hired", "16")->select({&image, 1}, both, 5)[0], ElementsAre(1, 3, 9, 10, 13));
   EXPECT_THROW(parse_policy("hired", "11")->select({&image, 1}, both, 5), Error);
   EXPECT_EQ(parse_policy("hired", "11")->select({}, both, 20).size(), 0u) << "nothing new to choose from";
+}
+
+TEST(ParsePolicy, MethodsThatDropRows) {
+  EXPECT_EQ(parse_policy("fastv")->name(), "fastv");
+  EXPECT_EQ(parse_policy("fastv:k=3,r=0.25")->name(), "fastv:k=3,r=0.25");
+  EXPECT_EQ(parse_policy("fastv/tova", "0.7")->name(), "fastv/tova");
+  EXPECT_FALSE(parse_policy("fastv")->has_rule());
+  EXPECT_TRUE(parse_policy("pyramid_infer")->wants_scores());
+  EXPECT_EQ(parse_policy("pyramid_infer/none")->name(), "pyramid_infer/none");
+  EXPECT_FALSE(parse_policy("pyramid_infer/none")->has_rule());
+  EXPECT_EQ(parse_policy("snapkv/refresh:every=8", "0.1")->name(), "snapkv+uniform/refresh:every=8");
+  EXPECT_TRUE(takes_budget("fastv"));
+  EXPECT_THAT(error_of("fastvv"), HasSubstr("did you mean 'fastv'?"));
+  EXPECT_THAT(error_of("fastv:k=0"), HasSubstr("fastv: k: expected an integer from 1"));
+  EXPECT_THAT(error_of("fastv:r=1.5"), HasSubstr("fastv: r: expected a number from 0 to 1"));
+  EXPECT_THAT(error_of("fastv:w=1"), HasSubstr("fastv: unknown parameter 'w'"));
+  EXPECT_THAT(error_of("fastv@paper"), HasSubstr("unknown preset 'paper'"));
+  EXPECT_THAT(error_of("fastv:r=0.3", "0.5"), HasSubstr("a KV budget sets r; give one of the two"));
+  EXPECT_THAT(error_of("pyramid_infer:decay=0.3", "0.5"), HasSubstr("a KV budget sets decay"));
+  EXPECT_THAT(error_of("fastv+uniform", "0.5"), HasSubstr("takes no allocator"));
+  EXPECT_THAT(error_of("fastv/h2o"), HasSubstr("the decode rule 'h2o' wants the attention of all prompt tokens"));
+  for (const char* budget : {"error=0.1", "threshold=0.1"}) {
+    EXPECT_THAT(error_of("pyramid_infer", budget), HasSubstr("expected a KV budget of slots"));
+  }
+  EXPECT_THAT(error_of("fastv", "0"), HasSubstr("expected a share of the prompt"));
 }
 
 TEST(StreamingRule, HidesWhatHasLeftTheWindow) {
@@ -350,6 +376,108 @@ TEST(GlobalBudget, GoesWhereTheBestScoresLie) {
   // kvpress: 30 slots, floor(30 * 0.7) go; a head keeps one at least.
   EXPECT_THAT(kept("kvzip@kvpress:sinks=1"),
               ElementsAre(ElementsAre(0, 1, 2, 8), ElementsAre(0, 5), ElementsAre(0, 3, 4)));
+}
+
+// A prompt of 100 tokens, 20 .. 79 of them an image, before any is computed.
+class Rows {
+ public:
+  explicit Rows(int32_t n_layers) : slots_(std::vector<std::vector<int32_t>>(static_cast<size_t>(n_layers), {0, 0})) {
+    for (size_t i = 20; i < 80; ++i) tokens_[i].meta.modality = Modality::kVision;
+  }
+  PlanInputs inputs() const {
+    return {.slots = slots_, .tokens = tokens_, .prompt = {.n_tokens = 100, .n_vision = 60, .n_after_vision = 20}};
+  }
+  std::vector<int32_t> per_layer(std::string_view policy, std::string_view budget = "") const {
+    return parse_policy(policy, budget)->row_dropper()->rows_per_layer(inputs());
+  }
+
+ private:
+  FixedSlots slots_;
+  std::vector<TokenInfo> tokens_ = std::vector<TokenInfo>(100);
+};
+
+// r = 0.5 leaves 40 + 30 of the later layers' tokens, r = 0.3 40 + 42. A budget of 0.8: 400 of 5 layers, 200 of them
+// the dense ones', the others 200 / 3. The least: (200 + 3 * 40) / 5 = 64.
+TEST(FastV, RowsFollowTheHandComputedTable) {
+  const Rows rows(5);
+  EXPECT_THAT(rows.per_layer("fastv"), ElementsAre(100, 100, 70, 70, 70));
+  EXPECT_THAT(rows.per_layer("fastv:k=4,r=0.3"), ElementsAre(100, 100, 100, 100, 82));
+  EXPECT_THAT(rows.per_layer("fastv:k=1,r=1"), ElementsAre(100, 40, 40, 40, 40));
+  EXPECT_THAT(rows.per_layer("fastv:k=9"), ElementsAre(100, 100, 100, 100, 100));
+  EXPECT_THAT(rows.per_layer("fastv", "0.8"), ElementsAre(100, 100, 67, 67, 66));
+  EXPECT_THAT(rows.per_layer("fastv:k=3", "91"), ElementsAre(100, 100, 100, 78, 77));
+  EXPECT_THAT(rows.per_layer("fastv", "64"), ElementsAre(100, 100, 40, 40, 40));
+  EXPECT_THAT(rows.per_layer("fastv", "1"), ElementsAre(100, 100, 100, 100, 100));
+  EXPECT_THROW(rows.per_layer("fastv", "63"), Error);
+}
+
+// A layer computes what the one before has kept: 100, then 100 * 0.5^l; 20 at least. A budget of 0.4: 160 of 4 layers,
+// 100 (d + d^2 + d^3) = 60 at d = 0.3894: 38.94, 15.16, 5.90.
+TEST(PyramidInfer, RowsFollowTheHandComputedTable) {
+  const Rows rows(4);
+  EXPECT_THAT(rows.per_layer("pyramid_infer:decay=0.5,least=1"), ElementsAre(100, 100, 50, 25));
+  EXPECT_THAT(rows.per_layer("pyramid_infer:decay=0.5,least=30"), ElementsAre(100, 100, 50, 30));
+  EXPECT_THAT(rows.per_layer("pyramid_infer", "0.4"), ElementsAre(100, 100, 39, 15));
+  EXPECT_THAT(rows.per_layer("pyramid_infer", "26"), ElementsAre(100, 100, 2, 1));  // 104: 2, 1, 1 besides
+  EXPECT_THAT(rows.per_layer("pyramid_infer", "1"), ElementsAre(100, 100, 100, 100));
+  EXPECT_THROW(rows.per_layer("pyramid_infer", "25"), Error);
+}
+
+// Two heads of 8 slots; the image is 2 .. 6, the last token 7. Means of the sums: 4: 3, 5: 3, 3: 2.5, 6: 2, 2: 1.
+TEST(RowDroppers, RankByTheMeanOverHeads) {
+  FixedSlots slots({{8, 8}, {8, 8}});
+  std::vector<float> sums{9, 9, 2, 1, 6, 0, 0, 0, 9, 9, 0, 4, 0, 6, 4, 0}, other(16, 0.0f);
+  Capture capture;
+  const Capture* const captures[] = {&capture};
+  capture.layers.resize(2);
+  capture.layers[0].window_sums = Tensor(sums.data(), DType::kF32, {2, 8});
+  capture.layers[1].window_sums = Tensor(other.data(), DType::kF32, {2, 8});
+  std::vector<TokenInfo> tokens(8);
+  for (size_t i = 2; i < 7; ++i) tokens[i].meta.modality = Modality::kVision;
+  PlanInputs in{.slots = slots,
+                .tokens = tokens,
+                .prompt = {.n_tokens = 8, .n_vision = 5, .n_after_vision = 1},
+                .captures = captures};
+  const std::vector<int32_t> all{0, 1, 2, 3, 4, 5, 6, 7};
+  const PolicyPtr fastv = parse_policy("fastv:k=1");
+  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 5), ElementsAre(0, 1, 4, 5, 7));
+  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));  // of equals the later
+  const std::vector<int32_t> some{0, 1, 3, 5, 7};  // a later layer ranks as the first does
+  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 1, some, 4), ElementsAre(0, 1, 5, 7));
+  tokens[7].meta.modality = Modality::kVision;  // the last token stays, whatever it is
+  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 3), ElementsAre(0, 1, 7));
+
+  const PolicyPtr pyramid = parse_policy("pyramid_infer:sinks=1");
+  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 2), ElementsAre(0, 7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 1), ElementsAre(7));
+  in.first = 2;  // a second turn: no sinks, and only what is new
+  const std::vector<int32_t> more{2, 3, 4, 5, 6, 7};
+  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, more, 3), ElementsAre(4, 5, 7));
+}
+
+// Four slots behind the prompt, every=2: after 2 tokens slots 0 (a sink) and the last stay, and the two best.
+TEST(RefreshRule, ChoosesAnewNowAndThen) {
+  const PolicyPtr policy = parse_policy("snapkv/refresh:every=2,weight=3,sinks=1", "0.5");
+  FixedSlots slots(std::vector<std::vector<int32_t>>{{6}});
+  slots.n_at_prompt_end = 4;
+  std::vector<float> scratch;
+  const auto decode = [&](int32_t n_generated, std::vector<float> attention) {
+    for (float& a : attention) a = std::log(a);
+    float lse = 0;
+    policy->on_scores(0,
+                      {.logits = Tensor(attention.data(), DType::kF32, {1, 6}),
+                       .lse = Tensor(&lse, DType::kF32, {1}),
+                       .n_generated = n_generated,
+                       .scratch = scratch},
+                      slots);
+    policy->on_step({.n_tokens = 4 + n_generated, .last_position = 0, .n_prompt = 4, .in_prompt = false}, slots);
+  };
+  decode(1, {0.1f, 0.2f, 0.2f, 0.1f, 0.2f, 0.2f});
+  EXPECT_THAT(slots.hidden(0, 0), IsEmpty());
+  decode(2, {0.1f, 0.1f, 0.3f, 0.3f, 0.1f, 0.1f});  // 1 and 3 times: 1: 0.5, 2: 1.1, 3: 1.0, 4: 0.5
+  EXPECT_THAT(slots.hidden(0, 0), ElementsAre(1, 4));
+  for (const float x : slots.plane(0, 0, 0)) EXPECT_EQ(x, 0) << "counted anew";
 }
 
 }  // namespace

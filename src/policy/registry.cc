@@ -16,14 +16,14 @@ template <typename Made>
 struct Entry {
   PolicyInfo info;
   Made (*make)(Parameters& p);
-  bool own_way =
-      false;  // a scorer looks at no attention, so allocators have nothing to go by; a policy has its own rule
+  bool places_only = false;                // of a scorer: it looks at no attention, so allocators have nothing to go by
   std::string_view allocator = "uniform";  // of a scorer, where none is named
 };
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
                            kAllRows = "a pass of all queries over the keys", kKeys = "reads the keys once",
                            kQueries = "moments of all queries", kReplay = "two to three prefills",
+                           kFewerRows = "a pass of the last queries over the keys; later layers compute fewer tokens",
                            kFit = "a pass of the last queries over the keys, two small least squares a head";
 
 constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
@@ -39,36 +39,45 @@ constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
     {{Kind::kPolicy, "fastgen", "t=0.95,frequent=0.3,local=0.3",
       "each head keeps by the cheapest of five rules that recovers t of its attention; takes no budget",
       "FastGen, arXiv:2310.01801", kAllRows},
-     make_fastgen,
-     true},
+     make_fastgen},
     {{Kind::kPolicy, "razor", "heads=heads.json beside the model,echo=0.01,induction=0.14,sinks=4,window=4000,ratio=5",
       "heads that look back keep all, the others sinks, a window and one slot for the rest; takes no budget",
       "RazorAttention, arXiv:2407.15891", kFree},
-     make_razor,
-     true},
+     make_razor},
     {{Kind::kPolicy, "duo", "heads=heads.json beside the model,sparsity=0.5,threshold=none,sinks=128,recent=256",
       "retrieval heads keep all, streaming heads sinks and a sliding window; takes no budget",
       "DuoAttention, arXiv:2410.10819", kFree},
-     make_duo,
-     true},
+     make_duo},
 }};
 
-// Policies with a way of their own of spending a budget: tokens that all layers see or none.
-struct BudgetedEntry {
+// Methods with a rule of their own that take a budget.
+struct Method {
   PolicyInfo info;
-  PolicyPtr (*make)(Parameters& p, const KvBudget& budget);
-  std::string_view instead;  // the parameter that says what a budget would; "": none
+  PolicyPtr (*make)(Parameters& p, MethodParts parts);
+  std::string_view instead;   // the parameter that says what a budget would; "": none
+  bool whole_tokens = false;  // a token is computed in all layers or in none
 };
-constexpr std::array<BudgetedEntry, 2> kBudgeted{{
-    {{Kind::kPolicy, "window_recompute", "window=what the budget says",
-      "each new token sees the last ones only, computed anew", "arXiv:2309.17453", "none; every step is a prompt"},
-     make_window_recompute,
-     "window"},
+constexpr std::array<Method, 4> kMethods{{
+    {{Kind::kPolicy, "fastv", "k=2,r=0.5 or a budget",
+      "image tokens that the last token overlooks go no further than layer k", "arXiv:2403.06764", kFewerRows},
+     make_fastv,
+     "r"},
+    {{Kind::kPolicy, "pyramid_infer", "w=32,weight=1.2,decay=0.9,least=64 or a budget,sinks=4",
+      "each layer keeps fewer tokens, those that the last w attend to; later ones compute no others",
+      "arXiv:2405.12532", kFewerRows},
+     make_pyramid_infer,
+     "decay"},
     {{Kind::kPolicy, "hired", "alpha=0.5,early=0,late=-1",
       "drops image tokens before the language model, by the encoder's class token (CLIP)", "HiRED, arXiv:2408.10945",
       "two rows of the encoder's attention; prefill is shorter"},
      make_hired,
-     ""},
+     "",
+     true},
+    {{Kind::kPolicy, "window_recompute", "window=what the budget says",
+      "each new token sees the last ones only, computed anew", "arXiv:2309.17453", "none; every step is a prompt"},
+     make_window_recompute,
+     "window",
+     true},
 }};
 
 constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
@@ -146,7 +155,7 @@ constexpr std::array<Entry<std::unique_ptr<const BudgetAllocator>>, 7> kAllocato
 
 constexpr std::string_view kScores = "scores of every decoded token", kNoRule = "none";
 
-constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 6> kRules{{
+constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 7> kRules{{
     {{Kind::kRule, "h2o", "recent=0.5", "each step the slot with the least attention so far goes", "arXiv:2306.14048",
       kScores},
      make_h2o_rule},
@@ -165,6 +174,10 @@ constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 6> kRules{{
       "of generated tokens the most attended stay, looked at now and then", "VL-Cache, arXiv:2410.23317 (future work)",
       kScores},
      make_periodic_rule},
+    {{Kind::kRule, "refresh", "every=32,weight=1.2,sinks=4",
+      "now and then the slots are chosen anew, as many as behind the prompt", "PyramidInfer, arXiv:2405.12532",
+      kScores},
+     make_refresh_rule},
 }};
 
 // Names that stand for a scorer and an allocator.
@@ -211,7 +224,7 @@ const auto& scorer_entry(std::string_view name) {
   if (const auto* entry = find(kScorers, name)) return *entry;
   std::vector<std::string> known;
   add_names(kPolicies, known);
-  add_names(kBudgeted, known);
+  add_names(kMethods, known);
   add_names(kScorers, known);
   for (const Pair& pair : kPairs) known.emplace_back(pair.name);
   unknown("KV policy", name, known);
@@ -233,9 +246,9 @@ void check_budget(const KvBudget& budget, std::string_view allocator, bool takes
                                            std::string(allocator));
 }
 
-// What stands behind '/'.
-void add_rule(std::string_view text, EvictionParts& parts) {
-  if (text.empty() || text == kNoRule) return;
+// What stands behind '/', with the name it goes by. Null: no rule.
+std::unique_ptr<const DecodeRule> parse_rule(std::string_view text, std::string& name) {
+  if (text.empty() || text == kNoRule) return nullptr;
   Parameters p = Parameters::parse(text);
   const auto* entry = find(kRules, p.name());
   if (entry == nullptr) {
@@ -243,9 +256,10 @@ void add_rule(std::string_view text, EvictionParts& parts) {
     add_names(kRules, known);
     unknown("decode rule", p.name(), known);
   }
-  parts.rule = entry->make(p);
+  std::unique_ptr<const DecodeRule> rule = entry->make(p);
   p.reject_unknown();
-  parts.name += "/" + p.resolved();
+  name = "/" + p.resolved();
+  return rule;
 }
 
 // A policy's text, cut.
@@ -310,7 +324,7 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
                                              : Parameters::parse(allocator_text.empty() ? implied : allocator_text);
   if (!by_threshold) {
     const auto& allocator = allocator_entry(for_allocator.name());
-    if (scorer.own_way && allocator.info.name != "uniform" && allocator.info.name != "pyramid") {
+    if (scorer.places_only && allocator.info.name != "uniform" && allocator.info.name != "pyramid") {
       throw Error(ErrorCode::kInput, "'" + for_scorer.name() + "' looks at places, not at attention, so " +
                                          for_allocator.name() +
                                          " has nothing to go by; it goes with uniform and pyramid");
@@ -328,30 +342,49 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
     for_scorer.reject_unknown();
     for_allocator.reject_unknown();
   }
-  add_rule(text.rule, parts);
+  std::string rule_name;
+  parts.rule = parse_rule(text.rule, rule_name);
+  parts.name += rule_name;
   return eviction_policy(std::move(parts));
 }
 
-PolicyPtr parse_budgeted(const BudgetedEntry& entry, Parameters first, const Text& text, std::string_view budget_text) {
-  const std::string name = "'" + first.name() + "'";
-  if (!text.allocator.empty() && text.allocator != "uniform") {
-    throw Error(ErrorCode::kInput, name + " computes a token in all layers or in none, so a budget per layer or head " +
-                                       "means nothing to it; it goes with uniform, not with " +
-                                       std::string(text.allocator));
+void check_budget(const Method& method, const Parameters& p, const KvBudget& budget) {
+  using Kind = KvBudget::Kind;
+  const auto fail = [&](const std::string& what) { throw Error(ErrorCode::kInput, p.name() + ": " + what); };
+  if (p.has(method.instead)) fail("a KV budget sets " + std::string(method.instead) + "; give one of the two");
+  if (budget.kind == Kind::kRatio || budget.kind == Kind::kSlots) return;
+  if (method.whole_tokens) fail("expected a share of the prompt or a number of slots as KV budget, found another");
+  if (budget.kind != Kind::kBytes) {
+    fail("expected a KV budget of slots (a share of the prompt, a number of slots, or bytes), found another");
   }
-  if (!text.rule.empty() && text.rule != kNoRule) throw Error(ErrorCode::kInput, name + " takes no decode rule");
-  const KvBudget budget = budget_text.empty() ? KvBudget() : KvBudget::parse(budget_text);
-  if (budget.kind != KvBudget::Kind::kRatio && budget.kind != KvBudget::Kind::kSlots) {
-    throw Error(ErrorCode::kInput, name +
-                                       " chooses whole tokens; expected a share of the prompt or a number of slots, "
-                                       "found the KV budget '" +
-                                       std::string(budget_text) + "'");
+}
+
+PolicyPtr parse_method(const Method& method, Parameters p, const Text& text, std::string_view budget) {
+  const std::string name = "'" + p.name() + "'";
+  const bool uniform = method.whole_tokens && text.allocator == "uniform";
+  if (!text.allocator.empty() && !uniform) {
+    throw Error(ErrorCode::kInput,
+                name + (method.whole_tokens ? " computes a token in all layers or in none, so a budget per layer or "
+                                              "head means nothing to it; it goes with uniform, not with " +
+                                                  std::string(text.allocator)
+                                            : " deals out its budget itself and takes no allocator"));
   }
-  if (!budget_text.empty() && first.has(entry.instead)) {
-    throw Error(ErrorCode::kInput, name + ": expected " + std::string(entry.instead) + " or a KV budget, found both");
+  MethodParts parts;
+  if (!budget.empty()) {
+    parts.budget = KvBudget::parse(budget);
+    check_budget(method, p, *parts.budget);
   }
-  PolicyPtr policy = entry.make(first, budget);
-  first.reject_unknown();
+  parts.says_rule = !text.rule.empty();
+  parts.rule = parse_rule(text.rule, parts.rule_name);
+  if (parts.rule != nullptr && method.whole_tokens) throw Error(ErrorCode::kInput, name + " takes no decode rule");
+  if (parts.rule != nullptr && parts.rule->needs({}).any()) {
+    throw Error(ErrorCode::kInput, name + ": the decode rule '" + parts.rule_name.substr(1) +
+                                       "' wants the attention of all prompt tokens in every layer, which are not "
+                                       "computed there");
+  }
+  if (text.rule == kNoRule) parts.rule_name = "/" + std::string(kNoRule);
+  PolicyPtr policy = method.make(p, std::move(parts));
+  p.reject_unknown();
   return policy;
 }
 
@@ -369,16 +402,15 @@ PolicyPtr parse_policy(std::string_view text, std::string_view budget, const std
   const Text parts = cut(text);
   Parameters first = Parameters::parse(parts.first);
   const bool said = !budget.empty() || !parts.allocator.empty() || !parts.rule.empty() || first.has_preset();
-  if (const auto* entry = find(kBudgeted, first.name())) {
-    return parse_budgeted(*entry, std::move(first), parts, budget);
+  if (const auto* method = find(kMethods, first.name())) {
+    return parse_method(*method, std::move(first), parts, budget);
   }
   const auto* whole = find(kPolicies, first.name());
   const bool evicts = find(kScorers, first.name()) != nullptr && said;
   if (whole == nullptr || evicts) return parse_evicting(std::move(first), parts, budget);
-  const std::string takes =
-      "'" + first.name() + (whole->own_way ? "' has a rule of its own" : "' evicts nothing") + " and takes no ";
+  const std::string takes = "'" + first.name() + "' takes no ";
   if (!parts.allocator.empty()) throw Error(ErrorCode::kInput, takes + "allocator");
-  if (!parts.rule.empty()) throw Error(ErrorCode::kInput, "'" + first.name() + "' takes no decode rule");
+  if (!parts.rule.empty()) throw Error(ErrorCode::kInput, takes + "decode rule");
   if (!budget.empty()) throw Error(ErrorCode::kInput, takes + "KV budget");
   first.set_folder(model_dir);
   PolicyPtr policy = whole->make(first);
@@ -394,7 +426,7 @@ std::unique_ptr<const TokenScorer> make_scorer(std::string_view name) {
 bool takes_budget(std::string_view text) {
   const Parameters first = Parameters::parse(cut(text).first);
   const std::string& name = first.name();
-  if (const auto* entry = find(kBudgeted, name)) return !first.has(entry->instead);
+  if (const auto* method = find(kMethods, name)) return !first.has(method->instead);
   if (name == "auto" || find_pair(name) != nullptr || find(kScorers, name) != nullptr) return true;
   if (find(kPolicies, name) == nullptr) scorer_entry(name);  // says what there is
   return false;
@@ -406,11 +438,11 @@ std::vector<PolicyInfo> policy_infos() {
     for (const auto& entry : table) infos.push_back(entry.info);
   };
   add(kPolicies);
-  add(kBudgeted);
   for (const Pair& pair : kPairs) {
     infos.push_back({Kind::kPolicy, pair.name, "those of both parts", pair.meaning,
                      find(kAllocators, pair.allocator)->info.source, kWindow});
   }
+  add(kMethods);
   add(kScorers);
   add(kAllocators);
   add(kRules);

@@ -47,14 +47,17 @@ std::vector<PolicyInfo> policy_infos();
 
 // One per file of this folder. Parameters that nobody asked for are an error afterwards.
 PolicyPtr make_full(Parameters& p);
-PolicyPtr make_hired(Parameters& p, const KvBudget& budget);
+PolicyPtr make_hired(Parameters& p, MethodParts parts);
 PolicyPtr make_none(Parameters& p);
 PolicyPtr make_static(Parameters& p);
 PolicyPtr make_streaming(Parameters& p);
-PolicyPtr make_window_recompute(Parameters& p, const KvBudget& budget);
+PolicyPtr make_window_recompute(Parameters& p, MethodParts parts);
 PolicyPtr make_fastgen(Parameters& p);
 PolicyPtr make_razor(Parameters& p);
 PolicyPtr make_duo(Parameters& p);
+
+PolicyPtr make_fastv(Parameters& p, MethodParts parts);
+PolicyPtr make_pyramid_infer(Parameters& p, MethodParts parts);
 
 std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p);
 std::unique_ptr<const TokenScorer> make_dilated(Parameters& p);
@@ -84,6 +87,7 @@ std::unique_ptr<const BudgetAllocator> make_zigzag(Parameters& p);
 std::unique_ptr<const DecodeRule> make_h2o_rule(Parameters& p);
 std::unique_ptr<const DecodeRule> make_keyformer_rule(Parameters& p);
 std::unique_ptr<const DecodeRule> make_periodic_rule(Parameters& p);
+std::unique_ptr<const DecodeRule> make_refresh_rule(Parameters& p);
 std::unique_ptr<const DecodeRule> make_scissorhands_rule(Parameters& p);
 std::unique_ptr<const DecodeRule> make_streaming_rule(Parameters& p);
 std::unique_ptr<const DecodeRule> make_tova_rule(Parameters& p);

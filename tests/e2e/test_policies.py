@@ -38,6 +38,27 @@ class Policies(ProgramTest):
         self.assertGreater(cut["timings_ms"]["compress"], 0)
         self.assertEqual(cut["kv"]["mode"], "post_vision+vlcache")
 
+    def test_layers_compute_fewer_and_fewer_tokens(self):
+        full = self.json(*ASK, "--kv", "full", QUESTION)
+        n = full["tokens"]["prompt"]
+        for kv, budget in [("fastv", "0.8"), ("fastv:k=1", "0.5"), ("pyramid_infer", "0.5"), ("fastv", None), ("pyramid_infer", None)]:
+            r = self.json(*ASK, "--kv", kv, *(["--kv-budget", budget] if budget else []), QUESTION)
+            self.assertEqual(r["kv"]["mode"], kv)
+            self.assertGreater(r["timings_ms"]["compress"], 0)
+            kept = [[head - r["tokens"]["generated"] + 1 for head in layer] for layer in r["kv"]["slots"]]
+            self.assertTrue(all(set(layer) == {layer[0]} for layer in kept))
+            rows = [layer[0] for layer in kept]
+            self.assertEqual(rows, sorted(rows, reverse=True))
+            self.assertEqual(rows[0], n)
+            self.assertLess(rows[-1], n)
+            self.assertLess(r["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"])
+            if budget:
+                self.assertEqual(sum(rows), int(float(budget) * n + 0.5) * len(rows), kv)
+        self.fails(*ASK, "--kv", "fastv", "--kv-budget", "0.05", QUESTION, says="the least it can keep is")
+        self.fails("run", "-m", MODEL, "--kv", "fastv", "--kv-budget", "0.9", "--max-tokens", "1", "Hello", says="fastv drops image tokens")
+        self.fails("run", "-m", "/does/not/exist", "--kv", "fastv:r=0.5", "--kv-budget", "0.5", "Q", says="give one of the two")
+        self.fails("logits", "-m", MODEL, "--kv", "fastv", "Hello", "-o", self.folder / "x", says="choose another")
+
     def test_a_budget_alone_is_our_choice_and_says_so(self):
         p = run(*ASK, "--kv-budget", "0.5", QUESTION)
         self.assertEqual(p.returncode, 0, p.stderr)

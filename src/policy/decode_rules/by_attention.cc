@@ -5,6 +5,9 @@
 // arXiv:2401.06104.
 // scissorhands: when a head is full, the slots that the tokens since the last time overlooked most (attention below
 // 1 / n) go, all at once, until half the room is free; the last r stay. Source: arXiv:2305.17118.
+// refresh: each time `every` tokens have been generated, the slots stay that those tokens attended to most, the mean
+// over all heads, later tokens weighing more, up to `weight`; so many as behind the prompt, the first `sinks` and the
+// last tenth among them. Source: PyramidInfer, arXiv:2405.12532.
 #include <algorithm>
 #include <cmath>
 
@@ -71,8 +74,38 @@ class ScissorhandsRule final : public DecodeRule {
   int32_t n_recent_;
 };
 
+class RefreshRule final : public DecodeRule {
+ public:
+  RefreshRule(int32_t every, double weight, int32_t n_sinks) : every_(every), weight_(weight), n_sinks_(n_sinks) {}
+
+  bool wants_attention() const override { return true; }
+  bool joins_heads() const override { return true; }
+  void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
+    const int32_t i = (decoded.n_generated - 1) % every_;
+    const auto weight = static_cast<float>(1 + (weight_ - 1) * i / std::max(1, every_ - 1));
+    for (size_t j = 0; j < values.size(); ++j) values[j] += weight * decoded.attention[j];
+  }
+  void on_step(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) const override {
+    const int32_t n_generated = step.n_tokens - step.n_prompt;
+    if (n_generated == 0 || n_generated % every_ != 0) return;
+    const int32_t room = slots.n_behind_prompt(layer, head), n_recent = recent_slots(room);
+    hide_until(slots, layer, head, room, std::min(n_sinks_, room - n_recent), n_recent);
+    std::ranges::fill(slots.plane(layer, head, 0), 0.0f);
+  }
+
+ private:
+  int32_t every_;
+  double weight_;
+  int32_t n_sinks_;
+};
+
 }  // namespace
 
+std::unique_ptr<const DecodeRule> make_refresh_rule(Parameters& p) {
+  const auto every = static_cast<int32_t>(p.integer("every", 32, 1));
+  const double weight = p.number("weight", 1.2, 1, 1e6);
+  return std::make_unique<RefreshRule>(every, weight, static_cast<int32_t>(p.integer("sinks", 4, 0)));
+}
 std::unique_ptr<const DecodeRule> make_h2o_rule(Parameters& p) {
   return std::make_unique<H2oRule>(p.number("recent", 0.5, 0, 1));
 }

@@ -104,8 +104,8 @@ class Picture {
 
 class Hired final : public Policy {
  public:
-  Hired(Parameters& p, const KvBudget& budget)
-      : name_(p.resolved()), alpha_(p.number("alpha", 0.5, 0, 1)), budget_(budget) {
+  Hired(Parameters& p, const MethodParts& parts)
+      : name_(p.resolved()), alpha_(p.number("alpha", 0.5, 0, 1)), budget_(parts.budget.value_or(KvBudget())) {
     for (const auto& [layer, fallback] : {std::pair("early", 0), std::pair("late", -1)}) {
       layers_.push_back(static_cast<int32_t>(p.integer(layer, fallback, INT32_MIN)));
     }
@@ -145,6 +145,6 @@ class Hired final : public Policy {
 
 }  // namespace
 
-PolicyPtr make_hired(Parameters& p, const KvBudget& budget) { return std::make_shared<Hired>(p, budget); }
+PolicyPtr make_hired(Parameters& p, MethodParts parts) { return std::make_shared<Hired>(p, parts); }
 
 }  // namespace vlcache

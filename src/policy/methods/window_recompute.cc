@@ -34,9 +34,9 @@ class WindowRecompute final : public Policy {
 
 }  // namespace
 
-PolicyPtr make_window_recompute(Parameters& p, const KvBudget& budget) {
+PolicyPtr make_window_recompute(Parameters& p, MethodParts parts) {
   const auto window = static_cast<int32_t>(p.integer("window", 0, 1));
-  return std::make_shared<WindowRecompute>(p.resolved(), window, budget);
+  return std::make_shared<WindowRecompute>(p.resolved(), window, parts.budget.value_or(KvBudget()));
 }
 
 }  // namespace vlcache
