@@ -80,17 +80,12 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Pipeline, testing::ValuesIn(case_names()), test_name);
 
-// `vlcache@paper` keeps what a scalar reading of the paper keeps over transformers' own attention maps
-// (tools/fixtures/policies/paper.py).
-TEST(VlCachePaper, KeepsWhatThePaperSays) {
-  const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
-  std::map<std::string, std::unique_ptr<Engine>> engines;
-  int n_heads = 0;
-  for (const Json& c : fixture["cases"]) {
-    const std::string model = c["model"];
-    SCOPED_TRACE(model + " at " + c["budget"].dump());
+// The prompts of fixture models, computed under a policy in chunks of 50.
+class FixturePrompts {
+ public:
+  std::unique_ptr<Sequence> compute(const std::string& model, std::string_view kv, std::string_view budget) {
     const Json described = load_json(fixtures() / model / "case.json");
-    std::unique_ptr<Engine>& engine = engines[model];
+    std::unique_ptr<Engine>& engine = engines_[model];
     if (engine == nullptr) {
       EngineOptions options;
       options.dtype = DType::kF32;
@@ -103,11 +98,28 @@ TEST(VlCachePaper, KeepsWhatThePaperSays) {
       images.push_back(load_image(fixtures() / model / name.get<std::string>()));
     Request request;
     request.prompt = engine->prepare_raw(described["prompt"].get<std::string>(), std::move(images));
-    EXPECT_EQ(request.prompt.shape().n_after_vision, c["tau"].get<int32_t>());
-    const auto sequence = engine->new_sequence(request.prompt, parse_policy("vlcache@paper", c["budget"].dump()));
+    auto sequence = engine->new_sequence(request.prompt, parse_policy(kv, budget));
     request.sequence = sequence.get();
     request.options.max_tokens = 1;
     generate(*engine, std::move(request));
+    return sequence;
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<Engine>> engines_;
+};
+
+// `vlcache@paper` keeps what a scalar reading of the paper keeps over transformers' own attention maps
+// (tools/fixtures/policies/paper.py).
+TEST(VlCachePaper, KeepsWhatThePaperSays) {
+  const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
+  FixturePrompts prompts;
+  int n_heads = 0;
+  for (const Json& c : fixture["cases"]) {
+    const std::string model = c["model"];
+    SCOPED_TRACE(model + " at " + c["budget"].dump());
+    const auto sequence = prompts.compute(model, "vlcache@paper", c["budget"].dump());
+    EXPECT_EQ(sequence->prompt_shape().n_after_vision, c["tau"].get<int32_t>());
     for (size_t layer = 0; layer < c["layers"].size(); ++layer) {
       for (size_t head = 0; head < c["layers"][layer].size(); ++head) {
         const Json& expected = c["layers"][layer][head];
@@ -123,6 +135,28 @@ TEST(VlCachePaper, KeepsWhatThePaperSays) {
     }
   }
   EXPECT_GE(n_heads, 60);
+}
+
+// fastv and pyramid_infer leave in each layer what they leave over transformers' own layers, computed from the rows
+// that are left (tools/fixtures/policies/row_droppers.py).
+TEST(RowDroppers, KeepWhatTheyKeepOverTransformersLayers) {
+  const Json fixture = load_json(fixtures().parent_path() / "policies/row_droppers.json");
+  FixturePrompts prompts;
+  int n_cut = 0;
+  for (const Json& c : fixture["cases"]) {
+    const std::string model = c["model"], kv = c["kv"];
+    SCOPED_TRACE(model + " " + kv);
+    const auto sequence = prompts.compute(model, kv, "");
+    for (size_t layer = 0; layer < c["layers"].size(); ++layer) {
+      const std::vector<int32_t> kept = c["layers"][layer];
+      n_cut += std::ssize(kept) < sequence->n_tokens();
+      for (int32_t head = 0; head < sequence->slots().n_kv_heads(static_cast<int32_t>(layer)); ++head) {
+        const auto ours = sequence->slots().tokens(static_cast<int32_t>(layer), head);
+        EXPECT_EQ(std::vector<int32_t>(ours.begin(), ours.end()), kept) << "layer " << layer;
+      }
+    }
+  }
+  EXPECT_GE(n_cut, 30);
 }
 
 }  // namespace
