@@ -95,7 +95,8 @@ int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
   if (!others_decode) return chunk;
   const TextConfig& text = engine_.model().config().text;
   const double allowed = kShareBesideDecoding * chunk * text.layers_flops(0);
-  const auto rows = static_cast<int32_t>(allowed / text.layers_flops(sequence.n_done()));
+  const double row_flops = sequence.next_share_of_layers() * text.layers_flops(sequence.n_done());
+  const auto rows = static_cast<int32_t>(std::min<double>(chunk, allowed / row_flops));
   return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
 }
 

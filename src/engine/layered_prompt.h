@@ -53,6 +53,8 @@ class LayeredPrompt {
   void cut(std::span<const int32_t> kept);
   // Rows computed so far, over all layers, and all that there are to be.
   double share_done() const;
+  // Of the model's layers, those that the next step computes.
+  double share_of_layers() const { return static_cast<double>(end_layer() - begin_layer_) / n_layers(); }
 
  private:
   int32_t n_layers() const { return static_cast<int32_t>(rows_per_layer_.size()); }

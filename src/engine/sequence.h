@@ -85,6 +85,8 @@ class Sequence {
   // policy acts, or the prompt's end. Of a prompt that goes layer by layer: those that are next to go through the
   // layers in the answer, whose hidden states stay here.
   StepLayers next_runs(int32_t max_rows, std::vector<TokenRun>& runs);
+  // Of all layers, those that the next step computes.
+  double next_share_of_layers() const { return layered_ == nullptr ? 1.0 : layered_->share_of_layers(); }
   // Of the prompt, for showing progress: tokens before the first pending one, or as many as layers are done.
   int32_t n_prefilled() const;
 
