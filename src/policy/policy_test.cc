@@ -29,6 +29,9 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_EQ(parse_policy("post_vision", "0.25")->name(), "post_vision+uniform");
   EXPECT_EQ(parse_policy("")->name(), "full");
   EXPECT_EQ(parse_policy("", "0.25")->name(), parse_policy("auto")->name());
+  EXPECT_EQ(parse_policy("auto", "512MiB")->name(), "pointer@draft+global");
+  EXPECT_EQ(parse_policy("", "error=0.1")->name(), "pointer@draft+per_error");
+  EXPECT_EQ(parse_policy("", "threshold=0.1")->name(), "pointer@draft");
   EXPECT_EQ(parse_policy("vlcache")->name(), "post_vision+vlcache");
   EXPECT_EQ(parse_policy("vlcache@paper:p=0.02")->name(), "post_vision@paper+vlcache:p=0.02");
   EXPECT_EQ(parse_policy("pyramidkv:w=16,beta=10")->name(), "snapkv:w=16+pyramid:beta=10");
