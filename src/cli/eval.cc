@@ -21,7 +21,7 @@ namespace {
 struct EvalFlags {
   ModelFlags model;
   std::string data;
-  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score", "h2o", "streaming", "pointer"};
+  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto"};
   std::vector<std::string> budgets{"0.4", "0.2", "0.1", "0.05"};
   std::string metric = "exact";
   std::string output;

@@ -2,7 +2,6 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "base/error.h"
 
@@ -189,8 +188,8 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
 void Sequence::start_prompt() {
   const RowDropper* dropper = policy_->row_dropper();
   if (dropper == nullptr || planned_ || first_ >= 0 || n_done_ >= acting().n_tokens) return;
-  const auto is_loaded = [this](int32_t t) { return state(t) == TokenState::kLoaded; };
-  if (places_.size() > 1 || std::ranges::any_of(std::views::iota(n_done_, acting().n_tokens), is_loaded)) {
+  const auto first = states_.begin() + n_done_, last = states_.begin() + acting().n_tokens;
+  if (places_.size() > 1 || std::find(first, last, TokenState::kLoaded) < last) {
     throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
                                        " computes the prompt layer by layer; it cannot evict while that is computed, "
                                        "and needs all of its new tokens computed");
