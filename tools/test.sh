@@ -78,7 +78,7 @@ sanitized() {  # PRESET [TARGET...]
 }
 if wants asan; then sanitized asan; fi
 if wants tsan; then
-  export GTEST_FILTER='-*EveryPolicy*:*EveryRule*:*Peers*:*Budget.*'  # one thread's arithmetic, which asan has seen
+  export GTEST_FILTER='-*EveryPolicy*:*EveryRule*:*EveryRowDropper*:*EveryHeadRule*:*Peers*:*Budget.*'  # one thread's arithmetic, which asan has seen
   sanitized tsan vlcache_{base,ops_ref,cache,model,engine}_test  # who shares anything between threads
   unset GTEST_FILTER
 fi
