@@ -48,6 +48,48 @@ inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32
   return engine.new_sequence(engine.prepare_tokens(std::move(tokens)), parse_policy(policy, budget));
 }
 
+// Token numbers, [layer][head].
+using Kept = std::vector<std::vector<std::vector<int32_t>>>;
+
+inline Kept kept_tokens(const Sequence& s) {
+  Kept kept(static_cast<size_t>(s.slots().n_layers()));
+  for (int32_t layer = 0; layer < s.slots().n_layers(); ++layer) {
+    for (int32_t head = 0; head < kKvHeads; ++head) {
+      const std::span<const int32_t> tokens = s.cache().slot_tokens(layer, head);
+      kept[static_cast<size_t>(layer)].emplace_back(tokens.begin(), tokens.end());
+    }
+  }
+  return kept;
+}
+
+inline int64_t n_slots(const Kept& kept) {
+  int64_t n = 0;
+  for (const auto& layer : kept) {
+    for (const auto& head : layer) n += std::ssize(head);
+  }
+  return n;
+}
+
+// 150 tokens, of them 30 .. 99 an image: nobody asks what the embeddings are.
+inline Prompt with_image(Engine& engine, int32_t n = 150, int32_t begin = 30, int32_t end = 100) {
+  Prompt prompt = engine.prepare_tokens(random_tokens(n));
+  if (begin >= end) return prompt;
+  prompt.spans = {{.begin = begin, .end = end, .image = 0, .first_row = 0}};
+  prompt.images.emplace_back().allocate(1, 2, 2);
+  return prompt;
+}
+// with_image's prompt, the token 5, and 49 more.
+inline Prompt second_turn(Engine& engine) {
+  std::vector<int32_t> ids = random_tokens(150);
+  ids.push_back(5);
+  const std::vector<int32_t> more = random_tokens(49, 11);
+  ids.insert(ids.end(), more.begin(), more.end());
+  Prompt prompt = engine.prepare_tokens(ids), first = with_image(engine);
+  prompt.spans = first.spans;
+  prompt.images = std::move(first.images);
+  return prompt;
+}
+
 // One step over the next `rows` pending tokens; the logits of the last token, if it was among them. Of a step of a
 // rehearsal none.
 inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows, LayerHooks* hooks = nullptr) {

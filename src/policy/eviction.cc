@@ -29,7 +29,8 @@ size_t at(int32_t i) { return static_cast<size_t>(i); }
 
 class EvictionPolicy final : public RuledPolicy {
  public:
-  explicit EvictionPolicy(EvictionParts parts) : RuledPolicy(std::move(parts.rule)), parts_(std::move(parts)) {}
+  EvictionPolicy(EvictionParts parts, std::unique_ptr<const DecodeRule> rule)
+      : RuledPolicy(std::move(rule)), parts_(std::move(parts)) {}
 
   std::string name() const override { return parts_.name; }
   std::vector<CaptureRequest> needs(const PromptShape& prompt) const override { return asked(prompt).requests; }
@@ -252,6 +253,8 @@ int32_t post_vision_window(const PromptShape& prompt) {
   return std::min(window, prompt.n_tokens);
 }
 
-PolicyPtr eviction_policy(EvictionParts parts) { return std::make_shared<EvictionPolicy>(std::move(parts)); }
+PolicyPtr eviction_policy(EvictionParts parts, std::unique_ptr<const DecodeRule> rule) {
+  return std::make_shared<EvictionPolicy>(std::move(parts), std::move(rule));
+}
 
 }  // namespace vlcache

@@ -163,9 +163,9 @@ struct EvictionParts {
   std::string name;
   std::unique_ptr<const TokenScorer> scorer;
   std::unique_ptr<const BudgetAllocator> allocator;
-  std::unique_ptr<const DecodeRule> rule;  // null: what is generated comes on top
   KvBudget budget;
 };
-PolicyPtr eviction_policy(EvictionParts parts);
+// `rule` null: what is generated comes on top.
+PolicyPtr eviction_policy(EvictionParts parts, std::unique_ptr<const DecodeRule> rule);
 
 }  // namespace vlcache

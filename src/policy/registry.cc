@@ -344,9 +344,9 @@ PolicyPtr parse_evicting(Parameters first, const Text& text, std::string_view bu
     for_allocator.reject_unknown();
   }
   std::string rule_name;
-  parts.rule = parse_rule(text.rule, rule_name);
+  std::unique_ptr<const DecodeRule> rule = parse_rule(text.rule, rule_name);
   parts.name += rule_name;
-  return eviction_policy(std::move(parts));
+  return eviction_policy(std::move(parts), std::move(rule));
 }
 
 void check_budget(const Method& method, const Parameters& p, const KvBudget& budget) {
