@@ -6,7 +6,7 @@
 // that of several biases the best is taken and that values are drawn to the old ones.
 #include <algorithm>
 
-#include "policy/attention_fit.h"
+#include "policy/attention_fit/attention_fit.h"
 #include "policy/registry.h"
 
 namespace vlcache {

@@ -5,10 +5,10 @@
 // the largest attention in the head itself, which weighs so much. With `ahead`, the model first drafts so many tokens
 // of an answer with everything kept, whose queries point, too: an answer that leads from one place to the next points
 // at the second only once it has read the first. The draft is forgotten. `fit` is the ridge of biases and values fitted
-// to all these queries (attention_fit.h; 0: none). Preset `draft`: all of that.
+// to all these queries (attention_fit/; 0: none). Preset `draft`: all of that.
 #include <algorithm>
 
-#include "policy/attention_fit.h"
+#include "policy/attention_fit/attention_fit.h"
 #include "policy/registry.h"
 
 namespace vlcache {

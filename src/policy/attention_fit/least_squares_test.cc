@@ -1,9 +1,9 @@
 // Solutions are what makes them solutions: the gradient is 0, or points beyond the bound.
-#include "policy/least_squares.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "policy/attention_fit/least_squares-inl.h"
 
 namespace vlcache {
 namespace {
@@ -40,7 +40,7 @@ TEST(RidgeLeastSquares, HasNoGradient) {
   constexpr double kRidge = 0.05;
   for (const auto& [n, t] : {std::pair{20, 7}, std::pair{7, 20}, std::pair{8, 8}, std::pair{1, 5}, std::pair{5, 1}}) {
     const Eigen::MatrixXf x = random_numbers(n, t, 3), y = random_numbers(n, d, 4), c0 = random_numbers(t, d, 5),
-                          c = ridge_least_squares(x, y, kRidge, c0);
+                          c = ridge_least_squares<float>(x, y, kRidge, c0);
     const float weight = static_cast<float>(kRidge) * x.squaredNorm() / static_cast<float>(std::min(n, t));
     const Eigen::MatrixXf gradient = x.transpose() * (x * c - y) + weight * (c - c0);
     EXPECT_LT(gradient.cwiseAbs().maxCoeff(), 1e-4) << n << " x " << t;
@@ -52,7 +52,7 @@ TEST(RidgeLeastSquares, LeavesWhatNobodyAsksAbout) {
   x << 0, 1, 0;  // one row that looks at the second value alone
   y << 5, 6;
   c0 << 1, 2, 3, 4, 7, 8;
-  const Eigen::MatrixXf c = ridge_least_squares(x, y, 1e-9, c0);
+  const Eigen::MatrixXf c = ridge_least_squares<double>(x, y, 1e-9, c0);
   EXPECT_LT((c.row(1) - y).norm(), 1e-5);
   EXPECT_EQ(c.row(0), c0.row(0));
   EXPECT_EQ(c.row(2), c0.row(2));

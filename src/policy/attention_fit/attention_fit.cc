@@ -1,0 +1,70 @@
+// Slots and queries of every head, then the heads side by side.
+#include "policy/attention_fit/attention_fit.h"
+
+#include <vector>
+
+#include "base/threads.h"
+#include "policy/attention_fit/fit_head.h"
+
+namespace vlcache {
+namespace {
+
+// A kv head's slots and queries, with what they lie in.
+struct Gathered {
+  FitHead head;
+  std::vector<float> kv, queries;
+  std::vector<int32_t> positions;  // [n_queries]
+};
+
+void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Gathered& into) {
+  const Tensor& q = seen.window_queries;  // [w, H, d]
+  const int64_t group = q.dim(1) / n_kv_heads, d = q.dim(2);
+  for (int64_t row = 0; row < q.rows(); ++row) {
+    for (int64_t i = 0; i < group; ++i) {
+      into.positions.push_back(seen.window_positions[static_cast<size_t>(row)]);
+      for (int64_t c = 0; c < d; ++c) {
+        const int64_t at = (head * group + i) * d + c;
+        const float x = q.dtype == DType::kBF16 ? to_float(q.row<bf16>(row)[at]) : q.row<float>(row)[at];
+        into.queries.push_back(x * seen.scale);
+      }
+    }
+  }
+}
+
+void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_heads, Gathered& into) {
+  const auto n = std::ssize(in.slots.positions(layer, head));
+  const auto d = int64_t{in.slots.head_dim(layer)};
+  into.kv.resize(static_cast<size_t>(2 * n * d));
+  const Tensor k(into.kv.data(), DType::kF32, {n, d}), v(k.as<float>() + n * d, DType::kF32, {n, d});
+  in.slots.read(layer, head, k, v);
+  take_queries(in.capture[static_cast<size_t>(layer)], head, n_kv_heads, into);
+  into.head = {.n_slots = n,
+               .n_queries = std::ssize(into.positions),
+               .head_dim = d,
+               .k = k.as<float>(),
+               .v = v.as<float>(),
+               .queries = into.queries.data(),
+               .query_positions = into.positions,
+               .slot_positions = in.slots.positions(layer, head),
+               .bias = in.slots.bias(layer, head),
+               .window = in.slots.window(layer)};
+}
+
+}  // namespace
+
+void fit_kept_slots(const PartInputs& in, int32_t layer, double ridge, std::span<KeepPlan::Head> kept) {
+  const auto n_heads = static_cast<int32_t>(kept.size());
+  std::vector<Gathered> heads(kept.size());
+  for (int32_t head = 0; head < n_heads; ++head) gather(in, layer, head, n_heads, heads[static_cast<size_t>(head)]);
+  FitKernel* const fit = fit_kernels().front();
+  parallel_for(n_heads, [&](int64_t i, int) {
+    KeepPlan::Head& own = kept[static_cast<size_t>(i)];
+    const FitHead& head = heads[static_cast<size_t>(i)].head;
+    if (own.keep.empty() || std::ssize(own.keep) >= head.n_slots) return;
+    own.values.resize(own.keep.size() * static_cast<size_t>(head.head_dim));
+    own.slot_bias.resize(own.keep.size());
+    fit(head, ridge, own.keep, own.values, own.slot_bias);
+  });
+}
+
+}  // namespace vlcache

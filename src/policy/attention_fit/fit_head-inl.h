@@ -1,0 +1,84 @@
+// Weights of all slots for every query, then two least squares. VLCACHE_FIT_HEAD is the function to define.
+#pragma once
+
+#include <limits>
+
+#include "policy/attention_fit/fit_head.h"
+#include "policy/attention_fit/least_squares-inl.h"
+
+namespace vlcache {
+namespace {
+
+using Eigen::MatrixXf, Eigen::VectorXf;
+using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Rows = Eigen::Map<const RowMajor>;
+
+constexpr double kFirm = 1e-9;        // a ridge that is none
+constexpr double kFloatRidge = 0.01;  // from here on single precision does
+constexpr float kLeastWeight = 1e-12f, kLeastSum = std::numeric_limits<float>::min(),
+                kUnseen = -std::numeric_limits<float>::infinity();
+
+// [n_queries, n_slots] exp(logit - the row's largest).
+MatrixXf weights(const FitHead& h) {
+  MatrixXf w = Rows(h.queries, h.n_queries, h.head_dim) * Rows(h.k, h.n_slots, h.head_dim).transpose();
+  for (Eigen::Index j = 0; j < w.cols(); ++j) {
+    const int32_t at = h.slot_positions[static_cast<size_t>(j)];
+    const float bias = h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(j)];
+    for (Eigen::Index i = 0; i < w.rows(); ++i) {
+      const int32_t position = h.query_positions[static_cast<size_t>(i)];
+      const bool seen = at <= position && (h.window == 0 || at > position - h.window);
+      w(i, j) = seen ? w(i, j) + bias : kUnseen;
+    }
+  }
+  const VectorXf largest = w.rowwise().maxCoeff();
+  return (w.colwise() - largest).array().exp();
+}
+
+// Rows of weights m [n, t] times u, each row's sum 1.
+MatrixXf attention(const MatrixXf& m, const VectorXf& u) {
+  const MatrixXf x = m * u.asDiagonal();
+  const VectorXf sums = x.rowwise().sum().cwiseMax(kLeastSum);
+  return sums.cwiseInverse().asDiagonal() * x;
+}
+
+}  // namespace
+
+void VLCACHE_FIT_HEAD(const FitHead& h, double ridge, std::span<const int32_t> keep, std::span<float> values,
+                      std::span<float> bias) {
+  const auto t = static_cast<Eigen::Index>(keep.size());
+  const Rows v(h.v, h.n_slots, h.head_dim);
+  MatrixXf m(h.n_queries, t), old(t, h.head_dim), y;
+  VectorXf sums;
+  {
+    const MatrixXf all = weights(h);
+    sums = all.rowwise().sum();
+    y = sums.cwiseMax(kLeastSum).cwiseInverse().asDiagonal() * (all * v);
+    for (Eigen::Index j = 0; j < t; ++j) {
+      m.col(j) = all.col(keep[static_cast<size_t>(j)]);
+      old.row(j) = v.row(keep[static_cast<size_t>(j)]);
+    }
+  }
+  // Weights whose sum comes nearest to that of all; the solution without its bound, cut off there; none. What the
+  // values make of them decides.
+  const VectorXf none = VectorXf::Ones(t);
+  VectorXf cut = ridge_least_squares<double>(m, sums, kFirm, none);
+  for (Eigen::Index j = 0; j < t; ++j) {
+    cut[j] = m.col(j).maxCoeff() > 0 ? std::max(cut[j], kLeastWeight) : 1.0f;
+  }
+  const VectorXf bounded = bounded_least_squares(m, sums, kLeastWeight);
+  float least = std::numeric_limits<float>::infinity();
+  for (const VectorXf* u : {&bounded, &static_cast<const VectorXf&>(cut), &none}) {
+    const MatrixXf x = attention(m, *u), fitted = ridge < kFloatRidge ? ridge_least_squares<double>(x, y, ridge, old)
+                                                                      : ridge_least_squares<float>(x, y, ridge, old);
+    const float error = (x * fitted - y).squaredNorm();
+    if (!(error < least)) continue;
+    least = error;
+    Eigen::Map<RowMajor>(values.data(), t, h.head_dim) = fitted;
+    for (Eigen::Index j = 0; j < t; ++j) {
+      const auto i = static_cast<size_t>(j);
+      bias[i] = (h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(keep[i])]) + std::log((*u)[j]);
+    }
+  }
+}
+
+}  // namespace vlcache

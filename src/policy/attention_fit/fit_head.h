@@ -1,0 +1,29 @@
+// The arithmetic of a kv head's fit, compiled once per instruction set.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace vlcache {
+
+// A kv head's slots, and the queries it is fitted to.
+struct FitHead {
+  int64_t n_slots = 0, n_queries = 0, head_dim = 0;
+  const float* k = nullptr;        // [n_slots, head_dim]
+  const float* v = nullptr;        // [n_slots, head_dim]
+  const float* queries = nullptr;  // [n_queries, head_dim], scaled
+  std::span<const int32_t> query_positions, slot_positions;
+  std::span<const float> bias;  // [n_slots] or none
+  int32_t window = 0;           // > 0: a query sees positions > its own - window only
+};
+
+// values [keep.size(), head_dim] and bias [keep.size()] with which the slots `keep` give nearest what all give.
+using FitKernel = void(const FitHead& head, double ridge, std::span<const int32_t> keep, std::span<float> values,
+                       std::span<float> bias);
+FitKernel fit_head_plain, fit_head_avx2, fit_head_avx512;
+
+// Those that this CPU can run, the best first.
+std::vector<FitKernel*> fit_kernels();
+
+}  // namespace vlcache
