@@ -2,7 +2,7 @@
 # Accuracy over KV budget on WordPage-135M, a real language model that reads pages:
 #   tools/wordpage/eval.sh [SAMPLES] [-- flags of `vlcache eval`]
 # Assembles the checkpoint (once, build/wordpage/model, 280 MB), draws SAMPLES (200) questions about four pages, and compares policies.
-# WORDPAGE_PAGES=1,2,4 and WORDPAGE_SEED=1 choose other questions, WORDPAGE_PYTHON a Python that has requirements.txt and torch.
+# WORDPAGE_PAGES=1,2,4, WORDPAGE_SEED=1 and WORDPAGE_MAKE="--as-text" (flags of make_eval.py) choose other questions, WORDPAGE_PYTHON a Python that has requirements.txt and torch.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 samples=200
@@ -29,9 +29,11 @@ if [ ! -f "$work/model/config.json" ]; then
   "$python" tools/wordpage/assemble.py "$work/model.part"
   mv "$work/model.part" "$work/model"
 fi
-data=$work/data-$pages-$seed-$samples
+read -ra make_flags <<<"${WORDPAGE_MAKE:-}"
+name=$pages-$seed-$samples$(printf '%s' "${make_flags[@]}")
+data=$work/data-$name
 if [ ! -f "$data/eval.jsonl" ]; then
-  "$python" tools/wordpage/make_eval.py "$data.part" --samples "$samples" --pages "$pages" --seed "$seed"
+  "$python" tools/wordpage/make_eval.py "$data.part" --samples "$samples" --pages "$pages" --seed "$seed" "${make_flags[@]}"
   mv "$data.part" "$data"
 fi
-exec build/release/vlcache eval -m "$work/model" --data "$data/eval.jsonl" -o "$work/out-$pages-$seed-$samples" "${flags[@]}"
+exec build/release/vlcache eval -m "$work/model" --data "$data/eval.jsonl" -o "$work/out-$name" "${flags[@]}"
