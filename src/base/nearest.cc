@@ -38,7 +38,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> kno
       best = &candidate;
     }
   }
-  return best == nullptr ? "" : ", did you mean '" + *best + "'?";
+  return best == nullptr ? "" : " (did you mean '" + *best + "'?)";
 }
 
 }  // namespace vlcache

@@ -10,7 +10,7 @@ namespace vlcache {
 // Levenshtein: the bytes to insert, delete or replace that lie between a and b.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// ", did you mean 'snapkv'?" where one of `known` is at most a third of its letters away from `word`;
+// " (did you mean 'snapkv'?)" where one of `known` is at most a third of its letters away from `word`;
 // "" where none is.
 std::string did_you_mean(std::string_view word, std::span<const std::string> known);
 

@@ -1,6 +1,9 @@
 // Policies at work on sequences: a prompt compressed behind its last token, running scores, slots hidden and freed.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "engine/batch.h"
 #include "engine/engine_testing.h"
@@ -35,6 +38,34 @@ TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
       EXPECT_EQ(s->cache().n_slots(0, 0), k + 1);
     }
   }
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// What a policy drops behind 16k tokens is the system's again, not only the pool's.
+TEST(Eviction, GivesMemoryBackToTheSystem) {
+  if (only_ref()) GTEST_SKIP() << "the reference is too slow for 16k tokens";
+  constexpr int32_t kTokens = (16 << 10) + 1;  // the last one is a step of its own
+  constexpr int64_t kTableBytesPerSlot = 12;   // its token, position and bias
+  const std::unique_ptr<Engine> engine = make_engine(3, "auto", 64 << 20, "llama", 20000);
+  const int64_t full_kv = int64_t{kTokens} * 3 * kKvHeads * 2 * kHeadDim * int64_t{sizeof(float)};
+  Request request;
+  request.prompt = engine->prepare_tokens(random_tokens(kTokens));
+  request.policy = parse_policy("vlcache", "0.1");
+  request.options.max_tokens = 2;
+  request.options.ignore_eos = true;
+  Batch batch(*engine);
+  const RequestId id = batch.add(std::move(request));
+  int64_t most = 0, last = 0;
+  while (batch.step()) most = std::max(most, last = resident_bytes());
+  EXPECT_GE(most - last, full_kv * 85 / 100);
+  const int64_t full_tables = full_kv / (2 * kHeadDim * int64_t{sizeof(float)}) * kTableBytesPerSlot;
+  EXPECT_LE(batch.remove(id).kv.prompt_bytes, (full_kv + full_tables) * 11 / 100);
 }
 
 // Adds up the attention every slot receives while decoding, and hides the lowest but the last `room` (H2O's shape).

@@ -81,9 +81,9 @@ std::string error_of(std::string_view text, std::string_view budget = "") {
 
 TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("ful"),
-              HasSubstr("unknown KV policy 'ful', did you mean 'full'?; there are full, none, static"));
+              HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
   EXPECT_THAT(error_of("snapk"), HasSubstr("did you mean 'snapkv'?"));
-  EXPECT_THAT(error_of("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres', did you mean 'kvpress'?"));
+  EXPECT_THAT(error_of("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres' (did you mean 'kvpress'?)"));
   EXPECT_THAT(error_of("snapkv@"), HasSubstr("expected the name of a preset behind '@'"));
   EXPECT_THAT(error_of("snapkv:k=4"), HasSubstr("snapkv: k: expected an odd integer, found '4'"));
   EXPECT_THAT(error_of("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
@@ -91,7 +91,7 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
   EXPECT_THAT(error_of("vlcache+uniform"), HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
   EXPECT_THAT(error_of("snapkv/"), HasSubstr("expected a decode rule behind '/'"));
-  EXPECT_THAT(error_of("snapkv/h20"), HasSubstr("unknown decode rule 'h20', did you mean 'h2o'?"));
+  EXPECT_THAT(error_of("snapkv/h20"), HasSubstr("unknown decode rule 'h20' (did you mean 'h2o'?)"));
   EXPECT_THAT(error_of("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
   EXPECT_THAT(error_of("full/h2o"), HasSubstr("'full' takes no decode rule"));
   EXPECT_THAT(error_of("window+ada_head"), HasSubstr("looks at places, not at attention"));
@@ -112,7 +112,7 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
               HasSubstr("expected a share of the prompt or a number of slots as KV budget"));
   EXPECT_THAT(error_of("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
   EXPECT_THAT(error_of("streaming:windows=3"),
-              HasSubstr("unknown parameter 'windows', did you mean 'window'?; it has sinks, window"));
+              HasSubstr("unknown parameter 'windows' (did you mean 'window'?); it has sinks, window"));
   EXPECT_THAT(error_of("streaming:window=0"), HasSubstr("expected an integer from 1"));
   EXPECT_THAT(error_of("streaming:window=9x"), HasSubstr("found '9x'"));
   EXPECT_THAT(error_of("streaming:window"), HasSubstr("expected name:key=value"));

@@ -207,7 +207,9 @@ const Pair* find_pair(std::string_view name) {
 }
 
 void add_names(const auto& table, std::vector<std::string>& names) {
-  for (const auto& entry : table) names.emplace_back(entry.info.name);
+  for (const auto& entry : table) {
+    if (std::ranges::find(names, entry.info.name) == names.end()) names.emplace_back(entry.info.name);
+  }
 }
 
 std::string listed(const std::vector<std::string>& names) {

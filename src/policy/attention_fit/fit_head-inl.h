@@ -21,17 +21,20 @@ constexpr float kLeastWeight = 1e-12f, kLeastSum = std::numeric_limits<float>::m
 // [n_queries, n_slots] exp(logit - the row's largest).
 MatrixXf weights(const FitHead& h) {
   MatrixXf w = Rows(h.queries, h.n_queries, h.head_dim) * Rows(h.k, h.n_slots, h.head_dim).transpose();
+  const int32_t first = *std::ranges::min_element(h.query_positions);
+  VectorXf largest = VectorXf::Constant(h.n_queries, kUnseen);
   for (Eigen::Index j = 0; j < w.cols(); ++j) {
     const int32_t at = h.slot_positions[static_cast<size_t>(j)];
-    const float bias = h.bias.empty() ? 0.0f : h.bias[static_cast<size_t>(j)];
-    for (Eigen::Index i = 0; i < w.rows(); ++i) {
+    if (!h.bias.empty()) w.col(j).array() += h.bias[static_cast<size_t>(j)];
+    const bool all_see = at <= first && h.window == 0;
+    for (Eigen::Index i = 0; !all_see && i < w.rows(); ++i) {
       const int32_t position = h.query_positions[static_cast<size_t>(i)];
-      const bool seen = at <= position && (h.window == 0 || at > position - h.window);
-      w(i, j) = seen ? w(i, j) + bias : kUnseen;
+      if (at > position || (h.window > 0 && at <= position - h.window)) w(i, j) = kUnseen;
     }
+    largest = largest.cwiseMax(w.col(j));
   }
-  const VectorXf largest = w.rowwise().maxCoeff();
-  return (w.colwise() - largest).array().exp();
+  for (Eigen::Index j = 0; j < w.cols(); ++j) w.col(j) = (w.col(j) - largest).array().exp();
+  return w;
 }
 
 // Rows of weights m [n, t] times u, each row's sum 1.
