@@ -13,8 +13,9 @@ using Eigen::MatrixXf, Eigen::VectorXf;
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Rows = Eigen::Map<const RowMajor>;
 
-constexpr double kFirm = 1e-9;        // a ridge that is none
-constexpr double kFloatRidge = 0.01;  // from here on single precision does
+constexpr int kSweeps = 30;           // more did not make what is fitted better
+constexpr double kFirm = 1e-4;        // a ridge that keeps weights near 1 where no query minds
+constexpr double kFloatRidge = 1e-4;  // from here on single precision does
 constexpr float kLeastWeight = 1e-12f, kLeastSum = std::numeric_limits<float>::min(),
                 kUnseen = -std::numeric_limits<float>::infinity();
 
@@ -64,11 +65,11 @@ void VLCACHE_FIT_HEAD(const FitHead& h, double ridge, std::span<const int32_t> k
   // Weights whose sum comes nearest to that of all; the solution without its bound, cut off there; none. What the
   // values make of them decides.
   const VectorXf none = VectorXf::Ones(t);
-  VectorXf cut = ridge_least_squares<double>(m, sums, kFirm, none);
+  VectorXf cut = ridge_least_squares<float>(m, sums, kFirm, none);
   for (Eigen::Index j = 0; j < t; ++j) {
     cut[j] = m.col(j).maxCoeff() > 0 ? std::max(cut[j], kLeastWeight) : 1.0f;
   }
-  const VectorXf bounded = bounded_least_squares(m, sums, kLeastWeight);
+  const VectorXf bounded = bounded_least_squares(m, sums, kLeastWeight, kSweeps);
   float least = std::numeric_limits<float>::infinity();
   for (const VectorXf* u : {&bounded, &static_cast<const VectorXf&>(cut), &none}) {
     const MatrixXf x = attention(m, *u), fitted = ridge < kFloatRidge ? ridge_least_squares<double>(x, y, ridge, old)

@@ -10,15 +10,15 @@
 namespace vlcache {
 namespace {
 
-constexpr int kMostSweeps = 200;
 constexpr float kLittle = 1e-6f;  // of u's largest, in a sweep
 
 // u [t] >= least that minimises |M u - s|: M [n, t], s [n]. By cyclic coordinate descent from u = 1, until a sweep
-// changes little.
-inline Eigen::VectorXf bounded_least_squares(const Eigen::MatrixXf& m, const Eigen::VectorXf& s, float least) {
+// changes little, at most so many.
+inline Eigen::VectorXf bounded_least_squares(const Eigen::MatrixXf& m, const Eigen::VectorXf& s, float least,
+                                             int most_sweeps) {
   Eigen::VectorXf u = Eigen::VectorXf::Ones(m.cols()), rest = s - m.rowwise().sum();
   const Eigen::VectorXf norms = m.colwise().squaredNorm();
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < most_sweeps; ++sweep) {
     float largest = 0, change = 0;
     for (Eigen::Index j = 0; j < m.cols(); ++j) {
       if (norms[j] <= 0) continue;

@@ -18,7 +18,7 @@ TEST(BoundedLeastSquares, IsOptimalWithinItsBound) {
   constexpr int64_t n = 40, t = 12;
   const Eigen::MatrixXf m = random_numbers(n, t, 1).cwiseAbs();
   const Eigen::VectorXf s = 4 * random_numbers(n, 1, 2).cwiseAbs();
-  const Eigen::VectorXf u = bounded_least_squares(m, s, 0.01f);
+  const Eigen::VectorXf u = bounded_least_squares(m, s, 0.01f, 200);
   const Eigen::VectorXf gradient = m.transpose() * (m * u - s), norms = m.transpose() * s;
   int n_bound = 0;
   for (int64_t j = 0; j < t; ++j) {
