@@ -78,6 +78,7 @@ inline Prompt with_image(Engine& engine, int32_t n = 150, int32_t begin = 30, in
   prompt.images.emplace_back().allocate(1, 2, 2);
   return prompt;
 }
+
 // with_image's prompt, the token 5, and 49 more.
 inline Prompt second_turn(Engine& engine) {
   std::vector<int32_t> ids = random_tokens(150);
