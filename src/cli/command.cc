@@ -90,7 +90,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
       ->check(CLI::IsMember({"auto", "cpu", "ref"}))
       ->capture_default_str();
   command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16"}))
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"}))
       ->capture_default_str();
   for (const char* name :
        {"--dtype", "--kv-dtype", "--kv-memory", "--threads", "--prefill-chunk", "--backend", "--max-isa"}) {

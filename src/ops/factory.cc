@@ -26,7 +26,8 @@ std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions&) {
 #ifndef VLCACHE_REF_ONLY
 std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& options) {
   std::string known;
-  for (cpu::Isa isa : {cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
+  for (cpu::Isa isa :
+       {cpu::Isa::kAmxBf16, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
     if (options.max_isa == cpu::isa_name(isa) || options.max_isa == "auto")
       return make_cpu_backend(compute_dtype, {.max_isa = isa});
     known += ", " + std::string(cpu::isa_name(isa));

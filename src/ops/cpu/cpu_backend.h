@@ -9,7 +9,7 @@
 namespace vlcache {
 
 struct CpuBackendOptions {
-  cpu::Isa max_isa = cpu::Isa::kAvx512Bf16;  // use nothing above this even if the CPU has it
+  cpu::Isa max_isa = cpu::Isa::kAmxBf16;  // use nothing above this even if the CPU has it
 };
 
 // compute_dtype: kF32 or kBF16. One forward pass at a time per backend: it owns scratch memory.

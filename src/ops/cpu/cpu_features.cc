@@ -1,7 +1,12 @@
-// cpuid, as Highway and the compiler read it.
+// cpuid, as Highway and the compiler read it; AMX asks the kernel, too.
 #include "ops/cpu/cpu_features.h"
 
 #include <hwy/highway.h>
+#if HWY_ARCH_X86 && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 
@@ -10,12 +15,28 @@
 namespace vlcache::cpu {
 namespace {
 
+#if HWY_ARCH_X86
+// AMX registers are 8 KiB a thread, so Linux gives them to processes that ask, once for all their threads.
+bool may_use_amx() {
+#ifdef __linux__
+  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22;  // leaf 7, edx
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) == 0 || (d & kBf16) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 Isa detect() {
 #if HWY_ARCH_X86
   const int64_t targets = hwy::SupportedTargets();
   if ((targets & HWY_AVX2) == 0) return Isa::kScalar;
   if ((targets & HWY_AVX3) == 0) return Isa::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") != 0 ? Isa::kAvx512Bf16 : Isa::kAvx512;
+  if (__builtin_cpu_supports("avx512bf16") == 0) return Isa::kAvx512;
+  return may_use_amx() ? Isa::kAmxBf16 : Isa::kAvx512Bf16;
 #else
   return Isa::kAvx2;
 #endif
@@ -38,6 +59,8 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
+    case Isa::kAmxBf16:
+      return "amx_bf16";
   }
   CHECK(false);
 }

@@ -12,12 +12,13 @@ enum class Isa : uint8_t {
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Bf16,  // and the bf16 dot product
+  kAmxBf16,     // and products of bf16 tiles
 };
 
 // The best level of this CPU (asked once), at most `cap`. Kernels take the result as a parameter; nothing here is a
 // global switch.
-Isa detect_isa(Isa cap = Isa::kAvx512Bf16);
+Isa detect_isa(Isa cap = Isa::kAmxBf16);
 
-std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16"
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"
 
 }  // namespace vlcache::cpu

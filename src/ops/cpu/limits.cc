@@ -116,11 +116,12 @@ MachineLimits measure_limits(double seconds, const Buffer& memory) {
                         });
                       });
   limits.bf16_tflops = limits.f32_tflops;
-  if (isa == Isa::kAvx512Bf16) {
+  if (isa >= Isa::kAvx512Bf16) {
     limits.bf16_tflops = 1e-12 * median_rate(seconds / 4, [&] {
                            return on_all_threads([&] {
-                             sink += bf16_dot_loop(kLoopSteps) != 0.0f ? 1u : 0u;
-                             return 64.0 * kLoopSteps;
+                             const bool amx = isa >= Isa::kAmxBf16;
+                             sink += (amx ? amx_loop(kLoopSteps / 8) : bf16_dot_loop(kLoopSteps)) != 0.0f ? 1u : 0u;
+                             return amx ? 2.0 * 16 * 16 * 32 * (kLoopSteps / 8) : 64.0 * kLoopSteps;
                            });
                          });
   }

@@ -1,6 +1,7 @@
 // Which kernel multiplies what.
 //
-// bf16 with AVX-512 BF16: our panel kernel for any number of rows. oneDNN 2.6 (brgemm) on the same packed weights was
+// bf16 with AMX: our panel kernel on tiles, on AVX-512 for few rows. With AVX-512 BF16 alone: our panel kernel for any
+// number of rows. oneDNN 2.6 (brgemm) on the same packed weights was
 // measured beside it, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows
 // 91 / 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row
 // count, and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. f32 with AVX-512:
@@ -61,14 +62,19 @@ struct PanelJob {
   const Tensor& y;
   const Epilogue& epilogue;
 
+  // A few rows are read as fast as memory gives the weights by either; AMX was measured 20 % behind there.
+  bool on_amx() const { return isa >= Isa::kAmxBf16 && x_bytes == 2 && n_rows > kPanelRows; }
+  int64_t tile_rows() const { return on_amx() ? kAmxRows : kPanelRows; }
+
   // Outputs [begin, end) of rows [first, last).
   void run(int64_t begin, int64_t end, int64_t first, int64_t last) const {
-    alignas(64) float sums[kPanelRows * kPanel];
+    alignas(64) float sums[kAmxRows * kPanel];
+    const int64_t most_rows = tile_rows();
     for (int64_t column = begin; column < end;) {
       const int64_t in_panel = column % kPanel, next = std::min(end, column - in_panel + kPanel);
       const std::byte* panel = w.owned.data() + column / kPanel * panel_bytes(w) + in_panel * 4;
-      for (int64_t row = first; row < last; row += kPanelRows) {
-        const int64_t rows = std::min(kPanelRows, last - row);
+      for (int64_t row = first; row < last; row += most_rows) {
+        const int64_t rows = std::min(most_rows, last - row);
         multiply(
             {x + row * x_stride * x_bytes, x_stride, rows, w.n_in, panel, round_up(next - column, kColumnUnit), sums});
         finish_tile(isa, {sums, kPanel, row, rows, column, next - column}, epilogue, y);
@@ -79,7 +85,7 @@ struct PanelJob {
 
   void multiply(const PanelArgs& args) const {
     if (w.dtype == DType::kF32) return panel_simd_f32(isa, args);
-    if (x_bytes == 2) return panel_bf16dot(args);
+    if (x_bytes == 2) return on_amx() ? panel_amx(args) : panel_bf16dot(args);
     return panel_simd_bf16(isa, args);
   }
 };
@@ -117,6 +123,7 @@ struct Tiling {
 struct TilingRules {
   int64_t tasks_per_thread = kTasksPerThread;
   int64_t least_panels = 1, most_panels = INT64_MAX;
+  int64_t row_unit = kPanelRows;
 };
 
 Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRules& rules = {}) {
@@ -126,12 +133,12 @@ Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRu
   const int64_t panels = std::clamp(n_panels * n_blocks / n_tasks, rules.least_panels, rules.most_panels);
   const int64_t n_groups = (n_panels + panels - 1) / panels;
   if (n_groups * n_blocks < n_tasks)
-    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, n_rows / (4 * kPanelRows)));
-  return {n_out, n_rows, panels * kPanel, round_up((n_rows + n_blocks - 1) / n_blocks, kPanelRows)};
+    n_blocks = std::max(n_blocks, std::min(n_tasks / n_groups, n_rows / (4 * rules.row_unit)));
+  return {n_out, n_rows, panels * kPanel, round_up((n_rows + n_blocks - 1) / n_blocks, rules.row_unit)};
 }
 
 void run_many_rows(const PanelJob& job) {
-  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes)
+  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes, {.row_unit = job.tile_rows()})
       .for_each(
           [&](Columns columns, int64_t first, int64_t last, int) { job.run(columns.begin, columns.end, first, last); });
 }
@@ -157,7 +164,7 @@ void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilog
   CHECK(residual == nullptr ||
         (residual->rows() == y.rows() && residual->row_size() == w.n_out && residual->dtype == y.dtype));
   if (y.numel() == 0) return;
-  const bool bf16_dot = w.dtype == DType::kBF16 && isa_ == Isa::kAvx512Bf16;
+  const bool bf16_dot = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512Bf16;
   if (bf16_dot || x.rows() <= kFewRows || w.n_in == 0) {
     by_panels(x, w, y, epilogue);
   } else {
@@ -196,8 +203,10 @@ void Matmul::by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const 
 
 bool Matmul::by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue, bool packed) {
   const int64_t k = w.n_in, row_bytes = k * dtype_bytes(x.dtype);
-  const Tiling tiling =
-      tiles_of(x.rows(), w.n_out, row_bytes, {kOneDnnTasksPerThread, packed ? 1 : kPlainPanels, kOneDnnPanels});
+  const Tiling tiling = tiles_of(x.rows(), w.n_out, row_bytes,
+                                 {.tasks_per_thread = kOneDnnTasksPerThread,
+                                  .least_panels = packed ? 1 : kPlainPanels,
+                                  .most_panels = kOneDnnPanels});
   const auto shape = [&](int64_t rows, int64_t columns) { return OneDnn::Shape{rows, columns, k, x.dtype, packed}; };
   // A tile is whole or the last one, in either direction.
   const int64_t last_rows = x.rows() - (tiling.n_blocks() - 1) * tiling.rows;

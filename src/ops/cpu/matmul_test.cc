@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(All, OnEveryIsa,
                          testing::Values(Case{DType::kF32, Isa::kScalar}, Case{DType::kF32, Isa::kAvx2},
                                          Case{DType::kF32, Isa::kAvx512}, Case{DType::kBF16, Isa::kScalar},
                                          Case{DType::kBF16, Isa::kAvx2}, Case{DType::kBF16, Isa::kAvx512},
-                                         Case{DType::kBF16, Isa::kAvx512Bf16}),
+                                         Case{DType::kBF16, Isa::kAvx512Bf16}, Case{DType::kBF16, Isa::kAmxBf16}),
                          [](const auto& info) {
                            return std::string(dtype_name(info.param.dtype)) + "_" +
                                   std::string(isa_name(info.param.isa));

@@ -1,5 +1,5 @@
 // Inner product kernels: a few rows of x with one panel of packed weights. Sums run over n_in in one fixed order per
-// output, whatever the number of rows, so a row's result does not depend on its batch.
+// output, whatever the number of rows, so a row's result does not depend on its batch (but AMX's order is another).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace vlcache::cpu {
 struct PanelArgs {
   const std::byte* x;  // rows of bf16 (panel_bf16dot) or f32 (panel_simd)
   int64_t x_stride;    // elements between rows
-  int64_t n_rows;      // 1 ... kPanelRows
+  int64_t n_rows;      // 1 ... kPanelRows, with AMX kAmxRows
   int64_t n_in;
   const std::byte* panel;  // first column's first element
   int64_t columns;         // 16, 32, 48 or 64
@@ -20,9 +20,12 @@ struct PanelArgs {
 };
 
 inline constexpr int64_t kPanelRows = 6;  // 6 x 4 vectors of 16 sums fill the 32 registers of AVX-512
+inline constexpr int64_t kAmxRows = 32;   // 2 x 2 tiles of 16 x 16 sums, half of AMX's registers
 
 // bf16 weights and x. Needs Isa::kAvx512Bf16.
 void panel_bf16dot(const PanelArgs& args);
+// The same on tiles. Needs Isa::kAmxBf16.
+void panel_amx(const PanelArgs& args);
 // bf16 or f32 weights widened in registers, f32 x.
 void panel_simd_bf16(Isa isa, const PanelArgs& args);
 void panel_simd_f32(Isa isa, const PanelArgs& args);

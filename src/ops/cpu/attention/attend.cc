@@ -14,8 +14,9 @@ namespace {
 // one core's 38, against 27 with K beside K and V beside V (32 query heads of 4 kv heads).
 class PrefetchPlan {
  public:
-  PrefetchPlan(const Tile& tile, KvCodec codec)
-      : strips_(std::min(tile.n_strips(), 4)), part_bytes_(kv_page_bytes(codec, tile.kv->head_dim) / (2 * strips_)) {}
+  PrefetchPlan(const Walk& walk, KvCodec codec)
+      : strips_(std::min(Strips(walk.tile(), walk.kernels(), codec).size(), 4)),
+        part_bytes_(kv_page_bytes(codec, walk.tile().kv->head_dim) / (2 * strips_)) {}
   bool wants(const Strip& strip) const { return strip.index < strips_; }
   const std::byte* beside_k(const Strip& strip, const std::byte* page) const {
     return page + 2 * strip.index * part_bytes_;
@@ -96,9 +97,21 @@ void mask_rows(const Walk& walk, const Strip& strip, const uint64_t* masks, floa
 
 int Strip::columns() const { return (n + kLanes - 1) / kLanes * kLanes; }
 
-Strip strip_at(const Tile& tile, int i) {
-  const int n = tile.n_strips(), begin = tile.n_rows() * i / n;
-  return {.index = i, .row = begin, .m = tile.n_rows() * (i + 1) / n - begin};
+Strips::Strips(const Tile& tile, const AttentionKernels& kernels, KvCodec codec) : n_rows_(tile.n_rows()) {
+  const int most = kernels.strip_rows[static_cast<size_t>(codec)];
+  if (most > kStripRows && n_rows_ > kFewRows) {
+    most_ = most;
+  } else {
+    // Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.
+    most_ = (tile.kv->head_dim + 15) / 16 == 5 ? 5 : kStripRows;
+  }
+  size_ = (n_rows_ + most_ - 1) / most_;
+}
+
+Strip Strips::operator[](int i) const {
+  // Whole tiles of AMX, whose shape is costly to change; registers are rather shared out evenly.
+  const auto begin = [&](int j) { return most_ > kStripRows ? std::min(j * most_, n_rows_) : n_rows_ * j / size_; };
+  return {.index = i, .row = begin(i), .m = begin(i + 1) - begin(i)};
 }
 
 void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch) {
@@ -111,7 +124,7 @@ void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block
   const float scale = tile.args->scale * kLog2e;
   strip.n = n;
   strip.scale = block.biased ? 1.0f : scale;
-  const PrefetchPlan plan(tile, block.codec);
+  const PrefetchPlan plan(walk, block.codec);
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
     float* s = scratch.s + i * kPageSlots;
@@ -157,11 +170,12 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
     const Block after = walk.next();
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
-    const PrefetchPlan plan(tile, block.codec);
+    const PrefetchPlan plan(walk, block.codec);
+    const Strips strips(tile, kernels, block.codec);
     const size_t codec = static_cast<size_t>(block.codec);
     const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);
-    for (int i = 0; i < tile.n_strips(); ++i) {
-      Strip strip = strip_at(tile, i);
+    for (int i = 0; i < strips.size(); ++i) {
+      Strip strip = strips[i];
       score_strip(walk, block, strip, &next, scratch);
       if (strip.n == 0) continue;
       if (tile.logits != nullptr) logits.write(block, strip, scratch.s);

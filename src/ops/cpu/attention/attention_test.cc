@@ -380,7 +380,7 @@ TEST_P(AttentionTest, Dense) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionTest,
-                         ::testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16),
+                         ::testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmxBf16),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 // Attention over two halves, joined, is attention over all; a half without slots changes nothing.

@@ -349,8 +349,10 @@ HWY_EXPORT(fill);
 AttentionKernels attention_kernels(Isa isa) {
   AttentionKernels kernels{};
   VLCACHE_SIMD(isa, fill)(&kernels);
+  std::fill(std::begin(kernels.strip_rows), std::end(kernels.strip_rows), kStripRows);
 #if HWY_ARCH_X86
   if (isa >= Isa::kAvx512Bf16) use_avx512bf16(kernels);
+  if (isa >= Isa::kAmxBf16) use_amx(kernels);
 #endif
   return kernels;
 }

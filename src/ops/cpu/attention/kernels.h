@@ -11,8 +11,9 @@
 
 namespace vlcache::cpu {
 
-inline constexpr int kStripRows = 6;   // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
-inline constexpr int kBlockPages = 4;  // pages between two steps of softmax, at most
+inline constexpr int kStripRows = 6;       // 6 rows x 4 vectors of 16 slots: 24 accumulators of 32 registers
+inline constexpr int kMostStripRows = 16;  // of a tile of AMX
+inline constexpr int kBlockPages = 4;      // pages between two steps of softmax, at most
 inline constexpr int kBlockColumns = kBlockPages * kPageSlots;
 inline constexpr int kLanes = 16;         // columns come in multiples of this, whatever the vector length
 inline constexpr float kUnseen = -1e30f;  // score of a slot the query does not see; its weight is exactly 0
@@ -26,7 +27,7 @@ inline constexpr float kExp2[6] = {1.0000001f, 0.69314694f, 0.24022120f, 0.05550
 struct ScoreTile {
   const std::byte* q;  // [m] rows of operand_dtype, q_stride bytes apart
   int64_t q_stride;
-  int m;               // 1 .. kStripRows
+  int m;               // 1 .. AttentionKernels::strip_rows
   int n;               // 1 .. 64
   const std::byte* k;  // K of a page
   int head_dim;
@@ -91,6 +92,7 @@ constexpr int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1;
 
 struct AttentionKernels {
   DType operand_dtype[kKvCodecs];  // of q and p beside pages of a codec
+  int strip_rows[kKvCodecs];       // that scores and values take at most
   void (*scores[kKvCodecs])(const ScoreTile&);
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
@@ -114,5 +116,7 @@ AttentionKernels attention_kernels(Isa isa);
 
 // Those of kernels_avx512bf16.cc, for kBF16 pages; only where the CPU has the bf16 dot product.
 void use_avx512bf16(AttentionKernels& kernels);
+// Those of kernels_amx.cc beside them; only where the CPU has AMX.
+void use_amx(AttentionKernels& kernels);
 
 }  // namespace vlcache::cpu

@@ -64,8 +64,9 @@ struct StatsRun {
     Walk walk(tile, kernels(), tile.pages.size * part / n_parts, tile.pages.size * (part + 1) / n_parts);
     for (Block block = walk.next(); block.n_pages > 0; block = walk.next()) {
       prepare_block(tile, block, scratch);
-      for (int i = 0; i < tile.n_strips(); ++i) {
-        Strip strip = strip_at(tile, i);
+      const Strips strips(tile, kernels(), block.codec);
+      for (int i = 0; i < strips.size(); ++i) {
+        Strip strip = strips[i];
         score_strip(walk, block, strip, nullptr, scratch);
         if (strip.n > 0) visit(block, strip);
       }

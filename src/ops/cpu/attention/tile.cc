@@ -158,9 +158,9 @@ int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_row
   scratch.sums.o = cut_floats(n_rows * padded_dim(head_dim));
   scratch.sums.top = cut_floats(n_rows);
   scratch.sums.total = cut_floats(n_rows * kLanes);
-  scratch.s = cut_floats(kStripRows * kBlockColumns);
-  scratch.sink_s = cut_floats(kStripRows * kPageSlots);
-  scratch.p = cut(4 * kStripRows * kBlockColumns);
+  scratch.s = cut_floats(kMostStripRows * kBlockColumns);
+  scratch.sink_s = cut_floats(kMostStripRows * kPageSlots);
+  scratch.p = cut(4 * kMostStripRows * kBlockColumns);
   scratch.bias = cut_floats(kBlockColumns);
   scratch.masks = reinterpret_cast<uint64_t*>(cut(8 * kBlockPages * n_rows));
   return used;

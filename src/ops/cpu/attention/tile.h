@@ -54,9 +54,6 @@ struct Tile {
     return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
   }
   int block_pages() const { return n_rows() <= kFewRows ? 1 : kBlockPages; }
-  // Rows per kernel call. Five suit five vectors of V (head_dim 72 and 80): 25 accumulators, and V is read once.
-  int strip_rows() const { return (kv->head_dim + 15) / 16 == 5 ? 5 : kStripRows; }
-  int n_strips() const { return (n_rows() + strip_rows() - 1) / strip_rows(); }
 };
 
 constexpr uint64_t low_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
@@ -110,9 +107,9 @@ struct TileScratch {
   std::byte* q[2] = {};
   std::byte* q_sinks[2] = {};
   TileSums sums;
-  float* s = nullptr;         // [kStripRows, kBlockColumns]
-  float* sink_s = nullptr;    // [kStripRows, 64]
-  std::byte* p = nullptr;     // [kStripRows, kBlockColumns] f32 or bf16
+  float* s = nullptr;         // [kMostStripRows, kBlockColumns]
+  float* sink_s = nullptr;    // [kMostStripRows, 64]
+  std::byte* p = nullptr;     // [kMostStripRows, kBlockColumns] f32 or bf16
   float* bias = nullptr;      // [kBlockColumns]
   uint64_t* masks = nullptr;  // [kBlockPages, tokens]
 
@@ -135,7 +132,17 @@ struct Strip {
   float scale = 1.0f;   // what is left to multiply scores with: then they are logits in base 2
   int columns() const;  // n in whole vectors, what kernels take
 };
-Strip strip_at(const Tile& tile, int i);
+
+// How a tile's rows are cut for kernel calls over pages of a codec.
+class Strips {
+ public:
+  Strips(const Tile& tile, const AttentionKernels& kernels, KvCodec codec);
+  int size() const { return size_; }
+  Strip operator[](int i) const;
+
+ private:
+  int n_rows_, most_, size_;
+};
 
 // Scores of a strip over a block into scratch.s, masked. Meanwhile `next`, if not null, is fetched.
 void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch);

@@ -1,0 +1,194 @@
+// Attention over bf16 pages on AMX: pages lie as tiles of 16 pairs x 16 columns. Strips of few rows, which read pages
+// faster than they multiply, stay on AVX-512.
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "ops/cpu/amx.h"
+#include "ops/cpu/attention/kernels.h"
+
+namespace vlcache::cpu {
+namespace {
+
+constexpr int kDepth = 32;           // dimensions or slots that a product sums over
+constexpr int64_t kPairBytes = 256;  // a pair of dimensions of the 64 slots of a page
+
+// Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same for what is left of a head_dim that is no
+// multiple of 32.
+void use_strip_tiles(int m, int left) {
+  AmxShape shape;
+  for (int tile = 0; tile <= 4; ++tile) shape.set(tile, m);
+  shape.set(5, 16);
+  if (left > 0) {
+    shape.set(6, m, 2 * left);
+    shape.set(7, left / 2);
+  }
+  use_tiles(shape);
+}
+
+void prefetch(const std::byte* p, int lines) {
+  for (int i = 0; i < lines; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
+}
+
+// Products of tile kLeft, loaded already, with kTiles tiles of the right operand, side by side.
+template <int kTiles>
+void multiply(const std::byte* right, int64_t stride) {
+  _tile_loadd(5, right, stride);
+  _tile_dpbf16ps(0, 4, 5);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(5, right + 64, stride);
+    _tile_dpbf16ps(1, 4, 5);
+  }
+  if constexpr (kTiles > 2) {
+    _tile_loadd(5, right + 128, stride);
+    _tile_dpbf16ps(2, 4, 5);
+  }
+  if constexpr (kTiles > 3) {
+    _tile_loadd(5, right + 192, stride);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+}
+
+template <int kTiles>
+void multiply_left(const std::byte* right, int64_t stride) {
+  _tile_loadd(7, right, stride);
+  _tile_dpbf16ps(0, 6, 7);
+  if constexpr (kTiles > 1) {
+    _tile_loadd(7, right + 64, stride);
+    _tile_dpbf16ps(1, 6, 7);
+  }
+  if constexpr (kTiles > 2) {
+    _tile_loadd(7, right + 128, stride);
+    _tile_dpbf16ps(2, 6, 7);
+  }
+  if constexpr (kTiles > 3) {
+    _tile_loadd(7, right + 192, stride);
+    _tile_dpbf16ps(3, 6, 7);
+  }
+}
+
+template <int kTiles>
+void store(float* y, int64_t stride) {
+  _tile_stored(0, y, stride);
+  if constexpr (kTiles > 1) _tile_stored(1, y + 16, stride);
+  if constexpr (kTiles > 2) _tile_stored(2, y + 32, stride);
+  if constexpr (kTiles > 3) _tile_stored(3, y + 48, stride);
+}
+
+template <int kTiles>
+void scores_tiles(const ScoreTile& t) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  const std::byte *k = t.k, *q = t.q, *next = t.prefetch;
+  int c = 0;
+  for (; c + kDepth <= t.head_dim; c += kDepth, k += 16 * kPairBytes, q += 2 * kDepth) {
+    if (next != nullptr) prefetch(next + int64_t{32} * c * t.prefetch_lines, 16 * t.prefetch_lines);
+    _tile_loadd(4, q, t.q_stride);
+    multiply<kTiles>(k, kPairBytes);
+  }
+  if (c < t.head_dim) {
+    _tile_loadd(6, q, t.q_stride);
+    multiply_left<kTiles>(k, kPairBytes);
+  }
+  store<kTiles>(t.s, 4 * t.s_stride);
+}
+
+// Sums [16 column, 16 (column + kTiles)) of o over n slots, a multiple of 32.
+template <int kTiles>
+void values_tiles(const ValueTile& t, int column, int n) {
+  float* o = t.o + 16 * column;
+  const int64_t o_stride = 4 * t.o_stride, v_stride = int64_t{4} * t.padded_dim;
+  _tile_loadd(0, o, o_stride);
+  if constexpr (kTiles > 1) _tile_loadd(1, o + 16, o_stride);
+  if constexpr (kTiles > 2) _tile_loadd(2, o + 32, o_stride);
+  if constexpr (kTiles > 3) _tile_loadd(3, o + 48, o_stride);
+  const int lines = t.prefetch != nullptr && column == 0 ? t.prefetch_lines : 0;
+  for (int slot = 0; slot < n; slot += kDepth) {
+    const int page = slot / kPageSlots, pair = slot % kPageSlots / 2;
+    if (lines > 0) prefetch(t.prefetch[page] + int64_t{64} * pair * lines, 16 * lines);
+    _tile_loadd(4, t.p + 2 * slot, t.p_stride);
+    multiply<kTiles>(t.v[page] + pair * v_stride + 64 * column, v_stride);
+  }
+  store<kTiles>(o, o_stride);
+}
+
+void scores(const ScoreTile& t) {
+  use_strip_tiles(t.m, t.head_dim % kDepth);
+  switch ((t.n + 15) / 16) {
+    case 1:
+      return scores_tiles<1>(t);
+    case 2:
+      return scores_tiles<2>(t);
+    case 3:
+      return scores_tiles<3>(t);
+    default:
+      return scores_tiles<4>(t);
+  }
+}
+
+void values_tiles(const ValueTile& t, int n) {
+  use_strip_tiles(t.m, 0);
+  for (int column = 0; column < t.padded_dim / 16; column += 4) {
+    switch (t.padded_dim / 16 - column) {
+      case 1:
+        values_tiles<1>(t, column, n);
+        break;
+      case 2:
+        values_tiles<2>(t, column, n);
+        break;
+      case 3:
+        values_tiles<3>(t, column, n);
+        break;
+      default:
+        values_tiles<4>(t, column, n);
+    }
+  }
+}
+
+AttentionKernels avx512() {
+  AttentionKernels kernels{};
+  use_avx512bf16(kernels);
+  return kernels;
+}
+
+constexpr size_t kCodec = static_cast<size_t>(KvCodec::kBF16);
+
+void scores_of_any(const ScoreTile& t) {
+  static const auto few_rows = avx512().scores[kCodec];
+  if (t.m <= kStripRows) return few_rows(t);
+  scores(t);
+}
+
+void values_of_any(const ValueTile& t) {
+  static const auto few_rows = avx512().values[kCodec];
+  if (t.m <= kStripRows) return few_rows(t);
+  const int whole = t.n / kDepth * kDepth;
+  if (whole > 0) values_tiles(t, whole);
+  if (whole == t.n) return;
+  // What is left of the last page: behind it may lie NaN.
+  const std::byte* v = t.v[whole / kPageSlots] + int64_t{whole % kPageSlots} * 2 * t.padded_dim;
+  for (int row = 0; row < t.m; row += kStripRows) {
+    few_rows({.p = t.p + row * t.p_stride + 2 * whole,
+              .p_stride = t.p_stride,
+              .m = std::min(t.m - row, kStripRows),
+              .n = t.n - whole,
+              .v = &v,
+              .padded_dim = t.padded_dim,
+              .o = t.o + row * t.o_stride,
+              .o_stride = t.o_stride,
+              .prefetch = nullptr,
+              .prefetch_lines = 0});
+  }
+}
+
+}  // namespace
+
+void use_amx(AttentionKernels& kernels) {
+  kernels.strip_rows[kCodec] = kMostStripRows;
+  kernels.scores[kCodec] = scores_of_any;
+  kernels.values[kCodec] = values_of_any;
+}
+
+}  // namespace vlcache::cpu

@@ -1,0 +1,137 @@
+// The panel kernel on AMX: tiles of 16 rows x 32 inputs with tiles of 32 inputs x 16 outputs, which is how packed bf16
+// weights lie already.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/amx.h"
+#include "ops/cpu/panel_kernel.h"
+
+namespace vlcache::cpu {
+namespace {
+
+constexpr int kDepth = 32;           // inputs of a tile
+constexpr int64_t kPairBytes = 256;  // one pair of inputs of 64 outputs
+constexpr int64_t kStepBytes = 16 * kPairBytes;
+constexpr int64_t kAccBytes = 64 * 4;  // between rows of acc
+
+// Few rows read weights from memory, front to back; as far ahead as panel_kernel_avx512bf16.cc.
+constexpr int64_t kAhead = 4096;
+
+// Rows of x, 32 inputs of each at a time; the last ones from a copy with zeros behind them, since what lies there may
+// be NaN.
+class Rows {
+ public:
+  explicit Rows(const PanelArgs& args) : at_(args.x), stride_(args.x_stride * 2), steps_(args.n_in / kDepth) {
+    const int64_t left = args.n_in % kDepth;
+    if (left == 0) return;
+    for (int64_t r = 0; r < args.n_rows; ++r)
+      std::memcpy(tail_ + r * kDepth * 2, at_ + r * stride_ + steps_ * kDepth * 2, static_cast<size_t>(left) * 2);
+    has_tail_ = true;
+    read_by_tiles(tail_);
+  }
+
+  // body(rows' first byte, bytes between rows, weights' first byte)
+  template <typename Body>
+  __attribute__((always_inline)) void for_each(const std::byte* weights, const Body& body) const {
+    for (int64_t i = 0; i < steps_; ++i) body(at_ + i * kDepth * 2, stride_, weights + i * kStepBytes);
+    if (has_tail_) body(tail_, int64_t{kDepth * 2}, weights + steps_ * kStepBytes);
+  }
+
+ private:
+  const std::byte* at_;
+  int64_t stride_, steps_;
+  bool has_tail_ = false;
+  alignas(64) std::byte tail_[kAmxRows * kDepth * 2] = {};
+};
+
+// Up to 16 rows with 16 kGroups outputs. Tiles: sums 0 to 3, rows 4, weights 5 to 7.
+template <int kGroups>
+void few_rows(const PanelArgs& args, const Rows& rows) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  rows.for_each(args.panel, [](const std::byte* x, int64_t stride, const std::byte* w) {
+    for (int64_t line = 0; line < kStepBytes; line += kPairBytes)
+      for (int64_t group = 0; group < kGroups; ++group)
+        _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + line + 64 * group), _MM_HINT_T0);
+    _tile_loadd(4, x, stride);
+    _tile_loadd(5, w, kPairBytes);
+    _tile_dpbf16ps(0, 4, 5);
+    if constexpr (kGroups > 1) {
+      _tile_loadd(6, w + 64, kPairBytes);
+      _tile_dpbf16ps(1, 4, 6);
+    }
+    if constexpr (kGroups > 2) {
+      _tile_loadd(7, w + 128, kPairBytes);
+      _tile_dpbf16ps(2, 4, 7);
+    }
+    if constexpr (kGroups > 3) {
+      _tile_loadd(5, w + 192, kPairBytes);
+      _tile_dpbf16ps(3, 4, 5);
+    }
+  });
+  _tile_stored(0, args.acc, kAccBytes);
+  if constexpr (kGroups > 1) _tile_stored(1, args.acc + 16, kAccBytes);
+  if constexpr (kGroups > 2) _tile_stored(2, args.acc + 32, kAccBytes);
+  if constexpr (kGroups > 3) _tile_stored(3, args.acc + 48, kAccBytes);
+}
+
+// 17 to 32 rows with 16 kGroups outputs from `column` on. Tiles: sums 0 to 3, rows 4 and 5, weights 6 and 7.
+template <int kGroups>
+void many_rows(const PanelArgs& args, const Rows& rows, int64_t column) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  rows.for_each(args.panel + column * 4, [](const std::byte* x, int64_t stride, const std::byte* w) {
+    _tile_loadd(4, x, stride);
+    _tile_loadd(5, x + 16 * stride, stride);
+    _tile_loadd(6, w, kPairBytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if constexpr (kGroups > 1) {
+      _tile_loadd(7, w + 64, kPairBytes);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  });
+  float* acc = args.acc + column;
+  _tile_stored(0, acc, kAccBytes);
+  _tile_stored(1, acc + 16 * 64, kAccBytes);
+  if constexpr (kGroups > 1) {
+    _tile_stored(2, acc + 16, kAccBytes);
+    _tile_stored(3, acc + 16 * 64 + 16, kAccBytes);
+  }
+}
+
+}  // namespace
+
+void panel_amx(const PanelArgs& args) {
+  const Rows rows(args);
+  const int64_t first = std::min<int64_t>(args.n_rows, 16), second = args.n_rows - first;
+  AmxShape shape;
+  if (second == 0) {
+    for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile <= 4 ? first : 16);
+    use_tiles(shape);
+    switch (args.columns) {
+      case 16:
+        return few_rows<1>(args, rows);
+      case 32:
+        return few_rows<2>(args, rows);
+      case 48:
+        return few_rows<3>(args, rows);
+      default:
+        return few_rows<4>(args, rows);
+    }
+  }
+  for (int tile = 0; tile < 8; ++tile) shape.set(tile, tile >= 6 ? 16 : tile % 2 == 0 ? first : second);
+  use_tiles(shape);
+  int64_t column = 0;
+  for (; column + 32 <= args.columns; column += 32) many_rows<2>(args, rows, column);
+  if (column < args.columns) many_rows<1>(args, rows, column);
+}
+
+}  // namespace vlcache::cpu
