@@ -28,13 +28,15 @@ std::vector<double> output(const FitHead& h, std::span<const int32_t> slots, std
     double sum = 0;
     std::vector<double> row(kHeadDim);
     for (size_t j = 0; j < slots.size(); ++j) {
-      if (h.slot_positions[static_cast<size_t>(slots[j])] > h.query_positions[static_cast<size_t>(q)]) continue;
+      const int32_t behind =
+          h.query_positions[static_cast<size_t>(q)] - h.slot_positions[static_cast<size_t>(slots[j])];
+      if (behind < 0 || (h.window > 0 && behind >= h.window)) continue;
       double logit = bias.empty() ? 0 : double{bias[j]};
       for (int64_t c = 0; c < kHeadDim; ++c) logit += h.queries[q * kHeadDim + c] * h.k[slots[j] * kHeadDim + c];
       sum += std::exp(logit);
       for (size_t c = 0; c < kHeadDim; ++c) row[c] += std::exp(logit) * values[j * kHeadDim + c];
     }
-    for (size_t c = 0; c < kHeadDim; ++c) out[static_cast<size_t>(q * kHeadDim) + c] = row[c] / sum;
+    for (size_t c = 0; c < kHeadDim && sum > 0; ++c) out[static_cast<size_t>(q * kHeadDim) + c] = row[c] / sum;
   }
   return out;
 }
@@ -48,11 +50,22 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 TEST(FitKernels, AreAsGoodAsThePlainOne) {
   struct Shape {
     int64_t n_slots, n_queries, n_keep;
+    bool biased = false;
+    int32_t window = 0;
   };
-  for (const Shape& s : {Shape{70, 9, 7}, {70, 9, 33}, {201, 45, 13}, {201, 45, 130}, {5, 3, 1}, {33, 1, 32}}) {
+  for (const Shape& s : {Shape{70, 9, 7},
+                         {70, 9, 33},
+                         {201, 45, 13},
+                         {201, 45, 130},
+                         {5, 3, 1},
+                         {33, 1, 32},
+                         {70, 9, 33, true},
+                         {201, 45, 130, false, 64},
+                         {201, 45, 130, true, 64}}) {
     for (const double ridge : {0.3, 1e-6}) {
       const std::vector<float> k = random_numbers(s.n_slots * kHeadDim, 1), v = random_numbers(k.size(), 2),
-                               q = random_numbers(s.n_queries * kHeadDim, 3);
+                               q = random_numbers(s.n_queries * kHeadDim, 3),
+                               bias = random_numbers(s.biased ? s.n_slots : 0, 4);
       std::vector<int32_t> slots(static_cast<size_t>(s.n_slots)), queries(static_cast<size_t>(s.n_queries)), keep;
       for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
       for (size_t i = 0; i < queries.size(); ++i) queries[i] = static_cast<int32_t>(s.n_slots - s.n_queries + i);
@@ -64,19 +77,23 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
                       .v = v.data(),
                       .queries = q.data(),
                       .query_positions = queries,
-                      .slot_positions = slots};
-      const std::vector<double> all = output(h, slots, v, {});
-      std::vector<float> kept_values;
-      for (const int32_t slot : keep)
+                      .slot_positions = slots,
+                      .bias = bias,
+                      .window = s.window};
+      const std::vector<double> all = output(h, slots, v, bias);
+      std::vector<float> kept_values, kept_bias;
+      for (const int32_t slot : keep) {
         kept_values.insert(kept_values.end(), &v[slot * kHeadDim], &v[slot * kHeadDim] + kHeadDim);
-      const double unfitted = distance(output(h, keep, kept_values, {}), all);
+        if (s.biased) kept_bias.push_back(bias[static_cast<size_t>(slot)]);
+      }
+      const double unfitted = distance(output(h, keep, kept_values, kept_bias), all);
       std::vector<FitKernel*> kernels = fit_kernels();
       std::ranges::reverse(kernels);  // the plain one first
       double plain = 0;
       for (FitKernel* const kernel : kernels) {
-        std::vector<float> values(keep.size() * kHeadDim), bias(keep.size());
-        kernel(h, ridge, keep, values, bias);
-        const double error = distance(output(h, keep, values, bias), all);
+        std::vector<float> values(keep.size() * kHeadDim), fitted_bias(keep.size());
+        kernel(h, ridge, keep, values, fitted_bias);
+        const double error = distance(output(h, keep, values, fitted_bias), all);
         if (kernel == kernels.front()) plain = error;
         EXPECT_LT(error, unfitted) << s.n_keep << " of " << s.n_slots;
         EXPECT_LE(error, 1.001 * plain + 1e-3) << s.n_keep << " of " << s.n_slots << " ridge " << ridge;
