@@ -153,7 +153,12 @@ std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axe
   plot.y_low = axes.y_low;
   plot.y_high = axes.y_high;
   const double height = std::max(420.0, plot.top + 20.0 * static_cast<double>(lines.size()) + 20);
-  std::string svg = format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 780 %.0f\" role=\"img\">", height);
+  constexpr double kLegend = 606, kLetter = 7;  // where names begin, how wide a letter of theirs is
+  size_t longest = 0;
+  for (const ChartLine& line : lines) longest = std::max(longest, line.name.size());
+  const double width = std::max(780.0, kLegend + kLetter * static_cast<double>(longest));
+  std::string svg =
+      format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">", width, height);
   draw_axes(plot, axes, svg);
   for (size_t i = 0; i < lines.size(); ++i) draw_line(plot, lines[i], i, svg);
   return svg + "</svg>";
