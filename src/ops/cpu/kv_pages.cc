@@ -2,6 +2,7 @@
 #include "ops/cpu/kv_pages.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -9,14 +10,6 @@
 
 namespace vlcache::cpu {
 namespace {
-
-// Where element (slot, c) of K or V lies, in elements of the codec.
-int64_t k_index(KvCodec codec, int64_t slot, int64_t c) {
-  return codec == KvCodec::kF32 ? c * kPageSlots + slot : ((c / 2) * kPageSlots + slot) * 2 + c % 2;
-}
-int64_t v_index(KvCodec codec, int64_t dp, int64_t slot, int64_t c) {
-  return codec == KvCodec::kF32 ? slot * dp + c : ((slot / 2) * dp + c) * 2 + slot % 2;
-}
 
 float half_value(uint16_t x) { return f16_to_float(x); }
 float half_value(bf16 x) { return to_float(x); }
@@ -144,11 +137,6 @@ void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n
   }
 }
 
-float page_value(KvCodec codec, const std::byte* part, int64_t index) {
-  if (codec == KvCodec::kF32) return reinterpret_cast<const float*>(part)[index];
-  return to_float(reinterpret_cast<const bf16*>(part)[index]);
-}
-
 // Some slots of one page go to slots of another or of itself, in this order.
 struct PageMove {
   const std::byte* from;
@@ -193,6 +181,50 @@ void move_page(const PageMove& move) {
   }
 }
 
+// Some slots of one page, by their numbers in the sequence.
+struct PageSlots {
+  const std::byte* data;
+  std::span<const int32_t> slots;
+  int64_t head_dim;
+  int64_t at(size_t i) const { return slots[i] % kPageSlots; }
+};
+
+// The halves of a word of two bf16, as f32.
+float low_half(uint32_t word) { return std::bit_cast<float>(word << 16); }
+float high_half(uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u); }
+
+void read_bf16(const PageSlots& from, const Tensor& k, const Tensor& v) {
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(from.data);
+  const int64_t d = from.head_dim, dp = padded_dim(d);
+  for (int64_t pair = 0; pair < d / 2 && !k.empty(); ++pair) {
+    for (size_t i = 0; i < from.slots.size(); ++i) {
+      const uint32_t word = words[pair * kPageSlots + from.at(i)];
+      float* to = k.row<float>(static_cast<int64_t>(i)) + 2 * pair;
+      to[0] = low_half(word), to[1] = high_half(word);
+    }
+  }
+  words += d / 2 * kPageSlots;
+  for (size_t i = 0; i < from.slots.size() && !v.empty(); ++i) {
+    const uint32_t* line = words + from.at(i) / 2 * dp;
+    float* to = v.row<float>(static_cast<int64_t>(i));
+    if (from.at(i) % 2 == 0) {
+      for (int64_t c = 0; c < d; ++c) to[c] = low_half(line[c]);
+    } else {
+      for (int64_t c = 0; c < d; ++c) to[c] = high_half(line[c]);
+    }
+  }
+}
+
+void read_f32(const PageSlots& from, const Tensor& k, const Tensor& v) {
+  const float* values = reinterpret_cast<const float*>(from.data);
+  const int64_t d = from.head_dim, dp = padded_dim(d);
+  for (size_t i = 0; i < from.slots.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    for (int64_t c = 0; c < d && !k.empty(); ++c) k.row<float>(row)[c] = values[c * kPageSlots + from.at(i)];
+    if (!v.empty()) std::copy_n(values + d * kPageSlots + from.at(i) * dp, d, v.row<float>(row));
+  }
+}
+
 }  // namespace
 
 void write_slots(const PageRef& page, const HeadRows& rows, int begin, int n) {
@@ -233,22 +265,26 @@ void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
 }
 
 void kv_read(const KvView& kv, int head, std::span<const int32_t> slots, const Tensor& k, const Tensor& v) {
-  const int64_t d = kv.head_dim, dp = padded_dim(d);
+  const int64_t d = kv.head_dim;
   for (const Tensor* t : {&k, &v}) {
     CHECK(t->empty() ||
           (t->dtype == DType::kF32 && t->rows() == static_cast<int64_t>(slots.size()) && t->row_size() == d));
   }
   parallel_ranges(static_cast<int64_t>(slots.size()), kPageSlots, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int32_t slot = slots[static_cast<size_t>(i)];
-      CHECK(slot >= 0 && slot < kv.n_slots[head]);
-      const KvCodec codec = kv.page_codec(head, slot / kPageSlots);
-      const std::byte* page = kv.page(head, slot / kPageSlots);
-      const int64_t at = slot % kPageSlots;
-      for (int64_t c = 0; c < d && !k.empty(); ++c) k.row<float>(i)[c] = page_value(codec, page, k_index(codec, at, c));
-      page += kv_k_bytes(codec, d);
-      for (int64_t c = 0; c < d && !v.empty(); ++c)
-        v.row<float>(i)[c] = page_value(codec, page, v_index(codec, dp, at, c));
+    for (int64_t i = begin, next = begin; i < end; i = next) {
+      const int64_t page = slots[static_cast<size_t>(i)] / kPageSlots;
+      for (; next < end && slots[static_cast<size_t>(next)] / kPageSlots == page; ++next) {
+        const int32_t slot = slots[static_cast<size_t>(next)];
+        CHECK(slot >= 0 && slot < kv.n_slots[head]);
+      }
+      const PageSlots from{kv.page(head, page), slots.subspan(static_cast<size_t>(i), static_cast<size_t>(next - i)),
+                           d};
+      const Tensor k_rows = k.empty() ? k : k.slice_rows(i, next), v_rows = v.empty() ? v : v.slice_rows(i, next);
+      if (kv.page_codec(head, page) == KvCodec::kBF16) {
+        read_bf16(from, k_rows, v_rows);
+      } else {
+        read_f32(from, k_rows, v_rows);
+      }
     }
   });
 }

@@ -2,9 +2,12 @@
 // small keys receive much attention (arXiv:2406.11430). key_diff: -cos of a key and the mean of all unit keys, keys
 // unlike the others stay (arXiv:2504.15364). Preset `kvpress` (KnormPress, KeyDiffPress) protects nothing.
 #include <cmath>
+#include <vector>
 
 #include "base/buffer.h"
+#include "base/threads.h"
 #include "policy/registry.h"
+#include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
@@ -13,12 +16,25 @@ class ByKeys : public TokenScorer {
  public:
   explicit ByKeys(bool kvpress) : kvpress_(kvpress) {}
 
-  void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
-    const auto n = static_cast<int64_t>(scores.size()), d = static_cast<int64_t>(in.slots.head_dim(layer));
-    const Buffer storage(n * d * dtype_bytes(DType::kF32));
-    const Tensor keys(storage.data(), DType::kF32, {n, d});
-    in.slots.read(layer, head, keys, {});
-    score_keys(keys, scores);
+  void score(const PartInputs& in, SlotScores& scores) const override {
+    Buffer storage;
+    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
+      std::vector<std::vector<float>>& heads = scores[static_cast<size_t>(layer)];
+      int64_t n_keys = 0;
+      for (const std::vector<float>& head : heads) n_keys += std::ssize(head);
+      const int64_t d = in.slots.head_dim(layer), bytes = n_keys * d * dtype_bytes(DType::kF32);
+      if (storage.bytes() < bytes) storage = Buffer(bytes);
+      std::vector<Tensor> keys;
+      const Tensor all(storage.data(), DType::kF32, {n_keys, d});
+      for (int64_t first = 0; const std::vector<float>& head : heads) {
+        keys.push_back(all.slice_rows(first, first + std::ssize(head)));
+        in.slots.read(layer, static_cast<int32_t>(keys.size()) - 1, keys.back(), {});
+        first += std::ssize(head);
+      }
+      parallel_for(std::ssize(heads), [&](int64_t head, int) {
+        score_keys(keys[static_cast<size_t>(head)], heads[static_cast<size_t>(head)]);
+      });
+    }
   }
   Protected protects(int32_t n_keep, double share, const PromptShape& prompt) const override {
     return kvpress_ ? Protected{} : TokenScorer::protects(n_keep, share, prompt);
@@ -28,11 +44,7 @@ class ByKeys : public TokenScorer {
  protected:
   // keys [n, d] f32
   virtual void score_keys(const Tensor& keys, std::span<float> scores) const = 0;
-  static float norm(std::span<const float> x) {
-    float sum = 0;
-    for (const float v : x) sum += v * v;
-    return std::sqrt(sum);
-  }
+  static float norm(std::span<const float> x) { return std::sqrt(inner_product(x.data(), x.data(), std::ssize(x))); }
   static std::span<const float> row(const Tensor& keys, size_t i) {
     return {keys.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(keys.dim(1))};
   }
@@ -63,14 +75,13 @@ class KeyDiff final : public ByKeys {
     for (size_t i = 0; i < scores.size(); ++i) {
       const std::span<const float> key = row(keys, i);
       const float factor = 1.0f / (std::max(norm(key), kLeastNorm) * static_cast<float>(scores.size()));
-      for (size_t c = 0; c < anchor.size(); ++c) anchor[c] += key[c] * factor;
+      add_scaled(factor, key.data(), anchor.data(), std::ssize(key));
     }
     const float anchor_norm = std::max(norm(anchor), kLeastNorm);
     for (size_t i = 0; i < scores.size(); ++i) {
       const std::span<const float> key = row(keys, i);
-      float dot = 0;
-      for (size_t c = 0; c < anchor.size(); ++c) dot += key[c] * anchor[c];
-      scores[i] = -dot / (std::max(norm(key), kLeastNorm) * anchor_norm);
+      scores[i] =
+          -inner_product(key.data(), anchor.data(), std::ssize(key)) / (std::max(norm(key), kLeastNorm) * anchor_norm);
     }
   }
 };

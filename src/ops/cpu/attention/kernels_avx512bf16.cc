@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "ops/cpu/attention/kernels.h"
@@ -220,6 +221,89 @@ void softmax(const SoftmaxTile& t) {
   }
 }
 
+// 2^x to 7.5e-8, for statistics.
+inline __m512 exact_exp2(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 f = _mm512_sub_ps(x, n);
+  __m512 y = _mm512_set1_ps(kExp2[5]);
+#pragma GCC unroll 8
+  for (int i = 4; i >= 0; --i) y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(kExp2[i]));
+  return _mm512_scalef_ps(y, n);
+}
+
+void row_sums(const SoftmaxTile& t) {
+  const __m512 scale = _mm512_set1_ps(t.scale);
+  for (int i = 0; i < t.m; ++i) {
+    const float* s = t.s + i * t.s_stride;
+    __m512 largest = _mm512_loadu_ps(s);
+    for (int j = 16; j < t.n; j += 16) largest = _mm512_max_ps(largest, _mm512_loadu_ps(s + j));
+    largest = _mm512_mul_ps(largest, scale);
+    float *total = t.total + 16 * i, *most = t.largest + 16 * i;
+    _mm512_storeu_ps(most, _mm512_max_ps(_mm512_loadu_ps(most), largest));
+    __m512 sum = _mm512_loadu_ps(total);
+    if (_mm512_cmp_ps_mask(largest, _mm512_set1_ps(t.top[i] + 8.0f), _CMP_GT_OQ) != 0) {
+      const float top = _mm512_reduce_max_ps(largest);
+      sum = _mm512_mul_ps(sum, exact_exp2(_mm512_set1_ps(t.top[i] - top)));
+      t.top[i] = top;
+    }
+    const __m512 top = _mm512_set1_ps(t.top[i]);
+    __m512 other = _mm512_setzero_ps();
+    int j = 0;
+    for (; j + 32 <= t.n; j += 32) {
+      sum = _mm512_add_ps(sum, exact_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top)));
+      other = _mm512_add_ps(other, exact_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j + 16), scale, top)));
+    }
+    if (j < t.n) sum = _mm512_add_ps(sum, exact_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, top)));
+    _mm512_storeu_ps(total, _mm512_add_ps(sum, other));
+  }
+}
+
+template <bool kSums, bool kMost, bool kCounts>
+void columns_of(const ColumnTile& t) {
+  const __m512 scale = _mm512_set1_ps(t.scale), one = _mm512_set1_ps(1.0f), unseen = _mm512_set1_ps(0.5f * kUnseen);
+  const auto old = [](const float* x, int j) { return x != nullptr ? _mm512_loadu_ps(x + j) : _mm512_setzero_ps(); };
+  for (int j = 0; j < t.n; j += 16) {
+    __m512 sum = old(t.sums, j), below = old(t.below, j), seen = old(t.seen, j);
+    __m512 most = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    for (int i = 0; i < t.m; ++i) {
+      const __m512 s = _mm512_loadu_ps(t.s + i * t.s_stride + j);
+      const __m512 log_a = _mm512_fmsub_ps(s, scale, _mm512_set1_ps(t.log_total[i]));
+      if constexpr (kSums) {
+        const __m512 weight = t.weight != nullptr ? _mm512_set1_ps(t.weight[i]) : one;
+        sum = _mm512_fmadd_ps(exact_exp2(log_a), weight, sum);
+      }
+      if constexpr (kMost || kCounts) {
+        const __mmask16 sees = _mm512_cmp_ps_mask(s, unseen, _CMP_GT_OQ);
+        if constexpr (kMost) most = _mm512_mask_max_ps(most, sees, most, log_a);
+        if constexpr (kCounts) {
+          seen = _mm512_mask_add_ps(seen, sees, seen, one);
+          const __m512 small = _mm512_set1_ps(t.log_small[i]);
+          below = _mm512_mask_add_ps(below, _mm512_mask_cmp_ps_mask(sees, log_a, small, _CMP_LT_OQ), below, one);
+        }
+      }
+    }
+    if constexpr (kSums) _mm512_storeu_ps(t.sums + j, sum);
+    if constexpr (kMost) {
+      const __mmask16 any = _mm512_cmp_ps_mask(most, unseen, _CMP_GT_OQ);
+      const __m512 before = _mm512_loadu_ps(t.most + j);
+      _mm512_storeu_ps(t.most + j, _mm512_mask_max_ps(before, any, before, exact_exp2(most)));
+    }
+    if (kCounts && t.below != nullptr) _mm512_storeu_ps(t.below + j, below);
+    if (kCounts && t.seen != nullptr) _mm512_storeu_ps(t.seen + j, seen);
+  }
+}
+
+template <bool kSums, bool kMost>
+void columns_counted(const ColumnTile& t) {
+  if (t.below != nullptr || t.seen != nullptr) return columns_of<kSums, kMost, true>(t);
+  columns_of<kSums, kMost, false>(t);
+}
+
+void columns(const ColumnTile& t) {
+  if (t.most == nullptr) return t.sums != nullptr ? columns_counted<true, false>(t) : columns_counted<false, false>(t);
+  t.sums != nullptr ? columns_counted<true, true>(t) : columns_counted<false, true>(t);
+}
+
 }  // namespace
 
 void use_avx512bf16(AttentionKernels& kernels) {
@@ -228,6 +312,8 @@ void use_avx512bf16(AttentionKernels& kernels) {
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
+  kernels.row_sums = row_sums;
+  kernels.columns = columns;
 }
 
 }  // namespace vlcache::cpu
