@@ -63,7 +63,7 @@ struct Observed {
   Tensor k;                            // [n, Hk, d] keys before rotation
   Tensor v;                            // [n, Hk, d]
   std::span<const Tensor> scores;      // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
-  Tensor lse;                          // [n, H] f32, where somebody wanted scores: exp(score - lse) is the attention
+  Tensor lse;                          // [n, H] f32: exp(score - lse) is the attention
   float scale = 1.0f;                  // on the logits
   std::span<const float> frequencies;  // of the rotation: radians per position of every pair of halves' elements
   int32_t window = 0;                  // of the layer, > 0: a query sees positions > its own - window only

@@ -130,14 +130,16 @@ KvView CaptureHooks::biased(const KvView& view, FunctionRef<float(int32_t head, 
 void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   KvView view = observed.views.back();
+  AttentionStats stats;
   if (capture_.request.gumbel_seed != 0) {  // a bias like any other; all rows are wanted, so slot i is token i
     view = biased(view, [&](int32_t head, int32_t slot) {
       return gumbel_noise(capture_.request.gumbel_seed, layer_index, head, slot);
     });
+  } else if (!observed.lse.empty()) {
+    stats.lse = observed.lse.slice_rows(n_old, observed.lse.rows());
   }
   behind_.clear();
   for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
-  AttentionStats stats;
   stats.behind = behind_.data() + n_old;
   if (!layer.all_sums.empty()) stats.column_sums = scratch(0, observed);
   if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
@@ -173,6 +175,9 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
     window.positions.push_back(observed.positions[i]);
     window.n_seen.push_back(n_seen_[i]);
     if (!weights.empty()) window.weights.push_back(weights[weights.size() - static_cast<size_t>(from_end)]);
+    if (observed.lse.empty()) continue;
+    const float* lse = observed.lse.row<float>(static_cast<int64_t>(i));
+    window.lse.insert(window.lse.end(), lse, lse + observed.lse.row_size());
   }
   copy_queries(window, observed);
 }
@@ -217,6 +222,8 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   AttentionStats stats = window_stats(observed);
   stats.behind = behind_.data();
   if (!window.weights.empty()) stats.row_weight = window.weights.data();
+  if (!window.lse.empty())
+    stats.lse = Tensor(window.lse.data(), DType::kF32, {layer.window_queries.rows(), observed.q.dim(1)});
   const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.positions.data()};
   backend_.attention_stats(layer.window_queries, view, args, stats);
   join_window(stats, most_slots(view), layer);
@@ -226,6 +233,7 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
 void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   AttentionStats stats = window_stats(observed);
+  stats.lse = observed.lse;
   const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
   backend_.attention_stats(observed.q, observed.views.back(), args, stats);
   join_window(stats, most_slots(observed.views.back()), layer);

@@ -148,7 +148,7 @@ void TextDecoder::attend(int layer, const StepInput& step) {
       .positions = rows_.positions().data()};
   if (step.hooks != nullptr) {
     want_scores(layer, *step.hooks);
-    if (!scores_.empty()) args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), config_.n_heads});
+    args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), config_.n_heads});
   }
   const Tensor attended = rows_of(attended_, config_.q_size());
   backend_.attention(p.q, attention_, args, attended.view({rows_.n(), config_.n_heads, config_.head_dim}));

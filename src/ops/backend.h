@@ -79,6 +79,7 @@ struct AttentionStats {
   const int32_t* behind = nullptr;    // [n_rows] as in AttentionSeq
   const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums and band_sums; null: 1
   int32_t band = 0;                   // slots of band_sums, up to and with the query's own
+  Tensor lse;                         // [n_rows, H] f32 that attention gave over the same slots: saves finding it again
   // Out, each optional, joined with what is there: [H, >= max n_slots] f32, one row per *query* head.
   Tensor column_sums;   // + sum over queries of row_weight_i A_ij
   Tensor band_sums;     // + the same over queries to whose last `band` slots j belongs: any columns and a band together

@@ -132,27 +132,38 @@ OpCase attention_case(const AttentionShape& s) {
 
 constexpr int32_t kBand = 50;  // ends within a page
 
-void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, const OpSetup& setup, PreparedOp& op) {
+// with_lse: behind the attention itself, which has found the sums of the rows.
+void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, bool with_lse, const OpSetup& setup,
+                   PreparedOp& op) {
   OpCaseMaker make(setup, op);
-  const PreparedAttention a = prepare_inputs(make, s, count_rows(s));
+  PreparedAttention a = prepare_inputs(make, s, count_rows(s));
   AttentionStats stats{.rule = rule, .threshold = 0.2f, .behind = a.seqs[0].behind, .band = kBand};
   if (s.weights) stats.row_weight = make.input_as(DType::kF32, {count_rows(s)}).as<float>();
   const auto output = [&](const OpOutput& what) { return slots_output(make, s, s.seqs[0], what); };
   stats.column_sums = output({"column_sums", Agreement::kRounded, {}});
   stats.band_sums = output({"band_sums", Agreement::kRounded, {}});
   stats.column_max = output({"column_max", Agreement::kRounded, {}});
-  stats.below_counts = output({"below_counts", Agreement::kCounts, {}});
+  // Without these nobody goes over the rows once their sums are there.
+  if (!with_lse || rule == AttentionStats::Rule::kRowMax)
+    stats.below_counts = output({"below_counts", Agreement::kCounts, {}});
   stats.seen_counts = output({"seen_counts", Agreement::kExact, {}});
   std::fill_n(stats.column_max.as<float>(), stats.column_max.numel(), 0.01f);  // some are larger, some are not
-  op.run = [&backend = setup.backend, a, stats]() mutable {
+  Tensor out;
+  if (with_lse) {
+    const int64_t n_heads = s.n_kv_heads * s.group;
+    out = make.input({count_rows(s), n_heads, s.d});  // written over; attention has cases of its own
+    a.args.lse = stats.lse = make.output_f32("lse", {count_rows(s), n_heads});
+  }
+  op.run = [&backend = setup.backend, a, stats, out]() mutable {
+    if (!out.empty()) backend.attention(a.q, a.seqs, a.args, out);
     backend.attention_stats(a.q, a.seqs[0].kv, a.args, stats);
   };
 }
 
-OpCase stats_case(const AttentionShape& s, AttentionStats::Rule rule) {
-  const char* name = rule == AttentionStats::Rule::kRowMax ? " row max" : " uniform";
-  return {"attention_stats", describe(s) + name,
-          [s, rule](const OpSetup& setup, PreparedOp& op) { prepare_stats(s, rule, setup, op); }};
+OpCase stats_case(const AttentionShape& s, AttentionStats::Rule rule, bool with_lse = false) {
+  const std::string name = rule == AttentionStats::Rule::kRowMax ? " row max" : " uniform";
+  return {"attention_stats", describe(s) + name + (with_lse ? ", lse given" : ""),
+          [=](const OpSetup& setup, PreparedOp& op) { prepare_stats(s, rule, with_lse, setup, op); }};
 }
 
 OpCase merge_case(int64_t n, int64_t n_heads, int64_t d, bool in_place) {
@@ -359,6 +370,8 @@ void add_attention_cases(OpCases& cases) {
   for (const AttentionShape& s : stats_shapes()) {
     cases.push_back(stats_case(s, AttentionStats::Rule::kRowMax));
     cases.push_back(stats_case(s, AttentionStats::Rule::kUniform));
+    for (const auto rule : {AttentionStats::Rule::kRowMax, AttentionStats::Rule::kUniform})
+      cases.push_back(stats_case(s, rule, /*with_lse=*/true));
   }
   for (int64_t n : {0, 1, 17, 81}) {
     cases.push_back(merge_case(n, 3, 72, false));

@@ -209,10 +209,11 @@ void row_sums(const SoftmaxTile& t) {
   const V scale = all(t.scale);
   for (int i = 0; i < t.m; ++i) {
     const float* s = t.s + i * t.s_stride;
-    float* total = t.total + kLanes * i;
     float* largest = t.largest + kLanes * i;
     const V maxima = row_maxima(s, t.n, t.scale);
     store(hn::Max(load(largest), maxima), largest);
+    if (t.total == nullptr) continue;
+    float* total = t.total + kLanes * i;
     const float factor = raise_top(maxima, &t.top[i]);
     if (factor != 1.0f) scale_by(total, kLanes, factor);
     const V top = all(t.top[i]);

@@ -53,7 +53,7 @@ struct ValueTile {
 
 // One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.
 // `top` follows the largest score lazily, only when that is more than 2^8 above it; then total and o are scaled down.
-// Statistics want sums alone (row_sums): no p and o, the exact maxima beside.
+// Statistics want sums alone (row_sums): no p and o, the exact maxima beside; null total: the maxima alone.
 struct SoftmaxTile {
   const float* s;
   int64_t s_stride;

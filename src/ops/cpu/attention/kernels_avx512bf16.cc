@@ -238,8 +238,10 @@ void row_sums(const SoftmaxTile& t) {
     __m512 largest = _mm512_loadu_ps(s);
     for (int j = 16; j < t.n; j += 16) largest = _mm512_max_ps(largest, _mm512_loadu_ps(s + j));
     largest = _mm512_mul_ps(largest, scale);
-    float *total = t.total + 16 * i, *most = t.largest + 16 * i;
+    float* most = t.largest + 16 * i;
     _mm512_storeu_ps(most, _mm512_max_ps(_mm512_loadu_ps(most), largest));
+    if (t.total == nullptr) continue;
+    float* total = t.total + 16 * i;
     __m512 sum = _mm512_loadu_ps(total);
     if (_mm512_cmp_ps_mask(largest, _mm512_set1_ps(t.top[i] + 8.0f), _CMP_GT_OQ) != 0) {
       const float top = _mm512_reduce_max_ps(largest);

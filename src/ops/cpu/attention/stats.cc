@@ -1,4 +1,5 @@
-// Statistics of the attention of a group of queries: one pass over the pages for every row's sum, one for the columns.
+// Statistics of the attention of a group of queries: one pass over the pages for every row's sum, which is left out
+// where attention has found it already, one for the columns.
 // Scores are computed twice and never stored beyond a block.
 #include <algorithm>
 #include <array>
@@ -49,6 +50,8 @@ struct StatsRun {
   int64_t n_items() const { return q.dim(1) / tile_heads * n_parts; }
   int64_t tile_rows() const { return q.rows() * tile_heads; }
   const AttentionKernels& kernels() const { return runner.kernels(q.dtype); }
+  bool wants_row_sums() const { return stats.lse.empty(); }
+  bool wants_row_pass() const { return wants_row_sums() || !stats.below_counts.empty(); }
   Tile tile(int64_t index) const;
 
   void row_pass(int64_t item, int thread) const;
@@ -119,7 +122,7 @@ void StatsRun::row_pass(int64_t item, int thread) const {
                         .n = strip.columns(),
                         .scale = strip.scale,
                         .top = scratch.sums.top + strip.row,
-                        .total = scratch.sums.total + strip.row * kLanes,
+                        .total = wants_row_sums() ? scratch.sums.total + strip.row * kLanes : nullptr,
                         .largest = largest + strip.row * kLanes});
   });
   for (int64_t i = 0; i < n; ++i) {
@@ -135,9 +138,15 @@ void StatsRun::thresholds(int64_t index, const TileScratch& scratch) const {
   const int64_t n = tile_rows();
   for (int64_t i = 0; i < n; ++i) {
     RowSums row;
-    for (int64_t part = 0; part < n_parts; ++part) row.add(sums[(index * n_parts + part) * n + i]);
-    const bool any = row.total > 0.0f;
-    const float log_total = any ? row.top + std::log2(row.total) : std::numeric_limits<float>::infinity();
+    for (int64_t part = 0; part < n_parts && wants_row_pass(); ++part) {
+      row.add(sums[(index * n_parts + part) * n + i]);
+    }
+    float log_total = row.top + std::log2(row.total);
+    if (!wants_row_sums()) {
+      log_total = stats.lse.row<float>(i / tile_heads)[index * tile_heads + i % tile_heads] * kLog2e;
+    }
+    const bool any = std::isfinite(log_total);
+    if (!any) log_total = std::numeric_limits<float>::infinity();
     scratch.sums.top[i] = log_total;
     const bool by_row = stats.rule == AttentionStats::Rule::kRowMax;
     const float limit = by_row ? row.largest - log_total + std::log2(stats.threshold) : -std::log2(row.n_seen);
@@ -236,6 +245,8 @@ void attention_stats(AttentionWorkspace& workspace, const Tensor& q, const KvVie
        {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {
     CHECK(t->empty() || (t->dtype == DType::kF32 && t->rows() == n_heads && t->row_size() >= most_slots));
   }
+  CHECK(stats.lse.empty() ||
+        (stats.lse.dtype == DType::kF32 && stats.lse.rows() == q.rows() && stats.lse.row_size() == n_heads));
   if (q.rows() == 0 || most_slots == 0) return;
   StatsRun run{workspace.runner(), q, kv, args, stats};
   const int64_t group = n_heads / kv.n_kv_heads;
@@ -246,7 +257,7 @@ void attention_stats(AttentionWorkspace& workspace, const Tensor& q, const KvVie
   run.sums = reinterpret_cast<RowSums*>(
       run.runner.shared(run.n_items() * run.tile_rows() * static_cast<int64_t>(sizeof(RowSums))));
   run.runner.reserve(run.tile_rows(), q.dim(2));
-  parallel_for(run.n_items(), [&](int64_t item, int thread) { run.row_pass(item, thread); });
+  if (run.wants_row_pass()) parallel_for(run.n_items(), [&](int64_t item, int thread) { run.row_pass(item, thread); });
   parallel_for(run.n_items(), [&](int64_t item, int thread) { run.column_pass(item, thread); });
 }
 
