@@ -14,9 +14,10 @@ MAY_INCLUDE = {
     "model": {"base", "io", "ops"},
     "cache": {"base", "ops"},
     "policy": {"base", "ops"},
-    "engine": {"base", "io", "ops", "model", "cache", "policy"},
-    "analysis": {"base", "io", "ops", "model", "cache", "policy", "engine"},
-    "cli": {"base", "io", "ops", "model", "cache", "policy", "engine", "analysis"},
+    "reuse": {"base"},
+    "engine": {"base", "io", "ops", "model", "cache", "policy", "reuse"},
+    "analysis": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine", "analysis"},
 }
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")

@@ -73,6 +73,7 @@ void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_policies_command(CLI::App& app);
+void add_simulate_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 
 }  // namespace vlcache

@@ -1,0 +1,56 @@
+// `vlcache simulate`: how much of a recorded stream of requests a prefix cache of some size would have found.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "reuse/trace.h"
+
+namespace vlcache {
+namespace {
+
+struct Flags {
+  std::string trace;
+  std::vector<int64_t> capacities{1000, 10000, 0};
+  int64_t block = 512;
+};
+
+void run(const Flags& flags) {
+  const Trace trace = parse_trace(read_text_file(flags.trace), flags.trace, flags.block);
+  for (const std::string& problem : trace.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
+  if (trace.requests.empty()) throw Error(ErrorCode::kInput, flags.trace + ": no request in it");
+  for (const int64_t capacity : flags.capacities) {
+    for (const auto& [name, order] : {std::pair{"lru", EvictionOrder::kLru}, {"gdsf", EvictionOrder::kGdsf}}) {
+      const ReplayResult result = replay(trace, order, capacity);
+      const nlohmann::ordered_json line = {{"policy", name},
+                                           {"capacity", capacity},
+                                           {"blocks", result.n_blocks},
+                                           {"hits", result.n_hits},
+                                           {"rate", result.rate()}};
+      std::printf("%s\n", line.dump().c_str());
+    }
+  }
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("simulate", "block hit rate of a prefix cache over a recorded trace");
+  command->add_option("trace", flags->trace, "JSON lines: timestamp, input_length, hash_ids (as Mooncake's traces)")
+      ->required();
+  command->add_option("--capacity", flags->capacities, "blocks the cache holds, 0: no limit")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("--block", flags->block, "tokens of a block of the trace")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->footer(
+      "Prints a JSON line per capacity and order of eviction, lru or gdsf (times asked for, with age):\n"
+      "policy, capacity, blocks, hits, rate.");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,248 @@
+// Nodes of whole pages; a page that is not full is a leaf of its own.
+#include "reuse/prefix_tree.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+int64_t common(std::span<const Element> a, std::span<const Element> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
+}
+
+}  // namespace
+
+struct PrefixTree::Node {
+  // By the elements of the first page: neighbours have the most in common.
+  struct ByFirstPage {
+    using is_transparent = void;
+    int32_t page_size;
+    std::span<const Element> first(std::span<const Element> key) const {
+      return key.first(std::min(key.size(), static_cast<size_t>(page_size)));
+    }
+    std::span<const Element> first(const std::unique_ptr<Node>& node) const { return first(node->elements); }
+    bool operator()(const auto& a, const auto& b) const {
+      return std::ranges::lexicographical_compare(first(a), first(b));
+    }
+  };
+  using Children = std::set<std::unique_ptr<Node>, ByFirstPage>;
+
+  explicit Node(int32_t page_size) : children(ByFirstPage{page_size}) {}
+
+  Node* parent = nullptr;
+  std::vector<Element> elements;
+  std::vector<PageGroup> groups;
+  Children children;
+  int32_t n_pins = 0;
+  double n_uses = 0, priority = 0;
+  int64_t listed = -1;  // its number among the leaves that may go; -1: it may not
+};
+
+// How far a key leads.
+struct PrefixTree::Found {
+  Node* node = nullptr;    // all of it matches
+  int64_t n_elements = 0;  // up to and with the node
+  // The child with the most elements in common beyond, and how many; within its first page.
+  Node* next = nullptr;
+  int64_t n_common = 0;
+};
+
+PrefixTree::PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionOrder order)
+    : page_size_(page_size), owner_(owner), order_(order), root_(std::make_unique<Node>(page_size)) {
+  CHECK(page_size > 0);
+}
+
+PrefixTree::~PrefixTree() {
+  std::vector<Node*> rest{root_.get()};
+  while (!rest.empty()) {
+    Node& node = *rest.back();
+    rest.pop_back();
+    for (const PageGroup group : node.groups) owner_.release(group);
+    for (const auto& child : node.children) rest.push_back(child.get());
+  }
+}
+
+PrefixTree::Pin::~Pin() {
+  if (node_ == nullptr) return;
+  --node_->n_pins;
+  tree_->list(*node_);
+}
+
+std::span<const Element> PrefixTree::page_of(const Node& node, size_t page) const {
+  const size_t begin = page * static_cast<size_t>(page_size_), n = node.elements.size() - begin;
+  return std::span(node.elements).subspan(begin, std::min(n, static_cast<size_t>(page_size_)));
+}
+
+// Walks down, and parts a node whose end does not match, so that the way ends with a whole node.
+PrefixTree::Found PrefixTree::find(std::span<const Element> key) {
+  Found found{.node = root_.get()};
+  const auto page = static_cast<size_t>(page_size_);
+  while (true) {
+    const std::span<const Element> rest = key.subspan(static_cast<size_t>(found.n_elements));
+    if (rest.empty()) break;
+    const Node::Children& children = found.node->children;
+    const auto at = children.lower_bound(rest);
+    const auto consider = [&](const std::unique_ptr<Node>& child) {
+      const int64_t n = common(page_of(*child, 0), rest);
+      if (n > found.n_common) found.next = child.get(), found.n_common = n;
+    };
+    if (at != children.end()) consider(*at);
+    if (at != children.begin()) consider(*std::prev(at));
+    if (found.n_common < page_size_) break;
+    Node* child = found.next;
+    const auto n_same = static_cast<size_t>(common(child->elements, rest));
+    const bool whole = n_same == child->elements.size();
+    if (!whole) child = &split(*child, n_same / page);
+    found = {.node = child, .n_elements = found.n_elements + std::ssize(child->elements)};
+    if (!whole) {
+      Node* lower = child->children.begin()->get();
+      found.n_common = static_cast<int64_t>(n_same % page);
+      found.next = found.n_common > 0 ? lower : nullptr;
+      break;
+    }
+  }
+  return found;
+}
+
+PrefixTree::Match PrefixTree::match(std::span<const Element> key) {
+  const Found found = find(key);
+  Match match{.n_elements = found.n_elements + found.n_common, .groups = {}};
+  std::vector<const Node*> way;
+  for (const Node* node = found.node; node != nullptr; node = node->parent) way.push_back(node);
+  std::ranges::reverse(way);
+  for (const Node* node : way) match.groups.insert(match.groups.end(), node->groups.begin(), node->groups.end());
+  if (found.next != nullptr) match.groups.push_back(found.next->groups[0]);
+  touch(found.next != nullptr ? *found.next : *found.node);
+  return match;
+}
+
+PrefixTree::Pin PrefixTree::pin(std::span<const Element> key) {
+  const Found found = find(key);
+  Node& node = found.next != nullptr ? *found.next : *found.node;
+  if (&node == root_.get()) return {};
+  unlist(node);
+  ++node.n_pins;
+  return {this, &node};
+}
+
+int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGroup> groups) {
+  const auto page = static_cast<size_t>(page_size_);
+  CHECK(groups.size() == (key.size() + page - 1) / page);
+  Found found = find(key);
+  const std::span<const Element> rest = key.subspan(static_cast<size_t>(found.n_elements));
+  if (found.n_common == std::ssize(rest)) {
+    touch(found.next != nullptr ? *found.next : *found.node);
+    return 0;
+  }
+  // A page that was not full yields to the one that goes on from it.
+  if (Node* shorter = found.next; shorter != nullptr && std::ssize(shorter->elements) == found.n_common &&
+                                  shorter->elements.size() < page && shorter->n_pins == 0) {
+    unlist(*shorter);
+    remove(*shorter);
+  }
+  const size_t n_there = static_cast<size_t>(found.n_elements) / page;
+  Node& added = add_child(*found.node, rest, groups.subspan(n_there));
+  if (const size_t whole = rest.size() / page; whole > 0 && rest.size() % page != 0) split(added, whole);
+  touch(added);
+  return std::ssize(groups) - static_cast<int64_t>(n_there);
+}
+
+PrefixTree::Node& PrefixTree::add_child(Node& parent, std::span<const Element> elements,
+                                        std::span<const PageGroup> groups) {
+  unlist(parent);
+  auto child = std::make_unique<Node>(page_size_);
+  Node& added = *child;
+  added.parent = &parent;
+  added.elements.assign(elements.begin(), elements.end());
+  added.groups.assign(groups.begin(), groups.end());
+  for (const PageGroup group : groups) owner_.retain(group);
+  n_pages_ += std::ssize(groups);
+  ++n_nodes_;
+  parent.children.insert(std::move(child));
+  list(added);
+  return added;
+}
+
+// The first n_pages of the node become its new parent, which is returned: pins stay with what lies deepest.
+PrefixTree::Node& PrefixTree::split(Node& node, size_t n_pages) {
+  CHECK(0 < n_pages && n_pages < node.groups.size());
+  const auto cut = static_cast<int64_t>(n_pages) * page_size_;
+  Node& parent = *node.parent;
+  auto lower = parent.children.extract(parent.children.find(page_of(node, 0)));
+  auto upper = std::make_unique<Node>(page_size_);
+  Node& made = *upper;
+  made.parent = &parent;
+  made.n_uses = node.n_uses;
+  made.priority = node.priority;
+  made.elements.assign(node.elements.begin(), node.elements.begin() + cut);
+  made.groups.assign(node.groups.begin(), node.groups.begin() + static_cast<int64_t>(n_pages));
+  node.elements.erase(node.elements.begin(), node.elements.begin() + cut);
+  node.groups.erase(node.groups.begin(), node.groups.begin() + static_cast<int64_t>(n_pages));
+  node.parent = &made;
+  made.children.insert(std::move(lower));
+  parent.children.insert(std::move(upper));
+  ++n_nodes_;
+  return made;
+}
+
+void PrefixTree::drop_pages(Node& node, size_t n_pages) {
+  for (size_t i = 0; i < n_pages; ++i) {
+    owner_.release(node.groups.back());
+    node.groups.pop_back();
+  }
+  node.elements.resize(std::min(node.elements.size(), node.groups.size() * static_cast<size_t>(page_size_)));
+  n_pages_ -= static_cast<int64_t>(n_pages);
+}
+
+void PrefixTree::remove(Node& node) {
+  Node& parent = *node.parent;
+  const auto at = parent.children.find(page_of(node, 0));
+  drop_pages(node, node.groups.size());
+  parent.children.erase(at);
+  --n_nodes_;
+  list(parent);
+}
+
+int64_t PrefixTree::evict(int64_t n_pages) {
+  int64_t n = 0;
+  while (n < n_pages && !leaves_.empty()) {
+    Node& node = *leaves_.begin()->second;
+    if (order_ == EvictionOrder::kGdsf) clock_ = node.priority;
+    const auto n_drop = std::min(static_cast<size_t>(n_pages - n), node.groups.size());
+    n += static_cast<int64_t>(n_drop);
+    if (n_drop < node.groups.size()) {
+      drop_pages(node, n_drop);
+    } else {
+      unlist(node);
+      remove(node);
+    }
+  }
+  return n;
+}
+
+// Deepest first, so that of what is equally new the deeper goes before.
+void PrefixTree::touch(Node& deepest) {
+  for (Node* node = &deepest; node != root_.get(); node = node->parent) {
+    const bool listed = node->listed >= 0;
+    if (listed) unlist(*node);
+    node->n_uses += 1;
+    node->priority = order_ == EvictionOrder::kLru ? ++clock_ : clock_ + node->n_uses;
+    if (listed) list(*node);
+  }
+}
+
+void PrefixTree::list(Node& node) {
+  if (&node == root_.get() || node.n_pins > 0 || !node.children.empty() || node.listed >= 0) return;
+  node.listed = n_listed_++;
+  leaves_.emplace(std::pair(node.priority, node.listed), &node);
+}
+
+void PrefixTree::unlist(Node& node) {
+  if (node.listed < 0) return;
+  leaves_.erase({node.priority, node.listed});
+  node.listed = -1;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,39 @@
+// Replaying a recorded stream of requests through the prefix tree, without a model: how much of it would have been
+// found.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reuse/prefix_tree.h"
+
+namespace vlcache {
+
+// A line of a trace (the format of Mooncake's, kvcache-ai/Mooncake): {"timestamp": ms, "input_length": tokens,
+// "hash_ids": [one per block of the prompt]}; equal ids stand for equal blocks behind equal beginnings.
+struct TraceRequest {
+  int64_t timestamp = 0;
+  int64_t n_tokens = 0;
+  std::vector<Element> blocks;
+};
+
+struct Trace {
+  std::vector<TraceRequest> requests;
+  std::vector<std::string> problems;  // of lines that were left out
+};
+
+// `block_tokens`: tokens of a block, which every line must agree with; its last block may be shorter. `file` is for
+// messages. A broken line is a problem and costs itself only.
+Trace parse_trace(const std::string& text, const std::string& file, int64_t block_tokens);
+
+struct ReplayResult {
+  int64_t n_blocks = 0, n_hits = 0;
+  double rate() const { return n_blocks == 0 ? 0 : static_cast<double>(n_hits) / static_cast<double>(n_blocks); }
+};
+
+// Every request hits what is there of its beginning and stores all of its blocks; then what is too much goes.
+// `capacity` in blocks; 0: no limit.
+ReplayResult replay(const Trace& trace, EvictionOrder order, int64_t capacity);
+
+}  // namespace vlcache
