@@ -50,9 +50,16 @@ std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan)
   return copy;
 }
 
+namespace {
+
+bool waits(TokenState state) { return state == TokenState::kPending || state == TokenState::kEntering; }
+bool is_loaded(TokenState state) { return state == TokenState::kLoaded || state == TokenState::kEntering; }
+
+}  // namespace
+
 void Sequence::count_states() {
-  n_pending_ = static_cast<int32_t>(std::ranges::count(states_, TokenState::kPending));
-  n_done_ = static_cast<int32_t>(std::ranges::find(states_, TokenState::kPending) - states_.begin());
+  n_pending_ = static_cast<int32_t>(std::ranges::count_if(states_, waits));
+  n_done_ = static_cast<int32_t>(std::ranges::find_if(states_, waits) - states_.begin());
   next_position_ = 0;
   for (size_t i = 0; i < tokens_.size(); ++i) {
     if (states_[i] != TokenState::kOutside) next_position_ = std::max(next_position_, tokens_[i].meta.t + 1);
@@ -144,6 +151,7 @@ void Sequence::rewind(int32_t n) {
   first_ = -1;
   cache_.truncate(n);
   for (int32_t& next : next_token_) next = std::min(next, n);
+  for (TokenRun& run : entering_) run.end = std::min(run.end, n);
   tokens_.resize(static_cast<size_t>(n));
   states_.resize(static_cast<size_t>(n));
   count_states();
@@ -156,6 +164,7 @@ void Sequence::release() {
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
+  mark_entering();
   slide_window();
   count_states();
   planned_ = false;
@@ -171,7 +180,17 @@ void Sequence::assume_computed(int32_t n) {
   count_states();
 }
 
-void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
+void Sequence::mark_entering() {
+  for (const TokenRun& run : entering_) {
+    for (int32_t t = run.begin; t < std::min(run.end, n_tokens()); ++t) {
+      TokenState& state = states_[static_cast<size_t>(t)];
+      CHECK(is_loaded(state));
+      state = TokenState::kEntering;
+    }
+  }
+}
+
+void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering) {
   CHECK(source_ == nullptr || source_ == &source);
   source_ = &source;
   for (const TokenRun& run : tokens) {
@@ -182,6 +201,8 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source) {
       state = TokenState::kLoaded;
     }
   }
+  entering_.assign(entering.begin(), entering.end());
+  mark_entering();
   count_states();
 }
 
@@ -189,7 +210,7 @@ void Sequence::start_prompt() {
   const RowDropper* dropper = policy_->row_dropper();
   if (dropper == nullptr || planned_ || first_ >= 0 || n_done_ >= acting().n_tokens) return;
   const auto first = states_.begin() + n_done_, last = states_.begin() + acting().n_tokens;
-  if (places_.size() > 1 || std::find(first, last, TokenState::kLoaded) < last) {
+  if (places_.size() > 1 || std::find_if(first, last, is_loaded) < last) {
     throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
                                        " computes the prompt layer by layer; it cannot evict while that is computed, "
                                        "and needs all of its new tokens computed");
@@ -208,7 +229,7 @@ StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
   if (n_done_ < acting().n_tokens) end = acting().n_tokens;
   if (rehearsing_) end = n_tokens();
   for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
-    if (state(t) != TokenState::kPending) continue;
+    if (!waits(state(t))) continue;
     if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
     ++runs.back().end;
     --max_rows;
@@ -448,12 +469,12 @@ void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
   for (const TokenRun& run : runs) {
     for (int32_t t = run.begin; t < run.end; ++t) {
       TokenState& state = states_[static_cast<size_t>(t)];
-      if (state != TokenState::kPending) continue;  // of loaded tokens, only the first layers were computed
-      state = TokenState::kComputed;
+      if (!waits(state)) continue;  // of loaded tokens, only the first layers were computed
+      state = state == TokenState::kPending ? TokenState::kComputed : TokenState::kLoaded;
       --n_pending_;
     }
   }
-  while (n_done_ < n_tokens() && state(n_done_) != TokenState::kPending) ++n_done_;
+  while (n_done_ < n_tokens() && !waits(state(n_done_))) ++n_done_;
 }
 
 KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
@@ -463,7 +484,7 @@ KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
     gap_tokens_.clear();
     gap_positions_.clear();
     for (int32_t t = next; t < run.indices.front(); ++t) {
-      if (state(t) != TokenState::kLoaded) continue;
+      if (!is_loaded(state(t))) continue;
       gap_tokens_.push_back(t);
       gap_positions_.push_back(tokens_[static_cast<size_t>(t)].meta.t);
     }
@@ -480,7 +501,7 @@ KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
 bool Sequence::supplies(int32_t after, int32_t before) const {
   if (source_ == nullptr) return false;
   const auto first = states_.begin() + after + 1, last = states_.begin() + before;
-  return std::find(first, last, TokenState::kLoaded) < last;
+  return std::find_if(first, last, is_loaded) < last;
 }
 
 }  // namespace vlcache

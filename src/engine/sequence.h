@@ -18,6 +18,7 @@ namespace vlcache {
 
 enum class TokenState : uint8_t {
   kPending,   // waits to be computed
+  kEntering,  // waits to go through the first layers; deeper ones will load it
   kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
   kComputed,  // went through the model; the cache has seen its K and V
   kOutside,   // before the window of a policy that looks at the last tokens only; never computed again
@@ -75,8 +76,9 @@ class Sequence {
   // The caller has filled the cache with K and V of the first n tokens itself.
   void assume_computed(int32_t n);
   // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are wanted. The
-  // source must outlive the sequence's use.
-  void supply(std::span<const TokenRun> tokens, SlotSource& source);
+  // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
+  // layers nevertheless, until the step's hooks drop them.
+  void supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering = {});
 
   // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
   // budget cannot be met. next_runs() does so, too.
@@ -132,6 +134,7 @@ class Sequence {
  private:
   Sequence(const Sequence& other, PolicyPtr policy);
   void count_states();
+  void mark_entering();
   void slide_window();
   PlanInputs plan_inputs(int32_t first) const;
   void drop_rows();
@@ -164,6 +167,7 @@ class Sequence {
   std::vector<TokenInfo> tail_;
   std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;
+  std::vector<TokenRun> entering_;  // of the loaded tokens
   std::unique_ptr<PolicyHooks> hooks_;
   HiddenShape hidden_;
   int32_t first_ = -1;                      // the first token that this prompt computes; -1: not asked yet

@@ -1,0 +1,71 @@
+// One block of memory; rows copied as they come by.
+#include "reuse/image_kv.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+void copy_row(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
+  const int64_t n = from.row_size();
+  if (from.dtype == to.dtype) {
+    const int64_t bytes = n * dtype_bytes(to.dtype);
+    std::memcpy(to.data + j * bytes, from.data + i * from.stride * dtype_bytes(from.dtype), static_cast<size_t>(bytes));
+    return;
+  }
+  CHECK(from.dtype == DType::kF32 && to.dtype == DType::kBF16);
+  for (int64_t c = 0; c < n; ++c) to.row<bf16>(j)[c] = to_bf16(from.row<float>(i)[c]);
+}
+
+}  // namespace
+
+ImageKv::ImageKv(const KvShape& shape, int32_t n_tokens) : n_tokens_(n_tokens), layers_(shape.layers.size()) {
+  const DType dtype = shape.codec == KvCodec::kF32 ? DType::kF32 : DType::kBF16;
+  const auto row_bytes = [&](int32_t layer) {
+    return int64_t{shape.n_own_heads(layer)} * shape.layers[static_cast<size_t>(layer)].head_dim * dtype_bytes(dtype);
+  };
+  int64_t bytes = 0;
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) bytes += 2 * n_tokens * row_bytes(layer);
+  memory_ = Buffer(bytes);
+  std::byte* at = memory_.data();
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    const int64_t n_heads = shape.n_own_heads(layer), d = shape.layers[static_cast<size_t>(layer)].head_dim;
+    for (Tensor* t : {&layers_[static_cast<size_t>(layer)].k, &layers_[static_cast<size_t>(layer)].v}) {
+      if (n_heads > 0) *t = Tensor(at, dtype, {n_tokens, n_heads, d});
+      at += n_tokens * row_bytes(layer);
+    }
+  }
+}
+
+void ImageRecorder::add(int32_t begin, std::shared_ptr<ImageKv> image) {
+  std::vector<int32_t> none(static_cast<size_t>(image->n_layers()), 0);
+  recordings_.push_back({begin, std::move(image), std::move(none)});
+}
+
+bool ImageRecorder::complete(size_t i) const {
+  const Recording& r = recordings_[i];
+  return std::ranges::all_of(r.n_seen, [&](int32_t n) { return n == r.image->n_tokens(); });
+}
+
+bool ImageRecorder::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {
+  for (Recording& r : recordings_) {
+    const Tensor &k = r.image->k(layer), &v = r.image->v(layer);
+    const auto first = std::ranges::lower_bound(observed.tokens, r.begin) - observed.tokens.begin();
+    for (auto i = first; i < std::ssize(observed.tokens); ++i) {
+      const int32_t token = observed.tokens[static_cast<size_t>(i)] - r.begin;
+      if (token >= r.image->n_tokens()) break;
+      if (!k.empty()) {
+        copy_row(observed.k, i, k, token);
+        copy_row(observed.v, i, v, token);
+      }
+      int32_t& n_seen = r.n_seen[static_cast<size_t>(layer)];
+      if (token == n_seen) ++n_seen;  // a step that failed comes again: what was seen stays seen
+    }
+  }
+  return false;
+}
+
+}  // namespace vlcache
