@@ -1,0 +1,90 @@
+// Priorities and queues.
+#include "reuse/cache_ledger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+bool CacheLedger::make_room(int64_t bytes) {
+  if (bytes > max_bytes_) return false;
+  while (used_bytes() + bytes > max_bytes_) {
+    const auto first = std::ranges::min_element(members_, {}, &Member::least_priority);
+    if (first == members_.end() || (*first)->least_priority() == kNever) return false;
+    age_ = std::max(age_, (*first)->least_priority());
+    (*first)->evict_least();
+  }
+  return true;
+}
+
+double CacheLedger::priority(double n_uses, double cost, int64_t bytes) const {
+  return age_ + n_uses * cost / static_cast<double>(std::max<int64_t>(1, bytes));
+}
+
+int64_t CacheLedger::used_bytes() const {
+  int64_t bytes = 0;
+  for (const Member* member : members_) bytes += member->bytes();
+  return bytes;
+}
+
+std::shared_ptr<const void> DigestCache::find_any(const Sha256Digest& key) {
+  const auto at = entries_.find(key);
+  if (at == entries_.end()) {
+    ++stats_.n_misses;
+    return nullptr;
+  }
+  ++stats_.n_hits;
+  touch(at);
+  return at->second.value;
+}
+
+void DigestCache::put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost) {
+  CHECK(bytes >= 0 && value != nullptr);
+  if (const auto at = entries_.find(key); at != entries_.end()) erase(at);
+  if (!ledger_.make_room(bytes)) return;
+  const auto at =
+      entries_.emplace(key, Entry{.value = std::move(value), .bytes = bytes, .cost = cost, .order = {}}).first;
+  bytes_ += bytes;
+  touch(at);
+}
+
+void DigestCache::clear() {
+  while (!entries_.empty()) erase(entries_.begin());
+}
+
+CacheStats DigestCache::stats() const {
+  CacheStats stats = stats_;
+  stats.bytes = bytes_;
+  return stats;
+}
+
+double DigestCache::least_priority() const { return queue_.empty() ? kNever : queue_.begin()->first.first; }
+
+void DigestCache::evict_least() {
+  CHECK(!queue_.empty());
+  ++stats_.n_evictions;
+  erase(queue_.begin()->second);
+}
+
+void DigestCache::touch(Entries::iterator at) {
+  Entry& entry = at->second;
+  queue_.erase(entry.order);
+  entry.n_uses += 1;
+  entry.order = {ledger_.priority(entry.n_uses, entry.cost, entry.bytes), ++n_touched_};
+  queue_.emplace(entry.order, at);
+}
+
+void DigestCache::erase(Entries::iterator at) {
+  queue_.erase(at->second.order);
+  bytes_ -= at->second.bytes;
+  entries_.erase(at);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,92 @@
+// One budget of bytes for all that is kept beyond running requests: caches that give way to each other, what saves
+// least for its bytes first (GreedyDual-Size-Frequency, Cherkasova 1998).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/sha256.h"
+
+namespace vlcache {
+
+class CacheLedger {
+ public:
+  // A cache under the budget.
+  class Member {
+   public:
+    virtual ~Member() = default;
+    virtual int64_t bytes() const = 0;
+    // Of what would go first; infinity where nothing can.
+    virtual double least_priority() const = 0;
+    virtual void evict_least() = 0;
+  };
+
+  explicit CacheLedger(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  CacheLedger(const CacheLedger&) = delete;
+
+  void join(Member& member) { members_.push_back(&member); }
+  void leave(Member& member) { std::erase(members_, &member); }
+  // Lets go what saves least until so many bytes more fit. False: they never will, and nothing has gone.
+  bool make_room(int64_t bytes);
+  // Of something asked for n times that takes `cost` (ms) to make anew: old things fall behind as others go.
+  double priority(double n_uses, double cost, int64_t bytes) const;
+
+  int64_t max_bytes() const { return max_bytes_; }
+  int64_t used_bytes() const;
+
+ private:
+  int64_t max_bytes_;
+  std::vector<Member*> members_;
+  double age_ = 0;  // priority of what went last
+};
+
+// What a cache has seen and done.
+struct CacheStats {
+  int64_t n_hits = 0, n_misses = 0, n_evictions = 0;
+  int64_t bytes = 0;  // held now
+};
+
+// Values by digest, shared with whoever uses them: what goes from here lives on until they are done.
+class DigestCache final : public CacheLedger::Member {
+ public:
+  explicit DigestCache(CacheLedger& ledger) : ledger_(ledger) { ledger.join(*this); }
+  ~DigestCache() override { ledger_.leave(*this); }
+
+  // Null: it is not there. The type is whoever put it's.
+  template <typename T>
+  std::shared_ptr<const T> find(const Sha256Digest& key) {
+    return std::static_pointer_cast<const T>(find_any(key));
+  }
+  // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
+  void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
+  void clear();
+  CacheStats stats() const;
+
+  int64_t bytes() const override { return bytes_; }
+  double least_priority() const override;
+  void evict_least() override;
+
+ private:
+  struct Entry {
+    std::shared_ptr<const void> value;
+    int64_t bytes = 0;
+    double cost = 0, n_uses = 0;
+    std::pair<double, int64_t> order;  // priority, and when it was last asked for
+  };
+  using Entries = std::map<Sha256Digest, Entry>;
+
+  std::shared_ptr<const void> find_any(const Sha256Digest& key);
+  void touch(Entries::iterator at);
+  void erase(Entries::iterator at);
+
+  CacheLedger& ledger_;
+  Entries entries_;
+  std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // what goes first, first
+  int64_t n_touched_ = 0;
+  int64_t bytes_ = 0;
+  CacheStats stats_;
+};
+
+}  // namespace vlcache

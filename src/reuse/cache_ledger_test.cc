@@ -1,0 +1,93 @@
+// Who gives way to whom.
+#include "reuse/cache_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+namespace vlcache {
+namespace {
+
+Sha256Digest key(uint8_t first) {
+  Sha256Digest digest{};
+  digest[0] = first;
+  return digest;
+}
+
+std::shared_ptr<const std::string> text(std::string value) {
+  return std::make_shared<const std::string>(std::move(value));
+}
+
+TEST(CacheLedgerTest, FindsWhatWasPutAndCounts) {
+  CacheLedger ledger(100);
+  DigestCache cache(ledger);
+  EXPECT_EQ(cache.find<std::string>(key(1)), nullptr);
+  cache.put(key(1), text("one"), 40, 1);
+  cache.put(key(2), text("two"), 40, 1);
+  EXPECT_EQ(*cache.find<std::string>(key(1)), "one");
+  cache.put(key(1), text("uno"), 30, 1);
+  EXPECT_EQ(*cache.find<std::string>(key(1)), "uno");
+  EXPECT_EQ(cache.stats().n_hits, 2);
+  EXPECT_EQ(cache.stats().n_misses, 1);
+  EXPECT_EQ(cache.stats().bytes, 70);
+  EXPECT_EQ(ledger.used_bytes(), 70);
+  cache.clear();
+  EXPECT_EQ(ledger.used_bytes(), 0);
+}
+
+TEST(CacheLedgerTest, WhatSavesLeastForItsBytesGoesFirst) {
+  CacheLedger ledger(100);
+  DigestCache a(ledger), b(ledger);
+  a.put(key(1), text("large and cheap"), 50, 1);
+  b.put(key(2), text("small and dear"), 30, 90);
+  b.put(key(3), text("new"), 40, 10);  // 120 > 100: the first of a goes
+  EXPECT_EQ(a.find<std::string>(key(1)), nullptr);
+  EXPECT_NE(b.find<std::string>(key(2)), nullptr);
+  EXPECT_EQ(a.stats().n_evictions, 1);
+  EXPECT_EQ(ledger.used_bytes(), 70);
+}
+
+TEST(CacheLedgerTest, WhatNeverFitsIsNotKept) {
+  CacheLedger ledger(100);
+  DigestCache cache(ledger);
+  cache.put(key(1), text("one"), 60, 1);
+  cache.put(key(2), text("too much"), 101, 1e9);
+  EXPECT_EQ(cache.find<std::string>(key(2)), nullptr);
+  EXPECT_NE(cache.find<std::string>(key(1)), nullptr);
+  CacheLedger none(0);
+  DigestCache nothing(none);
+  nothing.put(key(1), text("one"), 1, 1);
+  EXPECT_EQ(nothing.find<std::string>(key(1)), nullptr);
+}
+
+TEST(CacheLedgerTest, UsersKeepWhatHasGone) {
+  CacheLedger ledger(10);
+  DigestCache cache(ledger);
+  cache.put(key(1), text("one"), 10, 1);
+  const auto held = cache.find<std::string>(key(1));
+  cache.put(key(2), text("two"), 10, 1);
+  EXPECT_EQ(cache.find<std::string>(key(1)), nullptr);
+  EXPECT_EQ(*held, "one");
+}
+
+// One-off entries pass by what is asked for again and again, and what nobody asks for any more goes at last.
+TEST(CacheLedgerTest, OneOffsDoNotFloodIt) {
+  CacheLedger ledger(10);
+  DigestCache cache(ledger);
+  cache.put(key(0), text("often"), 1, 1);
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    cache.put(key(static_cast<uint8_t>(1 + random() % 200)), text("once"), 1, 1);
+    EXPECT_NE(cache.find<std::string>(key(0)), nullptr) << i;
+    EXPECT_LE(ledger.used_bytes(), 10);
+  }
+  for (int i = 0; i < 5000; ++i) {
+    cache.put(key(static_cast<uint8_t>(1 + i % 200)), text("later"), 1, 1);
+    cache.find<std::string>(key(static_cast<uint8_t>(1 + i % 200)));
+  }
+  EXPECT_EQ(cache.find<std::string>(key(0)), nullptr);
+}
+
+}  // namespace
+}  // namespace vlcache
