@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/format.h"
 #include "base/sha256.h"
 
 namespace vlcache {
@@ -40,9 +39,7 @@ std::string checkpoint_fingerprint(const std::filesystem::path& folder) {
   files.push_back(folder / "config.json");
   Sha256 hash;
   for (const std::filesystem::path& file : files) add_ends(hash, file);
-  std::string hex;
-  for (const uint8_t byte : hash.finish()) hex += format("%02x", byte);
-  return hex;
+  return hex(hash.finish());
 }
 
 }  // namespace vlcache

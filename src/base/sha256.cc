@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
@@ -26,6 +27,12 @@ Sha256Digest Sha256::finish() {
   Sha256Digest digest;
   CHECK(EVP_DigestFinal_ex(evp(context_), digest.data(), nullptr) == 1);
   return digest;
+}
+
+std::string hex(const Sha256Digest& digest) {
+  std::string text;
+  for (const uint8_t byte : digest) text += format("%02x", byte);
+  return text;
 }
 
 }  // namespace vlcache

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace vlcache {
 
 using Sha256Digest = std::array<uint8_t, 32>;
+std::string hex(const Sha256Digest& digest);
 
 class Sha256 {
  public:

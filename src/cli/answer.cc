@@ -7,6 +7,23 @@ namespace vlcache {
 
 using OrderedJson = nlohmann::ordered_json;
 
+namespace {
+
+OrderedJson cache_json(const CacheReport& cache) {
+  constexpr std::string_view kEncoder[] = {"skipped", "hit", "computed"};
+  OrderedJson images = OrderedJson::array();
+  for (const CacheReport::Image& image : cache.images) {
+    images.push_back({{"hash", hex(image.key)},
+                      {"n_tokens", image.n_tokens},
+                      {"source", image.in_prefix ? "prefix" : "computed"},
+                      {"recomputed_tokens", image.in_prefix ? 0 : image.n_tokens},
+                      {"encoder", kEncoder[static_cast<size_t>(image.encoder)]}});
+  }
+  return {{"prefix_tokens", cache.n_prefix_tokens}, {"images", std::move(images)}};
+}
+
+}  // namespace
+
 OrderedJson result_json(const GenerateResult& result) {
   OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
   for (const GeneratedToken& token : result.tokens) {
@@ -34,7 +51,8 @@ OrderedJson result_json(const GenerateResult& result) {
         {"bytes", result.kv.bytes},
         {"prompt_bytes", result.kv.prompt_bytes},
         {"peak_bytes", result.kv.peak_bytes},
-        {"slots", result.kv.slots}}}};
+        {"slots", result.kv.slots}}},
+      {"cache", cache_json(result.cache)}};
   if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
   return out;
 }

@@ -80,6 +80,11 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
           "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of the memory that machine and cgroup grant)")
       ->type_name("BYTES")
       ->capture_default_str();
+  command
+      .add_option("--cache-ram", flags.cache_ram,
+                  "memory for what is kept beyond a request, encoded pictures: 512MiB, or a number of GiB, 0: none "
+                  "(1/4 of the memory that machine and cgroup grant)")
+      ->type_name("BYTES");
   command.add_option("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -92,11 +97,22 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
   command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"}))
       ->capture_default_str();
-  for (const char* name :
-       {"--dtype", "--kv-dtype", "--kv-memory", "--threads", "--prefill-chunk", "--backend", "--max-isa"}) {
+  for (const char* name : {"--dtype", "--kv-dtype", "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk",
+                           "--backend", "--max-isa"}) {
     share_environment(*command.get_option(name));
   }
 }
+
+namespace {
+
+int64_t bytes_of(const char* flag, const std::string& value) {
+  const std::optional<int64_t> bytes = parse_bytes(value, /*bare_unit=*/int64_t{1} << 30);
+  if (bytes) return *bytes;
+  throw Error(ErrorCode::kInput,
+              std::string(flag) + ": expected bytes such as 512MiB, or a number of GiB, found '" + value + "'");
+}
+
+}  // namespace
 
 EngineOptions engine_options(const ModelFlags& flags) {
   set_threads(flags.threads > 0 ? flags.threads : usable_cpus());
@@ -106,12 +122,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
-  const std::optional<int64_t> kv_memory = parse_bytes(flags.kv_memory, /*bare_unit=*/int64_t{1} << 30);
-  if (!kv_memory) {
-    throw Error(ErrorCode::kInput,
-                "--kv-memory: expected bytes such as 512MiB, or a number of GiB, found '" + flags.kv_memory + "'");
-  }
-  options.kv_memory_bytes = *kv_memory;
+  options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
+  options.cache_bytes = flags.cache_ram.empty() ? usable_memory() / 4 : bytes_of("--cache-ram", flags.cache_ram);
   return options;
 }
 

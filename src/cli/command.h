@@ -25,6 +25,7 @@ struct ModelFlags {
   int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
   std::string kv_memory = "0";  // 0: three quarters of the machine's
+  std::string cache_ram;        // empty: a quarter of the machine's
 };
 
 // The environment variable of a flag that means the same in every command that has it: --kv-mode is VLCACHE_KV_MODE.

@@ -18,7 +18,7 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-int64_t default_kv_memory() { return usable_memory() / 4 * 3; }
+int64_t default_kv_memory(int64_t cache_bytes) { return std::max<int64_t>(0, usable_memory() - cache_bytes) / 4 * 3; }
 
 // Runs of image tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
@@ -88,8 +88,10 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
                                static_cast<int32_t>(text.head_dim),
                                options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16));
   for (size_t i = 0; i < kv_shape_.layers.size(); ++i) kv_shape_.layers[i].window = text.windows[i];
-  const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory();
+  const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory(options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
+  ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
+  encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
@@ -200,6 +202,12 @@ std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr p
       HiddenShape{.dtype = model_->compute_dtype(), .size = model_->config().text.hidden_size});
 }
 
-VisionOutput Engine::encode_image(const ImageTiles& image) { return model_->encode_image(image); }
+Engine::EncodedImage Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {
+  if (auto known = encoder_outputs_->find<VisionOutput>(key)) return {std::move(known), true};
+  const auto begin = Clock::now();
+  auto output = std::make_shared<const VisionOutput>(model_->encode_image(image));
+  encoder_outputs_->put(key, output, output->storage.bytes(), ms_since(begin));
+  return {std::move(output), false};
+}
 
 }  // namespace vlcache

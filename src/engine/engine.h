@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "model/processors/image_processor.h"
 #include "ops/factory.h"
+#include "reuse/cache_ledger.h"
 
 namespace vlcache {
 
@@ -31,7 +32,8 @@ struct EngineOptions {
   std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most
-  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: three quarters of the machine's memory
+  int64_t cache_bytes = 0;          // of what is kept beyond running requests; 0: nothing is
+  int64_t kv_memory_bytes = 0;  // limit of the page pool; 0: three quarters of the machine's memory less cache_bytes
   LoadProgress progress;
 };
 
@@ -69,8 +71,14 @@ class Engine {
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
   // Slots per head that a policy reserves; 0: as many as come.
   int64_t slot_capacity(const Policy& policy) const;
-  // The embeddings that an image's tokens stand for.
-  VisionOutput encode_image(const ImageTiles& image);
+  // The embeddings that an image's tokens stand for, from the cache where `key` (image_key) is known.
+  struct EncodedImage {
+    std::shared_ptr<const VisionOutput> output;
+    bool was_there = false;
+  };
+  EncodedImage encode_image(const ImageTiles& image, const Sha256Digest& key);
+  const CacheLedger& cache_ledger() const { return *ledger_; }
+  CacheStats encoder_cache_stats() const { return encoder_outputs_->stats(); }
 
  private:
   Engine() = default;
@@ -89,6 +97,8 @@ class Engine {
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
+  std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
+  std::unique_ptr<DigestCache> encoder_outputs_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;
 };

@@ -76,8 +76,21 @@ void Generation::start() {
   }
   sequence_->start_prompt();
   make_room();
+  note_origins();
   take_images();
   encode_images();
+}
+
+void Generation::note_origins() {
+  if (!images_.empty()) return;  // it has waited, and begins again
+  CacheReport& report = result_.cache;
+  report = {.n_prefix_tokens = sequence_->n_done(), .images = {}};
+  for (const Sha256Digest& key : sequence_->image_keys()) report.images.push_back({.key = key, .in_prefix = true});
+  for (const ImageSpan& span : request_.prompt.spans) {
+    CacheReport::Image& image = report.images[static_cast<size_t>(span.image)];
+    image.n_tokens += span.end - span.begin;
+    if (span.end > sequence_->n_done()) image.in_prefix = false;
+  }
 }
 
 // What a selection has encoded already.
@@ -86,7 +99,9 @@ void Generation::take_images() {
   std::optional<ImageSelection>& selection = request_.prompt.selection;
   if (!selection) return;
   for (size_t i = 0; i < selection->outputs.size(); ++i) {
-    if (!selection->outputs[i].embeds.empty()) images_[i] = std::move(selection->outputs[i]);
+    if (selection->outputs[i].embeds.empty()) continue;
+    images_[i] = std::move(selection->outputs[i]);
+    result_.cache.images[i].encoder = CacheReport::Image::Encoder::kComputed;
   }
   selection->outputs.clear();
   result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
@@ -107,7 +122,13 @@ void Generation::encode_images() {
   for (const ImageSpan& span : request_.prompt.spans) {
     VisionOutput& output = images_[static_cast<size_t>(span.image)];
     if (span.end <= n_done || !output.embeds.empty()) continue;
-    output = engine_.encode_image(request_.prompt.images[static_cast<size_t>(span.image)]);
+    const auto image = static_cast<size_t>(span.image);
+    Engine::EncodedImage encoded = engine_.encode_image(request_.prompt.images[image], sequence_->image_keys()[image]);
+    output.embeds = encoded.output->embeds;
+    output.extra = encoded.output->extra;
+    using Encoder = CacheReport::Image::Encoder;
+    result_.cache.images[image].encoder = encoded.was_there ? Encoder::kHit : Encoder::kComputed;
+    shared_images_.push_back(std::move(encoded.output));
   }
   result_.timings.vision_ms += ms_since(begin);
 }
@@ -169,6 +190,7 @@ void Generation::choose(const Tensor& logits) {
   const Sequence& s = *sequence_;
   if (!s.in_prompt() && s.policy().keeps_kv()) {
     for (VisionOutput& output : images_) output = VisionOutput();
+    shared_images_.clear();
   }
   if (s.n_pending() > 0 || logits.rows() == 0) return;
   if (request_.options.max_tokens == 0) {

@@ -49,6 +49,7 @@ class Generation {
 
  private:
   void take_images();
+  void note_origins();
   void encode_images();
   void choose_token(const Tensor& logits);
   void take(int32_t token);
@@ -59,9 +60,10 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  std::vector<VisionOutput> images_;        // embeddings by image of the prompt, as far as they are needed
-  std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
-  std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
+  std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
+  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
+  std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;

@@ -66,6 +66,19 @@ struct KvReport {
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
 };
 
+// Where a prompt's KV has come from.
+struct CacheReport {
+  struct Image {
+    enum class Encoder : uint8_t { kSkipped, kHit, kComputed };
+    Sha256Digest key{};
+    int32_t n_tokens = 0;
+    bool in_prefix = false;  // all of its tokens were there already
+    Encoder encoder = Encoder::kSkipped;
+  };
+  int32_t n_prefix_tokens = 0;  // whose KV was there
+  std::vector<Image> images;
+};
+
 struct GeneratedToken {
   int32_t id = 0;
   float logprob = 0;
@@ -82,6 +95,7 @@ struct GenerateResult {
   int32_t n_vision = 0;
   Timings timings;
   KvReport kv;
+  CacheReport cache;
 };
 
 }  // namespace vlcache

@@ -1,6 +1,7 @@
 """`vlcache run --requests`: clients that wait, Ctrl-C, lines that are no requests, pictures in messages."""
 import json
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -86,6 +87,37 @@ class Requests(ProgramTest):
         self.assertEqual(logprobs[0], logprobs[2])
         self.assertNotEqual(logprobs[0], logprobs[1])
         self.assertIn("images", missing["error"])
+
+    def test_a_picture_that_comes_again_is_not_encoded_again(self):
+        asked = [{"prompt": QUESTION, "images": [str(p)]} for p in (PAGE, OTHER, PAGE)]
+        asked.append({"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]})
+        encoders = {}
+        for ram in ("1GiB", "0", "1KiB"):  # a kilobyte holds nothing
+            answers = self.lines(asked, "--cache-ram", ram)
+            encoders[ram] = [[i["encoder"] for i in a["cache"]["images"]] for a in answers]
+            if ram == "1GiB":
+                expected = [a["token_ids"] for a in answers]
+            self.assertEqual([a["token_ids"] for a in answers], expected)
+            hashes = [[i["hash"] for i in a["cache"]["images"]] for a in answers]
+            self.assertEqual(hashes[0], hashes[2])
+            self.assertEqual(hashes[3], hashes[1] + hashes[0])
+            self.assertNotEqual(hashes[0], hashes[1])
+        self.assertEqual(encoders["1GiB"], [["computed"], ["computed"], ["hit"], ["hit", "hit"]])
+        self.assertEqual(encoders["0"], [["computed"], ["computed"], ["computed"], ["computed", "computed"]])
+        self.assertEqual(encoders["1KiB"], encoders["0"])
+
+    def test_the_same_name_with_another_picture_is_another_picture(self):
+        name = self.folder / "page.png"
+        p = self.start("--temperature", "0")
+        found = []
+        for picture in (PAGE, OTHER, PAGE):
+            shutil.copyfile(picture, name)
+            p.stdin.write(json.dumps({"prompt": QUESTION, "images": [str(name)]}) + "\n")
+            p.stdin.flush()
+            found.append(json.loads(p.stdout.readline())["cache"]["images"][0]["encoder"])
+        p.stdin.close()
+        self.assertEqual(p.wait(timeout=60), 0)
+        self.assertEqual(found, ["computed", "computed", "hit"])
 
     def test_marks_of_pictures_take_no_time(self):
         out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])
