@@ -38,6 +38,8 @@ details { margin: 0.5rem 0; } summary { cursor: pointer; } .wrong { color: #c039
 img { max-width: 100%; height: auto; }
 )";
 
+constexpr int kRows = 5;  // of a plot, between its lines
+
 // Pixels of a plot in a drawing of 760 by 420.
 struct Plot {
   double left = 56, top = 16, right = 560, bottom = 364;
@@ -58,8 +60,17 @@ std::string shown(double value, bool percent) {
   return format(percent ? "%g %%" : "%g", percent ? 100 * value : value);
 }
 
+// The least number from `high` up whose fifths are short to write.
+double round_top(double high) {
+  if (high <= 0) return 1;
+  const double fifth = high / kRows, unit = std::pow(10.0, std::floor(std::log10(fifth)));
+  for (const double digits : {1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0}) {
+    if (digits * unit >= fifth) return digits * unit * kRows;
+  }
+  return 10 * unit * kRows;
+}
+
 void draw_axes(const Plot& plot, const ChartAxes& axes, std::string& svg) {
-  constexpr int kRows = 5;
   constexpr size_t kMostTicks = 16;
   for (int i = 0; i <= kRows; ++i) {
     const double value = plot.y_low + (plot.y_high - plot.y_low) * i / kRows, y = plot.y(value);
@@ -151,7 +162,7 @@ std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axe
   plot.log_x = axes.log_x;
   if (plot.x_low == plot.x_high) axes.log_x ? plot.x_low /= 2 : plot.x_high += 1;
   plot.y_low = axes.y_low;
-  plot.y_high = axes.y_high;
+  plot.y_high = axes.y_low == 0 && !axes.percent_y ? round_top(axes.y_high) : axes.y_high;
   const double height = std::max(420.0, plot.top + 20.0 * static_cast<double>(lines.size()) + 20);
   constexpr double kLegend = 606, kLetter = 7;  // where names begin, how wide a letter of theirs is
   size_t longest = 0;
