@@ -77,7 +77,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
   command
       .add_option(
           "--kv-memory", flags.kv_memory,
-          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of the memory that machine and cgroup grant)")
+          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of the memory that machine and cgroup grant, less "
+          "--cache-ram)")
       ->type_name("BYTES")
       ->capture_default_str();
   command

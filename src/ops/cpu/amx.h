@@ -26,7 +26,7 @@ struct alignas(64) AmxShape {
 inline void read_by_tiles(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
 // Gives the calling thread tiles of this shape. Loading a shape costs as much as twenty products, so one that is there
-// already is left; the kernel clears the tiles of threads that sleep by itself.
+// already is left. Nobody else in this process may load any.
 inline void use_tiles(const AmxShape& shape) {
   thread_local AmxShape current{.palette = 0};
   if (std::memcmp(&current, &shape, sizeof(shape)) == 0) return;
