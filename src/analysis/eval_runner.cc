@@ -210,12 +210,12 @@ void EvalRunner::generate(std::vector<Run>& runs) {
 }
 
 // Every choice is led along the full cache's answer.
-void EvalRunner::add_divergences(std::vector<Run>& runs) {
+void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare) {
   const auto n = std::min(runs[0].tokens.size(), static_cast<size_t>(options_.n_kl_tokens));
   if (n < 1) return;
   std::vector<std::vector<float>> full;
   for (Run& run : runs) {
-    if (run.sequence == nullptr) continue;
+    if (!run.answer.error.empty()) continue;
     const bool is_full = &run == &runs[0];
     double sum = 0;
     size_t at = 0;
@@ -225,22 +225,30 @@ void EvalRunner::add_divergences(std::vector<Run>& runs) {
       if (at < full.size()) sum += divergence(full[at], logits);
       return runs[0].tokens[std::min(++at - 1, n - 1)];
     };
-    std::vector<float> first = run.logits;
-    take(first);
-    if (n > 1) {
-      const auto copy = run.sequence->fork(run.choice->policy, {});
-      copy->add_token(runs[0].tokens[0]);
-      Batch batch(engine_);
-      Request request;
-      request.sequence = copy.get();
-      request.options.max_tokens = static_cast<int32_t>(n) - 1;
+    const auto lead = [&](Request request, size_t n_tokens) {
+      request.options.max_tokens = static_cast<int32_t>(n_tokens);
       request.options.ignore_eos = true;
       request.callbacks.choose = take;
-      batch.add(std::move(request));
-      while (batch.step()) {
+      vlcache::generate(engine_, std::move(request));
+    };
+    try {
+      Request request;
+      if (run.sequence == nullptr) {
+        request.prompt = prepare();
+        request.policy = run.choice->policy;
+        lead(std::move(request), n);
+      } else {
+        std::vector<float> first = run.logits;
+        take(first);
+        const auto copy = run.sequence->fork(run.choice->policy, {});
+        copy->add_token(runs[0].tokens[0]);
+        request.sequence = copy.get();
+        if (n > 1) lead(std::move(request), n - 1);
       }
+      run.answer.kl = sum / static_cast<double>(n);
+    } catch (const Error& e) {
+      run.answer.error = e.what();
     }
-    run.answer.kl = sum / static_cast<double>(n);
   }
 }
 
@@ -263,7 +271,7 @@ std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
       for (Run& run : runs) advance(run, prepare);
     }
     generate(runs);
-    if (options_.n_kl_tokens > 0) add_divergences(runs);
+    if (options_.n_kl_tokens > 0) add_divergences(runs, prepare);
     EvalTurnResult& result = results.emplace_back();
     result.id = sample.id;
     result.kind = sample.kind;

@@ -68,7 +68,7 @@ class EvalRunner {
   void advance(Run& run, const Prepare& prepare);
   void answer_alone(Run& run, const Prepare& prepare);
   void generate(std::vector<Run>& runs);
-  void add_divergences(std::vector<Run>& runs);
+  void add_divergences(std::vector<Run>& runs, const Prepare& prepare);
 
   Engine& engine_;
   std::vector<EvalChoice> choices_;

@@ -193,8 +193,8 @@ void note_kept(const KeepPlan& plan, const std::vector<int32_t>& stay, const Pol
 }  // namespace
 
 Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens) {
-  const bool selects = !policy->vision_layers().empty();
-  if (!selects && !acts_behind_prompt(*policy)) {
+  const bool selects = !policy->vision_layers().empty(), drops_rows = policy->row_dropper() != nullptr;
+  if (!selects && !drops_rows && !acts_behind_prompt(*policy)) {
     throw Error(ErrorCode::kInput, "inspect: '" + policy->name() +
                                        "' evicts nothing behind a prompt; choose one that does, such as vlcache");
   }
@@ -214,7 +214,7 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
   std::vector<int32_t> stay;
   std::unique_ptr<Sequence> cut;
   std::vector<float> cut_logits;
-  if (selects) {
+  if (selects || drops_rows) {  // it changes the prefill itself
     Prompt shortened = prompt.copy();
     stay = select_image_tokens(engine, *policy, shortened);
     cut = engine.new_sequence(shortened, policy);
@@ -226,8 +226,12 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
   const std::vector<float> logits = last_logits(engine, *full, std::move(prompt));
   if (found.error) throw *found.error;
   for (const double sparsity : found.sparsity) out.layers.emplace_back().sparsity = sparsity;
-  note_kept(found.plan, stay, full->slots(), out);
-  if (!selects) {
+  if (drops_rows) {
+    note_kept({}, {}, cut->slots(), out);
+  } else {
+    note_kept(found.plan, stay, full->slots(), out);
+  }
+  if (cut == nullptr) {
     cut = full->fork(policy, found.plan);
     cut_logits = logits;
   }

@@ -204,6 +204,16 @@ class Inspect(ProgramTest):
         width, height = struct.unpack(">II", pictures[0].read_bytes()[16:24])
         self.assertEqual((width, height), struct.unpack(">II", PAGE.read_bytes()[16:24]))
 
+    def test_shows_what_is_left_in_each_layer_of_a_prompt_that_shrinks_on_its_way(self):
+        for kv in "fastv", "pyramid_infer":
+            self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", kv, "--kv-budget", "0.6", "--json", self.folder / "r.json")
+            r = json.loads((self.folder / "r.json").read_text())
+            budgets = [layer["budget"] for layer in r["layers"]]
+            self.assertEqual(budgets[0], r["n_prompt"])
+            self.assertEqual(budgets, sorted(budgets, reverse=True))
+            self.assertAlmostEqual(sum(budgets) / len(budgets) / r["n_prompt"], 0.6, delta=0.02)
+            self.assertEqual(budgets, [len(layer["heads"][0]["kept"]) for layer in r["layers"]])
+
     def test_needs_somewhere_to_write_and_something_to_evict(self):
         self.fails("inspect", "-m", MODEL, "Q", says="expected -o PAGE.html, --json FILE")
         self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing behind a prompt")
@@ -282,6 +292,15 @@ class Eval(ProgramTest):
             # a policy that needs every query has no second turn: nobody computes the first turn's again
             # (where it acts behind the picture, it has nothing to do in the second)
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
+
+    def test_policies_that_answer_alone_are_compared_too(self):
+        data = self.questions(2)
+        out = self.folder / "o"
+        self.ok("eval", "-m", MODEL, "--data", data, "--kv", "window_recompute", "--kv", "fastv", "--kv-budget", "1,0.5", "--kl", "8", "-o", out)
+        kl = {(x["policy"], x["budget"]): x["kl"] for x in json.loads((out / "table.json").read_text())[0]["lines"]}
+        for policy in "window_recompute", "fastv":
+            self.assertAlmostEqual(kl[policy, "1"], 0, places=4)
+            self.assertGreater(kl[policy, "0.5"], 1e-5)
 
     def test_heads_have_their_own_rules(self):
         model = self.copy_model()
