@@ -14,7 +14,7 @@ MAY_INCLUDE = {
     "model": {"base", "io", "ops"},
     "cache": {"base", "ops"},
     "policy": {"base", "ops"},
-    "reuse": {"base", "ops", "cache"},
+    "reuse": {"base", "ops", "cache", "policy"},
     "engine": {"base", "io", "ops", "model", "cache", "policy", "reuse"},
     "analysis": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine"},
     "cli": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine", "analysis"},

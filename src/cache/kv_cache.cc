@@ -190,7 +190,7 @@ void KvCache::truncate(int32_t n_tokens) {
       layer.slots.shorten(h, layer.slots.n_until(h, n_tokens - 1));
       if (capacity_ == 0) layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
     }
-    if (!layer.slots.exact() || layer.slots.view_positions() != nullptr) layer.slots.refresh();
+    if (!layer.slots.complete() || layer.slots.view_positions() != nullptr) layer.slots.refresh();
     shrink(layer);
   }
 }
@@ -231,10 +231,10 @@ int64_t KvCache::table_bytes() const {
   return n;
 }
 
-bool KvCache::exact() const {
+bool KvCache::complete() const {
   int32_t n = -1;  // slots of every head
   for (const Layer& layer : layers_) {
-    if (!layer.slots.exact()) return false;
+    if (!layer.slots.complete()) return false;
     for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
       if (n >= 0 && layer.slots.n_slots(h) != n) return false;
       n = layer.slots.n_slots(h);

@@ -80,7 +80,7 @@ class KvCache {
   int64_t bytes() const;        // of pages in use; spare ones are address space only
   int64_t table_bytes() const;  // of what stands beside the pages: page ids, tokens, positions, biases, planes
   // Slots are the first tokens, one each: nothing was evicted, hidden, merged or left out.
-  bool exact() const;
+  bool complete() const;
 
  private:
   struct Layer {

@@ -41,7 +41,7 @@ class SlotTable {
   const int32_t* view_positions() const { return shifted_ ? positions_.data() : nullptr; }
   const float* view_biases() const { return biased_ ? biases_.data() : nullptr; }
   // Slot i is token i, everywhere, and nothing is biased.
-  bool exact() const { return !biased_ && !reordered_; }
+  bool complete() const { return !biased_ && !reordered_; }
   void list_visible(int32_t head, std::vector<int32_t>& visible) const;
   // Slots that stand for tokens up to this one.
   int32_t n_until(int32_t head, int32_t token) const;

@@ -21,7 +21,7 @@ SlotTable make(int32_t n_heads, int32_t n_slots) {
 
 TEST(SlotTable, KnowsTokensAndPositions) {
   SlotTable table = make(2, 3);
-  EXPECT_TRUE(table.exact());
+  EXPECT_TRUE(table.complete());
   EXPECT_EQ(table.view_positions(), nullptr);
   const std::vector<int32_t> tokens = {5, 9}, positions = {3, 7};
   table.append(1, tokens, positions);
@@ -29,7 +29,7 @@ TEST(SlotTable, KnowsTokensAndPositions) {
   EXPECT_EQ(table.positions(1)[4], 7);
   EXPECT_EQ(table.n_slots(0), 3);
   EXPECT_EQ(table.longest(), 5);
-  EXPECT_FALSE(table.exact());
+  EXPECT_FALSE(table.complete());
   EXPECT_NE(table.view_positions(), nullptr);
   EXPECT_EQ(table.n_until(1, 4), 3);
   EXPECT_EQ(table.n_until(1, 5), 4);
@@ -58,7 +58,7 @@ TEST(SlotTable, CountsWhatIsHidden) {
   EXPECT_EQ(table.n_hidden(1), 0);
   table.shorten(1, 4);
   table.refresh();
-  EXPECT_TRUE(table.exact());
+  EXPECT_TRUE(table.complete());
 }
 
 TEST(SlotTable, GathersSlotsWithAllTheyHave) {

@@ -10,14 +10,16 @@ using OrderedJson = nlohmann::ordered_json;
 namespace {
 
 OrderedJson cache_json(const CacheReport& cache) {
+  constexpr std::string_view kSource[] = {"computed", "prefix", "ram"};
   constexpr std::string_view kEncoder[] = {"skipped", "hit", "computed"};
   OrderedJson images = OrderedJson::array();
   for (const CacheReport::Image& image : cache.images) {
     images.push_back({{"hash", hex(image.key)},
                       {"n_tokens", image.n_tokens},
-                      {"source", image.in_prefix ? "prefix" : "computed"},
-                      {"recomputed_tokens", image.in_prefix ? 0 : image.n_tokens},
-                      {"encoder", kEncoder[static_cast<size_t>(image.encoder)]}});
+                      {"source", kSource[static_cast<size_t>(image.source)]},
+                      {"recomputed_tokens", image.n_recomputed},
+                      {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
+                      {"reason", image.reason}});
   }
   return {{"prefix_tokens", cache.n_prefix_tokens}, {"images", std::move(images)}};
 }

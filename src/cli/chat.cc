@@ -12,6 +12,7 @@
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
 #include "cli/progress.h"
+#include "cli/request.h"
 #include "engine/batch.h"
 #include "engine/generation.h"
 #include "engine/image_selection.h"
@@ -41,6 +42,7 @@ class Chat {
       : engine_(engine),
         flags_(flags),
         policy_(std::move(policy)),
+        reuse_(parse_reuse(flags.generate.reuse)),
         options_(generate_options(flags.generate, engine.model().config().generation)) {
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -179,6 +181,7 @@ class Chat {
     }
     ProgressBar bar("reading");
     request.sequence = sequence_.get();
+    request.reuse = reuse_;
     request.options = options_;
     request.callbacks.cancelled = interrupted;
     request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -196,6 +199,7 @@ class Chat {
   Engine& engine_;
   const ChatFlags& flags_;
   PolicyPtr policy_;
+  ReuseOptions reuse_;
   GenerateOptions options_;
   std::vector<Turn> turns_;
   std::vector<Image> pending_;
@@ -230,6 +234,7 @@ bool handle(Chat& chat, const std::string& line) {
 
 void run(const ChatFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
+  parse_reuse(flags.generate.reuse);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
   Chat chat(*engine, flags, policy);
   std::fputs("type a message; /help lists commands\n", stderr);

@@ -34,6 +34,11 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20));
+  add("--reuse", flags.reuse,
+      "of pictures that were there before, wherever they stand: auto (now: exact), exact (their embeddings), off, or "
+      "also their KV, of which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N]")
+      ->type_name("HOW")
+      ->capture_default_str();
   add("--query-aware", flags.query_aware,
       "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
       "compressed once and asked often")

@@ -19,6 +19,7 @@ struct GenerateFlags {
   std::vector<std::string> stop;
   std::vector<int> stop_tokens;
   bool ignore_eos = false;
+  std::string reuse = "auto";
   std::string query_aware = "on";
   bool evict_while_prefill = false;
   int logprobs = -1;

@@ -19,6 +19,7 @@ constexpr std::array kKeys{"id",
                            "raw",
                            "kv",
                            "kv_budget",
+                           "reuse",
                            "system",
                            "max_tokens",
                            "temperature",
@@ -177,6 +178,8 @@ UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
   r.raw = o.boolean("raw", r.raw);
   r.system = o.string("system", r.system);
   read_policy(o, r);
+  r.reuse = o.string("reuse", r.reuse);
+  parse_reuse(r.reuse);
   if (o.has("prompt") != r.messages.is_null())
     fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
   for (std::string& path : strings(o, "images")) r.images.push_back(checked_path(std::move(path)));
@@ -190,6 +193,12 @@ UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
 }
 
 }  // namespace
+
+ReuseOptions parse_reuse(std::string_view text) {
+  if (text == "off") return {.encoder = false, .chooser = nullptr};
+  if (text == "exact" || text == "auto") return {};
+  return {.chooser = parse_reuse_chooser(text), .required = true};
+}
 
 RequestLine read_request(std::string_view line, const UserRequest& defaults) {
   RequestLine out;

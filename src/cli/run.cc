@@ -42,6 +42,7 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
                           .images = flags.images,
                           .system = flags.system,
                           .raw = flags.raw,
+                          .reuse = flags.generate.reuse,
                           .query_aware = flags.generate.query_aware == "on",
                           .evict_while_prefill = flags.generate.evict_while_prefill};
   ProgressBar bar("reading the prompt");
@@ -52,6 +53,7 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
                  "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
   }
   request.policy = std::move(policy);
+  request.reuse = parse_reuse(asked.reuse);
   request.options = generate_options(flags.generate, engine.model().config().generation);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -87,6 +89,7 @@ class RequestQueue {
                  .raw = flags.raw,
                  .kv = flags.model.kv,
                  .kv_budget = flags.model.kv_budget,
+                 .reuse = flags.generate.reuse,
                  .query_aware = flags.generate.query_aware == "on",
                  .evict_while_prefill = flags.generate.evict_while_prefill};
     defaults_.options = generate_options(flags.generate, engine.model().config().generation);
@@ -130,6 +133,7 @@ class RequestQueue {
       Request request;
       request.prompt = prepare(engine_, *read.request);
       request.policy = policy_of(*read.request);
+      request.reuse = parse_reuse(read.request->reuse);
       request.options = read.request->options;
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
@@ -184,6 +188,7 @@ class RequestQueue {
 
 void run(const RunFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
+  parse_reuse(flags.generate.reuse);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");

@@ -92,6 +92,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
   encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
+  image_kv_ = std::make_unique<DigestCache>(*ledger_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();

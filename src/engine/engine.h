@@ -79,6 +79,8 @@ class Engine {
   EncodedImage encode_image(const ImageTiles& image, const Sha256Digest& key);
   const CacheLedger& cache_ledger() const { return *ledger_; }
   CacheStats encoder_cache_stats() const { return encoder_outputs_->stats(); }
+  // ImageKv by image_key, computed exactly.
+  DigestCache& image_kv() { return *image_kv_; }
 
  private:
   Engine() = default;
@@ -98,7 +100,7 @@ class Engine {
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
   std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
-  std::unique_ptr<DigestCache> encoder_outputs_;
+  std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;
 };

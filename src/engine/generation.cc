@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/image_reuse.h"
 #include "engine/image_selection.h"
 #include "engine/sequence.h"
 #include "io/tokenizer/tokenizer.h"
@@ -78,18 +79,23 @@ void Generation::start() {
   make_room();
   note_origins();
   take_images();
+  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, result_.cache);
   encode_images();
 }
 
 void Generation::note_origins() {
   if (!images_.empty()) return;  // it has waited, and begins again
+  using Source = CacheReport::Image::Source;
   CacheReport& report = result_.cache;
   report = {.n_prefix_tokens = sequence_->n_done(), .images = {}};
-  for (const Sha256Digest& key : sequence_->image_keys()) report.images.push_back({.key = key, .in_prefix = true});
+  for (const Sha256Digest& key : sequence_->image_keys()) {
+    report.images.push_back({.key = key, .source = Source::kPrefix, .reason = ""});
+  }
   for (const ImageSpan& span : request_.prompt.spans) {
     CacheReport::Image& image = report.images[static_cast<size_t>(span.image)];
     image.n_tokens += span.end - span.begin;
-    if (span.end > sequence_->n_done()) image.in_prefix = false;
+    image.n_recomputed += std::max(0, span.end - std::max(span.begin, sequence_->n_done()));
+    if (image.n_recomputed > 0) image.source = Source::kComputed;
   }
 }
 
@@ -111,6 +117,7 @@ void Generation::take_images() {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
+  reuse_.reset();
   sequence_->release();
   prompt_logits_.clear();
 }
@@ -121,12 +128,17 @@ void Generation::encode_images() {
   const int32_t n_done = sequence_->replays_prompt() ? 0 : sequence_->n_done();
   for (const ImageSpan& span : request_.prompt.spans) {
     VisionOutput& output = images_[static_cast<size_t>(span.image)];
-    if (span.end <= n_done || !output.embeds.empty()) continue;
     const auto image = static_cast<size_t>(span.image);
+    if (span.end <= n_done || !output.embeds.empty() || !reuse_->needs_embeddings(image)) continue;
+    using Encoder = CacheReport::Image::Encoder;
+    if (!request_.reuse.encoder) {
+      output = engine_.model().encode_image(request_.prompt.images[image]);
+      result_.cache.images[image].encoder = Encoder::kComputed;
+      continue;
+    }
     Engine::EncodedImage encoded = engine_.encode_image(request_.prompt.images[image], sequence_->image_keys()[image]);
     output.embeds = encoded.output->embeds;
     output.extra = encoded.output->extra;
-    using Encoder = CacheReport::Image::Encoder;
     result_.cache.images[image].encoder = encoded.was_there ? Encoder::kHit : Encoder::kComputed;
     shared_images_.push_back(std::move(encoded.output));
   }
@@ -139,7 +151,7 @@ StepItem Generation::next_item(int32_t max_rows) {
           .runs = runs_,
           .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing(),
           .images = images_,
-          .hooks = nullptr,
+          .hooks = reuse_->active() ? reuse_.get() : nullptr,
           .layers = part.layers,
           .hidden = part.hidden};
 }
@@ -155,6 +167,7 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
     }
+    if (!sequence_->in_prompt()) reuse_->finish(result_.timings.prefill_ms);
   }
   if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
 }
@@ -247,6 +260,7 @@ void Generation::finish(std::string_view reason) {
   result_.finish_reason = reason;
   if (sequence_ != nullptr) {
     sequence_->forget_rehearsal();
+    reuse_.reset();
     report();
   }
   if (own_sequence_ != nullptr) {

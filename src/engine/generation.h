@@ -12,6 +12,7 @@
 
 namespace vlcache {
 
+class ImageReuse;
 class StreamDecoder;
 
 class Generation {
@@ -62,6 +63,7 @@ class Generation {
   Sequence* sequence_;
   std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
+  std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
   std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer
   StopFilter filter_;

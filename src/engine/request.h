@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
+#include "reuse/reuse_chooser.h"
 
 namespace vlcache {
 
@@ -37,12 +38,20 @@ struct GenerateCallbacks {
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
 };
 
+// Whether images that have been computed before are computed again.
+struct ReuseOptions {
+  bool encoder = true;      // their embeddings are taken from the cache
+  ReuseChooserPtr chooser;  // what is computed of an image whose KV is known; null: all of it
+  bool required = false;    // an error where the chooser cannot be followed
+};
+
 struct Request {
   Prompt prompt;
   // The caller's, who holds on to it and may go on with it; it has taken the prompt already (continue_with). Null: the
   // batch makes one, of `policy`, and drops it when the request ends.
   Sequence* sequence = nullptr;
   PolicyPtr policy;
+  ReuseOptions reuse;
   GenerateOptions options;
   GenerateCallbacks callbacks;
 };
@@ -69,11 +78,14 @@ struct KvReport {
 // Where a prompt's KV has come from.
 struct CacheReport {
   struct Image {
+    enum class Source : uint8_t { kComputed, kPrefix, kRam };
     enum class Encoder : uint8_t { kSkipped, kHit, kComputed };
     Sha256Digest key{};
     int32_t n_tokens = 0;
-    bool in_prefix = false;  // all of its tokens were there already
+    Source source = Source::kComputed;  // of its KV, or of most of it
+    double n_recomputed = 0;            // tokens, mean over the layers
     Encoder encoder = Encoder::kSkipped;
+    std::string reason;  // why its KV was computed, or is not kept
   };
   int32_t n_prefix_tokens = 0;  // whose KV was there
   std::vector<Image> images;

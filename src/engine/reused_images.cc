@@ -8,46 +8,48 @@
 
 namespace vlcache {
 
-ReusedImages::ReusedImages(Backend& backend, const RopeTable& rope, RecomputePlan plan)
-    : backend_(backend), rope_(rope), plan_(std::move(plan)) {}
-
-void ReusedImages::add(const Sequence& sequence, int32_t begin, std::shared_ptr<const ImageKv> image) {
-  CHECK(images_.empty() || images_.back().begin + images_.back().n_tokens() <= begin);
-  CHECK(image->n_layers() == plan_.n_layers());
-  Placed& placed = images_.emplace_back();
-  placed.begin = begin;
-  placed.image = std::move(image);
-  std::vector<int32_t> positions;
-  for (int32_t i = 0; i < placed.n_tokens(); ++i) {
-    positions.push_back(sequence.tokens()[static_cast<size_t>(begin + i)].meta.t);
+void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
+                       RecomputePlan plan) {
+  CHECK(image->n_layers() == plan.n_layers());
+  images_.push_back({std::move(image), std::move(plan)});
+  for (const ImageSpan& span : spans) {
+    const int32_t n = span.end - span.begin, n_rows = images_.back().image->n_tokens();
+    CHECK(span.rows.empty() && span.first_row + n <= n_rows);
+    CHECK(pieces_.empty() || pieces_.back().end <= span.begin);
+    Piece& piece = pieces_.emplace_back(
+        Piece{.image = images_.size() - 1, .begin = span.begin, .end = span.end, .first_row = span.first_row});
+    std::vector<int32_t> positions;
+    for (int32_t t = span.begin; t < span.end; ++t) {
+      positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.t);
+    }
+    const int64_t half = std::ssize(rope_.frequencies());
+    piece.cos.resize(static_cast<size_t>(n * half));
+    piece.sin.resize(piece.cos.size());
+    rope_.fill(positions, Tensor(piece.cos.data(), DType::kF32, {n, half}),
+               Tensor(piece.sin.data(), DType::kF32, {n, half}));
   }
-  const auto n = static_cast<int64_t>(positions.size()), half = std::ssize(rope_.frequencies());
-  placed.cos.resize(static_cast<size_t>(n * half));
-  placed.sin.resize(placed.cos.size());
-  rope_.fill(positions, Tensor(placed.cos.data(), DType::kF32, {n, half}),
-             Tensor(placed.sin.data(), DType::kF32, {n, half}));
 }
 
 void ReusedImages::supply(Sequence& sequence) {
   std::vector<TokenRun> all, entering;
-  for (const Placed& placed : images_) {
-    all.push_back({placed.begin, placed.begin + placed.n_tokens()});
-    if (const int32_t n = plan_.n_tokens(0, placed.n_tokens()); n > 0)
-      entering.push_back({placed.begin, placed.begin + n});
+  for (const Piece& piece : pieces_) {
+    all.push_back({piece.begin, piece.end});
+    const int32_t n = images_[piece.image].n_recomputed(0) - piece.first_row;
+    if (n > 0) entering.push_back({piece.begin, std::min(piece.begin + n, piece.end)});
   }
   sequence.supply(all, *this, entering);
 }
 
 int64_t ReusedImages::n_recomputed(int32_t layer) const {
   int64_t n = 0;
-  for (const Placed& placed : images_) n += plan_.n_tokens(layer, placed.n_tokens());
+  for (const Placed& placed : images_) n += placed.n_recomputed(layer);
   return n;
 }
 
-const ReusedImages::Placed& ReusedImages::at(int32_t token) const {
-  const auto behind = std::ranges::upper_bound(images_, token, {}, &Placed::begin);
-  CHECK(behind != images_.begin());
-  return *std::prev(behind);
+const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
+  const auto behind = std::ranges::upper_bound(pieces_, token, {}, &Piece::begin);
+  if (behind == pieces_.begin() || token >= std::prev(behind)->end) return nullptr;
+  return &*std::prev(behind);
 }
 
 void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& view) {
@@ -58,36 +60,36 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
     if (buffer->bytes() < n * n_heads * d * dtype_bytes(dtype)) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
   }
   const Tensor k(k_.data(), dtype, {n, n_heads, d}), v(v_.data(), dtype, {n, n_heads, d});
-  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // tokens of one image, side by side
+  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // tokens of one piece, side by side
     const int32_t first = tokens.indices[static_cast<size_t>(begin)];
-    const Placed& placed = at(first);
-    const int64_t row = first - placed.begin, half = d / 2;
+    const Piece* piece = find(first);
+    CHECK(piece != nullptr);
+    const ImageKv& image = *images_[piece->image].image;
+    const int64_t at = first - piece->begin, half = d / 2;
     const auto follows = [&](int64_t i) {
       const int32_t token = tokens.indices[static_cast<size_t>(i)];
-      return token == first + (i - begin) && token < placed.begin + placed.n_tokens();
+      return token == first + (i - begin) && token < piece->end;
     };
     for (end = begin + 1; end < n && follows(end);) ++end;
-    const int64_t m = end - begin;
+    const int64_t m = end - begin, row = piece->first_row + at;
     const Tensor k_rows = k.slice_rows(begin, end), v_rows = v.slice_rows(begin, end);
-    backend_.convert(placed.image->k(layer).slice_rows(row, row + m), k_rows);
-    backend_.convert(placed.image->v(layer).slice_rows(row, row + m), v_rows);
+    backend_.convert(image.k(layer).slice_rows(row, row + m), k_rows);
+    backend_.convert(image.v(layer).slice_rows(row, row + m), v_rows);
     const auto table = [&](const std::vector<float>& values) {
-      return Tensor(const_cast<float*>(values.data()) + row * half, DType::kF32, {m, half});  // only read
+      return Tensor(const_cast<float*>(values.data()) + at * half, DType::kF32, {m, half});  // only read
     };
-    backend_.rope(k_rows, table(placed.cos), table(placed.sin), k_rows);
+    backend_.rope(k_rows, table(piece->cos), table(piece->sin), k_rows);
   }
   backend_.kv_write(k, v, view);
 }
 
 bool ReusedImages::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
-  if (layer + 1 >= plan_.n_layers()) return false;
+  if (images_.empty() || layer + 1 >= images_[0].plan.n_layers()) return false;
   for (size_t i = 0; i < observed.tokens.size(); ++i) {
     const int32_t token = observed.tokens[i];
-    bool goes_on = true;
-    for (const Placed& placed : images_) {
-      const int32_t at = token - placed.begin;
-      if (0 <= at && at < placed.n_tokens()) goes_on = at < plan_.n_tokens(layer + 1, placed.n_tokens());
-    }
+    const Piece* piece = find(token);
+    const bool goes_on =
+        piece == nullptr || piece->first_row + token - piece->begin < images_[piece->image].n_recomputed(layer + 1);
     if (goes_on) keep.push_back(static_cast<int32_t>(i));
   }
   return keep.size() < observed.tokens.size();

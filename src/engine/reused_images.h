@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -14,13 +15,16 @@ namespace vlcache {
 
 class ReusedImages final : public SlotSource, public LayerHooks {
  public:
-  // The rotation of the model's keys; `plan` has the model's layers.
-  ReusedImages(Backend& backend, const RopeTable& rope, RecomputePlan plan);
+  // The rotation of the model's keys.
+  ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
 
-  // Pending tokens [begin, begin + n_tokens) of the sequence are the image's, ascending from call to call.
-  void add(const Sequence& sequence, int32_t begin, std::shared_ptr<const ImageKv> image);
+  // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. `plan` has the
+  // model's layers.
+  void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
+           RecomputePlan plan);
+  bool empty() const { return images_.empty(); }
   // Takes the sequence's tokens over. From then on the steps that compute it need these hooks, and both need each
-  // other.
+  // other, until the sequence forgets its source.
   void supply(Sequence& sequence);
   // Tokens that `layer` computes, of all images.
   int64_t n_recomputed(int32_t layer) const;
@@ -30,17 +34,23 @@ class ReusedImages final : public SlotSource, public LayerHooks {
 
  private:
   struct Placed {
-    int32_t begin;
     std::shared_ptr<const ImageKv> image;
-    std::vector<float> cos, sin;  // [n_tokens, d / 2]
-    int32_t n_tokens() const { return image->n_tokens(); }
+    RecomputePlan plan;
+    int32_t n_recomputed(int32_t layer) const { return plan.n_tokens(layer, image->n_tokens()); }
   };
-  const Placed& at(int32_t token) const;
+  // Rows of an image side by side in the prompt.
+  struct Piece {
+    size_t image;
+    int32_t begin, end;           // tokens
+    int32_t first_row;            // of the image
+    std::vector<float> cos, sin;  // [end - begin, d / 2]
+  };
+  const Piece* find(int32_t token) const;  // null: no image's
 
   Backend& backend_;
   const RopeTable& rope_;
-  RecomputePlan plan_;
   std::vector<Placed> images_;
+  std::vector<Piece> pieces_;
   Buffer k_, v_;  // rows on their way
 };
 

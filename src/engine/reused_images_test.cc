@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/engine_testing.h"
+#include "reuse/reuse_chooser.h"
 
 namespace vlcache {
 namespace {
@@ -19,10 +20,14 @@ std::vector<int32_t> prompt(int32_t before, uint32_t seed) {
   return tokens;
 }
 
+ImageSpan span_at(int32_t begin) {
+  return {.begin = begin, .end = begin + kImage, .image = 0, .first_row = 0, .rows = {}};
+}
+
 std::shared_ptr<ImageKv> record(Engine& engine, std::vector<int32_t> tokens, int32_t begin, int32_t chunk) {
   auto image = std::make_shared<ImageKv>(engine.kv_shape(), kImage);
   ImageRecorder recorder;
-  recorder.add(begin, image);
+  recorder.place(recorder.add(image), begin, 0, kImage);
   const auto s = make_sequence(engine, std::move(tokens));
   EXPECT_FALSE(recorder.complete(0));
   compute(engine, *s, chunk, &recorder);
@@ -39,9 +44,9 @@ Reused reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const s
              std::vector<double> shares, int32_t chunk = 512) {
   const TextConfig& config = engine.model().config().text;
   const RopeTable rope(config.rope, config.head_dim);
-  ReusedImages images(engine.backend(), rope, RecomputePlan(std::move(shares)));
+  ReusedImages images(engine.backend(), rope);
   Reused reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
-  images.add(*reused.sequence, begin, image);
+  images.add(*reused.sequence, {{span_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
   reused.logits = compute(engine, *reused.sequence, chunk, &images);
   return reused;
@@ -104,15 +109,72 @@ TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
   }
 }
 
+// Tiles of a picture with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
+TEST(ReusedImages, AnImageMayStandInPieces) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = make_engine(3, backend);
+    std::vector<int32_t> tokens = prompt(20, 1);
+    const std::vector<int32_t> words = random_tokens(5, 3);
+    tokens.insert(tokens.begin() + 50, words.begin(), words.end());
+    const std::vector<ImageSpan> spans{{.begin = 20, .end = 50, .image = 0, .first_row = 0, .rows = {}},
+                                       {.begin = 55, .end = 75, .image = 0, .first_row = 30, .rows = {}}};
+    auto image = std::make_shared<ImageKv>(engine->kv_shape(), kImage);
+    ImageRecorder recorder;
+    recorder.place(recorder.add(image), 20, 0, 30);
+    recorder.place(0, 55, 30, 20);
+    const auto whole = make_sequence(*engine, tokens);
+    const std::vector<float> expected = compute(*engine, *whole, 41, &recorder);
+    ASSERT_TRUE(recorder.complete(0));
+    for (const std::vector<double>& shares : {std::vector<double>{0, 0, 0}, {0.9, 0.7, 0.2}, {0.5, 0.5, 0.5}}) {
+      ReusedImages images(engine->backend(), engine->model().rope());
+      const auto s = make_sequence(*engine, tokens);
+      images.add(*s, spans, image, RecomputePlan(shares));
+      images.supply(*s);
+      EXPECT_EQ(s->n_pending(), 55 + static_cast<int32_t>(50 * shares[0]));
+      expect_close(compute(*engine, *s, 23, &images), expected);
+    }
+  }
+}
+
+// A sequence that goes on without its images: behind the prompt as if it had computed them, within it from where the
+// first of them stands.
+TEST(ReusedImages, AreForgottenWithTheirSource) {
+  const auto engine = make_engine(3, "ref");
+  const auto image = record(*engine, prompt(20, 1), 20, 512);
+  for (const int32_t n_rows : {100, 12, 30}) {
+    const auto s = make_sequence(*engine, prompt(9, 5));
+    {
+      ReusedImages images(engine->backend(), engine->model().rope());
+      images.add(*s, {{span_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
+      images.supply(*s);
+      EXPECT_FALSE(s->n_pending() == s->n_tokens());
+      step(*engine, *s, n_rows, &images);
+      s->forget_source();
+    }
+    if (n_rows == 100) {
+      EXPECT_EQ(s->n_pending(), 0);
+      EXPECT_FALSE(s->exact());
+      s->rewind(9);
+      EXPECT_TRUE(s->exact());
+    } else {
+      EXPECT_EQ(s->n_done(), 9);
+      EXPECT_EQ(s->n_pending(), s->n_tokens() - 9);
+      EXPECT_TRUE(s->exact());
+      expect_close(compute(*engine, *s, 512), whole(*engine, prompt(9, 5)));
+    }
+  }
+}
+
 TEST(ReusedImages, GivingKvBackBeginsAnew) {
   const auto engine = make_engine(3, "ref");
   const auto image = record(*engine, prompt(20, 1), 20, 512);
   const std::vector<int32_t> other = prompt(9, 5);
   const TextConfig& config = engine->model().config().text;
   const RopeTable rope(config.rope, config.head_dim);
-  ReusedImages images(engine->backend(), rope, RecomputePlan({0.5, 0.2, 0}));
+  ReusedImages images(engine->backend(), rope);
   const auto s = make_sequence(*engine, other);
-  images.add(*s, 9, image);
+  images.add(*s, {{span_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
   images.supply(*s);
   EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
   EXPECT_EQ(images.n_recomputed(0), 25);
@@ -121,6 +183,22 @@ TEST(ReusedImages, GivingKvBackBeginsAnew) {
   s->release();
   EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
   EXPECT_EQ(compute(*engine, *s, 16, &images), once);
+}
+
+TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
+  for (const double r : {0.0, 0.01, 0.025, 0.1, 0.5, 0.8, 1.0}) {
+    const RecomputePlan plan = parse_reuse_chooser("vlcache:r=" + std::to_string(r))->plan(22, 2304);
+    EXPECT_NEAR(plan.mean(), r, 1e-12);
+    EXPECT_NEAR(parse_reuse_chooser("static:r=" + std::to_string(r))->plan(22, 2304).mean(), r, 1e-12);
+  }
+  const RecomputePlan plan = parse_reuse_chooser("vlcache")->plan(5, 1000);
+  for (int32_t layer = 0; layer < 5; ++layer) EXPECT_EQ(plan.n_tokens(layer, 1000), 45 - 10 * layer);
+  EXPECT_EQ(parse_reuse_chooser("mpic:k=7")->plan(3, 300).n_tokens(2, 300), 7);
+  EXPECT_EQ(parse_reuse_chooser("mpic")->plan(3, 20).n_tokens(2, 20), 20);
+  EXPECT_EQ(parse_reuse_chooser("vlcache:r=0.1")->name(), "vlcache:r=0.1");
+  for (const char* wrong : {"", "vlcash", "vlcache:r=2", "vlcache:k=2", "mpic:k=-1", "static:r=x", "exact"}) {
+    EXPECT_THROW(parse_reuse_chooser(wrong), Error) << wrong;
+  }
 }
 
 TEST(RecomputePlan, SharesNeverRise) {

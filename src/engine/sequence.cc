@@ -34,6 +34,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       n_pending_(other.n_pending_),
       next_position_(other.next_position_),
       planned_(true),
+      n_exact_(other.n_exact_),
       hidden_(other.hidden_),
       next_token_(other.next_token_),
       next_token_before_(other.next_token_before_) {
@@ -126,7 +127,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // One token at least must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
-  if ((kept < n_done_ && !cache_.exact()) || !policy_->keeps_kv()) kept = 0;
+  if ((kept < n_done_ && !cache_.complete()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
   list_places(prompt);
@@ -154,6 +155,7 @@ void Sequence::rewind(int32_t n) {
   for (TokenRun& run : entering_) run.end = std::min(run.end, n);
   tokens_.resize(static_cast<size_t>(n));
   states_.resize(static_cast<size_t>(n));
+  if (n <= n_exact_) n_exact_ = INT32_MAX;
   count_states();
 }
 
@@ -164,6 +166,7 @@ void Sequence::release() {
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
+  if (source_ == nullptr) n_exact_ = INT32_MAX;
   mark_entering();
   slide_window();
   count_states();
@@ -202,7 +205,26 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source, std:
     }
   }
   entering_.assign(entering.begin(), entering.end());
+  if (!tokens.empty()) n_exact_ = std::min(n_exact_, tokens.front().begin);
   mark_entering();
+  count_states();
+}
+
+void Sequence::forget_source() {
+  if (source_ == nullptr) return;
+  source_ = nullptr;
+  entering_.clear();
+  const auto first = std::ranges::find_if(states_, is_loaded);
+  if (first == states_.end()) return;
+  if (!in_prompt()) {
+    std::replace(first, states_.end(), TokenState::kLoaded, TokenState::kComputed);
+    return;
+  }
+  const auto n = static_cast<int32_t>(first - states_.begin());
+  cache_.truncate(n);
+  for (int32_t& next : next_token_) next = std::min(next, n);
+  std::fill(first, states_.end(), TokenState::kPending);
+  if (n <= n_exact_) n_exact_ = INT32_MAX;
   count_states();
 }
 

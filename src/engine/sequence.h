@@ -79,6 +79,12 @@ class Sequence {
   // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
   // layers nevertheless, until the step's hooks drop them.
   void supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering = {});
+  // The source is no longer needed: behind a prompt that has been computed. Before its end everything from the first
+  // token that was to be supplied is pending again.
+  void forget_source();
+  // Whether what comes next is computed as it would be in a prompt by itself: nothing before it was evicted or supplied
+  // by somebody else.
+  bool exact() const { return n_exact_ >= n_done_ && cache_.complete(); }
 
   // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
   // budget cannot be met. next_runs() does so, too.
@@ -168,6 +174,7 @@ class Sequence {
   std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;
   std::vector<TokenRun> entering_;  // of the loaded tokens
+  int32_t n_exact_ = INT32_MAX;     // tokens in front of the first that was ever supplied
   std::unique_ptr<PolicyHooks> hooks_;
   HiddenShape hidden_;
   int32_t first_ = -1;                      // the first token that this prompt computes; -1: not asked yet

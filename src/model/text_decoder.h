@@ -22,6 +22,7 @@ class TextDecoder {
 
   // x[i, :] = embedding of ids[i]; x [n, hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
+  const RopeTable& rope() const { return rope_; }
 
   // One step through step.layers: K and V of every row go to step.kv, logits of step.logit_rows come out; step.x is
   // overwritten. All rows are computed in one piece: cutting long prompts into chunks is the caller's job. Allocates

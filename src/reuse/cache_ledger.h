@@ -59,6 +59,8 @@ class DigestCache final : public CacheLedger::Member {
   std::shared_ptr<const T> find(const Sha256Digest& key) {
     return std::static_pointer_cast<const T>(find_any(key));
   }
+  // Whether it is there, without asking for it.
+  bool contains(const Sha256Digest& key) const { return entries_.contains(key); }
   // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
   void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
   void clear();

@@ -106,18 +106,64 @@ class Requests(ProgramTest):
         self.assertEqual(encoders["0"], [["computed"], ["computed"], ["computed"], ["computed", "computed"]])
         self.assertEqual(encoders["1KiB"], encoders["0"])
 
+    def test_pictures_that_come_again_are_not_computed_again(self):
+        ask = {"prompt": QUESTION, "images": [str(PAGE)]}
+        behind = {"prompt": "Please answer. <image:1> " + QUESTION, "images": [str(PAGE)]}
+        two = {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]}
+        requests = [ask, behind, two, {**two, "images": two["images"][::-1]}, {**two, "reuse": "off"}, {**ask, "reuse": "vlcash"}]
+        def images(reuse, *more):
+            answers = self.lines(requests, "--reuse", reuse, "--temperature", "0", *more)
+            self.assertIn("did you mean 'vlcache'", answers[-1]["error"])
+            self.assertEqual({i["source"] for i in answers[4]["cache"]["images"]}, {"computed"})
+            self.assertEqual({i["encoder"] for i in answers[4]["cache"]["images"]}, {"computed"})
+            return answers, [[(i["source"], i["recomputed_tokens"], i["encoder"], i["reason"]) for i in a["cache"]["images"]] for a in answers[:4]]
+
+        first, loaded = ("computed", 256, "computed", "first use"), ("ram", 0, "skipped", "")
+        answers, found = images("static:r=0")
+        # the other page comes first behind no reused one, and is there from then on
+        self.assertEqual(found, [[first], [loaded], [first, loaded], [loaded, loaded]])
+        self.assertEqual(answers[1]["text"], answers[0]["text"])
+        _, found = images("static:r=0.25")
+        self.assertEqual(found[3], [("ram", 64, "hit", "")] * 2)
+        # all of it computed is what a prompt by itself gives
+        plain, found = images("off")
+        self.assertEqual(found[3], [("computed", 256, "computed", "reuse is off")] * 2)
+        whole, found = images("static:r=1")
+        self.assertEqual(found[3], [("computed", 256, "hit", "the plan computes all of it")] * 2)
+        self.assertEqual([a["token_ids"] for a in whole[:4]], [a["token_ids"] for a in plain[:4]])
+        # no room for it: as if it had never been there
+        small, found = images("static:r=0", "--cache-ram", "100KiB")
+        self.assertEqual(found[3], [("computed", 256, "computed", "its KV is larger than the cache")] * 2)
+        self.assertEqual([a["token_ids"] for a in small[:4]], [a["token_ids"] for a in plain[:4]])
+
+    def test_what_is_computed_behind_a_reused_picture_is_not_kept(self):
+        two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)]}
+        answers = self.lines([{"prompt": QUESTION, "images": [str(PAGE)]}, two, two], "--reuse", "static:r=0")
+        for a in answers[1:]:
+            self.assertEqual([i["source"] for i in a["cache"]["images"]], ["ram", "computed"])
+            self.assertEqual(a["cache"]["images"][1]["reason"], "no exact origin")
+
+    def test_policies_that_need_the_whole_prompt_do_without_reuse(self):
+        ask = {"prompt": QUESTION, "images": [str(PAGE)]}
+        answers = self.lines([ask, {**ask, "kv": "h2o", "kv_budget": 0.5}, {**ask, "kv": "snapkv", "kv_budget": 0.5}, {**ask, "kv": "streaming"}],
+                             "--reuse", "static:r=0")
+        self.assertIn("needs the attention of every prompt token", answers[1]["error"])
+        self.assertEqual(answers[2]["cache"]["images"][0]["source"], "ram")
+        self.assertIn("its own way", answers[3]["error"])
+
     def test_the_same_name_with_another_picture_is_another_picture(self):
         name = self.folder / "page.png"
-        p = self.start("--temperature", "0")
+        p = self.start("--temperature", "0", "--reuse", "static:r=0")
         found = []
         for picture in (PAGE, OTHER, PAGE):
             shutil.copyfile(picture, name)
             p.stdin.write(json.dumps({"prompt": QUESTION, "images": [str(name)]}) + "\n")
             p.stdin.flush()
-            found.append(json.loads(p.stdout.readline())["cache"]["images"][0]["encoder"])
+            image = json.loads(p.stdout.readline())["cache"]["images"][0]
+            found.append((image["source"], image["encoder"]))
         p.stdin.close()
         self.assertEqual(p.wait(timeout=60), 0)
-        self.assertEqual(found, ["computed", "computed", "hit"])
+        self.assertEqual(found, [("computed", "computed"), ("computed", "computed"), ("ram", "skipped")])
 
     def test_marks_of_pictures_take_no_time(self):
         out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])

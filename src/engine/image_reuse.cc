@@ -1,0 +1,151 @@
+// Looking images up, and saying why one is not reused.
+#include "engine/image_reuse.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace vlcache {
+namespace {
+
+using Source = CacheReport::Image::Source;
+
+// Why nobody's KV but the prompt's own will do; "": it will.
+std::string obstacle(const Policy& policy, const Prompt& prompt) {
+  if (!prompt.query_aware) return "what is compressed before the question is known must be there by then";
+  if (prompt.evict_every > 0) return "eviction while the prompt is computed needs it computed";
+  const std::vector<CaptureRequest> needs = policy.needs(prompt.shape());
+  if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
+    return "KV policy " + policy.name() + " needs the attention of every prompt token";
+  }
+  return "";
+}
+
+// Whether prompts are computed under `policy` as they are without one.
+bool computes_plainly(const Policy& policy) {
+  return policy.keeps_kv() && policy.vision_layers().empty() && policy.row_dropper() == nullptr &&
+         policy.pattern() == AttentionPattern{};
+}
+
+}  // namespace
+
+ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                       CacheReport& report)
+    : engine_(engine),
+      sequence_(sequence),
+      reused_(engine.backend(), engine.model().rope()),
+      needs_embeddings_(prompt.images.size(), true) {
+  if (options.chooser == nullptr) {
+    for (CacheReport::Image& image : report.images) {
+      if (image.source != Source::kPrefix)
+        image.reason = options.encoder ? "only what is exact is reused" : "reuse is off";
+    }
+    return;
+  }
+  const Policy& policy = sequence.policy();
+  std::string why_not = obstacle(policy, prompt);
+  const bool plain = computes_plainly(policy);
+  if (!plain) why_not = "KV policy " + policy.name() + " computes prompts its own way";
+  if (!why_not.empty() && options.required) {
+    throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
+  }
+  const std::vector<Found> images = list_images(prompt);
+  for (size_t i = 0; i < images.size(); ++i) {
+    CacheReport::Image& image = report.images[i];
+    if (image.source == Source::kPrefix) continue;
+    if (image.source == Source::kRam) {  // the request has waited, and begins again
+      image.source = Source::kComputed;
+      image.n_recomputed = image.n_tokens;
+    }
+    if (!images[i].whole) {
+      image.reason = "part of it is there already";
+    } else if (!why_not.empty()) {
+      image.reason = why_not;
+    } else {
+      place(i, images[i], *options.chooser, image);
+    }
+    if (image.source == Source::kRam || !images[i].whole || !plain || prompt.evict_every > 0) continue;
+    if (engine.image_kv().contains(image.key)) continue;
+    if (reused_.empty() && sequence.exact()) {
+      record(i, images[i], image);
+    } else {
+      image.reason = "no exact origin";
+    }
+  }
+  if (!reused_.empty()) reused_.supply(sequence);
+}
+
+ImageReuse::~ImageReuse() { sequence_.forget_source(); }
+
+std::vector<ImageReuse::Found> ImageReuse::list_images(const Prompt& prompt) const {
+  std::vector<Found> images(prompt.images.size());
+  for (size_t i = 0; i < images.size(); ++i) images[i].whole = true;
+  for (const ImageSpan& span : prompt.spans) {
+    Found& image = images[static_cast<size_t>(span.image)];
+    const bool next = span.rows.empty() && span.first_row == image.n_tokens && span.begin >= sequence_.n_done();
+    image.whole = image.whole && next;
+    image.n_tokens += span.end - span.begin;
+    image.spans.push_back(span);
+  }
+  for (size_t i = 0; i < images.size(); ++i) {
+    images[i].whole = images[i].whole && images[i].n_tokens == engine_.model().n_image_tokens(prompt.images[i]);
+  }
+  return images;
+}
+
+void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& chooser, CacheReport::Image& report) {
+  if (found.spans.back().end == sequence_.n_tokens()) {
+    report.reason = "the prompt ends with it";
+    return;
+  }
+  auto known = engine_.image_kv().find<ImageKv>(report.key);
+  if (known == nullptr) {
+    report.reason = "first use";
+    return;
+  }
+  CHECK(known->n_tokens() == found.n_tokens);
+  const int32_t n_layers = known->n_layers();
+  RecomputePlan plan = chooser.plan(n_layers, found.n_tokens);
+  int64_t n_computed = 0;
+  for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
+  if (n_computed == int64_t{n_layers} * found.n_tokens) {
+    report.reason = "the plan computes all of it";
+    return;
+  }
+  needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
+  report.source = Source::kRam;
+  report.n_recomputed = static_cast<double>(n_computed) / n_layers;
+  reused_.add(sequence_, found.spans, std::move(known), std::move(plan));
+}
+
+void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
+  if (ImageKv::bytes_of(engine_.kv_shape(), found.n_tokens) > engine_.cache_ledger().max_bytes()) {
+    report.reason = "its KV is larger than the cache";
+    return;
+  }
+  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), found.n_tokens));
+  for (const ImageSpan& span : found.spans) {
+    recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
+  }
+  recorded_.push_back(image);
+}
+
+void ImageReuse::finish(double prefill_ms) {
+  if (finished_) return;
+  finished_ = true;
+  sequence_.forget_source();
+  const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
+  for (size_t i = 0; i < recorder_.size(); ++i) {
+    const std::shared_ptr<ImageKv>& image = recorder_.image(i);
+    if (!recorder_.complete(i)) continue;
+    engine_.image_kv().put(sequence_.image_keys()[recorded_[i]], image, image->bytes(), per_token * image->n_tokens());
+  }
+}
+
+bool ImageReuse::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+  recorder_.after_attention(layer, observed, keep);
+  return reused_.after_attention(layer, observed, keep);
+}
+
+}  // namespace vlcache

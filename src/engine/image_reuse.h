@@ -1,0 +1,52 @@
+// What becomes of the KV of a prompt's images: what is known is placed, what is new is recorded for other prompts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/reused_images.h"
+
+namespace vlcache {
+
+class Engine;
+
+class ImageReuse final : public LayerHooks {
+ public:
+  // `sequence` has taken `prompt`, of which nothing new is computed yet. Notes in `report` where each image comes from.
+  // Throws Error(kInput) where a chooser was asked for that the policy or the prompt does not allow.
+  ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+             CacheReport& report);
+  ~ImageReuse() override;  // the sequence goes on without
+
+  // Whether the steps of the prompt need these hooks.
+  bool active() const { return !finished_ && (!reused_.empty() || recorder_.size() > 0); }
+  // Whether some of the image's tokens are computed.
+  bool needs_embeddings(size_t image) const { return needs_embeddings_[image]; }
+  // Behind the prompt, which took so long: what was recorded is found from now on.
+  void finish(double prefill_ms);
+
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+
+ private:
+  // An image of the prompt, as far as it matters here.
+  struct Found {
+    std::vector<ImageSpan> spans;
+    int32_t n_tokens = 0;
+    bool whole = false;  // all of its rows, in order, none of them computed yet
+  };
+  std::vector<Found> list_images(const Prompt& prompt) const;
+  void place(size_t image, const Found& found, const ReuseChooser& chooser, CacheReport::Image& report);
+  void record(size_t image, const Found& found, CacheReport::Image& report);
+
+  Engine& engine_;
+  Sequence& sequence_;
+  ReusedImages reused_;
+  ImageRecorder recorder_;
+  std::vector<size_t> recorded_;  // images of the prompt, by number in recorder_
+  std::vector<bool> needs_embeddings_;
+  bool finished_ = false;
+};
+
+}  // namespace vlcache
