@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "analysis/divergence.h"
 #include "analysis/forks.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -33,21 +34,6 @@ OrderedJson conversation(const EvalSample& sample, size_t turn) {
     if (i < turn) messages.push_back(message("assistant", sample.turns[i].answers[0], 0));
   }
   return messages;
-}
-
-// log softmax, in place
-void normalise(std::span<float> logits) {
-  const float top = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
-  const auto lse = static_cast<float>(top + std::log(sum));
-  for (float& x : logits) x -= lse;
-}
-
-double divergence(std::span<const float> p, std::span<const float> q) {
-  double kl = 0;
-  for (size_t i = 0; i < p.size(); ++i) kl += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);
-  return std::max(0.0, kl);
 }
 
 }  // namespace
@@ -220,7 +206,7 @@ void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare)
     double sum = 0;
     size_t at = 0;
     const auto take = [&](std::span<float> logits) {
-      normalise(logits);
+      log_softmax(logits);
       if (is_full) full.emplace_back(logits.begin(), logits.end());
       if (at < full.size()) sum += divergence(full[at], logits);
       return runs[0].tokens[std::min(++at - 1, n - 1)];

@@ -12,7 +12,6 @@
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
 #include "cli/progress.h"
-#include "cli/request.h"
 #include "engine/batch.h"
 #include "engine/generation.h"
 #include "engine/image_selection.h"
@@ -38,11 +37,11 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy)
+  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, const ReuseOptions& reuse)
       : engine_(engine),
         flags_(flags),
         policy_(std::move(policy)),
-        reuse_(parse_reuse(flags.generate.reuse)),
+        reuse_(reuse),
         options_(generate_options(flags.generate, engine.model().config().generation)) {
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -234,9 +233,10 @@ bool handle(Chat& chat, const std::string& line) {
 
 void run(const ChatFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  parse_reuse(flags.generate.reuse);
+  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
-  Chat chat(*engine, flags, policy);
+  Chat chat(*engine, flags, policy, reuse.options());
+  warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
   std::string line;

@@ -76,5 +76,7 @@ void add_inspect_command(CLI::App& app);
 void add_policies_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
+void add_tune_reuse_command(CLI::App& tune_command);
+void add_verify_command(CLI::App& app);
 
 }  // namespace vlcache

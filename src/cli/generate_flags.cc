@@ -1,6 +1,8 @@
 // Registering generation flags and summing up a generation.
 #include "cli/generate_flags.h"
 
+#include <cstdio>
+
 #include "base/format.h"
 #include "cli/command.h"
 
@@ -34,10 +36,16 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20));
-  add("--reuse", flags.reuse,
-      "of pictures that were there before, wherever they stand: auto (now: exact), exact (their embeddings), off, or "
-      "also their KV, of which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N]")
+  add("--reuse", flags.reuse.how,
+      "of pictures that were there before, wherever they stand: exact (their embeddings), off, or also their KV, of "
+      "which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N]; auto: by the plan "
+      "of `tune reuse`, where that has held, else exact")
       ->type_name("HOW")
+      ->capture_default_str();
+  add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
+      ->type_name("FILE");
+  add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   add("--query-aware", flags.query_aware,
       "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
@@ -51,6 +59,10 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
                          ->group(group));
   share_environment(
       *command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group));
+}
+
+void warn(const ReuseChoice& reuse) {
+  if (const std::string text = reuse.warning(); !text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDefaults& defaults) {

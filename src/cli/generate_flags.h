@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/reuse_choice.h"
 #include "engine/request.h"
 
 namespace vlcache {
@@ -19,13 +20,16 @@ struct GenerateFlags {
   std::vector<std::string> stop;
   std::vector<int> stop_tokens;
   bool ignore_eos = false;
-  std::string reuse = "auto";
+  ReuseFlags reuse;
   std::string query_aware = "on";
   bool evict_while_prefill = false;
   int logprobs = -1;
 };
 
 void add_generate_flags(CLI::App& command, GenerateFlags& flags);
+
+// Tells on stderr what is to be known about reuse, where something is.
+void warn(const ReuseChoice& reuse);
 
 // What was not given comes from the checkpoint's generation_config.json: its penalties always, its sampling if it says
 // do_sample.

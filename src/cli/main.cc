@@ -54,6 +54,7 @@ int run(int argc, char** argv) {
   vlcache::add_policies_command(app);
   vlcache::add_simulate_command(app);
   vlcache::add_tune_command(app);
+  vlcache::add_verify_command(app);
   finish_flags(app);
   app.footer(
       "Flags have environment variables, named beside them in each command's help: of flags about the model and the\n"

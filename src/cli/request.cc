@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/reuse_choice.h"
 
 namespace vlcache {
 namespace {
@@ -179,7 +180,7 @@ UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
   r.system = o.string("system", r.system);
   read_policy(o, r);
   r.reuse = o.string("reuse", r.reuse);
-  parse_reuse(r.reuse);
+  check_reuse(r.reuse);
   if (o.has("prompt") != r.messages.is_null())
     fail(std::string("expected either prompt or messages, found ") + (o.has("prompt") ? "both" : "neither"));
   for (std::string& path : strings(o, "images")) r.images.push_back(checked_path(std::move(path)));
@@ -193,12 +194,6 @@ UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
 }
 
 }  // namespace
-
-ReuseOptions parse_reuse(std::string_view text) {
-  if (text == "off") return {.encoder = false, .chooser = nullptr};
-  if (text == "exact" || text == "auto") return {};
-  return {.chooser = parse_reuse_chooser(text), .required = true};
-}
 
 RequestLine read_request(std::string_view line, const UserRequest& defaults) {
   RequestLine out;

@@ -20,7 +20,7 @@ struct UserRequest {
   std::string system;               // first message, with `prompt`
   bool raw = false;
   std::string kv, kv_budget;   // as parse_policy takes them
-  std::string reuse = "auto";  // as parse_reuse takes it
+  std::string reuse = "auto";  // as ReuseChoice takes it
   bool query_aware = true;
   bool evict_while_prefill = false;
   GenerateOptions options;
@@ -39,9 +39,6 @@ struct RequestLine {
 // PATH}}; parts that carry none take those of `images` in order. Unknown keys are errors, so that a typo is not
 // silently another request.
 RequestLine read_request(std::string_view line, const UserRequest& defaults);
-
-// auto, off, exact, or a chooser (parse_reuse_chooser). Throws Error(kInput).
-ReuseOptions parse_reuse(std::string_view text);
 
 // Loads the pictures and tokenises. `<image:N>` in a prompt says where picture N (from 1) stands; the others stand
 // before the text. Throws Error.

@@ -37,12 +37,12 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
-void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
+void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const ReuseChoice& reuse) {
   const UserRequest asked{.prompt = flags.prompt,
                           .images = flags.images,
                           .system = flags.system,
                           .raw = flags.raw,
-                          .reuse = flags.generate.reuse,
+                          .reuse = flags.generate.reuse.how,
                           .query_aware = flags.generate.query_aware == "on",
                           .evict_while_prefill = flags.generate.evict_while_prefill};
   ProgressBar bar("reading the prompt");
@@ -53,7 +53,7 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
                  "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
   }
   request.policy = std::move(policy);
-  request.reuse = parse_reuse(asked.reuse);
+  request.reuse = reuse.options();
   request.options = generate_options(flags.generate, engine.model().config().generation);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -79,9 +79,10 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy) {
 // line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
-  RequestQueue(Engine& engine, const RunFlags& flags)
+  RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse)
       : batch_(engine),
         engine_(engine),
+        reuse_(reuse),
         model_dir_(flags.model.model_dir),
         places_(flags.batch),
         source_(flags.requests, interrupted) {
@@ -89,7 +90,7 @@ class RequestQueue {
                  .raw = flags.raw,
                  .kv = flags.model.kv,
                  .kv_budget = flags.model.kv_budget,
-                 .reuse = flags.generate.reuse,
+                 .reuse = flags.generate.reuse.how,
                  .query_aware = flags.generate.query_aware == "on",
                  .evict_while_prefill = flags.generate.evict_while_prefill};
     defaults_.options = generate_options(flags.generate, engine.model().config().generation);
@@ -133,7 +134,7 @@ class RequestQueue {
       Request request;
       request.prompt = prepare(engine_, *read.request);
       request.policy = policy_of(*read.request);
-      request.reuse = parse_reuse(read.request->reuse);
+      request.reuse = reuse_.options(read.request->reuse);
       request.options = read.request->options;
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
@@ -178,6 +179,7 @@ class RequestQueue {
 
   Batch batch_;
   Engine& engine_;
+  const ReuseChoice& reuse_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
   std::filesystem::path model_dir_;
   int places_, n_running_ = 0;
@@ -188,7 +190,7 @@ class RequestQueue {
 
 void run(const RunFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  parse_reuse(flags.generate.reuse);
+  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -199,9 +201,10 @@ void run(const RunFlags& flags) {
   watch_interrupts();
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
   if (flags.requests.empty()) {
-    run_one(*engine, flags, policy);
+    run_one(*engine, flags, policy, reuse);
   } else {
-    RequestQueue(*engine, flags).run();
+    warn(reuse);
+    RequestQueue(*engine, flags, reuse).run();
     if (interrupted()) throw Interrupted();
   }
 }

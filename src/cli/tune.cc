@@ -62,6 +62,7 @@ void add_tune_command(CLI::App& app) {
   command->add_option("--seed", flags->seed, "of the tokens")->capture_default_str();
   command->footer("Example: vlcache tune heads -m models/tinydoc && vlcache run -m models/tinydoc --kv duo \"Hello\"");
   command->callback([flags] { tune_heads(*flags); });
+  add_tune_reuse_command(*tune);
 }
 
 }  // namespace vlcache

@@ -169,7 +169,20 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     }
     if (!sequence_->in_prompt()) reuse_->finish(result_.timings.prefill_ms);
   }
-  if (item.all_logits && logits.rows() > 0) request_.callbacks.on_logits(item.runs[0].begin, logits);
+  if (item.all_logits && logits.rows() > 0) hand_out(item.runs, logits);
+}
+
+// Logits of the tokens that have gone through all layers, piece by piece.
+void Generation::hand_out(std::span<const TokenRun> runs, const Tensor& logits) const {
+  int32_t row = 0;
+  for (const TokenRun& run : runs) {
+    for (int32_t t = run.begin, end = t; t < run.end; t = end + 1) {
+      const auto computed = [&](int32_t token) { return sequence_->state(token) == TokenState::kComputed; };
+      for (end = t; end < run.end && computed(end);) ++end;
+      if (end > t) request_.callbacks.on_logits(t, logits.slice_rows(row, row + end - t));
+      row += end - t;
+    }
+  }
 }
 
 bool Generation::rehearse(const Tensor& logits) {

@@ -52,6 +52,7 @@ class Generation {
   void take_images();
   void note_origins();
   void encode_images();
+  void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
   void choose_token(const Tensor& logits);
   void take(int32_t token);
   void emit(const std::string& text);

@@ -47,6 +47,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   std::string why_not = obstacle(policy, prompt);
   const bool plain = computes_plainly(policy);
   if (!plain) why_not = "KV policy " + policy.name() + " computes prompts its own way";
+  if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
   if (!why_not.empty() && options.required) {
     throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
   }

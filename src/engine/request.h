@@ -40,9 +40,10 @@ struct GenerateCallbacks {
 
 // Whether images that have been computed before are computed again.
 struct ReuseOptions {
-  bool encoder = true;      // their embeddings are taken from the cache
-  ReuseChooserPtr chooser;  // what is computed of an image whose KV is known; null: all of it
-  bool required = false;    // an error where the chooser cannot be followed
+  bool encoder = true;          // their embeddings are taken from the cache
+  ReuseChooserPtr chooser;      // what is computed of an image whose KV is known; null: all of it
+  bool required = false;        // an error where the chooser cannot be followed
+  bool one_image_only = false;  // it was measured for prompts with one image, and is for no others
 };
 
 struct Request {

@@ -118,7 +118,8 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
       last = run.end - 1;
       for (int32_t t = run.begin; t < run.end; ++t) {
         const TokenInfo& token = s.tokens()[static_cast<size_t>(t)];
-        if (to_the_end && (item.all_logits || t + 1 == s.n_tokens())) {
+        const bool wanted = item.all_logits && s.state(t) == TokenState::kPending;  // entering tokens leave before
+        if (to_the_end && (wanted || t + 1 == s.n_tokens())) {
           logit_rows_.push_back(static_cast<int32_t>(ids_.size()));
         }
         ids_.push_back(token.id);

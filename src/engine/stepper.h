@@ -20,7 +20,7 @@ struct StepItem {
   // Its tokens, ascending: pending ones, or loaded ones that go through some layers themselves until their hooks drop
   // them. Nothing pending may lie before them.
   std::span<const TokenRun> runs;
-  bool all_logits = false;  // logits of every row, not only of the sequence's last token
+  bool all_logits = false;  // logits of every pending token, not only of the sequence's last
   // Of image tokens among them: the embeddings by image, empty where all its tokens have been computed. None at all:
   // ids are embedded as they are.
   std::span<const VisionOutput> images;

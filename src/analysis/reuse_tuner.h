@@ -1,0 +1,69 @@
+// How much of a reused image a model has to compute anew: cases in which an image stands behind something else than
+// where its KV comes from (VLCache, arXiv:2512.12977).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/dataset.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "reuse/image_kv.h"
+#include "reuse/reuse_plan.h"
+
+namespace vlcache {
+
+// A prompt whose images, but for the first n_new of them, have been seen in other prompts: each alone, behind nothing,
+// before another question.
+struct ReuseCase {
+  std::string kind;  // what stands before them: "text", "new page", "known page"
+  std::vector<std::filesystem::path> images;
+  size_t n_new = 0;
+  std::string before;  // text in front of the first image
+  std::string question;
+  std::string first_question;  // that was asked about each image before
+};
+
+// `n` cases of samples taken in turn, from a place that `seed` says: three texts, a page that is new and one that is
+// known stand before a single image by turns; samples of several images keep them, each known from alone.
+std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, int32_t n, uint64_t seed);
+// The same about bare images, with questions that are built in.
+std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images);
+
+class ReuseTuner {
+ public:
+  // The engine's cache is emptied for every case.
+  ReuseTuner(Engine& engine, int32_t max_tokens) : engine_(engine), max_tokens_(max_tokens) {}
+
+  // [n_layers][n_levels] Mean squared difference of the logits, along the first tokens of the answer, from those of
+  // computing everything, where every layer loads the images' KV but one, which has the right K and V of the first
+  // `level` of their tokens. Throws Error(kInput) where --cache-ram does not hold the images.
+  std::vector<std::vector<double>> profile(const ReuseCase& c, const std::vector<double>& levels);
+
+  struct Comparison {
+    bool equal = false;  // the answers are, token for token
+    double kl = 0;       // mean over the answer's tokens
+  };
+  Comparison compare(const ReuseCase& c, ReuseChooserPtr chooser);
+
+ private:
+  struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<std::vector<float>> logits;  // that each was chosen by
+  };
+  using Records = std::vector<std::shared_ptr<const ImageKv>>;  // by image; null: of a new one
+
+  Prompt prompt(const ReuseCase& c) const;
+  Answer answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along);
+  Records take(const Prompt& prompt, size_t n_new);
+  void put(const Prompt& prompt, const Records& records);
+  Records known(const ReuseCase& c);
+  double distance(const Prompt& prompt, const Records& records, const Answer& full);
+
+  Engine& engine_;
+  int32_t max_tokens_;
+};
+
+}  // namespace vlcache

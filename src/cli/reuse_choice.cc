@@ -1,0 +1,66 @@
+// The gate: exact reuse always, approximate reuse where it was measured or asked for.
+#include "cli/reuse_choice.h"
+
+#include "base/error.h"
+#include "base/fingerprint.h"
+#include "base/format.h"
+#include "base/json.h"
+
+namespace vlcache {
+namespace {
+
+bool is_word(std::string_view how) { return how == "auto" || how == "off" || how == "exact"; }
+
+std::string found(const ReuseAgreement& a) { return format("%d of %d", a.n_equal, a.n_cases); }
+
+}  // namespace
+
+void check_reuse(std::string_view how) {
+  if (!is_word(how)) parse_reuse_chooser(how);
+}
+
+ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir)
+    : how_(flags.how), bound_(flags.bound) {
+  check_reuse(how_);
+  const std::filesystem::path path =
+      flags.plan.empty() ? model_dir / kReusePlanName : std::filesystem::path(flags.plan);
+  try {
+    plan_ = parse_reuse_plan(read_text_file(path), path.string());
+    if (plan_->model != checkpoint_fingerprint(model_dir)) {
+      throw Error(ErrorCode::kInput, path.string() + ": a plan for another model than " + model_dir.string());
+    }
+  } catch (const Error& e) {
+    if (!flags.plan.empty()) throw;
+    why_none_ = e.code() == ErrorCode::kNotFound ? "there is no " + path.string() : e.what();
+    plan_.reset();
+  }
+}
+
+ReuseOptions ReuseChoice::options(std::string_view how) const {
+  if (how == "off") return {.encoder = false, .chooser = nullptr};
+  if (how == "exact") return {};
+  if (how == "auto") {
+    if (!plan_ || !holds(plan_->one)) return {};
+    return {.chooser = planned_chooser(*plan_), .one_image_only = !holds(plan_->several)};
+  }
+  if (how == "vlcache" && plan_) return {.chooser = planned_chooser(*plan_), .required = true};
+  return {.chooser = parse_reuse_chooser(how), .required = true};
+}
+
+std::string ReuseChoice::warning() const {
+  if (how_ == "off" || how_ == "exact") return "";
+  const std::string remedy = "`vlcache tune reuse` measures one";
+  if (how_ == "auto") {
+    if (!plan_) return "pictures are reused only as far as that is exact: " + why_none_ + " (" + remedy + ")";
+    if (holds(plan_->one)) return "";
+    return "pictures are reused only as far as that is exact: under the plan " + found(plan_->one) +
+           " answers were those of computing everything, below the bound of " + format("%g", bound_);
+  }
+  if (how_ == "vlcache" && plan_) {
+    return "--reuse vlcache: under its plan " + found(plan_->one) + " answers about one picture and " +
+           found(plan_->several) + " about several were those of computing everything";
+  }
+  return "--reuse " + how_ + ": nothing was measured of how answers change (" + remedy + ")";
+}
+
+}  // namespace vlcache

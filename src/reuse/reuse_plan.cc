@@ -1,0 +1,170 @@
+// The file, and the two solvers.
+#include "reuse/reuse_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kFormat = 1;
+constexpr size_t kMaxLayers = 4096;
+
+nlohmann::ordered_json agreement_json(const ReuseAgreement& a) {
+  return {{"cases", a.n_cases}, {"equal", a.n_equal}, {"kl", a.kl}};
+}
+
+ReuseAgreement agreement(const JsonObject& file, std::string_view key) {
+  const JsonObject o = file.object(key);
+  const int64_t n_cases = o.integer("cases"), n_equal = o.integer("equal");
+  if (n_cases < 0 || n_cases > INT32_MAX) o.fail("cases", "an integer >= 0");
+  if (n_equal < 0 || n_equal > n_cases) o.fail("equal", "an integer from 0 to cases");
+  const double kl = o.number("kl");
+  if (!(kl >= 0)) o.fail("kl", "a number >= 0");
+  return {.n_cases = static_cast<int32_t>(n_cases), .n_equal = static_cast<int32_t>(n_equal), .kl = kl};
+}
+
+class PlannedChooser final : public ReuseChooser {
+ public:
+  explicit PlannedChooser(std::vector<double> shares) : plan_(std::move(shares)) {}
+
+  std::string name() const override { return "vlcache, by plan"; }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override {
+    if (n_layers == plan_.n_layers()) return plan_;
+    throw Error(ErrorCode::kInput, "reuse plan: expected " + std::to_string(n_layers) +
+                                       " layers, as the model has, found " + std::to_string(plan_.n_layers()));
+  }
+
+ private:
+  RecomputePlan plan_;
+};
+
+// Levels and budgets in hundredths.
+std::vector<int64_t> units_of(const ReuseSensitivity& s) {
+  std::vector<int64_t> units;
+  for (const double level : s.levels) {
+    units.push_back(std::llround(level * 100));
+    CHECK(std::abs(level * 100 - static_cast<double>(units.back())) < 1e-9);
+  }
+  CHECK(!units.empty() && units[0] == 0 && std::ranges::is_sorted(units));
+  return units;
+}
+
+int64_t budget_of(const ReuseSensitivity& s, double target) {
+  CHECK(target >= 0 && target <= 1);
+  return static_cast<int64_t>(std::floor(target * 100 * static_cast<double>(s.loss.size()) + 1e-9));
+}
+
+}  // namespace
+
+ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
+  const Json json = parse_json(text, where);
+  const JsonObject file(json, std::string(where));
+  if (file.integer("format") != kFormat) file.fail("format", std::to_string(kFormat));
+  ReusePlan plan{.model = file.string("model"), .shares = {}, .one = {}, .several = {}};
+  const Json* shares = file.find("shares");
+  const auto is_number = [](const Json& x) { return x.is_number(); };
+  if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
+      !std::ranges::all_of(*shares, is_number)) {
+    file.fail("shares", "a list of 1 to " + std::to_string(kMaxLayers) + " numbers, one for each layer");
+  }
+  for (const Json& share : *shares) plan.shares.push_back(share.get<double>());
+  try {
+    RecomputePlan checked(plan.shares);
+  } catch (const Error& e) {
+    throw Error(ErrorCode::kInput, file.where() + ": " + e.what());
+  }
+  plan.one = agreement(file, "one_image");
+  plan.several = agreement(file, "several_images");
+  return plan;
+}
+
+std::string reuse_plan_json(const ReusePlan& plan) {
+  const nlohmann::ordered_json file{{"format", kFormat},
+                                    {"model", plan.model},
+                                    {"mean", RecomputePlan(plan.shares).mean()},
+                                    {"shares", plan.shares},
+                                    {"one_image", agreement_json(plan.one)},
+                                    {"several_images", agreement_json(plan.several)}};
+  return file.dump(1) + "\n";
+}
+
+ReuseChooserPtr planned_chooser(const ReusePlan& plan) { return std::make_shared<PlannedChooser>(plan.shares); }
+
+double plan_loss(const ReuseSensitivity& s, const std::vector<size_t>& levels) {
+  double loss = 0;
+  for (size_t i = 0; i < levels.size(); ++i) loss += s.loss[i][levels[i]];
+  return loss;
+}
+
+std::vector<size_t> solve_greedily(const ReuseSensitivity& s, double target) {
+  const std::vector<int64_t> units = units_of(s);
+  std::vector<size_t> levels(s.loss.size(), 0);
+  int64_t left = budget_of(s, target);
+  while (true) {
+    double best_rate = -std::numeric_limits<double>::infinity();
+    size_t best_layer = levels.size();
+    int64_t best_price = 0;
+    for (size_t layer = 0; layer < levels.size(); ++layer) {
+      const size_t level = levels[layer] + 1;
+      if (level == units.size()) continue;
+      double gain = 0;
+      int64_t price = 0;
+      for (size_t i = 0; i <= layer; ++i) {
+        if (levels[i] >= level) continue;
+        gain += s.loss[i][levels[i]] - s.loss[i][level];
+        price += units[level] - units[levels[i]];
+      }
+      const double rate = gain / static_cast<double>(price);
+      if (price > left || rate <= best_rate) continue;
+      best_rate = rate;
+      best_layer = layer;
+      best_price = price;
+    }
+    if (best_layer == levels.size()) return levels;
+    const size_t level = levels[best_layer] + 1;
+    for (size_t i = 0; i <= best_layer; ++i) levels[i] = std::max(levels[i], level);
+    left -= best_price;
+  }
+}
+
+std::vector<size_t> solve_exactly(const ReuseSensitivity& s, double target) {
+  const std::vector<int64_t> units = units_of(s);
+  const size_t n_layers = s.loss.size(), n_levels = units.size();
+  const auto n_budgets = static_cast<size_t>(budget_of(s, target)) + 1;
+  // least[i][l][b]: loss of layers i, i + 1, .. at levels of at most l that take at most b; choice: that of layer i.
+  struct Cell {
+    double loss = 0;
+    size_t choice = 0;
+  };
+  const auto at = [&](size_t level, size_t budget) { return level * n_budgets + budget; };
+  std::vector<std::vector<Cell>> least(n_layers + 1, std::vector<Cell>(n_levels * n_budgets));
+  for (size_t i = n_layers; i-- > 0;) {
+    for (size_t b = 0; b < n_budgets; ++b) {
+      Cell best{.loss = std::numeric_limits<double>::infinity(), .choice = 0};
+      for (size_t l = 0; l < n_levels; ++l) {
+        const auto price = static_cast<size_t>(units[l]);
+        if (price <= b) {
+          const double loss = s.loss[i][l] + least[i + 1][at(l, b - price)].loss;
+          if (loss < best.loss) best = {loss, l};
+        }
+        least[i][at(l, b)] = best;
+      }
+    }
+  }
+  std::vector<size_t> levels;
+  size_t level = n_levels - 1, budget = n_budgets - 1;
+  for (size_t i = 0; i < n_layers; ++i) {
+    level = least[i][at(level, budget)].choice;
+    budget -= static_cast<size_t>(units[level]);
+    levels.push_back(level);
+  }
+  return levels;
+}
+
+}  // namespace vlcache

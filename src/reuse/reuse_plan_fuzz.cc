@@ -1,0 +1,20 @@
+// reuse_plan.json from somebody else: what is read is written and read the same.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "reuse/reuse_plan.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const std::string_view text(reinterpret_cast<const char*>(data), size);
+    const vlcache::ReusePlan plan = vlcache::parse_reuse_plan(text, "fuzz");
+    const vlcache::ReusePlan again = vlcache::parse_reuse_plan(vlcache::reuse_plan_json(plan), "fuzz");
+    if (again.shares != plan.shares || again.one.n_equal != plan.one.n_equal) std::abort();
+    static_cast<void>(vlcache::planned_chooser(plan)->plan(static_cast<int32_t>(plan.shares.size()), 100));
+  } catch (const vlcache::Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,117 @@
+"""Reuse of pictures: the plan that `tune reuse` makes, and the gate that goes by it."""
+import json
+import subprocess
+import unittest
+
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
+
+DATA = ROOT / "tests/fixtures/tinydoc/questions.jsonl"
+QUESTION = "What is the TOTAL?"
+
+
+class Reuse(ProgramTest):
+    def ask(self, model, *more, n=2):
+        text = (json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * n
+        p = run("run", "-m", model, "--requests", "-", "--temperature", "0", *more, stdin=text)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return [json.loads(line) for line in p.stdout.splitlines()], p.stderr
+
+    def second(self, model, *more):
+        answers, said = self.ask(model, *more)
+        return answers[1]["cache"]["images"][0], said
+
+    def test_a_plan_is_made_kept_and_measured_again(self):
+        model = self.copy_model()
+        (model / "reuse_plan.json").unlink()
+        tune = ("tune", "reuse", "-m", model, "--data", DATA, "--profile", "2", "--compare", "6", "--target", "0.1")
+        p = run(*tune)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertRegex(p.stderr, "greedy  loss .*\nexact   loss ")
+        plan = json.loads((model / "reuse_plan.json").read_text())
+        self.assertEqual(len(plan["shares"]), 8)
+        self.assertEqual(plan["shares"], sorted(plan["shares"], reverse=True))
+        self.assertLessEqual(plan["mean"], 0.1)
+        self.assertEqual(plan["one_image"]["cases"] + plan["several_images"]["cases"], 6)
+        self.assertNotRegex((model / "reuse_plan.html").read_text(), r'(src|href)="http')
+        self.assertFalse((model / "reuse_plan.json.partial").exists())
+        out = self.ok("verify", "reuse", "-m", model, "--data", DATA, "--compare", "4")
+        self.assertRegex(out, r"one image: \d of \d answers equal .*\nseveral images: \d of \d answers equal ")
+
+    def test_an_interrupted_tuning_goes_on_where_it_was(self):
+        plan = self.folder / "plan.json"
+        tune = [VLCACHE, "tune", "reuse", "-m", str(MODEL), "--data", str(DATA), "--profile", "3", "--compare", "3", "-o", str(plan)]
+        partial = self.folder / "plan.json.partial"
+        p = subprocess.Popen(tune, stderr=subprocess.PIPE, text=True)
+        while p.poll() is None and not (partial.exists() and len(partial.read_text().splitlines()) > 1):
+            pass
+        p.kill()
+        p.communicate()
+        with partial.open("a") as file:
+            file.write('{"profiled": 2, "lo')  # as a full disk leaves it
+        self.ok(*tune[1:])
+        whole = plan.read_text()
+        plan.unlink()
+        self.ok(*tune[1:])
+        self.assertEqual(json.loads(plan.read_text())["shares"], json.loads(whole)["shares"])
+
+    def test_the_gate(self):
+        model = self.copy_model()
+        path = model / "reuse_plan.json"
+        plan = json.loads(path.read_text())
+        n = plan["one_image"]["cases"]
+
+        found, said = self.second(model)
+        self.assertEqual((found["source"], found["recomputed_tokens"] > 0), ("ram", True))
+        self.assertEqual(said, "")
+
+        path.write_text(json.dumps({**plan, "one_image": {"cases": n, "equal": n // 2, "kl": 0}}))
+        found, said = self.second(model)
+        self.assertEqual(found["source"], "computed")
+        self.assertIn("below the bound of 0.99", said)
+        self.assertEqual(self.second(model, "--reuse-bound", "0.4")[0]["source"], "ram")
+        found, said = self.second(model, "--reuse", "vlcache")  # asked for by name
+        self.assertEqual(found["source"], "ram")
+        self.assertIn(f"{n // 2} of {n}", said)
+
+        path.write_text(json.dumps({**plan, "model": "another"}))
+        found, said = self.second(model)
+        self.assertEqual(found["source"], "computed")
+        self.assertIn("a plan for another model", said)
+        self.fails("run", "-m", model, "--reuse-plan", path, "Q", says="a plan for another model")
+
+        path.write_text("{")
+        found, said = self.second(model)
+        self.assertEqual(found["source"], "computed")
+        self.assertIn("reuse_plan.json", said)
+
+        path.unlink()
+        found, said = self.second(model)
+        self.assertEqual(found["source"], "computed")
+        self.assertIn("there is no", said)
+        self.assertEqual(len(said.splitlines()), 1)
+        found, said = self.second(model, "--reuse", "vlcache")
+        self.assertEqual(found["source"], "ram")
+        self.assertIn("nothing was measured", said)
+
+    def test_a_plan_holds_for_what_it_was_measured_on(self):
+        model = self.copy_model()
+        path = model / "reuse_plan.json"
+        plan = json.loads(path.read_text())
+        two = json.dumps({"prompt": QUESTION, "images": [str(PAGE), str(MODEL / "demo/table.png")]}) + "\n"
+        for agreement, expected in (({"cases": 50, "equal": 40, "kl": 0}, "computed"), ({"cases": 50, "equal": 50, "kl": 0}, "ram")):
+            path.write_text(json.dumps({**plan, "several_images": agreement}))
+            out = self.ok("run", "-m", model, "--requests", "-", stdin=two * 2)
+            images = json.loads(out.splitlines()[1])["cache"]["images"]
+            self.assertEqual([i["source"] for i in images], [expected] * 2)
+
+    def test_bad_input(self):
+        for flags, says in ((("--reuse", "vlcash"), "did you mean 'vlcache'"), (("--reuse", "static:r=2"), "a number from 0 to 1"),
+                            (("--reuse-plan", "/does/not/exist"), "/does/not/exist"), (("--reuse", "mpic:r=1"), "unknown parameter 'r'")):
+            self.fails("run", "-m", MODEL, *flags, "Q", says=says)
+        self.fails("tune", "reuse", "-m", MODEL, says="--data FILE.jsonl or --images DIR, found neither")
+        self.fails("tune", "reuse", "-m", MODEL, "--images", self.folder, says="two images at least")
+        self.fails("verify", "reuse", "-m", MODEL, "--data", DATA, "--reuse-plan", "/does/not/exist", says="/does/not/exist")
+
+
+if __name__ == "__main__":
+    unittest.main()
