@@ -177,7 +177,11 @@ void add_bench_command(CLI::App& app) {
       "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
       "tokens/s of a vision test: rows of features. % of limit: of the read bandwidth or FLOP/s that the same threads\n"
       "reach in probes before and after every run.");
-  command->callback([flags] { run(*flags); });
+  command->require_subcommand(0, 1);
+  add_bench_reuse_command(*command);
+  command->callback([flags, command] {
+    if (command->get_subcommands().empty()) run(*flags);
+  });
 }
 
 }  // namespace vlcache

@@ -71,6 +71,7 @@ void add_logits_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_bench_reuse_command(CLI::App& bench_command);
 void add_eval_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_policies_command(CLI::App& app);

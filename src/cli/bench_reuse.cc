@@ -1,0 +1,204 @@
+// `vlcache bench reuse`: the time to the first token of a prompt whose pictures were seen in another one.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "base/splitmix.h"
+#include "base/threads.h"
+#include "cli/command.h"
+#include "engine/batch.h"
+#include "reuse/reuse_chooser.h"
+
+namespace vlcache {
+namespace {
+
+struct ReuseBenchFlags {
+  ModelFlags model;
+  std::string random_weights;
+  std::vector<int> images{1};
+  std::vector<std::string> choosers{"vlcache:r=0", "vlcache:r=0.025", "vlcache:r=0.05", "vlcache:r=0.1"};
+  int n_text = 40, repetitions = 3;
+  uint64_t seed = 1;
+};
+
+struct Sample {
+  double ttft_ms = 0, vision_ms = 0, computed = 0;  // computed: tokens, mean over the layers
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+class ReuseBench {
+ public:
+  ReuseBench(Engine& engine, const ReuseBenchFlags& flags) : engine_(engine), flags_(flags), state_(flags.seed) {}
+
+  void run(int n_images) {
+    pictures_.clear();
+    for (int i = 0; i < n_images; ++i) pictures_.push_back(random_picture());
+    engine_.image_kv().clear();
+    const ReuseOptions off{.encoder = false, .chooser = nullptr};
+    const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
+    time_once(prompt(flags_.n_text), record);  // as another prompt has left them
+    const size_t n = flags_.choosers.size();
+    std::vector<std::vector<Sample>> samples(n + 1);
+    for (int r = 0; r < flags_.repetitions; ++r) {
+      samples[0].push_back(time_once(prompt(flags_.n_text), off));
+      for (size_t i = 0; i < n; ++i) {
+        samples[i + 1].push_back(
+            time_once(prompt(flags_.n_text), {.chooser = parse_reuse_chooser(flags_.choosers[i]), .required = true}));
+      }
+    }
+    for (size_t i = 0; i <= n; ++i) print(i == 0 ? "all computed" : flags_.choosers[i - 1], samples[i], samples[0]);
+  }
+
+ private:
+  // A picture in two by two tiles, if the model splits any.
+  ImageTiles random_picture() {
+    const VisionConfig& vision = *engine_.model().config().vision;
+    const bool splits = engine_.model().config().model_type == "llava_next";
+    ImageTiles image;
+    image.allocate(splits ? 5 : 1, vision.image_size, vision.image_size);
+    if (splits) {
+      image.tile_rows = image.tile_cols = 2;
+      image.overview = 0;
+    }
+    image.original_width = (splits ? 2 : 1) * vision.image_size;
+    image.original_height = image.original_width * 3 / 4;
+    for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel()))) {
+      x = static_cast<float>(splitmix(state_ += kSplitmixStep) >> 40) * 0x1p-23f - 1.0f;
+    }
+    return image;
+  }
+
+  int32_t random_token() {
+    const ModelConfig& config = engine_.model().config();
+    while (true) {
+      const auto id =
+          static_cast<int32_t>(splitmix(state_ += kSplitmixStep) % static_cast<uint64_t>(config.text.vocab_size));
+      if (id != config.image_token_id) return id;
+    }
+  }
+
+  // Half of the text before the pictures, half behind them; other text every time.
+  Prompt prompt(int n_text) {
+    Prompt prompt;
+    for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
+    for (size_t i = 0; i < pictures_.size(); ++i) {
+      const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(pictures_[i]));
+      const int32_t begin = prompt.n_tokens();
+      prompt.tokens.insert(prompt.tokens.end(), static_cast<size_t>(n),
+                           static_cast<int32_t>(engine_.model().config().image_token_id));
+      prompt.spans.push_back({.begin = begin, .end = begin + n, .image = static_cast<int32_t>(i)});
+      prompt.images.push_back(pictures_[i].copy());
+    }
+    for (int i = n_text / 2; i < n_text; ++i) prompt.tokens.push_back(random_token());
+    return prompt;
+  }
+
+  Sample time_once(Prompt prompt, const ReuseOptions& reuse) {
+    if (interrupted()) throw Interrupted();
+    Request request;
+    request.prompt = std::move(prompt);
+    request.policy = parse_policy("full");
+    request.reuse = reuse;
+    request.options.max_tokens = 1;
+    const GenerateResult result = generate(engine_, std::move(request));
+    Sample sample{.ttft_ms = result.timings.ttft_ms,
+                  .vision_ms = result.timings.vision_ms,
+                  .computed = static_cast<double>(result.n_prompt - result.n_vision)};
+    for (const CacheReport::Image& image : result.cache.images) sample.computed += image.n_recomputed;
+    n_vision_ = result.n_vision;
+    n_prompt_ = result.n_prompt;
+    return sample;
+  }
+
+  // FLOPs of a prompt of which so many tokens are computed, each of which sees half of it at least.
+  double flops(double computed) const {
+    const TextConfig& text = engine_.model().config().text;
+    return computed * text.layers_flops(n_prompt_ / 2.0);
+  }
+
+  void print(const std::string& name, const std::vector<Sample>& samples, const std::vector<Sample>& all) const {
+    const auto of = [](const std::vector<Sample>& from, double Sample::*member) {
+      std::vector<double> values;
+      for (const Sample& s : from) values.push_back(s.*member);
+      return values;
+    };
+    const std::vector<double> ttft = of(samples, &Sample::ttft_ms);
+    const double time = median(ttft), whole = median(of(all, &Sample::ttft_ms));
+    std::printf("| %d | %s | %.0f | %.0f | %.0f to %.0f | %.0f | %.1f | %.1f |\n", n_vision_, name.c_str(),
+                samples[0].computed, time, std::ranges::min(ttft), std::ranges::max(ttft),
+                median(of(samples, &Sample::vision_ms)), whole / time,
+                flops(all[0].computed) / flops(samples[0].computed));
+    std::fflush(stdout);
+  }
+
+  Engine& engine_;
+  const ReuseBenchFlags& flags_;
+  uint64_t state_;
+  std::vector<ImageTiles> pictures_;
+  int32_t n_vision_ = 0, n_prompt_ = 0;
+};
+
+void run(const ReuseBenchFlags& flags) {
+  if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
+    throw Error(ErrorCode::kInput, "bench reuse: expected either -m DIR or --random-weights CONFIG.json");
+  }
+  for (const std::string& chooser : flags.choosers) parse_reuse_chooser(chooser);
+  watch_interrupts();
+  std::unique_ptr<Engine> engine;
+  if (flags.random_weights.empty()) {
+    engine = load_engine(flags.model);
+  } else {
+    const std::filesystem::path path = flags.random_weights;
+    engine =
+        Engine::random(parse_model_config(load_json(path), path.string()), engine_options(flags.model), flags.seed);
+  }
+  if (!engine->model().sees_images()) throw Error(ErrorCode::kInput, "bench reuse: needs a vision model");
+  std::printf(
+      "| image tokens | --reuse | tokens computed | first token, ms | spread | encoder, ms | times faster | times "
+      "fewer "
+      "FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
+  ReuseBench bench(*engine, flags);
+  for (const int n : flags.images) bench.run(n);
+}
+
+}  // namespace
+
+void add_bench_reuse_command(CLI::App& bench_command) {
+  auto flags = std::make_shared<ReuseBenchFlags>();
+  CLI::App* command =
+      bench_command.add_subcommand("reuse", "time to the first token where the pictures were seen in another prompt");
+  add_model_flags(*command, flags->model, {.needs_model = false, .policy = false});
+  command
+      ->add_option("--random-weights", flags->random_weights,
+                   "a config.json: random weights in its shape instead of a checkpoint")
+      ->type_name("FILE");
+  command
+      ->add_option("--images", flags->images, "pictures of a prompt, of two by two tiles where the model splits them")
+      ->delimiter(',')
+      ->type_name("N,..")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
+      ->type_name("CHOOSER")
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  command->add_option("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("-r,--repetitions", flags->repetitions, "runs of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "of weights, pictures and text")->capture_default_str();
+  command->footer("Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace vlcache
