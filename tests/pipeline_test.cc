@@ -33,6 +33,7 @@ class Pipeline : public testing::TestWithParam<std::string> {
     EngineOptions options;
     options.dtype = DType::kF32;
     options.kv_memory_bytes = 256 << 20;
+    options.cache_bytes = 256 << 20;
     engine_ = Engine::load(dir_, options);
   }
 
@@ -41,6 +42,24 @@ class Pipeline : public testing::TestWithParam<std::string> {
     for (const auto& name : case_.value("images", nlohmann::ordered_json::array()))
       images.push_back(load_image(dir_ / name.get<std::string>()));
     return images;
+  }
+
+  std::vector<int32_t> greedy() const { return case_["greedy"].get<std::vector<int32_t>>(); }
+
+  Request request(ReuseOptions reuse) const {
+    Request request;
+    request.prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), images());
+    request.policy = parse_policy("full");
+    request.reuse = std::move(reuse);
+    request.options.max_tokens = static_cast<int32_t>(greedy().size());
+    request.options.ignore_eos = true;
+    return request;
+  }
+
+  static std::vector<int32_t> ids(const GenerateResult& result) {
+    std::vector<int32_t> ids;
+    for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+    return ids;
   }
 
   std::filesystem::path dir_;
@@ -59,17 +78,28 @@ TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
   EXPECT_EQ(prompt.tokens, case_["chat"]["input_ids"].get<std::vector<int32_t>>());
 }
 
-TEST_P(Pipeline, GreedyAnswerIsTransformers) {
-  const auto expected = case_["greedy"].get<std::vector<int32_t>>();
-  Request request;
-  request.prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), images());
-  request.policy = parse_policy("full");
-  request.options.max_tokens = static_cast<int32_t>(expected.size());
-  request.options.ignore_eos = true;
-  const GenerateResult result = generate(*engine_, std::move(request));
-  std::vector<int32_t> ids;
-  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
-  EXPECT_EQ(ids, expected);
+TEST_P(Pipeline, GreedyAnswerIsTransformers) { EXPECT_EQ(ids(generate(*engine_, request({}))), greedy()); }
+
+// Behind the same beginning KV is the same: whatever is computed anew, of images in one piece or in tiles.
+TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
+  if (images().empty()) GTEST_SKIP() << "no images";
+  const auto reuse = [](const char* chooser) {
+    return ReuseOptions{.chooser = parse_reuse_chooser(chooser), .required = true};
+  };
+  for (const CacheReport::Image& image : generate(*engine_, request(reuse("static:r=0"))).cache.images) {
+    EXPECT_EQ(image.source, CacheReport::Image::Source::kComputed) << image.reason;
+  }
+  for (const char* chooser : {"static:r=0", "vlcache:r=0.3", "mpic:k=2", "static:r=1"}) {
+    SCOPED_TRACE(chooser);
+    const GenerateResult result = generate(*engine_, request(reuse(chooser)));
+    EXPECT_EQ(ids(result), greedy());
+    for (const CacheReport::Image& image : result.cache.images) {
+      const bool all = std::string_view(chooser) == "static:r=1";
+      EXPECT_EQ(image.source, all ? CacheReport::Image::Source::kComputed : CacheReport::Image::Source::kRam)
+          << image.reason;
+      EXPECT_EQ(image.n_recomputed == image.n_tokens, all);
+    }
+  }
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

@@ -71,6 +71,7 @@ void Batch::admit() {
     if (!entry.waiting || entry.generation->done()) continue;
     const bool alone = std::ranges::none_of(requests_, running);
     if (full_ && !alone) return;
+    if (!alone && entry.generation->awaits_image()) continue;
     const auto refuse = [&](const Error& error) {
       if (error.code() == ErrorCode::kMemory && !alone) {
         full_ = true;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,6 +82,8 @@ class Engine {
   CacheStats encoder_cache_stats() const { return encoder_outputs_->stats(); }
   // ImageKv by image_key, computed exactly.
   DigestCache& image_kv() { return *image_kv_; }
+  // Whose KV is being recorded: others who bring the same image do well to wait.
+  std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
 
  private:
   Engine() = default;
@@ -101,6 +104,7 @@ class Engine {
   std::unique_ptr<PagePools> pools_;
   std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
   std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
+  std::set<Sha256Digest> images_in_work_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;
 };

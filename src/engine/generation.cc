@@ -69,6 +69,15 @@ Generation::Generation(Engine& engine, Request request)
 
 Generation::~Generation() = default;
 
+bool Generation::awaits_image() {
+  const std::set<Sha256Digest>& in_work = engine_.images_in_work();
+  if (request_.reuse.chooser == nullptr || in_work.empty()) return false;
+  if (awaited_.empty()) {
+    for (const ImageTiles& image : request_.prompt.images) awaited_.push_back(image_key(image));
+  }
+  return std::ranges::any_of(awaited_, [&](const Sha256Digest& key) { return in_work.contains(key); });
+}
+
 void Generation::start() {
   if (sequence_ == nullptr) {
     select_image_tokens(engine_, *request_.policy, request_.prompt);

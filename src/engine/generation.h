@@ -24,6 +24,8 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   bool done() const { return !result_.finish_reason.empty(); }
   bool has_tokens() const { return !result_.tokens.empty(); }
+  // Whether another request is computing an image that this one could reuse.
+  bool awaits_image();
   // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
   void start();
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
@@ -62,7 +64,8 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
+  std::vector<Sha256Digest> awaited_;  // the images' keys, once somebody has asked
+  std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
   std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
   std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses

@@ -77,7 +77,15 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   if (!reused_.empty()) reused_.supply(sequence);
 }
 
-ImageReuse::~ImageReuse() { sequence_.forget_source(); }
+ImageReuse::~ImageReuse() {
+  sequence_.forget_source();
+  end_work();
+}
+
+void ImageReuse::end_work() {
+  for (const Sha256Digest& key : in_work_) engine_.images_in_work().erase(key);
+  in_work_.clear();
+}
 
 std::vector<ImageReuse::Found> ImageReuse::list_images(const Prompt& prompt) const {
   std::vector<Found> images(prompt.images.size());
@@ -130,11 +138,13 @@ void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& re
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
   recorded_.push_back(image);
+  if (engine_.images_in_work().insert(report.key).second) in_work_.push_back(report.key);
 }
 
 void ImageReuse::finish(double prefill_ms) {
   if (finished_) return;
   finished_ = true;
+  end_work();
   sequence_.forget_source();
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
   for (size_t i = 0; i < recorder_.size(); ++i) {

@@ -39,12 +39,14 @@ class ImageReuse final : public LayerHooks {
   std::vector<Found> list_images(const Prompt& prompt) const;
   void place(size_t image, const Found& found, const ReuseChooser& chooser, CacheReport::Image& report);
   void record(size_t image, const Found& found, CacheReport::Image& report);
+  void end_work();
 
   Engine& engine_;
   Sequence& sequence_;
   ReusedImages reused_;
   ImageRecorder recorder_;
-  std::vector<size_t> recorded_;  // images of the prompt, by number in recorder_
+  std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_
+  std::vector<Sha256Digest> in_work_;  // those that nobody else was recording
   std::vector<bool> needs_embeddings_;
   bool finished_ = false;
 };

@@ -136,6 +136,11 @@ class Requests(ProgramTest):
         self.assertEqual(found[3], [("computed", 256, "computed", "its KV is larger than the cache")] * 2)
         self.assertEqual([a["token_ids"] for a in small[:4]], [a["token_ids"] for a in plain[:4]])
 
+    def test_a_picture_that_several_bring_at_once_is_computed_once(self):
+        ask = {"prompt": QUESTION, "images": [str(PAGE)]}
+        answers = self.lines([ask, {**ask, "reuse": "off"}, {**ask, "prompt": "What is the TAX?"}, ask], "--reuse", "static:r=0", "--batch", "4")
+        self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "computed", "ram", "ram"])
+
     def test_what_is_computed_behind_a_reused_picture_is_not_kept(self):
         two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)]}
         answers = self.lines([{"prompt": QUESTION, "images": [str(PAGE)]}, two, two], "--reuse", "static:r=0")
