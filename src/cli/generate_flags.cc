@@ -97,8 +97,10 @@ std::string summary(const GenerateResult& result) {
   const Timings& t = result.timings;
   std::string line;
   if (result.n_vision > 0) line += format("vision %.0f ms (%d tokens) | ", t.vision_ms, result.n_vision);
-  line += format("first token %.0f ms (%d prompt tokens, %.0f/s) | ", t.ttft_ms, result.n_prompt,
-                 rate(result.n_prompt, t.prefill_ms));
+  const double loaded = result.cache.n_loaded();
+  line += format("first token %.0f ms (%d prompt tokens, ", t.ttft_ms, result.n_prompt);
+  if (loaded > 0) line += format("%.0f of them from a cache, ", loaded);
+  line += format("%.0f/s) | ", rate(result.n_prompt - loaded, t.prefill_ms));
   const size_t n = result.tokens.size();
   if (n > 1) {
     line += format("%zu tokens, %.1f/s | ", n, rate(static_cast<double>(n - 1), t.decode_ms));

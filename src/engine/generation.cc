@@ -17,6 +17,14 @@ constexpr int32_t kRoomTokens = 1024;
 
 }  // namespace
 
+double CacheReport::n_loaded() const {
+  double n = n_prefix_tokens;
+  for (const Image& image : images) {
+    if (image.source == Image::Source::kRam) n += image.n_tokens - image.n_recomputed;
+  }
+  return n;
+}
+
 void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {
   const int32_t n_needed = n_positions + (max_tokens > 0 ? 1 : 0);
   if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {

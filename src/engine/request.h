@@ -90,6 +90,9 @@ struct CacheReport {
   };
   int32_t n_prefix_tokens = 0;  // whose KV was there
   std::vector<Image> images;
+
+  // Tokens that were not computed, mean over the layers.
+  double n_loaded() const;
 };
 
 struct GeneratedToken {

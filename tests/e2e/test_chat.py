@@ -26,6 +26,13 @@ class Chat(ProgramTest):
         self.assertEqual(stats[2], told_stats[0])
         self.assertGreater(stats[2][0], 256)  # the picture was not computed again
 
+    def test_a_picture_of_an_earlier_conversation_is_loaded(self):
+        again = [f"/image {PAGE}", QUESTION, "/stats"]
+        answers, stats, told = self.chat(*again, "/reset", *again)
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual([kept for kept, _ in stats], [0, 0])
+        self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [250])  # the plan computes 6
+
     def test_a_picture_that_cannot_be_used_is_not_kept(self):
         text_model = ROOT / "tests/fixtures/models/llama-gqa4"
         answers, stats, errors = self.chat(f"/image {PAGE}", "Hello", "/stats", model=text_model)

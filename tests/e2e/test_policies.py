@@ -294,7 +294,7 @@ class Eval(ProgramTest):
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
 
     def test_policies_that_answer_alone_are_compared_too(self):
-        data = self.questions(2)
+        data = self.questions(5, step=90)
         out = self.folder / "o"
         self.ok("eval", "-m", MODEL, "--data", data, "--kv", "window_recompute", "--kv", "fastv", "--kv-budget", "1,0.5", "--kl", "8", "-o", out)
         kl = {(x["policy"], x["budget"]): x["kl"] for x in json.loads((out / "table.json").read_text())[0]["lines"]}
