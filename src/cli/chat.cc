@@ -236,7 +236,7 @@ void run(const ChatFlags& flags) {
   const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
   Chat chat(*engine, flags, policy, reuse.options());
-  warn(reuse);
+  if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
   std::string line;

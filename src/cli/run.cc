@@ -203,7 +203,7 @@ void run(const RunFlags& flags) {
   if (flags.requests.empty()) {
     run_one(*engine, flags, policy, reuse);
   } else {
-    warn(reuse);
+    if (engine->model().sees_images()) warn(reuse);
     RequestQueue(*engine, flags, reuse).run();
     if (interrupted()) throw Interrupted();
   }
