@@ -36,6 +36,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       sequence_(sequence),
       reused_(engine.backend(), engine.model().rope()),
       needs_embeddings_(prompt.images.size(), true) {
+  if (prompt.images.empty()) return;
   if (options.chooser == nullptr) {
     for (CacheReport::Image& image : report.images) {
       if (image.source != Source::kPrefix)

@@ -155,6 +155,8 @@ class Requests(ProgramTest):
         self.assertIn("needs the attention of every prompt token", answers[1]["error"])
         self.assertEqual(answers[2]["cache"]["images"][0]["source"], "ram")
         self.assertIn("its own way", answers[3]["error"])
+        text, = self.lines([{"prompt": "Hello", "kv": "h2o", "kv_budget": 0.9}], "--reuse", "static:r=0")
+        self.assertEqual(text["cache"]["images"], [])
 
     def test_the_same_name_with_another_picture_is_another_picture(self):
         name = self.folder / "page.png"
