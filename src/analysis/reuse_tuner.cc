@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <random>
 
 #include "analysis/divergence.h"
@@ -79,13 +77,11 @@ std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, 
     c.first_question = other.turns[0].question;
     const size_t turn = (i + i / usable.size()) % (kTextsBefore.size() + 2);
     if (turn < kTextsBefore.size() || sample.images.size() > 1 || other.images[0] == sample.images[0]) {
-      c.kind = "text";
       c.before = kTextsBefore[turn % kTextsBefore.size()];
       continue;
     }
     c.images.insert(c.images.begin(), other.images[0]);
     c.n_new = turn == kTextsBefore.size() ? 1 : 0;
-    c.kind = c.n_new > 0 ? "new page" : "known page";
   }
   return cases;
 }
@@ -135,7 +131,7 @@ void ReuseTuner::put(const Prompt& prompt, const Records& records) {
 }
 
 // As each image has been seen before.
-ReuseTuner::Records ReuseTuner::known(const ReuseCase& c) {
+ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) {
   engine_.image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
@@ -145,7 +141,7 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c) {
     request.options.max_tokens = 0;
     generate(engine_, std::move(request));
   }
-  return take(prompt(c), c.n_new);
+  return take(prompt, c.n_new);
 }
 
 // Of the logits along the first tokens of the full answer: the prompt is followed by them, and all that is not loaded
@@ -187,7 +183,7 @@ std::vector<std::vector<double>> ReuseTuner::profile(const ReuseCase& c, const s
   const Prompt prompt = this->prompt(c);
   engine_.image_kv().clear();
   const Answer full = answer(prompt.copy(), recording(), nullptr);
-  const Records right = take(prompt, c.n_new), old = known(c);
+  const Records right = take(prompt, c.n_new), old = known(c, prompt);
   std::vector<std::shared_ptr<ImageKv>> mixed(old.size());  // in one layer right up to a level, elsewhere as before
   const auto copy = [&](const Records& from, int32_t layer, double level) {
     for (size_t i = 0; i < mixed.size(); ++i) {
@@ -219,7 +215,7 @@ std::vector<std::vector<double>> ReuseTuner::profile(const ReuseCase& c, const s
 ReuseTuner::Comparison ReuseTuner::compare(const ReuseCase& c, ReuseChooserPtr chooser) {
   const Prompt prompt = this->prompt(c);
   Answer full = answer(prompt.copy(), {}, nullptr);
-  put(prompt, known(c));
+  put(prompt, known(c, prompt));
   Answer reused = answer(prompt.copy(), {.chooser = std::move(chooser), .required = true}, &full.tokens);
   Comparison comparison{.equal = true};
   for (size_t i = 0; i < full.logits.size(); ++i) {

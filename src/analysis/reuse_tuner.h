@@ -18,7 +18,6 @@ namespace vlcache {
 // A prompt whose images, but for the first n_new of them, have been seen in other prompts: each alone, behind nothing,
 // before another question.
 struct ReuseCase {
-  std::string kind;  // what stands before them: "text", "new page", "known page"
   std::vector<std::filesystem::path> images;
   size_t n_new = 0;
   std::string before;  // text in front of the first image
@@ -59,7 +58,7 @@ class ReuseTuner {
   Answer answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along);
   Records take(const Prompt& prompt, size_t n_new);
   void put(const Prompt& prompt, const Records& records);
-  Records known(const ReuseCase& c);
+  Records known(const ReuseCase& c, const Prompt& prompt);
   double distance(const Prompt& prompt, const Records& records, const Answer& full);
 
   Engine& engine_;

@@ -2,15 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/threads.h"
+#include "cli/bench_engine.h"
 #include "cli/bench_report.h"
 #include "cli/bench_runner.h"
-#include "cli/command.h"
 
 namespace vlcache {
 namespace {
@@ -70,12 +68,6 @@ std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags)
   return cases;
 }
 
-std::unique_ptr<Engine> make_engine(const BenchFlags& flags) {
-  if (flags.random_weights.empty()) return load_engine(flags.model);
-  const std::filesystem::path path = flags.random_weights;
-  return Engine::random(parse_model_config(load_json(path), path.string()), engine_options(flags.model), flags.seed);
-}
-
 bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
 
 void write(const std::filesystem::path& path, const std::string& text) {
@@ -87,9 +79,6 @@ void write(const std::filesystem::path& path, const std::string& text) {
 }
 
 void run(BenchFlags flags) {
-  if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
-    throw Error(ErrorCode::kInput, "bench: expected either -m DIR or --random-weights CONFIG.json");
-  }
   std::vector<PolicyPtr> policies;
   for (const std::string& kv : flags.policies) {
     policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", flags.model.model_dir));
@@ -98,7 +87,7 @@ void run(BenchFlags flags) {
   if (flags.threads.empty()) flags.threads = {0};
   for (int threads : flags.threads) {
     flags.model.threads = threads;
-    const std::unique_ptr<Engine> engine = make_engine(flags);
+    const auto engine = bench_engine("bench", flags.model, flags.random_weights, flags.seed);
     BenchReport base;
     base.model = flags.random_weights.empty() ? flags.model.model_dir
                                               : std::filesystem::path(flags.random_weights).stem().string();

@@ -1,14 +1,10 @@
 // `vlcache bench reuse`: the time to the first token of a prompt whose pictures were seen in another one.
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
 #include "base/splitmix.h"
-#include "base/threads.h"
-#include "cli/command.h"
+#include "cli/bench_engine.h"
 #include "engine/batch.h"
 #include "reuse/reuse_chooser.h"
 
@@ -61,7 +57,7 @@ class ReuseBench {
   // A picture in two by two tiles, if the model splits any.
   ImageTiles random_picture() {
     const VisionConfig& vision = *engine_.model().config().vision;
-    const bool splits = engine_.model().config().model_type == "llava_next";
+    const bool splits = !engine_.model().config().grid_pinpoints.empty();
     ImageTiles image;
     image.allocate(splits ? 5 : 1, vision.image_size, vision.image_size);
     if (splits) {
@@ -147,24 +143,13 @@ class ReuseBench {
 };
 
 void run(const ReuseBenchFlags& flags) {
-  if (flags.model.model_dir.empty() == flags.random_weights.empty()) {
-    throw Error(ErrorCode::kInput, "bench reuse: expected either -m DIR or --random-weights CONFIG.json");
-  }
   for (const std::string& chooser : flags.choosers) parse_reuse_chooser(chooser);
   watch_interrupts();
-  std::unique_ptr<Engine> engine;
-  if (flags.random_weights.empty()) {
-    engine = load_engine(flags.model);
-  } else {
-    const std::filesystem::path path = flags.random_weights;
-    engine =
-        Engine::random(parse_model_config(load_json(path), path.string()), engine_options(flags.model), flags.seed);
-  }
+  const auto engine = bench_engine("bench reuse", flags.model, flags.random_weights, flags.seed);
   if (!engine->model().sees_images()) throw Error(ErrorCode::kInput, "bench reuse: needs a vision model");
   std::printf(
-      "| image tokens | --reuse | tokens computed | first token, ms | spread | encoder, ms | times faster | times "
-      "fewer "
-      "FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
+      "| image tokens | --reuse | tokens computed | first token, ms | spread | encoder, ms | times faster | "
+      "times fewer FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
   ReuseBench bench(*engine, flags);
   for (const int n : flags.images) bench.run(n);
 }

@@ -94,7 +94,7 @@ class Measured {
   std::ofstream file_;
 };
 
-// Sums of the cases' losses, as far as the command was not interrupted.
+// The mean of the cases' losses.
 ReuseSensitivity profile(ReuseTuner& tuner, const std::vector<ReuseCase>& cases, Measured& measured) {
   ReuseSensitivity s{.levels = kLevels, .loss = {}};
   ProgressBar bar("profiling layers");
