@@ -7,7 +7,7 @@
 
 namespace vlcache {
 
-bool acts_behind_prompt(const Policy& policy) { return goes_on_from_forks(policy) && policy.row_dropper() == nullptr; }
+bool acts_behind_prompt(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
 
 bool goes_on_from_forks(const Policy& policy) {
   return policy.keeps_kv() && policy.vision_layers().empty() && policy.pattern() == AttentionPattern{} &&

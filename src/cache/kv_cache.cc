@@ -165,6 +165,36 @@ void KvCache::own_pages(Layer& layer, int32_t head, int32_t end) {
   move_slots(layer, head);
 }
 
+int64_t KvCache::n_columns() const {
+  int64_t n = 0;
+  for (const Layer& layer : layers_) n += layer.slots.n_heads();
+  return n;
+}
+
+void KvCache::list_pages(int32_t i, std::span<int32_t> pages) const {
+  CHECK(std::ssize(pages) == n_columns());
+  auto to = pages.begin();
+  for (const Layer& layer : layers_) {
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+      CHECK(i < layer.pages.n_pages(h));
+      *to++ = layer.pages.row(h)[i];
+    }
+  }
+}
+
+void KvCache::share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens) {
+  CHECK(capacity_ == 0 && n_pages() == 0 && std::ssize(groups) == pages_for(n_tokens));
+  reserve(n_tokens);
+  std::vector<int32_t> tokens(at(n_tokens));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  size_t column = 0;
+  for_each_head([&](Layer& layer, int32_t head) {
+    for (const std::span<const int32_t> group : groups) layer.pages.share(head, group[column]);
+    layer.slots.append(head, tokens, tokens);
+    ++column;
+  });
+}
+
 void KvCache::begin_step() {
   for (Layer& layer : layers_) layer.slots.note();
   in_step_ = true;

@@ -28,6 +28,13 @@ class KvCache {
 
   // A second cache with the same contents that shares every page; the first write to a shared page copies it.
   KvCache fork() const;
+  // The pages of tokens [64 i, 64 i + 64), which must be there: pages[c], where c counts the kv heads of the layers
+  // with KV of their own, layer by layer (n_columns of them).
+  void list_pages(int32_t i, std::span<int32_t> pages) const;
+  int64_t n_columns() const;
+  // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
+  // groups[i] has the pages of tokens [64 i, 64 i + 64) as list_pages gave them.
+  void share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens);
   // Room in the tables (pages, slots, planes) for this many slots per head: growing up to there allocates nothing but
   // pages and moves no table.
   void reserve(int64_t n_slots);

@@ -23,15 +23,21 @@ PagePool::PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget)
   free_.push_back({0, static_cast<int32_t>(max_pages)});
 }
 
+bool PagePool::full() const {
+  return free_.empty() || (budget_ != nullptr && budget_->max_bytes - budget_->used_bytes < page_bytes_);
+}
+
 PageRun PagePool::allocate_run(int32_t wanted) {
-  if (budget_ != nullptr) {
-    wanted = static_cast<int32_t>(std::min<int64_t>(wanted, (budget_->max_bytes - budget_->used_bytes) / page_bytes_));
+  while (full() && budget_ != nullptr && budget_->reserve != nullptr && budget_->reserve->give_way()) {
   }
-  if (free_.empty() || wanted < 1) {
+  if (full()) {
     const int64_t bytes = budget_ != nullptr ? budget_->max_bytes : max_pages_ * page_bytes_;
     throw Error(ErrorCode::kMemory, "KV cache is full: all " + std::to_string(bytes >> 20) +
                                         " MiB of pages are in use; raise --kv-memory, shorten the prompt or lower "
                                         "--max-tokens");
+  }
+  if (budget_ != nullptr) {
+    wanted = static_cast<int32_t>(std::min<int64_t>(wanted, (budget_->max_bytes - budget_->used_bytes) / page_bytes_));
   }
   // The first run that is long enough, else the longest of those looked at.
   size_t best = 0;

@@ -17,10 +17,19 @@ struct PageRun {
   int32_t size() const { return end - begin; }
 };
 
+// Holds pages that running sequences may have when there are no others.
+class PageReserve {
+ public:
+  virtual ~PageReserve() = default;
+  // Lets some of them go. False: there are none left that anybody could have.
+  virtual bool give_way() = 0;
+};
+
 // Memory that several pools share.
 struct PageBudget {
   int64_t max_bytes = 0;
   int64_t used_bytes = 0;
+  PageReserve* reserve = nullptr;
 };
 
 class PagePool {
@@ -29,10 +38,11 @@ class PagePool {
   // the pool) pages are had only while it lasts.
   PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget = nullptr);
 
-  // A page with one reference. Its contents are whatever was there. Throws Error(kMemory) when all are in use.
+  // A page with one reference. Its contents are whatever was there. When all are in use, the budget's reserve is asked
+  // to give way; throws Error(kMemory) where it cannot.
   int32_t allocate() { return allocate_run(1).begin; }
   // Up to `wanted` neighbouring pages (one at least), each with one reference. Attention reads neighbours faster than
-  // scattered pages: 30 against 22 GB/s a core in bf16. Throws Error(kMemory) when all are in use.
+  // scattered pages: 30 against 22 GB/s a core in bf16. Throws as allocate does.
   PageRun allocate_run(int32_t wanted);
   void retain(int32_t page);
   void release(int32_t page);  // free once nobody holds it
@@ -47,6 +57,8 @@ class PagePool {
   int64_t peak_used() const { return peak_used_; }
 
  private:
+  bool full() const;
+
   int64_t page_bytes_;
   int64_t max_pages_;
   PageBudget* budget_;

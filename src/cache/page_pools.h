@@ -19,6 +19,8 @@ class PagePools {
   PagePool& of(int32_t head_dim);  // CHECKs that the shape has such a layer
   // Gives the memory of all free pages back to the system.
   void trim();
+  // Asked for pages before allocating throws; null: nobody. It must outlive the pools' use.
+  void set_reserve(PageReserve* reserve) { budget_->reserve = reserve; }
   int64_t used_bytes() const { return budget_->used_bytes; }
   int64_t max_bytes() const { return budget_->max_bytes; }
 

@@ -83,6 +83,13 @@ void PageTable::extend(int32_t head, int32_t n) {
   }
 }
 
+void PageTable::share(int32_t head, int32_t page) {
+  int32_t& have = n_pages_[static_cast<size_t>(head)];
+  CHECK(have < stride_ && spare_[static_cast<size_t>(head)].size() == 0);
+  pool_->retain(page);
+  row_of(head)[have++] = page;
+}
+
 void PageTable::shorten(int32_t head, int32_t n) {
   int32_t& have = n_pages_[static_cast<size_t>(head)];
   if (have <= n) return;

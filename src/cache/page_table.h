@@ -70,6 +70,8 @@ class PageTable {
   // Makes a row at least n pages long, neighbours where those can be had. Throws Error(kMemory) when the pool is
   // exhausted; the row keeps what it got until then.
   void extend(int32_t head, int32_t n);
+  // Puts a page of another row of the same pool behind a row's pages, which are shared from now on.
+  void share(int32_t head, int32_t page);
   // Makes a row at most n pages long and gives the other pages back, with those taken ahead.
   void shorten(int32_t head, int32_t n);
   void clear();

@@ -21,12 +21,24 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
   }
-  return {{"prefix_tokens", cache.n_prefix_tokens}, {"images", std::move(images)}};
+  return {
+      {"prefix_tokens", cache.n_prefix_tokens}, {"prefix_reason", cache.prefix_reason}, {"images", std::move(images)}};
+}
+
+OrderedJson totals_json(const CacheTotals& totals) {
+  const auto cache_json = [](const CacheTotals::Cache& cache) {
+    return OrderedJson{{"hits", cache.n_hits},           {"misses", cache.n_misses}, {"tokens", cache.n_tokens},
+                       {"evictions", cache.n_evictions}, {"bytes", cache.bytes},     {"miss_reasons", cache.misses}};
+  };
+  return {{"prefix", cache_json(totals.prefix)},
+          {"image_kv", cache_json(totals.image_kv)},
+          {"encoder", cache_json(totals.encoder)},
+          {"max_bytes", totals.max_bytes}};
 }
 
 }  // namespace
 
-OrderedJson result_json(const GenerateResult& result) {
+OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals) {
   OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
   for (const GeneratedToken& token : result.tokens) {
     ids.push_back(token.id);
@@ -54,7 +66,8 @@ OrderedJson result_json(const GenerateResult& result) {
         {"prompt_bytes", result.kv.prompt_bytes},
         {"peak_bytes", result.kv.peak_bytes},
         {"slots", result.kv.slots}}},
-      {"cache", cache_json(result.cache)}};
+      {"cache", cache_json(result.cache)},
+      {"caches", totals_json(totals)}};
   if (result.has_logprobs) out["logprobs"] = std::move(logprobs);
   return out;
 }

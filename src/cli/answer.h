@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/request.h"
+#include "engine/cache_totals.h"
 
 namespace vlcache {
 
 // The object that `run --json` prints.
-nlohmann::ordered_json result_json(const GenerateResult& result);
+nlohmann::ordered_json result_json(const GenerateResult& result, const CacheTotals& totals);
 
 }  // namespace vlcache

@@ -47,6 +47,13 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  share_environment(*command
+                         .add_flag("--cache-exact", flags.reuse.keep_exact,
+                                   "keep a prompt's KV for later prompts as it was before a policy compressed it, too")
+                         ->group(group));
+  share_environment(
+      *command.add_flag("--explain", flags.explain, "say behind every answer what was reused, and why not more")
+           ->group(group));
   add("--query-aware", flags.query_aware,
       "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
       "compressed once and asked often")
@@ -90,6 +97,31 @@ GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDef
   options.stop = flags.stop;
   options.stop_tokens.assign(flags.stop_tokens.begin(), flags.stop_tokens.end());
   return options;
+}
+
+std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
+  const CacheReport& cache = result.cache;
+  std::string text = format("prefix: %d of %d tokens were there", cache.n_prefix_tokens, result.n_prompt);
+  if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
+  text += "\n";
+  for (size_t i = 0; i < cache.images.size(); ++i) {
+    const CacheReport::Image& image = cache.images[i];
+    using Image = CacheReport::Image;
+    text += format("image %zu: %d tokens ", i + 1, image.n_tokens);
+    if (image.source == Image::Source::kPrefix) text += "in the prefix";
+    if (image.source == Image::Source::kRam) text += format("from RAM, %.1f of them computed anew", image.n_recomputed);
+    if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
+    if (image.encoder == Image::Encoder::kHit) text += "; its embeddings were there";
+    if (image.encoder == Image::Encoder::kComputed) text += "; its embeddings were computed";
+    text += "\n";
+  }
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
+  const auto line = [&](const char* name, const CacheTotals::Cache& c) {
+    return format("%s %lld hits, %lld misses, %.1f MiB", name, static_cast<long long>(c.n_hits),
+                  static_cast<long long>(c.n_misses), mib(c.bytes));
+  };
+  return text + "caches: " + line("prefixes", totals.prefix) + "; " + line("images", totals.image_kv) + "; " +
+         line("embeddings", totals.encoder) + format("; of %.0f MiB", mib(totals.max_bytes));
 }
 
 std::string summary(const GenerateResult& result) {

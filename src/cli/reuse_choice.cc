@@ -20,7 +20,7 @@ void check_reuse(std::string_view how) {
 }
 
 ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir)
-    : how_(flags.how), bound_(flags.bound) {
+    : how_(flags.how), bound_(flags.bound), keep_exact_(flags.keep_exact) {
   check_reuse(how_);
   const std::filesystem::path path =
       flags.plan.empty() ? model_dir / kReusePlanName : std::filesystem::path(flags.plan);
@@ -38,13 +38,17 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& m
 
 ReuseOptions ReuseChoice::options(std::string_view how) const {
   if (how == "off") return {.encoder = false, .chooser = nullptr};
-  if (how == "exact") return {};
+  ReuseOptions options{.prefix = true, .keep_exact = keep_exact_, .chooser = nullptr};
+  if (how == "exact") return options;
   if (how == "auto") {
-    if (!plan_ || !holds(plan_->one)) return {};
-    return {.chooser = planned_chooser(*plan_), .one_image_only = !holds(plan_->several)};
+    if (!plan_ || !holds(plan_->one)) return options;
+    options.chooser = planned_chooser(*plan_);
+    options.one_image_only = !holds(plan_->several);
+    return options;
   }
-  if (how == "vlcache" && plan_) return {.chooser = planned_chooser(*plan_), .required = true};
-  return {.chooser = parse_reuse_chooser(how), .required = true};
+  options.chooser = how == "vlcache" && plan_ ? planned_chooser(*plan_) : parse_reuse_chooser(how);
+  options.required = true;
+  return options;
 }
 
 std::string ReuseChoice::warning() const {

@@ -16,8 +16,9 @@ void check_reuse(std::string_view how);
 
 struct ReuseFlags {
   std::string how = "auto";
-  std::string plan;     // empty: reuse_plan.json in the model's folder
-  double bound = 0.99;  // share of equal answers from which on `auto` follows a plan
+  std::string plan;         // empty: reuse_plan.json in the model's folder
+  double bound = 0.99;      // share of equal answers from which on `auto` follows a plan
+  bool keep_exact = false;  // --cache-exact
 };
 
 class ReuseChoice {
@@ -35,6 +36,7 @@ class ReuseChoice {
 
   std::string how_;
   double bound_;
+  bool keep_exact_;
   std::optional<ReusePlan> plan_;
   std::string why_none_;  // there is no plan
 };

@@ -66,12 +66,13 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
   const GenerateResult result = generate(engine, std::move(request));
   bar.clear();
   if (flags.json) {
-    print_line(result_json(result));
+    print_line(result_json(result, engine.cache_totals()));
   } else {
     std::fputs("\n", stdout);
     std::fflush(stdout);
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
+  if (flags.generate.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.cache_totals()).c_str());
   if (interrupted()) throw Interrupted();
 }
 
@@ -84,6 +85,7 @@ class RequestQueue {
         engine_(engine),
         reuse_(reuse),
         model_dir_(flags.model.model_dir),
+        explain_(flags.generate.explain),
         places_(flags.batch),
         source_(flags.requests, interrupted) {
     defaults_ = {.system = flags.system,
@@ -162,7 +164,8 @@ class RequestQueue {
       if (result.error) {
         line.error = result.error->what();
       } else {
-        line.answer = result_json(result);
+        line.answer = result_json(result, engine_.cache_totals());
+        if (explain_) std::fprintf(stderr, "%s\n", explanation(result, engine_.cache_totals()).c_str());
       }
     }
     for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
@@ -182,6 +185,7 @@ class RequestQueue {
   const ReuseChoice& reuse_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
   std::filesystem::path model_dir_;
+  bool explain_;
   int places_, n_running_ = 0;
   LineSource source_;
   UserRequest defaults_;

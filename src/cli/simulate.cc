@@ -21,8 +21,10 @@ void run(const Flags& flags) {
   for (const std::string& problem : trace.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
   if (trace.requests.empty()) throw Error(ErrorCode::kInput, flags.trace + ": no request in it");
   for (const int64_t capacity : flags.capacities) {
-    for (const auto& [name, order] : {std::pair{"lru", EvictionOrder::kLru}, {"gdsf", EvictionOrder::kGdsf}}) {
-      const ReplayResult result = replay(trace, order, capacity);
+    LruClock lru;
+    GdsfClock gdsf;
+    for (const auto& [name, clock] : {std::pair<const char*, EvictionClock*>{"lru", &lru}, {"gdsf", &gdsf}}) {
+      const ReplayResult result = replay(trace, *clock, capacity);
       const nlohmann::ordered_json line = {{"policy", name},
                                            {"capacity", capacity},
                                            {"blocks", result.n_blocks},

@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "engine/chat_prompt.h"
 #include "io/tokenizer/tokenizer.h"
+#include "reuse/prefix_cache.h"
 
 namespace vlcache {
 namespace {
@@ -93,6 +94,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
   encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
   image_kv_ = std::make_unique<DigestCache>(*ledger_);
+  prefixes_ = std::make_unique<PrefixCache>(*ledger_, *pools_, kv_shape_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
@@ -201,6 +203,19 @@ std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr p
   return std::make_unique<Sequence>(
       prompt, std::move(cache), std::move(policy),
       HiddenShape{.dtype = model_->compute_dtype(), .size = model_->config().text.hidden_size});
+}
+
+CacheTotals Engine::cache_totals() const {
+  CacheTotals totals = totals_;
+  totals.max_bytes = ledger_->max_bytes();
+  const auto held = [](CacheTotals::Cache& cache, const auto& stats) {
+    cache.bytes = stats.bytes;
+    cache.n_evictions = stats.n_evictions;
+  };
+  held(totals.prefix, prefixes_->stats());
+  held(totals.image_kv, image_kv_->stats());
+  held(totals.encoder, encoder_outputs_->stats());
+  return totals;
 }
 
 Engine::EncodedImage Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cache/page_pools.h"
+#include "engine/cache_totals.h"
 #include "engine/prompt.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
@@ -25,6 +26,7 @@
 namespace vlcache {
 
 class ChatTemplates;
+class PrefixCache;
 class Tokenizer;
 
 struct EngineOptions {
@@ -79,9 +81,12 @@ class Engine {
   };
   EncodedImage encode_image(const ImageTiles& image, const Sha256Digest& key);
   const CacheLedger& cache_ledger() const { return *ledger_; }
-  CacheStats encoder_cache_stats() const { return encoder_outputs_->stats(); }
+  // What the caches have done since loading, and hold now; requests count themselves when they end.
+  CacheTotals cache_totals() const;
+  void count(const CacheReport& report) { totals_.add(report); }
   // ImageKv by image_key, computed exactly.
   DigestCache& image_kv() { return *image_kv_; }
+  PrefixCache& prefixes() { return *prefixes_; }
   // Whose KV is being recorded: others who bring the same image do well to wait.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
 
@@ -104,6 +109,8 @@ class Engine {
   std::unique_ptr<PagePools> pools_;
   std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
   std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
+  std::unique_ptr<PrefixCache> prefixes_;
+  CacheTotals totals_;  // of requests
   std::set<Sha256Digest> images_in_work_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;

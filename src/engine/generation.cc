@@ -6,6 +6,7 @@
 
 #include "engine/image_reuse.h"
 #include "engine/image_selection.h"
+#include "engine/prefix_reuse.h"
 #include "engine/sequence.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -92,6 +93,7 @@ void Generation::start() {
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
     sequence_ = own_sequence_.get();
   }
+  find_prefix();
   sequence_->start_prompt();
   make_room();
   note_origins();
@@ -100,13 +102,28 @@ void Generation::start() {
   encode_images();
 }
 
+void Generation::find_prefix() {
+  prefix_ = std::make_unique<PrefixReuse>();
+  // Logits of every token are had only where every token is computed.
+  result_.cache.prefix_reason = request_.callbacks.on_logits != nullptr
+                                    ? "the logits of all tokens are wanted"
+                                    : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse);
+}
+
+void Generation::keep_prefix(bool whole_pages) {
+  if (!request_.reuse.prefix || sequence_->rehearsing()) return;
+  const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
+  PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
+}
+
 void Generation::note_origins() {
-  if (!images_.empty()) return;  // it has waited, and begins again
   using Source = CacheReport::Image::Source;
   CacheReport& report = result_.cache;
-  report = {.n_prefix_tokens = sequence_->n_done(), .images = {}};
+  report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
+  const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of a request that has waited
   for (const Sha256Digest& key : sequence_->image_keys()) {
     report.images.push_back({.key = key, .source = Source::kPrefix, .reason = ""});
+    if (!before.empty()) report.images.back().encoder = before[report.images.size() - 1].encoder;
   }
   for (const ImageSpan& span : request_.prompt.spans) {
     CacheReport::Image& image = report.images[static_cast<size_t>(span.image)];
@@ -135,6 +152,7 @@ void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_
 
 void Generation::suspend() {
   reuse_.reset();
+  prefix_.reset();
   sequence_->release();
   prompt_logits_.clear();
 }
@@ -184,7 +202,10 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
     }
-    if (!sequence_->in_prompt()) reuse_->finish(result_.timings.prefill_ms);
+    if (!sequence_->in_prompt()) {
+      reuse_->finish(result_.timings.prefill_ms);
+      if (request_.reuse.keep_exact) keep_prefix(/*whole_pages=*/true);
+    }
   }
   if (item.all_logits && logits.rows() > 0) hand_out(item.runs, logits);
 }
@@ -222,6 +243,7 @@ bool Generation::rehearse(const Tensor& logits) {
 void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
+  if (!s.in_prompt()) keep_prefix(/*whole_pages=*/true);
   policy_ms_ += ms;
   if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + policy_ms_;
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
@@ -289,8 +311,11 @@ void Generation::finish(std::string_view reason) {
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
   if (sequence_ != nullptr) {
+    engine_.count(result_.cache);
     sequence_->forget_rehearsal();
     reuse_.reset();
+    if (reason != "error") keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
+    prefix_.reset();
     report();
   }
   if (own_sequence_ != nullptr) {

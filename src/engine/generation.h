@@ -13,6 +13,7 @@
 namespace vlcache {
 
 class ImageReuse;
+class PrefixReuse;
 class StreamDecoder;
 
 class Generation {
@@ -52,6 +53,8 @@ class Generation {
 
  private:
   void take_images();
+  void find_prefix();
+  void keep_prefix(bool whole_pages);
   void note_origins();
   void encode_images();
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
@@ -67,6 +70,7 @@ class Generation {
   std::vector<Sha256Digest> awaited_;  // the images' keys, once somebody has asked
   std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
+  std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
   std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
   std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer

@@ -11,8 +11,10 @@ namespace {
 
 using Source = CacheReport::Image::Source;
 
-// Why nobody's KV but the prompt's own will do; "": it will.
-std::string obstacle(const Policy& policy, const Prompt& prompt) {
+}  // namespace
+
+std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
+  if (!policy.computes_as_full()) return "KV policy " + policy.name() + " computes prompts its own way";
   if (!prompt.query_aware) return "what is compressed before the question is known must be there by then";
   if (prompt.evict_every > 0) return "eviction while the prompt is computed needs it computed";
   const std::vector<CaptureRequest> needs = policy.needs(prompt.shape());
@@ -22,13 +24,12 @@ std::string obstacle(const Policy& policy, const Prompt& prompt) {
   return "";
 }
 
-// Whether prompts are computed under `policy` as they are without one.
-bool computes_plainly(const Policy& policy) {
-  return policy.keeps_kv() && policy.vision_layers().empty() && policy.row_dropper() == nullptr &&
-         policy.pattern() == AttentionPattern{};
+Sha256Digest reused_content(const Sha256Digest& image_key, const RecomputePlan& plan, int32_t n_tokens) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(image_key)));
+  for (int32_t layer = 0; layer < plan.n_layers(); ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
+  return hash.finish();
 }
-
-}  // namespace
 
 ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                        CacheReport& report)
@@ -45,9 +46,8 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     return;
   }
   const Policy& policy = sequence.policy();
-  std::string why_not = obstacle(policy, prompt);
-  const bool plain = computes_plainly(policy);
-  if (!plain) why_not = "KV policy " + policy.name() + " computes prompts its own way";
+  std::string why_not = reuse_obstacle(policy, prompt);
+  const bool plain = policy.computes_as_full();
   if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
   if (!why_not.empty() && options.required) {
     throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
@@ -56,10 +56,6 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   for (size_t i = 0; i < images.size(); ++i) {
     CacheReport::Image& image = report.images[i];
     if (image.source == Source::kPrefix) continue;
-    if (image.source == Source::kRam) {  // the request has waited, and begins again
-      image.source = Source::kComputed;
-      image.n_recomputed = image.n_tokens;
-    }
     if (!images[i].whole) {
       image.reason = "part of it is there already";
     } else if (!why_not.empty()) {
@@ -125,6 +121,7 @@ void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& cho
   }
   needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
   report.source = Source::kRam;
+  sequence_.set_image_content(image, reused_content(report.key, plan, found.n_tokens));
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
   reused_.add(sequence_, found.spans, std::move(known), std::move(plan));
 }

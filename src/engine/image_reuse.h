@@ -12,6 +12,13 @@ namespace vlcache {
 
 class Engine;
 
+// Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
+std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
+
+// What the KV of an image is known by where a chooser's plan is followed for it: not to be confused with what is
+// computed.
+Sha256Digest reused_content(const Sha256Digest& image_key, const RecomputePlan& plan, int32_t n_tokens);
+
 class ImageReuse final : public LayerHooks {
  public:
   // `sequence` has taken `prompt`, of which nothing new is computed yet. Notes in `report` where each image comes from.

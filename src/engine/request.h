@@ -38,9 +38,11 @@ struct GenerateCallbacks {
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
 };
 
-// Whether images that have been computed before are computed again.
+// Whether what has been computed before is computed again.
 struct ReuseOptions {
-  bool encoder = true;          // their embeddings are taken from the cache
+  bool encoder = true;          // images' embeddings are taken from the cache
+  bool prefix = false;          // so is the KV of what the prompt begins with
+  bool keep_exact = false;      // a prompt's KV is kept for others as it was before a policy compressed it, too
   ReuseChooserPtr chooser;      // what is computed of an image whose KV is known; null: all of it
   bool required = false;        // an error where the chooser cannot be followed
   bool one_image_only = false;  // it was measured for prompts with one image, and is for no others
@@ -89,6 +91,7 @@ struct CacheReport {
     std::string reason;  // why its KV was computed, or is not kept
   };
   int32_t n_prefix_tokens = 0;  // whose KV was there
+  std::string prefix_reason;    // why not more of it was
   std::vector<Image> images;
 
   // Tokens that were not computed, mean over the layers.

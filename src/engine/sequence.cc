@@ -28,6 +28,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       place_(other.place_),
       spans_(other.spans_),
       image_keys_(other.image_keys_),
+      image_contents_(other.image_contents_),
       tokens_(other.tokens_),
       states_(other.states_),
       n_done_(other.n_done_),
@@ -131,6 +132,12 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   rewind(kept);
   prompt_ = prompt.shape();
   list_places(prompt);
+  std::vector<Sha256Digest> contents = keys;
+  for (const ImageSpan& span : spans_) {
+    const auto image = static_cast<size_t>(span.image);
+    if (span.begin < kept) contents[image] = image_contents_[image];
+  }
+  image_contents_ = std::move(contents);
   spans_ = prompt.spans;
   replay_text_ = prompt.replay_text;
   image_keys_ = std::move(keys);
@@ -150,13 +157,17 @@ void Sequence::rewind(int32_t n) {
   CHECK(0 <= n && n <= n_tokens());
   layered_.reset();
   first_ = -1;
-  cache_.truncate(n);
-  for (int32_t& next : next_token_) next = std::min(next, n);
+  forget_kv_behind(n);
   for (TokenRun& run : entering_) run.end = std::min(run.end, n);
   tokens_.resize(static_cast<size_t>(n));
   states_.resize(static_cast<size_t>(n));
-  if (n <= n_exact_) n_exact_ = INT32_MAX;
   count_states();
+}
+
+void Sequence::forget_kv_behind(int32_t n) {
+  cache_.truncate(n);
+  for (int32_t& next : next_token_) next = std::min(next, n);
+  if (n <= n_exact_) n_exact_ = INT32_MAX;
 }
 
 void Sequence::release() {
@@ -166,7 +177,10 @@ void Sequence::release() {
   cache_.clear();
   std::ranges::fill(next_token_, 0);
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
-  if (source_ == nullptr) n_exact_ = INT32_MAX;
+  if (source_ == nullptr) {
+    n_exact_ = INT32_MAX;
+    image_contents_ = image_keys_;
+  }
   mark_entering();
   slide_window();
   count_states();
@@ -177,8 +191,9 @@ void Sequence::release() {
   reset_hooks();
 }
 
-void Sequence::assume_computed(int32_t n) {
+void Sequence::assume_computed(int32_t n, int32_t n_exact) {
   std::fill_n(states_.begin(), n, TokenState::kComputed);
+  n_exact_ = n_exact;
   std::ranges::fill(next_token_, n);
   count_states();
 }
@@ -221,10 +236,12 @@ void Sequence::forget_source() {
     return;
   }
   const auto n = static_cast<int32_t>(first - states_.begin());
-  cache_.truncate(n);
-  for (int32_t& next : next_token_) next = std::min(next, n);
+  forget_kv_behind(n);
   std::fill(first, states_.end(), TokenState::kPending);
-  if (n <= n_exact_) n_exact_ = INT32_MAX;
+  for (const ImageSpan& span : spans_) {
+    const auto image = static_cast<size_t>(span.image);
+    if (span.begin >= n) image_contents_[image] = image_keys_[image];
+  }
   count_states();
 }
 

@@ -51,6 +51,10 @@ class Sequence {
   // Of the prompt's pictures: the tokens that stand for them, and image_key of each.
   std::span<const ImageSpan> spans() const { return spans_; }
   std::span<const Sha256Digest> image_keys() const { return image_keys_; }
+  // What the KV of each of them is: image_key where it was computed as in a prompt by itself, else what
+  // set_image_content has said.
+  std::span<const Sha256Digest> image_contents() const { return image_contents_; }
+  void set_image_content(size_t image, const Sha256Digest& content) { image_contents_[image] = content; }
   // Tokens before the first pending one; those outside a window among them.
   int32_t n_done() const { return n_done_; }
   int32_t n_pending() const { return n_pending_; }
@@ -73,8 +77,9 @@ class Sequence {
   void rewind(int32_t n);
   // Gives all KV back; every token that is not loaded is pending again.
   void release();  // also what a policy did is undone: it acts again behind the prompt
-  // The caller has filled the cache with K and V of the first n tokens itself.
-  void assume_computed(int32_t n);
+  // The caller has filled the cache with K and V of the first n tokens itself; those of them from n_exact on were
+  // computed behind something that was supplied or evicted.
+  void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
   // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are wanted. The
   // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
   // layers nevertheless, until the step's hooks drop them.
@@ -149,6 +154,7 @@ class Sequence {
   void list_places(const Prompt& prompt);
   void reset_hooks();
   void list_rehearsals();
+  void forget_kv_behind(int32_t n);
   void begin_rehearsal();
   void repeat(int32_t begin, int32_t end);
 
@@ -156,10 +162,10 @@ class Sequence {
   PolicyPtr policy_;
   CacheSlots slots_;
   PromptShape prompt_;
-  std::vector<PromptShape> places_;       // the parts of the prompt behind which the policy acts, ascending
-  size_t place_ = 0;                      // the next of them, or the last
-  std::vector<ImageSpan> spans_;          // of the prompt, then of what is rehearsed
-  std::vector<Sha256Digest> image_keys_;  // of its pictures
+  std::vector<PromptShape> places_;  // the parts of the prompt behind which the policy acts, ascending
+  size_t place_ = 0;                 // the next of them, or the last
+  std::vector<ImageSpan> spans_;     // of the prompt, then of what is rehearsed
+  std::vector<Sha256Digest> image_keys_, image_contents_;  // of its pictures
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;

@@ -130,6 +130,11 @@ class Policy {
     static_cast<void>(images), static_cast<void>(prompt), static_cast<void>(n_earlier);
     return {};
   }
+  // Whether a prompt is computed as it would be without a policy: every token of it, through all layers, seeing all
+  // before it. What the policy evicts, it evicts behind that.
+  bool computes_as_full() const {
+    return keeps_kv() && vision_layers().empty() && row_dropper() == nullptr && pattern() == AttentionPattern{};
+  }
   // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }

@@ -18,7 +18,7 @@ bool CacheLedger::make_room(int64_t bytes) {
   while (used_bytes() + bytes > max_bytes_) {
     const auto first = std::ranges::min_element(members_, {}, &Member::least_priority);
     if (first == members_.end() || (*first)->least_priority() == kNever) return false;
-    age_ = std::max(age_, (*first)->least_priority());
+    went((*first)->least_priority());
     (*first)->evict_least();
   }
   return true;

@@ -2,6 +2,7 @@
 // least for its bytes first (GreedyDual-Size-Frequency, Cherkasova 1998).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,6 +31,8 @@ class CacheLedger {
   void leave(Member& member) { std::erase(members_, &member); }
   // Lets go what saves least until so many bytes more fit. False: they never will, and nothing has gone.
   bool make_room(int64_t bytes);
+  // Something of this priority has gone without being asked for room.
+  void went(double priority) { age_ = std::max(age_, priority); }
   // Of something asked for n times that takes `cost` (ms) to make anew: old things fall behind as others go.
   double priority(double n_uses, double cost, int64_t bytes) const;
 

@@ -2,6 +2,7 @@
 #include "reuse/prefix_tree.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
@@ -36,6 +37,7 @@ struct PrefixTree::Node {
   std::vector<PageGroup> groups;
   Children children;
   int32_t n_pins = 0;
+  double cost = 1;  // of a page
   double n_uses = 0, priority = 0;
   int64_t listed = -1;  // its number among the leaves that may go; -1: it may not
 };
@@ -49,19 +51,29 @@ struct PrefixTree::Found {
   int64_t n_common = 0;
 };
 
-PrefixTree::PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionOrder order)
-    : page_size_(page_size), owner_(owner), order_(order), root_(std::make_unique<Node>(page_size)) {
+PrefixTree::PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionClock& clock)
+    : page_size_(page_size), owner_(owner), clock_(clock), root_(std::make_unique<Node>(page_size)) {
   CHECK(page_size > 0);
 }
 
 PrefixTree::~PrefixTree() {
-  std::vector<Node*> rest{root_.get()};
-  while (!rest.empty()) {
-    Node& node = *rest.back();
-    rest.pop_back();
+  for_each_node([&](const Node& node) {
     for (const PageGroup group : node.groups) owner_.release(group);
+  });
+}
+
+void PrefixTree::for_each_node(FunctionRef<void(const Node&)> visit) const {
+  std::vector<const Node*> rest{root_.get()};
+  while (!rest.empty()) {
+    const Node& node = *rest.back();
+    rest.pop_back();
+    visit(node);
     for (const auto& child : node.children) rest.push_back(child.get());
   }
+}
+
+void PrefixTree::for_each_element(FunctionRef<void(Element)> visit) const {
+  for_each_node([&](const Node& node) { std::ranges::for_each(node.elements, visit); });
 }
 
 PrefixTree::Pin::~Pin() {
@@ -118,6 +130,11 @@ PrefixTree::Match PrefixTree::match(std::span<const Element> key) {
   return match;
 }
 
+int64_t PrefixTree::n_common(std::span<const Element> key) {
+  const Found found = find(key);
+  return found.n_elements + found.n_common;
+}
+
 PrefixTree::Pin PrefixTree::pin(std::span<const Element> key) {
   const Found found = find(key);
   Node& node = found.next != nullptr ? *found.next : *found.node;
@@ -127,7 +144,7 @@ PrefixTree::Pin PrefixTree::pin(std::span<const Element> key) {
   return {this, &node};
 }
 
-int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGroup> groups) {
+int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost) {
   const auto page = static_cast<size_t>(page_size_);
   CHECK(groups.size() == (key.size() + page - 1) / page);
   Found found = find(key);
@@ -143,18 +160,19 @@ int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGro
     remove(*shorter);
   }
   const size_t n_there = static_cast<size_t>(found.n_elements) / page;
-  Node& added = add_child(*found.node, rest, groups.subspan(n_there));
+  Node& added = add_child(*found.node, rest, groups.subspan(n_there), cost);
   if (const size_t whole = rest.size() / page; whole > 0 && rest.size() % page != 0) split(added, whole);
   touch(added);
   return std::ssize(groups) - static_cast<int64_t>(n_there);
 }
 
 PrefixTree::Node& PrefixTree::add_child(Node& parent, std::span<const Element> elements,
-                                        std::span<const PageGroup> groups) {
+                                        std::span<const PageGroup> groups, double cost) {
   unlist(parent);
   auto child = std::make_unique<Node>(page_size_);
   Node& added = *child;
   added.parent = &parent;
+  added.cost = cost;
   added.elements.assign(elements.begin(), elements.end());
   added.groups.assign(groups.begin(), groups.end());
   for (const PageGroup group : groups) owner_.retain(group);
@@ -174,6 +192,7 @@ PrefixTree::Node& PrefixTree::split(Node& node, size_t n_pages) {
   auto upper = std::make_unique<Node>(page_size_);
   Node& made = *upper;
   made.parent = &parent;
+  made.cost = node.cost;
   made.n_uses = node.n_uses;
   made.priority = node.priority;
   made.elements.assign(node.elements.begin(), node.elements.begin() + cut);
@@ -205,11 +224,15 @@ void PrefixTree::remove(Node& node) {
   list(parent);
 }
 
+double PrefixTree::least_priority() const {
+  return leaves_.empty() ? std::numeric_limits<double>::infinity() : leaves_.begin()->first.first;
+}
+
 int64_t PrefixTree::evict(int64_t n_pages) {
   int64_t n = 0;
   while (n < n_pages && !leaves_.empty()) {
     Node& node = *leaves_.begin()->second;
-    if (order_ == EvictionOrder::kGdsf) clock_ = node.priority;
+    clock_.went(node.priority);
     const auto n_drop = std::min(static_cast<size_t>(n_pages - n), node.groups.size());
     n += static_cast<int64_t>(n_drop);
     if (n_drop < node.groups.size()) {
@@ -228,7 +251,7 @@ void PrefixTree::touch(Node& deepest) {
     const bool listed = node->listed >= 0;
     if (listed) unlist(*node);
     node->n_uses += 1;
-    node->priority = order_ == EvictionOrder::kLru ? ++clock_ : clock_ + node->n_uses;
+    node->priority = clock_.priority(node->n_uses, node->cost);
     if (listed) list(*node);
   }
 }

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
+
 namespace vlcache {
 
 // What prompts are made of here: a token id, or a row of an image (whoever makes keys sees to it that different images
@@ -27,18 +29,41 @@ class PageGroupOwner {
   virtual void release(PageGroup group) = 0;
 };
 
-// Who goes first when room is wanted; always from the end of a leaf.
-enum class EvictionOrder : uint8_t {
-  kLru,   // what was asked for longest ago
-  kGdsf,  // what saves least: times asked for x cost, and an age that all begin with (Cherkasova 1998)
+// Who goes first when room is wanted: the leaf with the least priority, from its end.
+class EvictionClock {
+ public:
+  virtual ~EvictionClock() = default;
+  // Of pages that are asked for now, for the n-th time; each takes `cost` to make anew.
+  virtual double priority(double n_uses, double cost) = 0;
+  // Something of this priority has gone.
+  virtual void went(double priority) { static_cast<void>(priority); }
+};
+
+// What was asked for longest ago goes first.
+class LruClock final : public EvictionClock {
+ public:
+  double priority(double, double) override { return ++now_; }
+
+ private:
+  double now_ = 0;
+};
+
+// What saves least: times asked for x cost, and an age that all begin with (Cherkasova 1998).
+class GdsfClock final : public EvictionClock {
+ public:
+  double priority(double n_uses, double cost) override { return age_ + n_uses * cost; }
+  void went(double priority) override { age_ = priority; }
+
+ private:
+  double age_ = 0;
 };
 
 class PrefixTree {
   struct Node;
 
  public:
-  // page_size: elements of a page. The owner must outlive the tree.
-  PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionOrder order);
+  // page_size: elements of a page. Owner and clock must outlive the tree.
+  PrefixTree(int32_t page_size, PageGroupOwner& owner, EvictionClock& clock);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
 
@@ -49,11 +74,18 @@ class PrefixTree {
   // The longest beginning of `key` that is there; it counts as asked for. The groups are the tree's: retain what is to
   // outlast the next eviction.
   Match match(std::span<const Element> key);
+  // How long that beginning is, without asking for it.
+  int64_t n_common(std::span<const Element> key);
   // Takes, and retains, the groups of `key` that are not there: groups[i] has elements [i page_size, (i + 1)
-  // page_size), the last one perhaps fewer. Returns how many were taken. What is there counts as asked for.
-  int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups);
+  // page_size), the last one perhaps fewer. Returns how many were taken. What is there counts as asked for. `cost`:
+  // what a page takes to make anew.
+  int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1);
   // Gives up to n_pages back, as many as nobody has pinned; returns how many.
   int64_t evict(int64_t n_pages);
+  // Of what would go first; infinity where nothing can.
+  double least_priority() const;
+  // Of what is there.
+  void for_each_element(FunctionRef<void(Element)> visit) const;
 
   // Keeps what a key has found from being evicted for as long as this lives. The tree must outlive it.
   class Pin {
@@ -82,8 +114,9 @@ class PrefixTree {
   struct Found;
 
   Found find(std::span<const Element> key);
+  void for_each_node(FunctionRef<void(const Node&)> visit) const;
   std::span<const Element> page_of(const Node& node, size_t page) const;
-  Node& add_child(Node& parent, std::span<const Element> elements, std::span<const PageGroup> groups);
+  Node& add_child(Node& parent, std::span<const Element> elements, std::span<const PageGroup> groups, double cost);
   Node& split(Node& node, size_t n_pages);
   void drop_pages(Node& node, size_t n_pages);
   void remove(Node& node);
@@ -93,11 +126,10 @@ class PrefixTree {
 
   int32_t page_size_;
   PageGroupOwner& owner_;
-  EvictionOrder order_;
+  EvictionClock& clock_;
   std::unique_ptr<Node> root_;
   // Leaves that may go, the next one first: by priority, then by when they were listed.
   std::map<std::pair<double, int64_t>, Node*> leaves_;
-  double clock_ = 0;  // LRU: of the last touch; GDSF: priority of what went last
   int64_t n_listed_ = 0;
   int64_t n_pages_ = 0, n_nodes_ = 0;
 };

@@ -41,6 +41,12 @@ class Groups final : public PageGroupOwner {
   std::unordered_map<PageGroup, int> held_;
 };
 
+struct Clocks {
+  LruClock lru;
+  GdsfClock gdsf;
+  EvictionClock& of(bool is_lru) { return is_lru ? static_cast<EvictionClock&>(lru) : gdsf; }
+};
+
 int64_t common(const Key& a, const Key& b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
 
 // What a match says must be what its groups hold.
@@ -60,11 +66,12 @@ Key random_key(std::mt19937& random) {
 }
 
 TEST(PrefixTree, FindsTheLongestBeginning) {
-  for (const EvictionOrder order : {EvictionOrder::kLru, EvictionOrder::kGdsf}) {
+  for (const bool lru : {true, false}) {
     std::mt19937 random(7);
+    Clocks clocks;
     Groups groups;
     {
-      PrefixTree tree(kPage, groups, order);
+      PrefixTree tree(kPage, groups, clocks.of(lru));
       std::vector<Key> all;
       for (int i = 0; i < 3000; ++i) {
         const Key key = random_key(random);
@@ -86,10 +93,11 @@ TEST(PrefixTree, FindsTheLongestBeginning) {
 }
 
 TEST(PrefixTree, EvictsPageByPageAndNeverWhatIsPinned) {
-  for (const EvictionOrder order : {EvictionOrder::kLru, EvictionOrder::kGdsf}) {
+  for (const bool lru : {true, false}) {
     std::mt19937 random(11);
+    Clocks clocks;
     Groups groups;
-    PrefixTree tree(kPage, groups, order);
+    PrefixTree tree(kPage, groups, clocks.of(lru));
     std::vector<std::pair<Key, PrefixTree::Pin>> pinned;
     for (int i = 0; i < 5000; ++i) {
       const Key key = random_key(random);
@@ -119,7 +127,8 @@ TEST(PrefixTree, EvictsPageByPageAndNeverWhatIsPinned) {
 
 TEST(PrefixTree, LeastRecentlyAskedForGoesFirstFromItsEnd) {
   Groups groups;
-  PrefixTree tree(kPage, groups, EvictionOrder::kLru);
+  LruClock clock;
+  PrefixTree tree(kPage, groups, clock);
   const Key a(12, 1), b(12, 2), c(12, 3);
   for (const Key* key : {&a, &b, &c}) tree.insert(*key, groups.make(*key));
   tree.match(a);
@@ -131,7 +140,8 @@ TEST(PrefixTree, LeastRecentlyAskedForGoesFirstFromItsEnd) {
 
 TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
   Groups groups;
-  PrefixTree tree(1, groups, EvictionOrder::kGdsf);
+  GdsfClock clock;
+  PrefixTree tree(1, groups, clock);
   const Key often{1}, once{2}, later{3};
   const auto insert = [&](const Key& key) {
     const std::vector<PageGroup> made = groups.make(key);
@@ -154,7 +164,8 @@ TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
 
 TEST(PrefixTree, AShorterPageYieldsToTheOneThatGoesOn) {
   Groups groups;
-  PrefixTree tree(kPage, groups, EvictionOrder::kLru);
+  LruClock clock;
+  PrefixTree tree(kPage, groups, clock);
   const Key begun{1, 2, 3, 4, 5}, on{1, 2, 3, 4, 5, 6, 7}, other{1, 2, 3, 4, 5, 9};
   EXPECT_EQ(tree.insert(begun, groups.make(begun)), 2);
   EXPECT_EQ(tree.insert(on, groups.make(on)), 1);

@@ -57,9 +57,9 @@ Trace parse_trace(const std::string& text, const std::string& file, int64_t bloc
   return trace;
 }
 
-ReplayResult replay(const Trace& trace, EvictionOrder order, int64_t capacity) {
+ReplayResult replay(const Trace& trace, EvictionClock& clock, int64_t capacity) {
   NoKv owner;
-  PrefixTree tree(1, owner, order);
+  PrefixTree tree(1, owner, clock);
   ReplayResult result;
   std::vector<PageGroup> groups;
   for (const TraceRequest& request : trace.requests) {

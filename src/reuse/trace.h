@@ -34,6 +34,6 @@ struct ReplayResult {
 
 // Every request hits what is there of its beginning and stores all of its blocks; then what is too much goes.
 // `capacity` in blocks; 0: no limit.
-ReplayResult replay(const Trace& trace, EvictionOrder order, int64_t capacity);
+ReplayResult replay(const Trace& trace, EvictionClock& clock, int64_t capacity);
 
 }  // namespace vlcache

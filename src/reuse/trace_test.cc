@@ -28,7 +28,8 @@ TEST(TraceTest, BrokenLinesAreNamedAndLeftOut) {
 
 TEST(TraceTest, HitsAreLongestBeginnings) {
   const Trace trace = of({{1, 2, 3}, {1, 2, 4}, {2, 3}, {1, 2, 3, 5}});
-  const ReplayResult result = replay(trace, EvictionOrder::kLru, 0);
+  LruClock lru;
+  const ReplayResult result = replay(trace, lru, 0);
   EXPECT_EQ(result.n_blocks, 12);
   EXPECT_EQ(result.n_hits, 0 + 2 + 0 + 3);
 }
@@ -36,8 +37,10 @@ TEST(TraceTest, HitsAreLongestBeginnings) {
 TEST(TraceTest, TheOrdersDiffer) {
   // Room for two. 1 is asked for often, the others once: LRU lets 1 go when 2 and 3 have come, GDSF does not.
   const Trace trace = of({{1}, {1}, {1}, {2}, {3}, {1}});
-  EXPECT_EQ(replay(trace, EvictionOrder::kLru, 2).n_hits, 2);
-  EXPECT_EQ(replay(trace, EvictionOrder::kGdsf, 2).n_hits, 3);
+  LruClock lru;
+  GdsfClock gdsf;
+  EXPECT_EQ(replay(trace, lru, 2).n_hits, 2);
+  EXPECT_EQ(replay(trace, gdsf, 2).n_hits, 3);
 }
 
 }  // namespace

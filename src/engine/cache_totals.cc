@@ -1,0 +1,31 @@
+// Counting reports.
+#include "engine/cache_totals.h"
+
+namespace vlcache {
+
+void CacheTotals::Cache::miss(const std::string& reason) {
+  ++n_misses;
+  ++misses[reason];
+}
+
+void CacheTotals::add(const CacheReport& report) {
+  if (report.n_prefix_tokens > 0) {
+    ++prefix.n_hits;
+    prefix.n_tokens += report.n_prefix_tokens;
+  } else {
+    prefix.miss(report.prefix_reason);
+  }
+  for (const CacheReport::Image& image : report.images) {
+    using Image = CacheReport::Image;
+    if (image.source == Image::Source::kRam) {
+      ++image_kv.n_hits;
+      image_kv.n_tokens += image.n_tokens - static_cast<int64_t>(image.n_recomputed);
+    } else if (image.source == Image::Source::kComputed) {
+      image_kv.miss(image.reason);
+    }
+    if (image.encoder == Image::Encoder::kHit) ++encoder.n_hits;
+    if (image.encoder == Image::Encoder::kComputed) encoder.miss("first use");
+  }
+}
+
+}  // namespace vlcache

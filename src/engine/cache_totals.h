@@ -1,0 +1,29 @@
+// CacheTotals: what an engine's caches have done for all its requests, and what they hold.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "engine/request.h"
+
+namespace vlcache {
+
+struct CacheTotals {
+  struct Cache {
+    int64_t n_hits = 0, n_misses = 0, n_evictions = 0;
+    int64_t n_tokens = 0;                   // that hits have saved from being computed
+    int64_t bytes = 0;                      // held now
+    std::map<std::string, int64_t> misses;  // by reason
+
+    void miss(const std::string& reason);
+  };
+  Cache prefix;    // of prompts
+  Cache image_kv;  // of images that no prefix had
+  Cache encoder;   // of images whose embeddings were needed
+  int64_t max_bytes = 0;
+
+  void add(const CacheReport& report);
+};
+
+}  // namespace vlcache

@@ -1,0 +1,108 @@
+// Keys: tokens, and what the KV of their images is.
+#include "engine/prefix_reuse.h"
+
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "engine/image_reuse.h"
+
+namespace vlcache {
+namespace {
+
+// The first n tokens of a sequence, whose images' KV is known by `contents`.
+std::vector<Element> key_of(PrefixCache& cache, const Sequence& sequence, int32_t n,
+                            std::span<const Sha256Digest> contents) {
+  std::vector<Element> key;
+  for (const TokenInfo& token : sequence.tokens().first(static_cast<size_t>(n))) key.push_back(token.id);
+  for (const ImageSpan& span : sequence.spans()) {
+    for (int32_t t = span.begin; t < std::min(span.end, n); ++t) {
+      key[static_cast<size_t>(t)] = cache.image_row(contents[static_cast<size_t>(span.image)], span.row_of(t));
+    }
+  }
+  return key;
+}
+
+// Where an image stands.
+struct Place {
+  int32_t begin = INT32_MAX, end = 0, n_tokens = 0;
+};
+
+std::vector<Place> list_places(const Prompt& prompt) {
+  std::vector<Place> places(prompt.images.size());
+  for (const ImageSpan& span : prompt.spans) {
+    Place& place = places[static_cast<size_t>(span.image)];
+    place.begin = std::min(place.begin, span.begin);
+    place.end = std::max(place.end, span.end);
+    place.n_tokens += span.end - span.begin;
+  }
+  return places;
+}
+
+// Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
+// queries the policy asks for.
+int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
+  int32_t n = 1;
+  for (const CaptureRequest& request : policy.needs(prompt.shape())) {
+    if (request.replay.piece == 0) n = std::max(n, request.window);
+    if (request.future > 0) n = prompt.n_tokens();
+  }
+  return std::min(n, prompt.n_tokens());
+}
+
+}  // namespace
+
+std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options) {
+  PrefixCache& cache = engine.prefixes();
+  const Policy& policy = sequence.policy();
+  if (!options.prefix) return "reuse is off";
+  if (std::string why = reuse_obstacle(policy, prompt); !why.empty()) return why;
+  if (policy.capacity() != 0) return "KV policy " + policy.name() + " has its pages taken before";
+  if (prompt.selection) return "the policy has chosen among its image tokens";
+  const int32_t most = prompt.n_tokens() - n_to_compute(policy, prompt);
+  const std::vector<Place> places = list_places(prompt);
+  std::vector<Sha256Digest> contents(sequence.image_keys().begin(), sequence.image_keys().end());
+  std::vector<Element> key = key_of(cache, sequence, most, contents);
+  int32_t n = cache.n_known(key);
+  // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
+  const bool reuses = options.chooser != nullptr && !(options.one_image_only && places.size() > 1);
+  std::vector<bool> reused(places.size(), false);
+  for (size_t i = 0; i < places.size() && reuses; ++i) {
+    if (places[i].end <= n || !engine.image_kv().contains(sequence.image_keys()[i])) continue;
+    reused[i] = true;
+    contents[i] =
+        reused_content(sequence.image_keys()[i],
+                       options.chooser->plan(engine.kv_shape().n_layers(), places[i].n_tokens), places[i].n_tokens);
+  }
+  int32_t n_exact = INT32_MAX;
+  if (std::ranges::find(reused, true) != reused.end()) {
+    key = key_of(cache, sequence, most, contents);
+    n = cache.n_known(key);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (reused[i] && places[i].begin < n && n < places[i].end) n = places[i].begin;
+    }
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (reused[i] && places[i].end <= n) n_exact = std::min(n_exact, places[i].begin);
+    }
+  }
+  if (n > sequence.n_done()) {
+    sequence.release();
+    pin_ = cache.share(std::span(key).first(static_cast<size_t>(n)), sequence.cache());
+    sequence.assume_computed(n, n_exact);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (reused[i] && places[i].end <= n) sequence.set_image_content(i, contents[i]);
+    }
+  }
+  return sequence.n_done() >= most ? "" : "nothing that is known goes on like this";
+}
+
+void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
+  const Policy& policy = sequence.policy();
+  if (!policy.computes_as_full() || policy.capacity() != 0 || !sequence.cache().complete()) return;
+  int32_t n = sequence.n_done();
+  if (whole_pages) n = n / kPageSlots * kPageSlots;
+  if (n == 0) return;
+  PrefixCache& cache = engine.prefixes();
+  cache.keep(key_of(cache, sequence, n, sequence.image_contents()), sequence.cache(), ms_per_token);
+}
+
+}  // namespace vlcache

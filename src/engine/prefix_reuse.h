@@ -1,0 +1,27 @@
+// What a prompt begins with: found where another prompt, or its answer, has begun the same, and kept for others.
+#pragma once
+
+#include <string>
+
+#include "engine/request.h"
+#include "reuse/prefix_cache.h"
+
+namespace vlcache {
+
+class Engine;
+
+class PrefixReuse {
+ public:
+  // Gives `sequence`, which has taken `prompt`, the longest beginning that is known, if that is more than it has: as it
+  // would be computed, or behind images that are reused as `options` would have them reused here. Never all of a
+  // prompt, whose last token's logits are wanted, and never part of an image that is reused. Returns why there was no
+  // more of it; "": that is all there could be.
+  std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options);
+  // Keeps what the sequence has, if nothing of it was evicted: whole pages, so that it may go on, or all of it.
+  static void keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages);
+
+ private:
+  PrefixTree::Pin pin_;  // what is in use does not go
+};
+
+}  // namespace vlcache

@@ -1,0 +1,148 @@
+// Page groups, elements of images, room.
+#include "reuse/prefix_cache.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+// An element of an image: negative, its content's number above the row.
+constexpr int kRowBits = 24;
+constexpr size_t kFewContents = 1024;  // so many cost nothing to remember
+
+int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
+  int64_t bytes = 0;
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    const int32_t n_heads = shape.n_own_heads(layer);
+    if (n_heads > 0) bytes += n_heads * pools.of(shape.layers[static_cast<size_t>(layer)].head_dim).page_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) {
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    const int32_t head_dim = shape.layers[static_cast<size_t>(layer)].head_dim;
+    for (int32_t head = 0; head < shape.n_own_heads(layer); ++head) pool_of_.push_back(&pools.of(head_dim));
+  }
+}
+
+PageGroup PrefixCache::Groups::make(const KvCache& cache, int32_t i) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<int32_t>(references_.size()));
+    references_.push_back(0);
+    pages_.resize(pages_.size() + pool_of_.size());
+  }
+  const PageGroup group = free_.back();
+  free_.pop_back();
+  references_[static_cast<size_t>(group)] = 1;
+  int32_t* pages = pages_.data() + static_cast<size_t>(group) * pool_of_.size();
+  cache.list_pages(i, {pages, pool_of_.size()});
+  for (size_t c = 0; c < pool_of_.size(); ++c) pool_of_[c]->retain(pages[c]);
+  return group;
+}
+
+std::span<const int32_t> PrefixCache::Groups::pages(PageGroup group) const {
+  return {pages_.data() + static_cast<size_t>(group) * pool_of_.size(), pool_of_.size()};
+}
+
+void PrefixCache::Groups::release(PageGroup group) {
+  if (--references_[static_cast<size_t>(group)] > 0) return;
+  const std::span<const int32_t> held = pages(group);
+  for (size_t c = 0; c < held.size(); ++c) pool_of_[c]->release(held[c]);
+  free_.push_back(group);
+}
+
+PrefixCache::PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape)
+    : ledger_(ledger),
+      pools_(pools),
+      group_bytes_(bytes_of_group(pools, shape)),
+      groups_(pools, shape),
+      clock_(ledger, group_bytes_),
+      tree_(kPageSlots, groups_, clock_),
+      n_contents_to_sweep_(kFewContents) {
+  ledger_.join(*this);
+  pools_.set_reserve(this);
+}
+
+PrefixCache::~PrefixCache() {
+  pools_.set_reserve(nullptr);
+  ledger_.leave(*this);
+}
+
+Element PrefixCache::image_row(const Sha256Digest& content, int32_t row) {
+  CHECK(0 <= row && row < (1 << kRowBits));
+  const auto [at, is_new] = contents_.try_emplace(content, next_content_);
+  if (is_new) {
+    ++next_content_;
+    if (contents_.size() > n_contents_to_sweep_) forget_contents();
+    return image_row(content, row);
+  }
+  return -1 - (at->second << kRowBits | row);
+}
+
+// Those that no key in the tree has: they cannot be found again, and get another number when they come again. The
+// newest one stays, somebody is about to use it.
+void PrefixCache::forget_contents() {
+  std::set<int64_t> used{next_content_ - 1};
+  tree_.for_each_element([&](Element e) {
+    if (e < 0) used.insert((-1 - e) >> kRowBits);
+  });
+  std::erase_if(contents_, [&](const auto& content) { return !used.contains(content.second); });
+  n_contents_to_sweep_ = std::max(kFewContents, 2 * contents_.size());
+}
+
+PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache) {
+  const PrefixTree::Match match = tree_.match(key);
+  CHECK(match.n_elements == std::ssize(key));
+  std::vector<std::span<const int32_t>> pages;
+  for (const PageGroup group : match.groups) pages.push_back(groups_.pages(group));
+  cache.share(pages, static_cast<int32_t>(key.size()));
+  n_tokens_shared_ += std::ssize(key);
+  return tree_.pin(key);
+}
+
+void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
+  CHECK(cache.complete());
+  const int64_t most = ledger_.max_bytes() / group_bytes_ * kPageSlots;
+  if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
+  const int64_t n_known = tree_.n_common(key);
+  if (n_known == std::ssize(key)) {
+    tree_.match(key);  // asked for
+    return;
+  }
+  const auto begin = static_cast<int32_t>(n_known / kPageSlots), end = pages_for(std::ssize(key));
+  const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // what this goes on from
+  if (!ledger_.make_room((end - begin) * group_bytes_)) return;
+  std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
+  for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);
+  tree_.insert(key, groups, ms_per_token * kPageSlots);
+  for (int32_t i = begin; i < end; ++i) groups_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
+}
+
+int64_t PrefixCache::evict(int64_t n_groups) {
+  const int64_t n = tree_.evict(n_groups);
+  n_evictions_ += n;
+  return n;
+}
+
+void PrefixCache::clear() { evict(tree_.n_pages()); }
+
+bool PrefixCache::give_way() {
+  const int64_t used = pools_.used_bytes();
+  while (evict(1) > 0) {
+    if (pools_.used_bytes() < used) return true;  // else running sequences hold these pages, too
+  }
+  return false;
+}
+
+PrefixCache::Stats PrefixCache::stats() const {
+  return {
+      .n_tokens_shared = n_tokens_shared_, .n_groups = tree_.n_pages(), .n_evictions = n_evictions_, .bytes = bytes()};
+}
+
+}  // namespace vlcache

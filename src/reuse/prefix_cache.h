@@ -1,0 +1,95 @@
+// PrefixCache: the KV of what prompts and answers begin with, in the pages where it was computed. Whoever begins the
+// same shares them (RadixAttention, arXiv:2312.07104).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/sha256.h"
+#include "cache/kv_cache.h"
+#include "cache/page_pools.h"
+#include "reuse/cache_ledger.h"
+#include "reuse/prefix_tree.h"
+
+namespace vlcache {
+
+// Its pages lie in the pool of the running sequences, and go when these have no others.
+class PrefixCache final : public CacheLedger::Member, public PageReserve {
+ public:
+  // Ledger and pools must outlive it; the pools ask it for pages from now on.
+  PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape);
+  ~PrefixCache() override;
+
+  // What keys are made of: token ids as they are, and rows of what an image's KV is known by. Different contents have
+  // different elements, also when they have come and gone.
+  Element image_row(const Sha256Digest& content, int32_t row);
+
+  // How many elements of the key's beginning are there, without asking for them.
+  int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(tree_.n_common(key)); }
+  // Gives `cache`, which is empty, the KV of all of `key`, which must be known. It stays known while the pin lives.
+  PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
+  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the ledger has room. A
+  // last page that is not full is kept as it is: nobody may write to it any more. `ms_per_token`: to make it anew.
+  void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
+  void clear();
+
+  struct Stats {
+    int64_t n_tokens_shared = 0, n_groups = 0, n_evictions = 0, bytes = 0;
+  };
+  Stats stats() const;
+  // Of 64 tokens in all layers and heads.
+  int64_t group_bytes() const { return group_bytes_; }
+
+  // The ledger's side.
+  int64_t bytes() const override { return tree_.n_pages() * group_bytes_; }
+  double least_priority() const override { return tree_.least_priority(); }
+  void evict_least() override { evict(1); }
+  // The pools' side.
+  bool give_way() override;
+
+ private:
+  // The pages of 64 tokens over all layers and heads, counted as one.
+  class Groups final : public PageGroupOwner {
+   public:
+    Groups(PagePools& pools, const KvShape& shape);
+    // Shares the i-th page of every head; held once, by the caller.
+    PageGroup make(const KvCache& cache, int32_t i);
+    std::span<const int32_t> pages(PageGroup group) const;
+    void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
+    void release(PageGroup group) override;
+
+   private:
+    std::vector<PagePool*> pool_of_;  // [n_columns], as KvCache counts them
+    std::vector<int32_t> pages_;      // [n_groups, n_columns]
+    std::vector<int32_t> references_, free_;
+  };
+  // Priorities as the ledger has them for other caches.
+  class Clock final : public EvictionClock {
+   public:
+    Clock(CacheLedger& ledger, int64_t group_bytes) : ledger_(ledger), group_bytes_(group_bytes) {}
+    double priority(double n_uses, double cost) override { return ledger_.priority(n_uses, cost, group_bytes_); }
+    void went(double priority) override { ledger_.went(priority); }
+
+   private:
+    CacheLedger& ledger_;
+    int64_t group_bytes_;
+  };
+
+  int64_t evict(int64_t n_groups);
+  void forget_contents();
+
+  CacheLedger& ledger_;
+  PagePools& pools_;
+  int64_t group_bytes_;
+  Groups groups_;
+  Clock clock_;
+  PrefixTree tree_;
+  std::map<Sha256Digest, int64_t> contents_;  // numbers are never given twice
+  int64_t next_content_ = 0;
+  size_t n_contents_to_sweep_;
+  int64_t n_tokens_shared_ = 0, n_evictions_ = 0;
+};
+
+}  // namespace vlcache
