@@ -102,6 +102,30 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
   }
 }
 
+// A prompt is there to its last token; with another picture to where that stands.
+TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
+  const ReuseOptions prefix{.prefix = true, .chooser = nullptr};
+  EXPECT_EQ(generate(*engine_, request(prefix)).cache.n_prefix_tokens, 0);
+  const GenerateResult again = generate(*engine_, request(prefix));
+  EXPECT_EQ(ids(again), greedy());
+  EXPECT_EQ(again.cache.n_prefix_tokens, again.n_prompt - 1);
+  if (images().empty()) return;
+  const auto other_picture = [&](ReuseOptions reuse) {
+    Request other = request(std::move(reuse));
+    const size_t last = other.prompt.images.size() - 1;
+    std::vector<Image> changed = images();
+    for (uint8_t& value : changed[last].rgb) value ^= 0x80;
+    other.prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), std::move(changed));
+    return other;
+  };
+  Request other = other_picture(prefix);
+  const auto is_last = [&](const ImageSpan& span) { return span.image + 1 == std::ssize(other.prompt.images); };
+  const int32_t begin = std::ranges::find_if(other.prompt.spans, is_last)->begin;
+  const GenerateResult found = generate(*engine_, std::move(other));
+  EXPECT_EQ(found.cache.n_prefix_tokens, begin);
+  EXPECT_EQ(ids(found), ids(generate(*engine_, other_picture({}))));
+}
+
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');

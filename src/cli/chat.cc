@@ -82,7 +82,7 @@ class Chat {
     }
     std::fprintf(stderr,
                  "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
-                 summary(*last_).c_str(), kept_, last_->n_prompt, sequence_->n_tokens(),
+                 summary(*last_).c_str(), last_->cache.n_prefix_tokens, last_->n_prompt, sequence_->n_tokens(),
                  static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
     // Slots of all layers and heads; a token has one in each.
     int64_t n_heads = 0, n_kept = 0;
@@ -172,9 +172,8 @@ class Chat {
     request.prompt = std::move(next);
     select_image_tokens(engine_, *policy_, request.prompt, sequence_.get());
     n_dropped_ = request.prompt.selection ? request.prompt.selection->n_dropped : 0;
-    kept_ = 0;
     if (sequence_) {
-      kept_ = sequence_->continue_with(request.prompt);
+      sequence_->continue_with(request.prompt);
     } else {
       sequence_ = engine_.new_sequence(request.prompt, policy_);
     }
@@ -205,7 +204,6 @@ class Chat {
   std::vector<Image> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::optional<GenerateResult> last_;
-  int32_t kept_ = 0;
   int32_t n_dropped_ = 0;  // tokens that the model did not see
 };
 

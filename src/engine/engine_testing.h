@@ -18,7 +18,7 @@ inline constexpr int32_t kHeads = 4, kKvHeads = 2, kHeadDim = 32, kVocab = 61;
 
 inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view backend = "auto",
                                            int64_t kv_memory_bytes = 64 << 20, std::string_view model_type = "llama",
-                                           int32_t max_positions = 4096) {
+                                           int32_t max_positions = 4096, int64_t cache_bytes = 0) {
   Json config = parse_json(
       R"({"vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 32, "torch_dtype": "float32",
@@ -30,6 +30,7 @@ inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view ba
   EngineOptions options;
   options.backend = backend;
   options.kv_memory_bytes = kv_memory_bytes;
+  options.cache_bytes = cache_bytes;
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
 

@@ -129,7 +129,9 @@ void Generation::note_origins() {
     CacheReport::Image& image = report.images[static_cast<size_t>(span.image)];
     image.n_tokens += span.end - span.begin;
     image.n_recomputed += std::max(0, span.end - std::max(span.begin, sequence_->n_done()));
-    if (image.n_recomputed > 0) image.source = Source::kComputed;
+  }
+  for (CacheReport::Image& image : report.images) {
+    if (2 * image.n_recomputed > image.n_tokens) image.source = Source::kComputed;
   }
 }
 

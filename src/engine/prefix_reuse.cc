@@ -59,6 +59,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   if (policy.capacity() != 0) return "KV policy " + policy.name() + " has its pages taken before";
   if (prompt.selection) return "the policy has chosen among its image tokens";
   const int32_t most = prompt.n_tokens() - n_to_compute(policy, prompt);
+  if (most == 0 && prompt.n_tokens() > 1) return "KV policy " + policy.name() + " needs every prompt token computed";
   const std::vector<Place> places = list_places(prompt);
   std::vector<Sha256Digest> contents(sequence.image_keys().begin(), sequence.image_keys().end());
   std::vector<Element> key = key_of(cache, sequence, most, contents);
@@ -67,7 +68,9 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && places.size() > 1);
   std::vector<bool> reused(places.size(), false);
   for (size_t i = 0; i < places.size() && reuses; ++i) {
-    if (places[i].end <= n || !engine.image_kv().contains(sequence.image_keys()[i])) continue;
+    const int32_t n_left = places[i].end - n;  // of one that is known in part, whole pages as a rule
+    if (n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
+    if (!engine.image_kv().contains(sequence.image_keys()[i])) continue;
     reused[i] = true;
     contents[i] =
         reused_content(sequence.image_keys()[i],

@@ -30,8 +30,8 @@ class Chat(ProgramTest):
         again = [f"/image {PAGE}", QUESTION, "/stats"]
         answers, stats, told = self.chat(*again, "/reset", *again)
         self.assertEqual(answers[0], answers[1])
-        self.assertEqual([kept for kept, _ in stats], [0, 0])
-        self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [250])  # the plan computes 6
+        self.assertEqual([kept for kept, _ in stats], [0, 256])  # the prompt's whole pages
+        self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [256])
 
     def test_a_picture_that_cannot_be_used_is_not_kept(self):
         text_model = ROOT / "tests/fixtures/models/llama-gqa4"

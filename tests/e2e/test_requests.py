@@ -82,14 +82,14 @@ class Requests(ProgramTest):
             {"messages": [{"role": "user", "content": [bare, own, text]}], "images": [str(OTHER)]},
             {"messages": [{"role": "user", "content": [own, bare, text]}], "images": [str(OTHER)]},
             {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]},
-            {"messages": [{"role": "user", "content": [bare, bare, text]}], "images": [str(OTHER)]}], "--logprobs", "0", "--dtype", "f32")
+            {"messages": [{"role": "user", "content": [bare, bare, text]}], "images": [str(OTHER)]}], "--logprobs", "0", "--dtype", "f32", "--reuse", "off")
         logprobs = [[t["logprob"] for t in r["logprobs"]] for r in (mixed, swapped, named)]
         self.assertEqual(logprobs[0], logprobs[2])
         self.assertNotEqual(logprobs[0], logprobs[1])
         self.assertIn("images", missing["error"])
 
     def test_a_picture_that_comes_again_is_not_encoded_again(self):
-        asked = [{"prompt": QUESTION, "images": [str(p)]} for p in (PAGE, OTHER, PAGE)]
+        asked = [{"prompt": QUESTION, "images": [str(p)], "system": f"Be brief {i}."} for i, p in enumerate((PAGE, OTHER, PAGE))]
         asked.append({"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]})
         encoders = {}
         for ram in ("1GiB", "0", "1KiB"):  # a kilobyte holds nothing
@@ -108,9 +108,9 @@ class Requests(ProgramTest):
 
     def test_pictures_that_come_again_are_not_computed_again(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
-        behind = {"prompt": "Please answer. <image:1> " + QUESTION, "images": [str(PAGE)]}
-        two = {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]}
-        requests = [ask, behind, two, {**two, "images": two["images"][::-1]}, {**two, "reuse": "off"}, {**ask, "reuse": "vlcash"}]
+        behind = {"prompt": QUESTION, "images": [str(PAGE)], "system": "Please answer."}
+        two = {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)], "system": "Look."}
+        requests = [ask, behind, two, {**two, "images": two["images"][::-1], "system": "Read."}, {**two, "reuse": "off"}, {**ask, "reuse": "vlcash"}]
         def images(reuse, *more):
             answers = self.lines(requests, "--reuse", reuse, "--temperature", "0", *more)
             self.assertIn("did you mean 'vlcache'", answers[-1]["error"])
@@ -138,22 +138,68 @@ class Requests(ProgramTest):
 
     def test_a_picture_that_several_bring_at_once_is_computed_once(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
-        answers = self.lines([ask, {**ask, "reuse": "off"}, {**ask, "prompt": "What is the TAX?"}, ask], "--reuse", "static:r=0", "--batch", "4")
-        self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "computed", "ram", "ram"])
+        answers = self.lines([ask, {**ask, "reuse": "off"}, {**ask, "prompt": "What is the TAX?"}, {**ask, "system": "Read."}],
+                             "--reuse", "static:r=0", "--batch", "4")
+        self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "computed", "prefix", "ram"])
 
     def test_what_is_computed_behind_a_reused_picture_is_not_kept(self):
-        two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)]}
-        answers = self.lines([{"prompt": QUESTION, "images": [str(PAGE)]}, two, two], "--reuse", "static:r=0")
-        for a in answers[1:]:
-            self.assertEqual([i["source"] for i in a["cache"]["images"]], ["ram", "computed"])
+        two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)], "system": "Look."}
+        exact = {**two, "reuse": "exact"}
+        requests = [{"prompt": QUESTION, "images": [str(PAGE)]}, two, two, exact, exact, {**two, "system": "Read."}]
+        answers = self.lines(requests, "--reuse", "static:r=0")
+        sources = [[i["source"] for i in a["cache"]["images"]] for a in answers[1:]]
+        # what stands behind a reused picture is found by who reuses that picture the same way, and by nobody else
+        self.assertEqual(sources, [["ram", "computed"], ["prefix", "prefix"], ["computed", "computed"], ["prefix", "prefix"], ["ram", "computed"]])
+        for a in (answers[1], answers[5]):
             self.assertEqual(a["cache"]["images"][1]["reason"], "no exact origin")
+        self.assertLess(answers[3]["cache"]["prefix_tokens"], 64)
+        self.assertEqual(answers[1]["token_ids"], answers[2]["token_ids"])
+        off = self.lines([{**two, "reuse": "off"}])
+        self.assertEqual([answers[3]["token_ids"], answers[4]["token_ids"]], [off[0]["token_ids"]] * 2)
+
+    def test_prompts_that_begin_the_same_are_computed_once(self):
+        ask = lambda text, *images: {"prompt": text, "images": [str(i) for i in images]}
+        requests = [ask(QUESTION, PAGE), ask(QUESTION, PAGE), ask("What is the TAX?", PAGE), ask(QUESTION, OTHER), ask(QUESTION, OTHER, PAGE),
+                    ask("What is the TAX?", OTHER, PAGE), ask(QUESTION, PAGE, OTHER)]
+        flags = ("--dtype", "f32")
+        plain = self.lines(requests, *flags, "--reuse", "off")
+        for more in (("--reuse", "exact"), ("--reuse", "exact", "--batch", "3"), ("--reuse", "exact", "--cache-ram", "1MiB"), ("--cache-ram", "0")):
+            answers = self.lines(requests, *flags, *more)
+            self.assertEqual([a["token_ids"] for a in answers], [a["token_ids"] for a in plain], more)
+            prefix = [a["cache"]["prefix_tokens"] for a in answers]
+            if len(more) == 2 and more[0] == "--reuse":
+                n = [a["tokens"]["prompt"] for a in answers]
+                self.assertEqual(prefix[0], 0)
+                self.assertEqual(prefix[1], n[1] - 1)  # the last token is computed, for its logits
+                self.assertGreater(prefix[2], 262)
+                self.assertLess(prefix[3], 16)  # another picture
+                self.assertGreater(prefix[4], 256)
+                self.assertGreater(prefix[5], 512)
+                self.assertGreater(prefix[6], 256)
+                totals = answers[-1]["caches"]["prefix"]
+                self.assertEqual((totals["hits"] + totals["misses"], totals["tokens"]), (7, sum(prefix)))
+            if more[-1] == "0":
+                self.assertEqual(prefix, [0] * 7)
+
+    def test_compressed_prompts_leave_nothing_but_what_is_asked_for(self):
+        ask = {"prompt": QUESTION, "images": [str(PAGE)], "kv": "snapkv:w=4", "kv_budget": 0.3}
+        for more, found in (((), [0, 0]), (("--cache-exact",), [0, 256])):
+            answers = self.lines([ask, ask], "--reuse", "exact", "--dtype", "f32", *more)
+            self.assertEqual([a["cache"]["prefix_tokens"] for a in answers], found)
+            self.assertEqual(answers[0]["token_ids"], answers[1]["token_ids"])
+            self.assertEqual(answers[0]["kv"]["slots"], answers[1]["kv"]["slots"])
+
+    def test_explain(self):
+        p = run("run", "-m", MODEL, "--requests", "-", "--explain", stdin=(json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * 2)
+        self.assertRegex(p.stderr, r"prefix: 0 of \d+ tokens were there: nothing .*\nimage 1: 256 tokens computed: first use; .*\ncaches: ")
+        self.assertRegex(p.stderr, r"prefix: 2\d\d of \d+ tokens were there\nimage 1: 256 tokens in the prefix\ncaches: prefixes 1 hits")
 
     def test_policies_that_need_the_whole_prompt_do_without_reuse(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
         answers = self.lines([ask, {**ask, "kv": "h2o", "kv_budget": 0.5}, {**ask, "kv": "snapkv", "kv_budget": 0.5}, {**ask, "kv": "streaming"}],
                              "--reuse", "static:r=0")
         self.assertIn("needs the attention of every prompt token", answers[1]["error"])
-        self.assertEqual(answers[2]["cache"]["images"][0]["source"], "ram")
+        self.assertEqual(answers[2]["cache"]["images"][0]["source"], "prefix")
         self.assertIn("its own way", answers[3]["error"])
         text, = self.lines([{"prompt": "Hello", "kv": "h2o", "kv_budget": 0.9}], "--reuse", "static:r=0")
         self.assertEqual(text["cache"]["images"], [])
@@ -170,7 +216,7 @@ class Requests(ProgramTest):
             found.append((image["source"], image["encoder"]))
         p.stdin.close()
         self.assertEqual(p.wait(timeout=60), 0)
-        self.assertEqual(found, [("computed", "computed"), ("computed", "computed"), ("ram", "skipped")])
+        self.assertEqual(found, [("computed", "computed"), ("computed", "computed"), ("prefix", "skipped")])
 
     def test_marks_of_pictures_take_no_time(self):
         out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])

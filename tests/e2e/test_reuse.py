@@ -11,7 +11,7 @@ QUESTION = "What is the TOTAL?"
 
 class Reuse(ProgramTest):
     def ask(self, model, *more, n=2):
-        text = (json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * n
+        text = "".join(json.dumps({"prompt": QUESTION, "images": [str(PAGE)], "system": f"Be brief {i}."}) + "\n" for i in range(n))
         p = run("run", "-m", model, "--requests", "-", "--temperature", "0", *more, stdin=text)
         self.assertEqual(p.returncode, 0, p.stderr)
         return [json.loads(line) for line in p.stdout.splitlines()], p.stderr
@@ -97,10 +97,11 @@ class Reuse(ProgramTest):
         model = self.copy_model()
         path = model / "reuse_plan.json"
         plan = json.loads(path.read_text())
-        two = json.dumps({"prompt": QUESTION, "images": [str(PAGE), str(MODEL / "demo/table.png")]}) + "\n"
+        two = {"prompt": QUESTION, "images": [str(PAGE), str(MODEL / "demo/table.png")]}
+        two = json.dumps(two) + "\n" + json.dumps({**two, "system": "Read."}) + "\n"
         for agreement, expected in (({"cases": 50, "equal": 40, "kl": 0}, "computed"), ({"cases": 50, "equal": 50, "kl": 0}, "ram")):
             path.write_text(json.dumps({**plan, "several_images": agreement}))
-            out = self.ok("run", "-m", model, "--requests", "-", stdin=two * 2)
+            out = self.ok("run", "-m", model, "--requests", "-", stdin=two)
             images = json.loads(out.splitlines()[1])["cache"]["images"]
             self.assertEqual([i["source"] for i in images], [expected] * 2)
 

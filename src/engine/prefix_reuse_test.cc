@@ -1,0 +1,188 @@
+// Prompts that begin the same: the same answers as without a cache, found as far as they should be, and no page lost.
+#include "engine/prefix_reuse.h"
+
+#include "engine/batch.h"
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kCacheBytes = 8 << 20;
+
+class PrefixReuseTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Engine> engine(int64_t cache_bytes = kCacheBytes, int64_t kv_memory_bytes = 64 << 20) {
+    return make_engine(2, "auto", kv_memory_bytes, GetParam(), 4096, cache_bytes);
+  }
+};
+
+Request request(Engine& engine, std::vector<int32_t> tokens, std::string_view policy = "full",
+                std::string_view budget = "") {
+  Request request;
+  request.prompt = engine.prepare_tokens(std::move(tokens));
+  request.policy = parse_policy(policy, budget);
+  request.reuse.prefix = true;
+  request.options.max_tokens = 12;
+  request.options.ignore_eos = true;
+  return request;
+}
+
+std::vector<int32_t> ids(const GenerateResult& result) {
+  std::vector<int32_t> ids;
+  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+  return ids;
+}
+
+// As it is without any cache.
+std::vector<int32_t> alone(Engine& engine, const std::vector<int32_t>& tokens) {
+  Request asked = request(engine, tokens);
+  asked.reuse.prefix = false;
+  return ids(generate(engine, std::move(asked)));
+}
+
+// Nothing but what the prefix cache holds is in use, and it can all be given back.
+void expect_no_page_lost(Engine& engine) {
+  EXPECT_EQ(engine.pools().used_bytes(), engine.prefixes().bytes());
+  EXPECT_LE(engine.cache_ledger().used_bytes(), engine.cache_ledger().max_bytes());
+  engine.prefixes().clear();
+  EXPECT_EQ(engine.pools().used_bytes(), 0);
+}
+
+std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
+  const std::unique_ptr<Engine> e = engine();
+  const std::vector<int32_t> first = random_tokens(200);
+  const std::vector<int32_t> answer = alone(*e, first);
+  const auto ask = [&](const std::vector<int32_t>& tokens) {
+    const GenerateResult result = generate(*e, request(*e, tokens));
+    EXPECT_EQ(ids(result), alone(*e, tokens));
+    return result.cache.n_prefix_tokens;
+  };
+  EXPECT_EQ(ask(first), 0);
+  EXPECT_EQ(ask(first), 199);  // the last one's logits are wanted
+  const std::vector<int32_t> other = random_tokens(70, 11);
+  std::vector<int32_t> parts{first.begin(), first.begin() + 131};
+  parts.push_back((first[131] + 1) % kVocab);
+  EXPECT_EQ(ask(joined(parts, other)), 131);
+  // the answer's last token was never computed
+  EXPECT_EQ(ask(joined(joined(first, answer), other)), 200 + std::ssize(answer) - 1);
+  EXPECT_EQ(ask({first.begin(), first.begin() + 40}), 39);
+  std::vector<int32_t> strange = first;
+  strange[0] = (first[0] + 1) % kVocab;
+  EXPECT_EQ(ask(strange), 0);
+  expect_no_page_lost(*e);
+}
+
+TEST_P(PrefixReuseTest, WhoAsksForLogitsOfAllTokensGetsThem) {
+  const std::unique_ptr<Engine> e = engine();
+  generate(*e, request(*e, random_tokens(100)));
+  Request asked = request(*e, random_tokens(100));
+  int32_t n = 0;
+  asked.callbacks.on_logits = [&](int32_t, const Tensor& logits) { n += static_cast<int32_t>(logits.rows()); };
+  EXPECT_EQ(generate(*e, std::move(asked)).cache.n_prefix_tokens, 0);
+  EXPECT_EQ(n, 100);
+}
+
+TEST_P(PrefixReuseTest, WithoutRoomNothingIsKept) {
+  const std::unique_ptr<Engine> e = engine(/*cache_bytes=*/0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(generate(*e, request(*e, random_tokens(100))).cache.n_prefix_tokens, 0);
+  EXPECT_EQ(e->pools().used_bytes(), 0);
+}
+
+TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
+  // Room for about 400 tokens, all of which the cache may have.
+  const int64_t group = engine()->prefixes().group_bytes();
+  const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
+    EXPECT_EQ(ids(generate(*e, request(*e, tokens))), alone(*e, tokens)) << seed;
+  }
+  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  expect_no_page_lost(*e);
+}
+
+TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
+  for (const bool keep_exact : {false, true}) {
+    const std::unique_ptr<Engine> e = engine();
+    std::vector<GenerateResult> results;
+    for (int i = 0; i < 3; ++i) {
+      Request asked = request(*e, random_tokens(200), "snapkv:w=16", "0.25");
+      asked.reuse.keep_exact = keep_exact;
+      results.push_back(generate(*e, std::move(asked)));
+      EXPECT_EQ(ids(results[i]), ids(results[0]));
+      EXPECT_EQ(results[i].kv.slots, results[0].kv.slots);
+      // the window's 16 rows are computed, for their attention
+      EXPECT_EQ(results[i].cache.n_prefix_tokens, keep_exact && i > 0 ? 184 : 0);
+    }
+    // What was kept is what any other policy computes, too.
+    const GenerateResult full = generate(*e, request(*e, random_tokens(200)));
+    EXPECT_EQ(ids(full), alone(*e, random_tokens(200)));
+    EXPECT_EQ(full.cache.n_prefix_tokens, keep_exact ? 192 : 0);
+    expect_no_page_lost(*e);
+  }
+}
+
+TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
+  const std::unique_ptr<Engine> e = engine();
+  generate(*e, request(*e, random_tokens(200)));
+  for (const char* policy : {"h2o", "expected_attention", "streaming", "none", "static"}) {
+    const GenerateResult result = generate(*e, request(*e, random_tokens(200), policy));
+    EXPECT_EQ(result.cache.n_prefix_tokens, 0) << policy;
+    EXPECT_NE(result.cache.prefix_reason, "") << policy;
+  }
+}
+
+// Many prompts that share beginnings, several at a time, with room for a part of them.
+TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
+  const int64_t group = engine()->prefixes().group_bytes();
+  const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
+  std::mt19937 random(3);
+  std::map<std::vector<int32_t>, std::vector<int32_t>> known;
+  Batch batch(*e);
+  std::map<RequestId, std::vector<int32_t>> running;
+  int64_t n_found = 0;
+  const int n_requests = only_ref() ? 40 : 150;
+  for (int i = 0; i < n_requests || !running.empty();) {
+    while (running.size() < 3 && i < n_requests) {
+      std::vector<int32_t> tokens = random_tokens(40 + static_cast<int32_t>(random() % 3) * 50, random() % 2);
+      tokens = joined(tokens, random_tokens(static_cast<int32_t>(random() % 90), 20 + random() % 3));
+      const bool full = random() % 4 > 0;
+      Request asked = request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
+      if (!full) asked.options.max_tokens = 1;  // chosen before anything is evicted
+      running[batch.add(std::move(asked))] = std::move(tokens);
+      ++i;
+    }
+    if (random() % 40 == 0) batch.cancel(running.begin()->first);
+    batch.step();
+    for (auto at = running.begin(); at != running.end();) {
+      if (!batch.done(at->first)) {
+        ++at;
+        continue;
+      }
+      const GenerateResult result = batch.remove(at->first);
+      ASSERT_FALSE(result.error) << result.error->what();
+      std::vector<int32_t>& expected = known[at->second];
+      if (expected.empty()) expected = alone(*reference, at->second);
+      const std::vector<int32_t> found = ids(result);
+      if (result.finish_reason != "cancelled" && result.kv.mode == "full") {
+        EXPECT_EQ(found.size(), expected.size());
+      }
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()));
+      n_found += result.cache.n_prefix_tokens;
+      at = running.erase(at);
+    }
+  }
+  EXPECT_GT(n_found, 1000);
+  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  expect_no_page_lost(*e);
+}
+
+INSTANTIATE_TEST_SUITE_P(, PrefixReuseTest, testing::Values("llama", "mistral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace vlcache
