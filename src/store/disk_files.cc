@@ -153,7 +153,7 @@ bool remove_if_same(const fs::path& path, const File& file) {
 }
 
 TemporaryFile::TemporaryFile(fs::path folder) : folder_(std::move(folder)) {
-  if (mkdir(folder_.c_str(), 0700) == 0) {
+  if (retried([&] { return mkdir(folder_.c_str(), 0700); }) == 0) {
     sync_folder(folder_.parent_path());
   } else if (errno != EEXIST) {
     fail(folder_);
@@ -199,7 +199,7 @@ void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline) {
 void TemporaryFile::commit(const fs::path& path) {
   if (!ok()) return;
   if (retried([&] { return fsync(file_.fd()); }) != 0) return fail(folder_);
-  if (rename(path_.c_str(), path.c_str()) != 0) return fail(path);
+  if (retried([&] { return rename(path_.c_str(), path.c_str()); }) != 0) return fail(path);
   path_.clear();
   // The record is whole and can be read; that its name might not outlast a power cut is no reason to call it failed.
   sync_folder(folder_);
