@@ -14,10 +14,11 @@ MAY_INCLUDE = {
     "model": {"base", "io", "ops"},
     "cache": {"base", "ops"},
     "policy": {"base", "ops"},
-    "reuse": {"base", "ops", "cache", "policy"},
-    "engine": {"base", "io", "ops", "model", "cache", "policy", "reuse"},
-    "analysis": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine"},
-    "cli": {"base", "io", "ops", "model", "cache", "policy", "reuse", "engine", "analysis"},
+    "store": {"base"},
+    "reuse": {"base", "ops", "cache", "policy", "store"},
+    "engine": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse"},
+    "analysis": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis"},
 }
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")

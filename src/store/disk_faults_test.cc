@@ -1,0 +1,273 @@
+// What happens to machines: full disks, directories that go, processes that die or share. Nothing thrown, nothing left
+// behind, nothing wrong read.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "store/disk_tier.h"
+#include "store/store_testing.h"
+#include "store/store_worker.h"
+
+namespace vlcache {
+namespace {
+
+namespace fs = std::filesystem;
+using DiskFaults = StoreTest;
+const std::vector<std::string> kNone;
+
+pid_t start_child(const std::function<int()>& work) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  alarm(60);
+  _exit(work());
+}
+
+// What a child returned; -1 for one that a signal ended.
+int result_of(pid_t child) {
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// A record whose sizes follow from its number, too.
+Stored numbered(int n) {
+  const uint64_t bits = splitmix(static_cast<uint64_t>(n));
+  return make_record(make_key(n), {bits % 5'000, bits >> 20 & 7, (bits >> 30) % 20'000});
+}
+int number_of(const RecordKey& key) {
+  int n = 0;
+  std::memcpy(&n, key.content.data(), sizeof(n));
+  return n;
+}
+// Number of records in the directory, each of which is right; -1 if one is not.
+int n_right(KvTier& tier) {
+  int n = 0;
+  for (const ListedRecord& listed : tier.list()) {
+    const ReadAll read = read_all(tier, listed.key);
+    if (listed.problem || read.miss || read.sections != numbered(number_of(listed.key)).sections) return -1;
+    ++n;
+  }
+  return n;
+}
+
+// --- full disks
+
+TEST_F(DiskFaults, AFileTooLargeForItsProcess) {
+  const pid_t child = start_child([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{50'000, 50'000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    DiskTier tier(options());
+    const Stored small = make_record(make_key(1), {40'000}), large = make_record(make_key(2), {40'000, 40'000});
+    if (tier.put(large.record, kNoDeadline).outcome != PutOutcome::kNoSpace) return 2;
+    if (!files_in(root_).empty()) return 3;
+    if (tier.put(small.record, kNoDeadline).outcome != PutOutcome::kStored) return 4;
+    if (read_all(tier, small.record.key).sections != small.sections) return 5;
+    if (reason(read_all(tier, large.record.key).miss) != "absent") return 6;
+    const TierStats stats = tier.stats();
+    const bool counted = stats.n_put[static_cast<size_t>(PutOutcome::kNoSpace)] == 1 && !stats.last_problem.empty();
+    return counted ? 0 : 7;
+  });
+  EXPECT_EQ(result_of(child), 0);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // TSan refuses threads after a fork
+// The signal that comes with it does not end a process whose worker writes.
+TEST_F(DiskFaults, AFileTooLargeForAWorker) {
+  const pid_t child = start_child([&] {
+    signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{50'000, 50'000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    DiskTier tier(options());
+    StoreWorker worker(tier, 1 << 20);
+    worker.save(make_record(make_key(1), {100'000}).record);
+    worker.flush();
+    if (tier.stats().n_put[static_cast<size_t>(PutOutcome::kNoSpace)] != 1) return 2;
+    return files_in(root_).empty() ? 0 : 3;
+  });
+  EXPECT_EQ(result_of(child), 0);
+}
+#endif
+
+// A file system of its own, gone behind the test.
+class MountedFaults : public StoreTest {
+ protected:
+  bool mount_here(const char* size) {
+    fs::create_directory(root_ / "cache");
+    mounted_ = mount("tmpfs", (root_ / "cache").c_str(), "tmpfs", 0, size) == 0;
+    return mounted_;
+  }
+  void TearDown() override {
+    if (mounted_) umount2((root_ / "cache").c_str(), MNT_DETACH);
+    StoreTest::TearDown();
+  }
+  bool mounted_ = false;
+};
+
+TEST_F(MountedFaults, AFullDisk) {
+  if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
+  DiskTier tier(options());
+  int n_stored = 0;
+  PutResult result;
+  while (n_stored < 100 && result.outcome == PutOutcome::kStored) {
+    result = tier.put(make_record(make_key(n_stored), {30'000}).record, kNoDeadline);
+    n_stored += result.there();
+  }
+  EXPECT_EQ(result.outcome, PutOutcome::kNoSpace);
+  EXPECT_NE(result.detail.find("No space"), std::string::npos) << result.detail;
+  EXPECT_GT(n_stored, 4);
+  EXPECT_LT(n_stored, 9);
+  EXPECT_EQ(files_in(root_, ".tmp"), kNone);
+  for (int i = 0; i < n_stored; ++i) EXPECT_FALSE(verify_record(tier, make_key(i))) << i;
+  EXPECT_EQ(reason(read_all(tier, make_key(n_stored)).miss), "absent");
+  ASSERT_TRUE(tier.erase(tier.id_of(make_key(0))));
+  EXPECT_EQ(tier.put(make_record(make_key(n_stored), {30'000}).record, kNoDeadline).outcome, PutOutcome::kStored);
+}
+
+TEST_F(MountedFaults, ADirectoryMadeReadOnly) {
+  if (!mount_here("size=1m")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
+  DiskTier tier(options());
+  const Stored stored = make_record(make_key(1), {100});
+  ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
+  ASSERT_EQ(mount("tmpfs", (root_ / "cache").c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=1m"), 0);
+  const PutResult result = tier.put(make_record(make_key(2), {100}).record, kNoDeadline);
+  EXPECT_EQ(result.outcome, PutOutcome::kIo);
+  EXPECT_NE(result.detail.find("Read-only"), std::string::npos) << result.detail;
+  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);  // still of use
+  EXPECT_FALSE(tier.erase(tier.id_of(stored.record.key)));
+  EXPECT_EQ(read_all(*std::make_unique<DiskTier>(options()), stored.record.key).sections, stored.sections);
+}
+
+// --- directories that go
+
+TEST_F(DiskFaults, TheDirectoryVanishes) {
+  DiskTier tier(options());
+  const Stored stored = make_record(make_key(1), {100, 200});
+  ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
+  const OpenedRecord opened = tier.open(stored.record.key, kNoDeadline);
+  fs::remove_all(root_ / "cache");
+  Bytes to(200);
+  EXPECT_FALSE(opened.reader->read(1, to, kNoDeadline));  // what is open can be read to its end
+  EXPECT_EQ(to, stored.sections[1]);
+  EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "absent");
+  EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kIo);
+  EXPECT_FALSE(fs::exists(root_ / "cache"));  // whoever removed it may have meant it
+  EXPECT_EQ(tier.list().size(), 0u);
+  EXPECT_FALSE(tier.erase(tier.id_of(stored.record.key)));
+  fs::create_directory(root_ / "cache");
+  EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kStored);
+  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
+}
+
+TEST_F(DiskFaults, AFileInTheDirectorysPlace) {
+  DiskTier tier(options(2'000));
+  const Stored stored = make_record(make_key(1), {1'000});
+  ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
+  const fs::path folder = tier.path_of(stored.record.key).parent_path();
+  for (const fs::path& place : {folder, root_ / "cache"}) {
+    fs::remove_all(place);
+    write_file(place, random_bytes(10, 1));
+    EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "io error");
+    EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kIo);
+    EXPECT_EQ(tier.exists({{stored.record.key}}, kNoDeadline), std::vector<bool>{false});
+    EXPECT_EQ(tier.list().size(), 0u);
+    EXPECT_EQ(read_file(place), random_bytes(10, 1));
+  }
+  EXPECT_GT(tier.stats().n_failed(), 0);
+}
+
+// --- processes that die, and processes that share
+
+TEST_F(DiskFaults, OnlyDeadWritersFilesAreRemoved) {
+  DiskTier first(options());
+  const fs::path folder = root_ / "cache" / "ab";
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t writer = start_child([&] {
+    TemporaryFile file(folder);
+    file.write(random_bytes(100, 1), kNoDeadline);
+    if (write(ready[1], "x", 1) != 1) return 1;
+    while (true) pause();
+  });
+  char c = 0;
+  ASSERT_EQ(read(ready[0], &c, 1), 1);
+  // Of a number that nobody has, and of this process, which does not write: both are dead writers'.
+  write_file(folder / ".999999999-3.tmp", random_bytes(10, 1));
+  write_file(folder / ("." + std::to_string(getpid()) + "-9999.tmp"), random_bytes(10, 1));
+  write_file(folder / ".notes.tmp", random_bytes(10, 1));  // not a writer's
+  ASSERT_EQ(files_in(root_, ".tmp").size(), 4u);
+  const DiskTier second(options());
+  const std::vector<std::string> left = files_in(root_, ".tmp");
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_TRUE(left[0].starts_with("." + std::to_string(writer) + "-")) << left[0];
+  EXPECT_EQ(left[1], ".notes.tmp");
+  kill(writer, SIGKILL);
+  EXPECT_EQ(result_of(writer), -1);
+  EXPECT_EQ(files_in(root_, ".tmp").size(), 2u);
+  const DiskTier third(options());
+  EXPECT_EQ(files_in(root_, ".tmp"), std::vector<std::string>{".notes.tmp"});
+  close(ready[0]);
+  close(ready[1]);
+}
+
+// Many times, at any moment: what is there afterwards is whole, what is not leaves nothing. VLCACHE_TEST_KILLS: how
+// often.
+TEST_F(DiskFaults, KilledWhileSaving) {
+  const char* const asked = std::getenv("VLCACHE_TEST_KILLS");
+  const int n_kills = asked != nullptr ? std::atoi(asked) : 100;
+  int n_interrupted = 0, n_whole = 0;
+  for (int round = 0; round < n_kills; ++round) {
+    const pid_t child = start_child([&] {
+      DiskTier tier(options(200'000));
+      for (int i = 0;; ++i) tier.put(numbered(round * 100'000 + i).record, kNoDeadline);
+      return 0;
+    });
+    usleep(2'000 + static_cast<useconds_t>(splitmix(static_cast<uint64_t>(round)) % 14'000));
+    kill(child, SIGKILL);
+    ASSERT_EQ(result_of(child), -1);
+    if (!fs::exists(root_ / "cache")) continue;  // it did not come so far
+    n_interrupted += !files_in(root_, ".tmp").empty();
+    DiskTier tier(options(200'000));
+    ASSERT_EQ(files_in(root_, ".tmp"), kNone);
+    const int n = n_right(tier);
+    ASSERT_GE(n, 0) << "a record that is not what was stored, after kill " << round;
+    n_whole += n;
+  }
+  EXPECT_GT(n_interrupted, n_kills / 10);  // else this has tested something else
+  EXPECT_GT(n_whole, n_kills);
+}
+
+TEST_F(DiskFaults, ProcessesShareADirectory) {
+  constexpr int kProcesses = 3, kOperations = 250, kLimit = 300'000;  // a third of what all records take
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    children.push_back(start_child([&] {
+      DiskTier tier(options(kLimit));
+      for (int i = 0; i < kOperations; ++i) {
+        const uint64_t bits = splitmix(static_cast<uint64_t>(i * kProcesses + process));
+        const Stored stored = numbered(static_cast<int>(bits % 60));
+        if (bits >> 40 & 1) {
+          if (!tier.put(stored.record, kNoDeadline).there()) return 1;
+        } else {
+          const ReadAll read = read_all(tier, stored.record.key);
+          if (read.miss ? read.miss->reason != MissReason::kAbsent : read.sections != stored.sections) return 2;
+        }
+      }
+      const TierStats stats = tier.stats();
+      return stats.n_hits > 0 && stats.n_evictions > 0 && stats.n_failed() == 0 ? 0 : 3;
+    }));
+  }
+  for (const pid_t child : children) EXPECT_EQ(result_of(child), 0);
+  EXPECT_EQ(files_in(root_, ".tmp"), kNone);
+  DiskTier tier(options(kLimit));
+  EXPECT_LE(tier.used_bytes(), kLimit + kProcesses * (kLimit / 16 + 25'000));
+  EXPECT_GT(n_right(tier), 0);
+}
+
+}  // namespace
+}  // namespace vlcache

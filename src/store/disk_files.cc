@@ -1,0 +1,233 @@
+// System calls, each retried where a signal interrupted it.
+#include "store/disk_files.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <functional>
+#include <system_error>
+
+namespace vlcache {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of one read or write: short enough to look at the deadline often and to be checksummed from the L2 cache, long enough
+// that system calls do not show.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr std::string_view kRecordSuffix = ".vlr";
+constexpr std::string_view kTemporarySuffix = ".tmp";
+
+template <typename F>
+auto retried(const F& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+bool late(Deadline deadline) { return deadline != kNoDeadline && Clock::now() >= deadline; }
+
+PutOutcome outcome_of(int error) {
+  // EFBIG: the process may not write so large a file (ulimit -f).
+  return error == ENOSPC || error == EDQUOT || error == EFBIG ? PutOutcome::kNoSpace : PutOutcome::kIo;
+}
+
+// A directory's entries reach the medium with it.
+bool sync_folder(const fs::path& folder) {
+  const File file(retried([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  return file && retried([&] { return fsync(file.fd()); }) == 0;
+}
+
+// ".<pid>-<number>.tmp"
+std::string temporary_name() {
+  static std::atomic<uint64_t> counter{0};
+  return "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + std::string(kTemporarySuffix);
+}
+
+std::optional<pid_t> writer_of(const std::string& name) {
+  pid_t pid = 0;
+  if (!name.starts_with('.') || !name.ends_with(kTemporarySuffix)) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), pid);
+  return error == std::errc() && *end == '-' && pid > 0 ? std::optional(pid) : std::nullopt;
+}
+
+// A writer holds its file's lock. That also tells it from a later process of the same number, and from one of another
+// container; where the file system has no locks, the process number has to do.
+bool writer_is_dead(const fs::path& path, pid_t pid) {
+  const File file(retried([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+  if (!file) return false;
+  if (retried([&] { return flock(file.fd(), LOCK_EX | LOCK_NB); }) == 0) return unlink(path.c_str()) == 0;
+  return errno != EWOULDBLOCK && kill(pid, 0) != 0 && errno == ESRCH && unlink(path.c_str()) == 0;
+}
+
+bool is_hex(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return ('0' <= c && c <= '9') || ('a' <= c && c <= 'f'); });
+}
+
+std::optional<RecordId> id_of_name(std::string_view name) {
+  RecordId id;
+  if (name.size() != 2 * id.size() + kRecordSuffix.size() || !name.ends_with(kRecordSuffix)) return std::nullopt;
+  if (!is_hex(name.substr(0, 2 * id.size()))) return std::nullopt;
+  for (size_t i = 0; i < id.size(); ++i) std::from_chars(name.data() + 2 * i, name.data() + 2 * i + 2, id[i], 16);
+  return id;
+}
+
+// Of the folders 00 to ff, whatever is there. Without exceptions: a folder may vanish while it is read.
+void for_each_file(const fs::path& root, const std::function<void(const fs::path&)>& see) {
+  std::error_code ec, inner;
+  for (fs::directory_iterator folder(root, ec), end; !ec && folder != end; folder.increment(ec)) {
+    const std::string name = folder->path().filename().string();
+    if (name.size() != 2 || !is_hex(name)) continue;
+    for (fs::directory_iterator file(folder->path(), inner); !inner && file != end; file.increment(inner))
+      see(file->path());
+  }
+}
+
+}  // namespace
+
+File::~File() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string errno_text(const std::string& what) {
+  return what + ": " + std::error_code(errno, std::generic_category()).message();
+}
+
+OpenedFile open_record_file(const fs::path& path) {
+  OpenedFile opened;
+  opened.file = File(retried([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+  if (!opened.file) {
+    const MissReason reason = errno == ENOENT ? MissReason::kAbsent : MissReason::kIo;
+    opened.miss = Miss{reason, reason == MissReason::kAbsent ? "" : errno_text(path.string())};
+    return opened;
+  }
+  struct stat status {};
+  if (fstat(opened.file.fd(), &status) != 0) {
+    opened.miss = Miss{MissReason::kIo, errno_text(path.string())};
+  } else if (!S_ISREG(status.st_mode)) {
+    opened.miss = Miss{MissReason::kIo, path.string() + ": not a file"};
+  } else {
+    opened.bytes = status.st_size;
+    return opened;
+  }
+  opened.file = File();
+  return opened;
+}
+
+std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byte> to, Deadline deadline,
+                            ChecksumStream* sum) {
+  while (!to.empty()) {
+    if (late(deadline)) return Miss{MissReason::kLate, ""};
+    const size_t n = std::min(to.size(), kPieceBytes);
+    const ssize_t got = retried([&] { return pread(file.fd(), to.data(), n, offset); });
+    if (got < 0) return Miss{MissReason::kIo, errno_text("reading")};
+    if (got == 0) return Miss{MissReason::kTruncated, "it ends at byte " + std::to_string(offset)};
+    const auto piece = static_cast<size_t>(got);
+    if (sum != nullptr) sum->add(to.first(piece));
+    to = to.subspan(piece);
+    offset += got;
+  }
+  return std::nullopt;
+}
+
+void touch(const File& file) {
+  // Not UTIME_NOW, which is as coarse as the kernel's tick: the order of uses decides what goes first.
+  timespec times[2] = {{0, UTIME_OMIT}, {}};
+  clock_gettime(CLOCK_REALTIME, &times[1]);
+  static_cast<void>(futimens(file.fd(), times));
+}
+
+bool remove_if_same(const fs::path& path, const File& file) {
+  struct stat here {
+  }, opened{};
+  const bool same = lstat(path.c_str(), &here) == 0 && fstat(file.fd(), &opened) == 0 && here.st_ino == opened.st_ino &&
+                    here.st_dev == opened.st_dev;
+  return same && unlink(path.c_str()) == 0;
+}
+
+TemporaryFile::TemporaryFile(fs::path folder) : folder_(std::move(folder)) {
+  if (retried([&] { return mkdir(folder_.c_str(), 0700); }) == 0) {
+    sync_folder(folder_.parent_path());
+  } else if (errno != EEXIST) {
+    fail(folder_);
+    return;
+  }
+  create();
+}
+
+void TemporaryFile::create() {
+  // Who looks for stale files may come between making the file and locking it, and remove it: then the next one.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    path_ = folder_ / temporary_name();
+    file_ =
+        File(retried([&] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }));
+    if (!file_ && errno == EEXIST) continue;  // of an earlier process of this number
+    if (!file_) return fail(path_);
+    const bool locked = retried([&] { return flock(file_.fd(), LOCK_EX); }) == 0;
+    struct stat status {};
+    if (!locked || (fstat(file_.fd(), &status) == 0 && status.st_nlink > 0)) return;
+  }
+  errno = EEXIST;
+  fail(path_);
+}
+
+TemporaryFile::~TemporaryFile() {
+  if (file_ && !path_.empty()) unlink(path_.c_str());
+}
+
+void TemporaryFile::fail(const fs::path& path) { result_ = {outcome_of(errno), errno_text(path.string())}; }
+
+void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline) {
+  while (ok() && !bytes.empty()) {
+    if (late(deadline)) {
+      result_ = {PutOutcome::kLate, folder_.string()};
+      return;
+    }
+    const ssize_t n = retried([&] { return ::write(file_.fd(), bytes.data(), std::min(bytes.size(), kPieceBytes)); });
+    if (n < 0) return fail(folder_);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void TemporaryFile::commit(const fs::path& path) {
+  if (!ok()) return;
+  if (retried([&] { return fsync(file_.fd()); }) != 0) return fail(folder_);
+  if (retried([&] { return rename(path_.c_str(), path.c_str()); }) != 0) return fail(path);
+  path_.clear();
+  // The record is whole and can be read; that its name might not outlast a power cut is no reason to call it failed.
+  sync_folder(folder_);
+}
+
+int64_t remove_stale_files(const fs::path& root) {
+  int64_t n = 0;
+  for_each_file(root, [&](const fs::path& path) {
+    const auto pid = writer_of(path.filename().string());
+    if (pid && writer_is_dead(path, *pid)) ++n;
+  });
+  return n;
+}
+
+std::vector<FoundRecord> find_records(const fs::path& root) {
+  std::vector<FoundRecord> records;
+  for_each_file(root, [&](const fs::path& path) {
+    const auto id = id_of_name(path.filename().string());
+    struct stat status {};
+    if (!id || record_path(root, *id) != path || lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+    records.push_back({path, *id, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec});
+  });
+  return records;
+}
+
+fs::path record_path(const fs::path& root, const RecordId& id) {
+  const std::string name = hex(id);
+  return root / name.substr(0, 2) / (name + std::string(kRecordSuffix));
+}
+
+}  // namespace vlcache

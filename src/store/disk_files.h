@@ -1,0 +1,93 @@
+// Files of a directory of records: DIR/ab/ab12....vlr, and the temporary ones that become such.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/kv_tier.h"
+
+namespace vlcache {
+
+// An open file descriptor.
+class File {
+ public:
+  File() = default;
+  explicit File(int fd) : fd_(fd) {}
+  ~File();
+  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// "what: No such file or directory", of errno.
+std::string errno_text(const std::string& what);
+
+// A regular file for reading; never follows a link or waits for a pipe. kAbsent where there is none.
+struct OpenedFile {
+  File file;
+  int64_t bytes = 0;
+  std::optional<Miss> miss;  // set where `file` is not
+};
+OpenedFile open_record_file(const std::filesystem::path& path);
+// All of `to` from `offset`, in pieces; the deadline is looked at before each. `on_piece` sees the pieces while they
+// are in the processor's caches.
+std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byte> to, Deadline deadline,
+                            ChecksumStream* sum = nullptr);
+// Used now: what evicts by the time of last use looks at it. Failing costs nothing but that.
+void touch(const File& file);
+// Removes the file at `path` if it is still this one: another process may have written it anew.
+bool remove_if_same(const std::filesystem::path& path, const File& file);
+
+// A record while it is written. Until committed it has a name that no reader looks at and holds a lock that says its
+// writer lives; unless committed it is removed.
+class TemporaryFile {
+ public:
+  // In `folder`, which is made if only its last part is missing.
+  explicit TemporaryFile(std::filesystem::path folder);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write(std::span<const std::byte> bytes, Deadline deadline);
+  // To the medium, then to its name, in one step for every reader.
+  void commit(const std::filesystem::path& path);
+  // kStored: nothing has gone wrong. Once something has, the other functions do nothing.
+  const PutResult& result() const { return result_; }
+
+ private:
+  bool ok() const { return result_.outcome == PutOutcome::kStored; }
+  void fail(const std::filesystem::path& path);  // by errno
+  void create();
+
+  std::filesystem::path folder_, path_;
+  File file_;
+  PutResult result_;
+};
+
+// Removes what dead writers left below `root`. Number of files.
+int64_t remove_stale_files(const std::filesystem::path& root);
+
+struct FoundRecord {
+  std::filesystem::path path;
+  RecordId id{};
+  int64_t bytes = 0;
+  int64_t used_ns = 0;  // since 1970
+};
+// Every file below `root` with a record's name; others are nobody's business.
+std::vector<FoundRecord> find_records(const std::filesystem::path& root);
+std::filesystem::path record_path(const std::filesystem::path& root, const RecordId& id);
+
+}  // namespace vlcache

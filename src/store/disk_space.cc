@@ -1,0 +1,92 @@
+// Eviction by scan: a record is tens of megabytes, so that even a large directory has few of them.
+#include "store/disk_space.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+namespace vlcache {
+namespace {
+
+// After so large a part of the limit the directory is looked at again: n processes exceed it by n times this at most.
+constexpr int64_t kScanParts = 16;
+
+// In the order in which records go.
+enum class Worth { kUseless, kOtherModel, kInUse };
+
+}  // namespace
+
+struct DiskSpace::Candidate {
+  Worth worth;
+  FoundRecord record;
+  bool operator<(const Candidate& other) const {
+    return std::tie(worth, record.used_ns) < std::tie(other.worth, other.record.used_ns);
+  }
+};
+
+DiskSpace::DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms)
+    : root_(std::move(root)), max_bytes_(max_bytes), ttl_ms_(ttl_ms) {
+  for (const FoundRecord& record : find_records(root_)) used_bytes_ += record.bytes;
+}
+
+bool DiskSpace::expired(int64_t created_ms) const { return ttl_ms_ > 0 && now_ms() - created_ms >= ttl_ms_; }
+
+std::vector<DiskSpace::Candidate> DiskSpace::scan() {
+  std::vector<Candidate> candidates;
+  used_bytes_ = written_since_scan_ = 0;
+  for (FoundRecord& record : find_records(root_)) {
+    used_bytes_ += record.bytes;
+    std::array<std::byte, kPeekBytes> first{};
+    const OpenedFile opened = open_record_file(record.path);
+    const bool there = opened.file && !read_at(opened.file, 0, first, kNoDeadline);
+    const auto found = there ? peek(first) : std::nullopt;
+    Worth worth = Worth::kInUse;
+    if (!found || expired(found->created_ms)) {
+      worth = Worth::kUseless;
+    } else if (!models_.empty() && !models_.contains(found->model)) {
+      worth = Worth::kOtherModel;
+    }
+    candidates.push_back({worth, std::move(record)});
+  }
+  return candidates;
+}
+
+int64_t DiskSpace::make_room(int64_t bytes) {
+  if (used_bytes_ + bytes <= max_bytes_ && written_since_scan_ <= max_bytes_ / kScanParts) return 0;
+  std::vector<Candidate> candidates = scan();
+  if (used_bytes_ + bytes <= max_bytes_) return 0;
+  std::ranges::sort(candidates, std::less<>());
+  const int64_t low = max_bytes_ / 10 * 9;
+  int64_t n_removed = 0;
+  for (const Candidate& candidate : candidates) {
+    if (used_bytes_ + bytes <= low) break;
+    // What another process removed in the meantime is gone as well.
+    if (unlink(candidate.record.path.c_str()) == 0) {
+      ++n_removed;
+    } else if (errno != ENOENT) {
+      continue;
+    }
+    used_bytes_ -= candidate.record.bytes;
+  }
+  return n_removed;
+}
+
+int64_t DiskSpace::remove_expired() {
+  if (ttl_ms_ == 0) return 0;
+  int64_t n_removed = 0;
+  for (const Candidate& candidate : scan()) {
+    if (candidate.worth != Worth::kUseless || unlink(candidate.record.path.c_str()) != 0) continue;
+    used_bytes_ -= candidate.record.bytes;
+    ++n_removed;
+  }
+  return n_removed;
+}
+
+void DiskSpace::wrote(int64_t bytes) {
+  used_bytes_ += bytes;
+  written_since_scan_ += bytes;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,40 @@
+// The bytes that a directory of records may take. Several processes may write to it: what each knows is what it found
+// and wrote itself, and it looks again now and then.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "store/disk_files.h"
+
+namespace vlcache {
+
+class DiskSpace {
+ public:
+  // ttl_ms 0: records do not expire. Scans the directory.
+  DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms);
+
+  void set_model(const ModelFingerprint& model) { models_.insert(model); }
+  // Where so many more bytes do not fit: removes records until they fill nine tenths of the limit with them. First what
+  // is expired or no record, then records of other models, then the least recently used. Number of records removed.
+  int64_t make_room(int64_t bytes);
+  // Removes what is expired: by make_room() it goes only when room is needed. Number of records removed.
+  int64_t remove_expired();
+  void changed(int64_t bytes) { used_bytes_ += bytes; }
+  void wrote(int64_t bytes);
+  int64_t used_bytes() const { return used_bytes_; }
+
+ private:
+  struct Candidate;
+  std::vector<Candidate> scan();
+  bool expired(int64_t created_ms) const;
+
+  std::filesystem::path root_;
+  int64_t max_bytes_, ttl_ms_;
+  int64_t used_bytes_ = 0, written_since_scan_ = 0;
+  std::set<ModelFingerprint> models_;
+};
+
+}  // namespace vlcache

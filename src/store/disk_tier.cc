@@ -1,0 +1,231 @@
+// Finding, verifying and replacing files.
+#include "store/disk_tier.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Enough for the header of a model of 150 layers; longer ones take a second read.
+constexpr size_t kFirstRead = 4096;
+
+// Before anything else is made of the options.
+fs::path prepared(const DiskTierOptions& options) {
+  const std::string dir = options.dir.string();
+  if (dir.empty()) throw Error(ErrorCode::kInput, "cache directory: expected a path, found nothing");
+  if (options.max_bytes <= 0 || options.ttl_ms < 0)
+    throw Error(ErrorCode::kInput, dir + ": expected a positive limit of bytes and no negative time to live");
+  if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
+    throw Error(ErrorCode::kInput, errno_text(dir + ": the cache directory cannot be made (only its last part is)"));
+  struct stat status {};
+  if (stat(dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    throw Error(ErrorCode::kInput, dir + ": expected a directory for the cache, found something else");
+  remove_stale_files(options.dir);
+  return options.dir;
+}
+
+// Whether the bytes themselves are to blame, not the way to them.
+bool is_corrupt(MissReason reason) {
+  switch (reason) {
+    case MissReason::kAbsent:
+    case MissReason::kLate:
+    case MissReason::kIo:
+    case MissReason::kCancelled:
+      return false;
+    default:  // a name says everything about a record, so one that is of something else is as wrong as a flipped bit
+      return true;
+  }
+}
+
+}  // namespace
+
+class DiskTier::Reader final : public RecordReader {
+ public:
+  Reader(DiskTier& tier, OpenedFile opened, RecordHeader header, fs::path path)
+      : tier_(tier), opened_(std::move(opened)), header_(std::move(header)), path_(std::move(path)) {
+    id_ = tier.seal_.id(header_.key);
+  }
+
+  const RecordHeader& header() const override { return header_; }
+
+  void expect(std::span<const int32_t> sections) override {
+    for (const int32_t section : sections) {
+      const auto i = static_cast<size_t>(section);
+      if (section < 0 || i >= header_.sections.size()) continue;
+      posix_fadvise(opened_.file.fd(), header_.section_offset(i), header_.sections[i].bytes, POSIX_FADV_WILLNEED);
+    }
+  }
+
+  std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline) override {
+    const auto start = Clock::now();
+    auto why = verified(section, to, deadline);
+    if (why) {
+      why->detail = "section " + std::to_string(section) + (why->detail.empty() ? "" : ": " + why->detail);
+      tier_.drop(*why, path_, opened_);
+    }
+    tier_.counter_.read(start, static_cast<int64_t>(to.size()), why);
+    return why;
+  }
+
+ private:
+  std::optional<Miss> verified(int32_t section, std::span<std::byte> to, Deadline deadline) const {
+    const auto i = static_cast<size_t>(section);
+    if (section < 0 || i >= header_.sections.size()) return Miss{MissReason::kOtherLayout, "it has no such section"};
+    const SectionInfo& expected = header_.sections[i];
+    if (std::ssize(to) != expected.bytes) {
+      return Miss{MissReason::kOtherLayout,
+                  std::to_string(expected.bytes) + " bytes, expected " + std::to_string(to.size())};
+    }
+    ChecksumStream sum = tier_.seal_.section(id_, section, expected.bytes);
+    if (auto why = read_at(opened_.file, header_.section_offset(i), to, deadline, &sum)) return why;
+    if (!equal(sum.finish(), expected.sum)) return Miss{MissReason::kChecksum, ""};
+    return std::nullopt;
+  }
+
+  DiskTier& tier_;
+  OpenedFile opened_;
+  RecordHeader header_;
+  RecordId id_;
+  fs::path path_;
+};
+
+DiskTier::DiskTier(const DiskTierOptions& options)
+    : dir_(prepared(options)),
+      max_bytes_(options.max_bytes),
+      ttl_ms_(options.ttl_ms),
+      seal_(options.salt, options.id_bits),
+      space_(dir_, options.max_bytes, options.ttl_ms) {
+  for (int64_t n = space_.remove_expired(); n > 0; --n) counter_.removed();
+}
+
+std::vector<bool> DiskTier::exists(std::span<const RecordKey> keys, Deadline) {
+  std::vector<bool> there;
+  for (const RecordKey& key : keys) {
+    struct stat status {};
+    there.push_back(lstat(path_of(key).c_str(), &status) == 0 && S_ISREG(status.st_mode));
+  }
+  return there;
+}
+
+std::optional<Miss> DiskTier::read_header(const OpenedFile& opened, const RecordKey* expected, Deadline deadline,
+                                          RecordHeader& header) const {
+  std::vector<std::byte> first(std::min(kFirstRead, static_cast<size_t>(opened.bytes)));
+  if (auto why = read_at(opened.file, 0, first, deadline)) return why;
+  const auto wanted = static_cast<size_t>(std::min(header_bytes(first), opened.bytes));
+  if (const size_t have = first.size(); have < wanted) {
+    first.resize(wanted);
+    const auto rest = std::span(first).subspan(have);
+    if (auto why = read_at(opened.file, static_cast<int64_t>(have), rest, deadline)) return why;
+  }
+  if (auto why = parse_header(seal_, first, opened.bytes, expected, header)) return why;
+  const int64_t age_ms = now_ms() - header.created_ms;
+  if (ttl_ms_ > 0 && age_ms >= ttl_ms_) return Miss{MissReason::kExpired, std::to_string(age_ms / 1000) + " s old"};
+  return std::nullopt;
+}
+
+void DiskTier::drop(const Miss& why, const fs::path& path, const OpenedFile& opened) {
+  if (!is_corrupt(why.reason) || !remove_if_same(path, opened.file)) return;
+  counter_.removed();
+  const std::lock_guard lock(space_mutex_);
+  space_.changed(-opened.bytes);
+}
+
+OpenedRecord DiskTier::open(const RecordKey& key, Deadline deadline) {
+  const auto start = Clock::now();
+  const fs::path path = path_of(key);
+  OpenedFile opened = open_record_file(path);
+  RecordHeader header;
+  auto why = opened.file ? read_header(opened, &key, deadline, header) : opened.miss;
+  if (opened.file && why) drop(*why, path, opened);
+  counter_.opened(start, why);
+  if (why) return {nullptr, std::move(*why)};
+  touch(opened.file);
+  return {std::make_unique<Reader>(*this, std::move(opened), std::move(header), path), {}};
+}
+
+PutResult DiskTier::put(const Record& record, Deadline deadline) {
+  const auto start = Clock::now();
+  CHECK(valid(record.key) && record.sections.size() <= kMaxSections);
+  const fs::path path = path_of(record.key);
+  PutResult result;
+  {
+    const OpenedFile opened = open_record_file(path);
+    RecordHeader header;
+    if (opened.file && !read_header(opened, &record.key, deadline, header)) {
+      touch(opened.file);
+      result.outcome = PutOutcome::kPresent;
+    }
+  }
+  if (result.outcome == PutOutcome::kStored) result = store(record, path, deadline);
+  counter_.put(start, record.bytes(), result);
+  return result;
+}
+
+PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline deadline) {
+  const RecordHeader header = make_header(seal_, record);
+  const int64_t bytes = header.section_offset(header.sections.size());
+  if (bytes > max_bytes_) return {PutOutcome::kTooLarge, std::to_string(bytes) + " bytes"};
+  {
+    const std::lock_guard lock(space_mutex_);
+    counter_.evicted(space_.make_room(bytes));
+  }
+  TemporaryFile file(path.parent_path());
+  file.write(encode_header(seal_, header), deadline);
+  for (const auto& section : record.sections) file.write(section, deadline);
+  struct stat replaced {};
+  const bool replaces = lstat(path.c_str(), &replaced) == 0;
+  file.commit(path);
+  if (file.result().there()) {
+    const std::lock_guard lock(space_mutex_);
+    space_.wrote(bytes);
+    if (replaces) space_.changed(-replaced.st_size);
+  }
+  return file.result();
+}
+
+bool DiskTier::erase(const RecordId& id) {
+  const fs::path path = record_path(dir_, id);
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || unlink(path.c_str()) != 0) return false;
+  const std::lock_guard lock(space_mutex_);
+  space_.changed(-status.st_size);
+  return true;
+}
+
+std::vector<ListedRecord> DiskTier::list() {
+  std::vector<ListedRecord> records;
+  for (const FoundRecord& found : find_records(dir_)) {
+    ListedRecord listed{found.id, {}, found.bytes, 0, found.used_ns / 1'000'000, std::nullopt};
+    const OpenedFile opened = open_record_file(found.path);
+    RecordHeader header;
+    listed.problem = opened.file ? read_header(opened, nullptr, kNoDeadline, header) : opened.miss;
+    if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed while we looked
+    if (!listed.problem && id_of(header.key) != found.id)
+      listed.problem = Miss{MissReason::kOtherKey, "its name is not its key's"};
+    listed.key = std::move(header.key);
+    listed.created_ms = header.created_ms;
+    records.push_back(std::move(listed));
+  }
+  return records;
+}
+
+void DiskTier::set_model(const ModelFingerprint& model) {
+  const std::lock_guard lock(space_mutex_);
+  space_.set_model(model);
+}
+
+int64_t DiskTier::used_bytes() const {
+  const std::lock_guard lock(space_mutex_);
+  return space_.used_bytes();
+}
+
+}  // namespace vlcache

@@ -1,0 +1,62 @@
+// Records in a directory: DIR/ab/<hex id>.vlr, one file each, for any number of processes. A file appears whole (it is
+// written beside its place, synced and renamed) and is verified whenever it is read; found wrong, it is removed, so
+// that it will be written anew. Without a salt who may write to the directory can change answers: keep it your own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <string>
+
+#include "store/disk_space.h"
+#include "store/kv_tier.h"
+#include "store/record_seal.h"
+#include "store/tier_counter.h"
+
+namespace vlcache {
+
+struct DiskTierOptions {
+  std::filesystem::path dir;
+  int64_t max_bytes = 0;  // of all files; reaching it evicts to nine tenths
+  int64_t ttl_ms = 0;     // after so long a record is as if it were not there; 0: never
+  std::string salt;       // RecordSeal
+  int id_bits = 256;      // RecordSeal: fewer in tests
+};
+
+class DiskTier final : public KvTier {
+ public:
+  // Makes the directory if only its last part is missing, removes what writers that died left in it. Throws
+  // Error(kInput) where it is none and cannot be made, or the limit is not positive.
+  explicit DiskTier(const DiskTierOptions& options);
+
+  std::string_view name() const override { return "disk"; }
+  RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
+  std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
+  OpenedRecord open(const RecordKey& key, Deadline deadline) override;
+  PutResult put(const Record& record, Deadline deadline) override;
+  bool erase(const RecordId& id) override;
+  std::vector<ListedRecord> list() override;
+  TierStats stats() const override { return counter_.stats(); }
+  void set_model(const ModelFingerprint& model) override;
+
+  std::filesystem::path path_of(const RecordKey& key) const { return record_path(dir_, id_of(key)); }
+  int64_t used_bytes() const;  // as far as this process knows
+
+ private:
+  class Reader;
+  // None: `header` is verified and of this key.
+  std::optional<Miss> read_header(const OpenedFile& opened, const RecordKey* expected, Deadline deadline,
+                                  RecordHeader& header) const;
+  // Removes a record that turned out to be wrong, where the reason says that it is.
+  void drop(const Miss& why, const std::filesystem::path& path, const OpenedFile& opened);
+  PutResult store(const Record& record, const std::filesystem::path& path, Deadline deadline);
+
+  std::filesystem::path dir_;
+  int64_t max_bytes_, ttl_ms_;
+  RecordSeal seal_;
+  TierCounter counter_;
+  mutable std::mutex space_mutex_;
+  DiskSpace space_;
+};
+
+}  // namespace vlcache

@@ -1,0 +1,372 @@
+// Records in a directory, one process, nothing wrong with the machine: what comes back, what goes first, what is
+// refused.
+#include "store/disk_tier.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "store/store_testing.h"
+
+namespace vlcache {
+namespace {
+
+namespace fs = std::filesystem;
+using DiskTierTest = StoreTest;
+
+int64_t count(const TierStats& stats, MissReason reason) { return stats.n_missed[static_cast<size_t>(reason)]; }
+int64_t count(const TierStats& stats, PutOutcome outcome) { return stats.n_put[static_cast<size_t>(outcome)]; }
+
+PutOutcome put(KvTier& tier, const Stored& stored) { return tier.put(stored.record, kNoDeadline).outcome; }
+
+// Any sizes: none, empty ones, odd ones, more than a piece of reading.
+TEST_F(DiskTierTest, WhatWasStoredComesBack) {
+  const std::vector<std::vector<size_t>> shapes = {{}, {0}, {1}, {0, 0, 5, 0}, {17, 4096, 4097, 65537}, {3'000'001, 9}};
+  for (const char* salt : {"", "salt"}) {
+    DiskTierOptions o = options();
+    o.salt = salt;
+    DiskTier tier(o);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const Stored stored = make_record(make_key(static_cast<int>(i)), shapes[i]);
+      EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "absent");
+      EXPECT_EQ(put(tier, stored), PutOutcome::kStored);
+      EXPECT_EQ(put(tier, stored), PutOutcome::kPresent);
+      const ReadAll read = read_all(tier, stored.record.key);
+      EXPECT_EQ(reason(read.miss), "hit");
+      EXPECT_EQ(read.sections, stored.sections);
+      EXPECT_FALSE(verify_record(tier, stored.record.key));
+      // Another tier on the same directory, as after a restart, needs no index.
+      EXPECT_EQ(read_all(*std::make_unique<DiskTier>(o), stored.record.key).sections, stored.sections);
+    }
+    const TierStats stats = tier.stats();
+    const auto n = std::ssize(shapes);
+    EXPECT_EQ(stats.n_hits, 2 * n);
+    EXPECT_EQ(count(stats, MissReason::kAbsent), n);
+    EXPECT_EQ(count(stats, PutOutcome::kStored), n);
+    EXPECT_EQ(count(stats, PutOutcome::kPresent), n);
+    EXPECT_EQ(stats.bytes_read, 2 * stats.bytes_written);
+    EXPECT_EQ(stats.bytes_written, 1 + 5 + 17 + 4096 + 4097 + 65537 + 3'000'001 + 9);
+    EXPECT_EQ(stats.n_failed(), 0);
+    EXPECT_EQ(stats.last_problem, "");
+  }
+}
+
+TEST_F(DiskTierTest, ManySectionsInAnyOrder) {
+  DiskTier tier(options());
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < 300; ++i) sizes.push_back(i % 5 * 11);  // a header of more than one read
+  const Stored stored = make_record(make_key(1), sizes);
+  ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+  const OpenedRecord opened = tier.open(stored.record.key, kNoDeadline);
+  ASSERT_TRUE(opened.reader);
+  const std::vector<int32_t> expected = {299, 4, -1, 300};  // also what is not there: a hint, no more
+  opened.reader->expect(expected);
+  for (const int32_t i : {299, 4, 0, 4, 123}) {
+    Bytes to(sizes[static_cast<size_t>(i)]);
+    EXPECT_FALSE(opened.reader->read(i, to, kNoDeadline));
+    EXPECT_EQ(to, stored.sections[static_cast<size_t>(i)]);
+  }
+}
+
+// Under the same key, so nobody can use it: it has to go, or it would never be written as it is wanted.
+TEST_F(DiskTierTest, SectionsOfOtherSizes) {
+  DiskTier tier(options());
+  const Stored stored = make_record(make_key(1), {10, 20});
+  for (const auto& [section, bytes] : {std::pair{0, 9}, {0, 11}, {2, 0}, {-1, 0}}) {
+    ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
+    const OpenedRecord opened = tier.open(stored.record.key, kNoDeadline);
+    ASSERT_TRUE(opened.reader);
+    Bytes to(static_cast<size_t>(bytes), std::byte{0x55});
+    EXPECT_EQ(reason(opened.reader->read(section, to, kNoDeadline)), "other layout") << section;
+    EXPECT_TRUE(std::ranges::all_of(to, [](std::byte b) { return b == std::byte{0x55}; }));
+    EXPECT_EQ(files_in(root_), std::vector<std::string>());
+  }
+}
+
+TEST_F(DiskTierTest, NothingOfAKeyIsInANameAndNobodyElseMayRead) {
+  DiskTier tier(options());
+  const Stored stored = make_record(make_key(1), {10});
+  ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+  const fs::path path = tier.path_of(stored.record.key);
+  EXPECT_EQ(files_in(root_), std::vector<std::string>{hex(tier.id_of(stored.record.key)) + ".vlr"});
+  EXPECT_EQ(path.parent_path().filename().string(), path.filename().string().substr(0, 2));
+  const auto mode = [](const fs::path& p) { return static_cast<unsigned>(fs::status(p).permissions()); };
+  EXPECT_EQ(mode(path), 0600u);
+  EXPECT_EQ(mode(path.parent_path()), 0700u);
+  EXPECT_EQ(mode(root_ / "cache"), 0700u);
+}
+
+TEST_F(DiskTierTest, OtherKeysAreAbsentAndEraseTakesOne) {
+  DiskTier tier(options());
+  std::vector<RecordKey> keys;
+  for (int i = 0; i < 4; ++i) keys.push_back(make_key(i));
+  keys[1] = keys[0];
+  keys[1].kind = RecordKind::kPrefix;
+  keys[2] = keys[0];
+  keys[2].layout = "f32 22x4x64";
+  keys[3] = keys[0];
+  keys[3].model[15] = 0;
+  ASSERT_EQ(put(tier, make_record(keys[0], {10})), PutOutcome::kStored);
+  EXPECT_EQ(tier.exists(keys, kNoDeadline), (std::vector<bool>{true, false, false, false}));
+  for (int i = 1; i < 4; ++i)
+    EXPECT_EQ(reason(tier.open(keys[static_cast<size_t>(i)], kNoDeadline).miss), "absent") << i;
+  for (const RecordKey& key : keys) tier.put(make_record(key, {10}).record, kNoDeadline);
+  EXPECT_TRUE(tier.erase(tier.id_of(keys[2])));
+  EXPECT_FALSE(tier.erase(tier.id_of(keys[2])));
+  EXPECT_EQ(tier.exists(keys, kNoDeadline), (std::vector<bool>{true, true, false, true}));
+}
+
+TEST_F(DiskTierTest, TenantsDoNotSeeEachOther) {
+  DiskTierOptions o = options();
+  DiskTier open(o);
+  o.salt = "a";
+  DiskTier a(o);
+  o.salt = "b";
+  DiskTier b(o);
+  const Stored stored = make_record(make_key(1), {10});
+  ASSERT_EQ(put(a, stored), PutOutcome::kStored);
+  EXPECT_EQ(reason(read_all(b, stored.record.key).miss), "absent");
+  EXPECT_EQ(reason(read_all(open, stored.record.key).miss), "absent");
+  ASSERT_EQ(put(open, stored), PutOutcome::kStored);
+  // Somebody who may write, but does not know the salt, puts a record where b would look for it.
+  for (DiskTier* const theirs : {&a, &open}) {
+    fs::create_directories(b.path_of(stored.record.key).parent_path());
+    fs::copy_file(theirs->path_of(stored.record.key), b.path_of(stored.record.key));
+    EXPECT_EQ(reason(read_all(b, stored.record.key).miss), "other tenant");
+    EXPECT_FALSE(fs::exists(b.path_of(stored.record.key)));
+  }
+  EXPECT_EQ(read_all(a, stored.record.key).sections, stored.sections);  // as it was
+  EXPECT_EQ(read_all(open, stored.record.key).sections, stored.sections);
+}
+
+// Ids of 0 or 4 bits: every key meets another one's record, and none takes it for its own.
+TEST_F(DiskTierTest, CollidingIds) {
+  for (const int bits : {0, 4}) {
+    DiskTierOptions o = options();
+    o.dir = root_ / std::to_string(bits);
+    o.id_bits = bits;
+    DiskTier tier(o);
+    for (int i = 0; i < 100; ++i) {
+      const Stored stored = make_record(make_key(i), {10, 100});
+      const ReadAll before = read_all(tier, stored.record.key);
+      ASSERT_TRUE(reason(before.miss) == "absent" || reason(before.miss) == "other key") << reason(before.miss);
+      ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+      ASSERT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
+    }
+    EXPECT_GE(count(tier.stats(), MissReason::kOtherKey), 100 - (1 << bits));
+  }
+}
+
+TEST_F(DiskTierTest, ListsWhatIsThereAndWhatIsWrong) {
+  DiskTierOptions o = options();
+  o.salt = "mine";
+  DiskTier tier(o);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(put(tier, make_record(make_key(i), {100})), PutOutcome::kStored);
+  write_file(tier.path_of(make_key(1)), random_bytes(200, 1));
+  o.salt = "theirs";
+  ASSERT_EQ(put(*std::make_unique<DiskTier>(o), make_record(make_key(9), {100})), PutOutcome::kStored);
+  write_file(root_ / "cache" / "README", random_bytes(3, 1));  // somebody's file is nobody's record
+  write_file(root_ / "cache" / "ab" / "notes.vlr", random_bytes(3, 1));
+  std::map<std::string, int> found;
+  for (const ListedRecord& listed : tier.list()) {
+    ++found[reason(listed.problem)];
+    if (listed.problem) continue;
+    EXPECT_EQ(listed.id, tier.id_of(listed.key));
+    EXPECT_TRUE(listed.key == make_key(0) || listed.key == make_key(2));
+    EXPECT_EQ(listed.bytes, static_cast<int64_t>(fs::file_size(tier.path_of(listed.key))));
+    EXPECT_LT(std::abs(listed.used_ms - listed.created_ms), 60'000);
+  }
+  EXPECT_EQ(found, (std::map<std::string, int>{{"hit", 2}, {"malformed", 1}, {"other tenant", 1}}));
+  for (const ListedRecord& listed : tier.list()) EXPECT_TRUE(tier.erase(listed.id));
+  EXPECT_EQ(files_in(root_), (std::vector<std::string>{"README", "notes.vlr"}));
+}
+
+// --- what goes first
+
+constexpr int64_t kSection = 10'000;
+
+class Eviction : public StoreTest {
+ protected:
+  void open(int64_t n_records, int64_t ttl_ms = 0) {
+    DiskTierOptions o = options(n_records * (kSection + 300));
+    o.ttl_ms = ttl_ms;
+    tier_ = std::make_unique<DiskTier>(o);
+  }
+  Stored record(int n, uint8_t model = 1) const { return make_record(make_key(n, model), {kSection}); }
+  void store(int n, uint8_t model = 1) { EXPECT_EQ(put(*tier_, record(n, model)), PutOutcome::kStored); }
+  bool there(int n, uint8_t model = 1) const { return tier_->exists({{make_key(n, model)}}, kNoDeadline)[0]; }
+  int n_there(int n, uint8_t model = 1) const {
+    int sum = 0;
+    for (int i = 0; i < n; ++i) sum += there(i, model);
+    return sum;
+  }
+
+  std::unique_ptr<DiskTier> tier_;
+};
+
+TEST_F(Eviction, TheLeastRecentlyUsedGoDownToNineTenths) {
+  open(20);
+  for (int i = 0; i < 20; ++i) store(i);
+  EXPECT_EQ(n_there(20), 20);
+  EXPECT_FALSE(read_all(*tier_, make_key(0)).miss);             // reading is use,
+  EXPECT_EQ(put(*tier_, record(2)), PutOutcome::kPresent);      // storing again too,
+  EXPECT_TRUE(tier_->exists({{make_key(1)}}, kNoDeadline)[0]);  // asking is not
+  store(20);
+  // 18 fit into nine tenths of 20: three went.
+  EXPECT_EQ(n_there(21), 18);
+  for (const int gone : {1, 3, 4}) EXPECT_FALSE(there(gone)) << gone;
+  EXPECT_EQ(tier_->stats().n_evictions, 3);
+  EXPECT_EQ(std::ssize(files_in(root_)), 18);
+  store(21);
+  store(22);
+  EXPECT_EQ(tier_->stats().n_evictions, 3);
+  store(23);
+  EXPECT_EQ(tier_->stats().n_evictions, 6);
+  for (const int gone : {5, 6, 7}) EXPECT_FALSE(there(gone)) << gone;
+}
+
+TEST_F(Eviction, RecordsOfOtherModelsGoBeforeOlderOnes) {
+  open(20);
+  for (int i = 0; i < 10; ++i) store(i, 1);
+  for (int i = 0; i < 5; ++i) store(i, 2);
+  for (int i = 0; i < 5; ++i) store(i, 3);
+  tier_->set_model(make_key(0, 1).model);
+  tier_->set_model(make_key(0, 3).model);
+  for (int i = 10; i < 13; ++i) store(i, 1);  // the first of them has three go
+  EXPECT_EQ(n_there(5, 2), 2);
+  EXPECT_TRUE(there(3, 2) && there(4, 2));
+  EXPECT_EQ(n_there(13, 1), 13);
+  EXPECT_EQ(n_there(5, 3), 5);
+  store(13, 1);
+  EXPECT_EQ(n_there(5, 2), 0);
+  EXPECT_FALSE(there(0, 1));  // then the oldest, of whichever model
+  EXPECT_TRUE(there(1, 1));
+  EXPECT_EQ(n_there(5, 3), 5);
+}
+
+TEST_F(Eviction, WhatIsNoRecordGoesFirst) {
+  open(20);
+  for (int i = 0; i < 20; ++i) store(i);
+  write_file(tier_->path_of(make_key(19)), random_bytes(kSection, 3));
+  write_file(tier_->path_of(make_key(18)), random_bytes(kSection, 4));
+  write_file(tier_->path_of(make_key(17)), random_bytes(kSection, 5));
+  store(20);
+  EXPECT_EQ(n_there(17), 17);
+  EXPECT_FALSE(there(19) || there(18) || there(17));
+}
+
+TEST_F(Eviction, TheLimitHoldsWhateverTheSizes) {
+  const int64_t limit = 100'000;
+  DiskTier tier(options(limit));
+  int64_t largest = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto size = static_cast<size_t>(splitmix(static_cast<uint64_t>(i)) % 40'000);
+    ASSERT_EQ(put(tier, make_record(make_key(i), {size})), PutOutcome::kStored);
+    int64_t used = 0;
+    for (const ListedRecord& listed : tier.list()) used += listed.bytes;
+    EXPECT_EQ(tier.used_bytes(), used);
+    largest = std::max(largest, used);
+  }
+  EXPECT_LE(largest, limit);
+  EXPECT_GT(largest, limit * 8 / 10);  // and is used
+  EXPECT_GT(tier.stats().n_evictions, 50);
+}
+
+TEST_F(Eviction, WhatIsLargerThanTheLimitIsRefusedAndNothingGoes) {
+  open(3);
+  for (int i = 0; i < 3; ++i) store(i);
+  const Stored large = make_record(make_key(9), {4 * kSection});
+  const PutResult result = tier_->put(large.record, kNoDeadline);
+  EXPECT_EQ(result.outcome, PutOutcome::kTooLarge);
+  EXPECT_EQ(n_there(3), 3);
+  EXPECT_EQ(count(tier_->stats(), PutOutcome::kTooLarge), 1);
+  EXPECT_NE(tier_->stats().last_problem, "");
+}
+
+// What another process stored is found when the directory is looked at, not only at the start.
+TEST_F(Eviction, OtherProcessesCount) {
+  open(32);
+  DiskTier other(options(32 * (kSection + 300)));
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(put(other, record(i)), PutOutcome::kStored);
+  for (int i = 100; i < 110; ++i) store(i);
+  int64_t used = 0;
+  for (const ListedRecord& listed : tier_->list()) used += listed.bytes;
+  EXPECT_LE(used, 34 * (kSection + 300));  // a sixteenth above the limit
+  EXPECT_GT(tier_->stats().n_evictions, 0);
+  for (int i = 100; i < 110; ++i) EXPECT_TRUE(there(i)) << i;
+}
+
+TEST_F(Eviction, OldRecordsExpire) {
+  open(20, 10'000);
+  Stored old = record(1), fresh = record(2);
+  old.record.created_ms = now_ms() - 11'000;
+  fresh.record.created_ms = now_ms() - 1'000;
+  ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
+  ASSERT_EQ(put(*tier_, fresh), PutOutcome::kStored);
+  EXPECT_EQ(reason(read_all(*tier_, old.record.key).miss), "expired");
+  EXPECT_FALSE(there(1));
+  EXPECT_EQ(read_all(*tier_, fresh.record.key).sections, fresh.sections);
+  EXPECT_EQ(tier_->stats().n_failed(), 0);  // nothing is wrong with that
+  EXPECT_EQ(tier_->stats().n_removed, 1);
+  // An expired record does not keep a new one out.
+  ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
+  ASSERT_EQ(put(*tier_, record(1)), PutOutcome::kStored);
+  EXPECT_FALSE(read_all(*tier_, old.record.key).miss);
+  // The next start removes what nobody asked for.
+  ASSERT_EQ(put(*tier_, record(3)), PutOutcome::kStored);
+  ASSERT_TRUE(tier_->erase(tier_->id_of(old.record.key)));
+  ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
+  open(20, 10'000);
+  EXPECT_FALSE(there(1));
+  EXPECT_TRUE(there(2) && there(3));
+  // Without a limit of time everything stays.
+  open(20);
+  ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
+  EXPECT_FALSE(read_all(*tier_, old.record.key).miss);
+}
+
+TEST_F(DiskTierTest, BadConfigurationIsAnError) {
+  const auto message = [](const DiskTierOptions& o) -> std::string {
+    try {
+      const DiskTier tier(o);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInput);
+      return error.what();
+    }
+    return "";
+  };
+  DiskTierOptions o = options();
+  EXPECT_EQ(message(o), "");  // makes the last part
+  o.dir = root_ / "a" / "b";
+  EXPECT_NE(message(o).find((root_ / "a" / "b").string()), std::string::npos);
+  EXPECT_FALSE(fs::exists(root_ / "a"));
+  write_file(root_ / "file", random_bytes(1, 1));
+  o.dir = root_ / "file";
+  EXPECT_NE(message(o).find("expected a directory"), std::string::npos);
+  o = options();
+  o.max_bytes = 0;
+  EXPECT_NE(message(o), "");
+  o.dir = "";
+  EXPECT_NE(message(o), "");
+}
+
+TEST_F(DiskTierTest, DeadlinesThatHavePassed) {
+  DiskTier tier(options());
+  const Stored stored = make_record(make_key(1), {3'000'000});
+  const Deadline past = Clock::now() - std::chrono::seconds(1);
+  EXPECT_EQ(tier.put(stored.record, past).outcome, PutOutcome::kLate);
+  EXPECT_EQ(files_in(root_), std::vector<std::string>());
+  ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+  EXPECT_EQ(reason(tier.open(stored.record.key, past).miss), "late");
+  const OpenedRecord opened = tier.open(stored.record.key, kNoDeadline);
+  Bytes to(3'000'000);
+  EXPECT_EQ(reason(opened.reader->read(0, to, past)), "late");
+  EXPECT_EQ(count(tier.stats(), MissReason::kLate), 2);
+  EXPECT_FALSE(opened.reader->read(0, to, kNoDeadline));  // the record is as good as before
+  EXPECT_EQ(to, stored.sections[0]);
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,45 @@
+// What all tiers share.
+#include "store/kv_tier.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+namespace vlcache {
+
+std::string_view put_outcome_name(PutOutcome outcome) {
+  static constexpr std::array<std::string_view, kPutOutcomes> kNames = {"stored",   "present", "too large",
+                                                                        "no space", "late",    "io error"};
+  return kNames[static_cast<size_t>(outcome)];
+}
+
+int64_t TierStats::n_misses() const { return std::accumulate(n_missed.begin(), n_missed.end(), int64_t{0}); }
+
+int64_t TierStats::n_failed() const {
+  int64_t n = n_misses();
+  for (const MissReason harmless : {MissReason::kAbsent, MissReason::kExpired, MissReason::kCancelled})
+    n -= n_missed[static_cast<size_t>(harmless)];
+  return n;
+}
+
+std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key) {
+  OpenedRecord opened = tier.open(key, kNoDeadline);
+  if (!opened.reader) return opened.miss;
+  int64_t largest = 0;
+  const RecordHeader& header = opened.reader->header();
+  for (const SectionInfo& section : header.sections) largest = std::max(largest, section.bytes);
+  try {
+    const Buffer buffer(largest);
+    for (size_t i = 0; i < header.sections.size(); ++i) {
+      const std::span to(buffer.data(), static_cast<size_t>(header.sections[i].bytes));
+      if (auto why = opened.reader->read(static_cast<int32_t>(i), to, kNoDeadline)) return why;
+    }
+  } catch (const Error& error) {  // memory that the machine does not give
+    return Miss{MissReason::kIo, error.what()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,106 @@
+// A place that keeps records beyond this process: a directory today, Redis to come. It only moves and verifies bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "store/miss.h"
+#include "store/record.h"
+
+namespace vlcache {
+
+using Deadline = Clock::time_point;
+inline constexpr Deadline kNoDeadline = Deadline::max();
+
+// A record whose header is verified. Used by one thread at a time; must not outlive its tier.
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  virtual const RecordHeader& header() const = 0;
+  // These sections will be read next, in this order: a tier with a long way starts fetching (readahead, one pipelined
+  // request). Costs the caller no waiting.
+  virtual void expect(std::span<const int32_t> sections) { static_cast<void>(sections); }
+  // Reads a section into `to`, whose size is the section's, and verifies it. None: every byte is right. Else what `to`
+  // holds is worth nothing, and no other section of this record should be trusted to come.
+  virtual std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline) = 0;
+};
+
+struct OpenedRecord {
+  std::unique_ptr<RecordReader> reader;  // null: `miss` says why
+  Miss miss;
+};
+
+enum class PutOutcome : uint8_t {
+  kStored,
+  kPresent,   // it was there; counts as used
+  kTooLarge,  // for the tier's limit
+  kNoSpace,   // the medium is full, or a quota reached
+  kLate,
+  kIo,
+};
+inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::kIo) + 1;
+std::string_view put_outcome_name(PutOutcome outcome);
+
+struct PutResult {
+  PutOutcome outcome = PutOutcome::kStored;
+  std::string detail;
+  bool there() const { return outcome == PutOutcome::kStored || outcome == PutOutcome::kPresent; }
+};
+
+// A record as `vlcache cache ls` shows it.
+struct ListedRecord {
+  RecordId id{};
+  RecordKey key;  // of no meaning where there is a problem
+  int64_t bytes = 0;
+  int64_t created_ms = 0, used_ms = 0;  // since 1970
+  std::optional<Miss> problem;          // found in the header; sections are not read
+};
+
+struct TierStats {
+  int64_t n_hits = 0;                            // records opened
+  std::array<int64_t, kMissReasons> n_missed{};  // records not opened, and sections not read, by MissReason
+  std::array<int64_t, kPutOutcomes> n_put{};     // by PutOutcome
+  int64_t n_evictions = 0;                       // to keep the limit
+  int64_t n_removed = 0;                         // found corrupt or expired
+  int64_t bytes_read = 0, bytes_written = 0;
+  double read_ms = 0, write_ms = 0;  // spent opening and reading; storing
+  std::string last_problem;          // of the latest failure, for one warning; empty: none
+
+  int64_t n_misses() const;
+  int64_t n_failed() const;  // misses other than absent, expired and cancelled
+};
+
+// Nothing here throws; whatever goes wrong is a reason. May be used by several threads.
+class KvTier {
+ public:
+  virtual ~KvTier() = default;
+  virtual std::string_view name() const = 0;  // "disk", "redis": as in JSON
+  virtual RecordId id_of(const RecordKey& key) const = 0;
+
+  // In one round trip. A record that is there may still turn out to be of no use; `false` may be an unreachable tier.
+  virtual std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) = 0;
+  // Opening counts as use.
+  virtual OpenedRecord open(const RecordKey& key, Deadline deadline) = 0;
+  // Of views that stay as they are until this returns. A record of this key that is there already is left as it is.
+  virtual PutResult put(const Record& record, Deadline deadline) = 0;
+  // Whether it was there and is not any more. Also of records that nobody here can open.
+  virtual bool erase(const RecordId& id) = 0;
+  virtual std::vector<ListedRecord> list() = 0;
+  virtual TierStats stats() const = 0;
+
+  // Records of this model are in use: those of models that nobody named go first when room is needed. Of a tier that
+  // does not evict by itself: nothing.
+  virtual void set_model(const ModelFingerprint& model) { static_cast<void>(model); }
+};
+
+// Opens a record and reads all of it, 0 or more sections. None: every byte is right.
+std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key);
+
+}  // namespace vlcache

@@ -1,0 +1,16 @@
+// The limits of a key.
+#include "store/record_key.h"
+
+#include <algorithm>
+
+namespace vlcache {
+
+bool valid(const RecordKey& key) {
+  const bool known = key.kind == RecordKind::kImage || key.kind == RecordKind::kPrefix;
+  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return known && key.layout.size() <= kMaxLayoutBytes && std::ranges::all_of(key.layout, printable);
+}
+
+std::string_view record_kind_name(RecordKind kind) { return kind == RecordKind::kImage ? "image" : "prefix"; }
+
+}  // namespace vlcache

@@ -1,0 +1,37 @@
+// What a record is of: everything that its bytes depend on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/sha256.h"
+
+namespace vlcache {
+
+enum class RecordKind : uint8_t {
+  kImage = 1,   // an image's encoder output and position-free KV
+  kPrefix = 2,  // KV of what a prompt begins with, positions part of the contents' digest
+};
+
+using ModelFingerprint = std::array<uint8_t, 16>;
+
+inline constexpr size_t kMaxLayoutBytes = 256;
+
+struct RecordKey {
+  RecordKind kind = RecordKind::kImage;
+  ModelFingerprint model{};
+  Sha256Digest content{};  // of the image or tokens, and of every setting that decides the bytes
+  std::string layout;      // how the bytes lie: "bf16 22x4x64"; printable ASCII, at most kMaxLayoutBytes
+
+  bool operator==(const RecordKey&) const = default;
+};
+
+// Whether no reader would refuse it: a known kind, a layout within its limits.
+bool valid(const RecordKey& key);
+std::string_view record_kind_name(RecordKind kind);
+
+}  // namespace vlcache

@@ -1,0 +1,211 @@
+// One thread, two queues.
+#include "store/store_worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+struct RecordLoad::Shared {
+  explicit Shared(LoadRequest asked) : request(std::move(asked)) {}
+
+  void miss_with(Miss why) {
+    const std::lock_guard lock(mutex);
+    if (!missed) missed = std::move(why);
+    changed.notify_all();
+  }
+  bool over() const {
+    const std::lock_guard lock(mutex);
+    return missed.has_value() || n_ready == n_targets;
+  }
+
+  LoadRequest request;                   // the worker's, once it has begun
+  std::unique_ptr<RecordReader> reader;  // the worker's
+  const size_t n_targets = request.targets.size();
+
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  size_t n_ready = 0;
+  std::optional<Miss> missed;
+};
+
+RecordLoad& RecordLoad::operator=(RecordLoad&& other) noexcept {
+  give_up();
+  shared_ = std::move(other.shared_);
+  return *this;
+}
+
+RecordLoad::State RecordLoad::state(size_t i) const { return wait(i, Deadline::min()); }
+
+RecordLoad::State RecordLoad::wait(size_t i, Deadline deadline) const {
+  CHECK(shared_ != nullptr && i < shared_->n_targets);
+  std::unique_lock lock(shared_->mutex);
+  const auto settled = [&] { return i < shared_->n_ready || shared_->missed; };
+  if (deadline == kNoDeadline) {
+    shared_->changed.wait(lock, settled);
+  } else if (deadline != Deadline::min()) {
+    shared_->changed.wait_until(lock, deadline, settled);
+  }
+  if (i < shared_->n_ready) return State::kReady;
+  return shared_->missed ? State::kMissed : State::kPending;
+}
+
+Miss RecordLoad::miss() const {
+  CHECK(shared_ != nullptr);
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->missed.value_or(Miss{});
+}
+
+void RecordLoad::give_up() {
+  if (shared_ && !shared_->over()) shared_->miss_with({MissReason::kCancelled, "given up"});
+}
+
+StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes) : tier_(tier), max_queued_bytes_(max_queued_bytes) {
+  // Signals are for the threads that expect them; a write beyond `ulimit -f` then is an error like any other.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+StoreWorker::~StoreWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+RecordLoad StoreWorker::load(LoadRequest request) {
+  auto job = std::make_shared<RecordLoad::Shared>(std::move(request));
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.n_loads;
+    loads_.push_back(job);
+  }
+  wake_.notify_all();
+  return RecordLoad(std::move(job));
+}
+
+bool StoreWorker::save(Record record, Deadline deadline) {
+  const int64_t bytes = record.bytes();
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.n_saves;
+    if (bytes > max_queued_bytes_ - stats_.queued_bytes) {
+      ++stats_.n_refused;
+      return false;
+    }
+    stats_.queued_bytes += bytes;
+    saves_.push_back({std::move(record), deadline, bytes});
+  }
+  wake_.notify_all();
+  return true;
+}
+
+bool StoreWorker::flush(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto done = [&] { return saves_.empty() && !saving_; };
+  if (deadline != kNoDeadline) return saved_.wait_until(lock, deadline, done);
+  saved_.wait(lock, done);
+  return true;
+}
+
+StoreWorkerStats StoreWorker::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void StoreWorker::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return stopping_ || !loads_.empty() || !saves_.empty(); });
+    if (stopping_) break;
+    if (!loads_.empty()) {
+      Job job = std::move(loads_.front());
+      loads_.pop_front();
+      lock.unlock();
+      const bool more = advance_or_miss(*job);
+      if (!more) {  // whoever asked may keep what it has learnt; files and memory are not its business any more
+        job->reader.reset();
+        job->request.owner.reset();
+      }
+      lock.lock();
+      if (more) {
+        loads_.push_back(std::move(job));
+      } else if (std::lock_guard inner(job->mutex); job->missed && job->missed->reason == MissReason::kCancelled) {
+        ++stats_.n_given_up;
+      }
+    } else {
+      std::optional<Save> save = std::move(saves_.front());
+      saves_.pop_front();
+      saving_ = true;
+      lock.unlock();
+      save_one(*save);
+      const int64_t bytes = save->bytes;
+      save.reset();  // letting go of so much memory takes a while
+      lock.lock();
+      stats_.queued_bytes -= bytes;
+      saving_ = false;
+      saved_.notify_all();
+    }
+  }
+  for (const Job& job : loads_) job->miss_with({MissReason::kCancelled, "the store is closed"});
+  loads_.clear();
+  stats_.n_dropped += std::ssize(saves_);
+  saves_.clear();
+}
+
+bool StoreWorker::advance_or_miss(RecordLoad::Shared& job) {
+  try {
+    return advance(job);
+  } catch (const std::exception& error) {  // memory, at most: tiers do not throw
+    job.miss_with({MissReason::kIo, error.what()});
+    return false;
+  }
+}
+
+bool StoreWorker::advance(RecordLoad::Shared& job) {
+  if (job.over()) return false;
+  const LoadRequest& request = job.request;
+  if (!job.reader) {
+    OpenedRecord opened = tier_.open(request.key, request.deadline);
+    if (!opened.reader) {
+      job.miss_with(std::move(opened.miss));
+      return false;
+    }
+    job.reader = std::move(opened.reader);
+    std::vector<int32_t> sections;
+    for (const SectionTarget& target : request.targets) sections.push_back(target.section);
+    job.reader->expect(sections);
+  }
+  // Only this thread changes n_ready.
+  const SectionTarget& target = request.targets[job.n_ready];
+  if (auto why = job.reader->read(target.section, target.to, request.deadline)) {
+    job.miss_with(std::move(*why));
+    return false;
+  }
+  const std::lock_guard lock(job.mutex);
+  if (job.missed) return false;  // given up meanwhile
+  ++job.n_ready;
+  job.changed.notify_all();
+  return job.n_ready < job.n_targets;
+}
+
+void StoreWorker::save_one(const Save& save) {
+  try {
+    tier_.put(save.record, save.deadline);
+  } catch (const std::exception&) {  // memory, at most: as if the tier had refused it
+    const std::lock_guard lock(mutex_);
+    ++stats_.n_dropped;
+  }
+}
+
+}  // namespace vlcache

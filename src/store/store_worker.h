@@ -1,0 +1,107 @@
+// The thread that waits for a tier, so that nobody who computes does. It touches bytes only (read, verify, checksum,
+// write); what they mean is the caller's. Loads go before saves; loads at work take turns, section by section, so that
+// the images of one prompt have their first layers early.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "store/kv_tier.h"
+
+namespace vlcache {
+
+// Where a section of a record is to go; as many bytes as the section has.
+struct SectionTarget {
+  int32_t section = 0;
+  std::span<std::byte> to;
+};
+
+struct LoadRequest {
+  RecordKey key;
+  std::vector<SectionTarget> targets;  // in the order in which they are needed
+  std::shared_ptr<void> owner;         // of the targets' memory: held until nothing writes to it any more
+  Deadline deadline = kNoDeadline;
+};
+
+// What became of a load. Targets become ready one by one, in order; from the first that cannot be had on, all are
+// missed. Asked by one thread; destroying it gives the load up without waiting.
+class RecordLoad {
+ public:
+  enum class State : uint8_t { kPending, kReady, kMissed };
+
+  RecordLoad() = default;  // of nothing
+  RecordLoad(RecordLoad&& other) noexcept = default;
+  RecordLoad& operator=(RecordLoad&& other) noexcept;
+  ~RecordLoad() { give_up(); }
+
+  // Of targets[i]. kReady: its bytes are in place and verified, and stay so.
+  State state(size_t i) const;
+  // The same, once it is not pending any more, or at the deadline.
+  State wait(size_t i, Deadline deadline) const;
+  // Why targets are missed; of no meaning before.
+  Miss miss() const;
+  // What is not ready yet will not be. The memory may be written to for a moment longer: its owner is held for that.
+  void give_up();
+
+ private:
+  friend class StoreWorker;
+  struct Shared;
+  explicit RecordLoad(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  std::shared_ptr<Shared> shared_;  // with the worker: whoever is done last lets go
+};
+
+struct StoreWorkerStats {
+  int64_t n_loads = 0, n_saves = 0;  // asked for
+  int64_t n_given_up = 0;            // loads
+  int64_t n_refused = 0;             // saves for which the queue had no room
+  int64_t n_dropped = 0;             // saves that the worker's end left undone
+  int64_t queued_bytes = 0;          // held now for saves
+};
+
+class StoreWorker {
+ public:
+  // The tier outlives the worker; the queue holds at most so many bytes of sections.
+  StoreWorker(KvTier& tier, int64_t max_queued_bytes);
+  // Ends loads (missed: cancelled) and drops saves, except for what is just being done.
+  ~StoreWorker();
+  StoreWorker(const StoreWorker&) = delete;
+  StoreWorker& operator=(const StoreWorker&) = delete;
+
+  RecordLoad load(LoadRequest request);
+  // False: refused, for lack of room. The record's `owner` keeps its bytes, which must not change any more.
+  bool save(Record record, Deadline deadline = kNoDeadline);
+  // Waits until every save so far is done. False: not by the deadline.
+  bool flush(Deadline deadline = kNoDeadline);
+  StoreWorkerStats stats() const;
+
+ private:
+  struct Save {
+    Record record;
+    Deadline deadline;
+    int64_t bytes;
+  };
+  using Job = std::shared_ptr<RecordLoad::Shared>;
+
+  void run();
+  bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
+  bool advance_or_miss(RecordLoad::Shared& job);
+  void save_one(const Save& save);
+
+  KvTier& tier_;
+  const int64_t max_queued_bytes_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, saved_;
+  std::deque<Job> loads_;
+  std::deque<Save> saves_;
+  bool saving_ = false, stopping_ = false;
+  StoreWorkerStats stats_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace vlcache

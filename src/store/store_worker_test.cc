@@ -1,0 +1,392 @@
+// The I/O thread: order, overlap, giving up, limits, and what is left when it ends. Under TSan too.
+#include "store/store_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <new>
+
+#include "store/store_testing.h"
+
+namespace vlcache {
+namespace {
+
+using State = RecordLoad::State;
+using namespace std::chrono_literals;
+
+// Opens once, for all who wait.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++n_waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void await_somebody() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return n_waiting_ > 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int n_waiting_ = 0;
+};
+
+// Records in memory; what is done to it is written down, and a hook may wait or throw before it is done.
+class FakeTier final : public KvTier {
+ public:
+  using Hook = std::function<void(const std::string&)>;
+  explicit FakeTier(Hook hook = nullptr) : hook_(std::move(hook)) {}
+
+  std::string_view name() const override { return "fake"; }
+  RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
+  std::vector<bool> exists(std::span<const RecordKey> keys, Deadline) override {
+    return std::vector<bool>(keys.size());
+  }
+  OpenedRecord open(const RecordKey& key, Deadline) override {
+    log("open " + std::to_string(key.content[0]));
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find(id_of(key));
+    if (found == records_.end()) return {nullptr, {MissReason::kAbsent, "fake"}};
+    return {std::make_unique<Reader>(*this, found->second), {}};
+  }
+  PutResult put(const Record& record, Deadline) override {
+    log("put " + std::to_string(record.key.content[0]));
+    std::vector<Bytes> sections;
+    for (const auto& section : record.sections) sections.emplace_back(section.begin(), section.end());
+    const std::lock_guard lock(mutex_);
+    records_[id_of(record.key)] = {make_header(seal_, record), std::move(sections)};
+    return {};
+  }
+  bool erase(const RecordId& id) override { return records_.erase(id) > 0; }
+  std::vector<ListedRecord> list() override { return {}; }
+  TierStats stats() const override { return {}; }
+
+  std::vector<std::string> done() const {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+  int bad_section = -1;
+
+ private:
+  struct Kept {
+    RecordHeader header;
+    std::vector<Bytes> sections;
+  };
+  class Reader final : public RecordReader {
+   public:
+    Reader(FakeTier& tier, Kept kept) : tier_(tier), kept_(std::move(kept)) {}
+    const RecordHeader& header() const override { return kept_.header; }
+    std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline) override {
+      tier_.log("read " + std::to_string(kept_.header.key.content[0]) + "." + std::to_string(section));
+      if (section == tier_.bad_section) return Miss{MissReason::kChecksum, "fake"};
+      std::ranges::copy(kept_.sections[static_cast<size_t>(section)], to.begin());
+      return std::nullopt;
+    }
+
+   private:
+    FakeTier& tier_;
+    Kept kept_;
+  };
+
+  void log(const std::string& what) {
+    if (hook_) hook_(what);
+    const std::lock_guard lock(mutex_);
+    log_.push_back(what);
+  }
+
+  const Hook hook_;
+  const RecordSeal seal_;
+  mutable std::mutex mutex_;
+  std::map<RecordId, Kept> records_;
+  std::vector<std::string> log_;
+};
+
+// Memory that a record is loaded into, as an engine has it.
+struct Place {
+  explicit Place(const Stored& stored) {
+    for (const Bytes& section : stored.sections) sections.emplace_back(section.size(), std::byte{0});
+  }
+  std::vector<Bytes> sections;
+};
+LoadRequest request(const Stored& stored, const std::shared_ptr<Place>& place) {
+  LoadRequest request{stored.record.key, {}, place, kNoDeadline};
+  for (size_t i = 0; i < place->sections.size(); ++i)
+    request.targets.push_back({static_cast<int32_t>(i), place->sections[i]});
+  return request;
+}
+
+constexpr int64_t kQueue = 1 << 20;
+const std::vector<size_t> kSizes = {100, 0, 33, 5000};
+
+TEST(StoreWorker, WhatIsSavedIsLoaded) {
+  FakeTier tier;
+  StoreWorker worker(tier, kQueue);
+  const Stored stored = make_record(make_key(1), kSizes);
+  ASSERT_TRUE(worker.save(stored.record));
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(worker.stats().queued_bytes, 0);
+  auto place = std::make_shared<Place>(stored);
+  const RecordLoad load = worker.load(request(stored, place));
+  for (size_t i = 0; i < kSizes.size(); ++i) {
+    ASSERT_EQ(load.wait(i, kNoDeadline), State::kReady);
+    EXPECT_EQ(place->sections[i], stored.sections[i]);
+  }
+}
+
+TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "read 1.2") gate.pass();
+  });
+  const Stored stored = make_record(make_key(1), kSizes);
+  tier.put(stored.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  auto place = std::make_shared<Place>(stored);
+  const RecordLoad load = worker.load(request(stored, place));
+  EXPECT_EQ(load.wait(1, kNoDeadline), State::kReady);
+  gate.await_somebody();
+  EXPECT_EQ(load.state(0), State::kReady);
+  EXPECT_EQ(load.state(2), State::kPending);
+  EXPECT_EQ(load.wait(2, Clock::now() + 5ms), State::kPending);
+  EXPECT_EQ(place->sections[0], stored.sections[0]);
+  gate.open();
+  EXPECT_EQ(load.wait(3, kNoDeadline), State::kReady);
+}
+
+TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
+  FakeTier tier;
+  tier.bad_section = 2;
+  const Stored stored = make_record(make_key(1), kSizes);
+  tier.put(stored.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  auto place = std::make_shared<Place>(stored);
+  const RecordLoad load = worker.load(request(stored, place));
+  EXPECT_EQ(load.wait(3, kNoDeadline), State::kMissed);
+  EXPECT_EQ(load.state(1), State::kReady);
+  EXPECT_EQ(load.state(2), State::kMissed);
+  EXPECT_EQ(describe(load.miss()), "checksum: fake");
+  const RecordLoad absent = worker.load(request(make_record(make_key(2), {5}), place));
+  EXPECT_EQ(absent.wait(0, kNoDeadline), State::kMissed);
+  EXPECT_EQ(describe(absent.miss()), "absent: fake");
+  EXPECT_EQ(worker.stats().n_given_up, 0);
+}
+
+// While one save is at work, others and loads come in: every load goes before every save, and loads take turns.
+TEST(StoreWorker, LoadsGoFirstAndTakeTurns) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "put 9") gate.pass();
+  });
+  const Stored a = make_record(make_key(1), {1, 2, 3}), b = make_record(make_key(2), {1, 2});
+  tier.put(a.record, kNoDeadline);
+  tier.put(b.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  ASSERT_TRUE(worker.save(make_record(make_key(9), {1}).record));
+  gate.await_somebody();
+  ASSERT_TRUE(worker.save(make_record(make_key(8), {1}).record));
+  auto place_a = std::make_shared<Place>(a), place_b = std::make_shared<Place>(b);
+  const RecordLoad load_a = worker.load(request(a, place_a)), load_b = worker.load(request(b, place_b));
+  gate.open();
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(tier.done(), (std::vector<std::string>{"put 1", "put 2", "put 9", "open 1", "read 1.0", "open 2",
+                                                   "read 2.0", "read 1.1", "read 2.1", "read 1.2", "put 8"}));
+  EXPECT_EQ(load_a.state(2), State::kReady);
+  EXPECT_EQ(load_b.state(1), State::kReady);
+}
+
+// Whoever gives up may forget its memory at once: the load holds it for as long as it is written to.
+TEST(StoreWorker, AnAbandonedLoadHoldsItsMemory) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "read 1.1") gate.pass();
+  });
+  const Stored stored = make_record(make_key(1), {100, 100'000, 100});
+  tier.put(stored.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  auto place = std::make_shared<Place>(stored);
+  const std::weak_ptr<Place> watched = place;
+  {
+    const RecordLoad load = worker.load(request(stored, place));
+    gate.await_somebody();
+    place.reset();
+  }
+  EXPECT_FALSE(watched.expired());  // about to be written to
+  gate.open();
+  while (!watched.expired()) std::this_thread::sleep_for(1ms);  // a worker that kept it would hang the test
+  EXPECT_EQ(tier.done().back(), "read 1.1");                    // the last section was left out
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(worker.stats().n_given_up, 1);
+}
+
+TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "read 1.1") gate.pass();
+  });
+  const Stored stored = make_record(make_key(1), {10, 10});
+  tier.put(stored.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
+  gate.await_somebody();
+  load.give_up();
+  EXPECT_EQ(load.state(0), State::kReady);
+  EXPECT_EQ(load.state(1), State::kMissed);
+  EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
+  gate.open();
+  load = RecordLoad();  // of nothing, as after a move
+}
+
+// A finished load's handle keeps neither memory nor files.
+TEST(StoreWorker, AHandleHoldsNothing) {
+  FakeTier tier;
+  const Stored stored = make_record(make_key(1), {10});
+  tier.put(stored.record, kNoDeadline);
+  auto place = std::make_shared<Place>(stored);
+  const std::weak_ptr<Place> watched = place;
+  RecordLoad load;
+  {
+    StoreWorker worker(tier, kQueue);
+    load = worker.load(request(stored, place));
+    EXPECT_EQ(load.wait(0, kNoDeadline), State::kReady);
+  }
+  place.reset();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(load.state(0), State::kReady);
+}
+
+TEST(StoreWorker, TheQueueIsBounded) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "put 1") gate.pass();
+  });
+  StoreWorker worker(tier, 1000);
+  EXPECT_FALSE(worker.save(make_record(make_key(7), {1001}).record));
+  EXPECT_TRUE(worker.save(make_record(make_key(1), {600}).record));
+  gate.await_somebody();
+  EXPECT_FALSE(worker.save(make_record(make_key(2), {401}).record));  // what is being written counts
+  EXPECT_TRUE(worker.save(make_record(make_key(3), {400}).record));
+  EXPECT_FALSE(worker.save(make_record(make_key(4), {1}).record));
+  EXPECT_EQ(worker.stats().queued_bytes, 1000);
+  EXPECT_EQ(worker.stats().n_refused, 3);
+  EXPECT_FALSE(worker.flush(Clock::now() + 5ms));
+  gate.open();
+  EXPECT_TRUE(worker.flush());
+  EXPECT_TRUE(worker.save(make_record(make_key(5), {1000}).record));
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(tier.done(), (std::vector<std::string>{"put 1", "put 3", "put 5"}));
+}
+
+// Its end waits for what is being done, and no longer.
+TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "put 1") gate.pass();
+  });
+  const Stored stored = make_record(make_key(3), {10});
+  auto place = std::make_shared<Place>(stored);
+  const std::weak_ptr<Place> watched = place;
+  const Stored second = make_record(make_key(2), {10});
+  const std::weak_ptr<const void> saved = second.record.owner;
+  RecordLoad load;
+  std::thread opener;
+  {
+    StoreWorker worker(tier, kQueue);
+    worker.save(make_record(make_key(1), {10}).record);
+    gate.await_somebody();
+    worker.save(second.record);
+    load = worker.load(request(stored, std::move(place)));
+    opener = std::thread([&] {
+      std::this_thread::sleep_for(10ms);  // until the destructor has begun; if it has not, the test proves less
+      gate.open();
+    });
+  }
+  opener.join();
+  if (tier.done().size() == 1) {
+    EXPECT_EQ(load.state(0), State::kMissed);
+    EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
+  }
+  EXPECT_EQ(tier.done()[0], "put 1");
+  EXPECT_EQ(saved.use_count(), 1);  // the test's own
+}
+
+TEST(StoreWorker, ATierThatThrowsIsAMiss) {
+  FakeTier tier([](const std::string& what) {
+    if (what == "open 1" || what == "put 2") throw std::bad_alloc();
+  });
+  StoreWorker worker(tier, kQueue);
+  const Stored stored = make_record(make_key(1), {10});
+  const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
+  EXPECT_EQ(load.wait(0, kNoDeadline), State::kMissed);
+  EXPECT_EQ(load.miss().reason, MissReason::kIo);
+  EXPECT_TRUE(worker.save(make_record(make_key(2), {10}).record));
+  EXPECT_TRUE(worker.save(make_record(make_key(3), {10}).record));
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(tier.done(), std::vector<std::string>{"put 3"});
+  EXPECT_EQ(worker.stats().n_dropped, 1);
+}
+
+TEST(StoreWorker, NothingAskedForIsNothingDone) {
+  FakeTier tier;
+  StoreWorker worker(tier, kQueue);
+  const RecordLoad load = worker.load({make_key(1), {}, nullptr, kNoDeadline});
+  EXPECT_TRUE(worker.flush());
+}
+
+using StoreWorkerOnDisk = StoreTest;
+
+// Several threads save, load, give up and ask at once; whatever is ready is right, whatever is bad is a miss.
+TEST_F(StoreWorkerOnDisk, ManyAtOnce) {
+  DiskTier tier(options(400'000));  // a third of what they store: records come and go
+  StoreWorker worker(tier, 200'000);
+  constexpr int kThreads = 3, kRounds = 60, kRecords = 40;
+  std::atomic<int> n_ready{0}, n_wrong{0}, n_missed{0};
+  const auto user = [&](int thread) {
+    uint64_t random = static_cast<uint64_t>(thread) + 1;
+    for (int round = 0; round < kRounds; ++round) {
+      random += kSplitmixStep;
+      const uint64_t bits = splitmix(random);
+      const Stored stored = make_record(make_key(static_cast<int>(bits % kRecords)), {10'000, 1'000, 20'000});
+      if (bits >> 40 & 1) {
+        worker.save(stored.record);
+        continue;
+      }
+      auto place = std::make_shared<Place>(stored);
+      LoadRequest asked = request(stored, place);
+      if ((bits >> 41 & 7) == 0) asked.deadline = Clock::now();
+      const RecordLoad load = worker.load(std::move(asked));
+      const size_t last = bits >> 44 & 1 ? 0 : 2;  // or leave early
+      for (size_t i = 0; i <= last; ++i) {
+        if (load.wait(i, kNoDeadline) != State::kReady) {
+          ++n_missed;
+          break;
+        }
+        ++n_ready;
+        if (place->sections[i] != stored.sections[i]) ++n_wrong;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(user, i);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(n_wrong, 0);
+  EXPECT_GT(n_ready, 0);
+  EXPECT_GT(n_missed, 0);
+  EXPECT_EQ(worker.stats().queued_bytes, 0);
+  EXPECT_EQ(files_in(root_, ".tmp"), std::vector<std::string>());
+  for (const ListedRecord& listed : tier.list()) EXPECT_FALSE(verify_record(tier, listed.key));
+}
+
+}  // namespace
+}  // namespace vlcache

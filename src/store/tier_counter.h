@@ -1,0 +1,29 @@
+// The counters of a tier: one call per event, from any thread.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "store/kv_tier.h"
+
+namespace vlcache {
+
+class TierCounter {
+ public:
+  TierStats stats() const;
+  // A record was opened, or why it was not.
+  void opened(Clock::time_point start, const std::optional<Miss>& why);
+  // A section of so many bytes was read, or why it was not.
+  void read(Clock::time_point start, int64_t bytes, const std::optional<Miss>& why);
+  void put(Clock::time_point start, int64_t bytes, const PutResult& result);
+  void evicted(int64_t n);
+  void removed();
+
+ private:
+  void missed(const Miss& why);  // with the mutex held
+
+  mutable std::mutex mutex_;
+  TierStats stats_;
+};
+
+}  // namespace vlcache
