@@ -10,13 +10,13 @@ using OrderedJson = nlohmann::ordered_json;
 namespace {
 
 OrderedJson cache_json(const CacheReport& cache) {
-  constexpr std::string_view kSource[] = {"computed", "prefix", "ram"};
+  constexpr std::string_view kSource[] = {"computed", "prefix", "ram", ""};
   constexpr std::string_view kEncoder[] = {"skipped", "hit", "computed"};
   OrderedJson images = OrderedJson::array();
   for (const CacheReport::Image& image : cache.images) {
     images.push_back({{"hash", hex(image.key)},
                       {"n_tokens", image.n_tokens},
-                      {"source", kSource[static_cast<size_t>(image.source)]},
+                      {"source", image.tier.empty() ? kSource[static_cast<size_t>(image.source)] : image.tier},
                       {"recomputed_tokens", image.n_recomputed},
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
@@ -25,15 +25,36 @@ OrderedJson cache_json(const CacheReport& cache) {
       {"prefix_tokens", cache.n_prefix_tokens}, {"prefix_reason", cache.prefix_reason}, {"images", std::move(images)}};
 }
 
+OrderedJson tier_json(const ImageStore::TierState& tier) {
+  const TierStats& s = tier.stats;
+  OrderedJson reasons = OrderedJson::object();
+  for (size_t i = 0; i < kMissReasons; ++i) {
+    if (s.n_missed[i] > 0) reasons[std::string(miss_reason_name(static_cast<MissReason>(i)))] = s.n_missed[i];
+  }
+  OrderedJson puts = OrderedJson::object();
+  for (size_t i = 0; i < kPutOutcomes; ++i) {
+    if (s.n_put[i] > 0) puts[std::string(put_outcome_name(static_cast<PutOutcome>(i)))] = s.n_put[i];
+  }
+  return {{"hits", s.n_hits},           {"misses", s.n_misses()},
+          {"failed", s.n_failed()},     {"miss_reasons", std::move(reasons)},
+          {"writes", std::move(puts)},  {"refused_writes", tier.queue.n_refused},
+          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written},
+          {"evictions", s.n_evictions}, {"read_ms", s.read_ms},
+          {"write_ms", s.write_ms}};
+}
+
 OrderedJson totals_json(const CacheTotals& totals) {
   const auto cache_json = [](const CacheTotals::Cache& cache) {
     return OrderedJson{{"hits", cache.n_hits},           {"misses", cache.n_misses}, {"tokens", cache.n_tokens},
                        {"evictions", cache.n_evictions}, {"bytes", cache.bytes},     {"miss_reasons", cache.misses}};
   };
+  OrderedJson tiers = OrderedJson::object();
+  for (const ImageStore::TierState& tier : totals.tiers) tiers[tier.name] = tier_json(tier);
   return {{"prefix", cache_json(totals.prefix)},
           {"image_kv", cache_json(totals.image_kv)},
           {"encoder", cache_json(totals.encoder)},
-          {"max_bytes", totals.max_bytes}};
+          {"max_bytes", totals.max_bytes},
+          {"tiers", std::move(tiers)}};
 }
 
 }  // namespace

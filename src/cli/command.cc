@@ -83,9 +83,10 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
       ->capture_default_str();
   command
       .add_option("--cache-ram", flags.cache_ram,
-                  "memory for what is kept beyond a request, encoded pictures: 512MiB, or a number of GiB, 0: none "
-                  "(1/4 of the memory that machine and cgroup grant)")
+                  "memory for what is kept beyond a request, KV of prompts and pictures and their embeddings: 512MiB, "
+                  "or a number of GiB, 0: none (1/4 of the memory that machine and cgroup grant)")
       ->type_name("BYTES");
+  add_cache_flags(command, flags.cache);
   command.add_option("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -124,6 +125,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
+  options.tiers = open_tiers(flags.cache);
+  options.cache_admit = flags.cache.admit;
   options.cache_bytes = flags.cache_ram.empty() ? usable_memory() / 4 : bytes_of("--cache-ram", flags.cache_ram);
   return options;
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "cli/cache_flags.h"
 #include "engine/engine.h"
 #include "policy/registry.h"
 
@@ -26,6 +27,7 @@ struct ModelFlags {
   int prefill_chunk = 512;
   std::string kv_memory = "0";  // 0: three quarters of the machine's
   std::string cache_ram;        // empty: a quarter of the machine's
+  CacheFlags cache;
 };
 
 // The environment variable of a flag that means the same in every command that has it: --kv-mode is VLCACHE_KV_MODE.
@@ -75,6 +77,7 @@ void add_bench_reuse_command(CLI::App& bench_command);
 void add_eval_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_policies_command(CLI::App& app);
+void add_cache_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 void add_tune_reuse_command(CLI::App& tune_command);

@@ -109,7 +109,10 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals)
     using Image = CacheReport::Image;
     text += format("image %zu: %d tokens ", i + 1, image.n_tokens);
     if (image.source == Image::Source::kPrefix) text += "in the prefix";
-    if (image.source == Image::Source::kRam) text += format("from RAM, %.1f of them computed anew", image.n_recomputed);
+    if (image.loaded()) {
+      const char* from = image.source == Image::Source::kRam ? "RAM" : image.tier.c_str();
+      text += format("from %s, %.1f of them computed anew", from, image.n_recomputed);
+    }
     if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
     if (image.encoder == Image::Encoder::kHit) text += "; its embeddings were there";
     if (image.encoder == Image::Encoder::kComputed) text += "; its embeddings were computed";

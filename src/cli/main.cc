@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   vlcache::add_eval_command(app);
   vlcache::add_inspect_command(app);
   vlcache::add_policies_command(app);
+  vlcache::add_cache_command(app);
   vlcache::add_simulate_command(app);
   vlcache::add_tune_command(app);
   vlcache::add_verify_command(app);

@@ -170,7 +170,15 @@ void Batch::recover(const StepFailed& failure) {
   }
   for (size_t i = 0; i < owners_.size(); ++i) {
     if (failure.item() >= 0 && failure.item() != static_cast<int32_t>(i)) continue;
-    owners_[i]->generation->fail(failure);
+    Generation& generation = *owners_[i]->generation;
+    try {
+      if (generation.go_on_without_load()) continue;
+      generation.fail(failure);
+    } catch (const Error& e) {
+      generation.fail(e);
+    } catch (const std::bad_alloc&) {
+      generation.fail(Error(ErrorCode::kMemory, "out of memory"));
+    }
     end(*owners_[i]);
   }
 }

@@ -17,7 +17,7 @@ void CacheTotals::add(const CacheReport& report) {
   }
   for (const CacheReport::Image& image : report.images) {
     using Image = CacheReport::Image;
-    if (image.source == Image::Source::kRam) {
+    if (image.loaded()) {
       ++image_kv.n_hits;
       image_kv.n_tokens += image.n_tokens - static_cast<int64_t>(image.n_recomputed);
     } else if (image.source == Image::Source::kComputed) {

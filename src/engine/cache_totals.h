@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/request.h"
+#include "reuse/image_store.h"
 
 namespace vlcache {
 
@@ -22,6 +24,7 @@ struct CacheTotals {
   Cache image_kv;  // of images that no prefix had
   Cache encoder;   // of images whose embeddings were needed
   int64_t max_bytes = 0;
+  std::vector<ImageStore::TierState> tiers;
 
   void add(const CacheReport& report);
 };

@@ -19,6 +19,8 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
+constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
+
 int64_t default_kv_memory(int64_t cache_bytes) { return std::max<int64_t>(0, usable_memory() - cache_bytes) / 4 * 3; }
 
 // Runs of image tokens, each with the rows of its image's embeddings it stands for.
@@ -95,6 +97,14 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
   image_kv_ = std::make_unique<DigestCache>(*ledger_);
   prefixes_ = std::make_unique<PrefixCache>(*ledger_, *pools_, kv_shape_);
+  if (!options.tiers.empty()) {
+    image_store_ = std::make_unique<ImageStore>(
+        ImageStore::Options{.tiers = options.tiers,
+                            .max_queued_bytes = std::max(options.cache_bytes / 2, kLeastQueuedBytes),
+                            .admit = options.cache_admit,
+                            .deadline_ms = options.cache_deadline_ms},
+        model_->fingerprint(), kv_shape_);
+  }
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
@@ -215,15 +225,39 @@ CacheTotals Engine::cache_totals() const {
   held(totals.prefix, prefixes_->stats());
   held(totals.image_kv, image_kv_->stats());
   held(totals.encoder, encoder_outputs_->stats());
+  if (image_store_ != nullptr) totals.tiers = image_store_->stats();
   return totals;
 }
 
 Engine::EncodedImage Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {
-  if (auto known = encoder_outputs_->find<VisionOutput>(key)) return {std::move(known), true};
+  if (auto known = encoder_outputs_->find<VisionOutput>(key)) {
+    if (image_store_ != nullptr) image_store_->rows_used(key, known->embeds, known, /*computed=*/false);
+    return {std::move(known), true};
+  }
   const auto begin = Clock::now();
-  auto output = std::make_shared<const VisionOutput>(model_->encode_image(image));
+  std::shared_ptr<const VisionOutput> output;
+  const bool was_there = image_store_ != nullptr && (output = load_embeddings(image, key)) != nullptr;
+  if (!was_there) {
+    output = std::make_shared<const VisionOutput>(model_->encode_image(image));
+    const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
+    if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
+  }
   encoder_outputs_->put(key, output, output->storage.bytes(), ms_since(begin));
-  return {std::move(output), false};
+  return {std::move(output), was_there};
+}
+
+std::shared_ptr<const VisionOutput> Engine::load_embeddings(const ImageTiles& image, const Sha256Digest& key) {
+  auto output = std::make_shared<VisionOutput>();
+  const int64_t n = model_->n_image_tokens(image), width = model_->config().text.hidden_size;
+  output->storage = Buffer(n * width * dtype_bytes(model_->compute_dtype()));
+  output->embeds = Tensor(output->storage.data(), model_->compute_dtype(), {n, width});
+  if (!image_store_->load_rows(key, output->embeds)) return nullptr;
+  return output;
+}
+
+void Engine::forget_images() {
+  image_kv_->clear();
+  encoder_outputs_->clear();
 }
 
 }  // namespace vlcache

@@ -37,6 +37,10 @@ struct EngineOptions {
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of what is kept beyond running requests; 0: nothing is
   int64_t kv_memory_bytes = 0;  // limit of the page pool; 0: three quarters of the machine's memory less cache_bytes
+  // Where what images have become is kept beyond the process, asked in this order.
+  std::vector<std::shared_ptr<KvTier>> tiers;
+  int32_t cache_admit = 1;          // use of an image from which on it is kept there
+  double cache_deadline_ms = 5000;  // what takes longer to load is computed
   LoadProgress progress;
 };
 
@@ -80,12 +84,16 @@ class Engine {
     bool was_there = false;
   };
   EncodedImage encode_image(const ImageTiles& image, const Sha256Digest& key);
+  // Forgets what memory holds of images: embeddings and KV. Tiers keep theirs.
+  void forget_images();
   const CacheLedger& cache_ledger() const { return *ledger_; }
   // What the caches have done since loading, and hold now; requests count themselves when they end.
   CacheTotals cache_totals() const;
   void count(const CacheReport& report) { totals_.add(report); }
   // ImageKv by image_key, computed exactly.
   DigestCache& image_kv() { return *image_kv_; }
+  // Null: nothing is kept beyond the process.
+  ImageStore* image_store() { return image_store_.get(); }
   PrefixCache& prefixes() { return *prefixes_; }
   // Whose KV is being recorded: others who bring the same image do well to wait.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
@@ -97,6 +105,7 @@ class Engine {
   Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
+  std::shared_ptr<const VisionOutput> load_embeddings(const ImageTiles& image, const Sha256Digest& key);
 
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
@@ -110,6 +119,7 @@ class Engine {
   std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
   std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
   std::unique_ptr<PrefixCache> prefixes_;
+  std::unique_ptr<ImageStore> image_store_;
   CacheTotals totals_;  // of requests
   std::set<Sha256Digest> images_in_work_;
   std::unique_ptr<Stepper> stepper_;

@@ -21,7 +21,7 @@ constexpr int32_t kRoomTokens = 1024;
 double CacheReport::n_loaded() const {
   double n = n_prefix_tokens;
   for (const Image& image : images) {
-    if (image.source == Image::Source::kRam) n += image.n_tokens - image.n_recomputed;
+    if (image.loaded()) n += image.n_tokens - image.n_recomputed;
   }
   return n;
 }
@@ -98,8 +98,29 @@ void Generation::start() {
   make_room();
   note_origins();
   take_images();
-  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, result_.cache);
+  place_images();
+}
+
+void Generation::place_images() {
+  reuse_ =
+      std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, missed_images_, result_.cache);
   encode_images();
+}
+
+bool Generation::go_on_without_load() {
+  const MissedImages::value_type* missed = reuse_ != nullptr ? reuse_->missed() : nullptr;
+  if (missed == nullptr) return false;
+  missed_images_.insert(*missed);
+  reuse_.reset();  // what stands behind the first loaded token is pending again
+  const CacheReport before = result_.cache;
+  note_origins();
+  CacheReport& now = result_.cache;
+  now.n_prefix_tokens = before.n_prefix_tokens;
+  for (size_t i = 0; i < now.images.size(); ++i) {
+    if (now.images[i].n_recomputed == 0) now.images[i] = before.images[i];
+  }
+  place_images();
+  return true;
 }
 
 void Generation::find_prefix() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -31,6 +32,9 @@ class Generation {
   void start();
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
   void make_room();
+  // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
+  // from what is computed already. Throws Error.
+  bool go_on_without_load();
   // Gives all KV back: the request waits until start(). Tokens that were generated stay.
   void suspend();
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
@@ -53,6 +57,7 @@ class Generation {
 
  private:
   void take_images();
+  void place_images();
   void find_prefix();
   void keep_prefix(bool whole_pages);
   void note_origins();
@@ -71,6 +76,7 @@ class Generation {
   std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
   std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
+  std::map<Sha256Digest, std::string> missed_images_;               // that could not be loaded, and why
   std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
   std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer

@@ -32,10 +32,11 @@ Sha256Digest reused_content(const Sha256Digest& image_key, const RecomputePlan& 
 }
 
 ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-                       CacheReport& report)
+                       const MissedImages& missed, CacheReport& report)
     : engine_(engine),
       sequence_(sequence),
       reused_(engine.backend(), engine.model().rope()),
+      missed_(missed),
       needs_embeddings_(prompt.images.size(), true) {
   if (prompt.images.empty()) return;
   if (options.chooser == nullptr) {
@@ -63,7 +64,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     } else {
       place(i, images[i], *options.chooser, image);
     }
-    if (image.source == Source::kRam || !images[i].whole || !plain || prompt.evict_every > 0) continue;
+    if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
     if (engine.image_kv().contains(image.key)) continue;
     if (reused_.empty() && sequence.exact()) {
       record(i, images[i], image);
@@ -105,7 +106,16 @@ void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& cho
     report.reason = "the prompt ends with it";
     return;
   }
-  auto known = engine_.image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<ImageLoad> load;
+  if (const auto missed = missed_.find(report.key); known == nullptr && missed != missed_.end()) {
+    report.reason = missed->second;
+    return;
+  }
+  if (known == nullptr && engine_.image_store() != nullptr) {
+    load = engine_.image_store()->load(report.key, found.n_tokens);
+    if (load != nullptr) known = load->image();
+  }
   if (known == nullptr) {
     report.reason = "first use";
     return;
@@ -120,10 +130,24 @@ void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& cho
     return;
   }
   needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
-  report.source = Source::kRam;
+  report.source = load == nullptr ? Source::kRam : Source::kTier;
+  report.tier = load == nullptr ? "" : load->tier();
   sequence_.set_image_content(image, reused_content(report.key, plan, found.n_tokens));
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
-  reused_.add(sequence_, found.spans, std::move(known), std::move(plan));
+  placed_.push_back({image, known, load});
+  reused_.add(sequence_, found.spans, std::move(known), std::move(plan), std::move(load));
+}
+
+const MissedImages::value_type* ImageReuse::missed() {
+  if (reused_.missed() < 0) return nullptr;
+  const Placed& placed = placed_[static_cast<size_t>(reused_.missed())];
+  failed_.emplace(sequence_.image_keys()[placed.image],
+                  std::string(placed.load->tier()) + ": " + describe(placed.load->miss()));
+  return &*failed_;
+}
+
+void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
+  engine_.image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
 void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
@@ -145,10 +169,18 @@ void ImageReuse::finish(double prefill_ms) {
   end_work();
   sequence_.forget_source();
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
+  ImageStore* store = engine_.image_store();
+  const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
+    if (store != nullptr) store->used(sequence_.image_keys()[image], kv, computed);
+  };
   for (size_t i = 0; i < recorder_.size(); ++i) {
-    const std::shared_ptr<ImageKv>& image = recorder_.image(i);
     if (!recorder_.complete(i)) continue;
-    engine_.image_kv().put(sequence_.image_keys()[recorded_[i]], image, image->bytes(), per_token * image->n_tokens());
+    keep(recorded_[i], recorder_.image(i), per_token);
+    use(recorded_[i], recorder_.image(i), /*computed=*/true);
+  }
+  for (const Placed& placed : placed_) {
+    if (placed.load == nullptr) use(placed.image, placed.kv, /*computed=*/false);
+    if (placed.load != nullptr && placed.load->complete()) keep(placed.image, placed.kv, per_token);
   }
 }
 

@@ -81,7 +81,7 @@ struct KvReport {
 // Where a prompt's KV has come from.
 struct CacheReport {
   struct Image {
-    enum class Source : uint8_t { kComputed, kPrefix, kRam };
+    enum class Source : uint8_t { kComputed, kPrefix, kRam, kTier };
     enum class Encoder : uint8_t { kSkipped, kHit, kComputed };
     Sha256Digest key{};
     int32_t n_tokens = 0;
@@ -89,6 +89,9 @@ struct CacheReport {
     double n_recomputed = 0;            // tokens, mean over the layers
     Encoder encoder = Encoder::kSkipped;
     std::string reason;  // why its KV was computed, or is not kept
+    std::string tier;    // of kTier: "disk"
+
+    bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };
   int32_t n_prefix_tokens = 0;  // whose KV was there
   std::string prefix_reason;    // why not more of it was

@@ -9,9 +9,9 @@
 namespace vlcache {
 
 void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
-                       RecomputePlan plan) {
+                       RecomputePlan plan, std::shared_ptr<ImageLoad> load) {
   CHECK(image->n_layers() == plan.n_layers());
-  images_.push_back({std::move(image), std::move(plan)});
+  images_.push_back({std::move(image), std::move(plan), std::move(load)});
   for (const ImageSpan& span : spans) {
     const int32_t n = span.end - span.begin, n_rows = images_.back().image->n_tokens();
     CHECK(span.rows.empty() && span.first_row + n <= n_rows);
@@ -64,7 +64,12 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
     const int32_t first = tokens.indices[static_cast<size_t>(begin)];
     const Piece* piece = find(first);
     CHECK(piece != nullptr);
-    const ImageKv& image = *images_[piece->image].image;
+    const Placed& placed = images_[piece->image];
+    if (placed.load != nullptr && !placed.load->wait(layer)) {
+      missed_ = static_cast<int32_t>(piece->image);
+      throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
+    }
+    const ImageKv& image = *placed.image;
     const int64_t at = first - piece->begin, half = d / 2;
     const auto follows = [&](int64_t i) {
       const int32_t token = tokens.indices[static_cast<size_t>(i)];

@@ -9,6 +9,7 @@
 #include "engine/sequence.h"
 #include "model/rope.h"
 #include "reuse/image_kv.h"
+#include "reuse/image_store.h"
 #include "reuse/recompute_plan.h"
 
 namespace vlcache {
@@ -19,9 +20,11 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
 
   // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. `plan` has the
-  // model's layers.
+  // model's layers. With a `load` its layers are waited for.
   void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
-           RecomputePlan plan);
+           RecomputePlan plan, std::shared_ptr<ImageLoad> load = nullptr);
+  // The number (in the order they were added) of the image whose load has failed, and so the step; -1: none has.
+  int32_t missed() const { return missed_; }
   bool empty() const { return images_.empty(); }
   // Takes the sequence's tokens over. From then on the steps that compute it need these hooks, and both need each
   // other, until the sequence forgets its source.
@@ -36,6 +39,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   struct Placed {
     std::shared_ptr<const ImageKv> image;
     RecomputePlan plan;
+    std::shared_ptr<ImageLoad> load;  // null: it is all there
     int32_t n_recomputed(int32_t layer) const { return plan.n_tokens(layer, image->n_tokens()); }
   };
   // Rows of an image side by side in the prompt.
@@ -51,6 +55,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   const RopeTable& rope_;
   std::vector<Placed> images_;
   std::vector<Piece> pieces_;
+  int32_t missed_ = -1;
   Buffer k_, v_;  // rows on their way
 };
 

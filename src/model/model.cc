@@ -1,9 +1,11 @@
 // Joins configuration, weights and the two networks.
 #include "model/model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "io/snapshot.h"
 #include "model/projector.h"
 
@@ -36,8 +38,9 @@ ModelConfig Model::read_config(const std::filesystem::path& dir) {
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  Weights weights = load_weights(config, checkpoint_source(Snapshot(dir).weights()), backend, options.progress);
-  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend));
+  const Snapshot snapshot(dir);
+  Weights weights = load_weights(config, checkpoint_source(snapshot.weights()), backend, options.progress);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, snapshot.json("config.json").dump()));
 }
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& backend, const LoadOptions& options) {
@@ -46,12 +49,20 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& ba
 
 std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed) {
   Weights weights = load_weights(config, random_source(seed, !config.text.tied_embeddings), backend);
-  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend));
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config.model_type));
 }
 
-Model::Model(const ModelConfig& config, Weights weights, Backend& backend)
+Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json)
     : config_(config), weights_(std::move(weights)), backend_(backend), decoder_(config_.text, weights_.text, backend) {
   if (config_.vision) encoder_.emplace(*config_.vision, *weights_.vision, backend);
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(weights_.hash)));
+  for (const std::string& text : {config_json, std::string(backend.name())}) {
+    hash.add(std::ssize(text));
+    hash.add(std::as_bytes(std::span(text)));
+  }
+  hash.add(static_cast<int64_t>(compute_dtype()));
+  std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint_), fingerprint_.begin());
 }
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {

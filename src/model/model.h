@@ -2,6 +2,7 @@
 // no policy.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -55,6 +56,8 @@ class Model {
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
   const Weights& weights() const { return weights_; }
+  // Of the weights, config.json and the arithmetic: two models of the same fingerprint compute the same.
+  const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
 
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
@@ -74,10 +77,11 @@ class Model {
   VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);
 
  private:
-  Model(const ModelConfig& config, Weights weights, Backend& backend);
+  Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json);
 
   ModelConfig config_;
   Weights weights_;
+  std::array<uint8_t, 16> fingerprint_{};
   Backend& backend_;
   TextDecoder decoder_;
   std::optional<VisionEncoder> encoder_;

@@ -1,11 +1,34 @@
 // Reading tensors: alignment, packing, conversion.
 #include "model/weight_loader.h"
 
+#include <xxhash.h>
+
 #include <cstring>
 
 #include "base/error.h"
 
 namespace vlcache {
+
+WeightLoader::HashState WeightLoader::make_hash() {
+  HashState state(XXH3_createState(), [](XXH3_state_s* s) { XXH3_freeState(s); });
+  CHECK(state != nullptr && XXH3_128bits_reset(state.get()) == XXH_OK);
+  return state;
+}
+
+void WeightLoader::add_to_hash(const std::string& name, const Tensor& t) {
+  const std::string head = name + " " + t.describe() + "\n";
+  XXH3_128bits_update(hash_.get(), head.data(), head.size());
+  XXH3_128bits_update(hash_.get(), t.data, static_cast<size_t>(t.bytes()));
+}
+
+WeightHash WeightLoader::hash() const {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash_.get()));
+  WeightHash hash;
+  static_assert(sizeof(hash) == sizeof(canonical));
+  std::memcpy(hash.data(), &canonical, sizeof(hash));
+  return hash;
+}
 
 std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const {
   std::string tried;
@@ -77,6 +100,7 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
     throw Error(ErrorCode::kUnsupported,
                 source_.where() + ": tensor \"" + name + "\": expected f32, bf16 or f16, found " + t.describe());
   }
+  add_to_hash(name, t);
   if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(dtype_bytes(t.dtype)) != 0) {
     Buffer& copy = copies.emplace_back(t.bytes());
     std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));

@@ -1,11 +1,14 @@
 // Reads a model's tensors by name, checks their shapes, packs or converts them, lets go of the source.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/weights.h"
+
+struct XXH3_state_s;  // of xxhash.h
 
 namespace vlcache {
 
@@ -13,7 +16,7 @@ class WeightLoader {
  public:
   // All must outlive the loader. What it converts is owned by `out`, which also counts it.
   WeightLoader(TensorSource& source, Backend& backend, const LoadProgress& progress, Weights& out)
-      : source_(source), backend_(backend), progress_(progress), out_(out) {}
+      : source_(source), backend_(backend), progress_(progress), out_(out), hash_(make_hash()) {}
 
   // The first prefix under which `probe` exists. Throws Error(kNotFound) listing all that were tried.
   std::string prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const;
@@ -37,7 +40,13 @@ class WeightLoader {
   // Whether two tensors are the same to the bit.
   bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
 
+  // Of name, type, shape and every byte of all tensors that were read, in their order (XXH3).
+  WeightHash hash() const;
+
  private:
+  using HashState = std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)>;
+  static HashState make_hash();
+  void add_to_hash(const std::string& name, const Tensor& t);
   Tensor aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies);
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
@@ -54,6 +63,7 @@ class WeightLoader {
   Backend& backend_;
   const LoadProgress& progress_;
   Weights& out_;
+  HashState hash_;
   int64_t done_bytes_ = 0;
 };
 

@@ -113,6 +113,7 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
     weights.vision = load_vision(load, config);
     weights.projector = config.projector.kind->load(load, config);
   }
+  weights.hash = load.hash();
   weights.source = std::move(source);
   return weights;
 }

@@ -1,6 +1,7 @@
 // All weights of a model, a shape on every line. Matrices are packed by the backend; vectors are in its compute dtype.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -72,10 +73,13 @@ struct ProjectorWeights {
   Tensor newline;  // [1, text hidden]; LLaVA-NeXT
 };
 
+using WeightHash = std::array<uint8_t, 16>;
+
 struct Weights {
   TextWeights text;
   std::optional<VisionWeights> vision;
   ProjectorWeights projector;
+  WeightHash hash{};                     // of every byte that was loaded
   int64_t n_parameters = 0;              // of what was loaded
   int64_t bytes = 0;                     // that stay in memory: packed matrices, vectors, tables
   std::vector<Buffer> vectors;           // own every small tensor above

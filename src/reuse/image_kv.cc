@@ -49,6 +49,16 @@ int64_t ImageKv::bytes_of(const KvShape& shape, int32_t n_tokens) {
   return bytes;
 }
 
+std::span<std::byte> ImageKv::layer_bytes(int32_t layer) {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.k.empty()) return {};
+  return {l.k.data, static_cast<size_t>(l.k.bytes() + l.v.bytes())};
+}
+
+std::span<const std::byte> ImageKv::layer_bytes(int32_t layer) const {
+  return const_cast<ImageKv*>(this)->layer_bytes(layer);  // of memory that is ours
+}
+
 size_t ImageRecorder::add(std::shared_ptr<ImageKv> image) {
   std::vector<int32_t> none(static_cast<size_t>(image->n_layers()), 0);
   recordings_.push_back({std::move(image), std::move(none)});

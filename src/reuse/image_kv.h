@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/buffer.h"
@@ -25,6 +26,9 @@ class ImageKv {
   // [n_tokens, Hk, d]; of no elements where the layer holds nothing.
   const Tensor& k(int32_t layer) const { return layers_[static_cast<size_t>(layer)].k; }
   const Tensor& v(int32_t layer) const { return layers_[static_cast<size_t>(layer)].v; }
+  // Both of a layer: K, then V.
+  std::span<std::byte> layer_bytes(int32_t layer);
+  std::span<const std::byte> layer_bytes(int32_t layer) const;
 
  private:
   struct Layer {

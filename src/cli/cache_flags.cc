@@ -1,0 +1,73 @@
+// Reading them.
+#include "cli/cache_flags.h"
+
+#include <charconv>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kDefaultDiskBytes = int64_t{20} << 30;
+
+}  // namespace
+
+void add_cache_flags(CLI::App& command, CacheFlags& flags) {
+  const std::string group = "Cache";
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    CLI::Option* option = command.add_option(name, value, help)->group(group);
+    share_environment(*option);
+    return option;
+  };
+  add("--cache-disk", flags.disk,
+      "keep embeddings and KV of pictures in this folder, of so many bytes (default 20GiB), for later runs and other "
+      "processes")
+      ->type_name("DIR[,BYTES]");
+  add("--cache-salt", flags.salt,
+      "secret that names and checksums of what is kept are keyed by: who has another one finds nothing, and cannot "
+      "change an answer")
+      ->type_name("TEXT");
+  add("--cache-ttl", flags.ttl, "what was kept so long ago is computed anew: 90s, 15m, 12h, 30d (default: never)")
+      ->type_name("TIME");
+  add("--cache-admit", flags.admit, "keep a picture beyond the process from its N-th use on")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+int64_t parse_duration_ms(std::string_view text) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const int64_t ms = unit == "s" ? 1000 : unit == "m" ? 60'000 : unit == "h" ? 3'600'000 : unit == "d" ? 86'400'000 : 0;
+  if (error != std::errc() || n <= 0 || ms == 0 || n > INT64_MAX / ms / 2) {
+    throw Error(ErrorCode::kInput,
+                "--cache-ttl: expected a time such as 90s, 15m, 12h or 30d, found '" + std::string(text) + "'");
+  }
+  return n * ms;
+}
+
+std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags) {
+  DiskTierOptions options{.dir = flags.disk, .max_bytes = kDefaultDiskBytes, .ttl_ms = 0, .salt = flags.salt};
+  if (const size_t comma = flags.disk.rfind(','); comma != std::string::npos) {
+    const std::optional<int64_t> bytes = parse_bytes(std::string_view(flags.disk).substr(comma + 1), int64_t{1} << 30);
+    if (!bytes || *bytes == 0) {
+      throw Error(ErrorCode::kInput,
+                  "--cache-disk: expected DIR or DIR,BYTES such as cache,100GB, found '" + flags.disk + "'");
+    }
+    options.dir = flags.disk.substr(0, comma);
+    options.max_bytes = *bytes;
+  }
+  if (!flags.ttl.empty()) options.ttl_ms = parse_duration_ms(flags.ttl);
+  return std::make_shared<DiskTier>(options);
+}
+
+std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags) {
+  std::vector<std::shared_ptr<KvTier>> tiers;
+  if (!flags.disk.empty()) tiers.push_back(open_disk_tier(flags));
+  return tiers;
+}
+
+}  // namespace vlcache

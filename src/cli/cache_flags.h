@@ -1,0 +1,31 @@
+// Flags of what outlives the process, shared by every command with a model and by `vlcache cache`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/disk_tier.h"
+
+namespace vlcache {
+
+struct CacheFlags {
+  std::string disk;  // DIR or DIR,BYTES; empty: none
+  std::string salt;
+  std::string ttl;  // 90s, 15m, 12h, 30d; empty: for ever
+  int admit = 1;
+};
+
+void add_cache_flags(CLI::App& command, CacheFlags& flags);
+
+// What the flags name, in the order in which it is asked. Throws Error(kInput).
+std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags);
+// Of "DIR" or "DIR,BYTES".
+std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags);
+
+// "90s", "15m", "12h", "30d". Throws Error(kInput).
+int64_t parse_duration_ms(std::string_view text);
+
+}  // namespace vlcache

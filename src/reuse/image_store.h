@@ -1,0 +1,95 @@
+// ImageStore: what images have become, beyond this process: their KV and their embeddings, as records in tiers (disk).
+// Two records of an image, so that who only reuses what is exact stores embeddings alone, and nobody stores them twice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/sha256.h"
+#include "base/tensor.h"
+#include "cache/kv_shape.h"
+#include "reuse/image_kv.h"
+#include "store/store_worker.h"
+
+namespace vlcache {
+
+// An image's KV on its way here, layer by layer, while others compute.
+class ImageLoad {
+ public:
+  ImageLoad(std::shared_ptr<ImageKv> image, RecordLoad load, Deadline deadline, std::string_view tier)
+      : image_(std::move(image)), load_(std::move(load)), deadline_(deadline), tier_(tier) {}
+
+  // Layers that were waited for hold what was stored; others anything.
+  const std::shared_ptr<ImageKv>& image() const { return image_; }
+  std::string_view tier() const { return tier_; }
+  // Until K and V of the layer are in place. False: they will not be.
+  bool wait(int32_t layer);
+  // Whether every layer is there, without waiting.
+  bool complete() const;
+  // Why not, behind a wait that failed.
+  Miss miss() const;
+
+ private:
+  std::shared_ptr<ImageKv> image_;
+  RecordLoad load_;
+  Deadline deadline_;
+  std::string_view tier_;
+  bool late_ = false;
+};
+
+class ImageStore {
+ public:
+  struct Options {
+    std::vector<std::shared_ptr<KvTier>> tiers;  // asked in this order
+    int64_t max_queued_bytes = 0;                // of what waits to be stored
+    int32_t admit = 1;                           // use from which on something is stored
+    double deadline_ms = 5000;                   // a load that takes longer is a miss
+  };
+  // Of the model whose weights, configuration and arithmetic have this fingerprint.
+  ImageStore(const Options& options, const ModelFingerprint& model, const KvShape& shape);
+  ~ImageStore();  // what waits to be stored is, unless that takes longer than half a minute
+
+  // Starts loading. Null: no tier has it. What is found may still turn out to be of no use.
+  std::shared_ptr<ImageLoad> load(const Sha256Digest& image, int32_t n_tokens);
+  // An image was used whose KV is this, `computed` for it or not: it is stored if it is to be from this use on.
+  void used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed);
+
+  // Rows of embeddings [n_tokens, hidden], dense. False: nobody has them, or not in time; `to` is worth nothing then.
+  bool load_rows(const Sha256Digest& image, const Tensor& to);
+  void rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner, bool computed);
+
+  // Waits until all that was used is stored. False: not by the deadline.
+  bool flush(Deadline deadline);
+
+  struct TierState {
+    std::string name;
+    TierStats stats;
+    StoreWorkerStats queue;
+  };
+  std::vector<TierState> stats() const;
+
+ private:
+  struct Tier {
+    std::shared_ptr<KvTier> tier;
+    std::unique_ptr<StoreWorker> worker;
+  };
+  RecordKey key_of(const Sha256Digest& image, std::string layout) const;
+  Tier* find(const RecordKey& key);
+  Deadline deadline() const;
+  void save(Record record);
+  bool admits(const RecordKey& key, bool computed);
+
+  Options options_;
+  ModelFingerprint model_;
+  KvShape shape_;
+  std::string kv_layout_;
+  std::vector<Tier> tiers_;
+  std::map<std::pair<Sha256Digest, std::string>, int32_t> n_uses_;  // of what is not stored yet
+};
+
+}  // namespace vlcache
