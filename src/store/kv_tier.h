@@ -24,8 +24,8 @@ class RecordReader {
  public:
   virtual ~RecordReader() = default;
   virtual const RecordHeader& header() const = 0;
-  // These sections will be read next, in this order: a tier with a long way starts fetching (readahead, one pipelined
-  // request). Costs the caller no waiting.
+  // These sections will be read next, in this order: a tier with a long way starts fetching (one pipelined request).
+  // Costs the caller no waiting.
   virtual void expect(std::span<const int32_t> sections) { static_cast<void>(sections); }
   // Reads a section into `to`, whose size is the section's, and verifies it. None: every byte is right. Else what `to`
   // holds is worth nothing, and no other section of this record should be trusted to come.

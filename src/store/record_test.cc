@@ -93,6 +93,12 @@ TEST_P(Records, LengthsThatAddUpToNothing) {
     forged.resize(bytes_.size());
     EXPECT_EQ(parsed(seal_, forged, stored_.record.key), "truncated") << bytes;
   }
+  header = make_header(seal_, stored_.record);
+  header.sections[0].bytes = -1;  // made up for by another one
+  header.sections[3].bytes += 101;
+  Bytes forged = encode_header(seal_, header);
+  forged.resize(bytes_.size());
+  EXPECT_EQ(parsed(seal_, forged, stored_.record.key), "truncated");
 }
 
 TEST_P(Records, AnotherKeySaysWhatDiffers) {

@@ -19,6 +19,11 @@ struct RecordLoad::Shared {
     if (!missed) missed = std::move(why);
     changed.notify_all();
   }
+  // The worker is done: whoever asked may keep what it has learnt, but neither the file nor the memory.
+  void let_go() {
+    reader.reset();
+    request.owner.reset();
+  }
   bool over() const {
     const std::lock_guard lock(mutex);
     return missed.has_value() || n_ready == n_targets;
@@ -133,10 +138,7 @@ void StoreWorker::run() {
       loads_.pop_front();
       lock.unlock();
       const bool more = advance_or_miss(*job);
-      if (!more) {  // whoever asked may keep what it has learnt; files and memory are not its business any more
-        job->reader.reset();
-        job->request.owner.reset();
-      }
+      if (!more) job->let_go();
       lock.lock();
       if (more) {
         loads_.push_back(std::move(job));
@@ -157,7 +159,10 @@ void StoreWorker::run() {
       saved_.notify_all();
     }
   }
-  for (const Job& job : loads_) job->miss_with({MissReason::kCancelled, "the store is closed"});
+  for (const Job& job : loads_) {
+    job->miss_with({MissReason::kCancelled, "the store is closed"});
+    job->let_go();
+  }
   loads_.clear();
   stats_.n_dropped += std::ssize(saves_);
   saves_.clear();

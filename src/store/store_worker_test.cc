@@ -77,6 +77,7 @@ class FakeTier final : public KvTier {
     return log_;
   }
   int bad_section = -1;
+  std::vector<int32_t> expected;  // what the last reader was told
 
  private:
   struct Kept {
@@ -87,6 +88,7 @@ class FakeTier final : public KvTier {
    public:
     Reader(FakeTier& tier, Kept kept) : tier_(tier), kept_(std::move(kept)) {}
     const RecordHeader& header() const override { return kept_.header; }
+    void expect(std::span<const int32_t> sections) override { tier_.expected.assign(sections.begin(), sections.end()); }
     std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline) override {
       tier_.log("read " + std::to_string(kept_.header.key.content[0]) + "." + std::to_string(section));
       if (section == tier_.bad_section) return Miss{MissReason::kChecksum, "fake"};
@@ -142,6 +144,7 @@ TEST(StoreWorker, WhatIsSavedIsLoaded) {
     ASSERT_EQ(load.wait(i, kNoDeadline), State::kReady);
     EXPECT_EQ(place->sections[i], stored.sections[i]);
   }
+  EXPECT_EQ(tier.expected, (std::vector<int32_t>{0, 1, 2, 3}));  // a tier with a long way can ask for all at once
 }
 
 TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
@@ -244,6 +247,10 @@ TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
   EXPECT_EQ(load.state(1), State::kMissed);
   EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
   gate.open();
+  worker.save(stored.record);  // comes after what the load still does
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(load.state(1), State::kMissed);
+  EXPECT_EQ(worker.stats().n_given_up, 1);
   load = RecordLoad();  // of nothing, as after a move
 }
 
@@ -305,7 +312,8 @@ TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
     worker.save(make_record(make_key(1), {10}).record);
     gate.await_somebody();
     worker.save(second.record);
-    load = worker.load(request(stored, std::move(place)));
+    load = worker.load(request(stored, place));
+    place.reset();
     opener = std::thread([&] {
       std::this_thread::sleep_for(10ms);  // until the destructor has begun; if it has not, the test proves less
       gate.open();
@@ -315,6 +323,7 @@ TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
   if (tier.done().size() == 1) {
     EXPECT_EQ(load.state(0), State::kMissed);
     EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
+    EXPECT_TRUE(watched.expired());
   }
   EXPECT_EQ(tier.done()[0], "put 1");
   EXPECT_EQ(saved.use_count(), 1);  // the test's own
