@@ -2,6 +2,7 @@
 #include "cache/kv_cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -169,6 +170,49 @@ int64_t KvCache::n_columns() const {
   int64_t n = 0;
   for (const Layer& layer : layers_) n += layer.slots.n_heads();
   return n;
+}
+
+void KvCache::clear_tails() {
+  std::vector<int32_t> lengths;
+  for (Layer& layer : layers_) {
+    lengths.clear();
+    int32_t n_rows = 0;
+    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
+      const int32_t n = layer.slots.n_slots(h), end = pages_for(n) * kPageSlots;
+      CHECK(h == 0 || end - n == n_rows);
+      n_rows = end - n;
+      lengths.push_back(end);
+      if (n_rows > 0) own_pages(layer, h, pages_for(n));
+    }
+    if (n_rows == 0) continue;
+    const DType dtype = backend_->compute_dtype();
+    const int64_t n_heads = layer.slots.n_heads(), d = layer.shape.head_dim;
+    Buffer zeros(n_rows * n_heads * d * dtype_bytes(dtype));
+    std::memset(zeros.data(), 0, static_cast<size_t>(zeros.bytes()));
+    KvView view = view_of(layer);
+    view.n_slots = lengths.data();
+    const Tensor rows(zeros.data(), dtype, {n_rows, n_heads, d});
+    backend_->kv_write(rows, rows, view);
+  }
+}
+
+std::span<const std::byte> KvCache::page(int32_t column, int32_t i) const {
+  for (const Layer& layer : layers_) {
+    if (column >= layer.slots.n_heads()) {
+      column -= layer.slots.n_heads();
+      continue;
+    }
+    CHECK(i < layer.pages.n_pages(column));
+    const KvPool pool = layer.pages.pool().view();
+    return {pool.base + layer.pages.row(column)[i] * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
+  }
+  CHECK(false);
+  return {};
+}
+
+std::span<std::byte> KvCache::page(int32_t column, int32_t i) {
+  const std::span<const std::byte> bytes = std::as_const(*this).page(column, i);
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // of memory that is ours
 }
 
 void KvCache::list_pages(int32_t i, std::span<int32_t> pages) const {

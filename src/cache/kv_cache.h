@@ -32,6 +32,11 @@ class KvCache {
   // with KV of their own, layer by layer (n_columns of them).
   void list_pages(int32_t i, std::span<int32_t> pages) const;
   int64_t n_columns() const;
+  // Makes what lies behind the last slot of every head zeros, so that nothing of other sequences leaves with its page.
+  void clear_tails();
+  // The bytes of such a page, laid out as the backend does; to be written only where nobody shares it.
+  std::span<std::byte> page(int32_t column, int32_t i);
+  std::span<const std::byte> page(int32_t column, int32_t i) const;
   // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
   // groups[i] has the pages of tokens [64 i, 64 i + 64) as list_pages gave them.
   void share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens);

@@ -25,7 +25,7 @@ OrderedJson cache_json(const CacheReport& cache) {
       {"prefix_tokens", cache.n_prefix_tokens}, {"prefix_reason", cache.prefix_reason}, {"images", std::move(images)}};
 }
 
-OrderedJson tier_json(const ImageStore::TierState& tier) {
+OrderedJson tier_json(const TierChain::State& tier) {
   const TierStats& s = tier.stats;
   OrderedJson reasons = OrderedJson::object();
   for (size_t i = 0; i < kMissReasons; ++i) {
@@ -49,7 +49,7 @@ OrderedJson totals_json(const CacheTotals& totals) {
                        {"evictions", cache.n_evictions}, {"bytes", cache.bytes},     {"miss_reasons", cache.misses}};
   };
   OrderedJson tiers = OrderedJson::object();
-  for (const ImageStore::TierState& tier : totals.tiers) tiers[tier.name] = tier_json(tier);
+  for (const TierChain::State& tier : totals.tiers) tiers[tier.name] = tier_json(tier);
   return {{"prefix", cache_json(totals.prefix)},
           {"image_kv", cache_json(totals.image_kv)},
           {"encoder", cache_json(totals.encoder)},

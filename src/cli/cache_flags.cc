@@ -12,6 +12,20 @@ namespace {
 
 constexpr int64_t kDefaultDiskBytes = int64_t{20} << 30;
 
+// DIR or DIR,BYTES.
+DiskTierOptions read_disk(const std::string& disk) {
+  DiskTierOptions options{.dir = disk, .max_bytes = kDefaultDiskBytes, .ttl_ms = 0, .salt = ""};
+  const size_t comma = disk.rfind(',');
+  if (comma == std::string::npos) return options;
+  const std::optional<int64_t> bytes = parse_bytes(std::string_view(disk).substr(comma + 1), int64_t{1} << 30);
+  if (!bytes || *bytes == 0) {
+    throw Error(ErrorCode::kInput, "--cache-disk: expected DIR or DIR,BYTES such as cache,100GB, found '" + disk + "'");
+  }
+  options.dir = disk.substr(0, comma);
+  options.max_bytes = *bytes;
+  return options;
+}
+
 }  // namespace
 
 void add_cache_flags(CLI::App& command, CacheFlags& flags) {
@@ -49,17 +63,11 @@ int64_t parse_duration_ms(std::string_view text) {
   return n * ms;
 }
 
+std::filesystem::path sessions_folder(const CacheFlags& flags) { return read_disk(flags.disk).dir / "sessions"; }
+
 std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags) {
-  DiskTierOptions options{.dir = flags.disk, .max_bytes = kDefaultDiskBytes, .ttl_ms = 0, .salt = flags.salt};
-  if (const size_t comma = flags.disk.rfind(','); comma != std::string::npos) {
-    const std::optional<int64_t> bytes = parse_bytes(std::string_view(flags.disk).substr(comma + 1), int64_t{1} << 30);
-    if (!bytes || *bytes == 0) {
-      throw Error(ErrorCode::kInput,
-                  "--cache-disk: expected DIR or DIR,BYTES such as cache,100GB, found '" + flags.disk + "'");
-    }
-    options.dir = flags.disk.substr(0, comma);
-    options.max_bytes = *bytes;
-  }
+  DiskTierOptions options = read_disk(flags.disk);
+  options.salt = flags.salt;
   if (!flags.ttl.empty()) options.ttl_ms = parse_duration_ms(flags.ttl);
   return std::make_shared<DiskTier>(options);
 }

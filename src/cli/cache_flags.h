@@ -25,6 +25,9 @@ std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags);
 // Of "DIR" or "DIR,BYTES".
 std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags);
 
+// Of the directory of --cache-disk.
+std::filesystem::path sessions_folder(const CacheFlags& flags);
+
 // "90s", "15m", "12h", "30d". Throws Error(kInput).
 int64_t parse_duration_ms(std::string_view text);
 

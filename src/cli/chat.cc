@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
 #include "cli/progress.h"
+#include "cli/session.h"
 #include "engine/batch.h"
 #include "engine/generation.h"
 #include "engine/image_selection.h"
@@ -25,6 +27,7 @@ struct ChatFlags {
   GenerateFlags generate;
   std::vector<std::string> images;
   std::string system;
+  std::string session;
 };
 
 constexpr const char* kHelp =
@@ -43,6 +46,7 @@ class Chat {
         policy_(std::move(policy)),
         reuse_(reuse),
         options_(generate_options(flags.generate, engine.model().config().generation)) {
+    if (!flags.session.empty()) open_session();
     for (const std::string& path : flags.images) add_image(path);
   }
 
@@ -51,15 +55,17 @@ class Chat {
     pending_.clear();
     sequence_.reset();
     last_.reset();
+    save_session();
   }
 
   // Only a picture that the model can take waits for the next message: another would fail that one and all later.
   void add_image(const std::string& path) {
-    Image image = load_image(path);
-    check_fits(engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), {image}));
-    pending_.push_back(std::move(image));
+    Picture picture = read_picture(std::make_shared<const std::string>(read_text_file(path)), path);
+    check_fits(engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), {picture.image}));
+    pending_.push_back(std::move(picture));
     std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
-                 static_cast<long long>(pending_.back().width), static_cast<long long>(pending_.back().height));
+                 static_cast<long long>(pending_.back().image.width),
+                 static_cast<long long>(pending_.back().image.height));
   }
 
   void undo() {
@@ -73,6 +79,7 @@ class Chat {
     std::fprintf(stderr, "took back: %s\n", turns_.back().question.c_str());
     turns_.pop_back();
     last_.reset();
+    save_session();
   }
 
   void stats() const {
@@ -118,14 +125,58 @@ class Chat {
       last_.reset();
       throw;
     }
+    save_session();
   }
 
  private:
+  struct Picture {
+    Image image;
+    std::shared_ptr<const std::string> file;  // its bytes
+  };
   struct Turn {
     std::string question;
-    std::vector<Image> images;
+    std::vector<Picture> images;
     std::string answer;
   };
+
+  static Picture read_picture(std::shared_ptr<const std::string> file, const std::string& where) {
+    Image image = decode_image(std::as_bytes(std::span(*file)), where);
+    return {std::move(image), std::move(file)};
+  }
+
+  void open_session() {
+    session_ = std::make_unique<Session>(sessions_folder(flags_.model.cache), flags_.session);
+    SessionState state = session_->load();
+    if (state.turns.empty()) return;
+    if (state.system != flags_.system) {
+      throw Error(ErrorCode::kInput, "--session " + flags_.session + ": it was begun with --system '" + state.system +
+                                         "', found '" + flags_.system + "'");
+    }
+    for (SessionTurn& turn : state.turns) {
+      Turn& ours = turns_.emplace_back(Turn{std::move(turn.question), {}, std::move(turn.answer)});
+      for (auto& file : turn.pictures)
+        ours.images.push_back(read_picture(std::move(file), "--session " + flags_.session));
+    }
+    const int32_t n = PrefixReuse::restore(engine_, state.kv);
+    std::fprintf(stderr, "session %s: %zu question%s, KV of %d of %zu tokens was kept\n", flags_.session.c_str(),
+                 turns_.size(), turns_.size() == 1 ? "" : "s", n, state.kv.ids.size());
+  }
+
+  // The conversation as it is now. A disk that is full does not end it.
+  void save_session() {
+    if (session_ == nullptr) return;
+    SessionState state{.system = flags_.system, .turns = {}, .kv = {}};
+    for (const Turn& turn : turns_) {
+      SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}});
+      for (const Picture& picture : turn.images) kept.pictures.push_back(picture.file);
+    }
+    try {
+      if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_);
+      session_->save(state);
+    } catch (const Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+    }
+  }
 
   static nlohmann::ordered_json message(std::string_view role, const std::string& text, size_t n_images) {
     if (n_images == 0) return {{"role", role}, {"content", text}};
@@ -141,7 +192,7 @@ class Chat {
     if (!flags_.system.empty()) messages.push_back(message("system", flags_.system, 0));
     for (const Turn& turn : turns_) {
       messages.push_back(message("user", turn.question, turn.images.size()));
-      images.insert(images.end(), turn.images.begin(), turn.images.end());
+      for (const Picture& picture : turn.images) images.push_back(picture.image);
       if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
     }
     Prompt prompt = engine_.prepare_chat(messages, std::move(images));
@@ -155,7 +206,7 @@ class Chat {
   }
 
   // The pictures of a refused question wait for the next one, unless any question with them would be refused.
-  void keep_if_usable(std::vector<Image> images) {
+  void keep_if_usable(std::vector<Picture> images) {
     if (images.empty()) return;
     turns_.push_back({"", std::move(images), ""});
     try {
@@ -201,8 +252,9 @@ class Chat {
   ReuseOptions reuse_;
   GenerateOptions options_;
   std::vector<Turn> turns_;
-  std::vector<Image> pending_;
+  std::vector<Picture> pending_;
   std::unique_ptr<Sequence> sequence_;
+  std::unique_ptr<Session> session_;
   std::optional<GenerateResult> last_;
   int32_t n_dropped_ = 0;  // tokens that the model did not see
 };
@@ -231,6 +283,9 @@ bool handle(Chat& chat, const std::string& line) {
 }
 
 void run(const ChatFlags& flags) {
+  if (!flags.session.empty() && flags.model.cache.disk.empty()) {
+    throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
+  }
   const PolicyPtr policy = chosen_policy(flags.model);
   const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
@@ -264,6 +319,10 @@ void add_chat_command(CLI::App& app) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   command->add_option("--system", flags->system, "system message")->type_name("TEXT");
+  command
+      ->add_option("--session", flags->session,
+                   "keep the conversation, its pictures and its KV under --cache-disk by this name, and go on with it")
+      ->type_name("NAME");
   command->footer(kHelp);
   command->callback([flags] { run(*flags); });
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "reuse/image_store.h"
+#include "store/tier_chain.h"
 
 namespace vlcache {
 
@@ -24,7 +24,7 @@ struct CacheTotals {
   Cache image_kv;  // of images that no prefix had
   Cache encoder;   // of images whose embeddings were needed
   int64_t max_bytes = 0;
-  std::vector<ImageStore::TierState> tiers;
+  std::vector<TierChain::State> tiers;
 
   void add(const CacheReport& report);
 };

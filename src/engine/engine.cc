@@ -9,6 +9,7 @@
 #include "engine/chat_prompt.h"
 #include "io/tokenizer/tokenizer.h"
 #include "reuse/prefix_cache.h"
+#include "reuse/prefix_store.h"
 
 namespace vlcache {
 namespace {
@@ -98,12 +99,11 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   image_kv_ = std::make_unique<DigestCache>(*ledger_);
   prefixes_ = std::make_unique<PrefixCache>(*ledger_, *pools_, kv_shape_);
   if (!options.tiers.empty()) {
-    image_store_ = std::make_unique<ImageStore>(
-        ImageStore::Options{.tiers = options.tiers,
-                            .max_queued_bytes = std::max(options.cache_bytes / 2, kLeastQueuedBytes),
-                            .admit = options.cache_admit,
-                            .deadline_ms = options.cache_deadline_ms},
-        model_->fingerprint(), kv_shape_);
+    tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
+    tiers_->set_model(model_->fingerprint());
+    const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
+    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_);
+    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_->fingerprint(), kv_shape_);
   }
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
@@ -225,7 +225,7 @@ CacheTotals Engine::cache_totals() const {
   held(totals.prefix, prefixes_->stats());
   held(totals.image_kv, image_kv_->stats());
   held(totals.encoder, encoder_outputs_->stats());
-  if (image_store_ != nullptr) totals.tiers = image_store_->stats();
+  if (tiers_ != nullptr) totals.tiers = tiers_->stats();
   return totals;
 }
 

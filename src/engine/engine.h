@@ -22,11 +22,13 @@
 #include "model/processors/image_processor.h"
 #include "ops/factory.h"
 #include "reuse/cache_ledger.h"
+#include "reuse/image_store.h"
 
 namespace vlcache {
 
 class ChatTemplates;
 class PrefixCache;
+class PrefixStore;
 class Tokenizer;
 
 struct EngineOptions {
@@ -94,6 +96,8 @@ class Engine {
   DigestCache& image_kv() { return *image_kv_; }
   // Null: nothing is kept beyond the process.
   ImageStore* image_store() { return image_store_.get(); }
+  PrefixStore* prefix_store() { return prefix_store_.get(); }
+  TierChain* tiers() { return tiers_.get(); }
   PrefixCache& prefixes() { return *prefixes_; }
   // Whose KV is being recorded: others who bring the same image do well to wait.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
@@ -119,7 +123,9 @@ class Engine {
   std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
   std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
   std::unique_ptr<PrefixCache> prefixes_;
+  std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it
   std::unique_ptr<ImageStore> image_store_;
+  std::unique_ptr<PrefixStore> prefix_store_;
   CacheTotals totals_;  // of requests
   std::set<Sha256Digest> images_in_work_;
   std::unique_ptr<Stepper> stepper_;

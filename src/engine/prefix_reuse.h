@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/request.h"
 #include "reuse/prefix_cache.h"
@@ -9,6 +10,13 @@
 namespace vlcache {
 
 class Engine;
+
+// Tokens as their KV is known by them: ids, and what the KV of the images among them is.
+struct PrefixTokens {
+  std::vector<int32_t> ids;
+  std::vector<ImageSpan> spans;
+  std::vector<Sha256Digest> contents;  // by image
+};
 
 class PrefixReuse {
  public:
@@ -19,6 +27,11 @@ class PrefixReuse {
   std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options);
   // Keeps what the sequence has, if nothing of it was evicted: whole pages, so that it may go on, or all of it.
   static void keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages);
+
+  // Stores what a sequence has beyond this process, and says what that is: nothing where something of it was evicted.
+  static PrefixTokens store(Engine& engine, Sequence& sequence);
+  // Takes what was stored of these tokens into the prefix cache; returns how many of them.
+  static int32_t restore(Engine& engine, const PrefixTokens& tokens);
 
  private:
   PrefixTree::Pin pin_;  // what is in use does not go

@@ -214,7 +214,7 @@ TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
   const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/3);
   for (int use = 1; use <= 4; ++use) {
     generate(*e, request(*e, "static:r=0"));
-    e->image_store()->flush(kNoDeadline);
+    e->tiers()->flush(kNoDeadline);
     int64_t n_kv = 0;
     for (const ListedRecord& record : disk_->list()) n_kv += record.key.layout.starts_with("kv") ? 1 : 0;
     EXPECT_EQ(n_kv > 0, use >= 3) << use;

@@ -4,25 +4,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "reuse/kv_layout.h"
 
 namespace vlcache {
 namespace {
 
 constexpr size_t kMaxCounted = 1 << 16;  // images whose uses are remembered before they are stored
-constexpr std::chrono::seconds kFlushTime{30};
-
-// "kv bf16 22x4x64": layers x kv heads x head size, where neighbours are alike.
-std::string layout_of(const KvShape& shape) {
-  std::string layout = shape.codec == KvCodec::kF32 ? "kv f32" : "kv bf16";
-  for (int32_t begin = 0, end = 0; begin < shape.n_layers(); begin = end) {
-    const auto heads = [&](int32_t layer) { return shape.n_own_heads(layer); };
-    const auto size = [&](int32_t layer) { return shape.layers[static_cast<size_t>(layer)].head_dim; };
-    while (end < shape.n_layers() && heads(end) == heads(begin) && size(end) == size(begin)) ++end;
-    layout +=
-        " " + std::to_string(end - begin) + "x" + std::to_string(heads(begin)) + "x" + std::to_string(size(begin));
-  }
-  return layout;
-}
 
 std::string layout_of(const Tensor& rows) {
   return "embeddings " + std::string(dtype_name(rows.dtype)) + " x" + std::to_string(rows.row_size());
@@ -42,25 +29,15 @@ bool ImageLoad::complete() const {
 
 Miss ImageLoad::miss() const { return late_ ? Miss{MissReason::kLate, "not there in time"} : load_.miss(); }
 
-ImageStore::ImageStore(const Options& options, const ModelFingerprint& model, const KvShape& shape)
-    : options_(options), model_(model), shape_(shape), kv_layout_(layout_of(shape)) {
-  for (const std::shared_ptr<KvTier>& tier : options_.tiers) {
-    tier->set_model(model_);
-    tiers_.push_back({tier, std::make_unique<StoreWorker>(*tier, options_.max_queued_bytes)});
-  }
-}
+ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape)
+    : chain_(chain), options_(options), model_(model), shape_(shape), kv_layout_("kv " + kv_layout(shape)) {}
 
-ImageStore::~ImageStore() { flush(Clock::now() + kFlushTime); }
+bool ImageStore::has(const Sha256Digest& image) {
+  return chain_.find(key_of(image, kv_layout_), deadline()) != nullptr;
+}
 
 RecordKey ImageStore::key_of(const Sha256Digest& image, std::string layout) const {
   return {.kind = RecordKind::kImage, .model = model_, .content = image, .layout = std::move(layout)};
-}
-
-ImageStore::Tier* ImageStore::find(const RecordKey& key) {
-  for (Tier& t : tiers_) {
-    if (t.tier->exists({&key, 1}, deadline()).at(0)) return &t;
-  }
-  return nullptr;
 }
 
 Deadline ImageStore::deadline() const {
@@ -69,7 +46,7 @@ Deadline ImageStore::deadline() const {
 
 std::shared_ptr<ImageLoad> ImageStore::load(const Sha256Digest& image, int32_t n_tokens) {
   LoadRequest request{.key = key_of(image, kv_layout_), .targets = {}, .owner = nullptr, .deadline = deadline()};
-  Tier* from = find(request.key);
+  TierChain::Tier* from = chain_.find(request.key, request.deadline);
   if (from == nullptr) return nullptr;
   auto kv = std::make_shared<ImageKv>(shape_, n_tokens);
   for (int32_t layer = 0; layer < kv->n_layers(); ++layer) request.targets.push_back({layer, kv->layer_bytes(layer)});
@@ -83,13 +60,13 @@ void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> 
   if (!admits(record.key, computed)) return;
   for (int32_t layer = 0; layer < kv->n_layers(); ++layer) record.sections.push_back(kv->layer_bytes(layer));
   record.owner = std::move(kv);
-  save(std::move(record));
+  chain_.save(record);
 }
 
 bool ImageStore::load_rows(const Sha256Digest& image, const Tensor& to) {
   CHECK(to.dense());
   const RecordKey key = key_of(image, layout_of(to));
-  Tier* from = find(key);
+  TierChain::Tier* from = chain_.find(key, deadline());
   if (from == nullptr) return false;
   const OpenedRecord record = from->tier->open(key, deadline());
   const auto bytes = static_cast<size_t>(to.bytes());
@@ -106,7 +83,7 @@ void ImageStore::rows_used(const Sha256Digest& image, const Tensor& rows, std::s
   Record record{.key = key_of(image, layout_of(rows)), .sections = {}, .owner = std::move(owner)};
   if (!admits(record.key, computed)) return;
   record.sections.push_back({rows.data, static_cast<size_t>(rows.bytes())});
-  save(std::move(record));
+  chain_.save(record);
 }
 
 // Counts a use; true for the one that the record is to be stored at.
@@ -114,22 +91,6 @@ bool ImageStore::admits(const RecordKey& key, bool computed) {
   if (options_.admit <= 1) return computed;
   if (n_uses_.size() >= kMaxCounted) n_uses_.clear();
   return ++n_uses_[{key.content, key.layout}] == options_.admit;
-}
-
-void ImageStore::save(Record record) {
-  for (Tier& t : tiers_) t.worker->save(record);
-}
-
-bool ImageStore::flush(Deadline deadline) {
-  bool all = true;
-  for (Tier& t : tiers_) all = t.worker->flush(deadline) && all;
-  return all;
-}
-
-std::vector<ImageStore::TierState> ImageStore::stats() const {
-  std::vector<TierState> states;
-  for (const Tier& t : tiers_) states.push_back({std::string(t.tier->name()), t.tier->stats(), t.worker->stats()});
-  return states;
 }
 
 }  // namespace vlcache

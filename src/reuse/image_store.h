@@ -14,7 +14,7 @@
 #include "base/tensor.h"
 #include "cache/kv_shape.h"
 #include "reuse/image_kv.h"
-#include "store/store_worker.h"
+#include "store/tier_chain.h"
 
 namespace vlcache {
 
@@ -45,15 +45,14 @@ class ImageLoad {
 class ImageStore {
  public:
   struct Options {
-    std::vector<std::shared_ptr<KvTier>> tiers;  // asked in this order
-    int64_t max_queued_bytes = 0;                // of what waits to be stored
-    int32_t admit = 1;                           // use from which on something is stored
-    double deadline_ms = 5000;                   // a load that takes longer is a miss
+    int32_t admit = 1;          // use from which on something is stored
+    double deadline_ms = 5000;  // a load that takes longer is a miss
   };
-  // Of the model whose weights, configuration and arithmetic have this fingerprint.
-  ImageStore(const Options& options, const ModelFingerprint& model, const KvShape& shape);
-  ~ImageStore();  // what waits to be stored is, unless that takes longer than half a minute
+  // Of the model whose weights, configuration and arithmetic have this fingerprint. The chain must outlive it.
+  ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape);
 
+  // Whether a tier has its KV.
+  bool has(const Sha256Digest& image);
   // Starts loading. Null: no tier has it. What is found may still turn out to be of no use.
   std::shared_ptr<ImageLoad> load(const Sha256Digest& image, int32_t n_tokens);
   // An image was used whose KV is this, `computed` for it or not: it is stored if it is to be from this use on.
@@ -63,32 +62,16 @@ class ImageStore {
   bool load_rows(const Sha256Digest& image, const Tensor& to);
   void rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner, bool computed);
 
-  // Waits until all that was used is stored. False: not by the deadline.
-  bool flush(Deadline deadline);
-
-  struct TierState {
-    std::string name;
-    TierStats stats;
-    StoreWorkerStats queue;
-  };
-  std::vector<TierState> stats() const;
-
  private:
-  struct Tier {
-    std::shared_ptr<KvTier> tier;
-    std::unique_ptr<StoreWorker> worker;
-  };
   RecordKey key_of(const Sha256Digest& image, std::string layout) const;
-  Tier* find(const RecordKey& key);
   Deadline deadline() const;
-  void save(Record record);
   bool admits(const RecordKey& key, bool computed);
 
+  TierChain& chain_;
   Options options_;
   ModelFingerprint model_;
   KvShape shape_;
   std::string kv_layout_;
-  std::vector<Tier> tiers_;
   std::map<std::pair<Sha256Digest, std::string>, int32_t> n_uses_;  // of what is not stored yet
 };
 

@@ -33,6 +33,57 @@ class Chat(ProgramTest):
         self.assertEqual([kept for kept, _ in stats], [0, 256])  # the prompt's whole pages
         self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [256])
 
+    def test_a_session_goes_on_after_a_restart(self):
+        disk = self.folder / "cache"
+        args = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--explain")
+        def chat(*lines, flags=("--session", "a", "--cache-disk", disk)):
+            p = run(*args, *flags, stdin="\n".join(lines) + "\n")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            return p.stdout.splitlines(), p.stderr
+        def prefix(told):
+            return [int(n) for n in re.findall(r"prefix: (\d+) of", told)]
+        whole, told = chat(f"/image {PAGE}", QUESTION, "What is the DATE?", "What is the TAX?", flags=())
+        kept = prefix(told)
+        page = self.folder / "page.png"
+        page.write_bytes(PAGE.read_bytes())
+        answers, _ = chat(f"/image {page}", QUESTION)
+        page.unlink()  # the session has it
+        more, told = chat("What is the DATE?")
+        self.assertRegex(told, r"session a: 1 question, KV of (\d+) of \1 tokens was kept")
+        self.assertEqual(prefix(told), [kept[1]])  # as if the program had never ended
+        last, told = chat("What is the TAX?", "/undo")
+        self.assertEqual(prefix(told), [kept[2]])
+        self.assertEqual(answers + more + last, whole)
+        # damaged KV is computed again, damaged text is said
+        for path in disk.rglob("*.vlr"):
+            data = bytearray(path.read_bytes())
+            data[-1] ^= 1
+            path.write_bytes(data)
+        again, told = chat("What is the TAX?")
+        self.assertIn("2 questions, KV of 0 of", told)
+        self.assertEqual(again, last)
+        # it is somebody's alone, and goes with its system message
+        self.fails(*args, "--session", "a", "--cache-disk", disk, "--system", "Be brief.", stdin="", says="begun with --system ''")
+        first = subprocess.Popen([VLCACHE, *map(str, args), "--session", "a", "--cache-disk", str(disk)], stdin=subprocess.PIPE,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        first.stderr.readline()
+        self.fails(*args, "--session", "a", "--cache-disk", disk, stdin="", says="open in another process")
+        first.communicate("")
+        for path in (disk / "sessions/a").iterdir():
+            if path.name == "session.json":
+                path.write_text(path.read_text()[:200])
+        self.fails(*args, "--session", "a", "--cache-disk", disk, stdin="", says="session.json")
+        self.fails(*args, "--session", "a", stdin="", says="expected --cache-disk DIR")
+        self.fails(*args, "--session", "../a", "--cache-disk", disk, stdin="", says="letters, digits")
+
+    def test_a_session_whose_kv_was_compressed_is_computed_again(self):
+        flags = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--session", "b", "--cache-disk", self.folder / "cache",
+                 "--kv", "snapkv", "--kv-budget", "0.5")
+        for said in ("", "session b: 1 question, KV of 0 of 0 tokens was kept"):
+            p = run(*flags, stdin=f"/image {PAGE}\n{QUESTION}\n" if not said else "What is the DATE?\n")
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertIn(said, p.stderr)
+
     def test_a_picture_that_cannot_be_used_is_not_kept(self):
         text_model = ROOT / "tests/fixtures/models/llama-gqa4"
         answers, stats, errors = self.chat(f"/image {PAGE}", "Hello", "/stats", model=text_model)

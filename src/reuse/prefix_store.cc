@@ -1,0 +1,96 @@
+// A chain of digests; pages copied in and out.
+#include "reuse/prefix_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "reuse/kv_layout.h"
+
+namespace vlcache {
+namespace {
+
+// Bumped where a backend lays a page out anew: pages are stored as they are.
+constexpr int kPageFormat = 1;
+
+}  // namespace
+
+PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape)
+    : chain_(chain), model_(model), layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)) {}
+
+std::vector<PrefixStore::Piece> PrefixStore::pieces_of(std::span<const Sha256Digest> elements) const {
+  std::vector<Piece> pieces;
+  Sha256Digest before{};
+  constexpr size_t kTokens = size_t{kRecordPages} * kPageSlots;
+  for (size_t begin = 0; begin < elements.size(); begin += kTokens) {
+    const std::span<const Sha256Digest> own = elements.subspan(begin, std::min(kTokens, elements.size() - begin));
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(before)));
+    hash.add(std::as_bytes(own));
+    before = hash.finish();
+    pieces.push_back({.begin_page = static_cast<int32_t>(begin) / kPageSlots,
+                      .end_page = pages_for(static_cast<int64_t>(begin + own.size())),
+                      .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_}});
+  }
+  return pieces;
+}
+
+int64_t PrefixStore::bytes_of(const KvCache& cache, const Piece& piece) {
+  int64_t bytes = 0;
+  for (int32_t c = 0; c < cache.n_columns(); ++c) bytes += std::ssize(cache.page(c, piece.begin_page));
+  return bytes * (piece.end_page - piece.begin_page);
+}
+
+void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache) {
+  CHECK(cache.complete());
+  cache.clear_tails();
+  for (const Piece& piece : pieces_of(elements)) {
+    if (chain_.find(piece.key, kNoDeadline) != nullptr) continue;
+    auto bytes = std::make_shared<Buffer>(bytes_of(cache, piece));
+    std::byte* to = bytes->data();
+    for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
+      for (int32_t c = 0; c < cache.n_columns(); ++c) {
+        const std::span<const std::byte> page = std::as_const(cache).page(c, i);
+        std::memcpy(to, page.data(), page.size());
+        to += page.size();
+      }
+    }
+    chain_.save({.key = piece.key,
+                 .sections = {{bytes->data(), static_cast<size_t>(bytes->bytes())}},
+                 .owner = std::move(bytes)});
+  }
+}
+
+int32_t PrefixStore::load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {
+  CHECK(cache.n_pages() == 0);
+  int32_t n_loaded = 0;
+  for (const Piece& piece : pieces_of(elements)) {
+    TierChain::Tier* from = chain_.find(piece.key, deadline);
+    if (from == nullptr) break;
+    const int32_t end = std::min(piece.end_page * kPageSlots, static_cast<int32_t>(elements.size()));
+    std::vector<int32_t> tokens(static_cast<size_t>(end - n_loaded));
+    std::iota(tokens.begin(), tokens.end(), n_loaded);
+    for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens, tokens);
+    const OpenedRecord record = from->tier->open(piece.key, deadline);
+    Buffer bytes(bytes_of(cache, piece));
+    const bool fits = record.reader != nullptr && record.reader->header().sections.size() == 1 &&
+                      record.reader->header().sections[0].bytes == bytes.bytes();
+    if (!fits || record.reader->read(0, {bytes.data(), static_cast<size_t>(bytes.bytes())}, deadline)) {
+      cache.truncate(n_loaded);
+      break;
+    }
+    const std::byte* at = bytes.data();
+    for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
+      for (int32_t c = 0; c < cache.n_columns(); ++c) {
+        const std::span<std::byte> page = cache.page(c, i);
+        std::memcpy(page.data(), at, page.size());
+        at += page.size();
+      }
+    }
+    n_loaded = end;
+  }
+  return n_loaded;
+}
+
+}  // namespace vlcache
