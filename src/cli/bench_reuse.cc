@@ -1,6 +1,11 @@
 // `vlcache bench reuse`: the time to the first token of a prompt whose pictures were seen in another one.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/splitmix.h"
@@ -41,19 +46,88 @@ class ReuseBench {
     const ReuseOptions off{.encoder = false, .chooser = nullptr};
     const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
     time_once(prompt(flags_.n_text), record);  // as another prompt has left them
-    const size_t n = flags_.choosers.size();
-    std::vector<std::vector<Sample>> samples(n + 1);
-    for (int r = 0; r < flags_.repetitions; ++r) {
-      samples[0].push_back(time_once(prompt(flags_.n_text), off));
-      for (size_t i = 0; i < n; ++i) {
-        samples[i + 1].push_back(
-            time_once(prompt(flags_.n_text), {.chooser = parse_reuse_chooser(flags_.choosers[i]), .required = true}));
+    struct Row {
+      std::string name;
+      From from;
+      ReuseOptions reuse;
+      std::vector<Sample> samples;
+    };
+    std::vector<Row> rows{{"all computed", From::kRam, off, {}}};
+    const bool stored = engine_.tiers() != nullptr;
+    if (stored) engine_.tiers()->flush(kNoDeadline);
+    for (const From from : {From::kRam, From::kTier, From::kColdTier}) {
+      if (from != From::kRam && !stored) continue;
+      for (const std::string& chooser : flags_.choosers) {
+        rows.push_back(
+            {chooser + from_text(from), from, {.chooser = parse_reuse_chooser(chooser), .required = true}, {}});
       }
     }
-    for (size_t i = 0; i <= n; ++i) print(i == 0 ? "all computed" : flags_.choosers[i - 1], samples[i], samples[0]);
+    for (int r = 0; r < flags_.repetitions; ++r) {
+      for (Row& row : rows) {
+        if (row.from != From::kRam) engine_.forget_images();
+        if (row.from == From::kColdTier) drop_page_cache();
+        row.samples.push_back(time_once(prompt(flags_.n_text), row.reuse));
+      }
+    }
+    for (const Row& row : rows) print(row.name, row.samples, rows[0].samples);
+  }
+
+  // Tokens a second of an answer by itself, and while images are being stored all the time.
+  void decode_while_saving() {
+    constexpr int kTokens = 32;
+    const auto kv = std::make_shared<const ImageKv>(engine_.kv_shape(), 2048);
+    std::vector<double> idle, saving;
+    for (int r = 0; r < 2 * flags_.repetitions; ++r) {
+      const bool saves = r % 2 == 1;
+      Request request;
+      request.prompt = prompt(flags_.n_text);
+      request.prompt.spans.clear();
+      request.prompt.images.clear();
+      request.prompt.tokens.resize(static_cast<size_t>(flags_.n_text / 2));
+      request.policy = parse_policy("full");
+      request.options.max_tokens = kTokens;
+      request.options.ignore_eos = true;
+      request.callbacks.cancelled = [&] {  // before every step: something is always on its way
+        Sha256Digest image{};
+        std::memcpy(image.data(), &(state_ += kSplitmixStep), sizeof state_);
+        if (saves) engine_.image_store()->used(image, kv, /*computed=*/true);
+        return interrupted();
+      };
+      const TierStats before = engine_.tiers()->stats().at(0).stats;
+      const GenerateResult result = generate(engine_, std::move(request));
+      const double rate = (kTokens - 1) / result.timings.decode_ms * 1000;
+      (saves ? saving : idle).push_back(rate);
+      const TierStats after = engine_.tiers()->stats().at(0).stats;
+      if (saves) {
+        std::fprintf(stderr, "stored %.1f MiB meanwhile\n",
+                     static_cast<double>(after.bytes_written - before.bytes_written) / 1048576.0);
+      }
+      engine_.tiers()->flush(kNoDeadline);
+    }
+    std::printf("\nAn answer: %.1f tokens/s, while images are stored %.1f (%.1f %%).\n", median(idle), median(saving),
+                100 * median(saving) / median(idle));
   }
 
  private:
+  enum class From : uint8_t { kRam, kTier, kColdTier };
+  std::string from_text(From from) const {
+    if (from == From::kRam) return "";
+    const std::string tier = engine_.tiers()->stats().at(0).name;
+    return from == From::kTier ? ", " + tier : ", " + tier + " after dropping the page cache";
+  }
+
+  // Of the folder of --cache-disk; what the machine below this one keeps is beyond us.
+  void drop_page_cache() const {
+    sync();
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(disk_folder(flags_.model.cache))) {
+      if (!entry.is_regular_file()) continue;
+      const int file = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+      if (file < 0) continue;
+      posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+      close(file);
+    }
+  }
+
   // A picture in two by two tiles, if the model splits any.
   ImageTiles random_picture() {
     const VisionConfig& vision = *engine_.model().config().vision;
@@ -152,6 +226,7 @@ void run(const ReuseBenchFlags& flags) {
       "times fewer FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
   ReuseBench bench(*engine, flags);
   for (const int n : flags.images) bench.run(n);
+  if (engine->tiers() != nullptr) bench.decode_while_saving();
 }
 
 }  // namespace
@@ -182,7 +257,9 @@ void add_bench_reuse_command(CLI::App& bench_command) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "of weights, pictures and text")->capture_default_str();
-  command->footer("Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
+  command->footer(
+      "With --cache-disk also from there, and what storing takes of an answer.\n"
+      "Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
   command->callback([flags] { run(*flags); });
 }
 

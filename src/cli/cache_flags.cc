@@ -63,7 +63,8 @@ int64_t parse_duration_ms(std::string_view text) {
   return n * ms;
 }
 
-std::filesystem::path sessions_folder(const CacheFlags& flags) { return read_disk(flags.disk).dir / "sessions"; }
+std::filesystem::path disk_folder(const CacheFlags& flags) { return read_disk(flags.disk).dir; }
+std::filesystem::path sessions_folder(const CacheFlags& flags) { return disk_folder(flags) / "sessions"; }
 
 std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags) {
   DiskTierOptions options = read_disk(flags.disk);

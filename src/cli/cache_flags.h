@@ -25,7 +25,8 @@ std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags);
 // Of "DIR" or "DIR,BYTES".
 std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags);
 
-// Of the directory of --cache-disk.
+// The directory of --cache-disk, and that of sessions in it.
+std::filesystem::path disk_folder(const CacheFlags& flags);
 std::filesystem::path sessions_folder(const CacheFlags& flags);
 
 // "90s", "15m", "12h", "30d". Throws Error(kInput).
