@@ -1,6 +1,6 @@
-// The thread that waits for a tier, so that nobody who computes does. It touches bytes only (read, verify, checksum,
-// write); what they mean is the caller's. Loads go before saves; loads at work take turns, section by section, so that
-// the images of one prompt have their first layers early.
+// The threads that wait for a tier, so that nobody who computes does: one loads, and one, which yields the CPU to
+// everybody else, saves. They touch bytes only (read, verify, checksum, write); what they mean is the caller's. Loads
+// at work take turns, section by section, so that the images of one prompt have their first layers early.
 #pragma once
 
 #include <condition_variable>
@@ -88,7 +88,8 @@ class StoreWorker {
   };
   using Job = std::shared_ptr<RecordLoad::Shared>;
 
-  void run();
+  void run_loads();
+  void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
   bool advance_or_miss(RecordLoad::Shared& job);
   void save_one(const Save& save);
@@ -101,7 +102,7 @@ class StoreWorker {
   std::deque<Save> saves_;
   bool saving_ = false, stopping_ = false;
   StoreWorkerStats stats_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread loader_, saver_;  // last: they use all of the above
 };
 
 }  // namespace vlcache
