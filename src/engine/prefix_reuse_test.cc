@@ -136,6 +136,22 @@ TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
   }
 }
 
+// What was asked for twice outlives any number of prompts that come once.
+TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
+  const int64_t group = engine()->prefixes().group_bytes();
+  const std::unique_ptr<Engine> e = engine(16 * group);
+  const std::vector<int32_t> often = random_tokens(200, 99);
+  for (int i = 0; i < 3; ++i) generate(*e, request(*e, often));
+  int64_t n_kept = 0;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    generate(*e, request(*e, random_tokens(150, seed)));
+    n_kept += generate(*e, request(*e, often)).cache.n_prefix_tokens == 199 ? 1 : 0;
+  }
+  EXPECT_EQ(n_kept, 20);
+  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  expect_no_page_lost(*e);
+}
+
 // Many prompts that share beginnings, several at a time, with room for a part of them.
 TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
   const int64_t group = engine()->prefixes().group_bytes();

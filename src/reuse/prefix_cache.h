@@ -65,11 +65,13 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
     std::vector<int32_t> pages_;      // [n_groups, n_columns]
     std::vector<int32_t> references_, free_;
   };
-  // Priorities as the ledger has them for other caches.
+  // Priorities as the ledger has them for other caches, but that being kept is no use: most prompts come once, and
+  // would wash out images, which fit into any prompt. A tenth of a use lets those go in time that nobody asks for any
+  // more.
   class Clock final : public EvictionClock {
    public:
     Clock(CacheLedger& ledger, int64_t group_bytes) : ledger_(ledger), group_bytes_(group_bytes) {}
-    double priority(double n_uses, double cost) override { return ledger_.priority(n_uses, cost, group_bytes_); }
+    double priority(double n_uses, double cost) override { return ledger_.priority(n_uses - 0.9, cost, group_bytes_); }
     void went(double priority) override { ledger_.went(priority); }
 
    private:

@@ -118,6 +118,12 @@ PrefixTree::Found PrefixTree::find(std::span<const Element> key) {
   return found;
 }
 
+// What holds the last element that matches, and nothing behind its page: that was not asked for.
+PrefixTree::Node& PrefixTree::deepest(const Found& found) {
+  if (found.next == nullptr) return *found.node;
+  return found.next->groups.size() > 1 ? split(*found.next, 1) : *found.next;
+}
+
 PrefixTree::Match PrefixTree::match(std::span<const Element> key) {
   const Found found = find(key);
   Match match{.n_elements = found.n_elements + found.n_common, .groups = {}};
@@ -126,7 +132,7 @@ PrefixTree::Match PrefixTree::match(std::span<const Element> key) {
   std::ranges::reverse(way);
   for (const Node* node : way) match.groups.insert(match.groups.end(), node->groups.begin(), node->groups.end());
   if (found.next != nullptr) match.groups.push_back(found.next->groups[0]);
-  touch(found.next != nullptr ? *found.next : *found.node);
+  touch(deepest(found), root_.get());
   return match;
 }
 
@@ -136,21 +142,20 @@ int64_t PrefixTree::n_common(std::span<const Element> key) {
 }
 
 PrefixTree::Pin PrefixTree::pin(std::span<const Element> key) {
-  const Found found = find(key);
-  Node& node = found.next != nullptr ? *found.next : *found.node;
+  Node& node = deepest(find(key));
   if (&node == root_.get()) return {};
   unlist(node);
   ++node.n_pins;
   return {this, &node};
 }
 
-int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost) {
+int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost, bool asks) {
   const auto page = static_cast<size_t>(page_size_);
   CHECK(groups.size() == (key.size() + page - 1) / page);
   Found found = find(key);
   const std::span<const Element> rest = key.subspan(static_cast<size_t>(found.n_elements));
   if (found.n_common == std::ssize(rest)) {
-    touch(found.next != nullptr ? *found.next : *found.node);
+    if (asks) touch(deepest(found), root_.get());
     return 0;
   }
   // A page that was not full yields to the one that goes on from it.
@@ -162,7 +167,7 @@ int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGro
   const size_t n_there = static_cast<size_t>(found.n_elements) / page;
   Node& added = add_child(*found.node, rest, groups.subspan(n_there), cost);
   if (const size_t whole = rest.size() / page; whole > 0 && rest.size() % page != 0) split(added, whole);
-  touch(added);
+  touch(added, asks ? root_.get() : found.node);
   return std::ssize(groups) - static_cast<int64_t>(n_there);
 }
 
@@ -245,9 +250,10 @@ int64_t PrefixTree::evict(int64_t n_pages) {
   return n;
 }
 
-// Deepest first, so that of what is equally new the deeper goes before.
-void PrefixTree::touch(Node& deepest) {
-  for (Node* node = &deepest; node != root_.get(); node = node->parent) {
+// Those from the deepest up to `until`, which is not touched. Deepest first, so that of what is equally new the deeper
+// goes before.
+void PrefixTree::touch(Node& deepest, const Node* until) {
+  for (Node* node = &deepest; node != until; node = node->parent) {
     const bool listed = node->listed >= 0;
     if (listed) unlist(*node);
     node->n_uses += 1;

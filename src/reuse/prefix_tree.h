@@ -77,9 +77,9 @@ class PrefixTree {
   // How long that beginning is, without asking for it.
   int64_t n_common(std::span<const Element> key);
   // Takes, and retains, the groups of `key` that are not there: groups[i] has elements [i page_size, (i + 1)
-  // page_size), the last one perhaps fewer. Returns how many were taken. What is there counts as asked for. `cost`:
-  // what a page takes to make anew.
-  int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1);
+  // page_size), the last one perhaps fewer. Returns how many were taken. `cost`: what a page takes to make
+  // anew. What is there counts as asked for where `asks`: who has asked before does not ask twice.
+  int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1, bool asks = true);
   // Gives up to n_pages back, as many as nobody has pinned; returns how many.
   int64_t evict(int64_t n_pages);
   // Of what would go first; infinity where nothing can.
@@ -114,13 +114,14 @@ class PrefixTree {
   struct Found;
 
   Found find(std::span<const Element> key);
+  Node& deepest(const Found& found);
   void for_each_node(FunctionRef<void(const Node&)> visit) const;
   std::span<const Element> page_of(const Node& node, size_t page) const;
   Node& add_child(Node& parent, std::span<const Element> elements, std::span<const PageGroup> groups, double cost);
   Node& split(Node& node, size_t n_pages);
   void drop_pages(Node& node, size_t n_pages);
   void remove(Node& node);
-  void touch(Node& deepest);
+  void touch(Node& deepest, const Node* until);
   void list(Node& node);
   void unlist(Node& node);
 

@@ -162,6 +162,20 @@ TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
   EXPECT_EQ(tree.n_pages(), 1);
 }
 
+// Only the pages that a key has in common are asked for, not those behind them.
+TEST(PrefixTree, WhatLiesBehindAMatchIsNotAskedFor) {
+  Groups groups;
+  GdsfClock clock;
+  PrefixTree tree(kPage, groups, clock);
+  const Key a{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}, b(8, 5);
+  tree.insert(a, groups.make(a));
+  tree.insert(b, groups.make(b));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(tree.match(Key{1, 1, 7}).n_elements, 2);
+  EXPECT_EQ(tree.evict(4), 4);
+  EXPECT_EQ(tree.match(a).n_elements, 4);
+  EXPECT_EQ(tree.n_pages(), 1);
+}
+
 TEST(PrefixTree, AShorterPageYieldsToTheOneThatGoesOn) {
   Groups groups;
   LruClock clock;
