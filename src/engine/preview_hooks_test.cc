@@ -38,6 +38,7 @@ class Attention final : public LayerHooks {
   Attention(Engine& engine, int32_t layer) : engine_(engine), layer_(layer) {}
   // [row][head][slot]: scale q k over all slots the row sees, the image's keys those of `image` if there is one.
   std::vector<std::vector<std::vector<double>>> matrix;
+  std::vector<int32_t> tokens;  // of the rows
   const ImageKv* image = nullptr;
 
   bool after_attention(int layer, const Observed& o, std::vector<int32_t>&) override {
@@ -46,6 +47,7 @@ class Attention final : public LayerHooks {
     const int64_t n = view.n_slots[0];
     std::vector<int32_t> slots(static_cast<size_t>(n));
     std::iota(slots.begin(), slots.end(), 0);
+    tokens.assign(o.tokens.begin(), o.tokens.end());
     matrix.assign(o.tokens.size(), std::vector<std::vector<double>>(kHeads));
     for (int32_t h = 0; h < kHeads; ++h) {
       std::vector<float> k(static_cast<size_t>(n * kHeadDim)), v(k.size());
@@ -139,6 +141,32 @@ TEST(PreviewHooks, KvshareComparesWhatTextAttendsToInLayer1) {
     }
     for (const int32_t chunk : {512, 17}) {
       expect_scores(scores(*engine, parse_reuse_chooser("kvshare"), old, chunk), expected);
+    }
+  }
+}
+
+TEST(PreviewHooks, AskedSumsWhatTheQuestionAttendsToInAllLayers) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = engine_of(backend);
+    const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
+    std::vector<double> expected(kImage, 0);
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      Attention attention(*engine, layer);
+      ReusedImages images(engine->backend(), engine->model().rope());
+      const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
+      images.add(*s, {{image_at(kBefore)}}, old, RecomputePlan::uniform(kLayers, 0));
+      images.supply(*s);
+      compute(*engine, *s, 512, &attention);
+      for (size_t row = 0; row < attention.tokens.size(); ++row) {
+        if (attention.tokens[row] < kBefore) continue;
+        for (size_t h = 0; h < kHeads; ++h) {
+          for (size_t j = 0; j < kImage; ++j) expected[j] += attention.matrix[row][h][kBefore + j];
+        }
+      }
+    }
+    for (const int32_t chunk : {512, 17}) {
+      expect_scores(scores(*engine, parse_reuse_chooser("asked"), old, chunk), expected);
     }
   }
 }

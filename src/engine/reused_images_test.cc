@@ -175,6 +175,13 @@ TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
   }
 }
 
+TEST(RecomputePlan, GoesDeepestWhereScoresAreHighest) {
+  const RecomputePlan plan({0.8, 0.4, 0.2, 0});
+  EXPECT_EQ(plan.depths(5), (std::vector<int32_t>{3, 2, 1, 1, 0}));
+  EXPECT_EQ(plan.depths(std::vector<double>{0.5, 2, 0.1, 2, 1}), (std::vector<int32_t>{1, 3, 0, 2, 1}));
+  EXPECT_EQ(plan.depths(std::vector<double>(5, 0)), plan.depths(5));
+}
+
 TEST(RecomputePlan, SharesNeverRise) {
   EXPECT_EQ(RecomputePlan({0.1, 0.1}).n_tokens(1, 30), 3);
   EXPECT_EQ(RecomputePlan({0.101}).n_tokens(0, 30), 4);
