@@ -89,15 +89,42 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
   for (const CacheReport::Image& image : generate(*engine_, request(reuse("static:r=0"))).cache.images) {
     EXPECT_EQ(image.source, CacheReport::Image::Source::kComputed) << image.reason;
   }
-  for (const char* chooser : {"static:r=0", "vlcache:r=0.3", "mpic:k=2", "static:r=1"}) {
+  for (const std::string chooser :
+       {"static:r=0", "vlcache:r=0.3", "mpic:k=2", "static:r=1", "cacheblend:r=0", "cacheblend:r=0.1", "cacheblend:r=1",
+        "kvshare:r=0.2", "kvshare:r=1", "asked:r=0.1", "asked:r=1"}) {
     SCOPED_TRACE(chooser);
-    const GenerateResult result = generate(*engine_, request(reuse(chooser)));
+    const GenerateResult result = generate(*engine_, request(reuse(chooser.c_str())));
     EXPECT_EQ(ids(result), greedy());
     for (const CacheReport::Image& image : result.cache.images) {
-      const bool all = std::string_view(chooser) == "static:r=1";
+      const bool all = chooser.ends_with("r=1");
       EXPECT_EQ(image.source, all ? CacheReport::Image::Source::kComputed : CacheReport::Image::Source::kRam)
           << image.reason;
-      EXPECT_EQ(image.n_recomputed == image.n_tokens, all);
+      // A preview of two layers is all of some fixtures.
+      const bool looks = chooser.starts_with("cacheblend") || chooser.starts_with("kvshare");
+      EXPECT_TRUE(looks || (image.n_recomputed == image.n_tokens) == all);
+    }
+  }
+}
+
+// What stands before an image is there, its KV is from behind something else: which of its tokens are computed is known
+// only behind the question.
+TEST_P(Pipeline, ChoosersMayChooseLate) {
+  if (images().empty()) GTEST_SKIP() << "no images";
+  const auto ask = [&](const std::string& prompt, std::vector<Image> images, const char* chooser) {
+    Request request = this->request({.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true});
+    request.prompt = engine_->prepare_raw(prompt, std::move(images));
+    return generate(*engine_, std::move(request));
+  };
+  const std::string prompt = case_["prompt"].get<std::string>();
+  ask("But first. " + prompt, images(), "static:r=1");
+  ask(prompt.substr(0, prompt.find('<')) + "No picture.", {}, "static:r=1");
+  for (const char* chooser : {"cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1"}) {
+    SCOPED_TRACE(chooser);
+    for (const CacheReport::Image& image : ask(prompt, images(), chooser).cache.images) {
+      EXPECT_EQ(image.source, CacheReport::Image::Source::kRam) << image.reason;
+    }
+    for (const CacheReport::Image& image : ask(prompt, images(), chooser).cache.images) {
+      EXPECT_EQ(image.source, CacheReport::Image::Source::kPrefix) << image.reason;
     }
   }
 }

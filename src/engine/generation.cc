@@ -183,7 +183,7 @@ void Generation::suspend() {
 // Those of which a token is still to be computed, or will be once more.
 void Generation::encode_images() {
   const auto begin = Clock::now();
-  const int32_t n_done = sequence_->replays_prompt() ? 0 : sequence_->n_done();
+  const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
   for (const ImageSpan& span : request_.prompt.spans) {
     VisionOutput& output = images_[static_cast<size_t>(span.image)];
     const auto image = static_cast<size_t>(span.image);
@@ -205,11 +205,14 @@ void Generation::encode_images() {
 
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
+  const bool preview = reuse_->cut_to_preview(runs_);
+  const bool all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing();
   return {.sequence = sequence_,
           .runs = runs_,
-          .all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing(),
+          .all_logits = all_logits && !preview,
           .images = images_,
           .hooks = reuse_->active() ? reuse_.get() : nullptr,
+          .preview = preview,
           .layers = part.layers,
           .hidden = part.hidden};
 }
@@ -221,6 +224,7 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
   }
   if (result_.tokens.empty()) {
     result_.timings.prefill_ms += ms;
+    if (item.preview) return;
     if (request_.callbacks.on_prefill) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
@@ -247,6 +251,10 @@ void Generation::hand_out(std::span<const TokenRun> runs, const Tensor& logits) 
 }
 
 bool Generation::rehearse(const Tensor& logits) {
+  if (reuse_->in_preview()) {
+    reuse_->after_preview_step();
+    return true;
+  }
   Sequence& s = *sequence_;
   const bool begins = !s.rehearsing();
   std::span<const float> values;

@@ -44,7 +44,8 @@ class Generation {
   // What is to happen behind a step, in this order. The step took `ms` and has computed the item; `logits` of its rows,
   // if any were asked for.
   void after_step(const StepItem& item, const Tensor& logits, double ms);
-  // True: tokens of a rehearsal are pending, which the policy wants to see before it acts.
+  // True: the step was one of a preview, or tokens of a rehearsal are pending, which the policy wants to see before it
+  // acts.
   bool rehearse(const Tensor& logits);
   // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
   void after_policy(bool compressed, double ms);

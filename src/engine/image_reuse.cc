@@ -24,10 +24,20 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
   return "";
 }
 
-Sha256Digest reused_content(const Sha256Digest& image_key, const RecomputePlan& plan, int32_t n_tokens) {
+Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+                            int32_t n_tokens) {
   Sha256 hash;
-  hash.add(std::as_bytes(std::span(image_key)));
-  for (int32_t layer = 0; layer < plan.n_layers(); ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
+  hash.add(std::as_bytes(std::span(sequence.image_keys()[image])));
+  if (chooser.preview(n_layers).n_layers == 0) {
+    const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
+    for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
+    return hash.finish();
+  }
+  const std::string name = chooser.name();
+  hash.add(std::as_bytes(std::span(name)));
+  const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
+  for (const TokenInfo& token : sequence.tokens().first(n)) hash.add(int64_t{token.id});
+  for (const Sha256Digest& key : sequence.image_keys()) hash.add(std::as_bytes(std::span(key)));
   return hash.finish();
 }
 
@@ -36,6 +46,8 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     : engine_(engine),
       sequence_(sequence),
       reused_(engine.backend(), engine.model().rope()),
+      chooser_(options.chooser),
+      report_(report),
       missed_(missed),
       needs_embeddings_(prompt.images.size(), true) {
   if (prompt.images.empty()) return;
@@ -62,7 +74,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     } else if (!why_not.empty()) {
       image.reason = why_not;
     } else {
-      place(i, images[i], *options.chooser, image);
+      place(i, images[i], image);
     }
     if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
     if (engine.image_kv().contains(image.key)) continue;
@@ -72,10 +84,11 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       image.reason = "no exact origin";
     }
   }
-  if (!reused_.empty()) reused_.supply(sequence);
+  if (!reused_.empty()) begin_reuse();
 }
 
 ImageReuse::~ImageReuse() {
+  if (preview_ != nullptr) sequence_.take_back_supplied();
   sequence_.forget_source();
   end_work();
 }
@@ -101,7 +114,7 @@ std::vector<ImageReuse::Found> ImageReuse::list_images(const Prompt& prompt) con
   return images;
 }
 
-void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& chooser, CacheReport::Image& report) {
+void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& report) {
   if (found.spans.back().end == sequence_.n_tokens()) {
     report.reason = "the prompt ends with it";
     return;
@@ -122,7 +135,7 @@ void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& cho
   }
   CHECK(known->n_tokens() == found.n_tokens);
   const int32_t n_layers = known->n_layers();
-  RecomputePlan plan = chooser.plan(n_layers, found.n_tokens);
+  RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
   if (n_computed == int64_t{n_layers} * found.n_tokens) {
@@ -132,10 +145,58 @@ void ImageReuse::place(size_t image, const Found& found, const ReuseChooser& cho
   needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
   report.source = load == nullptr ? Source::kRam : Source::kTier;
   report.tier = load == nullptr ? "" : load->tier();
-  sequence_.set_image_content(image, reused_content(report.key, plan, found.n_tokens));
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
   placed_.push_back({image, known, load});
-  reused_.add(sequence_, found.spans, std::move(known), std::move(plan), std::move(load));
+  reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
+}
+
+void ImageReuse::begin_reuse() {
+  const int32_t n_layers = placed_[0].kv->n_layers(), n_tokens = static_cast<int32_t>(reused_.tokens().size());
+  if (chooser_->preview(n_layers).n_layers > 0 && chooser_->plan(n_layers, n_tokens).n_tokens(0, n_tokens) > 0) {
+    preview_ = std::make_unique<PreviewHooks>(engine_.backend(), engine_.model().rope(), reused_, chooser_, sequence_,
+                                              n_layers);
+  }
+  supply();
+  if (preview_ != nullptr && preview_->complete(sequence_)) choose();
+}
+
+void ImageReuse::supply() {
+  reused_.supply(sequence_);
+  for (const Placed& placed : placed_) {
+    const int32_t n_layers = placed.kv->n_layers(), n_tokens = placed.kv->n_tokens();
+    sequence_.set_image_content(placed.image, reused_content(sequence_, placed.image, *chooser_, n_layers, n_tokens));
+  }
+}
+
+bool ImageReuse::cut_to_preview(std::vector<TokenRun>& runs) {
+  in_preview_ = preview_ != nullptr && preview_->cut(runs);
+  return in_preview_;
+}
+
+void ImageReuse::after_preview_step() {
+  in_preview_ = false;
+  preview_->finish_step();
+  if (preview_->complete(sequence_)) choose();
+}
+
+void ImageReuse::choose() {
+  const int32_t n_layers = placed_[0].kv->n_layers();
+  const Preview wanted = preview_->wanted();
+  const auto n_tokens = static_cast<int32_t>(preview_->scores().size());
+  const std::vector<int32_t> depths = chooser_->plan(n_layers, n_tokens).depths(preview_->scores());
+  preview_.reset();
+  sequence_.take_back_supplied();
+  reused_.set_depths(depths);
+  std::vector<int64_t> n_computed(placed_.size(), 0);
+  const std::vector<size_t> images = reused_.images_of_tokens();
+  for (size_t i = 0; i < images.size(); ++i) {
+    n_computed[images[i]] += depths[i] + (wanted.reused_tokens ? wanted.n_layers : 0);
+  }
+  for (size_t i = 0; i < placed_.size(); ++i) {
+    CacheReport::Image& report = report_.images[placed_[i].image];
+    report.n_recomputed = std::min<double>(report.n_tokens, static_cast<double>(n_computed[i]) / n_layers);
+  }
+  supply();
 }
 
 const MissedImages::value_type* ImageReuse::missed() {
@@ -185,6 +246,7 @@ void ImageReuse::finish(double prefill_ms) {
 }
 
 bool ImageReuse::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+  if (in_preview_) return preview_->after_attention(layer, observed, keep);
   recorder_.after_attention(layer, observed, keep);
   return reused_.after_attention(layer, observed, keep);
 }

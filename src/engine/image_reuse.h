@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/preview_hooks.h"
 #include "engine/request.h"
 #include "engine/reused_images.h"
 
@@ -16,9 +17,10 @@ class Engine;
 // Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 
-// What the KV of an image is known by where a chooser's plan is followed for it: not to be confused with what is
-// computed.
-Sha256Digest reused_content(const Sha256Digest& image_key, const RecomputePlan& plan, int32_t n_tokens);
+// What the KV of an image of the prompt that `sequence` has taken is known by where a chooser is followed for it: not
+// to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
+Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+                            int32_t n_tokens);
 
 // Images that were to be loaded and could not be, and why.
 using MissedImages = std::map<Sha256Digest, std::string>;
@@ -34,8 +36,15 @@ class ImageReuse final : public LayerHooks {
 
   // Whether the steps of the prompt need these hooks.
   bool active() const { return !finished_ && (!reused_.empty() || recorder_.size() > 0); }
+  // Tokens before the first that is computed, also of those that only a preview shows to be.
+  int32_t n_done() const { return std::min(sequence_.n_done(), preview_ == nullptr ? INT32_MAX : preview_->begin()); }
   // Whether some of the image's tokens are computed.
   bool needs_embeddings(size_t image) const { return needs_embeddings_[image]; }
+  // Whether the next step is one of a chooser's preview. Cuts its runs to that, or to what comes before.
+  bool cut_to_preview(std::vector<TokenRun>& runs);
+  bool in_preview() const { return in_preview_; }
+  // Behind such a step. Once all is seen, the chooser chooses, and the prompt begins anew with the first image.
+  void after_preview_step();
   // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on.
   void finish(double prefill_ms);
   // Of the load for which the last step failed: its image, and why. Null: no load has failed.
@@ -51,15 +60,22 @@ class ImageReuse final : public LayerHooks {
     bool whole = false;  // all of its rows, in order, none of them computed yet
   };
   std::vector<Found> list_images(const Prompt& prompt) const;
-  void place(size_t image, const Found& found, const ReuseChooser& chooser, CacheReport::Image& report);
+  void place(size_t image, const Found& found, CacheReport::Image& report);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
   void record(size_t image, const Found& found, CacheReport::Image& report);
+  void begin_reuse();
+  void supply();
+  void choose();
   void end_work();
 
   Engine& engine_;
   Sequence& sequence_;
   ReusedImages reused_;
   ImageRecorder recorder_;
+  ReuseChooserPtr chooser_;
+  CacheReport& report_;
+  std::unique_ptr<PreviewHooks> preview_;  // null: all is chosen
+  bool in_preview_ = false;                // the next step is a part of it
   const MissedImages& missed_;
   // An image of the prompt that is reused, in the order of reused_.
   struct Placed {

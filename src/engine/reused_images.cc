@@ -9,9 +9,10 @@
 namespace vlcache {
 
 void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
-                       RecomputePlan plan, std::shared_ptr<ImageLoad> load) {
+                       const RecomputePlan& plan, std::shared_ptr<ImageLoad> load) {
   CHECK(image->n_layers() == plan.n_layers());
-  images_.push_back({std::move(image), std::move(plan), std::move(load)});
+  std::vector<int32_t> depths = plan.depths(image->n_tokens());
+  images_.push_back({std::move(image), std::move(load), std::move(depths)});
   for (const ImageSpan& span : spans) {
     const int32_t n = span.end - span.begin, n_rows = images_.back().image->n_tokens();
     CHECK(span.rows.empty() && span.first_row + n <= n_rows);
@@ -30,20 +31,54 @@ void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> span
   }
 }
 
+void ReusedImages::set_depths(std::span<const int32_t> depths) {
+  size_t next = 0;
+  for (const Piece& piece : pieces_) {
+    for (int32_t i = 0; i < piece.end - piece.begin; ++i) {
+      images_[piece.image].depths[static_cast<size_t>(piece.first_row + i)] = depths[next++];
+    }
+  }
+  CHECK(next == depths.size());
+}
+
+std::vector<int32_t> ReusedImages::tokens() const {
+  std::vector<int32_t> tokens;
+  for (const Piece& piece : pieces_) {
+    for (int32_t t = piece.begin; t < piece.end; ++t) tokens.push_back(t);
+  }
+  return tokens;
+}
+
+std::vector<size_t> ReusedImages::images_of_tokens() const {
+  std::vector<size_t> images;
+  for (const Piece& piece : pieces_)
+    images.insert(images.end(), static_cast<size_t>(piece.end - piece.begin), piece.image);
+  return images;
+}
+
 void ReusedImages::supply(Sequence& sequence) {
   std::vector<TokenRun> all, entering;
   for (const Piece& piece : pieces_) {
     all.push_back({piece.begin, piece.end});
-    const int32_t n = images_[piece.image].n_recomputed(0) - piece.first_row;
-    if (n > 0) entering.push_back({piece.begin, std::min(piece.begin + n, piece.end)});
+    for (int32_t t = piece.begin; t < piece.end; ++t) {
+      if (depth(piece, t) == 0) continue;
+      if (entering.empty() || entering.back().end != t) entering.push_back({t, t});
+      ++entering.back().end;
+    }
   }
   sequence.supply(all, *this, entering);
 }
 
 int64_t ReusedImages::n_recomputed(int32_t layer) const {
   int64_t n = 0;
-  for (const Placed& placed : images_) n += placed.n_recomputed(layer);
+  for (const Placed& placed : images_) {
+    n += std::ranges::count_if(placed.depths, [&](int32_t depth) { return depth > layer; });
+  }
   return n;
+}
+
+int32_t ReusedImages::depth(const Piece& piece, int32_t token) const {
+  return images_[piece.image].depths[static_cast<size_t>(piece.first_row + token - piece.begin)];
 }
 
 const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
@@ -60,8 +95,15 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
     if (buffer->bytes() < n * n_heads * d * dtype_bytes(dtype)) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
   }
   const Tensor k(k_.data(), dtype, {n, n_heads, d}), v(v_.data(), dtype, {n, n_heads, d});
+  read(layer, tokens.indices, k, v);
+  backend_.kv_write(k, v, view);
+}
+
+void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  const int64_t half = k.dim(2) / 2;
   for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // tokens of one piece, side by side
-    const int32_t first = tokens.indices[static_cast<size_t>(begin)];
+    const int32_t first = tokens[static_cast<size_t>(begin)];
     const Piece* piece = find(first);
     CHECK(piece != nullptr);
     const Placed& placed = images_[piece->image];
@@ -70,9 +112,9 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
       throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
     }
     const ImageKv& image = *placed.image;
-    const int64_t at = first - piece->begin, half = d / 2;
+    const int64_t at = first - piece->begin;
     const auto follows = [&](int64_t i) {
-      const int32_t token = tokens.indices[static_cast<size_t>(i)];
+      const int32_t token = tokens[static_cast<size_t>(i)];
       return token == first + (i - begin) && token < piece->end;
     };
     for (end = begin + 1; end < n && follows(end);) ++end;
@@ -85,17 +127,14 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
     };
     backend_.rope(k_rows, table(piece->cos), table(piece->sin), k_rows);
   }
-  backend_.kv_write(k, v, view);
 }
 
 bool ReusedImages::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
-  if (images_.empty() || layer + 1 >= images_[0].plan.n_layers()) return false;
+  if (images_.empty() || layer + 1 >= images_[0].image->n_layers()) return false;
   for (size_t i = 0; i < observed.tokens.size(); ++i) {
     const int32_t token = observed.tokens[i];
     const Piece* piece = find(token);
-    const bool goes_on =
-        piece == nullptr || piece->first_row + token - piece->begin < images_[piece->image].n_recomputed(layer + 1);
-    if (goes_on) keep.push_back(static_cast<int32_t>(i));
+    if (piece == nullptr || depth(*piece, token) > layer + 1) keep.push_back(static_cast<int32_t>(i));
   }
   return keep.size() < observed.tokens.size();
 }

@@ -1,5 +1,5 @@
-// Images whose KV was computed elsewhere, put into a prompt: rotated to where they stand there, the first tokens of
-// each computed anew as a plan says.
+// Images whose KV was computed elsewhere, put into a prompt: rotated to where they stand there, some tokens of each
+// computed anew in the first layers.
 #pragma once
 
 #include <memory>
@@ -19,28 +19,39 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // The rotation of the model's keys.
   ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
 
-  // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. `plan` has the
-  // model's layers. With a `load` its layers are waited for.
+  // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. Its first tokens
+  // are computed anew as `plan` says, which has the model's layers. With a `load` its layers are waited for.
   void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
-           RecomputePlan plan, std::shared_ptr<ImageLoad> load = nullptr);
+           const RecomputePlan& plan, std::shared_ptr<ImageLoad> load = nullptr);
+  // Of each token of all images, in the order of the sequence, how many of the first layers compute it anew. Before
+  // supply().
+  void set_depths(std::span<const int32_t> depths);
   // The number (in the order they were added) of the image whose load has failed, and so the step; -1: none has.
   int32_t missed() const { return missed_; }
   bool empty() const { return images_.empty(); }
+  // Whether `layer` has K and V of its own.
+  bool holds(int32_t layer) const { return !images_[0].image->k(layer).empty(); }
+  // All images' tokens, ascending.
+  std::vector<int32_t> tokens() const;
+  // Which image each of them is of, in the order they were added.
+  std::vector<size_t> images_of_tokens() const;
   // Takes the sequence's tokens over. From then on the steps that compute it need these hooks, and both need each
   // other, until the sequence forgets its source.
   void supply(Sequence& sequence);
   // Tokens that `layer` computes, of all images.
   int64_t n_recomputed(int32_t layer) const;
 
+  // K, rotated, and V of `tokens`, which are images', in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo) where an
+  // image's load has failed.
+  void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
   void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
   struct Placed {
     std::shared_ptr<const ImageKv> image;
-    RecomputePlan plan;
     std::shared_ptr<ImageLoad> load;  // null: it is all there
-    int32_t n_recomputed(int32_t layer) const { return plan.n_tokens(layer, image->n_tokens()); }
+    std::vector<int32_t> depths;      // [n_tokens] first layers that compute the row
   };
   // Rows of an image side by side in the prompt.
   struct Piece {
@@ -50,6 +61,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
     std::vector<float> cos, sin;  // [end - begin, d / 2]
   };
   const Piece* find(int32_t token) const;  // null: no image's
+  int32_t depth(const Piece& piece, int32_t token) const;
 
   Backend& backend_;
   const RopeTable& rope_;

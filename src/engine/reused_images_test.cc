@@ -3,37 +3,11 @@
 
 #include <numeric>
 
-#include "engine/engine_testing.h"
+#include "engine/reuse_testing.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {
 namespace {
-
-constexpr int32_t kImage = 50;
-
-// A prompt: `before` tokens, the image (the same ids every time: what an image's embeddings are is nobody's business
-// here), and 30 tokens behind it.
-std::vector<int32_t> prompt(int32_t before, uint32_t seed) {
-  std::vector<int32_t> tokens = random_tokens(before, seed);
-  for (const auto& part : {random_tokens(kImage, 99), random_tokens(30, 7)})
-    tokens.insert(tokens.end(), part.begin(), part.end());
-  return tokens;
-}
-
-ImageSpan span_at(int32_t begin) {
-  return {.begin = begin, .end = begin + kImage, .image = 0, .first_row = 0, .rows = {}};
-}
-
-std::shared_ptr<ImageKv> record(Engine& engine, std::vector<int32_t> tokens, int32_t begin, int32_t chunk) {
-  auto image = std::make_shared<ImageKv>(engine.kv_shape(), kImage);
-  ImageRecorder recorder;
-  recorder.place(recorder.add(image), begin, 0, kImage);
-  const auto s = make_sequence(engine, std::move(tokens));
-  EXPECT_FALSE(recorder.complete(0));
-  compute(engine, *s, chunk, &recorder);
-  EXPECT_TRUE(recorder.complete(0));
-  return image;
-}
 
 struct Reused {
   std::vector<float> logits;
@@ -46,7 +20,7 @@ Reused reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const s
   const RopeTable rope(config.rope, config.head_dim);
   ReusedImages images(engine.backend(), rope);
   Reused reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
-  images.add(*reused.sequence, {{span_at(begin)}}, image, RecomputePlan(std::move(shares)));
+  images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
   reused.logits = compute(engine, *reused.sequence, chunk, &images);
   return reused;
@@ -63,12 +37,12 @@ TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
     for (const char* model_type : {"llama", "mistral"}) {
       SCOPED_TRACE(std::string(backend) + " " + model_type);
       const auto engine = make_engine(4, backend, 64 << 20, model_type);
-      const auto image = record(*engine, prompt(20, 1), 20, 33);
-      const std::vector<float> expected = whole(*engine, prompt(20, 1));
+      const auto image = record_image(*engine, image_prompt(20, 1), 20, 33);
+      const std::vector<float> expected = whole(*engine, image_prompt(20, 1));
       for (const std::vector<double>& shares :
            {std::vector<double>{0, 0, 0, 0}, {1, 1, 1, 1}, {1, 0.5, 0.1, 0}, {0.1, 0.1, 0.1, 0.1}}) {
         for (const int32_t chunk : {512, 17}) {
-          const Reused reused = reuse(*engine, prompt(20, 1), 20, image, shares, chunk);
+          const Reused reused = reuse(*engine, image_prompt(20, 1), 20, image, shares, chunk);
           expect_close(reused.logits, expected);
           EXPECT_EQ(reused.sequence->cache().n_slots(3, 0), 100);
         }
@@ -82,10 +56,10 @@ TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(1, backend);
-    const auto image = record(*engine, prompt(20, 1), 20, 512);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
     for (const int32_t before : {0, 3, 77, 300}) {
-      const std::vector<float> expected = whole(*engine, prompt(before, 5));
-      expect_close(reuse(*engine, prompt(before, 5), before, image, {0}).logits, expected);
+      const std::vector<float> expected = whole(*engine, image_prompt(before, 5));
+      expect_close(reuse(*engine, image_prompt(before, 5), before, image, {0}).logits, expected);
     }
   }
 }
@@ -96,8 +70,8 @@ TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(4, backend);
-    const auto image = record(*engine, prompt(20, 1), 20, 512);
-    const std::vector<int32_t> other = prompt(45, 5);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+    const std::vector<int32_t> other = image_prompt(45, 5);
     const std::vector<float> expected = whole(*engine, other);
     expect_close(reuse(*engine, other, 45, image, {1, 1, 1, 1}).logits, expected);
     const float none = distance(reuse(*engine, other, 45, image, {0, 0, 0, 0}).logits, expected);
@@ -114,7 +88,7 @@ TEST(ReusedImages, AnImageMayStandInPieces) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(3, backend);
-    std::vector<int32_t> tokens = prompt(20, 1);
+    std::vector<int32_t> tokens = image_prompt(20, 1);
     const std::vector<int32_t> words = random_tokens(5, 3);
     tokens.insert(tokens.begin() + 50, words.begin(), words.end());
     const std::vector<ImageSpan> spans{{.begin = 20, .end = 50, .image = 0, .first_row = 0, .rows = {}},
@@ -141,12 +115,12 @@ TEST(ReusedImages, AnImageMayStandInPieces) {
 // first of them stands.
 TEST(ReusedImages, AreForgottenWithTheirSource) {
   const auto engine = make_engine(3, "ref");
-  const auto image = record(*engine, prompt(20, 1), 20, 512);
+  const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   for (const int32_t n_rows : {100, 12, 30}) {
-    const auto s = make_sequence(*engine, prompt(9, 5));
+    const auto s = make_sequence(*engine, image_prompt(9, 5));
     {
       ReusedImages images(engine->backend(), engine->model().rope());
-      images.add(*s, {{span_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
+      images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
       images.supply(*s);
       EXPECT_FALSE(s->n_pending() == s->n_tokens());
       step(*engine, *s, n_rows, &images);
@@ -161,20 +135,20 @@ TEST(ReusedImages, AreForgottenWithTheirSource) {
       EXPECT_EQ(s->n_done(), 9);
       EXPECT_EQ(s->n_pending(), s->n_tokens() - 9);
       EXPECT_TRUE(s->exact());
-      expect_close(compute(*engine, *s, 512), whole(*engine, prompt(9, 5)));
+      expect_close(compute(*engine, *s, 512), whole(*engine, image_prompt(9, 5)));
     }
   }
 }
 
 TEST(ReusedImages, GivingKvBackBeginsAnew) {
   const auto engine = make_engine(3, "ref");
-  const auto image = record(*engine, prompt(20, 1), 20, 512);
-  const std::vector<int32_t> other = prompt(9, 5);
+  const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+  const std::vector<int32_t> other = image_prompt(9, 5);
   const TextConfig& config = engine->model().config().text;
   const RopeTable rope(config.rope, config.head_dim);
   ReusedImages images(engine->backend(), rope);
   const auto s = make_sequence(*engine, other);
-  images.add(*s, {{span_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
+  images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
   images.supply(*s);
   EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
   EXPECT_EQ(images.n_recomputed(0), 25);
@@ -199,6 +173,13 @@ TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
   for (const char* wrong : {"", "vlcash", "vlcache:r=2", "vlcache:k=2", "mpic:k=-1", "static:r=x", "exact"}) {
     EXPECT_THROW(parse_reuse_chooser(wrong), Error) << wrong;
   }
+}
+
+TEST(RecomputePlan, GoesDeepestWhereScoresAreHighest) {
+  const RecomputePlan plan({0.8, 0.4, 0.2, 0});
+  EXPECT_EQ(plan.depths(5), (std::vector<int32_t>{3, 2, 1, 1, 0}));
+  EXPECT_EQ(plan.depths(std::vector<double>{0.5, 2, 0.1, 2, 1}), (std::vector<int32_t>{1, 3, 0, 2, 1}));
+  EXPECT_EQ(plan.depths(std::vector<double>(5, 0)), plan.depths(5));
 }
 
 TEST(RecomputePlan, SharesNeverRise) {

@@ -226,15 +226,20 @@ void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source, std:
 }
 
 void Sequence::forget_source() {
+  if (source_ != nullptr && !in_prompt()) {
+    source_ = nullptr;
+    entering_.clear();
+    std::ranges::replace(states_, TokenState::kLoaded, TokenState::kComputed);
+  }
+  take_back_supplied();
+}
+
+void Sequence::take_back_supplied() {
   if (source_ == nullptr) return;
   source_ = nullptr;
   entering_.clear();
   const auto first = std::ranges::find_if(states_, is_loaded);
   if (first == states_.end()) return;
-  if (!in_prompt()) {
-    std::replace(first, states_.end(), TokenState::kLoaded, TokenState::kComputed);
-    return;
-  }
   const auto n = static_cast<int32_t>(first - states_.begin());
   forget_kv_behind(n);
   std::fill(first, states_.end(), TokenState::kPending);

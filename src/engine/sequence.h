@@ -87,6 +87,8 @@ class Sequence {
   // The source is no longer needed: behind a prompt that has been computed. Before its end everything from the first
   // token that was to be supplied is pending again.
   void forget_source();
+  // The same at any time: the rest of the prompt is computed again, or supplied by whoever is asked next.
+  void take_back_supplied();
   // Whether what comes next is computed as it would be in a prompt by itself: nothing before it was evicted or supplied
   // by somebody else.
   bool exact() const { return n_exact_ >= n_done_ && cache_.complete(); }

@@ -105,7 +105,8 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
     const auto seq = static_cast<int32_t>(members_.size());
     members_.push_back(static_cast<int32_t>(i));
     blame_ = static_cast<int32_t>(i);
-    if (LayerHooks* hooks = s.policy_hooks(model_.backend())) hooks_.add(seq, *hooks);
+    LayerHooks* policy_hooks = item.preview ? nullptr : s.policy_hooks(model_.backend());
+    if (policy_hooks != nullptr) hooks_.add(seq, *policy_hooks);
     blame_ = -1;
     if (item.hooks != nullptr) hooks_.add(seq, *item.hooks);
     int32_t last = -1;

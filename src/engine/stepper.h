@@ -25,6 +25,7 @@ struct StepItem {
   // ids are embedded as they are.
   std::span<const VisionOutput> images;
   LayerHooks* hooks = nullptr;  // besides the policy's own
+  bool preview = false;         // what is computed is forgotten before the policy acts: it sees nothing of it
   // Only these layers. `hidden` [rows, hidden size] compute dtype: what earlier layers left of the rows (in, unless the
   // range begins at 0), what these leave (out, unless it ends with the last). The tokens count as computed behind the
   // last layer.

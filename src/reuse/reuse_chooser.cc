@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "policy/parameters.h"
+#include "reuse/looking_choosers.h"
 
 namespace vlcache {
 namespace {
@@ -75,7 +76,8 @@ struct Known {
   ReuseChooserPtr (*make)(Parameters&);
 };
 constexpr std::array kChoosers{Known{"vlcache", make<VlcacheSchedule>}, Known{"static", make<SameShare>},
-                               Known{"mpic", make<FirstTokens>}};
+                               Known{"mpic", make<FirstTokens>},        Known{"cacheblend", make_cacheblend},
+                               Known{"kvshare", make_kvshare},          Known{"asked", make_asked}};
 
 }  // namespace
 

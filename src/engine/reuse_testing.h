@@ -1,0 +1,39 @@
+// For tests of reused images: a prompt with an image that may stand anywhere, and its record.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/engine_testing.h"
+#include "reuse/image_kv.h"
+
+namespace vlcache {
+
+inline constexpr int32_t kImage = 50, kBehindImage = 30;
+
+// A prompt: `before` tokens, the image (the same ids every time: what an image's embeddings are is nobody's business
+// here), and 30 tokens behind it.
+inline std::vector<int32_t> image_prompt(int32_t before, uint32_t seed) {
+  std::vector<int32_t> tokens = random_tokens(before, seed);
+  for (const auto& part : {random_tokens(kImage, 99), random_tokens(kBehindImage, 7)})
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  return tokens;
+}
+
+inline ImageSpan image_at(int32_t begin) {
+  return {.begin = begin, .end = begin + kImage, .image = 0, .first_row = 0, .rows = {}};
+}
+
+inline std::shared_ptr<ImageKv> record_image(Engine& engine, std::vector<int32_t> tokens, int32_t begin,
+                                             int32_t chunk) {
+  auto image = std::make_shared<ImageKv>(engine.kv_shape(), kImage);
+  ImageRecorder recorder;
+  recorder.place(recorder.add(image), begin, 0, kImage);
+  const auto s = make_sequence(engine, std::move(tokens));
+  EXPECT_FALSE(recorder.complete(0));
+  compute(engine, *s, chunk, &recorder);
+  EXPECT_TRUE(recorder.complete(0));
+  return image;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,196 @@
+// What each of them looks at.
+#include "reuse/looking_choosers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr double kShare = 0.15;  // of arXiv:2405.16444's experiments
+// What is computed depends on the prompt from layer 1 on: layer 0's K and V come from the embeddings alone.
+constexpr int32_t kLookedAt = 1;
+
+// The row of a step that each token is, -1 for those that are not in it; both ascend.
+std::vector<int32_t> rows_of(std::span<const int32_t> tokens, std::span<const int32_t> of_rows) {
+  std::vector<int32_t> rows;
+  for (const int32_t token : tokens) {
+    const auto at = std::ranges::lower_bound(of_rows, token);
+    rows.push_back(at != of_rows.end() && *at == token ? static_cast<int32_t>(at - of_rows.begin()) : -1);
+  }
+  return rows;
+}
+
+// CacheBlend (arXiv:2405.16444): the tokens whose V changes most, seen in layer 1, 1.5 r of them at first and r of them
+// for good. The paper ranks those that are left anew in every layer on the way, here the first ranking stands (as in
+// its authors' code, which takes r at once); what the first two layers compute of the others is forgotten.
+class Cacheblend final : public ReuseChooser {
+ public:
+  explicit Cacheblend(Parameters& p) : r_(p.number("r", kShare, 0, 1)), name_(p.resolved()) {}
+
+  std::string name() const override { return name_; }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override {
+    constexpr double kFirst = 1.5;
+    constexpr int32_t kNarrowed = 4;  // layers on the way from 1.5 r to r
+    std::vector<double> shares;
+    for (int32_t layer = 0; layer < n_layers; ++layer) {
+      const double left = std::clamp(1 - (layer - kLookedAt) / static_cast<double>(kNarrowed), 0.0, 1.0);
+      shares.push_back(std::min(1.0, r_ * (1 + (kFirst - 1) * left)));
+    }
+    return RecomputePlan(std::move(shares));
+  }
+  Preview preview(int32_t n_layers) const override {
+    return {.first_layer = kLookedAt, .n_layers = std::min(n_layers, kLookedAt + 1), .reused_tokens = true};
+  }
+  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+    const std::vector<int32_t> rows = rows_of(seen.tokens, seen.observed.tokens);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] < 0) continue;
+      const float *fresh = seen.v.row<float>(static_cast<int64_t>(i)),
+                  *loaded = seen.loaded_v.row<float>(static_cast<int64_t>(i));
+      for (int64_t c = 0; c < seen.v.row_size(); ++c) {
+        const double d = static_cast<double>(fresh[c]) - loaded[c];
+        scores[i] += d * d;
+      }
+    }
+  }
+
+ private:
+  double r_;
+  std::string name_;
+};
+
+// e^(logit - lse) of a query for each of the first n reused tokens; `keys` [n, Hk, d].
+void attention_to(const PreviewedLayer& seen, int64_t row, int64_t head, const Tensor& keys, std::span<double> to) {
+  const Observed& o = seen.observed;
+  const int64_t d = keys.dim(2), kv_head = head / (o.q.dim(1) / keys.dim(1));
+  const auto component = [&](int64_t c) {
+    const int64_t at = head * d + c;
+    return o.q.dtype == DType::kF32 ? o.q.row<float>(row)[at] : to_float(o.q.row<bf16>(row)[at]);
+  };
+  std::vector<float> q;
+  for (int64_t c = 0; c < d; ++c) q.push_back(component(c));
+  const int32_t position = o.positions[static_cast<size_t>(row)];
+  for (size_t j = 0; j < to.size(); ++j) {
+    const float* k = keys.row<float>(static_cast<int64_t>(j)) + kv_head * d;
+    double dot = 0;
+    for (int64_t c = 0; c < d; ++c) dot += static_cast<double>(q[static_cast<size_t>(c)]) * k[c];
+    const bool sees = o.window == 0 || seen.positions[j] > position - o.window;
+    to[j] = sees ? std::exp(dot * o.scale - o.lse.row<float>(row)[head]) : 0;
+  }
+}
+
+// KVShare (arXiv:2503.16525): the tokens to which the attention of text changes most if they are not computed anew,
+// sum over heads and queries of |A_fresh - A_reused| in layer 1; r of them, in all layers. Its second stage, while the
+// answer is decoded, is left out.
+class Kvshare final : public ReuseChooser {
+ public:
+  explicit Kvshare(Parameters& p) : r_(p.number("r", kShare, 0, 1)), name_(p.resolved()) {}
+
+  std::string name() const override { return name_; }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override { return RecomputePlan::uniform(n_layers, r_); }
+  Preview preview(int32_t n_layers) const override {
+    return {.first_layer = kLookedAt, .n_layers = std::min(n_layers, kLookedAt + 1), .reused_tokens = true};
+  }
+  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+    const Observed& o = seen.observed;
+    for (size_t i = 0; i < o.tokens.size(); ++i) {
+      const auto before = std::ranges::lower_bound(seen.tokens, o.tokens[i]);
+      if (before != seen.tokens.end() && *before == o.tokens[i]) continue;  // not text
+      const auto n = static_cast<size_t>(before - seen.tokens.begin());
+      std::vector<double> fresh(n), reused(n);
+      for (int64_t head = 0; head < o.q.dim(1); ++head) {
+        const auto row = static_cast<int64_t>(i);
+        attention_to(seen, row, head, seen.k, fresh);
+        attention_to(seen, row, head, seen.loaded_k, reused);
+        double sum = 1;  // of the row with the loaded keys, over that with the fresh ones
+        for (size_t j = 0; j < n; ++j) sum += reused[j] - fresh[j];
+        for (size_t j = 0; j < n; ++j) scores[j] += std::abs(fresh[j] - reused[j] / sum);
+      }
+    }
+  }
+
+ private:
+  double r_;
+  std::string name_;
+};
+
+// Ours, for questions that need several images: the tokens that what stands behind the images looks at, all of it
+// loaded, in every layer. What such a token says of another image was not there when it was recorded; those that nobody
+// asks about may go without.
+class Asked final : public ReuseChooser {
+ public:
+  explicit Asked(Parameters& p)
+      : r_(p.number("r", kShare, 0, 1)),
+        from_(p.number("from", 0, 0, 1)),
+        to_(p.number("to", 1, 0, 1)),
+        near_(static_cast<int32_t>(p.integer("near", 0, 0))),
+        tail_(p.number("tail", 1, 0, 1)),
+        peak_(p.integer("peak", 0, 0, 1) != 0),
+        name_(p.resolved()) {}
+
+  std::string name() const override { return name_; }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override {
+    // shares on a line of mean r, the last `tail` times the mean
+    std::vector<double> shares;
+    const double first = 2 - tail_;
+    for (int32_t i = 0; i < n_layers; ++i) {
+      shares.push_back(std::min(1.0, r_ * (first + (tail_ - first) * (i + 0.5) / n_layers)));
+    }
+    return RecomputePlan(std::move(shares));
+  }
+  Preview preview(int32_t n_layers) const override {
+    const auto layer = [&](double share) { return static_cast<int32_t>(std::lround(share * n_layers)); };
+    return {.first_layer = layer(from_), .n_layers = std::max(layer(to_), layer(from_) + 1), .reused_tokens = false};
+  }
+  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+    const Observed& o = seen.observed;
+    // Rows behind the last image, wherever the step begins.
+    const auto first = std::ranges::upper_bound(o.tokens, seen.tokens.back()) - o.tokens.begin();
+    const int64_t n = std::ssize(o.tokens) - first, n_heads = o.q.dim(1);
+    if (n == 0) return;
+    const KvView& view = o.views.back();
+    const int32_t n_slots = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads);
+    std::vector<float> sums(static_cast<size_t>(n_heads * n_slots), 0.0f);
+    std::vector<int32_t> behind;
+    for (int64_t i = 0; i < n; ++i) behind.push_back(o.tokens.back() - o.tokens[static_cast<size_t>(first + i)]);
+    AttentionStats stats;
+    stats.behind = behind.data();
+    stats.lse = o.lse.slice_rows(first, first + n);
+    const Tensor out(sums.data(), DType::kF32, {n_heads, n_slots});
+    (peak_ ? stats.column_max : stats.column_sums) = out;
+    const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data() + first};
+    seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
+    std::vector<double> own(scores.size(), 0);
+    for (size_t j = 0; j < scores.size(); ++j) {
+      for (int64_t head = 0; head < n_heads; ++head) {
+        const int32_t end = view.n_slots[head / (n_heads / view.n_kv_heads)];
+        const double a = sums[static_cast<size_t>(head * n_slots + end - 1 - (o.tokens.back() - seen.tokens[j]))];
+        own[j] += a;
+      }
+    }
+    for (size_t j = 0; j < scores.size(); ++j) {
+      const auto low = static_cast<size_t>(std::max<int64_t>(0, static_cast<int64_t>(j) - near_));
+      const size_t high = std::min(scores.size() - 1, j + static_cast<size_t>(near_));
+      for (size_t m = low; m <= high; ++m) scores[j] += own[m];
+    }
+  }
+
+ private:
+  double r_, from_, to_;
+  int32_t near_;
+  double tail_;
+  bool peak_;
+  std::string name_;
+};
+
+}  // namespace
+
+ReuseChooserPtr make_cacheblend(Parameters& p) { return std::make_shared<Cacheblend>(p); }
+ReuseChooserPtr make_kvshare(Parameters& p) { return std::make_shared<Kvshare>(p); }
+ReuseChooserPtr make_asked(Parameters& p) { return std::make_shared<Asked>(p); }
+
+}  // namespace vlcache
