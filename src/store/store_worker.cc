@@ -1,13 +1,11 @@
 // One thread, two queues.
 #include "store/store_worker.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
+#include "store/quiet_thread.h"
 
 namespace vlcache {
 
@@ -66,12 +64,7 @@ void RecordLoad::give_up() {
 }
 
 StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes) : tier_(tier), max_queued_bytes_(max_queued_bytes) {
-  // Signals are for the threads that expect them; a write beyond `ulimit -f` then is an error like any other.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_quiet_thread([this] { run(); });
 }
 
 StoreWorker::~StoreWorker() {
