@@ -12,10 +12,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-RedisTierOptions quick(int port) {
+// Waits long enough for a slow machine under a sanitizer.
+RedisTierOptions patient(int port) {
   RedisTierOptions options;
   options.address = local_address(port);
-  options.times = {.connect_ms = 300, .reply_ms = 300, .retry_ms = 10, .max_retry_ms = 40};
+  options.times = {.connect_ms = 10'000, .reply_ms = 10'000, .retry_ms = 10, .max_retry_ms = 40};
+  return options;
+}
+// Where the time is what is tested.
+RedisTierOptions quick(int port, double ms = 300) {
+  RedisTierOptions options = patient(port);
+  options.times.connect_ms = options.times.reply_ms = ms;
   return options;
 }
 
@@ -23,7 +30,7 @@ RedisTierOptions quick(int port) {
 class RedisFaults : public testing::Test {
  protected:
   RedisFaults() : stored_(make_record(make_key(1), {2'000, 3'000'000, 100})) {
-    RedisTier tier(quick(server_.port()));
+    RedisTier tier(patient(server_.port()));
     const PutResult put = tier.put(stored_.record, kNoDeadline);
     EXPECT_EQ(put.outcome, PutOutcome::kStored) << put.detail;
     EXPECT_EQ(read_all(tier, stored_.record.key).sections, stored_.sections);
@@ -31,14 +38,17 @@ class RedisFaults : public testing::Test {
 
   // What reading gives when requests of this name are answered like this.
   ReadAll read_with(const std::string& request, const std::string& reply) {
+    return read_with(request, reply, patient(server_.port()));
+  }
+  ReadAll read_with(const std::string& request, const std::string& reply, const RedisTierOptions& options) {
     server_.set_hook([=](const FakeRedis::Words& words) -> std::optional<std::string> {
       if (words[0] == request) return reply;
       return std::nullopt;
     });
-    RedisTier tier(quick(server_.port()));
+    RedisTier tier(options);
     const ReadAll read = read_all(tier, stored_.record.key);
-    EXPECT_EQ(tier.stats().last_problem,
-              read.miss && read.miss->reason != MissReason::kAbsent ? describe(*read.miss) : "");
+    const bool failed = read.miss && read.miss->reason != MissReason::kAbsent;
+    EXPECT_EQ(tier.stats().last_problem, failed ? describe(*read.miss) : "");
     server_.set_hook(nullptr);
     return read;
   }
@@ -81,37 +91,24 @@ TEST_F(RedisFaults, ValuesOfAnotherSize) {
   put_back();
   EXPECT_EQ(reason(read_with("GET", FakeRedis::bulk(std::string(50'000, 'x'))).miss), "malformed");
   put_back();
-  EXPECT_EQ(reason(read_with("GET", "$10\r\nabc").miss), "late");  // waits for the rest
-  EXPECT_EQ(reason(read_with("GET", "").miss), "late");
+  EXPECT_EQ(reason(read_with("GET", "$10\r\nabc", quick(server_.port())).miss), "late");  // waits for the rest
+  EXPECT_EQ(reason(read_with("GET", "", quick(server_.port())).miss), "late");
   EXPECT_EQ(read_with("ECHO", "").sections, stored_.sections);
 }
 
 // A server that sends for as long as somebody listens.
 TEST_F(RedisFaults, AReplyWithoutEndTakesNoMemory) {
-  const auto rss_kib = [] {
-    std::ifstream statm("/proc/self/statm");
-    int64_t pages = 0, resident = 0;
-    statm >> pages >> resident;
-    return resident * 4;
-  };
-  for (const char* request : {"GET", "GETRANGE"}) {
-    std::string endless = "$500000000\r\n" + std::string(64 << 20, 'x');
-    const int64_t before = rss_kib();
-    server_.set_hook([&](const FakeRedis::Words& words) -> std::optional<std::string> {
-      if (words[0] == request) return endless;  // one copy of it is the fake's
-      return std::nullopt;
-    });
-    RedisTier tier(quick(server_.port()));
-    const ReadAll read = read_all(tier, stored_.record.key);
-    EXPECT_EQ(reason(read.miss), "io error");
-    EXPECT_NE(read.miss->detail.find("longer than what was asked for"), std::string::npos) << read.miss->detail;
-    EXPECT_LT(rss_kib() - before, (64 << 10) + (16 << 10));
-    server_.set_hook(nullptr);
+  std::string many_elements = "*100000000\r\n";
+  while (many_elements.size() < 32 << 20) many_elements += ":1\r\n";
+  for (const std::string& reply : {"$500000000\r\n" + std::string(32 << 20, 'x'), many_elements}) {
+    for (const char* request : {"GET", "GETRANGE"}) {
+      const int64_t before = server_.n_bytes_sent();
+      const ReadAll read = read_with(request, reply);
+      EXPECT_EQ(reason(read.miss), "io error");
+      EXPECT_NE(read.miss->detail.find("longer than what was asked for"), std::string::npos) << read.miss->detail;
+      EXPECT_LT(server_.n_bytes_sent() - before, 16 << 20) << "more than the system keeps on the way was taken";
+    }
   }
-  // Many small elements instead.
-  std::string array = "*100000000\r\n";
-  for (int i = 0; i < 3'000'000; ++i) array += ":1\r\n";
-  EXPECT_EQ(reason(read_with("GET", array).miss), "io error");
 }
 
 // Sizes in a header that somebody has forged, who may: there is no salt.
@@ -122,7 +119,7 @@ TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
     const auto encoded = encode_header(seal, header);
     server_.set(header_name(seal.id(header.key)),
                 std::string(reinterpret_cast<const char*>(encoded.data()), encoded.size()));
-    RedisTier tier(quick(server_.port()));
+    RedisTier tier(patient(server_.port()));
     const OpenedRecord opened = tier.open(header.key, kNoDeadline);
     Bytes to(100);
     if (opened.reader) {
@@ -137,7 +134,7 @@ TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
 
 // A reply that comes after its time is not taken for the next one's.
 TEST_F(RedisFaults, LateRepliesAreNobodys) {
-  RedisTier tier(quick(server_.port()));
+  RedisTier tier(patient(server_.port()));
   const Stored other = make_record(make_key(2), {2'000});
   ASSERT_TRUE(tier.put(other.record, kNoDeadline).there());
   std::atomic<bool> slow = true;
@@ -158,15 +155,15 @@ TEST_F(RedisFaults, LateRepliesAreNobodys) {
 
 // Bytes now and then: as late as none.
 TEST_F(RedisFaults, AServerThatTrickles) {
-  RedisTier tier(quick(server_.port()));
+  RedisTier tier(quick(server_.port(), 1'000));
   server_.trickle();
   auto start = Clock::now();
   EXPECT_EQ(reason(read_all(tier, stored_.record.key).miss), "late");
-  EXPECT_GT(ms_since(start), 290);
-  EXPECT_LT(ms_since(start), 1'500);
+  EXPECT_GT(ms_since(start), 990);
+  EXPECT_LT(ms_since(start), 5'000);
   start = Clock::now();
   EXPECT_EQ(reason(read_all(tier, stored_.record.key).miss), "io error");
-  EXPECT_LT(ms_since(start), 100);
+  EXPECT_LT(ms_since(start), 900);
 }
 
 TEST_F(RedisFaults, DeathAtEveryRequest) {
@@ -176,7 +173,7 @@ TEST_F(RedisFaults, DeathAtEveryRequest) {
       if (words[0] == "PING") return std::nullopt;
       return left-- > 0 ? std::nullopt : std::optional<std::string>("$3000close");
     });
-    RedisTier tier(quick(server_.port()));
+    RedisTier tier(patient(server_.port()));
     const ReadAll read = read_all(tier, stored_.record.key);
     if (read.miss) {
       EXPECT_EQ(reason(read.miss), "io error");
@@ -185,11 +182,11 @@ TEST_F(RedisFaults, DeathAtEveryRequest) {
     }
     left = alive;
     const Stored fresh = make_record(make_key(100 + alive), {5'000'000, 1});
-    RedisTier writer(quick(server_.port()));
+    RedisTier writer(patient(server_.port()));
     const PutResult put = writer.put(fresh.record, kNoDeadline);
     EXPECT_TRUE(put.there() || put.outcome == PutOutcome::kIo) << put.detail;
     server_.set_hook(nullptr);
-    RedisTier reader(quick(server_.port()));
+    RedisTier reader(patient(server_.port()));
     const ReadAll again = read_all(reader, fresh.record.key);
     EXPECT_EQ(reason(again.miss), put.there() ? "hit" : "absent") << alive;
     if (put.there()) {
@@ -204,7 +201,7 @@ TEST_F(RedisFaults, AFullServerIsNotSentTheRest) {
     if (words[0] != "SET") return std::nullopt;
     return ++n_sets > 2 ? std::optional<std::string>("-OOM command not allowed\r\n") : std::nullopt;
   });
-  RedisTier tier(quick(server_.port()));
+  RedisTier tier(patient(server_.port()));
   const Stored large = make_record(make_key(2), {60'000'000});
   EXPECT_EQ(tier.put(large.record, kNoDeadline).outcome, PutOutcome::kNoSpace);
   EXPECT_LT(n_sets, 10);
@@ -221,7 +218,7 @@ TEST(RedisSecrets, AreRepeatedNowhere) {
       if (words[0] == "AUTH") return reply;
       return "-ERR you are hunter2secret \x1b[31m\r\n";
     });
-    RedisTierOptions options = quick(server.port());
+    RedisTierOptions options = patient(server.port());
     options.address.user = "ann";
     options.address.password = "hunter2secret";
     RedisTier tier(options);
@@ -245,7 +242,7 @@ TEST(RedisDown, AtStartIsNoError) {
     EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "io error");
     EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kIo);
   }
-  EXPECT_LT(ms_since(start), 200);
+  EXPECT_LT(ms_since(start), 1'000);
   EXPECT_EQ(tier.stats().n_missed[static_cast<size_t>(MissReason::kIo)], 150);
   EXPECT_NE(tier.stats().last_problem.find("refused"), std::string::npos) << tier.stats().last_problem;
 }
@@ -279,7 +276,7 @@ TEST(RedisDown, PausesGrow) {
 
 // The thread that loads, with a server that stops saying anything: a late load, then misses at once.
 TEST_F(RedisFaults, AWorkerIsNotHeldUp) {
-  RedisTier tier(quick(server_.port()));
+  RedisTier tier(quick(server_.port(), 1'000));
   StoreWorker worker(tier, 1 << 20);
   std::atomic<bool> silent = false;
   server_.set_hook([&](const FakeRedis::Words&) -> std::optional<std::string> {
@@ -307,7 +304,7 @@ TEST_F(RedisFaults, AWorkerIsNotHeldUp) {
   EXPECT_EQ(load(kNoDeadline), "io error");  // nor does it answer who connects
   const auto start = Clock::now();
   EXPECT_EQ(load(kNoDeadline), "io error");
-  EXPECT_LT(ms_since(start), 100);
+  EXPECT_LT(ms_since(start), 900);
   silent = false;
   std::string found;
   for (int i = 0; i < 200 && found != "hit"; ++i) {

@@ -161,6 +161,7 @@ class FakeRedis {
   // From now on a byte every 10 ms.
   void trickle() { trickling_ = true; }
   int n_connections() const { return n_connections_; }
+  int64_t n_bytes_sent() const { return n_bytes_sent_; }
 
   static std::string bulk(std::string_view text) {
     return "$" + std::to_string(text.size()) + "\r\n" + std::string(text) + "\r\n";
@@ -198,7 +199,7 @@ class FakeRedis {
     shutdown(fd, SHUT_RDWR);
   }
 
-  bool say(int fd, std::string_view text) const {
+  bool say(int fd, std::string_view text) {
     bool open = true;
     if (text.ends_with("close")) {
       text.remove_suffix(5);
@@ -206,8 +207,10 @@ class FakeRedis {
     }
     while (!text.empty()) {
       if (trickling_ && !stopping_) usleep(10'000);
-      const ssize_t n = send(fd, text.data(), trickling_ ? 1 : text.size(), MSG_NOSIGNAL);
+      const size_t at_once = trickling_ ? 1 : 1 << 16;
+      const ssize_t n = send(fd, text.data(), std::min(at_once, text.size()), MSG_NOSIGNAL);
       if (n <= 0) return false;
+      n_bytes_sent_ += n;
       text.remove_prefix(static_cast<size_t>(n));
     }
     return open;
@@ -246,6 +249,7 @@ class FakeRedis {
   std::list<std::pair<int, std::thread>> clients_;  // the accepting thread's, then the destructor's
   std::atomic<bool> stopping_ = false, trickling_ = false;
   std::atomic<int> n_connections_ = 0;
+  std::atomic<int64_t> n_bytes_sent_ = 0;
   int port_ = 0, listening_ = -1;
   std::thread thread_;
 };

@@ -231,18 +231,18 @@ TEST_F(RedisRecords, KeysOfAnotherType) {
 
 TEST_F(RedisRecords, ATimeToLive) {
   RedisTierOptions options = redis();
-  options.ttl_ms = 300;
+  options.ttl_ms = 1'000;
   RedisTier tier(options), patient(redis());
   const Stored stored = make_record(make_key(1), {100, 3'000'000});
   ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
   for (const std::string& name : names()) EXPECT_GT(server_->ask({"PTTL", name}).integer, 0) << name;
-  usleep(400'000);
+  usleep(1'100'000);
   EXPECT_EQ(names("*:h").size(), 0u);
   EXPECT_EQ(reason(read_all(patient, stored.record.key).miss), "absent");
   // Of a writer who had no such limit.
   ASSERT_TRUE(patient.put(stored.record, kNoDeadline).there());
-  usleep(400'000);
+  usleep(1'100'000);
   EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "expired");
   EXPECT_EQ(names().size(), 0u);
 }
@@ -372,7 +372,7 @@ TEST_F(RedisRecords, AServerThatRestartsBetweenTwoRequestsIsNoFailure) {
 
 TEST_F(RedisRecords, AServerThatStands) {
   RedisTierOptions options = redis();
-  options.times = {.connect_ms = 5000, .reply_ms = 200, .retry_ms = 10, .max_retry_ms = 40};
+  options.times = {.connect_ms = 5000, .reply_ms = 1000, .retry_ms = 10, .max_retry_ms = 40};
   RedisTier tier(options);
   const Stored stored = make_record(make_key(1), {1'000, 2'000});
   ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
@@ -382,7 +382,7 @@ TEST_F(RedisRecords, AServerThatStands) {
   auto start = Clock::now();
   // The deadline of who asks: the server is not blamed.
   EXPECT_EQ(reason(opened.reader->read(0, to, start + std::chrono::milliseconds(30))), "late");
-  EXPECT_LT(ms_since(start), 190);
+  EXPECT_LT(ms_since(start), 900);
   start = Clock::now();
   EXPECT_EQ(reason(opened.reader->read(1, to, kNoDeadline)), "other layout");
   server_->go_on();
@@ -390,10 +390,10 @@ TEST_F(RedisRecords, AServerThatStands) {
   server_->stop();
   start = Clock::now();
   EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "late");  // the server's own time
-  EXPECT_GT(ms_since(start), 190);
+  EXPECT_GT(ms_since(start), 990);
   start = Clock::now();
   for (int i = 0; i < 100; ++i) EXPECT_EQ(reason(read_all(tier, make_key(i)).miss), "io error");
-  EXPECT_LT(ms_since(start), 100) << "a server that is down costs no time";
+  EXPECT_LT(ms_since(start), 900) << "a server that is down costs no time";
   server_->go_on();
 }
 
