@@ -53,7 +53,6 @@ void take_user(std::string_view text, RedisAddress& address) {
 }
 
 void take_host(std::string_view text, RedisAddress& address) {
-  std::string_view port;
   size_t end = text.find(':');
   if (text.starts_with('[')) {
     const size_t bracket = text.find(']');
