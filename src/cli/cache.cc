@@ -1,4 +1,4 @@
-// `vlcache cache`: what a folder of records holds, whether it is right, and forgetting it.
+// `vlcache cache`: what a folder or a server holds, whether it is right, and forgetting it.
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -16,16 +16,33 @@ namespace vlcache {
 namespace {
 
 struct Flags {
+  std::string place;  // a folder, or a URL
   CacheFlags cache;
   bool json = false;
   std::string image, model_dir;
 };
 
-std::shared_ptr<DiskTier> open(const Flags& flags) {
-  if (!std::filesystem::is_directory(flags.cache.disk)) {
-    throw Error(ErrorCode::kNotFound, flags.cache.disk + ": there is no such folder");
+std::shared_ptr<KvTier> open(const Flags& flags) {
+  if (is_redis_url(flags.place)) {
+    CacheFlags cache = flags.cache;
+    cache.redis = flags.place;
+    return open_redis_tier(cache);
   }
-  return open_disk_tier(flags.cache);
+  if (!std::filesystem::is_directory(flags.place)) {
+    throw Error(ErrorCode::kNotFound, flags.place + ": there is no such folder");
+  }
+  CacheFlags cache = flags.cache;
+  cache.disk = flags.place;
+  return open_disk_tier(cache);
+}
+
+// Throws Error(kIo) where a server does not let them be read: that is not the same as having none.
+std::vector<ListedRecord> records_of(KvTier& tier) {
+  std::vector<ListedRecord> records = tier.list();
+  if (const TierStats stats = tier.stats(); stats.n_failed() > 0) {
+    throw Error(ErrorCode::kIo, std::string(tier.name()) + ": " + stats.last_problem);
+  }
+  return records;
 }
 
 std::string time_text(int64_t ms) {
@@ -56,7 +73,7 @@ nlohmann::ordered_json json_of(const ListedRecord& r) {
 
 void list(const Flags& flags) {
   int64_t n = 0, bytes = 0;
-  const std::vector<ListedRecord> records = open(flags)->list();
+  const std::vector<ListedRecord> records = records_of(*open(flags));
   if (!flags.json && !records.empty()) {
     std::printf("%-12s %-6s %-12s %-12s %10s  %-19s  %s\n", "record", "kind", "model", "content", "MiB", "used (UTC)",
                 "what");
@@ -83,8 +100,8 @@ void list(const Flags& flags) {
 
 void verify(const Flags& flags) {
   const auto tier = open(flags);
-  const std::vector<ListedRecord> records = tier->list();
-  int64_t n_right = 0, n_wrong = 0, n_foreign = 0;
+  const std::vector<ListedRecord> records = records_of(*tier);
+  int64_t n_right = 0, n_wrong = 0, n_foreign = 0, n_unread = 0;
   ProgressBar bar("verifying");
   for (size_t i = 0; i < records.size(); ++i) {
     const ListedRecord& r = records[i];
@@ -98,12 +115,18 @@ void verify(const Flags& flags) {
       ++n_right;
       continue;
     }
+    bar.clear();
+    if (problem->reason == MissReason::kIo || problem->reason == MissReason::kLate) {
+      ++n_unread;
+      std::printf("%s: %s; kept\n", hex(r.id).c_str(), describe(*problem).c_str());
+      continue;
+    }
     ++n_wrong;
     tier->erase(r.id);
-    bar.clear();
     std::printf("%s: %s; removed\n", hex(r.id).c_str(), describe(*problem).c_str());
   }
   bar.clear();
+  if (n_unread > 0) std::printf("%lld records could not be read\n", static_cast<long long>(n_unread));
   std::printf("%lld records right, %lld wrong and removed, %lld of another salt not read\n",
               static_cast<long long>(n_right), static_cast<long long>(n_wrong), static_cast<long long>(n_foreign));
 }
@@ -120,7 +143,7 @@ void clear(const Flags& flags) {
     content = image_key(load_image_processor(flags.model_dir, config.model_type)->process(load_image(flags.image)));
   }
   int64_t n = 0;
-  for (const ListedRecord& r : tier->list()) {
+  for (const ListedRecord& r : records_of(*tier)) {
     if (content && (r.problem || r.key.content != *content)) continue;
     n += tier->erase(r.id) ? 1 : 0;
   }
@@ -130,13 +153,13 @@ void clear(const Flags& flags) {
 }  // namespace
 
 void add_cache_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cache", "what a folder of --cache-disk holds");
+  CLI::App* command = app.add_subcommand("cache", "what a folder of --cache-disk or a server of --cache-redis holds");
   command->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, void (*action)(const Flags&)) {
     auto flags = std::make_shared<Flags>();
     CLI::App* sub = command->add_subcommand(name, help);
-    sub->add_option("DIR", flags->cache.disk, "the folder")->required();
-    share_environment(*sub->add_option("--cache-salt", flags->cache.salt, "the secret it was written with"));
+    sub->add_option("DIR", flags->place, "the folder, or redis://[user:password@]host[:port][/db]")->required();
+    add_cache_secrets(*sub, flags->cache);
     sub->callback([flags, action] { action(*flags); });
     return std::pair{sub, flags};
   };

@@ -26,23 +26,39 @@ DiskTierOptions read_disk(const std::string& disk) {
   return options;
 }
 
+template <typename Value>
+CLI::Option* add_flag(CLI::App& command, const char* name, Value& value, const char* help) {
+  CLI::Option* option = command.add_option(name, value, help)->group("Cache");
+  share_environment(*option);
+  return option;
+}
+
 }  // namespace
 
+void add_cache_secrets(CLI::App& command, CacheFlags& flags) {
+  add_flag(
+      command, "--cache-salt", flags.salt,
+      "secret that names and checksums of what is kept are keyed by: who has another one finds nothing, and cannot "
+      "change an answer")
+      ->type_name("TEXT");
+  add_flag(command, "--cache-redis-password-file", flags.redis_password_file,
+           "the first line of this file is Redis' password, which then stands in no list of processes")
+      ->type_name("FILE");
+}
+
 void add_cache_flags(CLI::App& command, CacheFlags& flags) {
-  const std::string group = "Cache";
   const auto add = [&](const char* name, auto& value, const char* help) {
-    CLI::Option* option = command.add_option(name, value, help)->group(group);
-    share_environment(*option);
-    return option;
+    return add_flag(command, name, value, help);
   };
   add("--cache-disk", flags.disk,
       "keep embeddings and KV of pictures in this folder, of so many bytes (default 20GiB), for later runs and other "
       "processes")
       ->type_name("DIR[,BYTES]");
-  add("--cache-salt", flags.salt,
-      "secret that names and checksums of what is kept are keyed by: who has another one finds nothing, and cannot "
-      "change an answer")
-      ->type_name("TEXT");
+  add("--cache-redis", flags.redis,
+      "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; asked behind "
+      "the folder, done without while it is down")
+      ->type_name("URL");
+  add_cache_secrets(command, flags);
   add("--cache-ttl", flags.ttl, "what was kept so long ago is computed anew: 90s, 15m, 12h, 30d (default: never)")
       ->type_name("TIME");
   add("--cache-admit", flags.admit, "keep a picture beyond the process from its N-th use on")
@@ -73,9 +89,18 @@ std::shared_ptr<DiskTier> open_disk_tier(const CacheFlags& flags) {
   return std::make_shared<DiskTier>(options);
 }
 
+std::shared_ptr<RedisTier> open_redis_tier(const CacheFlags& flags) {
+  RedisTierOptions options;
+  options.address = parse_redis_url(flags.redis, flags.redis_password_file);
+  options.salt = flags.salt;
+  if (!flags.ttl.empty()) options.ttl_ms = parse_duration_ms(flags.ttl);
+  return std::make_shared<RedisTier>(options);
+}
+
 std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags) {
   std::vector<std::shared_ptr<KvTier>> tiers;
   if (!flags.disk.empty()) tiers.push_back(open_disk_tier(flags));
+  if (!flags.redis.empty()) tiers.push_back(open_redis_tier(flags));
   return tiers;
 }
 

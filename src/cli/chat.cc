@@ -288,7 +288,8 @@ void run(const ChatFlags& flags) {
   }
   const PolicyPtr policy = chosen_policy(flags.model);
   const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
+  TierWarnings warnings;
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   Chat chat(*engine, flags, policy, reuse.options());
   if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
@@ -298,6 +299,7 @@ void run(const ChatFlags& flags) {
   while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
       if (!handle(chat, line)) return;
+      warnings.tell();
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());  // the conversation goes on
     } catch (const std::bad_alloc&) {

@@ -146,11 +146,13 @@ PolicyPtr chosen_policy(const ModelFlags& flags) {
   return policy;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies) {
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies,
+                                    TierWarnings* warnings) {
   for (const PolicyPtr& policy : policies) {
     if (!policy->vision_layers().empty()) check_suits(Model::read_config(flags.model_dir), *policy);
   }
   EngineOptions options = engine_options(flags);
+  if (warnings != nullptr) warnings->watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
   return Engine::load(flags.model_dir, options);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/cache_flags.h"
+#include "cli/tier_warnings.h"
 #include "engine/engine.h"
 #include "policy/registry.h"
 
@@ -53,7 +54,9 @@ PolicyPtr chosen_policy(const ModelFlags& flags);
 
 // Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
 // are read (check_suits).
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {});
+//   warnings: is given the engine's tiers to watch.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {},
+                                    TierWarnings* warnings = nullptr);
 
 // True from the first Ctrl-C after watch_interrupts(): running generations end as "cancelled". A second one kills the
 // process.

@@ -80,10 +80,11 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
 // line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
-  RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse)
+  RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse, TierWarnings& warnings)
       : batch_(engine),
         engine_(engine),
         reuse_(reuse),
+        warnings_(warnings),
         model_dir_(flags.model.model_dir),
         explain_(flags.generate.explain),
         places_(flags.batch),
@@ -161,6 +162,7 @@ class RequestQueue {
       GenerateResult result = batch_.remove(line.request);
       line.request = 0;
       --n_running_;
+      warnings_.tell();
       if (result.error) {
         line.error = result.error->what();
       } else {
@@ -183,6 +185,7 @@ class RequestQueue {
   Batch batch_;
   Engine& engine_;
   const ReuseChoice& reuse_;
+  TierWarnings& warnings_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
   std::filesystem::path model_dir_;
   bool explain_;
@@ -203,12 +206,13 @@ void run(const RunFlags& flags) {
     throw Error(ErrorCode::kInput, "run: -i goes with a PROMPT; with --requests every line names its own images");
   }
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1});
+  TierWarnings warnings;
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   if (flags.requests.empty()) {
     run_one(*engine, flags, policy, reuse);
   } else {
     if (engine->model().sees_images()) warn(reuse);
-    RequestQueue(*engine, flags, reuse).run();
+    RequestQueue(*engine, flags, reuse, warnings).run();
     if (interrupted()) throw Interrupted();
   }
 }

@@ -11,6 +11,7 @@ namespace {
 
 // An element of an image: negative, its content's number above the row.
 constexpr int kRowBits = 24;
+constexpr int64_t kTrimShare = 16;     // of the ledger: evicted, it goes back to the system
 constexpr size_t kFewContents = 1024;  // so many cost nothing to remember
 
 int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
@@ -124,6 +125,13 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
 int64_t PrefixCache::evict(int64_t n_groups) {
   const int64_t n = tree_.evict(n_groups);
   n_evictions_ += n;
+  untrimmed_bytes_ += n * group_bytes_;
+  // What stays between the holes keeps new sequences from filling them: they begin where neighbours are free, and the
+  // memory of the pool would grow to its limit.
+  if (untrimmed_bytes_ > ledger_.max_bytes() / kTrimShare) {
+    untrimmed_bytes_ = 0;
+    pools_.trim();
+  }
   return n;
 }
 

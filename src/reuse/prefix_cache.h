@@ -91,7 +91,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   std::map<Sha256Digest, int64_t> contents_;  // numbers are never given twice
   int64_t next_content_ = 0;
   size_t n_contents_to_sweep_;
-  int64_t n_tokens_shared_ = 0, n_evictions_ = 0;
+  int64_t n_tokens_shared_ = 0, n_evictions_ = 0, untrimmed_bytes_ = 0;
 };
 
 }  // namespace vlcache

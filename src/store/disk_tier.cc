@@ -32,19 +32,6 @@ fs::path prepared(const DiskTierOptions& options) {
   return options.dir;
 }
 
-// Whether the bytes themselves are to blame, not the way to them.
-bool is_corrupt(MissReason reason) {
-  switch (reason) {
-    case MissReason::kAbsent:
-    case MissReason::kLate:
-    case MissReason::kIo:
-    case MissReason::kCancelled:
-      return false;
-    default:  // a name says everything about a record, so one that is of something else is as wrong as a flipped bit
-      return true;
-  }
-}
-
 }  // namespace
 
 class DiskTier::Reader final : public RecordReader {
@@ -72,13 +59,9 @@ class DiskTier::Reader final : public RecordReader {
 
  private:
   std::optional<Miss> verified(int32_t section, std::span<std::byte> to, Deadline deadline) const {
+    if (auto why = check_target(header_, section, to)) return why;
     const auto i = static_cast<size_t>(section);
-    if (section < 0 || i >= header_.sections.size()) return Miss{MissReason::kOtherLayout, "it has no such section"};
     const SectionInfo& expected = header_.sections[i];
-    if (std::ssize(to) != expected.bytes) {
-      return Miss{MissReason::kOtherLayout,
-                  std::to_string(expected.bytes) + " bytes, expected " + std::to_string(to.size())};
-    }
     ChecksumStream sum = tier_.seal_.section(id_, section, expected.bytes);
     if (auto why = read_at(opened_.file, header_.section_offset(i), to, deadline, &sum)) return why;
     if (!equal(sum.finish(), expected.sum)) return Miss{MissReason::kChecksum, ""};
@@ -121,9 +104,7 @@ std::optional<Miss> DiskTier::read_header(const OpenedFile& opened, const Record
     if (auto why = read_at(opened.file, static_cast<int64_t>(have), rest, deadline)) return why;
   }
   if (auto why = parse_header(seal_, first, opened.bytes, expected, header)) return why;
-  const int64_t age_ms = now_ms() - header.created_ms;
-  if (ttl_ms_ > 0 && age_ms >= ttl_ms_) return Miss{MissReason::kExpired, std::to_string(age_ms / 1000) + " s old"};
-  return std::nullopt;
+  return check_age(header, ttl_ms_);
 }
 
 void DiskTier::drop(const Miss& why, const fs::path& path, const OpenedFile& opened) {

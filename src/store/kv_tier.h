@@ -1,4 +1,4 @@
-// A place that keeps records beyond this process: a directory today, Redis to come. It only moves and verifies bytes.
+// A place that keeps records beyond this process: a directory, a Redis server. It only moves and verifies bytes.
 #pragma once
 
 #include <array>

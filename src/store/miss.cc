@@ -12,6 +12,18 @@ std::string_view miss_reason_name(MissReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+bool is_corrupt(MissReason reason) {
+  switch (reason) {
+    case MissReason::kAbsent:
+    case MissReason::kLate:
+    case MissReason::kIo:
+    case MissReason::kCancelled:
+      return false;
+    default:
+      return true;
+  }
+}
+
 std::string describe(const Miss& miss) {
   std::string text(miss_reason_name(miss.reason));
   return miss.detail.empty() ? text : text + ": " + miss.detail;

@@ -30,6 +30,10 @@ inline constexpr size_t kMissReasons = static_cast<size_t>(MissReason::kCancelle
 // "absent", "other model", ...: for users and JSON.
 std::string_view miss_reason_name(MissReason reason);
 
+// Whether the stored bytes themselves are to blame, not the way to them: such a record is removed, so that it will be
+// written anew. A name says everything about a record, so one that is of something else is as wrong as a flipped bit.
+bool is_corrupt(MissReason reason);
+
 struct Miss {
   MissReason reason = MissReason::kAbsent;
   std::string detail;  // what was found, where; may be empty

@@ -93,6 +93,8 @@ std::optional<Miss> check_sums(const RecordSeal& seal, std::span<const std::byte
 std::optional<Miss> take_sections(std::span<const std::byte> first, const Fixed& fixed, int64_t record_bytes,
                                   std::vector<SectionInfo>& sections) {
   size_t at = kFixedBytes + padded(fixed.layout_bytes);
+  const bool known = record_bytes != kUnknownBytes;
+  if (!known) record_bytes = kMaxRecordBytes;
   int64_t left = record_bytes - fixed.header_bytes;
   sections.resize(fixed.n_sections);
   for (SectionInfo& section : sections) {
@@ -103,7 +105,7 @@ std::optional<Miss> take_sections(std::span<const std::byte> first, const Fixed&
     section = {static_cast<int64_t>(stored.bytes), stored.sum};
     left -= section.bytes;
   }
-  if (left == 0) return std::nullopt;
+  if (left == 0 || !known) return std::nullopt;
   return miss(MissReason::kTruncated,
               format("%lld bytes, %lld behind its sections", (long long)record_bytes, (long long)left));
 }
@@ -198,6 +200,20 @@ std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::by
   if (auto why = take_sections(first, fixed, record_bytes, header.sections)) return why;
   if (expected != nullptr) return check_key(header.key, *expected);
   return std::nullopt;
+}
+
+std::optional<Miss> check_age(const RecordHeader& header, int64_t ttl_ms) {
+  const int64_t age_ms = now_ms() - header.created_ms;
+  if (ttl_ms <= 0 || age_ms < ttl_ms) return std::nullopt;
+  return miss(MissReason::kExpired, std::to_string(age_ms / 1000) + " s old");
+}
+
+std::optional<Miss> check_target(const RecordHeader& header, int32_t section, std::span<const std::byte> to) {
+  const auto i = static_cast<size_t>(section);
+  if (section < 0 || i >= header.sections.size()) return miss(MissReason::kOtherLayout, "it has no such section");
+  const int64_t bytes = header.sections[i].bytes;
+  if (std::ssize(to) == bytes) return std::nullopt;
+  return miss(MissReason::kOtherLayout, std::to_string(bytes) + " bytes, expected " + std::to_string(to.size()));
 }
 
 std::optional<RecordPeek> peek(std::span<const std::byte> first) {

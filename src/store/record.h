@@ -70,10 +70,19 @@ RecordHeader make_header(const RecordSeal& seal, const Record& record);
 // How many bytes the header takes that begins like this (at least 16 bytes of it); 0 where no header does.
 int64_t header_bytes(std::span<const std::byte> first);
 
+// Of a record whose sections are not stored behind its header: they may have up to kMaxRecordBytes, as the header says.
+inline constexpr int64_t kUnknownBytes = -1;
+inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 40;
+
 // Takes in the header of a record of `record_bytes`; `first` are its first bytes, at least the header's. None: `header`
 // is verified, and of `expected` if that is given. Nothing is allocated for sizes that the bytes do not bear out.
 std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::byte> first, int64_t record_bytes,
                                  const RecordKey* expected, RecordHeader& header);
+
+// kExpired where the record is older than that. ttl_ms 0: it may be of any age.
+std::optional<Miss> check_age(const RecordHeader& header, int64_t ttl_ms);
+// Whether the section is there and has as many bytes as a reader has room for.
+std::optional<Miss> check_target(const RecordHeader& header, int32_t section, std::span<const std::byte> to);
 
 // What decides which record goes first, from its first kPeekBytes, not verified. None where this is no record of this
 // version.

@@ -1,8 +1,6 @@
 // Two threads, two queues.
 #include "store/store_worker.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "store/quiet_thread.h"
 
 namespace vlcache {
 namespace {
@@ -78,18 +77,13 @@ void RecordLoad::give_up() {
 }
 
 StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes) : tier_(tier), max_queued_bytes_(max_queued_bytes) {
-  // Signals are for the threads that expect them; a write beyond `ulimit -f` then is an error like any other.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  loader_ = std::thread([this] { run_loads(); });
-  saver_ = std::thread([this] {
+  loader_ = start_quiet_thread([this] { run_loads(); });
+  saver_ = start_quiet_thread([this] {
     // Whoever computes an answer comes first: at equal priority a decoding machine of two cores lost a fifth of its
     // speed.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLeastPriority);
     run_saves();
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 StoreWorker::~StoreWorker() {

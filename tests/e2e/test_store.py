@@ -1,10 +1,12 @@
-"""What outlives the process: `--cache-disk`, and `vlcache cache`."""
+"""What outlives the process: `--cache-disk`, `--cache-redis`, and `vlcache cache`."""
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
+import unittest
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, run
 
@@ -166,6 +168,207 @@ class Store(ProgramTest):
         self.fails("cache", "clear", self.folder, "--image", PAGE, says="-m DIR")
 
 
+@unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+class Redis(ProgramTest):
+    SECRET = "hunter2-of-nobody"
+
+    def setUp(self):
+        super().setUp()
+        self.server = None
+        self.port = self.free_port()
+        self.start()
+        self.addCleanup(self.end)
+
+    @staticmethod
+    def free_port():
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            return s.getsockname()[1]
+
+    def start(self, *more):
+        self.server = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *more],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(1000):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        self.fail("redis-server does not listen")
+
+    def end(self):
+        self.server.kill()
+        self.server.wait()
+
+    def command(self, text):
+        with socket.create_connection(("127.0.0.1", self.port)) as s:
+            s.sendall(text.encode() + b"\r\n")
+            self.assertTrue(s.recv(100).startswith(b":"))
+
+    def url(self, user="", db=""):
+        return f"redis://{user}127.0.0.1:{self.port}{db}"
+
+    def run_it(self, *more, url=None, **kwargs):
+        p = run("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "--reuse", "vlcache",
+                "--cache-redis", url or self.url(), *more, QUESTION, **kwargs)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return json.loads(p.stdout), p.stderr
+
+    def source(self, *more, **kwargs):
+        image, = self.run_it(*more, **kwargs)[0]["cache"]["images"]
+        return image["source"], image["encoder"]
+
+    def warnings(self, stderr):
+        return [line for line in stderr.splitlines() if line.startswith("--cache-redis:")]
+
+    def test_a_picture_is_there_in_the_next_run(self):
+        first, said = self.run_it()
+        self.assertEqual(self.warnings(said), [])
+        self.assertEqual(first["caches"]["tiers"]["redis"]["hits"], 0)
+        again, said = self.run_it()
+        self.assertEqual(self.warnings(said), [])
+        self.assertEqual(again["token_ids"], first["token_ids"])
+        image, = again["cache"]["images"]
+        self.assertEqual((image["source"], image["encoder"]), ("redis", "hit"))
+        self.assertEqual(self.source(env={"VLCACHE_CACHE_REDIS": self.url()}, url=self.url(db="/1")), ("computed", "computed"))
+        self.assertEqual(self.source("--cache-salt", "alice"), ("computed", "computed"))
+        self.assertEqual(self.source("--cache-salt", "alice"), ("redis", "hit"))
+        # A folder is asked first.
+        disk = self.folder / "cache"
+        self.assertEqual(self.source("--cache-disk", disk), ("redis", "hit"))
+        self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("computed", "computed"))
+        self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("disk", "hit"))
+        self.assertIn("2 records removed", self.ok("cache", "clear", disk))
+        for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json", "--cache-salt", "bob").splitlines()]:
+            if not record["problem"]:
+                self.command(f"DEL vlcache:{record['id']}:h")
+        out = self.ok("cache", "ls", self.url())
+        self.assertRegex(out, r"kv bf16 8x2x64\n")
+        self.assertEqual(len([json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json").splitlines()]), 4)
+        self.assertIn("2 records right, 0 wrong and removed, 2 of another salt", self.ok("cache", "verify", self.url()))
+        self.assertIn("2 records right", self.ok("cache", "verify", self.url(), "--cache-salt", "alice"))
+        self.assertIn("2 records removed", self.ok("cache", "clear", self.url(), "--image", PAGE, "-m", MODEL))
+        self.assertIn("2 records removed", self.ok("cache", "clear", self.url()))
+        self.assertEqual(self.source(), ("computed", "computed"))
+
+    def test_a_time_to_live(self):
+        self.run_it("--cache-ttl", "1s")
+        time.sleep(1.1)
+        self.assertEqual(self.source(), ("computed", "computed"))
+
+    def test_a_server_that_is_not_there(self):
+        answer, _ = self.run_it()
+        self.end()
+        found, said = self.run_it()
+        self.assertEqual(found["token_ids"], answer["token_ids"])
+        self.assertEqual(found["cache"]["images"][0]["source"], "computed")
+        self.assertEqual(len(self.warnings(said)), 1, said)
+        self.assertIn("refused", said)
+        self.start()
+        self.assertEqual(self.source(), ("computed", "computed"))  # it has forgotten everything
+        self.assertEqual(self.source(), ("redis", "hit"))
+        self.end()
+        self.fails("cache", "ls", self.url(), says="refused")
+
+    def requests(self, *more):
+        """A running `run --requests` with little memory, so that pictures come from the tier."""
+        return subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--reuse", "static:r=0", "--temperature", "0", "--max-tokens", "6",
+                                 "--cache-ram", "1KiB", *more],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_killing_the_server_between_requests_changes_no_answer(self):
+        lines = [json.dumps({"prompt": QUESTION, "images": [str(i)], "system": str(n)}) + "\n" for n in range(3) for i in (PAGE, OTHER)]
+        for reuse in ("exact", "static:r=0"):
+            answers = []
+            for kill in (False, True):
+                p = self.requests("--reuse", reuse, "--cache-redis", self.url(db=f"/{int(kill)}"))
+                found = []
+                for n, line in enumerate(lines):
+                    p.stdin.write(line)
+                    p.stdin.flush()
+                    found.append(json.loads(p.stdout.readline()))
+                    if kill and n == 0:
+                        self.end()
+                p.stdin.close()
+                p.wait(timeout=60)
+                said = p.stderr.read()
+                p.stdout.close()
+                p.stderr.close()
+                self.assertEqual(p.returncode, 0, said)
+                self.assertEqual(len(self.warnings(said)), int(kill), said)
+                answers.append([f["token_ids"] for f in found])
+                if kill:
+                    self.assertTrue(all(f["cache"]["images"][0]["source"] == "computed" for f in found[2:]), found)
+                    self.start()
+            if reuse == "exact":  # approximate reuse may answer otherwise than computing everything
+                self.assertEqual(answers[0], answers[1])
+
+    def test_killing_the_server_during_requests_changes_no_answer(self):
+        plain, _ = self.run_it("--reuse", "exact")
+        self.run_it("--reuse", "vlcache")
+        for i in range(8):
+            p = subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "-i", str(PAGE), "--json", "--temperature", "0", "--max-tokens", "8", "--reuse", "exact",
+                                  "--cache-redis", self.url(), QUESTION], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.02 * i)
+            self.end()
+            out, err = p.communicate(timeout=60)
+            self.assertEqual(p.returncode, 0, err)
+            self.assertEqual(json.loads(out)["token_ids"], plain["token_ids"])
+            self.start()
+            self.run_it("--reuse", "vlcache")
+
+    def test_a_server_that_stands_costs_a_moment(self):
+        answer, _ = self.run_it("--reuse", "exact")
+        self.server.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        found, said = self.run_it("--reuse", "exact")
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertEqual(found["token_ids"], answer["token_ids"])
+        self.assertEqual(len(self.warnings(said)), 1, said)
+        self.server.send_signal(signal.SIGCONT)
+
+    def test_damaged_records_are_computed_again(self):
+        answer, _ = self.run_it()
+        for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json").splitlines()]:
+            for part in ("h", "0"):
+                self.command(f"SETRANGE vlcache:{record['id']}:{part} 120 xyz")
+                found, said = self.run_it()
+                self.assertEqual(found["token_ids"], answer["token_ids"])
+                self.assertRegex(said, "--cache-redis: checksum: ")
+                self.assertEqual(self.source(), ("redis", "hit"))  # written anew
+
+    def test_a_wrong_password(self):
+        self.end()
+        self.start("--requirepass", self.SECRET, "--user", "ann", "on", ">ann-" + self.SECRET, "~*", "+@all")
+        file = self.write("password", self.SECRET + "\n")
+        self.assertEqual(self.source("--cache-redis-password-file", file), ("computed", "computed"))
+        self.assertEqual(self.source(url=self.url(f":{self.SECRET}@")), ("redis", "hit"))
+        self.assertEqual(self.source(url=self.url(f"ann:ann-{self.SECRET}@")), ("redis", "hit"))
+        self.assertIn("2 records", run("cache", "ls", self.url(), "--cache-redis-password-file", file).stderr)
+        for user in ("", ":{}-wrong@", "ann:{}-wrong@", "nobody:{}-wrong@"):
+            found, said = self.run_it(url=self.url(user.format(self.SECRET)))
+            self.assertEqual(found["cache"]["images"][0]["source"], "computed")
+            self.assertEqual(len(self.warnings(said)), 1, said)
+            self.assertRegex(said, "wrong user or password" if user else "NOAUTH")
+            self.assertNotIn(self.SECRET, said + json.dumps(found))
+        said = self.fails("cache", "ls", self.url(f":{self.SECRET}-wrong@"), says="wrong user or password")
+        self.assertNotIn(self.SECRET, said)
+
+    def test_a_full_server(self):
+        self.end()
+        self.start("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
+        _, said = self.run_it()
+        self.assertEqual(len(self.warnings(said)), 1, said)
+        self.assertIn("no space: OOM", said)
+        self.assertEqual(self.source(), ("computed", "computed"))
+
+    def test_bad_input(self):
+        for url in ("localhost", f"http://:{self.SECRET}@h", f"redis://:{self.SECRET}@h:x", f"redis://u:{self.SECRET}@", "redis://u@h"):
+            said = self.fails("run", "-m", MODEL, "--cache-redis", url, QUESTION, says="expected redis://")
+            self.assertNotIn(self.SECRET, said)
+        self.fails("run", "-m", MODEL, "--cache-redis", self.url(), "--cache-redis-password-file", self.folder / "none", QUESTION, says="cannot be read")
+        self.fails("run", "-m", MODEL, "--cache-redis", self.url(), "--cache-ttl", "soon", QUESTION, says="90s, 15m, 12h or 30d")
+
+
 if __name__ == "__main__":
-    import unittest
     unittest.main()

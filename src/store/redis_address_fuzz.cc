@@ -1,0 +1,21 @@
+// A URL from a command line: an address that means the same when it is shown and read again, or an error.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "store/redis_address.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  try {
+    const RedisAddress address = parse_redis_url({reinterpret_cast<const char*>(data), size});
+    if (address.host.empty() || address.port <= 0 || (!address.user.empty() && address.password.empty())) std::abort();
+    const RedisAddress again = parse_redis_url(address.shown());
+    if (again.host != address.host || again.port != address.port || again.db != address.db) std::abort();
+    if (!again.user.empty() || !again.password.empty()) std::abort();
+  } catch (const Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,55 @@
+// Names of a record's values in Redis, and which bytes of them are a section.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/record_seal.h"
+
+namespace vlcache {
+
+inline constexpr std::string_view kRedisPrefix = "vlcache:";
+
+inline std::string header_name(const RecordId& id) { return std::string(kRedisPrefix) + hex(id) + ":h"; }
+inline std::string piece_name(const RecordId& id, int64_t piece) {
+  return std::string(kRedisPrefix) + hex(id) + ":" + std::to_string(piece);
+}
+
+// Of a header's name; none where it is another's.
+inline std::optional<RecordId> id_of_header_name(std::string_view name) {
+  RecordId id{};
+  if (name.size() != kRedisPrefix.size() + 2 * id.size() + 2) return std::nullopt;
+  for (size_t i = 0; i < id.size(); ++i) {
+    const char* const at = name.data() + kRedisPrefix.size() + 2 * i;
+    if (std::from_chars(at, at + 2, id[i], 16).ptr != at + 2) return std::nullopt;
+  }
+  if (header_name(id) != name) return std::nullopt;
+  return id;
+}
+
+inline int64_t count_pieces(int64_t bytes, int64_t piece_bytes) { return (bytes + piece_bytes - 1) / piece_bytes; }
+
+// Bytes of one value that belong together.
+struct PieceRange {
+  int64_t piece = 0;
+  int64_t begin = 0, bytes = 0;
+};
+// Where `bytes` from `offset` of all sections' bytes lie. Nothing of nothing.
+inline std::vector<PieceRange> piece_ranges(int64_t offset, int64_t bytes, int64_t piece_bytes) {
+  std::vector<PieceRange> ranges;
+  while (bytes > 0) {
+    const int64_t begin = offset % piece_bytes;
+    const int64_t n = std::min(bytes, piece_bytes - begin);
+    ranges.push_back({offset / piece_bytes, begin, n});
+    offset += n;
+    bytes -= n;
+  }
+  return ranges;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,106 @@
+// A window of requests under way.
+#include "store/redis_reader.h"
+
+namespace vlcache {
+namespace {
+
+// On their way at once: more than a fast network holds, and little for the server to keep for a reader who has stopped.
+constexpr int64_t kMaxBytesAhead = int64_t{4} << 20;
+constexpr size_t kMaxRequestsAhead = 64;
+// Sending some hundred bytes takes no time unless the server takes nothing any more.
+constexpr std::chrono::milliseconds kRequestTime{20};
+
+}  // namespace
+
+RedisSectionReader::RedisSectionReader(RedisPool& pool, const RecordSeal& seal, const RecordHeader& header,
+                                       int64_t piece_bytes)
+    : pool_(pool), seal_(seal), header_(header), id_(seal.id(header.key)), piece_bytes_(piece_bytes) {
+  int64_t offset = 0;
+  for (const SectionInfo& section : header.sections) {
+    offsets_.push_back(offset);
+    offset += section.bytes;
+  }
+}
+
+void RedisSectionReader::plan(int32_t section) {
+  const auto i = static_cast<size_t>(section);
+  bool first = true;
+  for (const PieceRange& range : piece_ranges(offsets_[i], header_.sections[i].bytes, piece_bytes_)) {
+    parts_.push_back({section, first, range});
+    first = false;
+  }
+}
+
+void RedisSectionReader::expect(std::span<const int32_t> sections) {
+  if (failed_) return;
+  for (const int32_t section : sections) {
+    if (section >= 0 && static_cast<size_t>(section) < offsets_.size()) plan(section);
+  }
+  request_ahead(Clock::now() + kRequestTime);
+}
+
+void RedisSectionReader::request_ahead(Deadline deadline) {
+  if (parts_.empty()) return;
+  if (!connection_) connection_ = pool_.take(deadline, no_connection_);
+  if (!connection_) return;
+  const size_t n_before = n_requested_;
+  while (n_requested_ < parts_.size() && n_requested_ < kMaxRequestsAhead && bytes_requested_ < kMaxBytesAhead) {
+    const PieceRange& range = parts_[n_requested_].range;
+    connection_->request({"GETRANGE", piece_name(id_, range.piece), std::to_string(range.begin),
+                          std::to_string(range.begin + range.bytes - 1)});
+    ++n_requested_;
+    bytes_requested_ += range.bytes;
+  }
+  if (n_requested_ > n_before) connection_->flush(deadline);
+}
+
+std::optional<Miss> RedisSectionReader::take(const Part& part, std::span<std::byte> to, Deadline deadline) {
+  if (n_requested_ == 0 || !connection_) request_ahead(deadline);
+  if (!connection_) return no_connection_;
+  RedisReply reply;
+  if (!connection_->receive(reply, deadline, to.size(), to)) return connection_->broken();
+  parts_.pop_front();
+  --n_requested_;
+  bytes_requested_ -= part.range.bytes;
+  if (reply.is(RedisReply::Type::kError)) {
+    const std::string text = connection_->text_of(reply);
+    return Miss{text.starts_with("WRONGTYPE") ? MissReason::kMalformed : MissReason::kIo, text};
+  }
+  if (!reply.is(RedisReply::Type::kString)) {
+    connection_->break_with({MissReason::kIo, connection_->text_of(reply)}, true);
+    return connection_->broken();
+  }
+  if (reply.n_bytes == to.size()) return std::nullopt;
+  if (reply.n_bytes == 0) return Miss{MissReason::kAbsent, "evicted or flushed meanwhile"};
+  return Miss{MissReason::kTruncated, std::to_string(reply.n_bytes) + " bytes, expected " + std::to_string(to.size())};
+}
+
+std::optional<Miss> RedisSectionReader::read(int32_t section, std::span<std::byte> to, Deadline deadline) {
+  if (failed_) return failed_;
+  const SectionInfo& expected = header_.sections[static_cast<size_t>(section)];
+  ChecksumStream sum = seal_.section(id_, section, expected.bytes);
+  if (expected.bytes > 0) {
+    if (parts_.empty() || parts_.front().section != section || !parts_.front().first) {
+      // Not what was expected: what is on its way is for nobody.
+      connection_.reset();
+      parts_.clear();
+      n_requested_ = 0;
+      bytes_requested_ = 0;
+      plan(section);
+    }
+    while (!to.empty()) {
+      const Part part = parts_.front();
+      const auto piece = to.first(static_cast<size_t>(part.range.bytes));
+      failed_ = take(part, piece, deadline);
+      if (failed_) break;
+      sum.add(piece);
+      to = to.subspan(piece.size());
+      if (!parts_.empty()) request_ahead(deadline);
+    }
+  }
+  if (!failed_ && !equal(sum.finish(), expected.sum)) failed_ = Miss{MissReason::kChecksum, ""};
+  if (failed_ || parts_.empty()) connection_.reset();
+  return failed_;
+}
+
+}  // namespace vlcache

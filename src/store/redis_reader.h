@@ -1,0 +1,47 @@
+// Reading a record's sections from Redis, requests ahead of replies.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <span>
+
+#include "store/record.h"
+#include "store/redis_keys.h"
+#include "store/redis_pool.h"
+
+namespace vlcache {
+
+class RedisSectionReader {
+ public:
+  RedisSectionReader(RedisPool& pool, const RecordSeal& seal, const RecordHeader& header, int64_t piece_bytes);
+
+  // Sends as many requests as may be under way; the rest follows as replies are taken.
+  void expect(std::span<const int32_t> sections);
+  // None: all bytes of the section are in `to`, and right.
+  std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline);
+
+ private:
+  struct Part {
+    int32_t section;
+    bool first;  // of its section
+    PieceRange range;
+  };
+  void plan(int32_t section);
+  void request_ahead(Deadline deadline);
+  std::optional<Miss> take(const Part& part, std::span<std::byte> to, Deadline deadline);
+
+  RedisPool& pool_;
+  const RecordSeal& seal_;
+  const RecordHeader& header_;
+  const RecordId id_;
+  const int64_t piece_bytes_;
+  std::vector<int64_t> offsets_;  // of sections in all sections' bytes
+  std::deque<Part> parts_;        // to come, in order
+  size_t n_requested_ = 0;        // of them
+  int64_t bytes_requested_ = 0;   // of them
+  RedisPool::Lease connection_;   // while there are parts
+  Miss no_connection_;            // why there is none
+  std::optional<Miss> failed_;    // nothing is read behind a failure
+};
+
+}  // namespace vlcache

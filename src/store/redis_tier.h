@@ -1,0 +1,64 @@
+// Records in a Redis server, for any number of machines: vlcache:<hex id>:h holds a record's header, vlcache:<hex
+// id>:0, :1, ... its sections, one behind the other, cut every kPieceBytes. The header is written last, so a record
+// that is half there is not there; all is verified whenever it is read, and what is found wrong is removed, so that it
+// will be written anew. Room is made by the server (`maxmemory`). Without a salt who may write to it can change
+// answers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "store/kv_tier.h"
+#include "store/record_seal.h"
+#include "store/redis_address.h"
+#include "store/redis_pool.h"
+#include "store/tier_counter.h"
+
+namespace vlcache {
+
+struct RedisTierOptions {
+  RedisAddress address;
+  int64_t ttl_ms = 0;  // after so long the server forgets a record; 0: never
+  std::string salt;    // RecordSeal
+  int id_bits = 256;   // RecordSeal: fewer in tests
+  RedisTimes times;
+};
+
+class RedisTier final : public KvTier {
+ public:
+  // Small enough that the server, which does one thing at a time, keeps nobody waiting for more than a millisecond or
+  // two; large enough that requests cost nothing beside the bytes. Part of the format: readers cut as writers did.
+  static constexpr int64_t kPieceBytes = int64_t{2} << 20;
+
+  // A server that cannot be reached is no error: every record is a miss, and it is tried again, ever less often.
+  explicit RedisTier(const RedisTierOptions& options);
+
+  std::string_view name() const override { return "redis"; }
+  RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
+  std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
+  OpenedRecord open(const RecordKey& key, Deadline deadline) override;
+  PutResult put(const Record& record, Deadline deadline) override;
+  bool erase(const RecordId& id) override;
+  std::vector<ListedRecord> list() override;
+  TierStats stats() const override { return counter_.stats(); }
+
+ private:
+  class Reader;
+  // None: `header` is verified and of this key.
+  std::optional<Miss> take_header(const RedisConnection& connection, const RedisReply& reply, const RecordKey* expected,
+                                  RecordHeader& header) const;
+  std::optional<Miss> read_header(const RecordKey& key, Deadline deadline, RecordHeader& header);
+  PutResult store(const Record& record, Deadline deadline);
+  // Removes a record that turned out to be of no use to anybody.
+  void drop(const RecordId& id);
+  bool erase(RedisConnection& connection, const RecordId& id);
+  std::vector<RecordId> find_ids(RedisConnection& connection);
+  std::optional<Miss> list_one(RedisConnection& connection, const RecordId& id, ListedRecord& listed);
+
+  int64_t ttl_ms_;
+  RecordSeal seal_;
+  TierCounter counter_;
+  RedisPool pool_;
+};
+
+}  // namespace vlcache
