@@ -129,6 +129,30 @@ TEST_P(Pipeline, ChoosersMayChooseLate) {
   }
 }
 
+// Whoever leaves in the middle of a preview leaves nothing behind that was only looked at.
+TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
+  if (images().empty()) GTEST_SKIP() << "no images";
+  EngineOptions options;
+  options.dtype = DType::kF32;
+  options.kv_memory_bytes = options.cache_bytes = 256 << 20;
+  options.prefill_chunk = 50;
+  for (const char* chooser : {"cacheblend:r=0.1", "asked:r=0.1"}) {
+    bool ended = false;
+    for (int n_steps = 1; !ended; n_steps += n_steps < 6 ? 1 : 5) {
+      SCOPED_TRACE(chooser + std::string(", steps: ") + std::to_string(n_steps));
+      engine_ = Engine::load(dir_, options);
+      const ReuseOptions reuse{.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true};
+      generate(*engine_, request({.chooser = parse_reuse_chooser("static:r=1"), .required = true}));
+      Batch batch(*engine_);
+      const RequestId id = batch.add(request(reuse));
+      for (int i = 0; i < n_steps; ++i) batch.step();
+      ended = batch.done(id);
+      batch.remove(id);
+      EXPECT_EQ(ids(generate(*engine_, request(reuse))), greedy());
+    }
+  }
+}
+
 // A prompt is there to its last token; with another picture to where that stands.
 TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
   const ReuseOptions prefix{.prefix = true, .chooser = nullptr};

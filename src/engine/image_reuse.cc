@@ -70,7 +70,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     CacheReport::Image& image = report.images[i];
     if (image.source == Source::kPrefix) continue;
     if (!images[i].whole) {
-      image.reason = "part of it is there already";
+      if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
     } else if (!why_not.empty()) {
       image.reason = why_not;
     } else {

@@ -129,7 +129,7 @@ class Kvshare final : public ReuseChooser {
 class Asked final : public ReuseChooser {
  public:
   explicit Asked(Parameters& p)
-      : r_(p.number("r", kAskedShare, 0, 1)), from_(p.number("from", 1.0 / 3, 0, 1)), name_(p.resolved()) {}
+      : r_(p.number("r", kAskedShare, 0, 1)), from_(p.number("from", 1.0 / 3, 0, 0.99)), name_(p.resolved()) {}
 
   std::string name() const override { return name_; }
   RecomputePlan plan(int32_t n_layers, int32_t) const override { return RecomputePlan::uniform(n_layers, r_); }
@@ -154,10 +154,10 @@ class Asked final : public ReuseChooser {
     seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
     for (int64_t head = 0; head < n_heads; ++head) {
       // Nothing was evicted since the first image: its tokens' slots are counted from the last.
-      const int32_t end = view.n_slots[head / (n_heads / view.n_kv_heads)];
-      const float* row = stats.column_max.row<float>(head) + end - 1 - last;
+      const int32_t shift = view.n_slots[head / (n_heads / view.n_kv_heads)] - 1 - last;
+      const float* row = stats.column_max.row<float>(head);
       float* to = scores.row<float>(head);
-      for (size_t j = 0; j < seen.tokens.size(); ++j) to[j] = std::max(to[j], row[seen.tokens[j]]);
+      for (size_t j = 0; j < seen.tokens.size(); ++j) to[j] = std::max(to[j], row[seen.tokens[j] + shift]);
     }
   }
 
