@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -95,13 +96,19 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
     SCOPED_TRACE(chooser);
     const GenerateResult result = generate(*engine_, request(reuse(chooser.c_str())));
     EXPECT_EQ(ids(result), greedy());
+    double n_tokens = 0, n_recomputed = 0;
     for (const CacheReport::Image& image : result.cache.images) {
+      n_tokens += image.n_tokens;
+      n_recomputed += image.n_recomputed;
       const bool all = chooser.ends_with("r=1");
       EXPECT_EQ(image.source, all ? CacheReport::Image::Source::kComputed : CacheReport::Image::Source::kRam)
           << image.reason;
       // A preview of two layers is all of some fixtures.
       const bool looks = chooser.starts_with("cacheblend") || chooser.starts_with("kvshare");
       EXPECT_TRUE(looks || (image.n_recomputed == image.n_tokens) == all);
+    }
+    if (chooser == "asked:r=0.1") {
+      EXPECT_DOUBLE_EQ(n_recomputed, std::ceil(0.1 * n_tokens - 1e-9));
     }
   }
 }
