@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -95,13 +96,19 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
     SCOPED_TRACE(chooser);
     const GenerateResult result = generate(*engine_, request(reuse(chooser.c_str())));
     EXPECT_EQ(ids(result), greedy());
+    double n_tokens = 0, n_recomputed = 0;
     for (const CacheReport::Image& image : result.cache.images) {
+      n_tokens += image.n_tokens;
+      n_recomputed += image.n_recomputed;
       const bool all = chooser.ends_with("r=1");
       EXPECT_EQ(image.source, all ? CacheReport::Image::Source::kComputed : CacheReport::Image::Source::kRam)
           << image.reason;
       // A preview of two layers is all of some fixtures.
       const bool looks = chooser.starts_with("cacheblend") || chooser.starts_with("kvshare");
       EXPECT_TRUE(looks || (image.n_recomputed == image.n_tokens) == all);
+    }
+    if (chooser == "asked:r=0.1") {
+      EXPECT_DOUBLE_EQ(n_recomputed, std::ceil(0.1 * n_tokens - 1e-9));
     }
   }
 }
@@ -125,6 +132,30 @@ TEST_P(Pipeline, ChoosersMayChooseLate) {
     }
     for (const CacheReport::Image& image : ask(prompt, images(), chooser).cache.images) {
       EXPECT_EQ(image.source, CacheReport::Image::Source::kPrefix) << image.reason;
+    }
+  }
+}
+
+// Whoever leaves in the middle of a preview leaves nothing behind that was only looked at.
+TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
+  if (images().empty()) GTEST_SKIP() << "no images";
+  EngineOptions options;
+  options.dtype = DType::kF32;
+  options.kv_memory_bytes = options.cache_bytes = 256 << 20;
+  options.prefill_chunk = 50;
+  for (const char* chooser : {"cacheblend:r=0.1", "asked:r=0.1"}) {
+    bool ended = false;
+    for (int n_steps = 1; !ended; n_steps += n_steps < 6 ? 1 : 5) {
+      SCOPED_TRACE(chooser + std::string(", steps: ") + std::to_string(n_steps));
+      engine_ = Engine::load(dir_, options);
+      const ReuseOptions reuse{.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true};
+      generate(*engine_, request({.chooser = parse_reuse_chooser("static:r=1"), .required = true}));
+      Batch batch(*engine_);
+      const RequestId id = batch.add(request(reuse));
+      for (int i = 0; i < n_steps; ++i) batch.step();
+      ended = batch.done(id);
+      batch.remove(id);
+      EXPECT_EQ(ids(generate(*engine_, request(reuse))), greedy());
     }
   }
 }

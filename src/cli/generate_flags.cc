@@ -38,8 +38,9 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
       ->check(CLI::Range(0, 1 << 20));
   add("--reuse", flags.reuse.how,
       "of pictures that were there before, wherever they stand: exact (their embeddings), off, or also their KV, of "
-      "which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N]; auto: by the plan "
-      "of `tune reuse`, where that has held, else exact")
+      "which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N], asked[:r=SHARE] "
+      "(for questions about several pictures), cacheblend[:r=SHARE], kvshare[:r=SHARE]; auto: by the plan of `tune "
+      "reuse`, where that has held, else exact")
       ->type_name("HOW")
       ->capture_default_str();
   add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")

@@ -70,7 +70,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     CacheReport::Image& image = report.images[i];
     if (image.source == Source::kPrefix) continue;
     if (!images[i].whole) {
-      image.reason = "part of it is there already";
+      if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
     } else if (!why_not.empty()) {
       image.reason = why_not;
     } else {
@@ -182,8 +182,8 @@ void ImageReuse::after_preview_step() {
 void ImageReuse::choose() {
   const int32_t n_layers = placed_[0].kv->n_layers();
   const Preview wanted = preview_->wanted();
-  const auto n_tokens = static_cast<int32_t>(preview_->scores().size());
-  const std::vector<int32_t> depths = chooser_->plan(n_layers, n_tokens).depths(preview_->scores());
+  const std::vector<double> scores = preview_->scores();
+  const std::vector<int32_t> depths = chooser_->plan(n_layers, static_cast<int32_t>(scores.size())).depths(scores);
   preview_.reset();
   sequence_.take_back_supplied();
   reused_.set_depths(depths);

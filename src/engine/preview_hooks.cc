@@ -25,8 +25,7 @@ PreviewHooks::PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages
       end_(sequence.n_tokens() - (wanted_.n_layers < n_layers ? 1 : 0)),
       tokens_(images.tokens()),
       positions_(positions_of(sequence, tokens_)),
-      scores_(tokens_.size(), 0),
-      step_scores_(scores_),
+      scores_(static_cast<size_t>(n_layers)),
       layers_(static_cast<size_t>(n_layers)) {
   images_.set_depths(std::vector<int32_t>(tokens_.size(), wanted_.reused_tokens ? wanted_.n_layers : 0));
 }
@@ -41,6 +40,14 @@ bool PreviewHooks::cut(std::vector<TokenRun>& runs) {
   return begun;
 }
 
+std::vector<double> PreviewHooks::scores() const {
+  std::vector<double> sums(tokens_.size(), 0);
+  for (const std::vector<float>& layer : scores_) {
+    for (size_t i = 0; i < layer.size(); ++i) sums[i % sums.size()] += layer[i];
+  }
+  return sums;
+}
+
 bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {
   if (layer >= wanted_.first_layer && images_.holds(layer)) {
     PreviewedLayer seen{.backend = backend_,
@@ -53,7 +60,10 @@ bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vec
                         .loaded_k = {},
                         .loaded_v = {}};
     if (wanted_.reused_tokens) compare(layer, observed, seen);
-    chooser_->score(seen, step_scores_);
+    const int64_t n_heads = observed.q.dim(1), n = std::ssize(tokens_);
+    std::vector<float>& scores = step_scores_[static_cast<size_t>(layer)];
+    scores.resize(static_cast<size_t>(n_heads * n), 0.0f);
+    chooser_->score(seen, Tensor(scores.data(), DType::kF32, {n_heads, n}));
   }
   return layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_;  // nobody goes on
 }

@@ -24,8 +24,8 @@ class PreviewHooks final : public LayerHooks {
   bool complete(const Sequence& sequence) const { return sequence.n_done() >= end_; }
   // The step that cut() has begun has been computed: its scores stand. One that failed comes again.
   void finish_step() { scores_ = step_scores_; }
-  // [tokens of all images]
-  const std::vector<double>& scores() const { return scores_; }
+  // [tokens of all images] sums over heads and layers.
+  std::vector<double> scores() const;
   const Preview& wanted() const { return wanted_; }
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
@@ -41,8 +41,8 @@ class PreviewHooks final : public LayerHooks {
   Preview wanted_;
   int32_t end_;  // behind the last token that is seen
   std::vector<int32_t> tokens_, positions_;
-  std::vector<double> scores_, step_scores_;
-  // A layer's K and V of the tokens, as PreviewedLayer has them.
+  std::vector<std::vector<float>> scores_, step_scores_;  // [n_layers] of those that have been looked at [H, n]
+  // A layer's K and V of them, as PreviewedLayer has them.
   struct Layer {
     std::vector<float> k, v, loaded_k, loaded_v;
   };

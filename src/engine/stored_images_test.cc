@@ -1,6 +1,7 @@
 // Images that another process has left in a tier: found, and done without when they turn out to be damaged or late.
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -124,7 +125,8 @@ class StoredImages : public testing::Test {
 
 TEST_F(StoredImages, AnotherProcessFindsThem) {
   store();
-  for (const char* chooser : {"static:r=0", "static:r=0.3"}) {
+  for (const char* chooser : {"static:r=0", "static:r=0.3", "cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1"}) {
+    SCOPED_TRACE(chooser);
     const std::unique_ptr<Engine> e = engine();
     GenerateResult result = generate(*e, request(*e, chooser));
     EXPECT_EQ(ids(result), greedy());
@@ -150,10 +152,13 @@ TEST_F(StoredImages, AnotherProcessFindsThem) {
 TEST_F(StoredImages, ABadLayerCostsItsStep) {
   store();
   const int32_t n_layers = engine()->kv_shape().n_layers();
-  for (int32_t layer = 0; layer < n_layers; ++layer) {
+  for (int32_t i = 0; i < 3 * n_layers; ++i) {
+    const int32_t layer = i / 3;
+    const char* chooser = std::array{"static:r=0.3", "cacheblend:r=0.1", "asked:r=0.1"}[static_cast<size_t>(i % 3)];
+    SCOPED_TRACE(chooser);
     tier_->bad_sections = {layer};
     const std::unique_ptr<Engine> e = engine();
-    const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+    const GenerateResult result = generate(*e, request(*e, chooser));
     EXPECT_EQ(ids(result), greedy());
     for (const CacheReport::Image& image : result.cache.images) {
       EXPECT_EQ(image.source, Source::kComputed);
@@ -195,19 +200,22 @@ TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
     generate(*e, request(*e, "static:r=1"));
     other = ids(generate(*e, request(*e, "static:r=1", true)));
   }
-  const std::unique_ptr<Engine> e = engine();
-  Request bad = request(*e, "static:r=0.3"), good = request(*e, "static:r=0.3", true);
-  tier_->bad_sections = {1};
-  tier_->only_of = image_key(bad.prompt.images.back());
-  std::vector<Request> both;
-  both.push_back(std::move(bad));
-  both.push_back(std::move(good));
-  const std::vector<GenerateResult> results = generate(*e, std::move(both));
-  EXPECT_EQ(ids(results[0]), greedy());
-  EXPECT_EQ(ids(results[1]), other);
-  EXPECT_EQ(results[0].cache.images.back().source, Source::kComputed);
-  EXPECT_EQ(results[1].cache.images.back().source, Source::kTier);
-  EXPECT_EQ(e->pools().used_bytes(), 0);
+  for (const char* chooser : {"static:r=0.3", "kvshare:r=0.1", "asked:r=0.1"}) {
+    SCOPED_TRACE(chooser);
+    const std::unique_ptr<Engine> e = engine();
+    Request bad = request(*e, chooser), good = request(*e, chooser, true);
+    tier_->bad_sections = {1};
+    tier_->only_of = image_key(bad.prompt.images.back());
+    std::vector<Request> both;
+    both.push_back(std::move(bad));
+    both.push_back(std::move(good));
+    const std::vector<GenerateResult> results = generate(*e, std::move(both));
+    EXPECT_EQ(ids(results[0]), greedy());
+    EXPECT_EQ(ids(results[1]), other);
+    EXPECT_EQ(results[0].cache.images.back().source, Source::kComputed);
+    EXPECT_EQ(results[1].cache.images.back().source, Source::kTier);
+    EXPECT_EQ(e->pools().used_bytes(), 0);
+  }
 }
 
 TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {

@@ -11,6 +11,7 @@ namespace vlcache {
 namespace {
 
 constexpr double kShare = 0.15;  // of arXiv:2405.16444's experiments
+constexpr double kAskedShare = 0.1;
 // What is computed depends on the prompt from layer 1 on: layer 0's K and V come from the embeddings alone.
 constexpr int32_t kLookedAt = 1;
 
@@ -45,16 +46,18 @@ class Cacheblend final : public ReuseChooser {
   Preview preview(int32_t n_layers) const override {
     return {.first_layer = kLookedAt, .n_layers = std::min(n_layers, kLookedAt + 1), .reused_tokens = true};
   }
-  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override {
     const std::vector<int32_t> rows = rows_of(seen.tokens, seen.observed.tokens);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i] < 0) continue;
-      const float *fresh = seen.v.row<float>(static_cast<int64_t>(i)),
-                  *loaded = seen.loaded_v.row<float>(static_cast<int64_t>(i));
+      const auto token = static_cast<int64_t>(i);
+      const float *fresh = seen.v.row<float>(token), *loaded = seen.loaded_v.row<float>(token);
+      double sum = 0;
       for (int64_t c = 0; c < seen.v.row_size(); ++c) {
         const double d = static_cast<double>(fresh[c]) - loaded[c];
-        scores[i] += d * d;
+        sum += d * d;
       }
+      scores.row<float>(0)[i] = static_cast<float>(sum);
     }
   }
 
@@ -95,7 +98,7 @@ class Kvshare final : public ReuseChooser {
   Preview preview(int32_t n_layers) const override {
     return {.first_layer = kLookedAt, .n_layers = std::min(n_layers, kLookedAt + 1), .reused_tokens = true};
   }
-  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override {
     const Observed& o = seen.observed;
     for (size_t i = 0; i < o.tokens.size(); ++i) {
       const auto before = std::ranges::lower_bound(seen.tokens, o.tokens[i]);
@@ -108,7 +111,8 @@ class Kvshare final : public ReuseChooser {
         attention_to(seen, row, head, seen.loaded_k, reused);
         double sum = 1;  // of the row with the loaded keys, over that with the fresh ones
         for (size_t j = 0; j < n; ++j) sum += reused[j] - fresh[j];
-        for (size_t j = 0; j < n; ++j) scores[j] += std::abs(fresh[j] - reused[j] / sum);
+        float* to = scores.row<float>(head);
+        for (size_t j = 0; j < n; ++j) to[j] += static_cast<float>(std::abs(fresh[j] - reused[j] / sum));
       }
     }
   }
@@ -118,72 +122,47 @@ class Kvshare final : public ReuseChooser {
   std::string name_;
 };
 
-// Ours, for questions that need several images: the tokens that what stands behind the images looks at, all of it
-// loaded, in every layer. What such a token says of another image was not there when it was recorded; those that nobody
-// asks about may go without.
+// Ours, for questions that need several images: the tokens that what stands behind the images looks at while all of
+// them are loaded; of each the most that any of those queries gives it, summed over the heads of all but the first
+// third of the layers (where attention goes to what is near and to sinks). What such a token says of another image was
+// not there when it was recorded; those that nobody asks about may go without.
 class Asked final : public ReuseChooser {
  public:
   explicit Asked(Parameters& p)
-      : r_(p.number("r", kShare, 0, 1)),
-        from_(p.number("from", 0, 0, 1)),
-        to_(p.number("to", 1, 0, 1)),
-        near_(static_cast<int32_t>(p.integer("near", 0, 0))),
-        tail_(p.number("tail", 1, 0, 1)),
-        peak_(p.integer("peak", 0, 0, 1) != 0),
-        name_(p.resolved()) {}
+      : r_(p.number("r", kAskedShare, 0, 1)), from_(p.number("from", 1.0 / 3, 0, 0.99)), name_(p.resolved()) {}
 
   std::string name() const override { return name_; }
-  RecomputePlan plan(int32_t n_layers, int32_t) const override {
-    // shares on a line of mean r, the last `tail` times the mean
-    std::vector<double> shares;
-    const double first = 2 - tail_;
-    for (int32_t i = 0; i < n_layers; ++i) {
-      shares.push_back(std::min(1.0, r_ * (first + (tail_ - first) * (i + 0.5) / n_layers)));
-    }
-    return RecomputePlan(std::move(shares));
-  }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override { return RecomputePlan::uniform(n_layers, r_); }
   Preview preview(int32_t n_layers) const override {
-    const auto layer = [&](double share) { return static_cast<int32_t>(std::lround(share * n_layers)); };
-    return {.first_layer = layer(from_), .n_layers = std::max(layer(to_), layer(from_) + 1), .reused_tokens = false};
+    return {.first_layer = static_cast<int32_t>(from_ * n_layers), .n_layers = n_layers, .reused_tokens = false};
   }
-  void score(const PreviewedLayer& seen, std::span<double> scores) const override {
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override {
     const Observed& o = seen.observed;
-    // Rows behind the last image, wherever the step begins.
     const auto first = std::ranges::upper_bound(o.tokens, seen.tokens.back()) - o.tokens.begin();
     const int64_t n = std::ssize(o.tokens) - first, n_heads = o.q.dim(1);
     if (n == 0) return;
     const KvView& view = o.views.back();
-    const int32_t n_slots = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads);
-    std::vector<float> sums(static_cast<size_t>(n_heads * n_slots), 0.0f);
+    const int32_t n_slots = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads), last = o.tokens.back();
     std::vector<int32_t> behind;
-    for (int64_t i = 0; i < n; ++i) behind.push_back(o.tokens.back() - o.tokens[static_cast<size_t>(first + i)]);
+    for (const int32_t token : o.tokens.last(static_cast<size_t>(n))) behind.push_back(last - token);
+    std::vector<float> most(static_cast<size_t>(n_heads * n_slots), 0.0f);
     AttentionStats stats;
     stats.behind = behind.data();
     stats.lse = o.lse.slice_rows(first, first + n);
-    const Tensor out(sums.data(), DType::kF32, {n_heads, n_slots});
-    (peak_ ? stats.column_max : stats.column_sums) = out;
+    stats.column_max = Tensor(most.data(), DType::kF32, {n_heads, n_slots});
     const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data() + first};
     seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
-    std::vector<double> own(scores.size(), 0);
-    for (size_t j = 0; j < scores.size(); ++j) {
-      for (int64_t head = 0; head < n_heads; ++head) {
-        const int32_t end = view.n_slots[head / (n_heads / view.n_kv_heads)];
-        const double a = sums[static_cast<size_t>(head * n_slots + end - 1 - (o.tokens.back() - seen.tokens[j]))];
-        own[j] += a;
-      }
-    }
-    for (size_t j = 0; j < scores.size(); ++j) {
-      const auto low = static_cast<size_t>(std::max<int64_t>(0, static_cast<int64_t>(j) - near_));
-      const size_t high = std::min(scores.size() - 1, j + static_cast<size_t>(near_));
-      for (size_t m = low; m <= high; ++m) scores[j] += own[m];
+    for (int64_t head = 0; head < n_heads; ++head) {
+      // Nothing was evicted since the first image: its tokens' slots are counted from the last.
+      const int32_t shift = view.n_slots[head / (n_heads / view.n_kv_heads)] - 1 - last;
+      const float* row = stats.column_max.row<float>(head);
+      float* to = scores.row<float>(head);
+      for (size_t j = 0; j < seen.tokens.size(); ++j) to[j] = std::max(to[j], row[seen.tokens[j] + shift]);
     }
   }
 
  private:
-  double r_, from_, to_;
-  int32_t near_;
-  double tail_;
-  bool peak_;
+  double r_, from_;
   std::string name_;
 };
 

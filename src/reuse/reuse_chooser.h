@@ -48,8 +48,9 @@ class ReuseChooser {
     static_cast<void>(n_layers);
     return {};
   }
-  // Adds to `scores` [n] what speaks for each of seen.tokens, as far as this step shows it.
-  virtual void score(const PreviewedLayer& seen, std::span<double> scores) const {
+  // Joins `scores` [H, n] f32 of the layer, 0 at first, with what speaks for each of seen.tokens as far as this step
+  // shows it. What counts is the sum over heads and layers; it may not depend on how a prompt is cut into steps.
+  virtual void score(const PreviewedLayer& seen, const Tensor& scores) const {
     static_cast<void>(seen), static_cast<void>(scores);
   }
 };

@@ -26,9 +26,9 @@ def main():
     a = ap.parse_args(); choosers = a.choosers.split(";")
     samples = [json.loads(line) for line in open(os.path.join(a.data, "eval.jsonl"))][: a.samples]
     lines = "".join(json.dumps(r) + "\n" for r in requests(a.data, samples, choosers))
-    run = subprocess.run([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "1", "--threads", a.threads, "--cache-ram", "4GiB", "--json"], input=lines, stdout=subprocess.PIPE, text=True)
-    answers = {r["id"]: r for r in map(json.loads, run.stdout.splitlines())}
-    if a.out: open(a.out, "w").write(run.stdout)
+    out = open(a.out, "w") if a.out else subprocess.PIPE
+    run = subprocess.run([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "1", "--threads", a.threads, "--cache-ram", "2GiB", "--json"], input=lines, stdout=out, text=True)
+    answers = {r["id"]: r for r in map(json.loads, open(a.out) if a.out else run.stdout.splitlines())}
     text = lambda s, chooser: answers[f"{s['id']} {chooser}"].get("text", "").strip()
     print(f"{'chooser':34} right  as full  tokens computed")
     for chooser in choosers:
