@@ -1,10 +1,8 @@
 // Policies at work on sequences: a prompt compressed behind its last token, running scores, slots hidden and freed.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
+#include "base/resident_testing.h"
 #include "engine/batch.h"
 #include "engine/engine_testing.h"
 
@@ -38,13 +36,6 @@ TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
       EXPECT_EQ(s->cache().n_slots(0, 0), k + 1);
     }
   }
-}
-
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 // What a policy drops behind 16k tokens is the system's again, not only the pool's.
