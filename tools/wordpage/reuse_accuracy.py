@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Answers to questions that need two pages whose KV was recorded alone, by what is computed anew:
   python make_eval.py DATA --samples 150 --pages 2 --seed 2002 --kinds join,about --across
-  python reuse_accuracy.py MODEL DATA [--choosers full,vlcache:r=0.1,cacheblend:r=0.1] [--out answers.jsonl]
+  python reuse_accuracy.py MODEL DATA [--choosers "full;vlcache:r=0.1;asked:r=0.1"] [--out answers.jsonl]
 Every page is seen alone first, behind other words; then each question comes once for every chooser (`full`: nothing is reused). Prints, per chooser: exact
 answers, those of `full` (the paired count), and image tokens computed, mean over layers and pages."""
 import argparse, json, os, subprocess, sys
 
 VLCACHE = os.environ.get("VLCACHE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release/vlcache"))
-DEFAULT = ["full"] + [f"{name}:r={r}" for r in (0.025, 0.1, 0.15) for name in ("vlcache", "static", "cacheblend", "kvshare", "asked")] + [f"mpic:k={k}" for k in (6, 26, 38)]
+DEFAULT = ["full", "static:r=0"] + [f"{name}:r={r}" for r in (0.025, 0.1, 0.15) for name in ("vlcache", "static", "cacheblend", "kvshare", "asked")]
 
 
 def requests(data, samples, choosers):
@@ -27,7 +27,7 @@ def main():
     samples = [json.loads(line) for line in open(os.path.join(a.data, "eval.jsonl"))][: a.samples]
     lines = "".join(json.dumps(r) + "\n" for r in requests(a.data, samples, choosers))
     out = open(a.out, "w") if a.out else subprocess.PIPE
-    run = subprocess.run([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "1", "--threads", a.threads, "--cache-ram", "2GiB", "--json"], input=lines, stdout=out, text=True)
+    run = subprocess.run([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "1", "--threads", a.threads, "--cache-ram", "2GiB", "--kv-memory", "2GiB", "--json"], input=lines, stdout=out, text=True)
     answers = {r["id"]: r for r in map(json.loads, open(a.out) if a.out else run.stdout.splitlines())}
     text = lambda s, chooser: answers[f"{s['id']} {chooser}"].get("text", "").strip()
     print(f"{'chooser':34} right  as full  tokens computed")
