@@ -1,6 +1,7 @@
 // Two threads, two queues.
 #include "store/store_worker.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -82,6 +83,8 @@ StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes) : tier_(tier), 
     // Whoever computes an answer comes first: at equal priority a decoding machine of two cores lost a fifth of its
     // speed.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLeastPriority);
+    const sched_param none{};
+    sched_setscheduler(0, SCHED_IDLE, &none);  // of this thread
     run_saves();
   });
 }
