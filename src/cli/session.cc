@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "store/disk_files.h"
 
 namespace vlcache {
 namespace {
@@ -34,23 +35,12 @@ void make_folder(const fs::path& dir) {
   throw Error(ErrorCode::kIo, dir.string() + ": the session's folder cannot be made: " + std::strerror(errno));
 }
 
-// Beside its place, synced, renamed.
 void write_whole(const fs::path& path, std::string_view bytes) {
-  const fs::path beside = path.string() + ".new";
-  const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  bool good = file >= 0;
-  while (good && !bytes.empty()) {
-    const ssize_t n = write(file, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    good = n > 0;
-    if (good) bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  good = good && fsync(file) == 0;
-  if (file >= 0) close(file);
-  if (good && rename(beside.c_str(), path.c_str()) == 0) return;
-  const std::string why = std::strerror(errno);
-  unlink(beside.c_str());
-  throw Error(ErrorCode::kIo, path.string() + ": the session cannot be kept: " + why);
+  TemporaryFile file(path.parent_path());
+  file.write(std::as_bytes(std::span(bytes)), kNoDeadline);
+  file.commit(path);
+  if (file.result().there()) return;
+  throw Error(ErrorCode::kIo, path.string() + ": the session cannot be kept: " + file.result().detail);
 }
 
 Sha256Digest digest_of(const std::string& text, const std::string& where) {

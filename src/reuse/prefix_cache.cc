@@ -103,7 +103,6 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
   std::vector<std::span<const int32_t>> pages;
   for (const PageGroup group : match.groups) pages.push_back(groups_.pages(group));
   cache.share(pages, static_cast<int32_t>(key.size()));
-  n_tokens_shared_ += std::ssize(key);
   return tree_.pin(key);
 }
 
@@ -145,9 +144,6 @@ bool PrefixCache::give_way() {
   return false;
 }
 
-PrefixCache::Stats PrefixCache::stats() const {
-  return {
-      .n_tokens_shared = n_tokens_shared_, .n_groups = tree_.n_pages(), .n_evictions = n_evictions_, .bytes = bytes()};
-}
+PrefixCache::Stats PrefixCache::stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
 
 }  // namespace vlcache

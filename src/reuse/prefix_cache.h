@@ -36,7 +36,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   void clear();
 
   struct Stats {
-    int64_t n_tokens_shared = 0, n_groups = 0, n_evictions = 0, bytes = 0;
+    int64_t n_evictions = 0, bytes = 0;
   };
   Stats stats() const;
   // Of 64 tokens in all layers and heads.
@@ -91,7 +91,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   std::map<Sha256Digest, int64_t> contents_;  // numbers are never given twice
   int64_t next_content_ = 0;
   size_t n_contents_to_sweep_;
-  int64_t n_tokens_shared_ = 0, n_evictions_ = 0, untrimmed_bytes_ = 0;
+  int64_t n_evictions_ = 0, untrimmed_bytes_ = 0;
 };
 
 }  // namespace vlcache
