@@ -40,7 +40,7 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, const ReuseOptions& reuse)
+  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, const ReuseChoice& reuse)
       : engine_(engine),
         flags_(flags),
         policy_(std::move(policy)),
@@ -230,7 +230,7 @@ class Chat {
     }
     ProgressBar bar("reading");
     request.sequence = sequence_.get();
-    request.reuse = reuse_;
+    request.reuse = reuse_.options(flags_.generate.reuse.how, request.prompt.images.size());
     request.options = options_;
     request.callbacks.cancelled = interrupted;
     request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -249,7 +249,7 @@ class Chat {
   Engine& engine_;
   const ChatFlags& flags_;
   PolicyPtr policy_;
-  ReuseOptions reuse_;
+  const ReuseChoice& reuse_;
   GenerateOptions options_;
   std::vector<Turn> turns_;
   std::vector<Picture> pending_;
@@ -290,7 +290,7 @@ void run(const ChatFlags& flags) {
   const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
-  Chat chat(*engine, flags, policy, reuse.options());
+  Chat chat(*engine, flags, policy, reuse);
   if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);

@@ -45,6 +45,11 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
       ->capture_default_str();
   add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
       ->type_name("FILE");
+  add("--reuse-origin", flags.reuse.origin,
+      "where a picture's KV is computed that others reuse: in the first prompt that does so exactly (first), or always "
+      "by itself, so that answers do not depend on what was asked before (neutral)")
+      ->check(CLI::IsMember({"first", "neutral"}))
+      ->capture_default_str();
   add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

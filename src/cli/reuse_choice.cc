@@ -20,7 +20,10 @@ void check_reuse(std::string_view how) {
 }
 
 ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir)
-    : how_(flags.how), bound_(flags.bound), keep_exact_(flags.keep_exact) {
+    : how_(flags.how),
+      bound_(flags.bound),
+      keep_exact_(flags.keep_exact),
+      origin_(flags.origin == "neutral" ? ReuseOrigin::kNeutral : ReuseOrigin::kFirst) {
   check_reuse(how_);
   const std::filesystem::path path =
       flags.plan.empty() ? model_dir / kReusePlanName : std::filesystem::path(flags.plan);
@@ -36,14 +39,15 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& m
   }
 }
 
-ReuseOptions ReuseChoice::options(std::string_view how) const {
+ReuseOptions ReuseChoice::options(std::string_view how, size_t n_images) const {
   if (how == "off") return {.encoder = false, .chooser = nullptr};
-  ReuseOptions options{.prefix = true, .keep_exact = keep_exact_, .chooser = nullptr};
+  ReuseOptions options{.prefix = true, .keep_exact = keep_exact_, .chooser = nullptr, .origin = origin_};
   if (how == "exact") return options;
   if (how == "auto") {
     if (!plan_ || !holds(plan_->one)) return options;
-    options.chooser = planned_chooser(*plan_);
-    options.one_image_only = !holds(plan_->several);
+    const bool looks = n_images > 1 && !holds(plan_->several) && holds(plan_->several_looking);
+    options.chooser = looks ? parse_reuse_chooser(plan_->looking) : planned_chooser(*plan_);
+    options.one_image_only = !looks && !holds(plan_->several);
     return options;
   }
   options.chooser = how == "vlcache" && plan_ ? planned_chooser(*plan_) : parse_reuse_chooser(how);

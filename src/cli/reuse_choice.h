@@ -19,6 +19,7 @@ struct ReuseFlags {
   std::string plan;         // empty: reuse_plan.json in the model's folder
   double bound = 0.99;      // share of equal answers from which on `auto` follows a plan
   bool keep_exact = false;  // --cache-exact
+  std::string origin = "first";
 };
 
 class ReuseChoice {
@@ -26,8 +27,8 @@ class ReuseChoice {
   // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used.
   ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir);
 
-  ReuseOptions options(std::string_view how) const;
-  ReuseOptions options() const { return options(how_); }
+  // For a prompt with so many images.
+  ReuseOptions options(std::string_view how, size_t n_images) const;
   // What is to be known about the answers under --reuse, a line; "": nothing.
   std::string warning() const;
 
@@ -37,6 +38,7 @@ class ReuseChoice {
   std::string how_;
   double bound_;
   bool keep_exact_;
+  ReuseOrigin origin_;
   std::optional<ReusePlan> plan_;
   std::string why_none_;  // there is no plan
 };

@@ -53,7 +53,7 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
                  "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
   }
   request.policy = std::move(policy);
-  request.reuse = reuse.options();
+  request.reuse = reuse.options(asked.reuse, request.prompt.images.size());
   request.options = generate_options(flags.generate, engine.model().config().generation);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -137,7 +137,7 @@ class RequestQueue {
       Request request;
       request.prompt = prepare(engine_, *read.request);
       request.policy = policy_of(*read.request);
-      request.reuse = reuse_.options(read.request->reuse);
+      request.reuse = reuse_.options(read.request->reuse, request.prompt.images.size());
       request.options = read.request->options;
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));

@@ -26,6 +26,7 @@ const std::vector<double> kLevels{0, .01, .02, .05, .1, .2, .3, .4, .5, .6, .7, 
 struct TuneFlags {
   ModelFlags model;
   std::string data, images, output, plan;
+  std::string looking = "asked:r=0.15";
   double target = 0.025;
   int profiled = 12, compared = 100;
   int max_tokens = 64;
@@ -114,24 +115,32 @@ ReuseSensitivity profile(ReuseTuner& tuner, const std::vector<ReuseCase>& cases,
   return s;
 }
 
+void add(const ReuseTuner::Comparison& found, ReuseAgreement& a) {
+  a.kl = (a.kl * a.n_cases + found.kl) / (a.n_cases + 1);
+  ++a.n_cases;
+  a.n_equal += found.equal ? 1 : 0;
+}
+
 // Counts equal answers into the plan.
 void compare(ReuseTuner& tuner, const std::vector<ReuseCase>& cases, Measured* measured, ReusePlan& plan) {
-  plan.one = plan.several = {};
+  plan.one = plan.several = plan.several_looking = {};
   ProgressBar bar("comparing answers");
   for (int32_t i = 0; i < static_cast<int32_t>(cases.size()); ++i) {
     const ReuseCase& c = cases[static_cast<size_t>(i)];
-    const OrderedJson* line = measured != nullptr ? measured->find("compared", i) : nullptr;
-    ReuseTuner::Comparison found;
-    if (line != nullptr) {
-      found = {.equal = (*line)["equal"].get<bool>(), .kl = (*line)["kl"].get<double>()};
-    } else {
-      found = tuner.compare(c, planned_chooser(plan));
-      if (measured != nullptr) measured->add({{"compared", i}, {"equal", found.equal}, {"kl", found.kl}});
+    const bool several = c.images.size() > 1;
+    const auto under = [&](const char* what, const ReuseChooserPtr& chooser) {
+      const OrderedJson* line = measured != nullptr ? measured->find(what, i) : nullptr;
+      if (line != nullptr) {
+        return ReuseTuner::Comparison{.equal = (*line)["equal"].get<bool>(), .kl = (*line)["kl"].get<double>()};
+      }
+      const ReuseTuner::Comparison found = tuner.compare(c, chooser);
+      if (measured != nullptr) measured->add({{what, i}, {"equal", found.equal}, {"kl", found.kl}});
+      return found;
+    };
+    add(under("compared", planned_chooser(plan)), several ? plan.several : plan.one);
+    if (several && !plan.looking.empty()) {
+      add(under("looked", parse_reuse_chooser(plan.looking)), plan.several_looking);
     }
-    ReuseAgreement& a = c.images.size() > 1 ? plan.several : plan.one;
-    a.kl = (a.kl * a.n_cases + found.kl) / (a.n_cases + 1);
-    ++a.n_cases;
-    a.n_equal += found.equal ? 1 : 0;
     bar.update(i + 1, std::ssize(cases));
     if (interrupted()) throw Interrupted();
   }
@@ -150,8 +159,15 @@ std::string row(const char* name, const ReuseSensitivity& s, const std::vector<s
   return text + "\n";
 }
 
-std::string told(const ReuseAgreement& a, const char* of) {
-  return format("%s: %d of %d answers equal (%.1f %%), KL %.2g\n", of, a.n_equal, a.n_cases, 100 * a.share(), a.kl);
+std::string told(const ReuseAgreement& a, const std::string& of) {
+  return format("%s: %d of %d answers equal (%.1f %%), KL %.2g\n", of.c_str(), a.n_equal, a.n_cases, 100 * a.share(),
+                a.kl);
+}
+
+std::string told(const ReusePlan& plan) {
+  std::string text = told(plan.one, "one image") + told(plan.several, "several images");
+  if (!plan.looking.empty()) text += told(plan.several_looking, "several images, " + plan.looking);
+  return text;
 }
 
 // The paper's Fig. 3: what each layer's recomputation is worth.
@@ -192,11 +208,18 @@ void tune(const TuneFlags& flags) {
   const std::filesystem::path path = flags.output.empty()
                                          ? std::filesystem::path(flags.model.model_dir) / kReusePlanName
                                          : std::filesystem::path(flags.output);
-  ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir), .shares = {}, .one = {}, .several = {}};
-  const OrderedJson settings{
-      {"model", plan.model},        {"data", flags.data + flags.images}, {"target", flags.target},
-      {"profiled", flags.profiled}, {"compared", flags.compared},        {"max_tokens", flags.max_tokens},
-      {"seed", flags.seed},         {"dtype", flags.model.dtype},        {"kv_dtype", flags.model.kv_dtype}};
+  ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir),
+                 .shares = {},
+                 .one = {},
+                 .several = {},
+                 .looking = flags.looking,
+                 .several_looking = {}};
+  if (!plan.looking.empty()) parse_reuse_chooser(plan.looking);
+  const OrderedJson settings{{"model", plan.model},        {"data", flags.data + flags.images},
+                             {"target", flags.target},     {"profiled", flags.profiled},
+                             {"compared", flags.compared}, {"max_tokens", flags.max_tokens},
+                             {"looking", flags.looking},   {"seed", flags.seed},
+                             {"dtype", flags.model.dtype}, {"kv_dtype", flags.model.kv_dtype}};
   Measured measured(path.string() + ".partial", settings);
   ReuseTuner tuner(*engine, flags.max_tokens);
   const ReuseSensitivity s = profile(tuner, {cases.begin(), middle}, measured);
@@ -205,7 +228,7 @@ void tune(const TuneFlags& flags) {
   std::string text = row("greedy", s, greedy) + row("exact", s, exact);
   std::fputs(text.c_str(), stderr);
   compare(tuner, {middle, cases.end()}, &measured, plan);
-  const std::string found = told(plan.one, "one image") + told(plan.several, "several images");
+  const std::string found = told(plan);
   std::fputs(found.c_str(), stderr);
   write_file(path, reuse_plan_json(plan));
   std::filesystem::path html = path;
@@ -223,7 +246,7 @@ void verify(const TuneFlags& flags) {
   const std::unique_ptr<Engine> engine = load_engine(flags.model);
   ReuseTuner tuner(*engine, flags.max_tokens);
   compare(tuner, cases, nullptr, plan);
-  std::fputs((told(plan.one, "one image") + told(plan.several, "several images")).c_str(), stdout);
+  std::fputs(told(plan).c_str(), stdout);
 }
 
 std::shared_ptr<TuneFlags> add_reuse_flags(CLI::App& command) {
@@ -252,6 +275,11 @@ void add_tune_reuse_command(CLI::App& tune_command) {
       ->capture_default_str();
   command->add_option("--profile", flags->profiled, "cases that layers are profiled on")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--several", flags->looking,
+                   "chooser that is measured beside the plan for prompts with several pictures; \"\": none")
+      ->type_name("CHOOSER")
       ->capture_default_str();
   command->add_option("-o,--output", flags->output, "the plan (default: reuse_plan.json in the model's folder)")
       ->type_name("FILE");

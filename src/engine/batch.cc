@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "base/clock.h"
 #include "engine/generation.h"
@@ -36,6 +37,36 @@ void Batch::end(Entry& entry) {
   CHECK(entry.generation->done());
   entry.waiting = false;
   full_ = false;
+  if (entry.serves == 0) return;
+  const auto served = std::ranges::find(requests_, entry.serves, &Entry::id);
+  if (served != requests_.end()) served->generation->origin_done(entry.generation->result());
+}
+
+size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::serves)); }
+
+// Images without an origin are computed by themselves first, like requests of others.
+void Batch::let_origins_go_first(Entry& entry) {
+  for (Request& origin : entry.generation->take_origins()) {
+    servants_.push_back({next_id_++, std::make_unique<Generation>(engine_, std::move(origin)), true, entry.id});
+    entry.waiting = true;
+  }
+}
+
+// Those that somebody still waits for come, others go.
+void Batch::exchange_servants() {
+  std::ranges::move(servants_, std::back_inserter(requests_));
+  servants_.clear();
+  std::set<RequestId> waiting;
+  for (const Entry& e : requests_) {
+    if (!e.generation->done()) waiting.insert(e.id);
+  }
+  std::erase_if(requests_,
+                [&](const Entry& e) { return e.serves != 0 && (e.generation->done() || !waiting.contains(e.serves)); });
+}
+
+bool Batch::is_served(RequestId id) const {
+  const auto serves = [id](const Entry& e) { return e.serves == id && !e.generation->done(); };
+  return std::ranges::any_of(requests_, serves) || std::ranges::any_of(servants_, serves);
 }
 
 void Batch::cancel(RequestId id) {
@@ -71,7 +102,7 @@ void Batch::admit() {
     if (!entry.waiting || entry.generation->done()) continue;
     const bool alone = std::ranges::none_of(requests_, running);
     if (full_ && !alone) return;
-    if (!alone && entry.generation->awaits_image()) continue;
+    if (is_served(entry.id) || (!alone && entry.generation->awaits_image())) continue;
     const auto refuse = [&](const Error& error) {
       if (error.code() == ErrorCode::kMemory && !alone) {
         full_ = true;
@@ -83,6 +114,7 @@ void Batch::admit() {
     try {
       entry.generation->start();
       entry.waiting = false;
+      let_origins_go_first(entry);
     } catch (const Error& e) {
       refuse(e);
     } catch (const std::bad_alloc&) {
@@ -128,6 +160,7 @@ void Batch::plan() {
 
 bool Batch::step() {
   check_cancelled();
+  exchange_servants();
   admit();
   plan();
   if (items_.empty()) {
@@ -172,7 +205,10 @@ void Batch::recover(const StepFailed& failure) {
     if (failure.item() >= 0 && failure.item() != static_cast<int32_t>(i)) continue;
     Generation& generation = *owners_[i]->generation;
     try {
-      if (generation.go_on_without_load()) continue;
+      if (generation.go_on_without_load()) {
+        let_origins_go_first(*owners_[i]);
+        continue;
+      }
       generation.fail(failure);
     } catch (const Error& e) {
       generation.fail(e);

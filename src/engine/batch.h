@@ -32,18 +32,22 @@ class Batch {
   bool done(RequestId id) const;
   // Takes the request out, done or not ("cancelled"), with what has come of it.
   GenerateResult remove(RequestId id);
-  size_t size() const { return requests_.size(); }  // requests in it, done or not
+  size_t size() const;  // requests in it, done or not
 
  private:
   struct Entry {
     RequestId id;
     std::unique_ptr<Generation> generation;
-    bool waiting = true;  // has no KV
+    bool waiting = true;   // has no KV
+    RequestId serves = 0;  // the request that waits until this one has ended; 0: somebody asked for it
   };
   Entry& find(RequestId id);
   void end(Entry& entry);
   void check_cancelled();
   void admit();
+  void let_origins_go_first(Entry& entry);
+  void exchange_servants();
+  bool is_served(RequestId id) const;
   void plan();
   int32_t prompt_rows(const Sequence& sequence, bool others_decode) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
@@ -52,8 +56,9 @@ class Batch {
 
   Engine& engine_;
   RequestId next_id_ = 1;
-  std::deque<Entry> requests_;  // in the order they came
-  bool full_ = false;           // pages ran out: nobody is admitted until a request ends
+  std::deque<Entry> requests_;   // in the order they came
+  std::vector<Entry> servants_;  // that join them before the next step
+  bool full_ = false;            // pages ran out: nobody is admitted until a request ends
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
 };

@@ -20,6 +20,7 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
+constexpr size_t kMaxWithoutOrigin = 1 << 16;     // images that have been seen once where nothing could be recorded
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
 
 int64_t default_kv_memory(int64_t cache_bytes) { return std::max<int64_t>(0, usable_memory() - cache_bytes) / 4 * 3; }
@@ -253,6 +254,13 @@ std::shared_ptr<const VisionOutput> Engine::load_embeddings(const ImageTiles& im
   output->embeds = Tensor(output->storage.data(), model_->compute_dtype(), {n, width});
   if (!image_store_->load_rows(key, output->embeds)) return nullptr;
   return output;
+}
+
+bool Engine::lacks_origin_again(const Sha256Digest& image) {
+  if (images_without_origin_.erase(image) > 0) return true;
+  if (images_without_origin_.size() >= kMaxWithoutOrigin) images_without_origin_.clear();
+  images_without_origin_.insert(image);
+  return false;
 }
 
 void Engine::forget_images() {

@@ -101,6 +101,8 @@ class Engine {
   PrefixCache& prefixes() { return *prefixes_; }
   // Whose KV is being recorded: others who bring the same image do well to wait.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
+  // An image stood where its KV could not be recorded for others. True: not for the first time.
+  bool lacks_origin_again(const Sha256Digest& image);
 
  private:
   Engine() = default;
@@ -127,7 +129,7 @@ class Engine {
   std::unique_ptr<ImageStore> image_store_;
   std::unique_ptr<PrefixStore> prefix_store_;
   CacheTotals totals_;  // of requests
-  std::set<Sha256Digest> images_in_work_;
+  std::set<Sha256Digest> images_in_work_, images_without_origin_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/image_origin.h"
 #include "engine/image_reuse.h"
 #include "engine/image_selection.h"
 #include "engine/prefix_reuse.h"
@@ -104,13 +105,52 @@ void Generation::start() {
 void Generation::place_images() {
   reuse_ =
       std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, missed_images_, result_.cache);
-  encode_images();
+  for (const size_t image : reuse_->without_origin()) {
+    if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;  // in vain, or for its first place
+    origins_.push_back(origin_request(engine_, request_.prompt, image));
+  }
+  if (origins_.empty()) encode_images();
+}
+
+std::vector<Request> Generation::take_origins() {
+  if (origins_.empty()) return {};
+  if (own_sequence_ != nullptr) {
+    suspend();
+  } else {
+    reuse_.reset();  // its KV is its own
+  }
+  return std::exchange(origins_, {});
+}
+
+void Generation::origin_done(const GenerateResult& origin) {
+  result_.timings.vision_ms += origin.timings.vision_ms;
+  result_.timings.prefill_ms += origin.timings.prefill_ms;
+  for (const CacheReport::Image& image : origin.cache.images) origins_done_.emplace(image.key, image);
+}
+
+// An image that was computed for this request, if elsewhere, was no hit.
+void Generation::charge_origins() {
+  for (CacheReport::Image& image : result_.cache.images) {
+    const auto origin = origins_done_.find(image.key);
+    if (origin == origins_done_.end() || !image.loaded()) continue;
+    image.source = CacheReport::Image::Source::kComputed;
+    image.n_recomputed += image.n_tokens;
+    image.encoder = origin->second.encoder;
+    image.reason = "computed by itself, then reused";
+    origins_done_.erase(origin);  // in a second place it is one
+  }
 }
 
 bool Generation::go_on_without_load() {
   const MissedImages::value_type* missed = reuse_ != nullptr ? reuse_->missed() : nullptr;
   if (missed == nullptr) return false;
   missed_images_.insert(*missed);
+  place_rest();
+  return true;
+}
+
+// What of the images is still to come is looked up anew.
+void Generation::place_rest() {
   reuse_.reset();  // what stands behind the first loaded token is pending again
   const CacheReport before = result_.cache;
   note_origins();
@@ -120,7 +160,6 @@ bool Generation::go_on_without_load() {
     if (now.images[i].n_recomputed == 0) now.images[i] = before.images[i];
   }
   place_images();
-  return true;
 }
 
 void Generation::find_prefix() {
@@ -205,7 +244,7 @@ void Generation::encode_images() {
 
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
-  const bool preview = reuse_->cut_to_preview(runs_);
+  const bool preview = reuse_->cut(runs_);
   const bool all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing();
   return {.sequence = sequence_,
           .runs = runs_,
@@ -228,6 +267,10 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     if (request_.callbacks.on_prefill) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
+    }
+    if (reuse_->halts()) {
+      reuse_->finish(result_.timings.prefill_ms);
+      place_rest();
     }
     if (!sequence_->in_prompt()) {
       reuse_->finish(result_.timings.prefill_ms);
@@ -342,6 +385,7 @@ void Generation::finish(std::string_view reason) {
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
   if (sequence_ != nullptr) {
+    charge_origins();
     engine_.count(result_.cache);
     sequence_->forget_rehearsal();
     reuse_.reset();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +31,11 @@ class Generation {
   bool awaits_image();
   // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
   void start();
+  // What must be computed before this request goes on, behind start() and go_on_without_load(): nothing, as a rule.
+  // Else it waits until start() is called again.
+  std::vector<Request> take_origins();
+  // One of these has ended.
+  void origin_done(const GenerateResult& origin);
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
   void make_room();
   // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
@@ -54,11 +60,14 @@ class Generation {
   // Ends it here: "cancelled", or "length" where memory ends.
   void finish(std::string_view reason);
   void fail(const Error& error);
+  const GenerateResult& result() const { return result_; }
   GenerateResult take_result() { return std::move(result_); }
 
  private:
   void take_images();
   void place_images();
+  void place_rest();
+  void charge_origins();
   void find_prefix();
   void keep_prefix(bool whole_pages);
   void note_origins();
@@ -78,9 +87,12 @@ class Generation {
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
   std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
   std::map<Sha256Digest, std::string> missed_images_;               // that could not be loaded, and why
-  std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
-  std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
-  std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer
+  std::vector<Request> origins_;                                    // to be computed before
+  std::set<Sha256Digest> origins_asked_;
+  std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
+  std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
+  std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;                   // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;

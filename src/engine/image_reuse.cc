@@ -78,10 +78,16 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     }
     if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
     if (engine.image_kv().contains(image.key)) continue;
-    if (reused_.empty() && sequence.exact()) {
+    if (why_not.empty() && halt_before(image.key, images)) {
+      std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
+      break;
+    }
+    const bool neutral = options.origin == ReuseOrigin::kNeutral;
+    if (!neutral && reused_.empty() && sequence.exact()) {
       record(i, images[i], image);
-    } else {
-      image.reason = "no exact origin";
+    } else if (why_not.empty() && could_be_kept(images[i], image)) {
+      if (!missed.contains(image.key)) image.reason = "no exact origin";
+      if (neutral || engine.lacks_origin_again(image.key)) without_origin_.push_back(i);
     }
   }
   if (!reused_.empty()) begin_reuse();
@@ -168,8 +174,12 @@ void ImageReuse::supply() {
   }
 }
 
-bool ImageReuse::cut_to_preview(std::vector<TokenRun>& runs) {
+bool ImageReuse::cut(std::vector<TokenRun>& runs) {
   in_preview_ = preview_ != nullptr && preview_->cut(runs);
+  while (!finished_ && runs.back().end > halt_) {
+    runs.back().end = std::max(halt_, runs.back().begin);
+    if (runs.back().begin == runs.back().end) runs.pop_back();
+  }
   return in_preview_;
 }
 
@@ -211,11 +221,22 @@ void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, do
   engine_.image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
-void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
-  if (ImageKv::bytes_of(engine_.kv_shape(), found.n_tokens) > engine_.cache_ledger().max_bytes()) {
-    report.reason = "its KV is larger than the cache";
-    return;
+// Where the image is being recorded already: the prompt is computed up to there first.
+bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& images) {
+  for (const size_t image : recorded_) {
+    if (sequence_.image_keys()[image] == key) halt_ = images[image].spans.back().end;
   }
+  return halt_ < INT32_MAX;
+}
+
+bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
+  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), found.n_tokens) <= engine_.cache_ledger().max_bytes();
+  if (!fits) report.reason = "its KV is larger than the cache";
+  return fits;
+}
+
+void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
+  if (!could_be_kept(found, report)) return;
   const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), found.n_tokens));
   for (const ImageSpan& span : found.spans) {
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);

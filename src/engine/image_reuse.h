@@ -40,8 +40,14 @@ class ImageReuse final : public LayerHooks {
   int32_t n_done() const { return std::min(sequence_.n_done(), preview_ == nullptr ? INT32_MAX : preview_->begin()); }
   // Whether some of the image's tokens are computed.
   bool needs_embeddings(size_t image) const { return needs_embeddings_[image]; }
-  // Whether the next step is one of a chooser's preview. Cuts its runs to that, or to what comes before.
-  bool cut_to_preview(std::vector<TokenRun>& runs);
+  // Images whose KV is to be computed in a prompt of its own (image_origin.h) before this one is: with it they would be
+  // reused.
+  std::span<const size_t> without_origin() const { return without_origin_; }
+  // Cuts the next runs of the sequence to what these hooks are for. True: the next step is one of a chooser's preview.
+  bool cut(std::vector<TokenRun>& runs);
+  // Whether an image that stands in this prompt twice has been recorded for its second place: finish() keeps it, and
+  // the rest of the prompt is looked through anew.
+  bool halts() const { return !finished_ && sequence_.n_done() >= halt_; }
   bool in_preview() const { return in_preview_; }
   // Behind such a step. Once all is seen, the chooser chooses, and the prompt begins anew with the first image.
   void after_preview_step();
@@ -62,6 +68,8 @@ class ImageReuse final : public LayerHooks {
   std::vector<Found> list_images(const Prompt& prompt) const;
   void place(size_t image, const Found& found, CacheReport::Image& report);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
+  bool halt_before(const Sha256Digest& key, const std::vector<Found>& images);
+  bool could_be_kept(const Found& found, CacheReport::Image& report) const;
   void record(size_t image, const Found& found, CacheReport::Image& report);
   void begin_reuse();
   void supply();
@@ -88,6 +96,8 @@ class ImageReuse final : public LayerHooks {
   std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_
   std::vector<Sha256Digest> in_work_;  // those that nobody else was recording
   std::vector<bool> needs_embeddings_;
+  std::vector<size_t> without_origin_;
+  int32_t halt_ = INT32_MAX;  // behind the image that is recorded for a second place
   bool finished_ = false;
 };
 

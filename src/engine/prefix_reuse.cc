@@ -94,10 +94,11 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && places.size() > 1);
   std::vector<bool> reused(places.size(), false);
+  const bool neutral = options.origin == ReuseOrigin::kNeutral;  // whatever is known exactly: it would depend on that
   for (size_t i = 0; i < places.size() && reuses; ++i) {
     const int32_t n_left = places[i].end - n;  // of one that is known in part, whole pages as a rule
-    if (n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
-    if (!is_known(engine, sequence.image_keys()[i])) continue;
+    if (!neutral && n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
+    if (!neutral && !is_known(engine, sequence.image_keys()[i])) continue;
     reused[i] = true;
     contents[i] = reused_content(sequence, i, *options.chooser, engine.kv_shape().n_layers(), places[i].n_tokens);
   }

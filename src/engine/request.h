@@ -38,6 +38,12 @@ struct GenerateCallbacks {
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
 };
 
+// From which prompt the KV of an image is that others reuse.
+enum class ReuseOrigin : uint8_t {
+  kFirst,    // the first that computes it exactly; for an image that never was, from its second use on, kNeutral
+  kNeutral,  // always one of its own: the start token, then the image. Answers do not depend on what was asked before
+};
+
 // Whether what has been computed before is computed again.
 struct ReuseOptions {
   bool encoder = true;          // images' embeddings are taken from the cache
@@ -46,6 +52,7 @@ struct ReuseOptions {
   ReuseChooserPtr chooser;      // what is computed of an image whose KV is known; null: all of it
   bool required = false;        // an error where the chooser cannot be followed
   bool one_image_only = false;  // it was measured for prompts with one image, and is for no others
+  ReuseOrigin origin = ReuseOrigin::kFirst;
 };
 
 struct Request {
@@ -86,7 +93,7 @@ struct CacheReport {
     Sha256Digest key{};
     int32_t n_tokens = 0;
     Source source = Source::kComputed;  // of its KV, or of most of it
-    double n_recomputed = 0;            // tokens, mean over the layers
+    double n_recomputed = 0;            // tokens, mean over the layers; those of a prompt of its own among them
     Encoder encoder = Encoder::kSkipped;
     std::string reason;  // why its KV was computed, or is not kept
     std::string tier;    // of kTier: "disk"

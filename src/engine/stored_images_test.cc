@@ -192,6 +192,25 @@ TEST_F(StoredImages, WhatComesLateOrNotAtAllIsComputed) {
   }
 }
 
+// Nor are images that are always computed by themselves computed elsewhere then.
+TEST_F(StoredImages, ABadLayerOfAnImageThatIsNeutralCostsAnotherOrigin) {
+  const auto ask = [&] {
+    const std::unique_ptr<Engine> e = engine();
+    Request neutral = request(*e, "static:r=0.1");
+    neutral.reuse.origin = ReuseOrigin::kNeutral;
+    return generate(*e, std::move(neutral));
+  };
+  const GenerateResult never_stored = ask();
+  tier_->bad_sections = {1};
+  const GenerateResult damaged = ask();
+  EXPECT_EQ(ids(damaged), ids(never_stored));
+  for (const CacheReport::Image& image : damaged.cache.images) {
+    EXPECT_EQ(image.reason, "computed by itself, then reused");
+  }
+  tier_->bad_sections = {};
+  for (const CacheReport::Image& image : ask().cache.images) EXPECT_EQ(image.source, Source::kTier) << image.reason;
+}
+
 // Two in one step, of which one loads what is damaged: the other one does not notice.
 TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
   std::vector<int32_t> other;

@@ -36,11 +36,7 @@ int64_t CacheLedger::used_bytes() const {
 
 std::shared_ptr<const void> DigestCache::find_any(const Sha256Digest& key) {
   const auto at = entries_.find(key);
-  if (at == entries_.end()) {
-    ++stats_.n_misses;
-    return nullptr;
-  }
-  ++stats_.n_hits;
+  if (at == entries_.end()) return nullptr;
   touch(at);
   return at->second.value;
 }
@@ -59,17 +55,11 @@ void DigestCache::clear() {
   while (!entries_.empty()) erase(entries_.begin());
 }
 
-CacheStats DigestCache::stats() const {
-  CacheStats stats = stats_;
-  stats.bytes = bytes_;
-  return stats;
-}
-
 double DigestCache::least_priority() const { return queue_.empty() ? kNever : queue_.begin()->first.first; }
 
 void DigestCache::evict_least() {
   CHECK(!queue_.empty());
-  ++stats_.n_evictions;
+  ++n_evictions_;
   erase(queue_.begin()->second);
 }
 

@@ -45,9 +45,9 @@ class CacheLedger {
   double age_ = 0;  // priority of what went last
 };
 
-// What a cache has seen and done.
+// What a cache has done; who asked it in vain, and why, requests know better (CacheTotals).
 struct CacheStats {
-  int64_t n_hits = 0, n_misses = 0, n_evictions = 0;
+  int64_t n_evictions = 0;
   int64_t bytes = 0;  // held now
 };
 
@@ -67,7 +67,7 @@ class DigestCache final : public CacheLedger::Member {
   // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
   void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
   void clear();
-  CacheStats stats() const;
+  CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes_}; }
 
   int64_t bytes() const override { return bytes_; }
   double least_priority() const override;
@@ -91,7 +91,7 @@ class DigestCache final : public CacheLedger::Member {
   std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // what goes first, first
   int64_t n_touched_ = 0;
   int64_t bytes_ = 0;
-  CacheStats stats_;
+  int64_t n_evictions_ = 0;
 };
 
 }  // namespace vlcache

@@ -28,8 +28,6 @@ TEST(CacheLedgerTest, FindsWhatWasPutAndCounts) {
   EXPECT_EQ(*cache.find<std::string>(key(1)), "one");
   cache.put(key(1), text("uno"), 30, 1);
   EXPECT_EQ(*cache.find<std::string>(key(1)), "uno");
-  EXPECT_EQ(cache.stats().n_hits, 2);
-  EXPECT_EQ(cache.stats().n_misses, 1);
   EXPECT_EQ(cache.stats().bytes, 70);
   EXPECT_EQ(ledger.used_bytes(), 70);
   cache.clear();

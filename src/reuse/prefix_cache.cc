@@ -144,6 +144,4 @@ bool PrefixCache::give_way() {
   return false;
 }
 
-PrefixCache::Stats PrefixCache::stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
-
 }  // namespace vlcache

@@ -35,10 +35,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
   void clear();
 
-  struct Stats {
-    int64_t n_evictions = 0, bytes = 0;
-  };
-  Stats stats() const;
+  CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
   // Of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
 

@@ -66,7 +66,12 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
   const Json json = parse_json(text, where);
   const JsonObject file(json, std::string(where));
   if (file.integer("format") != kFormat) file.fail("format", std::to_string(kFormat));
-  ReusePlan plan{.model = file.string("model"), .shares = {}, .one = {}, .several = {}};
+  ReusePlan plan{.model = file.string("model"),
+                 .shares = {},
+                 .one = {},
+                 .several = {},
+                 .looking = file.string("looking", ""),
+                 .several_looking = {}};
   const Json* shares = file.find("shares");
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
@@ -81,16 +86,27 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
   }
   plan.one = agreement(file, "one_image");
   plan.several = agreement(file, "several_images");
+  if (plan.looking.empty()) return plan;
+  try {
+    parse_reuse_chooser(plan.looking);
+  } catch (const Error& e) {
+    throw Error(ErrorCode::kInput, file.where() + ".looking: " + e.what());
+  }
+  plan.several_looking = agreement(file, "several_images_looking");
   return plan;
 }
 
 std::string reuse_plan_json(const ReusePlan& plan) {
-  const nlohmann::ordered_json file{{"format", kFormat},
-                                    {"model", plan.model},
-                                    {"mean", RecomputePlan(plan.shares).mean()},
-                                    {"shares", plan.shares},
-                                    {"one_image", agreement_json(plan.one)},
-                                    {"several_images", agreement_json(plan.several)}};
+  nlohmann::ordered_json file{{"format", kFormat},
+                              {"model", plan.model},
+                              {"mean", RecomputePlan(plan.shares).mean()},
+                              {"shares", plan.shares},
+                              {"one_image", agreement_json(plan.one)},
+                              {"several_images", agreement_json(plan.several)}};
+  if (!plan.looking.empty()) {
+    file["looking"] = plan.looking;
+    file["several_images_looking"] = agreement_json(plan.several_looking);
+  }
   return file.dump(1) + "\n";
 }
 

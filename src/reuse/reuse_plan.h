@@ -26,6 +26,10 @@ struct ReusePlan {
   std::vector<double> shares;  // [n_layers], never rising
   ReuseAgreement one;          // of prompts with one image
   ReuseAgreement several;      // with more
+  // A chooser that looks at the prompt, beside the plan for prompts with several images, what one of which says of
+  // another no plan can know: "asked:r=0.15"; "": none was measured.
+  std::string looking;
+  ReuseAgreement several_looking;
 };
 
 // Throws Error(kInput) naming `where` for anything that reuse_plan_json has not written.

@@ -76,18 +76,30 @@ TEST(ReusePlan, NoPlanIsBetterThanTheExactOne) {
 }
 
 TEST(ReusePlan, IsReadAsItWasWritten) {
-  const ReusePlan plan{.model = "abc", .shares = {0.1, 0.05, 0}, .one = {100, 99, 0.001}, .several = {50, 40, 0.2}};
+  const ReusePlan plan{.model = "abc",
+                       .shares = {0.1, 0.05, 0},
+                       .one = {100, 99, 0.001},
+                       .several = {50, 40, 0.2},
+                       .looking = "asked:r=0.15",
+                       .several_looking = {50, 49, 0.1}};
   const ReusePlan again = parse_reuse_plan(reuse_plan_json(plan), "p");
   EXPECT_EQ(again.model, "abc");
   EXPECT_EQ(again.shares, plan.shares);
   EXPECT_EQ(again.one.n_equal, 99);
   EXPECT_DOUBLE_EQ(again.several.share(), 0.8);
+  EXPECT_EQ(again.looking, plan.looking);
+  EXPECT_DOUBLE_EQ(again.several_looking.share(), 0.98);
   EXPECT_EQ(planned_chooser(again)->plan(3, 100).n_tokens(1, 100), 5);
   EXPECT_THROW(planned_chooser(again)->plan(4, 100), Error);
 }
 
 TEST(ReusePlan, WhatIsNoneIsRefused) {
-  const std::string good = reuse_plan_json({.model = "m", .shares = {0.5, 0.25}, .one = {4, 3, 0}, .several = {}});
+  const std::string good = reuse_plan_json({.model = "m",
+                                            .shares = {0.5, 0.25},
+                                            .one = {4, 3, 0},
+                                            .several = {},
+                                            .looking = "asked",
+                                            .several_looking = {8, 7, 1}});
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const size_t at = text.find(from);
@@ -98,7 +110,8 @@ TEST(ReusePlan, WhatIsNoneIsRefused) {
   for (const std::string& text :
        {std::string(), std::string("[]"), with("\"format\": 1", "\"format\": 2"), with("0.25", "0.75"),
         with("0.25", "-1"), with("0.25", "\"x\""), with("\"equal\": 3", "\"equal\": 5"),
-        with("\"cases\": 4", "\"cases\": -4"), with("\"model\"", "\"modle\""), with("several_images", "several")}) {
+        with("\"cases\": 4", "\"cases\": -4"), with("\"model\"", "\"modle\""), with("several_images", "several"),
+        with("asked", "askd"), with("several_images_looking", "looked")}) {
     EXPECT_THROW(parse_reuse_plan(text, "p"), Error) << text;
   }
 }

@@ -150,8 +150,8 @@ class Requests(ProgramTest):
         sources = [[i["source"] for i in a["cache"]["images"]] for a in answers[1:]]
         # what stands behind a reused picture is found by who reuses that picture the same way, and by nobody else
         self.assertEqual(sources, [["ram", "computed"], ["prefix", "prefix"], ["computed", "computed"], ["prefix", "prefix"], ["ram", "computed"]])
-        for a in (answers[1], answers[5]):
-            self.assertEqual(a["cache"]["images"][1]["reason"], "no exact origin")
+        for a, reason in ((answers[1], "no exact origin"), (answers[5], "computed by itself, then reused")):
+            self.assertEqual(a["cache"]["images"][1]["reason"], reason)
         self.assertLess(answers[3]["cache"]["prefix_tokens"], 64)
         self.assertEqual(answers[1]["token_ids"], answers[2]["token_ids"])
         off = self.lines([{**two, "reuse": "off"}])

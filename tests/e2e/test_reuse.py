@@ -35,7 +35,8 @@ class Reuse(ProgramTest):
         self.assertNotRegex((model / "reuse_plan.html").read_text(), r'(src|href)="http')
         self.assertFalse((model / "reuse_plan.json.partial").exists())
         out = self.ok("verify", "reuse", "-m", model, "--data", DATA, "--compare", "4")
-        self.assertRegex(out, r"one image: \d of \d answers equal .*\nseveral images: \d of \d answers equal ")
+        self.assertRegex(out, r"one image: \d of \d answers equal .*\nseveral images: \d of \d answers equal .*\nseveral images, asked:r=0.15: ")
+        self.assertEqual(plan["several_images"]["cases"], plan["several_images_looking"]["cases"])
 
     def test_an_interrupted_tuning_goes_on_where_it_was(self):
         plan = self.folder / "plan.json"
@@ -99,11 +100,24 @@ class Reuse(ProgramTest):
         plan = json.loads(path.read_text())
         two = {"prompt": QUESTION, "images": [str(PAGE), str(MODEL / "demo/table.png")]}
         two = json.dumps(two) + "\n" + json.dumps({**two, "system": "Read."}) + "\n"
-        for agreement, expected in (({"cases": 50, "equal": 40, "kl": 0}, "computed"), ({"cases": 50, "equal": 50, "kl": 0}, "ram")):
-            path.write_text(json.dumps({**plan, "several_images": agreement}))
+        bad, good = {"cases": 50, "equal": 40, "kl": 0}, {"cases": 50, "equal": 50, "kl": 0}
+        planned, looking = 2 * 5.0, 0.5 * 512  # tokens: 2 % of each picture, half of what the question looks at
+        for planned_holds, looking_holds, computed in ((bad, bad, 512), (good, bad, planned), (good, good, planned), (bad, good, looking)):
+            path.write_text(json.dumps({**plan, "several_images": planned_holds, "looking": "asked:r=0.5", "several_images_looking": looking_holds}))
             out = self.ok("run", "-m", model, "--requests", "-", stdin=two)
             images = json.loads(out.splitlines()[1])["cache"]["images"]
-            self.assertEqual([i["source"] for i in images], [expected] * 2)
+            self.assertEqual([i["source"] for i in images], ["computed" if computed == 512 else "ram"] * 2)
+            self.assertAlmostEqual(sum(i["recomputed_tokens"] for i in images), computed, delta=3)
+
+    def test_where_a_pictures_kv_comes_from(self):
+        lines = [{"prompt": QUESTION, "images": [str(PAGE)], "system": s} for s in ("Look here.", "Read.")]
+        lines = "".join(json.dumps(line) + "\n" for line in lines)
+        for origin, sources in (("first", ["computed", "ram"]), ("neutral", ["computed", "ram"])):
+            out = self.ok("run", "-m", MODEL, "--requests", "-", "--reuse", "static:r=0.1", "--reuse-origin", origin, stdin=lines)
+            images = [json.loads(line)["cache"]["images"][0] for line in out.splitlines()]
+            self.assertEqual([i["source"] for i in images], sources)
+            self.assertEqual(images[0]["reason"], "first use" if origin == "first" else "computed by itself, then reused")
+            self.assertEqual(images[0]["encoder"], "computed")
 
     def test_bad_input(self):
         for flags, says in ((("--reuse", "vlcash"), "did you mean 'vlcache'"), (("--reuse", "static:r=2"), "a number from 0 to 1"),
