@@ -29,13 +29,31 @@ constexpr std::array<std::string_view, 5> kQuestions{
     "What is this?", "Describe this picture.", "What does the text in this picture say?",
     "What is in the upper left corner?", "How many objects are there?"};
 
-OrderedJson message(std::string_view before, size_t n_images, std::string_view question) {
-  OrderedJson content = OrderedJson::array();
-  if (!before.empty()) content.push_back({{"type", "text"}, {"text", before}});
-  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
-  content.push_back({{"type", "text"}, {"text", question}});
-  return OrderedJson::array({{{"role", "user"}, {"content", std::move(content)}}});
+std::vector<int32_t> tokens_of_last_image(const Prompt& prompt) {
+  const auto last = static_cast<int32_t>(prompt.images.size()) - 1;
+  std::vector<int32_t> tokens;
+  for (const ImageSpan& span : prompt.spans) {
+    for (int32_t t = span.begin; span.image == last && t < span.end; ++t) tokens.push_back(t);
+  }
+  return tokens;
 }
+
+// What stands before the images is a turn of its own: many templates put a message's images in front of its text.
+OrderedJson conversation(std::string_view before, size_t n_images, std::string_view question) {
+  const auto text = [](std::string_view t) { return OrderedJson{{"type", "text"}, {"text", t}}; };
+  OrderedJson messages = OrderedJson::array(), content = OrderedJson::array();
+  if (!before.empty()) {
+    messages.push_back({{"role", "user"}, {"content", OrderedJson::array({text(before)})}});
+    messages.push_back({{"role", "assistant"}, {"content", OrderedJson::array({text("Yes.")})}});
+  }
+  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  content.push_back(text(question));
+  messages.push_back({{"role", "user"}, {"content", std::move(content)}});
+  return messages;
+}
+
+// Where the last image begins.
+int32_t begin_of_last(const Prompt& prompt) { return tokens_of_last_image(prompt).front(); }
 
 ReuseOptions recording() { return {.chooser = parse_reuse_chooser("static:r=1"), .required = true}; }
 
@@ -90,7 +108,7 @@ Prompt ReuseTuner::prompt(const ReuseCase& c) const {
   std::vector<Image> images;
   for (const std::filesystem::path& path : c.images) images.push_back(load_image(path));
   const size_t n = images.size();
-  return engine_.prepare_chat(message(c.before, n, c.question), std::move(images));
+  return engine_.prepare_chat(conversation(c.before, n, c.question), std::move(images));
 }
 
 ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along) {
@@ -135,7 +153,8 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   engine_.image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
-    request.prompt = engine_.prepare_chat(message("", 1, c.first_question), {load_image(c.images[i])});
+    request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), {load_image(c.images[i])});
+    if (i + 1 == c.images.size()) CHECK(begin_of_last(request.prompt) != begin_of_last(prompt));  // else all is right
     request.policy = parse_policy("full");
     request.reuse = recording();
     request.options.max_tokens = 0;

@@ -20,7 +20,7 @@ namespace vlcache {
 struct ReuseCase {
   std::vector<std::filesystem::path> images;
   size_t n_new = 0;
-  std::string before;  // text in front of the first image
+  std::string before;  // a turn in front of the first image
   std::string question;
   std::string first_question;  // that was asked about each image before
 };
