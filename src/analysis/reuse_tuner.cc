@@ -29,15 +29,68 @@ constexpr std::array<std::string_view, 5> kQuestions{
     "What is this?", "Describe this picture.", "What does the text in this picture say?",
     "What is in the upper left corner?", "How many objects are there?"};
 
-OrderedJson message(std::string_view before, size_t n_images, std::string_view question) {
-  OrderedJson content = OrderedJson::array();
-  if (!before.empty()) content.push_back({{"type", "text"}, {"text", before}});
-  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
-  content.push_back({{"type", "text"}, {"text", question}});
-  return OrderedJson::array({{{"role", "user"}, {"content", std::move(content)}}});
+std::vector<int32_t> tokens_of_last_image(const Prompt& prompt) {
+  const auto last = static_cast<int32_t>(prompt.images.size()) - 1;
+  std::vector<int32_t> tokens;
+  for (const ImageSpan& span : prompt.spans) {
+    for (int32_t t = span.begin; span.image == last && t < span.end; ++t) tokens.push_back(t);
+  }
+  return tokens;
 }
 
+// What stands before the images is a turn of its own: many templates put a message's images in front of its text.
+OrderedJson conversation(std::string_view before, size_t n_images, std::string_view question) {
+  const auto text = [](std::string_view t) { return OrderedJson{{"type", "text"}, {"text", t}}; };
+  OrderedJson messages = OrderedJson::array(), content = OrderedJson::array();
+  if (!before.empty()) {
+    messages.push_back({{"role", "user"}, {"content", OrderedJson::array({text(before)})}});
+    messages.push_back({{"role", "assistant"}, {"content", OrderedJson::array({text("Yes.")})}});
+  }
+  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  content.push_back(text(question));
+  messages.push_back({{"role", "user"}, {"content", std::move(content)}});
+  return messages;
+}
+
+// Where the last image begins.
+int32_t begin_of_last(const Prompt& prompt) { return tokens_of_last_image(prompt).front(); }
+
 ReuseOptions recording() { return {.chooser = parse_reuse_chooser("static:r=1"), .required = true}; }
+
+ReuseOptions loading() { return {.chooser = parse_reuse_chooser("static:r=0"), .required = true}; }
+
+// The prompt with the first tokens of its answer, as far as a profile looks.
+Prompt followed(const Prompt& prompt, std::span<const int32_t> answer) {
+  Prompt longer = prompt.copy();
+  for (size_t i = 0; i + 1 < std::min(kProfiledTokens, answer.size()); ++i) {
+    longer.tokens.push_back(answer[i]);
+    if (!longer.classes.empty()) longer.classes.push_back(TokenClass::kOther);
+  }
+  return longer;
+}
+
+// Computes the reused tokens in one place, n of them, and loads the others.
+class ComputeRange final : public ReuseChooser {
+ public:
+  ComputeRange(const TokenRun& place, int32_t n) : place_(place), n_(n) {}
+
+  std::string name() const override {
+    return "range:" + std::to_string(place_.begin) + "-" + std::to_string(place_.end);
+  }
+  RecomputePlan plan(int32_t n_layers, int32_t n_tokens) const override {
+    return RecomputePlan::uniform(n_layers, std::min(1.0, static_cast<double>(n_) / n_tokens));
+  }
+  Preview preview(int32_t) const override { return {.first_layer = 0, .n_layers = 1, .reused_tokens = false}; }
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override {
+    for (size_t i = 0; i < seen.tokens.size(); ++i) {
+      scores.row<float>(0)[i] = place_.begin <= seen.tokens[i] && seen.tokens[i] < place_.end ? 1.0f : 0.0f;
+    }
+  }
+
+ private:
+  TokenRun place_;
+  int32_t n_;
+};
 
 void copy_rows(const Tensor& from, const Tensor& to, int32_t begin, int32_t end) {
   if (from.empty()) return;
@@ -90,7 +143,7 @@ Prompt ReuseTuner::prompt(const ReuseCase& c) const {
   std::vector<Image> images;
   for (const std::filesystem::path& path : c.images) images.push_back(load_image(path));
   const size_t n = images.size();
-  return engine_.prepare_chat(message(c.before, n, c.question), std::move(images));
+  return engine_.prepare_chat(conversation(c.before, n, c.question), std::move(images));
 }
 
 ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along) {
@@ -135,7 +188,8 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   engine_.image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
-    request.prompt = engine_.prepare_chat(message("", 1, c.first_question), {load_image(c.images[i])});
+    request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), {load_image(c.images[i])});
+    if (i + 1 == c.images.size()) CHECK(begin_of_last(request.prompt) != begin_of_last(prompt));  // else all is right
     request.policy = parse_policy("full");
     request.reuse = recording();
     request.options.max_tokens = 0;
@@ -150,13 +204,9 @@ double ReuseTuner::distance(const Prompt& prompt, const Records& records, const 
   put(prompt, records);
   const size_t n = std::min(kProfiledTokens, full.tokens.size());
   Request request;
-  request.prompt = prompt.copy();
-  for (size_t i = 0; i + 1 < n; ++i) {
-    request.prompt.tokens.push_back(full.tokens[i]);
-    if (!request.prompt.classes.empty()) request.prompt.classes.push_back(TokenClass::kOther);
-  }
+  request.prompt = followed(prompt, full.tokens);
   request.policy = parse_policy("full");
-  request.reuse = {.chooser = parse_reuse_chooser("static:r=0"), .required = true};
+  request.reuse = loading();
   request.options.max_tokens = 0;
   const int32_t first = prompt.n_tokens() - 1;
   double sum = 0;
@@ -179,7 +229,39 @@ double ReuseTuner::distance(const Prompt& prompt, const Records& records, const 
   return sum / static_cast<double>(n);
 }
 
-std::vector<std::vector<double>> ReuseTuner::profile(const ReuseCase& c, const std::vector<double>& levels) {
+// What a prompt becomes with what the cache holds.
+std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions reuse) {
+  std::unique_ptr<Sequence> sequence = engine_.new_sequence(prompt, parse_policy("full"));
+  Request request;
+  request.prompt = prompt.copy();
+  request.sequence = sequence.get();
+  request.reuse = std::move(reuse);
+  request.options.max_tokens = 0;
+  const GenerateResult result = generate(engine_, std::move(request));
+  return sequence;
+}
+
+// Of the last image, a piece at a time, and of what stands behind it: computed behind what the cache holds of it.
+KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
+  constexpr size_t kPieces = 16;  // tokens of its own piece before it spare a token errors: many pieces, small ones
+  const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
+  const TokenRun image{tokens.front(), tokens.back() + 1};
+  const auto error = [&](ReuseOptions reuse, const TokenRun& counted) {
+    const std::unique_ptr<Sequence> sequence = compute(prompt, std::move(reuse));
+    return kv_error(engine_.backend(), sequence->cache(), right.cache(), image, counted);
+  };
+  KvError sum = error(loading(), {image.end, prompt.n_tokens()});
+  for (size_t i = 0; i < kPieces; ++i) {
+    const size_t first = i * tokens.size() / kPieces, behind = (i + 1) * tokens.size() / kPieces;
+    if (first == behind) continue;
+    const TokenRun piece{tokens[first], tokens[behind - 1] + 1};
+    const auto chooser = std::make_shared<ComputeRange>(piece, static_cast<int32_t>(behind - first));
+    sum.add(error({.chooser = chooser, .required = true}, piece));
+  }
+  return sum;
+}
+
+ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<double>& levels) {
   const Prompt prompt = this->prompt(c);
   engine_.image_kv().clear();
   const Answer full = answer(prompt.copy(), recording(), nullptr);
@@ -200,16 +282,29 @@ std::vector<std::vector<double>> ReuseTuner::profile(const ReuseCase& c, const s
   for (int32_t layer = 0; layer < n_layers; ++layer) copy(old, layer, 1);
   const Records records(mixed.begin(), mixed.end());
   const double base = distance(prompt, records, full);
-  std::vector<std::vector<double>> loss;
+  Profile found;
   for (int32_t layer = 0; layer < n_layers; ++layer) {
-    std::vector<double>& of_layer = loss.emplace_back();
+    std::vector<double>& of_layer = found.loss.emplace_back();
     for (const double level : levels) {
       copy(right, layer, level);
       of_layer.push_back(level > 0 ? distance(prompt, records, full) : base);
     }
     copy(old, layer, 1);
   }
-  return loss;
+  const Prompt longer = followed(prompt, full.tokens);
+  engine_.image_kv().clear();
+  const std::unique_ptr<Sequence> all_computed = compute(longer, {});
+  put(prompt, records);
+  const std::vector<int32_t> tokens = tokens_of_last_image(longer);
+  const TokenRun image{tokens.front(), tokens.back() + 1};
+  found.errors.push_back(
+      kv_error(engine_.backend(), compute(longer, loading())->cache(), all_computed->cache(), image, image));
+  for (const double share : kErrorShares) {
+    for (int32_t layer = 0; layer < n_layers; ++layer) copy(right, layer, share);
+    put(prompt, records);
+    found.errors.push_back(errors_behind(longer, *all_computed));
+  }
+  return found;
 }
 
 ReuseTuner::Comparison ReuseTuner::compare(const ReuseCase& c, ReuseChooserPtr chooser) {

@@ -2,12 +2,14 @@
 // where its KV comes from (VLCache, arXiv:2512.12977).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "analysis/dataset.h"
+#include "analysis/kv_error.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "reuse/image_kv.h"
@@ -20,7 +22,7 @@ namespace vlcache {
 struct ReuseCase {
   std::vector<std::filesystem::path> images;
   size_t n_new = 0;
-  std::string before;  // text in front of the first image
+  std::string before;  // a turn in front of the first image
   std::string question;
   std::string first_question;  // that was asked about each image before
 };
@@ -31,15 +33,24 @@ std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, 
 // The same about bare images, with questions that are built in.
 std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images);
 
+inline constexpr std::array kErrorShares{0.0, 0.1, 0.3};  // of the paper's Fig. 2
+
 class ReuseTuner {
  public:
   // The engine's cache is emptied for every case.
   ReuseTuner(Engine& engine, int32_t max_tokens) : engine_(engine), max_tokens_(max_tokens) {}
 
-  // [n_layers][n_levels] Mean squared difference of the logits, along the first tokens of the answer, from those of
-  // computing everything, where every layer loads the images' KV but one, which has the right K and V of the first
-  // `level` of their tokens. Throws Error(kInput) where --cache-ram does not hold the images.
-  std::vector<std::vector<double>> profile(const ReuseCase& c, const std::vector<double>& levels);
+  struct Profile {
+    // [n_layers][n_levels] Mean squared difference of the logits, along the first tokens of the answer, from those of
+    // computing everything, where every layer loads the images' KV but one, which has the right K and V of the first
+    // `level` of their tokens.
+    std::vector<std::vector<double>> loss;
+    // Of the last image: of what is loaded, then, for each of kErrorShares, of its tokens, and those behind it, as they
+    // become where they are computed, behind images of which that share is right and the rest loaded.
+    std::vector<KvError> errors;
+  };
+  // Throws Error(kInput) where --cache-ram does not hold the images.
+  Profile profile(const ReuseCase& c, const std::vector<double>& levels);
 
   struct Comparison {
     bool equal = false;  // the answers are, token for token
@@ -60,6 +71,8 @@ class ReuseTuner {
   void put(const Prompt& prompt, const Records& records);
   Records known(const ReuseCase& c, const Prompt& prompt);
   double distance(const Prompt& prompt, const Records& records, const Answer& full);
+  std::unique_ptr<Sequence> compute(const Prompt& prompt, ReuseOptions reuse);
+  KvError errors_behind(const Prompt& prompt, const Sequence& right);
 
   Engine& engine_;
   int32_t max_tokens_;

@@ -95,15 +95,39 @@ class Measured {
   std::ofstream file_;
 };
 
-// The mean of the cases' losses.
-ReuseSensitivity profile(ReuseTuner& tuner, const std::vector<ReuseCase>& cases, Measured& measured) {
-  ReuseSensitivity s{.levels = kLevels, .loss = {}};
+OrderedJson error_json(const std::vector<KvError>& errors) {
+  OrderedJson json = OrderedJson::array();
+  for (const KvError& e : errors) json.push_back({{"k", e.k}, {"v", e.v}, {"n", e.n}});
+  return json;
+}
+
+std::vector<KvError> read_errors(const OrderedJson& json) {
+  using Places = decltype(KvError::n);
+  std::vector<KvError> errors;
+  for (const OrderedJson& e : json) {
+    errors.push_back({e["k"].get<Places>(), e["v"].get<Places>(), e["n"].get<Places>()});
+  }
+  return errors;
+}
+
+struct Profiled {
+  ReuseSensitivity sensitivity;  // the mean of the cases' losses
+  std::vector<KvError> errors;   // their sums
+};
+
+Profiled profile(ReuseTuner& tuner, const std::vector<ReuseCase>& cases, Measured& measured) {
+  Profiled profiled{.sensitivity = {.levels = kLevels, .loss = {}}, .errors = {}};
+  ReuseSensitivity& s = profiled.sensitivity;
   ProgressBar bar("profiling layers");
   for (int32_t i = 0; i < static_cast<int32_t>(cases.size()); ++i) {
     const OrderedJson* line = measured.find("profiled", i);
     if (line == nullptr) {
-      line = &measured.add({{"profiled", i}, {"loss", tuner.profile(cases[static_cast<size_t>(i)], kLevels)}});
+      const ReuseTuner::Profile found = tuner.profile(cases[static_cast<size_t>(i)], kLevels);
+      line = &measured.add({{"profiled", i}, {"loss", found.loss}, {"errors", error_json(found.errors)}});
     }
+    const std::vector<KvError> errors = read_errors((*line)["errors"]);
+    profiled.errors.resize(errors.size());
+    for (size_t e = 0; e < errors.size(); ++e) profiled.errors[e].add(errors[e]);
     const auto loss = (*line)["loss"].get<std::vector<std::vector<double>>>();
     if (s.loss.empty()) s.loss.assign(loss.size(), std::vector<double>(kLevels.size(), 0));
     for (size_t l = 0; l < loss.size(); ++l) {
@@ -112,7 +136,7 @@ ReuseSensitivity profile(ReuseTuner& tuner, const std::vector<ReuseCase>& cases,
     bar.update(i + 1, std::ssize(cases));
     if (interrupted()) throw Interrupted();
   }
-  return s;
+  return profiled;
 }
 
 void add(const ReuseTuner::Comparison& found, ReuseAgreement& a) {
@@ -170,8 +194,21 @@ std::string told(const ReusePlan& plan) {
   return text;
 }
 
+// The paper's Fig. 2: what is loaded for early tokens spoils those behind them.
+std::string error_charts(const std::vector<KvError>& errors) {
+  std::vector<NamedKvError> named{{"loaded", errors[0]}};
+  for (size_t i = 0; i < kErrorShares.size(); ++i) {
+    named.push_back({format("behind %g %% right", 100 * kErrorShares[i]), errors[i + 1]});
+  }
+  return "<h2>What loaded tokens do to those behind them</h2><p>How far K and V of a token are from those of computing "
+         "everything, over all layers: as they are loaded, and as they become if the token is computed behind what is "
+         "loaded, of which the first 0, 10 or 30 % are right (after arXiv:2512.12977, Fig. 2).</p>" +
+         kv_error_charts(named);
+}
+
 // The paper's Fig. 3: what each layer's recomputation is worth.
-std::string page(const ReuseSensitivity& s, const std::string& text) {
+std::string page(const Profiled& profiled, const std::string& text) {
+  const ReuseSensitivity& s = profiled.sensitivity;
   std::vector<ChartLine> lines;
   double top = 0;
   std::vector<double> ticks;
@@ -194,7 +231,7 @@ std::string page(const ReuseSensitivity& s, const std::string& text) {
   return html_page("What a layer's recomputation is worth",
                    "<p>Images whose KV comes from other prompts; one layer "
                    "has the right KV of their first tokens, all others load it (arXiv:2512.12977, Fig. 3).</p>" +
-                       chart + "<pre>" + escape_html(text) + "</pre>");
+                       chart + "<pre>" + escape_html(text) + "</pre>" + error_charts(profiled.errors));
 }
 
 void tune(const TuneFlags& flags) {
@@ -215,14 +252,16 @@ void tune(const TuneFlags& flags) {
                  .looking = flags.looking,
                  .several_looking = {}};
   if (!plan.looking.empty()) parse_reuse_chooser(plan.looking);
-  const OrderedJson settings{{"model", plan.model},        {"data", flags.data + flags.images},
-                             {"target", flags.target},     {"profiled", flags.profiled},
-                             {"compared", flags.compared}, {"max_tokens", flags.max_tokens},
-                             {"looking", flags.looking},   {"seed", flags.seed},
-                             {"dtype", flags.model.dtype}, {"kv_dtype", flags.model.kv_dtype}};
+  const OrderedJson settings{{"model", plan.model},         {"data", flags.data + flags.images},
+                             {"target", flags.target},      {"profiled", flags.profiled},
+                             {"compared", flags.compared},  {"max_tokens", flags.max_tokens},
+                             {"looking", flags.looking},    {"seed", flags.seed},
+                             {"dtype", flags.model.dtype},  {"kv_dtype", flags.model.kv_dtype},
+                             {"error_shares", kErrorShares}};
   Measured measured(path.string() + ".partial", settings);
   ReuseTuner tuner(*engine, flags.max_tokens);
-  const ReuseSensitivity s = profile(tuner, {cases.begin(), middle}, measured);
+  const Profiled profiled = profile(tuner, {cases.begin(), middle}, measured);
+  const ReuseSensitivity& s = profiled.sensitivity;
   const std::vector<size_t> greedy = solve_greedily(s, flags.target), exact = solve_exactly(s, flags.target);
   plan.shares = shares_of(s, exact);
   std::string text = row("greedy", s, greedy) + row("exact", s, exact);
@@ -232,7 +271,7 @@ void tune(const TuneFlags& flags) {
   std::fputs(found.c_str(), stderr);
   write_file(path, reuse_plan_json(plan));
   std::filesystem::path html = path;
-  write_file(html.replace_extension(".html"), page(s, text + found));
+  write_file(html.replace_extension(".html"), page(profiled, text + found));
   measured.remove();
   std::fprintf(stderr, "%s and %s, %.0f s\n", path.string().c_str(), html.string().c_str(), ms_since(begin) / 1000);
 }

@@ -32,7 +32,9 @@ class Reuse(ProgramTest):
         self.assertEqual(plan["shares"], sorted(plan["shares"], reverse=True))
         self.assertLessEqual(plan["mean"], 0.1)
         self.assertEqual(plan["one_image"]["cases"] + plan["several_images"]["cases"], 6)
-        self.assertNotRegex((model / "reuse_plan.html").read_text(), r'(src|href)="http')
+        page = (model / "reuse_plan.html").read_text()
+        self.assertNotRegex(page, r'(src|href)="http')
+        self.assertEqual(page.count("<svg"), 3)  # S_i(r), and the errors of K and V
         self.assertFalse((model / "reuse_plan.json.partial").exists())
         out = self.ok("verify", "reuse", "-m", model, "--data", DATA, "--compare", "4")
         self.assertRegex(out, r"one image: \d of \d answers equal .*\nseveral images: \d of \d answers equal .*\nseveral images, asked:r=0.15: ")
@@ -47,13 +49,22 @@ class Reuse(ProgramTest):
             pass
         p.kill()
         p.communicate()
+        errors = json.loads(partial.read_text().splitlines()[1])["errors"]  # as loaded, then behind 0, 10 and 30 % that are right
+        mean = lambda e, what, places: sum(e[what][i] for i in places) / sum(e["n"][i] for i in places)
+        for what in "k", "v":
+            none, some, more = (mean(e, what, range(3, 32)) for e in errors[1:])
+            self.assertGreater(none, 0)
+            self.assertLess(mean(errors[2], what, range(3)), 0.3 * mean(errors[1], what, range(3)))  # behind what is right
+            self.assertLess(mean(errors[3], what, range(9)), 0.3 * mean(errors[1], what, range(9)))
+            self.assertLess(more, none)
         with partial.open("a") as file:
             file.write('{"profiled": 2, "lo')  # as a full disk leaves it
         self.ok(*tune[1:])
-        whole = plan.read_text()
+        whole, page = plan.read_text(), plan.with_suffix(".html").read_text()
         plan.unlink()
         self.ok(*tune[1:])
         self.assertEqual(json.loads(plan.read_text())["shares"], json.loads(whole)["shares"])
+        self.assertEqual(plan.with_suffix(".html").read_text(), page)
 
     def test_the_gate(self):
         model = self.copy_model()
