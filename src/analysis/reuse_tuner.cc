@@ -241,9 +241,9 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
   return sequence;
 }
 
-// Of the last image, a piece at a time, and of what stands behind it: computed behind what the cache holds of it.
+// Of the last image, at every second place, and of what stands behind it: computed behind what the cache holds of it.
+// The tokens of a place are computed together, those before them are loaded.
 KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
-  constexpr size_t kPieces = 16;  // tokens of its own piece before it spare a token errors: many pieces, small ones
   const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
   const TokenRun image{tokens.front(), tokens.back() + 1};
   const auto error = [&](ReuseOptions reuse, const TokenRun& counted) {
@@ -251,8 +251,9 @@ KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
     return kv_error(engine_.backend(), sequence->cache(), right.cache(), image, counted);
   };
   KvError sum = error(loading(), {image.end, prompt.n_tokens()});
-  for (size_t i = 0; i < kPieces; ++i) {
-    const size_t first = i * tokens.size() / kPieces, behind = (i + 1) * tokens.size() / kPieces;
+  for (size_t place = 0; place < KvError::kPlacesOfImage; place += 2) {
+    const size_t first = place * tokens.size() / KvError::kPlacesOfImage;
+    const size_t behind = (place + 1) * tokens.size() / KvError::kPlacesOfImage;
     if (first == behind) continue;
     const TokenRun piece{tokens[first], tokens[behind - 1] + 1};
     const auto chooser = std::make_shared<ComputeRange>(piece, static_cast<int32_t>(behind - first));

@@ -8,7 +8,7 @@
 
 A line of DATA is a set: pages and some questions about them. `ask` has its pages seen as the set's condition says (records
 below), then asks every question once by each chooser, and last with everything computed (`full`: exact reuse, so that the
-set's pages are computed once). It goes on where it was. `table` prints Markdown; intervals are paired, of 95 %, from 10,000
+set's pages are computed once). It goes on where it was. `table` prints Markdown; intervals are paired, of 95 %, from 4,000
 bootstrap samples of whole sets, since questions about the same pages are no independent samples."""
 import argparse, json, os, random, subprocess, sys, threading
 from collections import defaultdict
@@ -98,13 +98,11 @@ def ask(a):
     sys.exit(p.wait())
 
 
-def interval(per_set, of, rounds=10000, seed=1):
-    """(2.5 %, 97.5 %) of of(sums) over sets drawn with replacement; per_set: [n_sets][n_counts], of: counts -> number"""
-    r, n, found = random.Random(seed), len(per_set), []
-    for _ in range(rounds):
-        found.append(of([sum(c) for c in zip(*r.choices(per_set, k=n))]))
-    found.sort()
-    return found[int(0.025 * rounds)], found[int(0.975 * rounds)]
+def intervals(per_set, of, rounds=4000, seed=1):
+    """(2.5 %, 97.5 %) of each of the numbers that of(sums) gives, over sets drawn with replacement; per_set: [n_sets][n_counts]"""
+    r, found = random.Random(seed), []
+    for _ in range(rounds): found.append(of([sum(c) for c in zip(*r.choices(per_set, k=len(per_set)))]))
+    return [(sorted(x)[int(0.025 * rounds)], sorted(x)[int(0.975 * rounds)]) for x in zip(*found)]
 
 
 def rows(sets, answers, keep=lambda s, turn: True):
@@ -133,8 +131,8 @@ def print_table(title, sets, answers, keep=lambda s, turn: True):
     for chooser, r in sorted(rows(sets, answers, keep)):
         row = f"| `{chooser}` | {r['n']} ({r['n_sets']}) | {r['right']} | {r['full']} | "
         if chooser == "full": print(row + "| | | | |"); continue
-        low, high = interval(r["counts"], lambda c: 100 * c[2] / max(1, c[1])); least, most = interval(r["counts"], lambda c: 100 * c[3] / max(1, c[1]))
-        print(row + f"{100 * r['right'] / r['full']:.2f} ({low:.2f} to {high:.2f}) | {100 * r['kept'] / r['full']:.2f} ({least:.2f} to {most:.2f}) | {r['right'] - r['kept']} | {100 * r['as_full'] / r['n']:.1f} | {100 * r['computed']:.2f} |")
+        (low, high), (least, most) = intervals(r["counts"], lambda c: (100 * c[2] / max(1, c[1]), 100 * c[3] / max(1, c[1])))
+        print(row + f"{100 * r['right'] / r['full']:.2f} ({low:.2f} to {high:.2f}) | {100 * r['kept'] / r['full']:.2f} ({least:.2f} to {most:.2f}) | {r['right'] - r['kept']} | {100 * r['as_full'] / r['n']:.1f} | {'' if r['computed'] is None else format(100 * r['computed'], '.2f')} |")
 
 
 def table(a):
