@@ -189,7 +189,10 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
     request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), {load_image(c.images[i])});
-    if (i + 1 == c.images.size()) CHECK(begin_of_last(request.prompt) != begin_of_last(prompt));  // else all is right
+    if (i + 1 == c.images.size() && begin_of_last(request.prompt) == begin_of_last(prompt)) {
+      throw Error(ErrorCode::kInput,
+                  "the chat template puts an image where it stands alone, whatever is said before it");
+    }
     request.policy = parse_policy("full");
     request.reuse = recording();
     request.options.max_tokens = 0;
@@ -237,7 +240,7 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
   request.sequence = sequence.get();
   request.reuse = std::move(reuse);
   request.options.max_tokens = 0;
-  const GenerateResult result = generate(engine_, std::move(request));
+  generate(engine_, std::move(request));
   return sequence;
 }
 
