@@ -189,7 +189,10 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
     request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), {load_image(c.images[i])});
-    if (i + 1 == c.images.size()) CHECK(begin_of_last(request.prompt) != begin_of_last(prompt));  // else all is right
+    if (i + 1 == c.images.size() && begin_of_last(request.prompt) == begin_of_last(prompt)) {
+      throw Error(ErrorCode::kInput,
+                  "the chat template puts an image where it stands alone, whatever is said before it");
+    }
     request.policy = parse_policy("full");
     request.reuse = recording();
     request.options.max_tokens = 0;
@@ -237,13 +240,13 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
   request.sequence = sequence.get();
   request.reuse = std::move(reuse);
   request.options.max_tokens = 0;
-  const GenerateResult result = generate(engine_, std::move(request));
+  generate(engine_, std::move(request));
   return sequence;
 }
 
-// Of the last image, a piece at a time, and of what stands behind it: computed behind what the cache holds of it.
+// Of the last image, at every second place, and of what stands behind it: computed behind what the cache holds of it.
+// The tokens of a place are computed together, those before them are loaded.
 KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
-  constexpr size_t kPieces = 16;  // tokens of its own piece before it spare a token errors: many pieces, small ones
   const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
   const TokenRun image{tokens.front(), tokens.back() + 1};
   const auto error = [&](ReuseOptions reuse, const TokenRun& counted) {
@@ -251,8 +254,9 @@ KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
     return kv_error(engine_.backend(), sequence->cache(), right.cache(), image, counted);
   };
   KvError sum = error(loading(), {image.end, prompt.n_tokens()});
-  for (size_t i = 0; i < kPieces; ++i) {
-    const size_t first = i * tokens.size() / kPieces, behind = (i + 1) * tokens.size() / kPieces;
+  for (size_t place = 0; place < KvError::kPlacesOfImage; place += 2) {
+    const size_t first = place * tokens.size() / KvError::kPlacesOfImage;
+    const size_t behind = (place + 1) * tokens.size() / KvError::kPlacesOfImage;
     if (first == behind) continue;
     const TokenRun piece{tokens[first], tokens[behind - 1] + 1};
     const auto chooser = std::make_shared<ComputeRange>(piece, static_cast<int32_t>(behind - first));

@@ -8,9 +8,9 @@
 
 A line of DATA is a set: pages and some questions about them. `ask` has its pages seen as the set's condition says (records
 below), then asks every question once by each chooser, and last with everything computed (`full`: exact reuse, so that the
-set's pages are computed once). It goes on where it was. `table` prints Markdown; intervals are paired, of 95 %, from 10,000
+set's pages are computed once). It goes on where it was. `table` prints Markdown; intervals are paired, of 95 %, from 4,000
 bootstrap samples of whole sets, since questions about the same pages are no independent samples."""
-import argparse, json, os, random, subprocess, sys, threading
+import argparse, itertools, json, os, random, subprocess, sys, threading
 from collections import defaultdict
 
 VLCACHE = os.environ.get("VLCACHE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release/vlcache"))
@@ -22,7 +22,8 @@ LETTER = LONG + " " + ("We have had it for some days, and nobody in the house ha
           "If something is said twice, once is enough; if it is not said at all, say so. The reply goes out in the evening with the rest of the mail, so there is no hurry before noon, "
           "but it must not wait until tomorrow. Thank you for your help, and for the help with the letters of last week, which were longer than this one and much harder to read. ") * 2
 CONDITIONS = ["system", "page", "swapped", "mixed"]
-OF_ONE_PAGE = {"system": (OTHER, ASKED), "page": (OTHER, LETTER), "swapped": (LETTER, ASKED), "mixed": (LONG, ASKED)}  # seen behind, asked behind: text alone
+# Of a page alone, text that it was seen behind and is asked behind: 5 and 13 tokens, 5 and 364, 364 and 13, 45 and 13.
+OF_ONE_PAGE = {"8 tokens later": (OTHER, ASKED), "359 later": (OTHER, LETTER), "351 earlier": (LETTER, ASKED), "32 earlier": (LONG, ASKED)}
 
 
 def load_sets(data):
@@ -31,7 +32,7 @@ def load_sets(data):
     n_counts = len({s["n_pages"] for s in sets})
     for i, s in enumerate(sets):
         s.setdefault("turns", [dict(kind=s["kind"], question=s["question"], answer=s["answer"])])
-        s.update(condition=CONDITIONS[i // n_counts % len(CONDITIONS)], half=i // (n_counts * len(CONDITIONS)) % 2, images=[os.path.join(data, name) for name in s["images"]])
+        s.update(condition=list(CONDITIONS if s["n_pages"] > 1 else OF_ONE_PAGE)[i // n_counts % len(CONDITIONS)], half=i // (n_counts * len(CONDITIONS)) % 2, images=[os.path.join(data, name) for name in s["images"]])
     return sets
 
 
@@ -79,13 +80,15 @@ def ask(a):
     choosers, some = (text.split(";") if text else [] for text in (a.choosers, a.some))
     known, sets = load_answers(a.answers), load_sets(a.data)[a.first:][: a.sets]
     is_done = lambda s: all((turn, c) in known[s["id"]] for turn in range(len(s["turns"])) for c in choosers + (some if s["half"] == 0 else []) + ["full"])
-    others = (os.path.join(a.others, name) for line in open(os.path.join(a.others, "eval.jsonl")) for name in json.loads(line)["images"]) if a.others else iter(())
-    todo = [s for s in sets if not is_done(s)]
+    others = [os.path.join(a.others, name) for line in open(os.path.join(a.others, "eval.jsonl")) for name in json.loads(line)["images"]] if a.others else []
+    todo, n_others = [s for s in sets if not is_done(s)], itertools.count()
+    for s in todo: records(s, n_others)
+    if (n := next(n_others)) > len(others): sys.exit(f"--others: {n} pages are needed, {len(others)} are there")
     print(f"{len(todo)} of {len(sets)} sets to ask", file=sys.stderr)
     p = subprocess.Popen([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "8", "--threads", a.threads, "--cache-ram", "1GiB", "--kv-memory", "2GiB", "--json"],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     def write():
-        for request in requests(todo, others, choosers, some): p.stdin.write(json.dumps(request) + "\n")
+        for request in requests(todo, iter(others), choosers, some): p.stdin.write(json.dumps(request) + "\n")
         p.stdin.close()
     threading.Thread(target=write, daemon=True).start()
     with open(a.answers, "a") as out:
@@ -98,13 +101,11 @@ def ask(a):
     sys.exit(p.wait())
 
 
-def interval(per_set, of, rounds=10000, seed=1):
-    """(2.5 %, 97.5 %) of of(sums) over sets drawn with replacement; per_set: [n_sets][n_counts], of: counts -> number"""
-    r, n, found = random.Random(seed), len(per_set), []
-    for _ in range(rounds):
-        found.append(of([sum(c) for c in zip(*r.choices(per_set, k=n))]))
-    found.sort()
-    return found[int(0.025 * rounds)], found[int(0.975 * rounds)]
+def intervals(per_set, of, rounds=4000, seed=1):
+    """(2.5 %, 97.5 %) of each of the numbers that of(sums) gives, over sets drawn with replacement; per_set: [n_sets][n_counts]"""
+    r, found = random.Random(seed), []
+    for _ in range(rounds): found.append(of([sum(c) for c in zip(*r.choices(per_set, k=len(per_set)))]))
+    return [(sorted(x)[int(0.025 * rounds)], sorted(x)[int(0.975 * rounds)]) for x in zip(*found)]
 
 
 def rows(sets, answers, keep=lambda s, turn: True):
@@ -133,8 +134,8 @@ def print_table(title, sets, answers, keep=lambda s, turn: True):
     for chooser, r in sorted(rows(sets, answers, keep)):
         row = f"| `{chooser}` | {r['n']} ({r['n_sets']}) | {r['right']} | {r['full']} | "
         if chooser == "full": print(row + "| | | | |"); continue
-        low, high = interval(r["counts"], lambda c: 100 * c[2] / max(1, c[1])); least, most = interval(r["counts"], lambda c: 100 * c[3] / max(1, c[1]))
-        print(row + f"{100 * r['right'] / r['full']:.2f} ({low:.2f} to {high:.2f}) | {100 * r['kept'] / r['full']:.2f} ({least:.2f} to {most:.2f}) | {r['right'] - r['kept']} | {100 * r['as_full'] / r['n']:.1f} | {100 * r['computed']:.2f} |")
+        (low, high), (least, most) = intervals(r["counts"], lambda c: (100 * c[2] / max(1, c[1]), 100 * c[3] / max(1, c[1])))
+        print(row + f"{100 * r['right'] / r['full']:.2f} ({low:.2f} to {high:.2f}) | {100 * r['kept'] / r['full']:.2f} ({least:.2f} to {most:.2f}) | {r['right'] - r['kept']} | {100 * r['as_full'] / r['n']:.1f} | {'' if r['computed'] is None else format(100 * r['computed'], '.2f')} |")
 
 
 def table(a):
