@@ -2,18 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/image_reuse.h"
 #include "engine/request.h"
 #include "engine/stop_filter.h"
 
 namespace vlcache {
 
-class ImageReuse;
 class PrefixReuse;
 class StreamDecoder;
 
@@ -28,12 +27,19 @@ class Generation {
   bool has_tokens() const { return !result_.tokens.empty(); }
   // Whether another request is computing an image that this one could reuse.
   bool awaits_image();
-  // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
+  // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
+  bool awaits_search(Deadline until);
+  // Makes the sequence if there is none, encodes the pictures that are still needed, or has them loaded. Throws Error.
   void start();
+  // Takes the embeddings that have come; those that will not are computed. Throws Error.
+  void take_embeddings();
+  // Whether something is on its way, at `until` at the latest, without which there is no next step. A step that may
+  // stall computes beside what is coming in, unless one has stalled before.
+  bool awaits_load(bool may_stall, Deadline until);
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
   void make_room();
   // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
-  // from what is computed already. Throws Error.
+  // from what is computed already; or the same step comes again, once the image is there. Throws Error.
   bool go_on_without_load();
   // Gives all KV back: the request waits until start(). Tokens that were generated stay.
   void suspend();
@@ -63,6 +69,7 @@ class Generation {
   void keep_prefix(bool whole_pages);
   void note_origins();
   void encode_images();
+  void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
   void choose_token(const Tensor& logits);
   void take(int32_t token);
@@ -73,14 +80,15 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  std::vector<Sha256Digest> awaited_;  // the images' keys, once somebody has asked
-  std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
-  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
-  std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
-  std::map<Sha256Digest, std::string> missed_images_;               // that could not be loaded, and why
-  std::unique_ptr<ImageReuse> reuse_;                               // from start() to the prompt's end
-  std::unique_ptr<Sampler> sampler_;                                // null: the caller chooses
-  std::unique_ptr<StreamDecoder> decoder_;                          // null: no tokenizer
+  ImagesInTiers stored_;
+  std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
+  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
+  std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
+  bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
+  std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end
+  std::unique_ptr<ImageReuse> reuse_;                                // from start() to the prompt's end
+  std::unique_ptr<Sampler> sampler_;                                 // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;                           // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;
