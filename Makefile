@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test bench eval eval-wordpage lint format fuzz deps clean help
+.PHONY: build demo test soak bench eval eval-wordpage lint format fuzz deps clean help
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,6 +15,9 @@ demo: build  ## a page, a few questions, answers with timings
 
 test: deps  ## everything CI checks: lint, unit, golden and end-to-end tests, sanitizers, fuzzers
 	@tools/test.sh
+
+soak: deps  ## rare faults, often: 1,000 writers killed, fault tests in rounds, thousands of requests (an hour or more)
+	@tools/soak.sh
 
 bench: build  ## tokens/s beside the machine's limits
 	@tools/bench.sh build/release/vlcache

@@ -277,6 +277,12 @@ std::span<float> KvCache::plane(int32_t layer, int32_t head, int32_t plane) {
   return owner(layer).slots.plane(head, plane);
 }
 
+void KvCache::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
+  for (const Layer& layer : layers_) {
+    if (layer.has_slots()) layer.pages.for_each_page([&](int32_t page) { visit(layer.pages.pool(), page); });
+  }
+}
+
 int64_t KvCache::n_pages() const {
   int64_t n = 0;
   for (const Layer& layer : layers_) n += layer.pages.n_pages();

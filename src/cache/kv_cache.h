@@ -88,6 +88,8 @@ class KvCache {
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
   std::span<const int32_t> slot_positions(int32_t layer, int32_t head) const { return slots(layer).positions(head); }
+  // Of those that it holds, shared or not, also those taken ahead.
+  void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
   int64_t n_pages() const;
   int64_t bytes() const;        // of pages in use; spare ones are address space only
   int64_t table_bytes() const;  // of what stands beside the pages: page ids, tokens, positions, biases, planes

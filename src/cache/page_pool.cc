@@ -83,6 +83,12 @@ void PagePool::release(int32_t page) {
   }
 }
 
+int64_t PagePool::n_free() const {
+  int64_t n = 0;
+  for (const PageRun& run : free_) n += run.size();
+  return n;
+}
+
 void PagePool::trim() {
   for (const PageRun& run : free_) {
     const int64_t end = std::min<int64_t>(run.end, static_cast<int64_t>(references_.size()));  // beyond: never touched

@@ -54,6 +54,7 @@ class PagePool {
   KvPool view() const { return {memory_.data(), page_bytes_}; }
   int64_t page_bytes() const { return page_bytes_; }
   int64_t n_used() const { return n_used_; }
+  int64_t n_free() const;
   int64_t peak_used() const { return peak_used_; }
 
  private:

@@ -73,6 +73,14 @@ bool PageTable::any_shared() const {
   return false;
 }
 
+void PageTable::for_each_page(FunctionRef<void(int32_t page)> visit) const {
+  for (int32_t h = 0; h < static_cast<int32_t>(n_pages_.size()); ++h) {
+    for (int32_t i = 0; i < n_pages(h); ++i) visit(row(h)[i]);
+    const PageRun& spare = spare_[static_cast<size_t>(h)];
+    for (int32_t page = spare.begin; page < spare.end; ++page) visit(page);
+  }
+}
+
 void PageTable::extend(int32_t head, int32_t n) {
   CHECK(n <= stride_);
   int32_t& have = n_pages_[static_cast<size_t>(head)];

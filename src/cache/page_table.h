@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/kv.h"
 #include "cache/page_pool.h"
 
@@ -66,6 +67,8 @@ class PageTable {
   int64_t n_pages() const;
   int64_t table_bytes() const { return static_cast<int64_t>(pages_.capacity() * sizeof(int32_t)); }
   bool any_shared() const;
+  // Of those that it holds: in its rows, and taken ahead.
+  void for_each_page(FunctionRef<void(int32_t page)> visit) const;
 
   // Makes a row at least n pages long, neighbours where those can be had. Throws Error(kMemory) when the pool is
   // exhausted; the row keeps what it got until then.

@@ -157,9 +157,10 @@ class Chat {
       for (auto& file : turn.pictures)
         ours.images.push_back(read_picture(std::move(file), "--session " + flags_.session));
     }
-    const int32_t n = PrefixReuse::restore(engine_, state.kv);
+    stored_ = std::move(state.kv);
+    const int32_t n = PrefixReuse::restore(engine_, stored_);
     std::fprintf(stderr, "session %s: %zu question%s, KV of %d of %zu tokens was kept\n", flags_.session.c_str(),
-                 turns_.size(), turns_.size() == 1 ? "" : "s", n, state.kv.ids.size());
+                 turns_.size(), turns_.size() == 1 ? "" : "s", n, stored_.ids.size());
   }
 
   // The conversation as it is now. A disk that is full does not end it.
@@ -171,8 +172,9 @@ class Chat {
       for (const Picture& picture : turn.images) kept.pictures.push_back(picture.file);
     }
     try {
-      if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_);
+      if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_, stored_);
       session_->save(state);
+      if (!state.kv.ids.empty()) stored_ = std::move(state.kv);
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());
     }
@@ -255,6 +257,7 @@ class Chat {
   std::vector<Picture> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
+  PrefixTokens stored_;  // of it
   std::optional<GenerateResult> last_;
   int32_t n_dropped_ = 0;  // tokens that the model did not see
 };

@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "engine/image_selection.h"
+#include "engine/memory_plan.h"
 
 namespace vlcache {
 namespace {
@@ -77,8 +78,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& s
   command
       .add_option(
           "--kv-memory", flags.kv_memory,
-          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of the memory that machine and cgroup grant, less "
-          "--cache-ram)")
+          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of what the weights and --cache-ram leave of the "
+          "memory that machine and cgroup grant)")
       ->type_name("BYTES")
       ->capture_default_str();
   command
@@ -127,7 +128,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);
   options.cache_admit = flags.cache.admit;
-  options.cache_bytes = flags.cache_ram.empty() ? usable_memory() / 4 : bytes_of("--cache-ram", flags.cache_ram);
+  options.cache_bytes =
+      flags.cache_ram.empty() ? default_cache_bytes(usable_memory()) : bytes_of("--cache-ram", flags.cache_ram);
   return options;
 }
 

@@ -26,7 +26,7 @@ struct ModelFlags {
   std::string max_isa = "auto";
   int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
-  std::string kv_memory = "0";  // 0: three quarters of the machine's
+  std::string kv_memory = "0";  // 0: the rest, as memory_plan.h has it
   std::string cache_ram;        // empty: a quarter of the machine's
   CacheFlags cache;
 };

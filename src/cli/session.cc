@@ -149,7 +149,10 @@ Session::Session(const fs::path& folder, std::string_view name) : dir_(folder / 
   const fs::path lock = dir_ / "lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_ < 0) throw Error(ErrorCode::kIo, lock.string() + ": " + std::strerror(errno));
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    remove_stale_files_in(dir_);
+    return;
+  }
   close(lock_);
   throw Error(ErrorCode::kInput, "--session " + std::string(name) + ": it is open in another process");
 }

@@ -17,6 +17,9 @@ namespace {
 constexpr double kShareBesideDecoding = 0.25;
 constexpr int32_t kFewestRows = 16;  // fewer would read the weights for next to nothing
 
+// With nothing to compute, tiers are waited for; so long, then whoever drives the batch may add or cancel.
+constexpr std::chrono::milliseconds kTierWait{10};
+
 }  // namespace
 
 Batch::Batch(Engine& engine) : engine_(engine) {}
@@ -89,6 +92,13 @@ GenerateResult Batch::remove(RequestId id) {
   return result;
 }
 
+void Batch::for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const {
+  for (const Entry& entry : requests_) {
+    const Sequence* const sequence = entry.generation->sequence();
+    if (sequence != nullptr) visit(*sequence);
+  }
+}
+
 void Batch::check_cancelled() {
   for (Entry& entry : requests_) {
     if (!entry.generation->done() && entry.generation->cancelled()) cancel(entry.id);
@@ -102,7 +112,8 @@ void Batch::admit() {
     if (!entry.waiting || entry.generation->done()) continue;
     const bool alone = std::ranges::none_of(requests_, running);
     if (full_ && !alone) return;
-    if (is_served(entry.id) || (!alone && entry.generation->awaits_image())) continue;
+    if (is_served(entry.id) || entry.generation->awaits_search(Deadline::min())) continue;
+    if (!alone && entry.generation->awaits_image()) continue;
     const auto refuse = [&](const Error& error) {
       if (error.code() == ErrorCode::kMemory && !alone) {
         full_ = true;
@@ -123,6 +134,39 @@ void Batch::admit() {
   }
 }
 
+// The request ends with what `work` throws.
+void Batch::attempt(Entry& entry, FunctionRef<void()> work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    entry.generation->fail(e);
+  } catch (const std::bad_alloc&) {
+    entry.generation->fail(Error(ErrorCode::kMemory, "out of memory"));
+  }
+  if (entry.generation->done()) end(entry);
+}
+
+// What has been loaded for requests that run.
+void Batch::take_loaded() {
+  for (Entry& entry : requests_) {
+    if (entry.waiting || entry.generation->done()) continue;
+    attempt(entry, [&] { entry.generation->take_embeddings(); });
+  }
+}
+
+void Batch::wait_for_tiers() {
+  for (Entry& entry : requests_) {
+    if (entry.generation->done()) continue;
+    const auto awaits = [&](Deadline until) {
+      return entry.waiting ? entry.generation->awaits_search(until)
+                           : entry.generation->awaits_load(/*may_stall=*/true, until);
+    };
+    if (!awaits(Deadline::min())) continue;
+    awaits(Clock::now() + kTierWait);
+    return;
+  }
+}
+
 int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
   const int32_t chunk = engine_.options().prefill_chunk;
   if (!others_decode) return chunk;
@@ -134,7 +178,9 @@ int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
 }
 
 // Rows of the next step: the one pending token of every decoding request, then pieces of prompts, first come first
-// served, together at most a chunk. Without a KV cache (policy `none`) every step is a prompt.
+// served, together at most a chunk. Without a KV cache (policy `none`) every step is a prompt. Whose images are still
+// coming in is left out; where that is everybody, the first computes beside it, and nobody else has to wait if it
+// stalls.
 void Batch::plan() {
   items_.clear();
   owners_.clear();
@@ -142,7 +188,10 @@ void Batch::plan() {
     items_.push_back(entry.generation->next_item(rows));
     owners_.push_back(&entry);
   };
-  const auto runs = [](const Entry& e) { return !e.waiting && !e.generation->done(); };
+  const auto can_run = [](const Entry& e, bool may_stall) {
+    return !e.waiting && !e.generation->done() && !e.generation->awaits_load(may_stall, Deadline::min());
+  };
+  const auto runs = [&](const Entry& e) { return can_run(e, /*may_stall=*/false); };
   for (Entry& entry : requests_) {
     if (runs(entry) && entry.generation->sequence()->n_pending() == 1) add(entry, 1);
   }
@@ -156,14 +205,20 @@ void Batch::plan() {
     add(entry, room);
     for (const TokenRun& run : items_.back().runs) room -= run.end - run.begin;
   }
+  if (!items_.empty()) return;
+  const auto first = std::ranges::find_if(requests_, [&](const Entry& e) { return can_run(e, /*may_stall=*/true); });
+  if (first != requests_.end()) add(*first, engine_.options().prefill_chunk);
 }
 
 bool Batch::step() {
+  const SavePace::Computing computing(engine_.tiers() != nullptr ? &engine_.tiers()->pace() : nullptr);
   check_cancelled();
   exchange_servants();
   admit();
+  take_loaded();
   plan();
   if (items_.empty()) {
+    wait_for_tiers();
     return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
   }
   const auto begin = Clock::now();
@@ -179,7 +234,7 @@ bool Batch::step() {
 
 // Policy first, then the next token: what it evicts, the token does not see.
 void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
-  try {
+  attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
     if (entry.generation->rehearse(logits)) return;
     const auto begin = Clock::now();
@@ -188,12 +243,7 @@ void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double
     entry.generation->after_policy(compressed, ms_since(begin));
     if (compressed) entry.generation->make_room();  // compaction has shrunk the tables
     entry.generation->choose(logits);
-  } catch (const Error& e) {
-    entry.generation->fail(e);
-  } catch (const std::bad_alloc&) {
-    entry.generation->fail(Error(ErrorCode::kMemory, "out of memory"));
-  }
-  if (entry.generation->done()) end(entry);
+  });
 }
 
 void Batch::recover(const StepFailed& failure) {
@@ -204,18 +254,10 @@ void Batch::recover(const StepFailed& failure) {
   for (size_t i = 0; i < owners_.size(); ++i) {
     if (failure.item() >= 0 && failure.item() != static_cast<int32_t>(i)) continue;
     Generation& generation = *owners_[i]->generation;
-    try {
-      if (generation.go_on_without_load()) {
-        let_origins_go_first(*owners_[i]);
-        continue;
-      }
-      generation.fail(failure);
-    } catch (const Error& e) {
-      generation.fail(e);
-    } catch (const std::bad_alloc&) {
-      generation.fail(Error(ErrorCode::kMemory, "out of memory"));
-    }
-    end(*owners_[i]);
+    attempt(*owners_[i], [&] {
+      if (!generation.go_on_without_load()) return generation.fail(failure);
+      let_origins_go_first(*owners_[i]);
+    });
   }
 }
 

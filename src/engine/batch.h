@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
@@ -33,6 +34,8 @@ class Batch {
   // Takes the request out, done or not ("cancelled"), with what has come of it.
   GenerateResult remove(RequestId id);
   size_t size() const;  // requests in it, done or not
+  // Of those that have one.
+  void for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const;
 
  private:
   struct Entry {
@@ -48,6 +51,9 @@ class Batch {
   void let_origins_go_first(Entry& entry);
   void exchange_servants();
   bool is_served(RequestId id) const;
+  void attempt(Entry& entry, FunctionRef<void()> work);
+  void take_loaded();
+  void wait_for_tiers();
   void plan();
   int32_t prompt_rows(const Sequence& sequence, bool others_decode) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);

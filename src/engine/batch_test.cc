@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "engine/engine_testing.h"
+#include "engine/accounting_testing.h"
 
 namespace vlcache {
 namespace {
@@ -225,7 +225,16 @@ TEST(Batch, WhoeverFindsNoPagesWaits) {
   requests.push_back(random_request(*small, 100, 10, "static:capacity=192", 9));
   requests.push_back(random_request(*small, 10, 5, "static:capacity=100000", 9));  // never fits
   requests.push_back(random_request(*small, 500, 5));                              // nor does this prompt
-  const std::vector<GenerateResult> results = generate(*small, std::move(requests));
+  std::vector<GenerateResult> results;
+  {
+    Batch batch(*small);
+    Accounts accounts(*small);
+    std::vector<RequestId> added;
+    for (Request& request : requests) added.push_back(batch.add(std::move(request)));
+    while (batch.step()) accounts.check(batch);
+    for (const RequestId id : added) results.push_back(batch.remove(id));
+    accounts.check_end(batch);
+  }
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_FALSE(results[i].error);
     EXPECT_EQ(ids_of(results[i]), alone(*large, random_request(*large, 190 + static_cast<int32_t>(i), 40, "full", i)));

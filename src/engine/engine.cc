@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "engine/chat_prompt.h"
+#include "engine/memory_plan.h"
 #include "io/tokenizer/tokenizer.h"
 #include "reuse/prefix_cache.h"
 #include "reuse/prefix_store.h"
@@ -22,8 +23,6 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
 
 constexpr size_t kMaxWithoutOrigin = 1 << 16;     // images that have been seen once where nothing could be recorded
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
-
-int64_t default_kv_memory(int64_t cache_bytes) { return std::max<int64_t>(0, usable_memory() - cache_bytes) / 4 * 3; }
 
 // Runs of image tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
@@ -93,7 +92,9 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
                                static_cast<int32_t>(text.head_dim),
                                options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16));
   for (size_t i = 0; i < kv_shape_.layers.size(); ++i) kv_shape_.layers[i].window = text.windows[i];
-  const int64_t limit = options.kv_memory_bytes > 0 ? options.kv_memory_bytes : default_kv_memory(options.cache_bytes);
+  const int64_t limit = options.kv_memory_bytes > 0
+                            ? options.kv_memory_bytes
+                            : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
   ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
   encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
@@ -103,7 +104,8 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
     tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
     tiers_->set_model(model_->fingerprint());
     const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
-    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_);
+    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_,
+                                                model_->compute_dtype(), text.hidden_size);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_->fingerprint(), kv_shape_);
   }
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
@@ -230,30 +232,40 @@ CacheTotals Engine::cache_totals() const {
   return totals;
 }
 
-Engine::EncodedImage Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {
-  if (auto known = encoder_outputs_->find<VisionOutput>(key)) {
-    if (image_store_ != nullptr) image_store_->rows_used(key, known->embeds, known, /*computed=*/false);
-    return {std::move(known), true};
+std::shared_ptr<const VisionOutput> Engine::find_embeddings(const Sha256Digest& key) {
+  auto known = encoder_outputs_->find<VisionOutput>(key);
+  if (known != nullptr && image_store_ != nullptr) {
+    image_store_->rows_used(key, known->embeds, known, /*computed=*/false);
   }
-  const auto begin = Clock::now();
-  std::shared_ptr<const VisionOutput> output;
-  const bool was_there = image_store_ != nullptr && (output = load_embeddings(image, key)) != nullptr;
-  if (!was_there) {
-    output = std::make_shared<const VisionOutput>(model_->encode_image(image));
-    const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
-    if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
-  }
-  encoder_outputs_->put(key, output, output->storage.bytes(), ms_since(begin));
-  return {std::move(output), was_there};
+  return known;
 }
 
-std::shared_ptr<const VisionOutput> Engine::load_embeddings(const ImageTiles& image, const Sha256Digest& key) {
+std::shared_ptr<const VisionOutput> Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {
+  const auto begin = Clock::now();
+  auto output = std::make_shared<const VisionOutput>(model_->encode_image(image));
+  const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
+  if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
+  encoder_outputs_->put(key, output, output->storage.bytes(), ms_since(begin));
+  return output;
+}
+
+Engine::LoadedEmbeddings Engine::load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
+                                                 Deadline by) const {
   auto output = std::make_shared<VisionOutput>();
   const int64_t n = model_->n_image_tokens(image), width = model_->config().text.hidden_size;
   output->storage = Buffer(n * width * dtype_bytes(model_->compute_dtype()));
   output->embeds = Tensor(output->storage.data(), model_->compute_dtype(), {n, width});
-  if (!image_store_->load_rows(key, output->embeds)) return nullptr;
-  return output;
+  auto load = image_store_->load_rows(key, output->embeds, output, from, by);
+  return {.output = std::move(output), .load = std::move(load), .begin = Clock::now()};
+}
+
+void Engine::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded) {
+  image_store_->rows_loaded(key, loaded.output->embeds, loaded.output, *loaded.load);
+  encoder_outputs_->put(key, loaded.output, loaded.output->storage.bytes(), ms_since(loaded.begin));
+}
+
+bool Engine::holds_image(const Sha256Digest& key, bool kv) const {
+  return encoder_outputs_->contains(key) && (!kv || image_kv_->contains(key));
 }
 
 bool Engine::lacks_origin_again(const Sha256Digest& image) {

@@ -38,11 +38,11 @@ struct EngineOptions {
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most
   int64_t cache_bytes = 0;          // of what is kept beyond running requests; 0: nothing is
-  int64_t kv_memory_bytes = 0;  // limit of the page pool; 0: three quarters of the machine's memory less cache_bytes
+  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: memory_plan.h says
   // Where what images have become is kept beyond the process, asked in this order.
   std::vector<std::shared_ptr<KvTier>> tiers;
   int32_t cache_admit = 1;          // use of an image from which on it is kept there
-  double cache_deadline_ms = 5000;  // what takes longer to load is computed
+  double cache_deadline_ms = 5000;  // a request waits for them so long, then it computes
   LoadProgress progress;
 };
 
@@ -80,12 +80,21 @@ class Engine {
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
   // Slots per head that a policy reserves; 0: as many as come.
   int64_t slot_capacity(const Policy& policy) const;
-  // The embeddings that an image's tokens stand for, from the cache where `key` (image_key) is known.
-  struct EncodedImage {
-    std::shared_ptr<const VisionOutput> output;
-    bool was_there = false;
+  // The embeddings that the tokens of an image stand for whose image_key is `key`: what memory has of them (null:
+  // nothing), or what the encoder gives.
+  std::shared_ptr<const VisionOutput> find_embeddings(const Sha256Digest& key);
+  std::shared_ptr<const VisionOutput> encode_image(const ImageTiles& image, const Sha256Digest& key);
+  // What a tier has of them, on its way here: anything until it is ready, then to be kept. Until `by`.
+  struct LoadedEmbeddings {
+    std::shared_ptr<VisionOutput> output;
+    std::unique_ptr<ImageLoad> load;
+    Clock::time_point begin;
   };
-  EncodedImage encode_image(const ImageTiles& image, const Sha256Digest& key);
+  LoadedEmbeddings load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
+                                   Deadline by) const;
+  void keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded);
+  // Whether memory has an image's KV (if that is of use) and embeddings.
+  bool holds_image(const Sha256Digest& key, bool kv) const;
   // Forgets what memory holds of images: embeddings and KV. Tiers keep theirs.
   void forget_images();
   const CacheLedger& cache_ledger() const { return *ledger_; }
@@ -111,7 +120,6 @@ class Engine {
   Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
-  std::shared_ptr<const VisionOutput> load_embeddings(const ImageTiles& image, const Sha256Digest& key);
 
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/image_origin.h"
-#include "engine/image_reuse.h"
 #include "engine/image_selection.h"
 #include "engine/prefix_reuse.h"
 #include "engine/sequence.h"
@@ -16,6 +15,8 @@ namespace {
 
 // Answers up to this length find room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
+
+using Encoder = CacheReport::Image::Encoder;
 
 }  // namespace
 
@@ -75,6 +76,13 @@ Generation::Generation(Engine& engine, Request request)
   result_.n_prompt = request_.prompt.n_tokens() + n_dropped;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
+  if (request_.prompt.images.empty() || !request_.reuse.encoder) return;
+  if (sequence_ != nullptr) {
+    request_.prompt.keys.assign(sequence_->image_keys().begin(), sequence_->image_keys().end());
+  } else if (engine.image_store() != nullptr || request_.reuse.chooser != nullptr) {
+    request_.prompt.keys = image_keys(request_.prompt);
+  }
+  if (engine.image_store() != nullptr) stored_.tiers = engine.image_store()->search(request_.prompt.keys);
 }
 
 Generation::~Generation() = default;
@@ -82,13 +90,30 @@ Generation::~Generation() = default;
 bool Generation::awaits_image() {
   const std::set<Sha256Digest>& in_work = engine_.images_in_work();
   if (request_.reuse.chooser == nullptr || in_work.empty()) return false;
-  if (awaited_.empty()) {
-    for (const ImageTiles& image : request_.prompt.images) awaited_.push_back(image_key(image));
+  return std::ranges::any_of(request_.prompt.keys, [&](const Sha256Digest& key) { return in_work.contains(key); });
+}
+
+bool Generation::awaits_search(Deadline until) {
+  const bool kv = request_.reuse.chooser != nullptr;
+  const int32_t n_done = sequence_ != nullptr ? sequence_->n_done() : 0;
+  for (const ImageSpan& span : request_.prompt.spans) {
+    const auto image = static_cast<size_t>(span.image);
+    if (span.end <= n_done || image >= request_.prompt.keys.size()) continue;
+    if (!engine_.holds_image(request_.prompt.keys[image], kv) && !stored_.tiers.wait(image, until)) return true;
   }
-  return std::ranges::any_of(awaited_, [&](const Sha256Digest& key) { return in_work.contains(key); });
+  return false;
+}
+
+bool Generation::awaits_load(bool may_stall, Deadline until) {
+  if (!coming_.empty()) {
+    coming_.front().second.load->wait(0, until);
+    return true;  // until it is taken
+  }
+  return (!may_stall || has_stalled_) && reuse_->loading(until);
 }
 
 void Generation::start() {
+  stored_.tiers.start();
   if (sequence_ == nullptr) {
     select_image_tokens(engine_, *request_.policy, request_.prompt);
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
@@ -103,8 +128,7 @@ void Generation::start() {
 }
 
 void Generation::place_images() {
-  reuse_ =
-      std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, missed_images_, result_.cache);
+  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
   for (const size_t image : reuse_->without_origin()) {
     if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;  // in vain, or for its first place
     origins_.push_back(origin_request(engine_, request_.prompt, image));
@@ -136,15 +160,16 @@ void Generation::charge_origins() {
     image.source = CacheReport::Image::Source::kComputed;
     image.n_recomputed += image.n_tokens;
     image.encoder = origin->second.encoder;
+    image.tier.clear();
     image.reason = "computed by itself, then reused";
     origins_done_.erase(origin);  // in a second place it is one
   }
 }
 
 bool Generation::go_on_without_load() {
-  const MissedImages::value_type* missed = reuse_ != nullptr ? reuse_->missed() : nullptr;
-  if (missed == nullptr) return false;
-  missed_images_.insert(*missed);
+  const ImageReuse::Want want = reuse_ != nullptr ? reuse_->take_want() : ImageReuse::Want::kNone;
+  if (want == ImageReuse::Want::kComes) has_stalled_ = true;
+  if (want != ImageReuse::Want::kMissed) return want == ImageReuse::Want::kComes;
   place_rest();
   return true;
 }
@@ -165,9 +190,10 @@ void Generation::place_rest() {
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
   // Logits of every token are had only where every token is computed.
-  result_.cache.prefix_reason = request_.callbacks.on_logits != nullptr
-                                    ? "the logits of all tokens are wanted"
-                                    : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse);
+  result_.cache.prefix_reason =
+      request_.callbacks.on_logits != nullptr
+          ? "the logits of all tokens are wanted"
+          : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse, stored_.tiers);
 }
 
 void Generation::keep_prefix(bool whole_pages) {
@@ -213,6 +239,9 @@ void Generation::take_images() {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
+  coming_.clear();
+  stored_.tiers.stop();
+  std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
   reuse_.reset();
   prefix_.reset();
   sequence_->release();
@@ -227,17 +256,44 @@ void Generation::encode_images() {
     VisionOutput& output = images_[static_cast<size_t>(span.image)];
     const auto image = static_cast<size_t>(span.image);
     if (span.end <= n_done || !output.embeds.empty() || !reuse_->needs_embeddings(image)) continue;
-    using Encoder = CacheReport::Image::Encoder;
+    if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
+    const ImageTiles& tiles = request_.prompt.images[image];
+    const Sha256Digest& key = sequence_->image_keys()[image];
     if (!request_.reuse.encoder) {
-      output = engine_.model().encode_image(request_.prompt.images[image]);
+      output = engine_.model().encode_image(tiles);
       result_.cache.images[image].encoder = Encoder::kComputed;
-      continue;
+    } else if (auto known = engine_.find_embeddings(key)) {
+      take_image(image, std::move(known), Encoder::kHit);
+    } else if (ChainedTier* from = stored_.tiers.rows(image)) {
+      coming_.emplace_back(image, engine_.load_embeddings(tiles, key, *from, stored_.tiers.by()));
+    } else {
+      take_image(image, engine_.encode_image(tiles, key), Encoder::kComputed);
     }
-    Engine::EncodedImage encoded = engine_.encode_image(request_.prompt.images[image], sequence_->image_keys()[image]);
-    output.embeds = encoded.output->embeds;
-    output.extra = encoded.output->extra;
-    result_.cache.images[image].encoder = encoded.was_there ? Encoder::kHit : Encoder::kComputed;
-    shared_images_.push_back(std::move(encoded.output));
+  }
+  result_.timings.vision_ms += ms_since(begin);
+}
+
+void Generation::take_image(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
+  images_[image].embeds = output->embeds;
+  images_[image].extra = output->extra;
+  result_.cache.images[image].encoder = encoder;
+  shared_images_.push_back(std::move(output));
+}
+
+void Generation::take_embeddings() {
+  const auto begin = Clock::now();
+  while (!coming_.empty()) {
+    const auto& [image, loaded] = coming_.front();
+    const ImageLoad::State state = loaded.load->state();
+    if (state == ImageLoad::State::kPending) break;
+    const Sha256Digest& key = sequence_->image_keys()[image];
+    if (state == ImageLoad::State::kReady) {
+      engine_.keep_embeddings(key, loaded);
+      take_image(image, loaded.output, Encoder::kHit);
+    } else {
+      take_image(image, engine_.encode_image(request_.prompt.images[image], key), Encoder::kComputed);
+    }
+    coming_.erase(coming_.begin());
   }
   result_.timings.vision_ms += ms_since(begin);
 }
@@ -274,6 +330,7 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     }
     if (!sequence_->in_prompt()) {
       reuse_->finish(result_.timings.prefill_ms);
+      stored_.loads.clear();
       if (request_.reuse.keep_exact) keep_prefix(/*whole_pages=*/true);
     }
   }

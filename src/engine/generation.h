@@ -9,12 +9,12 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/image_reuse.h"
 #include "engine/request.h"
 #include "engine/stop_filter.h"
 
 namespace vlcache {
 
-class ImageReuse;
 class PrefixReuse;
 class StreamDecoder;
 
@@ -29,17 +29,24 @@ class Generation {
   bool has_tokens() const { return !result_.tokens.empty(); }
   // Whether another request is computing an image that this one could reuse.
   bool awaits_image();
-  // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
+  // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
+  bool awaits_search(Deadline until);
+  // Makes the sequence if there is none, encodes the pictures that are still needed, or has them loaded. Throws Error.
   void start();
   // What must be computed before this request goes on, behind start() and go_on_without_load(): nothing, as a rule.
   // Else it waits until start() is called again.
   std::vector<Request> take_origins();
   // One of these has ended.
   void origin_done(const GenerateResult& origin);
+  // Takes the embeddings that have come; those that will not are computed. Throws Error.
+  void take_embeddings();
+  // Whether something is on its way, at `until` at the latest, without which there is no next step. A step that may
+  // stall computes beside what is coming in, unless one has stalled before.
+  bool awaits_load(bool may_stall, Deadline until);
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
   void make_room();
   // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
-  // from what is computed already. Throws Error.
+  // from what is computed already; or the same step comes again, once the image is there. Throws Error.
   bool go_on_without_load();
   // Gives all KV back: the request waits until start(). Tokens that were generated stay.
   void suspend();
@@ -72,6 +79,7 @@ class Generation {
   void keep_prefix(bool whole_pages);
   void note_origins();
   void encode_images();
+  void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
   void choose_token(const Tensor& logits);
   void take(int32_t token);
@@ -82,12 +90,13 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  std::vector<Sha256Digest> awaited_;  // the images' keys, once somebody has asked
-  std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
-  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
-  std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
-  std::map<Sha256Digest, std::string> missed_images_;               // that could not be loaded, and why
-  std::vector<Request> origins_;                                    // to be computed before
+  ImagesInTiers stored_;
+  std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
+  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
+  std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
+  bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
+  std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end
+  std::vector<Request> origins_;                                     // to be computed before
   std::set<Sha256Digest> origins_asked_;
   std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
   std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end

@@ -42,13 +42,13 @@ Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseC
 }
 
 ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-                       const MissedImages& missed, CacheReport& report)
+                       ImagesInTiers& stored, CacheReport& report)
     : engine_(engine),
       sequence_(sequence),
       reused_(engine.backend(), engine.model().rope()),
       chooser_(options.chooser),
       report_(report),
-      missed_(missed),
+      stored_(stored),
       needs_embeddings_(prompt.images.size(), true) {
   if (prompt.images.empty()) return;
   if (options.chooser == nullptr) {
@@ -86,7 +86,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     if (!neutral && reused_.empty() && sequence.exact()) {
       record(i, images[i], image);
     } else if (why_not.empty() && could_be_kept(images[i], image)) {
-      if (!missed.contains(image.key)) image.reason = "no exact origin";
+      if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
       if (neutral || engine.lacks_origin_again(image.key)) without_origin_.push_back(i);
     }
   }
@@ -125,22 +125,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
     report.reason = "the prompt ends with it";
     return;
   }
-  std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
-  std::shared_ptr<ImageLoad> load;
-  if (const auto missed = missed_.find(report.key); known == nullptr && missed != missed_.end()) {
-    report.reason = missed->second;
-    return;
-  }
-  if (known == nullptr && engine_.image_store() != nullptr) {
-    load = engine_.image_store()->load(report.key, found.n_tokens);
-    if (load != nullptr) known = load->image();
-  }
-  if (known == nullptr) {
-    report.reason = "first use";
-    return;
-  }
-  CHECK(known->n_tokens() == found.n_tokens);
-  const int32_t n_layers = known->n_layers();
+  const int32_t n_layers = engine_.kv_shape().n_layers();
   RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
@@ -148,12 +133,38 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
     report.reason = "the plan computes all of it";
     return;
   }
+  std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<ImageLoad> load;
+  if (known == nullptr) {
+    const ImagesInTiers::Load* const stored = load_stored(image, found.n_tokens);
+    if (stored == nullptr) {
+      report.reason = stored_.tiers.answered(image) ? "first use" : "not known in time whether a tier has it";
+      return;
+    }
+    if (stored->load->state() == ImageLoad::State::kMissed) {
+      report.reason = std::string(stored->load->tier()) + ": " + describe(stored->load->miss());
+      return;
+    }
+    known = stored->kv;
+    load = stored->load;
+  }
+  CHECK(known->n_tokens() == found.n_tokens);
   needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
   report.source = load == nullptr ? Source::kRam : Source::kTier;
   report.tier = load == nullptr ? "" : load->tier();
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
   placed_.push_back({image, known, load});
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
+}
+
+const ImagesInTiers::Load* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
+  if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
+  ChainedTier* const from = stored_.tiers.kv(image);
+  if (from == nullptr) return nullptr;
+  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), n_tokens);
+  std::shared_ptr<ImageLoad> load =
+      engine_.image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
+  return &stored_.loads.emplace(image, ImagesInTiers::Load{kv, std::move(load)}).first->second;
 }
 
 void ImageReuse::begin_reuse() {
@@ -209,12 +220,19 @@ void ImageReuse::choose() {
   supply();
 }
 
-const MissedImages::value_type* ImageReuse::missed() {
-  if (reused_.missed() < 0) return nullptr;
-  const Placed& placed = placed_[static_cast<size_t>(reused_.missed())];
-  failed_.emplace(sequence_.image_keys()[placed.image],
-                  std::string(placed.load->tier()) + ": " + describe(placed.load->miss()));
-  return &*failed_;
+bool ImageReuse::loading(Deadline until) const {
+  const auto comes = [&](const Placed& placed) {
+    const auto last = static_cast<size_t>(placed.kv->n_layers()) - 1;
+    return placed.load != nullptr && placed.load->wait(last, until) == ImageLoad::State::kPending;
+  };
+  return !finished_ && std::ranges::any_of(placed_, comes);
+}
+
+ImageReuse::Want ImageReuse::take_want() {
+  const int32_t missed = reused_.take_missed();
+  if (missed < 0) return Want::kNone;
+  const Placed& placed = placed_[static_cast<size_t>(missed)];
+  return placed.load->state() == ImageLoad::State::kMissed ? Want::kMissed : Want::kComes;
 }
 
 void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
@@ -261,8 +279,12 @@ void ImageReuse::finish(double prefill_ms) {
     use(recorded_[i], recorder_.image(i), /*computed=*/true);
   }
   for (const Placed& placed : placed_) {
-    if (placed.load == nullptr) use(placed.image, placed.kv, /*computed=*/false);
-    if (placed.load != nullptr && placed.load->complete()) keep(placed.image, placed.kv, per_token);
+    if (placed.load == nullptr) {
+      use(placed.image, placed.kv, /*computed=*/false);
+    } else if (placed.load->state() == ImageLoad::State::kReady) {
+      keep(placed.image, placed.kv, per_token);
+      store->loaded(sequence_.image_keys()[placed.image], placed.kv, *placed.load);
+    }
   }
 }
 

@@ -22,16 +22,22 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
                             int32_t n_tokens);
 
-// Images that were to be loaded and could not be, and why.
-using MissedImages = std::map<Sha256Digest, std::string>;
+// What is beyond this process of a request's images.
+struct ImagesInTiers {
+  struct Load {
+    std::shared_ptr<ImageKv> kv;
+    std::shared_ptr<ImageLoad> load;
+  };
+  ImageSearch tiers;
+  std::map<size_t, Load> loads;  // by image of the prompt: each begins once, and one that was missed stays so
+};
 
 class ImageReuse final : public LayerHooks {
  public:
   // `sequence` has taken `prompt`; what of it is pending is computed next. Notes in `report` where each image comes
-  // from; those of `missed` are not loaded again. Throws Error(kInput) where a chooser was asked for that the policy or
-  // the prompt does not allow.
+  // from. Throws Error(kInput) where a chooser was asked for that the policy or the prompt does not allow.
   ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-             const MissedImages& missed, CacheReport& report);
+             ImagesInTiers& stored, CacheReport& report);
   ~ImageReuse() override;  // the sequence goes on without
 
   // Whether the steps of the prompt need these hooks.
@@ -53,8 +59,11 @@ class ImageReuse final : public LayerHooks {
   void after_preview_step();
   // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on.
   void finish(double prefill_ms);
-  // Of the load for which the last step failed: its image, and why. Null: no load has failed.
-  const MissedImages::value_type* missed();
+  // Whether KV is still on its way, at `until` at the latest.
+  bool loading(Deadline until) const;
+  // Whether the last step failed for want of KV that was to be loaded: it will come, or not.
+  enum class Want : uint8_t { kNone, kComes, kMissed };
+  Want take_want();
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
@@ -67,6 +76,8 @@ class ImageReuse final : public LayerHooks {
   };
   std::vector<Found> list_images(const Prompt& prompt) const;
   void place(size_t image, const Found& found, CacheReport::Image& report);
+  // Null: no tier has it.
+  const ImagesInTiers::Load* load_stored(size_t image, int32_t n_tokens);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
   bool halt_before(const Sha256Digest& key, const std::vector<Found>& images);
   bool could_be_kept(const Found& found, CacheReport::Image& report) const;
@@ -84,7 +95,7 @@ class ImageReuse final : public LayerHooks {
   CacheReport& report_;
   std::unique_ptr<PreviewHooks> preview_;  // null: all is chosen
   bool in_preview_ = false;                // the next step is a part of it
-  const MissedImages& missed_;
+  ImagesInTiers& stored_;
   // An image of the prompt that is reused, in the order of reused_.
   struct Placed {
     size_t image;
@@ -92,7 +103,6 @@ class ImageReuse final : public LayerHooks {
     std::shared_ptr<ImageLoad> load;  // null: it was in memory
   };
   std::vector<Placed> placed_;
-  std::optional<MissedImages::value_type> failed_;
   std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_
   std::vector<Sha256Digest> in_work_;  // those that nobody else was recording
   std::vector<bool> needs_embeddings_;

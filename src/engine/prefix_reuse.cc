@@ -70,14 +70,10 @@ int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
   return std::min(n, prompt.n_tokens());
 }
 
-// Whether an image's KV can be had.
-bool is_known(Engine& engine, const Sha256Digest& image) {
-  return engine.image_kv().contains(image) || (engine.image_store() != nullptr && engine.image_store()->has(image));
-}
-
 }  // namespace
 
-std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options) {
+std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                               ImageSearch& tiers) {
   PrefixCache& cache = engine.prefixes();
   const Policy& policy = sequence.policy();
   if (!options.prefix) return "reuse is off";
@@ -98,7 +94,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   for (size_t i = 0; i < places.size() && reuses; ++i) {
     const int32_t n_left = places[i].end - n;  // of one that is known in part, whole pages as a rule
     if (!neutral && n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
-    if (!neutral && !is_known(engine, sequence.image_keys()[i])) continue;
+    if (!neutral && !engine.image_kv().contains(sequence.image_keys()[i]) && tiers.kv(i) == nullptr) continue;
     reused[i] = true;
     contents[i] = reused_content(sequence, i, *options.chooser, engine.kv_shape().n_layers(), places[i].n_tokens);
   }
@@ -136,7 +132,7 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
       sequence.cache(), ms_per_token);
 }
 
-PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence) {
+PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   const Policy& policy = sequence.policy();
   if (!policy.computes_as_full() || policy.capacity() != 0 || !sequence.cache().complete()) return {};
   const auto n = static_cast<size_t>(sequence.n_done());
@@ -144,7 +140,7 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence) {
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
   tokens.spans.assign(sequence.spans().begin(), sequence.spans().end());
   tokens.contents.assign(sequence.image_contents().begin(), sequence.image_contents().end());
-  engine.prefix_store()->save(digests_of(tokens), sequence.cache());
+  engine.prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
   return tokens;
 }
 

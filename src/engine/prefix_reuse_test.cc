@@ -2,8 +2,7 @@
 #include "engine/prefix_reuse.h"
 
 #include "base/resident_testing.h"
-#include "engine/batch.h"
-#include "engine/engine_testing.h"
+#include "engine/accounting_testing.h"
 
 namespace vlcache {
 namespace {
@@ -176,6 +175,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;
   Batch batch(*e);
+  Accounts accounts(*e);
   std::map<RequestId, std::vector<int32_t>> running;
   int64_t n_found = 0;
   const int n_requests = only_ref() ? 40 : 150;
@@ -191,6 +191,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
     }
     if (random() % 40 == 0) batch.cancel(running.begin()->first);
     batch.step();
+    accounts.check(batch);
     for (auto at = running.begin(); at != running.end();) {
       if (!batch.done(at->first)) {
         ++at;
@@ -209,6 +210,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       at = running.erase(at);
     }
   }
+  EXPECT_GT(accounts.n_seen_shared, 0);
   EXPECT_GT(n_found, 1000);
   EXPECT_GT(e->prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);

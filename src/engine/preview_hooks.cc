@@ -80,10 +80,10 @@ void PreviewHooks::compare(int layer, const Observed& observed, PreviewedLayer& 
   };
   const auto values = [&](std::vector<float>& x) { return Tensor(x.data(), DType::kF32, {n, n_heads, d}); };
   if (l.k.empty()) {
+    const Tensor k = rows(k_rows_, n), v = rows(v_rows_, n);
+    images_.read(layer, tokens_, k, v);  // may throw: the step comes again
     for (std::vector<float>* x : {&l.k, &l.v, &l.loaded_k, &l.loaded_v})
       x->resize(static_cast<size_t>(n * n_heads * d));
-    const Tensor k = rows(k_rows_, n), v = rows(v_rows_, n);
-    images_.read(layer, tokens_, k, v);
     backend_.convert(k, values(l.loaded_k));
     backend_.convert(v, values(l.loaded_v));
   }

@@ -14,6 +14,7 @@ Prompt Prompt::copy() const {
   other.classes = classes;
   other.spans = spans;
   for (const ImageTiles& image : images) other.images.push_back(image.copy());
+  other.keys = keys;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   return other;
@@ -66,6 +67,13 @@ Sha256Digest image_key(const ImageTiles& image) {
   }
   hash.add({image.pixels.data(), static_cast<size_t>(image.tensor().bytes())});
   return hash.finish();
+}
+
+std::vector<Sha256Digest> image_keys(const Prompt& prompt) {
+  if (prompt.keys.size() == prompt.images.size()) return prompt.keys;
+  std::vector<Sha256Digest> keys;
+  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
+  return keys;
 }
 
 }  // namespace vlcache

@@ -7,6 +7,13 @@
 #include "base/error.h"
 
 namespace vlcache {
+namespace {
+
+// A step waits so long for a layer, and with it whoever comes meanwhile: what loads as fast as disks and networks do is
+// hidden behind computing, what does not is waited for outside.
+constexpr std::chrono::milliseconds kLongestStall{50};
+
+}  // namespace
 
 void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
                        const RecomputePlan& plan, std::shared_ptr<ImageLoad> load) {
@@ -107,7 +114,11 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
     const Piece* piece = find(first);
     CHECK(piece != nullptr);
     const Placed& placed = images_[piece->image];
-    if (placed.load != nullptr && !placed.load->wait(layer)) {
+    const auto there = [&] {
+      const auto until = Clock::now() + kLongestStall;
+      return placed.load->wait(static_cast<size_t>(layer), until) == ImageLoad::State::kReady;
+    };
+    if (placed.load != nullptr && !there()) {
       missed_ = static_cast<int32_t>(piece->image);
       throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
     }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -26,8 +27,9 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // Of each token of all images, in the order of the sequence, how many of the first layers compute it anew. Before
   // supply().
   void set_depths(std::span<const int32_t> depths);
-  // The number (in the order they were added) of the image whose load has failed, and so the step; -1: none has.
-  int32_t missed() const { return missed_; }
+  // The number (in the order they were added) of the image whose load has failed or was not there, and so the step; -1:
+  // none.
+  int32_t take_missed() { return std::exchange(missed_, -1); }
   bool empty() const { return images_.empty(); }
   // Whether `layer` has K and V of its own.
   bool holds(int32_t layer) const { return !images_[0].image->k(layer).empty(); }
@@ -42,7 +44,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   int64_t n_recomputed(int32_t layer) const;
 
   // K, rotated, and V of `tokens`, which are images', in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo) where an
-  // image's load has failed.
+  // image's load has failed, or is so slow that the step had better come again.
   void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
   void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;

@@ -11,86 +11,125 @@ namespace {
 
 constexpr size_t kMaxCounted = 1 << 16;  // images whose uses are remembered before they are stored
 
-std::string layout_of(const Tensor& rows) {
-  return "embeddings " + std::string(dtype_name(rows.dtype)) + " x" + std::to_string(rows.row_size());
-}
-
 }  // namespace
 
-bool ImageLoad::wait(int32_t layer) {
-  const RecordLoad::State state = load_.wait(static_cast<size_t>(layer), deadline_);
-  late_ = late_ || state == RecordLoad::State::kPending;
-  return state == RecordLoad::State::kReady;
+bool ImageSearch::wait(size_t image, Deadline until) {
+  if (image >= n_images_) return true;
+  const Deadline limit = std::min(until, by_);
+  if (tiers_.wait(image, limit) && tiers_.wait(n_images_ + image, limit)) return true;
+  start();
+  return Clock::now() >= by_;
 }
 
-bool ImageLoad::complete() const {
-  return load_.state(static_cast<size_t>(image_->n_layers()) - 1) == RecordLoad::State::kReady;
+bool ImageSearch::answered(size_t image) {
+  return image >= n_images_ || (tiers_.wait(image, Deadline::min()) && tiers_.wait(n_images_ + image, Deadline::min()));
 }
 
-Miss ImageLoad::miss() const { return late_ ? Miss{MissReason::kLate, "not there in time"} : load_.miss(); }
-
-ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape)
-    : chain_(chain), options_(options), model_(model), shape_(shape), kv_layout_("kv " + kv_layout(shape)) {}
-
-bool ImageStore::has(const Sha256Digest& image) {
-  return chain_.find(key_of(image, kv_layout_), deadline()) != nullptr;
+void ImageSearch::start() {
+  if (by_ == kNoDeadline) by_ = Clock::now() + patience_;
 }
+
+ImageLoad::State ImageLoad::wait(size_t section, Deadline until) const {
+  switch (load_.wait(section, std::min(until, by_))) {
+    case RecordLoad::State::kReady:
+      return State::kReady;
+    case RecordLoad::State::kMissed:
+      return State::kMissed;
+    case RecordLoad::State::kPending:
+      break;
+  }
+  return Clock::now() < by_ ? State::kPending : State::kMissed;
+}
+
+Miss ImageLoad::miss() const {
+  const bool late = load_.state(n_sections_ - 1) == RecordLoad::State::kPending;
+  return late ? Miss{MissReason::kLate, "not there in time"} : load_.miss();
+}
+
+ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
+                       DType rows_dtype, int64_t row_size)
+    : chain_(chain),
+      options_(options),
+      model_(model),
+      kv_layout_("kv " + kv_layout(shape)),
+      rows_layout_("embeddings " + std::string(dtype_name(rows_dtype)) + " x" + std::to_string(row_size)) {}
 
 RecordKey ImageStore::key_of(const Sha256Digest& image, std::string layout) const {
   return {.kind = RecordKind::kImage, .model = model_, .content = image, .layout = std::move(layout)};
 }
 
-Deadline ImageStore::deadline() const {
-  return Clock::now() + std::chrono::microseconds(static_cast<int64_t>(options_.deadline_ms * 1000));
+Record ImageStore::record_of(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv) const {
+  Record record{.key = key_of(image, kv_layout_), .sections = {}, .owner = nullptr};
+  for (int32_t layer = 0; layer < kv->n_layers(); ++layer) record.sections.push_back(kv->layer_bytes(layer));
+  record.owner = std::move(kv);
+  return record;
 }
 
-std::shared_ptr<ImageLoad> ImageStore::load(const Sha256Digest& image, int32_t n_tokens) {
-  LoadRequest request{.key = key_of(image, kv_layout_), .targets = {}, .owner = nullptr, .deadline = deadline()};
-  TierChain::Tier* from = chain_.find(request.key, request.deadline);
-  if (from == nullptr) return nullptr;
-  auto kv = std::make_shared<ImageKv>(shape_, n_tokens);
-  for (int32_t layer = 0; layer < kv->n_layers(); ++layer) request.targets.push_back({layer, kv->layer_bytes(layer)});
-  request.owner = kv;
-  const Deadline by = request.deadline;
-  return std::make_shared<ImageLoad>(std::move(kv), from->worker->load(std::move(request)), by, from->tier->name());
+Record ImageStore::record_of(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner) const {
+  CHECK(rows.dense());
+  return {.key = key_of(image, rows_layout_),
+          .sections = {{rows.data, static_cast<size_t>(rows.bytes())}},
+          .owner = std::move(owner)};
+}
+
+ImageSearch ImageStore::search(std::span<const Sha256Digest> images) {
+  const auto patience = std::chrono::microseconds(static_cast<int64_t>(options_.deadline_ms * 1000));
+  std::vector<RecordKey> keys;
+  for (const std::string& layout : {kv_layout_, rows_layout_}) {
+    for (const Sha256Digest& image : images) keys.push_back(key_of(image, layout));
+  }
+  return {chain_.search(keys, Clock::now() + patience), images.size(), patience};
+}
+
+std::unique_ptr<ImageLoad> ImageStore::load(const Sha256Digest& image, const std::shared_ptr<ImageKv>& to,
+                                            ChainedTier& from, Deadline by) {
+  LoadRequest request{.key = key_of(image, kv_layout_), .targets = {}, .owner = to, .deadline = by};
+  for (int32_t layer = 0; layer < to->n_layers(); ++layer) request.targets.push_back({layer, to->layer_bytes(layer)});
+  const size_t n_sections = request.targets.size();
+  return std::make_unique<ImageLoad>(from.worker->load(std::move(request)), n_sections, from, by);
+}
+
+std::unique_ptr<ImageLoad> ImageStore::load_rows(const Sha256Digest& image, const Tensor& to,
+                                                 std::shared_ptr<void> owner, ChainedTier& from, Deadline by) {
+  CHECK(to.dense());
+  LoadRequest request{.key = key_of(image, rows_layout_),
+                      .targets = {{0, {to.data, static_cast<size_t>(to.bytes())}}},
+                      .owner = std::move(owner),
+                      .deadline = by};
+  return std::make_unique<ImageLoad>(from.worker->load(std::move(request)), /*n_sections=*/1, from, by);
 }
 
 void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed) {
-  Record record{.key = key_of(image, kv_layout_), .sections = {}, .owner = nullptr};
-  if (!admits(record.key, computed)) return;
-  for (int32_t layer = 0; layer < kv->n_layers(); ++layer) record.sections.push_back(kv->layer_bytes(layer));
-  record.owner = std::move(kv);
-  chain_.save(record);
-}
-
-bool ImageStore::load_rows(const Sha256Digest& image, const Tensor& to) {
-  CHECK(to.dense());
-  const RecordKey key = key_of(image, layout_of(to));
-  TierChain::Tier* from = chain_.find(key, deadline());
-  if (from == nullptr) return false;
-  const OpenedRecord record = from->tier->open(key, deadline());
-  const auto bytes = static_cast<size_t>(to.bytes());
-  if (record.reader == nullptr || record.reader->header().sections.size() != 1 ||
-      record.reader->header().sections[0].bytes != to.bytes()) {
-    return false;
-  }
-  return !record.reader->read(0, {to.data, bytes}, deadline());
+  save(record_of(image, std::move(kv)), computed);
 }
 
 void ImageStore::rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
                            bool computed) {
-  CHECK(rows.dense());
-  Record record{.key = key_of(image, layout_of(rows)), .sections = {}, .owner = std::move(owner)};
-  if (!admits(record.key, computed)) return;
-  record.sections.push_back({rows.data, static_cast<size_t>(rows.bytes())});
-  chain_.save(record);
+  save(record_of(image, rows, std::move(owner)), computed);
 }
 
-// Counts a use; true for the one that the record is to be stored at.
-bool ImageStore::admits(const RecordKey& key, bool computed) {
-  if (options_.admit <= 1) return computed;
+void ImageStore::loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load) {
+  bring_nearer(record_of(image, std::move(kv)), load);
+}
+
+void ImageStore::rows_loaded(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
+                             const ImageLoad& load) {
+  bring_nearer(record_of(image, rows, std::move(owner)), load);
+}
+
+void ImageStore::save(const Record& record, bool computed) {
+  if (options_.admit <= 1 ? computed : count_use(record.key) == options_.admit) chain_.save(record);
+}
+
+void ImageStore::bring_nearer(Record record, const ImageLoad& load) {
+  if (options_.admit > 1 && count_use(record.key) < options_.admit) return;
+  record.created_ms = load.created_ms();
+  chain_.bring_nearer(record, load.from());
+}
+
+int32_t ImageStore::count_use(const RecordKey& key) {
   if (n_uses_.size() >= kMaxCounted) n_uses_.clear();
-  return ++n_uses_[{key.content, key.layout}] == options_.admit;
+  return ++n_uses_[{key.content, key.layout}];
 }
 
 }  // namespace vlcache

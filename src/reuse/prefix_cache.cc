@@ -58,6 +58,14 @@ void PrefixCache::Groups::release(PageGroup group) {
   free_.push_back(group);
 }
 
+void PrefixCache::Groups::for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
+  for (size_t group = 0; group < references_.size(); ++group) {
+    if (references_[group] == 0) continue;
+    const std::span<const int32_t> held = pages(static_cast<PageGroup>(group));
+    for (size_t c = 0; c < held.size(); ++c) visit(*pool_of_[c], held[c]);
+  }
+}
+
 PrefixCache::PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape)
     : ledger_(ledger),
       pools_(pools),

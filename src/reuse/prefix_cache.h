@@ -36,6 +36,10 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   void clear();
 
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
+  // Of those that it holds.
+  void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
+    groups_.for_each_page(visit);
+  }
   // Of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
 
@@ -56,6 +60,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
     std::span<const int32_t> pages(PageGroup group) const;
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
     void release(PageGroup group) override;
+    void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
 
    private:
     std::vector<PagePool*> pool_of_;  // [n_columns], as KvCache counts them

@@ -13,6 +13,7 @@ namespace {
 
 // Bumped where a backend lays a page out anew: pages are stored as they are.
 constexpr int kPageFormat = 1;
+constexpr size_t kRecordTokens = size_t{PrefixStore::kRecordPages} * kPageSlots;
 
 }  // namespace
 
@@ -22,9 +23,8 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
 std::vector<PrefixStore::Piece> PrefixStore::pieces_of(std::span<const Sha256Digest> elements) const {
   std::vector<Piece> pieces;
   Sha256Digest before{};
-  constexpr size_t kTokens = size_t{kRecordPages} * kPageSlots;
-  for (size_t begin = 0; begin < elements.size(); begin += kTokens) {
-    const std::span<const Sha256Digest> own = elements.subspan(begin, std::min(kTokens, elements.size() - begin));
+  for (size_t begin = 0; begin < elements.size(); begin += kRecordTokens) {
+    const std::span<const Sha256Digest> own = elements.subspan(begin, std::min(kRecordTokens, elements.size() - begin));
     Sha256 hash;
     hash.add(std::as_bytes(std::span(before)));
     hash.add(std::as_bytes(own));
@@ -42,11 +42,12 @@ int64_t PrefixStore::bytes_of(const KvCache& cache, const Piece& piece) {
   return bytes * (piece.end_page - piece.begin_page);
 }
 
-void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache) {
+void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before) {
   CHECK(cache.complete());
   cache.clear_tails();
-  for (const Piece& piece : pieces_of(elements)) {
-    if (chain_.find(piece.key, kNoDeadline) != nullptr) continue;
+  const std::vector<Piece> pieces = pieces_of(elements);
+  for (const Piece& piece : pieces) {
+    if (chain_.is_near(piece.key)) continue;
     auto bytes = std::make_shared<Buffer>(bytes_of(cache, piece));
     std::byte* to = bytes->data();
     for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
@@ -60,27 +61,33 @@ void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache) {
                  .sections = {{bytes->data(), static_cast<size_t>(bytes->bytes())}},
                  .owner = std::move(bytes)});
   }
+  if (before.size() % kRecordTokens == 0) return;
+  const RecordKey end = pieces_of(before).back().key;
+  if (std::ranges::find(pieces, end, &Piece::key) == pieces.end()) chain_.erase(end);
 }
 
 int32_t PrefixStore::load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {
   CHECK(cache.n_pages() == 0);
   int32_t n_loaded = 0;
   for (const Piece& piece : pieces_of(elements)) {
-    TierChain::Tier* from = chain_.find(piece.key, deadline);
+    ChainedTier* const from = chain_.find(piece.key, deadline);
     if (from == nullptr) break;
     const int32_t end = std::min(piece.end_page * kPageSlots, static_cast<int32_t>(elements.size()));
     std::vector<int32_t> tokens(static_cast<size_t>(end - n_loaded));
     std::iota(tokens.begin(), tokens.end(), n_loaded);
     for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens, tokens);
     const OpenedRecord record = from->tier->open(piece.key, deadline);
-    Buffer bytes(bytes_of(cache, piece));
-    const bool fits = record.reader != nullptr && record.reader->header().sections.size() == 1 &&
-                      record.reader->header().sections[0].bytes == bytes.bytes();
-    if (!fits || record.reader->read(0, {bytes.data(), static_cast<size_t>(bytes.bytes())}, deadline)) {
+    const auto bytes = std::make_shared<Buffer>(bytes_of(cache, piece));
+    const std::span<std::byte> section(bytes->data(), static_cast<size_t>(bytes->bytes()));
+    if (record.reader == nullptr || record.reader->header().sections.size() != 1 ||
+        record.reader->read(0, section, deadline)) {
       cache.truncate(n_loaded);
       break;
     }
-    const std::byte* at = bytes.data();
+    chain_.bring_nearer(
+        {.key = piece.key, .sections = {section}, .owner = bytes, .created_ms = record.reader->header().created_ms},
+        *from);
+    const std::byte* at = bytes->data();
     for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
       for (int32_t c = 0; c < cache.n_columns(); ++c) {
         const std::span<std::byte> page = cache.page(c, i);

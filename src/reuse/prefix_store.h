@@ -22,8 +22,10 @@ class PrefixStore {
   PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);
 
   // `elements`: per token, what its KV follows from besides those before it. `cache` is complete and has these tokens.
-  // Copies what is not stored yet; it is stored soon. Throws Error(kMemory) where a shared page must be copied first.
-  void save(std::span<const Sha256Digest> elements, KvCache& cache);
+  // Copies what this machine has not stored yet; it is stored soon. Throws Error(kMemory) where a shared page must be
+  // copied first. Of `before`, the elements of the same conversation when it was saved last, the record at its end goes
+  // unless it is whole or still of use; who else began the same way computes that end again.
+  void save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before = {});
   // Fills an empty cache with the longest beginning that is stored in whole records or ends where `elements` end.
   // Returns its tokens; waits for them. Throws Error(kMemory) where pages run out.
   int32_t load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline);

@@ -64,13 +64,13 @@ TEST_F(DiskFaults, AFileTooLargeForItsProcess) {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
     DiskTier tier(options());
     const Stored small = make_record(make_key(1), {40'000}), large = make_record(make_key(2), {40'000, 40'000});
-    if (tier.put(large.record, kNoDeadline).outcome != PutOutcome::kNoSpace) return 2;
+    if (tier.put(large.record, kNoDeadline).outcome != PutOutcome::kTooLarge) return 2;
     if (!files_in(root_).empty()) return 3;
     if (tier.put(small.record, kNoDeadline).outcome != PutOutcome::kStored) return 4;
     if (read_all(tier, small.record.key).sections != small.sections) return 5;
     if (reason(read_all(tier, large.record.key).miss) != "absent") return 6;
     const TierStats stats = tier.stats();
-    const bool counted = stats.n_put[static_cast<size_t>(PutOutcome::kNoSpace)] == 1 && !stats.last_problem.empty();
+    const bool counted = stats.n_put[static_cast<size_t>(PutOutcome::kTooLarge)] == 1 && !stats.last_problem.empty();
     return counted ? 0 : 7;
   });
   EXPECT_EQ(result_of(child), 0);
@@ -87,7 +87,7 @@ TEST_F(DiskFaults, AFileTooLargeForAWorker) {
     StoreWorker worker(tier, 1 << 20);
     worker.save(make_record(make_key(1), {100'000}).record);
     worker.flush();
-    if (tier.stats().n_put[static_cast<size_t>(PutOutcome::kNoSpace)] != 1) return 2;
+    if (tier.stats().n_put[static_cast<size_t>(PutOutcome::kTooLarge)] != 1) return 2;
     return files_in(root_).empty() ? 0 : 3;
   });
   EXPECT_EQ(result_of(child), 0);
@@ -109,24 +109,44 @@ class MountedFaults : public StoreTest {
   bool mounted_ = false;
 };
 
+// The cache gives way to itself, the least recently used first, below its limit too; never for a record that would not
+// fit even so.
 TEST_F(MountedFaults, AFullDisk) {
   if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
-  int n_stored = 0;
-  PutResult result;
-  while (n_stored < 100 && result.outcome == PutOutcome::kStored) {
-    result = tier.put(make_record(make_key(n_stored), {30'000}).record, kNoDeadline);
-    n_stored += result.there();
+  for (int n = 0; n < 40; ++n) {
+    const Stored stored = make_record(make_key(n), {30'000});
+    const PutResult result = tier.put(stored.record, kNoDeadline);
+    ASSERT_EQ(result.outcome, PutOutcome::kStored) << n << " " << result.detail;
+    EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
+    if (n > 0) {
+      EXPECT_FALSE(verify_record(tier, make_key(n - 1)));
+    }
   }
+  const int64_t n_evicted = tier.stats().n_evictions;
+  EXPECT_GT(n_evicted, 30);
+  EXPECT_EQ(static_cast<int64_t>(tier.list().size()), 40 - n_evicted);
+  EXPECT_EQ(reason(read_all(tier, make_key(0)).miss), "absent");
+
+  const PutResult result = tier.put(make_record(make_key(100), {300'000}).record, kNoDeadline);
   EXPECT_EQ(result.outcome, PutOutcome::kNoSpace);
   EXPECT_NE(result.detail.find("No space"), std::string::npos) << result.detail;
-  EXPECT_GT(n_stored, 4);
-  EXPECT_LT(n_stored, 9);
+  EXPECT_EQ(tier.stats().n_evictions, n_evicted);
   EXPECT_EQ(files_in(root_, ".tmp"), kNone);
-  for (int i = 0; i < n_stored; ++i) EXPECT_FALSE(verify_record(tier, make_key(i))) << i;
-  EXPECT_EQ(reason(read_all(tier, make_key(n_stored)).miss), "absent");
-  ASSERT_TRUE(tier.erase(tier.id_of(make_key(0))));
-  EXPECT_EQ(tier.put(make_record(make_key(n_stored), {30'000}).record, kNoDeadline).outcome, PutOutcome::kStored);
+  EXPECT_EQ(reason(read_all(tier, make_key(100)).miss), "absent");
+  EXPECT_FALSE(verify_record(tier, make_key(39)));
+}
+
+// Full of what is not ours: one attempt at making room, then the record is done without.
+TEST_F(MountedFaults, ADiskThatOthersFill) {
+  if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
+  DiskTier tier(options());
+  ASSERT_TRUE(tier.put(make_record(make_key(1), {30'000}).record, kNoDeadline).there());
+  std::ofstream(root_ / "cache" / "others") << std::string(300'000, 'x');  // as much as there is
+  EXPECT_EQ(tier.put(make_record(make_key(2), {60'000}).record, kNoDeadline).outcome, PutOutcome::kNoSpace);
+  EXPECT_FALSE(verify_record(tier, make_key(1)));
+  EXPECT_EQ(tier.put(make_record(make_key(3), {20'000}).record, kNoDeadline).outcome, PutOutcome::kStored);
+  EXPECT_EQ(reason(read_all(tier, make_key(1)).miss), "absent");
 }
 
 TEST_F(MountedFaults, ADirectoryMadeReadOnly) {
@@ -206,6 +226,11 @@ TEST_F(DiskFaults, OnlyDeadWritersFilesAreRemoved) {
   ASSERT_EQ(left.size(), 2u);
   EXPECT_TRUE(left[0].starts_with("." + std::to_string(writer) + "-")) << left[0];
   EXPECT_EQ(left[1], ".notes.tmp");
+  write_file(root_ / "session" / ".999999999-3.tmp", random_bytes(10, 1));
+  write_file(root_ / "session" / "session.json", random_bytes(10, 1));
+  EXPECT_EQ(remove_stale_files_in(root_ / "session"), 1);
+  EXPECT_EQ(remove_stale_files_in(root_ / "none"), 0);
+  EXPECT_EQ(files_in(root_ / "session"), std::vector<std::string>{"session.json"});
   kill(writer, SIGKILL);
   EXPECT_EQ(result_of(writer), -1);
   EXPECT_EQ(files_in(root_, ".tmp").size(), 2u);
@@ -221,6 +246,13 @@ TEST_F(DiskFaults, KilledWhileSaving) {
   const char* const asked = std::getenv("VLCACHE_TEST_KILLS");
   const int n_kills = asked != nullptr ? std::atoi(asked) : 100;
   int n_interrupted = 0, n_whole = 0;
+  const double put_us = [&] {  // on this machine, at this time
+    DiskTier tier(options(200'000));
+    const auto start = Clock::now();
+    for (int i = 0; i < 20; ++i) tier.put(numbered(i).record, kNoDeadline);
+    return ms_since(start) * 1000 / 20;
+  }();
+  fs::remove_all(root_ / "cache");
   for (int round = 0; round < n_kills; ++round) {
     int begun[2];
     ASSERT_EQ(pipe(begun), 0);
@@ -233,7 +265,7 @@ TEST_F(DiskFaults, KilledWhileSaving) {
     char c = 0;
     ASSERT_EQ(read(begun[0], &c, 1), 1);
     close(begun[0]);
-    usleep(static_cast<useconds_t>(splitmix(static_cast<uint64_t>(round)) % 14'000));
+    usleep(static_cast<useconds_t>(splitmix(static_cast<uint64_t>(round)) % static_cast<uint64_t>(10 * put_us)));
     kill(child, SIGKILL);
     ASSERT_EQ(result_of(child), -1);
     n_interrupted += !files_in(root_, ".tmp").empty();

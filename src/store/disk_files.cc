@@ -14,6 +14,8 @@
 #include <functional>
 #include <system_error>
 
+#include "store/save_pace.h"
+
 namespace vlcache {
 namespace {
 
@@ -35,8 +37,8 @@ auto retried(const F& call) {
 bool late(Deadline deadline) { return deadline != kNoDeadline && Clock::now() >= deadline; }
 
 PutOutcome outcome_of(int error) {
-  // EFBIG: the process may not write so large a file (ulimit -f).
-  return error == ENOSPC || error == EDQUOT || error == EFBIG ? PutOutcome::kNoSpace : PutOutcome::kIo;
+  if (error == EFBIG) return PutOutcome::kTooLarge;  // for this process (ulimit -f)
+  return error == ENOSPC || error == EDQUOT ? PutOutcome::kNoSpace : PutOutcome::kIo;
 }
 
 // A directory's entries reach the medium with it.
@@ -79,15 +81,23 @@ std::optional<RecordId> id_of_name(std::string_view name) {
   return id;
 }
 
-// Of the folders 00 to ff, whatever is there. Without exceptions: a folder may vanish while it is read.
+// Without exceptions: a folder may vanish while it is read.
+void for_each_in(const fs::path& folder, const std::function<void(const fs::path&)>& see) {
+  std::error_code ec;
+  for (fs::directory_iterator file(folder, ec), end; !ec && file != end; file.increment(ec)) see(file->path());
+}
+
+// Of the folders 00 to ff, whatever is there.
 void for_each_file(const fs::path& root, const std::function<void(const fs::path&)>& see) {
-  std::error_code ec, inner;
-  for (fs::directory_iterator folder(root, ec), end; !ec && folder != end; folder.increment(ec)) {
-    const std::string name = folder->path().filename().string();
-    if (name.size() != 2 || !is_hex(name)) continue;
-    for (fs::directory_iterator file(folder->path(), inner); !inner && file != end; file.increment(inner))
-      see(file->path());
-  }
+  for_each_in(root, [&](const fs::path& folder) {
+    const std::string name = folder.filename().string();
+    if (name.size() == 2 && is_hex(name)) for_each_in(folder, see);
+  });
+}
+
+int64_t remove_if_stale(const fs::path& path) {
+  const auto pid = writer_of(path.filename().string());
+  return pid && writer_is_dead(path, *pid) ? 1 : 0;
 }
 
 }  // namespace
@@ -184,7 +194,7 @@ TemporaryFile::~TemporaryFile() {
 
 void TemporaryFile::fail(const fs::path& path) { result_ = {outcome_of(errno), errno_text(path.string())}; }
 
-void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline) {
+void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace) {
   while (ok() && !bytes.empty()) {
     if (late(deadline)) {
       result_ = {PutOutcome::kLate, folder_.string()};
@@ -193,6 +203,7 @@ void TemporaryFile::write(std::span<const std::byte> bytes, Deadline deadline) {
     const ssize_t n = retried([&] { return ::write(file_.fd(), bytes.data(), std::min(bytes.size(), kPieceBytes)); });
     if (n < 0) return fail(folder_);
     bytes = bytes.subspan(static_cast<size_t>(n));
+    if (pace != nullptr) pace->stored(n, deadline);
   }
 }
 
@@ -207,10 +218,13 @@ void TemporaryFile::commit(const fs::path& path) {
 
 int64_t remove_stale_files(const fs::path& root) {
   int64_t n = 0;
-  for_each_file(root, [&](const fs::path& path) {
-    const auto pid = writer_of(path.filename().string());
-    if (pid && writer_is_dead(path, *pid)) ++n;
-  });
+  for_each_file(root, [&](const fs::path& path) { n += remove_if_stale(path); });
+  return n;
+}
+
+int64_t remove_stale_files_in(const fs::path& folder) {
+  int64_t n = 0;
+  for_each_in(folder, [&](const fs::path& path) { n += remove_if_stale(path); });
   return n;
 }
 

@@ -61,7 +61,7 @@ class TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  void write(std::span<const std::byte> bytes, Deadline deadline);
+  void write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace = nullptr);
   // To the medium, then to its name, in one step for every reader.
   void commit(const std::filesystem::path& path);
   // kStored: nothing has gone wrong. Once something has, the other functions do nothing.
@@ -79,6 +79,8 @@ class TemporaryFile {
 
 // Removes what dead writers left below `root`. Number of files.
 int64_t remove_stale_files(const std::filesystem::path& root);
+// The same of one folder, without those in it.
+int64_t remove_stale_files_in(const std::filesystem::path& folder);
 
 struct FoundRecord {
   std::filesystem::path path;

@@ -57,11 +57,19 @@ int64_t DiskSpace::make_room(int64_t bytes) {
   if (used_bytes_ + bytes <= max_bytes_ && written_since_scan_ <= max_bytes_ / kScanParts) return 0;
   std::vector<Candidate> candidates = scan();
   if (used_bytes_ + bytes <= max_bytes_) return 0;
+  return remove_down_to(std::move(candidates), max_bytes_ / 10 * 9 - bytes);
+}
+
+int64_t DiskSpace::free(int64_t bytes) {
+  std::vector<Candidate> candidates = scan();
+  return used_bytes_ < bytes ? 0 : remove_down_to(std::move(candidates), used_bytes_ - bytes);
+}
+
+int64_t DiskSpace::remove_down_to(std::vector<Candidate> candidates, int64_t most_bytes) {
   std::ranges::sort(candidates, std::less<>());
-  const int64_t low = max_bytes_ / 10 * 9;
   int64_t n_removed = 0;
   for (const Candidate& candidate : candidates) {
-    if (used_bytes_ + bytes <= low) break;
+    if (used_bytes_ <= most_bytes) break;
     // What another process removed in the meantime is gone as well.
     if (unlink(candidate.record.path.c_str()) == 0) {
       ++n_removed;

@@ -20,6 +20,9 @@ class DiskSpace {
   // Where so many more bytes do not fit: removes records until they fill nine tenths of the limit with them. First what
   // is expired or no record, then records of other models, then the least recently used. Number of records removed.
   int64_t make_room(int64_t bytes);
+  // Where the medium is full below the limit: removes records in the same order until so many bytes are free. Number of
+  // records removed; none where all of them together have less.
+  int64_t free(int64_t bytes);
   // Removes what is expired: by make_room() it goes only when room is needed. Number of records removed.
   int64_t remove_expired();
   void changed(int64_t bytes) { used_bytes_ += bytes; }
@@ -29,6 +32,7 @@ class DiskSpace {
  private:
   struct Candidate;
   std::vector<Candidate> scan();
+  int64_t remove_down_to(std::vector<Candidate> candidates, int64_t most_bytes);
   bool expired(int64_t created_ms) const;
 
   std::filesystem::path root_;

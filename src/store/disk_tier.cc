@@ -153,15 +153,28 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
     const std::lock_guard lock(space_mutex_);
     counter_.evicted(space_.make_room(bytes));
   }
+  PutResult result = write(record, header, path, deadline);
+  if (result.outcome != PutOutcome::kNoSpace) return result;
+  // The medium is full, of whatever it is: a cache gives way to others, but only where that helps itself.
+  int64_t n_evicted = 0;
+  {
+    const std::lock_guard lock(space_mutex_);
+    n_evicted = space_.free(bytes);
+  }
+  counter_.evicted(n_evicted);
+  return n_evicted > 0 ? write(record, header, path, deadline) : result;
+}
+
+PutResult DiskTier::write(const Record& record, const RecordHeader& header, const fs::path& path, Deadline deadline) {
   TemporaryFile file(path.parent_path());
   file.write(encode_header(seal_, header), deadline);
-  for (const auto& section : record.sections) file.write(section, deadline);
+  for (const auto& section : record.sections) file.write(section, deadline, record.pace);
   struct stat replaced {};
   const bool replaces = lstat(path.c_str(), &replaced) == 0;
   file.commit(path);
   if (file.result().there()) {
     const std::lock_guard lock(space_mutex_);
-    space_.wrote(bytes);
+    space_.wrote(header.section_offset(header.sections.size()));
     if (replaces) space_.changed(-replaced.st_size);
   }
   return file.result();

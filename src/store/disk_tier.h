@@ -31,6 +31,7 @@ class DiskTier final : public KvTier {
 
   std::string_view name() const override { return "disk"; }
   RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
+  bool answers_at_once() const override { return true; }
   std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
   OpenedRecord open(const RecordKey& key, Deadline deadline) override;
   PutResult put(const Record& record, Deadline deadline) override;
@@ -41,6 +42,7 @@ class DiskTier final : public KvTier {
 
   std::filesystem::path path_of(const RecordKey& key) const { return record_path(dir_, id_of(key)); }
   int64_t used_bytes() const;  // as far as this process knows
+  int64_t max_bytes() const { return max_bytes_; }
 
  private:
   class Reader;
@@ -50,6 +52,8 @@ class DiskTier final : public KvTier {
   // Removes a record that turned out to be wrong, where the reason says that it is.
   void drop(const Miss& why, const std::filesystem::path& path, const OpenedFile& opened);
   PutResult store(const Record& record, const std::filesystem::path& path, Deadline deadline);
+  PutResult write(const Record& record, const RecordHeader& header, const std::filesystem::path& path,
+                  Deadline deadline);
 
   std::filesystem::path dir_;
   int64_t max_bytes_, ttl_ms_;

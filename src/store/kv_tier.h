@@ -40,7 +40,7 @@ struct OpenedRecord {
 enum class PutOutcome : uint8_t {
   kStored,
   kPresent,   // it was there; counts as used
-  kTooLarge,  // for the tier's limit
+  kTooLarge,  // for the tier's limit, or the process's
   kNoSpace,   // the medium is full, or a quota reached
   kLate,
   kIo,
@@ -84,6 +84,8 @@ class KvTier {
   virtual std::string_view name() const = 0;  // "disk", "redis": as in JSON
   virtual RecordId id_of(const RecordKey& key) const = 0;
 
+  // Whether exists() asks nobody but this machine: then whoever computes may ask it.
+  virtual bool answers_at_once() const { return false; }
   // In one round trip. A record that is there may still turn out to be of no use; `false` may be an unreachable tier.
   virtual std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) = 0;
   // Opening counts as use.

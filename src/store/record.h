@@ -30,6 +30,8 @@
 
 namespace vlcache {
 
+class SavePace;
+
 inline constexpr uint32_t kRecordVersion = 1;
 inline constexpr size_t kMaxSections = 4096;
 // No header is longer: limits of layout and sections, 98,688 bytes.
@@ -55,7 +57,8 @@ struct Record {
   RecordKey key;
   std::vector<std::span<const std::byte>> sections;
   std::shared_ptr<const void> owner;
-  int64_t created_ms = 0;  // 0: now
+  int64_t created_ms = 0;          // 0: now
+  const SavePace* pace = nullptr;  // asked between pieces; null: as fast as the medium takes it
 
   int64_t bytes() const;  // of the sections
 };

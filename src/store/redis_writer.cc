@@ -2,6 +2,7 @@
 #include "store/redis_writer.h"
 
 #include "store/redis_keys.h"
+#include "store/save_pace.h"
 
 namespace vlcache {
 namespace {
@@ -80,6 +81,7 @@ bool RedisRecordWriter::send_pieces(const Record& record) {
   for (auto bytes = cutter.next(); !bytes.empty(); bytes = cutter.next()) {
     connection_.request({"SET", piece_name(id_, piece++), text_of(bytes), "PX", time});
     connection_.flush(deadline_);  // where it fails, so does receiving
+    if (record.pace != nullptr) record.pace->stored(std::ssize(bytes), deadline_);
     if (connection_.n_pending() < kMaxPending) continue;
     if (!receive(RedisReply::Type::kStatus, reply)) return false;
   }

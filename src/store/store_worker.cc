@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -43,6 +44,7 @@ struct RecordLoad::Shared {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
   size_t n_ready = 0;
+  int64_t created_ms = 0;
   std::optional<Miss> missed;
 };
 
@@ -73,11 +75,29 @@ Miss RecordLoad::miss() const {
   return shared_->missed.value_or(Miss{});
 }
 
+int64_t RecordLoad::created_ms() const {
+  CHECK(shared_ != nullptr);
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->created_ms;
+}
+
 void RecordLoad::give_up() {
   if (shared_ && !shared_->over()) shared_->miss_with({MissReason::kCancelled, "given up"});
 }
 
-StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes) : tier_(tier), max_queued_bytes_(max_queued_bytes) {
+bool RecordAnswer::wait(Deadline until) {
+  if (!coming_.valid()) return true;
+  if (until == kNoDeadline) {
+    coming_.wait();
+  } else if (coming_.wait_until(std::max(until, Deadline())) != std::future_status::ready) {
+    return false;
+  }
+  there_ = coming_.get();
+  return true;
+}
+
+StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes, const SavePace* pace)
+    : tier_(tier), max_queued_bytes_(max_queued_bytes), pace_(pace) {
   loader_ = start_quiet_thread([this] { run_loads(); });
   saver_ = start_quiet_thread([this] {
     // Whoever computes an answer comes first: at equal priority a decoding machine of two cores lost a fifth of its
@@ -110,8 +130,20 @@ RecordLoad StoreWorker::load(LoadRequest request) {
   return RecordLoad(std::move(job));
 }
 
+RecordAnswer StoreWorker::ask(std::vector<RecordKey> keys, Deadline deadline) {
+  Question question{.keys = std::move(keys), .deadline = deadline, .answer = {}};
+  RecordAnswer answer(question.answer.get_future());
+  {
+    const std::lock_guard lock(mutex_);
+    questions_.push_back(std::move(question));
+  }
+  wake_.notify_all();
+  return answer;
+}
+
 bool StoreWorker::save(Record record, Deadline deadline) {
   const int64_t bytes = record.bytes();
+  record.pace = pace_;
   {
     const std::lock_guard lock(mutex_);
     ++stats_.n_saves;
@@ -124,6 +156,15 @@ bool StoreWorker::save(Record record, Deadline deadline) {
   }
   wake_.notify_all();
   return true;
+}
+
+void StoreWorker::erase(RecordKey key) {
+  Record record{.key = std::move(key), .sections = {}, .owner = nullptr};
+  {
+    const std::lock_guard lock(mutex_);
+    saves_.push_back({std::move(record), kNoDeadline, /*bytes=*/0, /*erases=*/true});
+  }
+  wake_.notify_all();
 }
 
 bool StoreWorker::flush(Deadline deadline) {
@@ -142,8 +183,16 @@ StoreWorkerStats StoreWorker::stats() const {
 void StoreWorker::run_loads() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || !loads_.empty(); });
+    wake_.wait(lock, [&] { return stopping_ || !questions_.empty() || !loads_.empty(); });
     if (stopping_) break;
+    if (!questions_.empty()) {
+      Question question = std::move(questions_.front());
+      questions_.pop_front();
+      lock.unlock();
+      answer(question);
+      lock.lock();
+      continue;
+    }
     Job job = std::move(loads_.front());
     loads_.pop_front();
     lock.unlock();
@@ -156,11 +205,22 @@ void StoreWorker::run_loads() {
       ++stats_.n_given_up;
     }
   }
+  for (Question& question : questions_) question.answer.set_value(std::vector<bool>(question.keys.size(), false));
+  questions_.clear();
   for (const Job& job : loads_) {
     job->miss_with({MissReason::kCancelled, "the store is closed"});
     job->let_go();
   }
   loads_.clear();
+}
+
+void StoreWorker::answer(Question& question) {
+  std::vector<bool> there(question.keys.size(), false);
+  try {
+    if (Clock::now() < question.deadline) there = tier_.exists(question.keys, question.deadline);
+  } catch (const std::exception&) {  // memory, at most
+  }
+  question.answer.set_value(std::move(there));
 }
 
 void StoreWorker::run_saves() {
@@ -203,6 +263,10 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
       return false;
     }
     job.reader = std::move(opened.reader);
+    {
+      const std::lock_guard lock(job.mutex);
+      job.created_ms = job.reader->header().created_ms;
+    }
     std::vector<int32_t> sections;
     for (const SectionTarget& target : request.targets) sections.push_back(target.section);
     job.reader->expect(sections);
@@ -222,7 +286,11 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
 
 void StoreWorker::save_one(const Save& save) {
   try {
-    tier_.put(save.record, save.deadline);
+    if (save.erases) {
+      tier_.erase(tier_.id_of(save.record.key));
+    } else {
+      tier_.put(save.record, save.deadline);
+    }
   } catch (const std::exception&) {  // memory, at most: as if the tier had refused it
     const std::lock_guard lock(mutex_);
     ++stats_.n_dropped;

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "store/kv_tier.h"
+#include "store/save_pace.h"
 
 namespace vlcache {
 
@@ -46,6 +48,8 @@ class RecordLoad {
   State wait(size_t i, Deadline deadline) const;
   // Why targets are missed; of no meaning before.
   Miss miss() const;
+  // When the record was made, ms since 1970; of no meaning before the first target is ready.
+  int64_t created_ms() const;
   // What is not ready yet will not be. The memory may be written to for a moment longer: its owner is held for that.
   void give_up();
 
@@ -54,6 +58,22 @@ class RecordLoad {
   struct Shared;
   explicit RecordLoad(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   std::shared_ptr<Shared> shared_;  // with the worker: whoever is done last lets go
+};
+
+// Which of some records a tier has; asked by one thread, destroyed without waiting.
+class RecordAnswer {
+ public:
+  RecordAnswer() = default;  // of nothing
+  explicit RecordAnswer(std::vector<bool> there) : there_(std::move(there)) {}
+  explicit RecordAnswer(std::future<std::vector<bool>> coming) : coming_(std::move(coming)) {}
+
+  // Whether it has come by then.
+  bool wait(Deadline until);
+  bool has(size_t i) const { return there_[i]; }  // of one that has come
+
+ private:
+  std::vector<bool> there_;
+  std::future<std::vector<bool>> coming_;
 };
 
 struct StoreWorkerStats {
@@ -66,16 +86,20 @@ struct StoreWorkerStats {
 
 class StoreWorker {
  public:
-  // The tier outlives the worker; the queue holds at most so many bytes of sections.
-  StoreWorker(KvTier& tier, int64_t max_queued_bytes);
+  // The tier outlives the worker, so does the pace (null: none); the queue holds at most so many bytes of sections.
+  StoreWorker(KvTier& tier, int64_t max_queued_bytes, const SavePace* pace = nullptr);
   // Ends loads (missed: cancelled) and drops saves, except for what is just being done.
   ~StoreWorker();
   StoreWorker(const StoreWorker&) = delete;
   StoreWorker& operator=(const StoreWorker&) = delete;
 
   RecordLoad load(LoadRequest request);
+  // Before loads that have not begun. What cannot be known by the deadline is not there.
+  RecordAnswer ask(std::vector<RecordKey> keys, Deadline deadline);
   // False: refused, for lack of room. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
+  // Behind what is to be saved so far.
+  void erase(RecordKey key);
   // Waits until every save so far is done. False: not by the deadline.
   bool flush(Deadline deadline = kNoDeadline);
   StoreWorkerStats stats() const;
@@ -85,10 +109,17 @@ class StoreWorker {
     Record record;
     Deadline deadline;
     int64_t bytes;
+    bool erases = false;  // the record, of which there is a key alone
+  };
+  struct Question {
+    std::vector<RecordKey> keys;
+    Deadline deadline;
+    std::promise<std::vector<bool>> answer;
   };
   using Job = std::shared_ptr<RecordLoad::Shared>;
 
   void run_loads();
+  void answer(Question& question);
   void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
   bool advance_or_miss(RecordLoad::Shared& job);
@@ -96,8 +127,10 @@ class StoreWorker {
 
   KvTier& tier_;
   const int64_t max_queued_bytes_;
+  const SavePace* const pace_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, saved_;
+  std::deque<Question> questions_;
   std::deque<Job> loads_;
   std::deque<Save> saves_;
   bool saving_ = false, stopping_ = false;

@@ -4,115 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
-#include <map>
 #include <new>
 
-#include "store/store_testing.h"
+#include "store/fake_tier_testing.h"
 
 namespace vlcache {
 namespace {
 
 using State = RecordLoad::State;
 using namespace std::chrono_literals;
-
-// Opens once, for all who wait.
-class Gate {
- public:
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    ++n_waiting_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return open_; });
-  }
-  void await(int n_waiting) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return n_waiting_ >= n_waiting; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-  int n_waiting_ = 0;
-};
-
-// Records in memory; what is done to it is written down, and a hook may wait or throw before it is done.
-class FakeTier final : public KvTier {
- public:
-  using Hook = std::function<void(const std::string&)>;
-  explicit FakeTier(Hook hook = nullptr) : hook_(std::move(hook)) {}
-
-  std::string_view name() const override { return "fake"; }
-  RecordId id_of(const RecordKey& key) const override { return seal_.id(key); }
-  std::vector<bool> exists(std::span<const RecordKey> keys, Deadline) override {
-    return std::vector<bool>(keys.size());
-  }
-  OpenedRecord open(const RecordKey& key, Deadline) override {
-    log("open " + std::to_string(key.content[0]));
-    const std::lock_guard lock(mutex_);
-    const auto found = records_.find(id_of(key));
-    if (found == records_.end()) return {nullptr, {MissReason::kAbsent, "fake"}};
-    return {std::make_unique<Reader>(*this, found->second), {}};
-  }
-  PutResult put(const Record& record, Deadline) override {
-    log("put " + std::to_string(record.key.content[0]));
-    std::vector<Bytes> sections;
-    for (const auto& section : record.sections) sections.emplace_back(section.begin(), section.end());
-    const std::lock_guard lock(mutex_);
-    records_[id_of(record.key)] = {make_header(seal_, record), std::move(sections)};
-    return {};
-  }
-  bool erase(const RecordId& id) override { return records_.erase(id) > 0; }
-  std::vector<ListedRecord> list() override { return {}; }
-  TierStats stats() const override { return {}; }
-
-  std::vector<std::string> done() const {
-    const std::lock_guard lock(mutex_);
-    return log_;
-  }
-  int bad_section = -1;
-  std::vector<int32_t> expected;  // what the last reader was told
-
- private:
-  struct Kept {
-    RecordHeader header;
-    std::vector<Bytes> sections;
-  };
-  class Reader final : public RecordReader {
-   public:
-    Reader(FakeTier& tier, Kept kept) : tier_(tier), kept_(std::move(kept)) {}
-    const RecordHeader& header() const override { return kept_.header; }
-    void expect(std::span<const int32_t> sections) override { tier_.expected.assign(sections.begin(), sections.end()); }
-    std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline) override {
-      tier_.log("read " + std::to_string(kept_.header.key.content[0]) + "." + std::to_string(section));
-      if (section == tier_.bad_section) return Miss{MissReason::kChecksum, "fake"};
-      std::ranges::copy(kept_.sections[static_cast<size_t>(section)], to.begin());
-      return std::nullopt;
-    }
-
-   private:
-    FakeTier& tier_;
-    Kept kept_;
-  };
-
-  void log(const std::string& what) {
-    if (hook_) hook_(what);
-    const std::lock_guard lock(mutex_);
-    log_.push_back(what);
-  }
-
-  const Hook hook_;
-  const RecordSeal seal_;
-  mutable std::mutex mutex_;
-  std::map<RecordId, Kept> records_;
-  std::vector<std::string> log_;
-};
 
 // Memory that a record is loaded into, as an engine has it.
 struct Place {
@@ -249,10 +149,8 @@ TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
   EXPECT_EQ(load.state(1), State::kMissed);
   EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
   gate.open();
-  worker.save(stored.record);  // comes after what the load still does
-  EXPECT_TRUE(worker.flush());
+  while (worker.stats().n_given_up == 0) std::this_thread::sleep_for(1ms);  // once it has done what it still does
   EXPECT_EQ(load.state(1), State::kMissed);
-  EXPECT_EQ(worker.stats().n_given_up, 1);
   load = RecordLoad();  // of nothing, as after a move
 }
 
@@ -346,6 +244,61 @@ TEST(StoreWorker, ATierThatThrowsIsAMiss) {
   EXPECT_TRUE(worker.flush());
   EXPECT_EQ(tier.done(), std::vector<std::string>{"put 3"});
   EXPECT_EQ(worker.stats().n_dropped, 1);
+}
+
+// Questions go before loads, are not asked when it is too late for an answer, and keep nobody waiting for the end.
+TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "open 1") gate.pass();
+  });
+  const Stored stored = make_record(make_key(1), {10});
+  tier.put(stored.record, kNoDeadline);
+  RecordAnswer left;
+  {
+    StoreWorker worker(tier, kQueue);
+    const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
+    gate.await(1);
+    RecordAnswer known = worker.ask({make_key(2), make_key(1)}, kNoDeadline);
+    RecordAnswer late = worker.ask({make_key(1)}, Clock::now());
+    const RecordLoad later = worker.load(request(stored, std::make_shared<Place>(stored)));
+    EXPECT_FALSE(known.wait(Deadline::min()));
+    EXPECT_FALSE(known.wait(Clock::now() + 5ms));
+    gate.open();
+    EXPECT_TRUE(known.wait(kNoDeadline));
+    EXPECT_FALSE(known.has(0));
+    EXPECT_TRUE(known.has(1));
+    EXPECT_TRUE(late.wait(kNoDeadline));
+    EXPECT_FALSE(late.has(0));
+    EXPECT_EQ(later.wait(0, kNoDeadline), State::kReady);
+    EXPECT_EQ(tier.done(),
+              (std::vector<std::string>{"put 1", "open 1", "read 1.0", "exists 2 1", "open 1", "read 1.0"}));
+    left = worker.ask({make_key(1)}, kNoDeadline);
+  }
+  EXPECT_TRUE(left.wait(kNoDeadline));
+  EXPECT_TRUE(RecordAnswer({true}).wait(Deadline::min()));
+}
+
+TEST(StoreWorker, ErasesBehindWhatWasSaved) {
+  FakeTier tier;
+  StoreWorker worker(tier, kQueue);
+  worker.save(make_record(make_key(1), {10}).record);
+  worker.erase(make_key(1));
+  worker.save(make_record(make_key(2), {10}).record);
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(tier.done(), (std::vector<std::string>{"put 1", "erase", "put 2"}));
+  EXPECT_EQ(tier.exists({{make_key(1), make_key(2)}}, kNoDeadline), (std::vector<bool>{false, true}));
+}
+
+TEST(StoreWorker, SaysWhenARecordWasMade) {
+  FakeTier tier;
+  Stored stored = make_record(make_key(1), {10});
+  stored.record.created_ms = 1234;
+  tier.put(stored.record, kNoDeadline);
+  StoreWorker worker(tier, kQueue);
+  const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
+  EXPECT_EQ(load.wait(0, kNoDeadline), State::kReady);
+  EXPECT_EQ(load.created_ms(), 1234);
 }
 
 TEST(StoreWorker, NothingAskedForIsNothingDone) {

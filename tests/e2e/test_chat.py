@@ -1,4 +1,5 @@
 """`vlcache chat`: what a refused picture or question leaves behind, and Ctrl-C."""
+import json
 import re
 import signal
 import subprocess
@@ -54,6 +55,13 @@ class Chat(ProgramTest):
         last, told = chat("What is the TAX?", "/undo")
         self.assertEqual(prefix(told), [kept[2]])
         self.assertEqual(answers + more + last, whole)
+        # of every turn's end only the last is kept, and nothing of a writer that died
+        kinds = [json.loads(line)["kind"] for line in self.ok("cache", "ls", disk, "--json").splitlines()]
+        self.assertEqual(kinds.count("prefix"), 1)
+        stale = disk / "sessions/a/.999999999-0.tmp"
+        stale.write_text("half of it")
+        chat()
+        self.assertFalse(stale.exists())
         # damaged KV is computed again, damaged text is said
         for path in disk.rglob("*.vlr"):
             data = bytearray(path.read_bytes())

@@ -119,6 +119,29 @@ class Commands(ProgramTest):
         for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "workspace", "FLOPs per token"):
             self.assertIn(word, out)
 
+    def test_info_says_who_holds_what_of_the_memory(self):
+        def plan(*flags):
+            out = self.ok("info", "-m", MODEL, *flags)
+            units = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+            return out, {name: float(n) * units[unit] for name, n, unit in
+                         re.findall(r"^ *(memory|weights|--cache-ram|--kv-memory) +([0-9.]+) ([kMGT]?B)", out.split("FLOPs")[1], re.M)}
+        _, shares = plan()
+        about = lambda x: {"delta": 0.01 * x}
+        self.assertAlmostEqual(shares["--cache-ram"], shares["memory"] / 4, **about(shares["--cache-ram"]))
+        left = shares["memory"] - shares["weights"] - shares["--cache-ram"]
+        self.assertAlmostEqual(shares["--kv-memory"], 0.75 * left, **about(left))
+        self.assertAlmostEqual(plan("--dtype", "f32")[1]["weights"], 2 * shares["weights"], **about(shares["weights"]))
+        out, shares = plan("--cache-ram", "3MB", "--kv-memory", "2GB")
+        self.assertEqual((shares["--cache-ram"], shares["--kv-memory"]), (3e6, 2e9))
+        self.assertNotIn("--cache-disk", out)
+        disk = self.folder / "cache"
+        self.assertIn(f"--cache-disk     {disk}: not there yet", plan("--cache-disk", disk)[0])
+        self.assertFalse(disk.exists())
+        self.ok("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "1", "--reuse", "vlcache", "--cache-disk", disk, "?")
+        self.assertRegex(plan("--cache-disk", f"{disk},5GB")[0], r"cache: 2 records, [0-9.]+ MB of at most 5\.00 GB\n")
+        self.assertRegex(plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0], r"--cache-redis +\S*127\.0\.0\.1\S*: .*refused\n")
+        self.assertNotIn("secret", plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0])
+
     def test_bench_reports_every_test_with_its_limit(self):
         args = ("bench", "-m", MODEL, "-p", "32,0", "-n", "4", "-d", "0,70", "-r", "2", "--fill", "random")
         rows = json.loads(self.ok(*args, "-o", "json"))

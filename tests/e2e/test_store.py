@@ -235,10 +235,13 @@ class Redis(ProgramTest):
         self.assertEqual(self.source("--cache-salt", "alice"), ("redis", "hit"))
         # A folder is asked first.
         disk = self.folder / "cache"
-        self.assertEqual(self.source("--cache-disk", disk), ("redis", "hit"))
+        found, _ = self.run_it("--cache-disk", disk)
+        self.assertEqual(found["cache"]["images"][0]["source"], "redis")
+        tiers = self.run_it("--cache-disk", disk)[0]["caches"]["tiers"]  # and keeps what was found behind it
+        self.assertEqual((tiers["disk"]["hits"], tiers["redis"]["hits"]), (2, 0))
         self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("computed", "computed"))
         self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("disk", "hit"))
-        self.assertIn("2 records removed", self.ok("cache", "clear", disk))
+        self.assertIn("4 records removed", self.ok("cache", "clear", disk))
         for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json", "--cache-salt", "bob").splitlines()]:
             if not record["problem"]:
                 self.command(f"DEL vlcache:{record['id']}:h")

@@ -1,0 +1,85 @@
+// Nothing is lost, whatever becomes of requests: after every step of batches in which memory runs out, requests are
+// cancelled, records are damaged, policies evict, prefixes and images are kept and given up.
+#include <random>
+
+#include "engine/accounting_testing.h"
+#include "engine/stored_images_testing.h"
+
+namespace vlcache {
+namespace {
+
+class Accounting : public StoredImages {
+ protected:
+  // Room for about two of the prompts with pictures, and caches that hold less than they are asked to.
+  std::unique_ptr<Engine> small_engine() const {
+    const int64_t group = engine()->prefixes().group_bytes();
+    EngineOptions options = engine_options();
+    options.kv_memory_bytes = 9 * group;
+    options.cache_bytes = 6 * group;
+    options.prefill_chunk = 50;
+    return Engine::load(fixture_, options);
+  }
+
+  Request any_request(Engine& engine, std::mt19937& random) const {
+    const std::array<const char*, 5> choosers{nullptr, "static:r=0.3", "asked:r=0.1", "cacheblend:r=0.1", "mpic:k=4"};
+    const std::array<const char*, 4> policies{"full", "full", "snapkv:w=16", "streaming:sinks=2,window=40"};
+    Request asked = request(engine, nullptr, /*other_picture=*/random() % 2 == 0);
+    if (random() % 3 == 0) asked.prompt = engine.prepare_raw("No picture, but " + std::to_string(random() % 3), {});
+    asked.policy = parse_policy(policies[random() % policies.size()]);
+    asked.reuse.prefix = random() % 4 > 0;
+    asked.reuse.keep_exact = random() % 4 == 0;
+    if (const char* chooser = choosers[random() % choosers.size()]; chooser != nullptr) {
+      asked.reuse.chooser = parse_reuse_chooser(chooser);
+    }
+    asked.options.max_tokens = static_cast<int32_t>(random() % 30);
+    return asked;
+  }
+};
+
+TEST_F(Accounting, HoldsAfterEveryStep) {
+  store();
+  const std::unique_ptr<Engine> e = small_engine();
+  Accounts accounts(*e);
+  std::mt19937 random(5);
+  Batch batch(*e);
+  std::vector<RequestId> running;
+  std::map<std::string, int> ends;
+  int n_full = 0;
+  const int n_requests = only_ref() ? 60 : 300;
+  for (int i = 0; i < n_requests || !running.empty();) {
+    while (running.size() < 4 && i < n_requests) {
+      running.push_back(batch.add(any_request(*e, random)));
+      ++i;
+    }
+    if (random() % 25 == 0) batch.cancel(running[random() % running.size()]);
+    if (random() % 40 == 0) ends[batch.remove(std::exchange(running.back(), 0)).finish_reason] += 1;
+    if (random() % 20 == 0) e->forget_images();
+    tier_->bad_sections.clear();
+    if (random() % 5 == 0) tier_->bad_sections.insert(static_cast<int32_t>(random() % 2));
+    tier_->gone = random() % 10 == 0;
+    std::erase(running, 0);
+    batch.step();
+    accounts.check(batch);
+    if (HasFailure()) return;
+    n_full += e->pools().used_bytes() == e->pools().max_bytes() ? 1 : 0;
+    std::erase_if(running, [&](RequestId id) {
+      if (!batch.done(id)) return false;
+      ends[batch.remove(id).finish_reason] += 1;
+      return true;
+    });
+  }
+  accounts.check_end(batch);
+  // All that was to happen has happened.
+  EXPECT_GT(ends["cancelled"], 0);
+  EXPECT_GT(ends["length"], 0);
+  EXPECT_GT(n_full, 0);
+  EXPECT_GT(accounts.n_seen_shared, 0);
+  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  const CacheTotals totals = e->cache_totals();
+  EXPECT_GT(totals.image_kv.n_hits, 0);
+  EXPECT_GT(totals.image_kv.n_evictions, 0);
+  EXPECT_GT(totals.tiers.at(0).stats.n_hits, 0);
+}
+
+}  // namespace
+}  // namespace vlcache

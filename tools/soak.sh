@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What happens rarely, often: writers killed, faults of disks and servers, many requests with little memory. Closes with
+# "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_ONLY="kills faults load"
+set -uo pipefail
+cd "$(dirname "$0")/.."
+kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000}
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults load} "
+suite_seconds=14400
+. tools/suites.sh
+
+echo "building (release)"
+tools/build.sh release >"$logs/build-release.log" 2>&1 || { tail -n 60 "$logs/build-release.log"; echo "0 passed, 1 failed"; exit 1; }
+store=build/release/src/store/vlcache_store_test engine=build/release/src/engine/vlcache_engine_test
+
+wants() { [[ $stages == *" $1 "* ]]; }
+
+if wants kills; then
+  suite "soak-$kills-kills" env VLCACHE_TEST_KILLS="$kills" $store --gtest_brief=1 --gtest_filter='DiskFaults.KilledWhileSaving'
+fi
+if wants faults; then  # each round in an order of its own
+  suite "soak-$rounds-rounds-of-store-faults" $store --gtest_brief=1 --gtest_repeat="$rounds" --gtest_shuffle \
+    --gtest_filter='*Fault*:*Damage*:*Redis*:*StoreWorker*:TierChain*:-DiskFaults.KilledWhileSaving'
+  suite "soak-$rounds-rounds-of-engine-faults" $engine --gtest_brief=1 --gtest_repeat="$rounds" --gtest_shuffle \
+    --gtest_filter='*StoredImages*:*SlowTiers*:*SlowRedis*:Nearer*:Accounting*'
+  suite "soak-processes" python3 -m unittest discover -s tests/e2e -p 'test_store.py'
+fi
+if wants load; then
+  step "soak-$requests-requests" python3 tools/reuse_load.py --requests "$requests" build/release/vlcache
+  step "soak-$((2 * requests))-combinations" python3 tools/reuse_load.py --once --requests $((2 * requests)) build/release/vlcache
+  tail -q -n 3 "$logs/soak-$requests-requests.log" "$logs/soak-$((2 * requests))-combinations.log"
+fi
+closing_line
