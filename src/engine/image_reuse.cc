@@ -265,7 +265,6 @@ void ImageReuse::finish(double prefill_ms) {
       store->loaded(sequence_.image_keys()[placed.image], placed.kv, *placed.load);
     }
   }
-  stored_.loads.clear();
 }
 
 bool ImageReuse::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
