@@ -387,6 +387,7 @@ void Generation::choose(const Tensor& logits) {
   if (!s.in_prompt() && s.policy().keeps_kv()) {
     for (VisionOutput& output : images_) output = VisionOutput();
     shared_images_.clear();
+    stored_.loads.clear();
   }
   if (s.n_pending() > 0 || logits.rows() == 0) return;
   if (request_.options.max_tokens == 0) {

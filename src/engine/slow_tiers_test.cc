@@ -23,6 +23,18 @@ class SlowTiers : public StoredImages {
     request.options.ignore_eos = true;
     return request;
   }
+  // What the request takes by itself, ms to the first token.
+  double ms_alone() {
+    const auto tiers = std::exchange(tiers_, {});
+    const std::unique_ptr<Engine> e = engine();
+    tiers_ = tiers;
+    return generate(*e, request(*e, "static:r=0.3")).timings.ttft_ms;
+  }
+  // A patience more would show, whatever else the machine does.
+  static void expect_one_patience(const GenerateResult& result, double patience_ms, double ms_alone) {
+    EXPECT_GE(result.timings.ttft_ms, patience_ms);
+    EXPECT_LT(result.timings.ttft_ms, 1.8 * patience_ms + ms_alone);
+  }
   static bool ends(Batch& batch, RequestId id) {
     for (int i = 0; i < 10'000 && !batch.done(id); ++i) batch.step();
     return batch.done(id);
@@ -71,6 +83,7 @@ TEST_F(SlowTiers, OthersDoNotWait) {
 TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
   store();
   constexpr double kPatience = 1500;
+  const double alone = ms_alone();
   for (const char* held : {"exists", "read"}) {
     SCOPED_TRACE(held);
     const std::unique_ptr<Engine> e = engine(kPatience);
@@ -78,8 +91,7 @@ TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
     const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
     tier_->release();
     EXPECT_EQ(ids(result), greedy());
-    EXPECT_GE(result.timings.ttft_ms, kPatience);
-    EXPECT_LT(result.timings.ttft_ms, 2 * kPatience);
+    expect_one_patience(result, kPatience, alone);
     for (const CacheReport::Image& image : result.cache.images) {
       EXPECT_EQ(image.source, Source::kComputed);
       EXPECT_EQ(image.encoder, Encoder::kComputed);
@@ -166,6 +178,7 @@ TEST_F(SlowRedis, CostsOthersNothing) {
 TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
   use({.connect_ms = 60'000, .reply_ms = 60'000});
   store();
+  const double alone = ms_alone();
   for (const char* command : {"EXISTS", "GET", "GETRANGE"}) {
     SCOPED_TRACE(command);
     const std::unique_ptr<Engine> e = engine(1500);
@@ -173,8 +186,7 @@ TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
     const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
     standing_ = false;
     EXPECT_EQ(ids(result), greedy());
-    EXPECT_GE(result.timings.ttft_ms, 1500);
-    EXPECT_LT(result.timings.ttft_ms, 3000);
+    expect_one_patience(result, 1500, alone);
   }
   server_.set_hook(nullptr);
 }
