@@ -27,6 +27,11 @@ bool ImageLoad::complete() const {
   return load_.state(static_cast<size_t>(image_->n_layers()) - 1) == RecordLoad::State::kReady;
 }
 
+bool ImageLoad::failed() const {
+  const RecordLoad::State state = load_.state(static_cast<size_t>(image_->n_layers()) - 1);
+  return state == RecordLoad::State::kMissed || (state == RecordLoad::State::kPending && Clock::now() >= deadline_);
+}
+
 Miss ImageLoad::miss() const { return late_ ? Miss{MissReason::kLate, "not there in time"} : load_.miss(); }
 
 ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape)

@@ -31,6 +31,8 @@ class ImageLoad {
   bool wait(int32_t layer);
   // Whether every layer is there, without waiting.
   bool complete() const;
+  // Whether it never will be, likewise.
+  bool failed() const;
   // Why not, behind a wait that failed.
   Miss miss() const;
 
