@@ -14,6 +14,7 @@ Prompt Prompt::copy() const {
   other.classes = classes;
   other.spans = spans;
   for (const ImageTiles& image : images) other.images.push_back(image.copy());
+  other.image_keys = image_keys;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   return other;
@@ -56,6 +57,13 @@ std::vector<TokenInfo> Prompt::token_infos() const {
     }
   }
   return infos;
+}
+
+std::vector<Sha256Digest> image_keys_of(const Prompt& prompt) {
+  if (!prompt.image_keys.empty()) return prompt.image_keys;
+  std::vector<Sha256Digest> keys;
+  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
+  return keys;
 }
 
 Sha256Digest image_key(const ImageTiles& image) {

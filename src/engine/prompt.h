@@ -41,10 +41,11 @@ struct ImageSelection {
 };
 
 struct Prompt {
-  std::vector<int32_t> tokens;      // image tokens expanded
-  std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
-  std::vector<ImageSpan> spans;     // ascending, disjoint
-  std::vector<ImageTiles> images;   // in prompt order
+  std::vector<int32_t> tokens;           // image tokens expanded
+  std::vector<TokenClass> classes;       // [n_tokens], or empty: all kOther
+  std::vector<ImageSpan> spans;          // ascending, disjoint
+  std::vector<ImageTiles> images;        // in prompt order
+  std::vector<Sha256Digest> image_keys;  // image_key of each; empty: nobody has asked yet
   // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
   // difference.
   bool query_aware = true;
@@ -67,6 +68,8 @@ struct Prompt {
   std::vector<TokenInfo> token_infos() const;
 };
 
+// image_key of each image.
+std::vector<Sha256Digest> image_keys_of(const Prompt& prompt);
 // What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
 // encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
