@@ -8,6 +8,7 @@
 #include "engine/image_selection.h"
 #include "engine/prefix_reuse.h"
 #include "engine/sequence.h"
+#include "engine/waiting_prompt.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -78,14 +79,27 @@ Generation::Generation(Engine& engine, Request request)
 
 Generation::~Generation() = default;
 
-bool Generation::awaits_image() {
-  const std::set<Sha256Digest>& in_work = engine_.images_in_work();
-  if (request_.reuse.chooser == nullptr || in_work.empty()) return false;
-  if (awaited_.empty()) {
-    for (const ImageTiles& image : request_.prompt.images) awaited_.push_back(image_key(image));
+WaitingPrompt& Generation::in_line() {
+  if (in_line_ == nullptr) {
+    Prompt& prompt = request_.prompt;
+    prompt.image_keys = image_keys_of(prompt);
+    ReuseOptions options = request_.reuse;
+    options.prefix = takes_prefix();
+    const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
+    in_line_ = std::make_unique<WaitingPrompt>(engine_, prompt, policy, options,
+                                               sequence_ != nullptr ? sequence_->n_done() : 0);
   }
-  return std::ranges::any_of(awaited_, [&](const Sha256Digest& key) { return in_work.contains(key); });
+  return *in_line_;
 }
+
+std::span<const Element> Generation::promised() {
+  if (sequence_ == nullptr || reuse_ == nullptr) return {};
+  if (!promised_) promised_ = PrefixReuse::promise(engine_, *sequence_, request_.prompt, request_.reuse);
+  return *promised_;
+}
+
+// Logits of every token are had only where every token is computed.
+bool Generation::takes_prefix() const { return request_.reuse.prefix && request_.callbacks.on_logits == nullptr; }
 
 void Generation::start() {
   if (sequence_ == nullptr) {
@@ -99,11 +113,13 @@ void Generation::start() {
   note_origins();
   take_images();
   place_images();
+  in_line_.reset();
 }
 
 void Generation::place_images() {
   reuse_ =
       std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, missed_images_, result_.cache);
+  promised_.reset();  // images may be other ones now
   encode_images();
 }
 
@@ -125,7 +141,6 @@ bool Generation::go_on_without_load() {
 
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
-  // Logits of every token are had only where every token is computed.
   result_.cache.prefix_reason = request_.callbacks.on_logits != nullptr
                                     ? "the logits of all tokens are wanted"
                                     : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse);
@@ -133,6 +148,7 @@ void Generation::find_prefix() {
 
 void Generation::keep_prefix(bool whole_pages) {
   if (!request_.reuse.prefix || sequence_->rehearsing()) return;
+  promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
 }
@@ -174,6 +190,7 @@ void Generation::take_images() {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
+  promised_.reset();
   reuse_.reset();
   prefix_.reset();
   sequence_->release();
@@ -341,6 +358,7 @@ void Generation::finish(std::string_view reason) {
   }
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
+  in_line_.reset();
   if (sequence_ != nullptr) {
     engine_.count(result_.cache);
     sequence_->forget_rehearsal();

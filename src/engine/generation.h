@@ -4,18 +4,22 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/stop_filter.h"
+#include "reuse/prefix_tree.h"
 
 namespace vlcache {
 
 class ImageReuse;
 class PrefixReuse;
 class StreamDecoder;
+class WaitingPrompt;
 
 class Generation {
  public:
@@ -26,8 +30,10 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   bool done() const { return !result_.finish_reason.empty(); }
   bool has_tokens() const { return !result_.tokens.empty(); }
-  // Whether another request is computing an image that this one could reuse.
-  bool awaits_image();
+  // Of a request that has not started: as it stands in line.
+  WaitingPrompt& in_line();
+  // The beginning of the prompt that will be kept for others once it is computed; empty: nothing, or it has been.
+  std::span<const Element> promised();
   // Makes the sequence if there is none, encodes the pictures that are still needed. Throws Error.
   void start();
   // Room in the tables for what is to come, so that decoding allocates nothing but pages.
@@ -61,6 +67,7 @@ class Generation {
   void place_images();
   void find_prefix();
   void keep_prefix(bool whole_pages);
+  bool takes_prefix() const;
   void note_origins();
   void encode_images();
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
@@ -73,8 +80,9 @@ class Generation {
   Request request_;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  std::vector<Sha256Digest> awaited_;  // the images' keys, once somebody has asked
-  std::vector<VisionOutput> images_;   // embeddings by image of the prompt, as far as they are needed
+  std::unique_ptr<WaitingPrompt> in_line_;        // null: nobody has asked
+  std::optional<std::vector<Element>> promised_;  // none: nobody has asked
+  std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;  // that lie in the cache, too
   std::unique_ptr<PrefixReuse> prefix_;                             // from start() to the end
   std::map<Sha256Digest, std::string> missed_images_;               // that could not be loaded, and why
