@@ -55,6 +55,14 @@ class Lookahead(ProgramTest):
             self.assertEqual([a["cache"]["prefix_tokens"] > 250 for a in answers], [False, True, True, True])
             self.assertEqual(len({str(a["token_ids"]) for a in answers}), 1)
 
+    def test_the_same_behind_a_reused_page_is_computed_once(self):
+        ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end behind the picture
+        behind = {**ask, "system": "Please answer."}
+        for reuse in ("static:r=0.25", "asked:r=0.1"):
+            answers = self.lines([ask, behind, behind], "--reuse", reuse, "--batch", "3")
+            self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "ram", "prefix"])
+            self.assertEqual(answers[1]["token_ids"], answers[2]["token_ids"])
+
     def test_pages_on_disk_are_loaded_before_their_turn(self):
         disk = ("--cache-disk", self.folder / "cache", "--reuse", "static:r=0")
         behind = [{**r, "system": f"Request {i}."} for i, r in enumerate(in_turn())]
