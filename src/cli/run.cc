@@ -26,7 +26,7 @@ struct RunFlags {
   bool raw = false;
   bool json = false;
   std::string requests;
-  int batch = 1;
+  int batch = 1, lookahead = 0;
 };
 
 void print_line(const nlohmann::ordered_json& json) {
@@ -76,18 +76,19 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
   if (interrupted()) throw Interrupted();
 }
 
-// Requests of a file or a client, as many at once as --batch says; a new one starts as soon as another has ended. Every
-// line gets its answer, in the order of the lines.
+// Requests of a file or a client, as many at once as --batch says; when one has ended, that of the next lines starts
+// which finds most of its prompt computed. Every line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
   RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse, TierWarnings& warnings)
-      : batch_(engine),
+      : batch_(engine, {.max_running = flags.batch}),
         engine_(engine),
         reuse_(reuse),
         warnings_(warnings),
         model_dir_(flags.model.model_dir),
         explain_(flags.generate.explain),
         places_(flags.batch),
+        lookahead_(flags.lookahead),
         source_(flags.requests, interrupted) {
     defaults_ = {.system = flags.system,
                  .raw = flags.raw,
@@ -116,14 +117,15 @@ class RequestQueue {
     std::optional<std::string> error;
   };
 
-  // Fills the free places with what has come; waits for a line only when nothing else is to do. False: no more will
-  // come.
+  // Fills the free places with what has come, and reads one line further ahead: those who run wait for the pictures of
+  // one at most. Waits for a line only when nothing else is to do. False: no more will come.
   bool read_requests() {
     std::string text;
-    while (n_running_ < places_) {
-      const bool idle = n_running_ == 0 && lines_.empty();
+    while (n_taken_ < places_ + lookahead_) {
+      const bool idle = n_taken_ == 0 && lines_.empty(), ahead = n_taken_ >= places_;
       if (!source_.next(text, /*wait=*/idle)) return !idle;
       if (text.find_first_not_of(" \t\r") != std::string::npos) add(text);
+      if (ahead) break;
     }
     return true;
   }
@@ -141,7 +143,7 @@ class RequestQueue {
       request.options = read.request->options;
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
-      ++n_running_;
+      ++n_taken_;
     } catch (const Error& e) {
       line.error = e.what();
     } catch (const std::bad_alloc&) {
@@ -161,7 +163,7 @@ class RequestQueue {
       if (line.request == 0 || !batch_.done(line.request)) continue;
       GenerateResult result = batch_.remove(line.request);
       line.request = 0;
-      --n_running_;
+      --n_taken_;
       warnings_.tell();
       if (result.error) {
         line.error = result.error->what();
@@ -189,7 +191,7 @@ class RequestQueue {
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
   std::filesystem::path model_dir_;
   bool explain_;
-  int places_, n_running_ = 0;
+  int places_, lookahead_, n_taken_ = 0;  // lines that run or wait for a place
   LineSource source_;
   UserRequest defaults_;
   std::deque<Line> lines_;
@@ -242,6 +244,12 @@ void add_run_command(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--batch", flags->batch, "requests computed together, of those that have come")
       ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command
+      ->add_option("--lookahead", flags->lookahead,
+                   "lines read ahead of those: whichever finds most of its prompt computed starts next; answers keep "
+                   "the lines' order")
+      ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   command->footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");
   command->callback([flags] { run(*flags); });

@@ -7,7 +7,9 @@
 
 #include "base/clock.h"
 #include "engine/generation.h"
+#include "engine/request_order.h"
 #include "engine/sequence.h"
+#include "engine/waiting_prompt.h"
 
 namespace vlcache {
 namespace {
@@ -22,11 +24,12 @@ constexpr std::chrono::milliseconds kTierWait{10};
 
 }  // namespace
 
-Batch::Batch(Engine& engine) : engine_(engine) {}
+Batch::Batch(Engine& engine, const BatchOptions& options) : engine_(engine), options_(options) {}
 Batch::~Batch() = default;
 
 RequestId Batch::add(Request request) {
-  requests_.push_back({next_id_, std::make_unique<Generation>(engine_, std::move(request))});
+  requests_.push_back(
+      {.id = next_id_, .generation = std::make_unique<Generation>(engine_, std::move(request)), .came_at = n_started_});
   return next_id_++;
 }
 
@@ -50,7 +53,10 @@ size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(reque
 // Images without an origin are computed by themselves first, like requests of others.
 void Batch::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
-    servants_.push_back({next_id_++, std::make_unique<Generation>(engine_, std::move(origin)), true, entry.id});
+    servants_.push_back({.id = next_id_++,
+                         .generation = std::make_unique<Generation>(engine_, std::move(origin)),
+                         .came_at = n_started_,
+                         .serves = entry.id});
     entry.waiting = true;
   }
 }
@@ -105,32 +111,87 @@ void Batch::check_cancelled() {
   }
 }
 
-// Whoever waits gets its sequence and its pictures' embeddings, in the order of coming.
-void Batch::admit() {
-  const auto running = [](const Entry& e) { return !e.waiting && !e.generation->done(); };
-  for (Entry& entry : requests_) {
-    if (!entry.waiting || entry.generation->done()) continue;
-    const bool alone = std::ranges::none_of(requests_, running);
-    if (full_ && !alone) return;
-    if (is_served(entry.id) || entry.generation->awaits_search(Deadline::min())) continue;
-    if (!alone && entry.generation->awaits_image()) continue;
-    const auto refuse = [&](const Error& error) {
-      if (error.code() == ErrorCode::kMemory && !alone) {
-        full_ = true;
-        return;
-      }
-      entry.generation->fail(error);
-      end(entry);
-    };
-    try {
-      entry.generation->start();
-      entry.waiting = false;
-      let_origins_go_first(entry);
-    } catch (const Error& e) {
-      refuse(e);
-    } catch (const std::bad_alloc&) {
-      refuse(Error(ErrorCode::kMemory, "out of memory"));
+bool Batch::Entry::in_line() const { return waiting && !generation->done(); }
+bool Batch::Entry::runs() const { return !waiting && !generation->done(); }
+
+ptrdiff_t Batch::n_running() const { return std::ranges::count_if(requests_, &Entry::runs); }
+
+bool Batch::has_place() const {
+  const ptrdiff_t n = n_running();
+  return n == 0 || (!full_ && (options_.max_running == 0 || n < options_.max_running));
+}
+
+// In the order of coming where there are places for all.
+Batch::Entry& Batch::take_next() {
+  size_t next = 0;
+  if (options_.max_running > 0 && std::ssize(line_) > options_.max_running - n_running()) {
+    std::vector<InLine> line;
+    for (const Entry* entry : line_) {
+      line.push_back({.n_matched = entry->generation->in_line().n_matched(), .n_turns = n_started_ - entry->came_at});
     }
+    next = next_in_line(line);
+  }
+  Entry& entry = *line_[next];
+  line_.erase(line_.begin() + static_cast<ptrdiff_t>(next));
+  return entry;
+}
+
+// Whether somebody who runs is computing what this one could use. Of prefixes it waits for those that came before it
+// only, each of which ends: so nobody waits forever, whatever becomes of them.
+bool Batch::awaits(Entry& entry) {
+  if (!engine_.images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
+  return std::ranges::any_of(requests_, [&](const Entry& other) {
+    if (other.id >= entry.id || !other.runs()) return false;
+    const std::span<const Element> promised = other.generation->promised();
+    return !promised.empty() && entry.generation->in_line().awaits(promised);
+  });
+}
+
+// Whoever waits gets its sequence and its pictures' embeddings, as far as there are places.
+void Batch::admit() {
+  if (engine_.image_prefetch() != nullptr) engine_.image_prefetch()->take_in();
+  line_.clear();
+  for (Entry& entry : requests_) {
+    if (entry.in_line()) line_.push_back(&entry);
+  }
+  if (line_.empty()) return;
+  const bool for_all = options_.max_running == 0 || std::ssize(line_) + n_running() <= options_.max_running;
+  for (Entry* entry : line_) {
+    if (full_ || !for_all) entry->generation->in_line().hold();  // before others start, who make room
+  }
+  while (!line_.empty() && has_place()) {
+    Entry& entry = take_next();
+    if (is_served(entry.id) || entry.generation->awaits_search(Deadline::min())) continue;
+    if (n_running() == 0 || !awaits(entry)) start(entry);
+  }
+  const auto each_in_line = [&](void (WaitingPrompt::*act)()) {
+    for (Entry& entry : requests_) {
+      if (entry.in_line()) (entry.generation->in_line().*act)();
+    }
+  };
+  each_in_line(&WaitingPrompt::hold);
+  each_in_line(&WaitingPrompt::prefetch);
+}
+
+void Batch::start(Entry& entry) {
+  const bool alone = n_running() == 0;
+  const auto refuse = [&](const Error& error) {
+    if (error.code() == ErrorCode::kMemory && !alone) {
+      full_ = true;
+      return;
+    }
+    entry.generation->fail(error);
+    end(entry);
+  };
+  try {
+    entry.generation->start();
+    entry.waiting = false;
+    ++n_started_;
+    let_origins_go_first(entry);
+  } catch (const Error& e) {
+    refuse(e);
+  } catch (const std::bad_alloc&) {
+    refuse(Error(ErrorCode::kMemory, "out of memory"));
   }
 }
 
@@ -189,7 +250,7 @@ void Batch::plan() {
     owners_.push_back(&entry);
   };
   const auto can_run = [](const Entry& e, bool may_stall) {
-    return !e.waiting && !e.generation->done() && !e.generation->awaits_load(may_stall, Deadline::min());
+    return e.runs() && !e.generation->awaits_load(may_stall, Deadline::min());
   };
   const auto runs = [&](const Entry& e) { return can_run(e, /*may_stall=*/false); };
   for (Entry& entry : requests_) {
@@ -266,7 +327,7 @@ void Batch::give_way(const StepFailed& failure) {
   Entry* last = nullptr;
   int32_t n_running = 0;
   for (Entry& entry : requests_) {
-    if (entry.waiting || entry.generation->done()) continue;
+    if (!entry.runs()) continue;
     last = &entry;
     ++n_running;
   }

@@ -16,9 +16,15 @@ namespace vlcache {
 class Generation;
 using RequestId = int64_t;
 
+struct BatchOptions {
+  // Requests that run at once, 0: as many as memory holds. Of those that find no place the one goes next that finds
+  // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded.
+  int32_t max_running = 0;
+};
+
 class Batch {
  public:
-  explicit Batch(Engine& engine);
+  explicit Batch(Engine& engine, const BatchOptions& options = {});
   ~Batch();
 
   // Puts a request in line. Throws Error(kInput) for options out of range or a prompt that cannot be answered; nothing
@@ -42,7 +48,10 @@ class Batch {
     RequestId id;
     std::unique_ptr<Generation> generation;
     bool waiting = true;   // has no KV
+    int64_t came_at = 0;   // when so many requests had started
     RequestId serves = 0;  // the request that waits until this one has ended; 0: somebody asked for it
+    bool in_line() const;
+    bool runs() const;
   };
   Entry& find(RequestId id);
   void end(Entry& entry);
@@ -54,6 +63,11 @@ class Batch {
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
+  ptrdiff_t n_running() const;
+  bool has_place() const;
+  Entry& take_next();
+  bool awaits(Entry& entry);
+  void start(Entry& entry);
   void plan();
   int32_t prompt_rows(const Sequence& sequence, bool others_decode) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
@@ -61,10 +75,13 @@ class Batch {
   void give_way(const StepFailed& failure);
 
   Engine& engine_;
+  BatchOptions options_;
   RequestId next_id_ = 1;
   std::deque<Entry> requests_;   // in the order they came
   std::vector<Entry> servants_;  // that join them before the next step
-  bool full_ = false;            // pages ran out: nobody is admitted until a request ends
+  std::vector<Entry*> line_;     // those that wait, while they are admitted
+  int64_t n_started_ = 0;
+  bool full_ = false;  // pages ran out: nobody is admitted until a request ends
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
 };

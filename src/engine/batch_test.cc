@@ -146,12 +146,6 @@ Request random_request(Engine& engine, int32_t n_prompt, int32_t max_tokens, std
   return request;
 }
 
-std::vector<int32_t> ids_of(const GenerateResult& result) {
-  std::vector<int32_t> ids;
-  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
-  return ids;
-}
-
 std::vector<int32_t> alone(Engine& engine, Request request) { return ids_of(generate(engine, std::move(request))); }
 
 TEST(Batch, RequestsComeAndGoWhileOthersRun) {

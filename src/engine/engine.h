@@ -22,6 +22,7 @@
 #include "model/processors/image_processor.h"
 #include "ops/factory.h"
 #include "reuse/cache_ledger.h"
+#include "reuse/image_prefetch.h"
 #include "reuse/image_store.h"
 
 namespace vlcache {
@@ -103,8 +104,10 @@ class Engine {
   void count(const CacheReport& report) { totals_.add(report); }
   // ImageKv by image_key, computed exactly.
   DigestCache& image_kv() { return *image_kv_; }
-  // Null: nothing is kept beyond the process.
+  DigestCache& encoder_outputs() { return *encoder_outputs_; }
+  // Null, all three: nothing is kept beyond the process.
   ImageStore* image_store() { return image_store_.get(); }
+  ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
   PrefixStore* prefix_store() { return prefix_store_.get(); }
   TierChain* tiers() { return tiers_.get(); }
   PrefixCache& prefixes() { return *prefixes_; }
@@ -135,6 +138,7 @@ class Engine {
   std::unique_ptr<PrefixCache> prefixes_;
   std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it
   std::unique_ptr<ImageStore> image_store_;
+  std::unique_ptr<ImagePrefetch> image_prefetch_;
   std::unique_ptr<PrefixStore> prefix_store_;
   CacheTotals totals_;  // of requests
   std::set<Sha256Digest> images_in_work_, images_without_origin_;

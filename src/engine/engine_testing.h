@@ -10,7 +10,9 @@
 
 #include "base/json.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "policy/registry.h"
+#include "reuse/prefix_cache.h"
 
 namespace vlcache {
 
@@ -47,6 +49,20 @@ inline std::vector<int32_t> random_tokens(int32_t n, uint32_t seed = 7) {
 inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32_t> tokens,
                                                std::string_view policy = "full", std::string_view budget = "") {
   return engine.new_sequence(engine.prepare_tokens(std::move(tokens)), parse_policy(policy, budget));
+}
+
+inline std::vector<int32_t> ids_of(const GenerateResult& result) {
+  std::vector<int32_t> ids;
+  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+  return ids;
+}
+
+// Nothing but what the prefix cache holds is in use, and it can all be given back.
+inline void expect_no_page_lost(Engine& engine) {
+  EXPECT_EQ(engine.pools().used_bytes(), engine.prefixes().bytes());
+  EXPECT_LE(engine.cache_ledger().used_bytes(), engine.cache_ledger().max_bytes());
+  engine.prefixes().clear();
+  EXPECT_EQ(engine.pools().used_bytes(), 0);
 }
 
 // Token numbers, [layer][head].

@@ -8,6 +8,7 @@
 #include "engine/image_selection.h"
 #include "engine/prefix_reuse.h"
 #include "engine/sequence.h"
+#include "engine/waiting_prompt.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -87,12 +88,6 @@ Generation::Generation(Engine& engine, Request request)
 
 Generation::~Generation() = default;
 
-bool Generation::awaits_image() {
-  const std::set<Sha256Digest>& in_work = engine_.images_in_work();
-  if (request_.reuse.chooser == nullptr || in_work.empty()) return false;
-  return std::ranges::any_of(request_.prompt.keys, [&](const Sha256Digest& key) { return in_work.contains(key); });
-}
-
 bool Generation::awaits_search(Deadline until) {
   const bool kv = request_.reuse.chooser != nullptr;
   const int32_t n_done = sequence_ != nullptr ? sequence_->n_done() : 0;
@@ -112,6 +107,28 @@ bool Generation::awaits_load(bool may_stall, Deadline until) {
   return (!may_stall || has_stalled_) && reuse_->loading(until);
 }
 
+WaitingPrompt& Generation::in_line() {
+  if (in_line_ == nullptr) {
+    Prompt& prompt = request_.prompt;
+    prompt.keys = image_keys(prompt);
+    ReuseOptions options = request_.reuse;
+    options.prefix = takes_prefix();
+    const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
+    in_line_ = std::make_unique<WaitingPrompt>(engine_, prompt, policy, options, stored_.tiers,
+                                               sequence_ != nullptr ? sequence_->n_done() : 0);
+  }
+  return *in_line_;
+}
+
+std::span<const Element> Generation::promised() {
+  if (sequence_ == nullptr || reuse_ == nullptr) return {};
+  if (!promised_) promised_ = PrefixReuse::promise(engine_, *sequence_, request_.prompt, request_.reuse);
+  return *promised_;
+}
+
+// Logits of every token are had only where every token is computed.
+bool Generation::takes_prefix() const { return request_.reuse.prefix && request_.callbacks.on_logits == nullptr; }
+
 void Generation::start() {
   stored_.tiers.start();
   if (sequence_ == nullptr) {
@@ -125,6 +142,7 @@ void Generation::start() {
   note_origins();
   take_images();
   place_images();
+  in_line_.reset();
 }
 
 void Generation::place_images() {
@@ -133,6 +151,7 @@ void Generation::place_images() {
     if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;  // in vain, or for its first place
     origins_.push_back(origin_request(engine_, request_.prompt, image));
   }
+  promised_.reset();  // images may be other ones now
   if (origins_.empty()) encode_images();
 }
 
@@ -198,6 +217,7 @@ void Generation::find_prefix() {
 
 void Generation::keep_prefix(bool whole_pages) {
   if (!request_.reuse.prefix || sequence_->rehearsing()) return;
+  promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
 }
@@ -242,6 +262,7 @@ void Generation::suspend() {
   coming_.clear();
   stored_.tiers.stop();
   std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
+  promised_.reset();
   reuse_.reset();
   prefix_.reset();
   sequence_->release();
@@ -330,7 +351,6 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     }
     if (!sequence_->in_prompt()) {
       reuse_->finish(result_.timings.prefill_ms);
-      stored_.loads.clear();
       if (request_.reuse.keep_exact) keep_prefix(/*whole_pages=*/true);
     }
   }
@@ -442,6 +462,7 @@ void Generation::finish(std::string_view reason) {
   }
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
+  in_line_.reset();
   if (sequence_ != nullptr) {
     charge_origins();
     engine_.count(result_.cache);

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,11 +14,13 @@
 #include "engine/image_reuse.h"
 #include "engine/request.h"
 #include "engine/stop_filter.h"
+#include "reuse/prefix_tree.h"
 
 namespace vlcache {
 
 class PrefixReuse;
 class StreamDecoder;
+class WaitingPrompt;
 
 class Generation {
  public:
@@ -27,8 +31,10 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   bool done() const { return !result_.finish_reason.empty(); }
   bool has_tokens() const { return !result_.tokens.empty(); }
-  // Whether another request is computing an image that this one could reuse.
-  bool awaits_image();
+  // Of a request that has not started: as it stands in line.
+  WaitingPrompt& in_line();
+  // The beginning of the prompt that will be kept for others once it is computed; empty: nothing, or it has been.
+  std::span<const Element> promised();
   // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
   bool awaits_search(Deadline until);
   // Makes the sequence if there is none, encodes the pictures that are still needed, or has them loaded. Throws Error.
@@ -77,6 +83,7 @@ class Generation {
   void charge_origins();
   void find_prefix();
   void keep_prefix(bool whole_pages);
+  bool takes_prefix() const;
   void note_origins();
   void encode_images();
   void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
@@ -91,7 +98,9 @@ class Generation {
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
   ImagesInTiers stored_;
-  std::vector<VisionOutput> images_;  // embeddings by image of the prompt, as far as they are needed
+  std::unique_ptr<WaitingPrompt> in_line_;        // null: nobody has asked
+  std::optional<std::vector<Element>> promised_;  // none: nobody has asked
+  std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
   std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
   bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come

@@ -24,10 +24,15 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
   return "";
 }
 
-Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+KnownPrompt prompt_of(const Sequence& sequence) {
+  const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
+  return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys()};
+}
+
+Sha256Digest reused_content(const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser, int32_t n_layers,
                             int32_t n_tokens) {
   Sha256 hash;
-  hash.add(std::as_bytes(std::span(sequence.image_keys()[image])));
+  hash.add(std::as_bytes(std::span(prompt.image_keys[image])));
   if (chooser.preview(n_layers).n_layers == 0) {
     const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
     for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
@@ -35,9 +40,8 @@ Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseC
   }
   const std::string name = chooser.name();
   hash.add(std::as_bytes(std::span(name)));
-  const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
-  for (const TokenInfo& token : sequence.tokens().first(n)) hash.add(int64_t{token.id});
-  for (const Sha256Digest& key : sequence.image_keys()) hash.add(std::as_bytes(std::span(key)));
+  for (const TokenInfo& token : prompt.tokens) hash.add(int64_t{token.id});
+  for (const Sha256Digest& key : prompt.image_keys) hash.add(std::as_bytes(std::span(key)));
   return hash.finish();
 }
 
@@ -136,7 +140,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
-    const ImagesInTiers::Load* const stored = load_stored(image, found.n_tokens);
+    const LoadingImage* const stored = load_stored(image, found.n_tokens);
     if (stored == nullptr) {
       report.reason = stored_.tiers.answered(image) ? "first use" : "not known in time whether a tier has it";
       return;
@@ -157,14 +161,18 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
 
-const ImagesInTiers::Load* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
+const LoadingImage* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
+  if (engine_.image_prefetch() == nullptr) return nullptr;
+  if (const std::optional<LoadingImage> comes = engine_.image_prefetch()->take(sequence_.image_keys()[image])) {
+    return &stored_.loads.emplace(image, *comes).first->second;
+  }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
   const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), n_tokens);
   std::shared_ptr<ImageLoad> load =
       engine_.image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
-  return &stored_.loads.emplace(image, ImagesInTiers::Load{kv, std::move(load)}).first->second;
+  return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
 void ImageReuse::begin_reuse() {
@@ -179,9 +187,10 @@ void ImageReuse::begin_reuse() {
 
 void ImageReuse::supply() {
   reused_.supply(sequence_);
+  const KnownPrompt prompt = prompt_of(sequence_);
   for (const Placed& placed : placed_) {
     const int32_t n_layers = placed.kv->n_layers(), n_tokens = placed.kv->n_tokens();
-    sequence_.set_image_content(placed.image, reused_content(sequence_, placed.image, *chooser_, n_layers, n_tokens));
+    sequence_.set_image_content(placed.image, reused_content(prompt, placed.image, *chooser_, n_layers, n_tokens));
   }
 }
 

@@ -17,19 +17,23 @@ class Engine;
 // Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 
-// What the KV of an image of the prompt that `sequence` has taken is known by where a chooser is followed for it: not
-// to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
-Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+// A prompt as reuse knows it.
+struct KnownPrompt {
+  std::span<const TokenInfo> tokens;
+  std::span<const ImageSpan> spans;
+  std::span<const Sha256Digest> image_keys;
+};
+KnownPrompt prompt_of(const Sequence& sequence);
+
+// What the KV of an image of the prompt is known by where a chooser is followed for it: not to be confused with what is
+// computed. Where the chooser looks at the prompt, it is this prompt's.
+Sha256Digest reused_content(const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser, int32_t n_layers,
                             int32_t n_tokens);
 
 // What is beyond this process of a request's images.
 struct ImagesInTiers {
-  struct Load {
-    std::shared_ptr<ImageKv> kv;
-    std::shared_ptr<ImageLoad> load;
-  };
   ImageSearch tiers;
-  std::map<size_t, Load> loads;  // by image of the prompt: each begins once, and one that was missed stays so
+  std::map<size_t, LoadingImage> loads;  // by image of the prompt: each begins once, and one that was missed stays so
 };
 
 class ImageReuse final : public LayerHooks {
@@ -77,7 +81,7 @@ class ImageReuse final : public LayerHooks {
   std::vector<Found> list_images(const Prompt& prompt) const;
   void place(size_t image, const Found& found, CacheReport::Image& report);
   // Null: no tier has it.
-  const ImagesInTiers::Load* load_stored(size_t image, int32_t n_tokens);
+  const LoadingImage* load_stored(size_t image, int32_t n_tokens);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
   bool halt_before(const Sha256Digest& key, const std::vector<Found>& images);
   bool could_be_kept(const Found& found, CacheReport::Image& report) const;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "engine/engine.h"
-#include "engine/image_reuse.h"
 #include "reuse/prefix_store.h"
 
 namespace vlcache {
@@ -43,20 +42,16 @@ std::vector<Sha256Digest> digests_of(const PrefixTokens& tokens) {
   return digests;
 }
 
-// Where an image stands.
-struct Place {
-  int32_t begin = INT32_MAX, end = 0, n_tokens = 0;
-};
-
-std::vector<Place> list_places(const Prompt& prompt) {
-  std::vector<Place> places(prompt.images.size());
+std::vector<PrefixMatch::Image> list_places(const KnownPrompt& prompt) {
+  std::vector<PrefixMatch::Image> images(prompt.image_keys.size());
+  for (size_t i = 0; i < images.size(); ++i) images[i].content = prompt.image_keys[i];
   for (const ImageSpan& span : prompt.spans) {
-    Place& place = places[static_cast<size_t>(span.image)];
-    place.begin = std::min(place.begin, span.begin);
-    place.end = std::max(place.end, span.end);
-    place.n_tokens += span.end - span.begin;
+    PrefixMatch::Image& image = images[static_cast<size_t>(span.image)];
+    image.begin = std::min(image.begin, span.begin);
+    image.end = std::max(image.end, span.end);
+    image.n_tokens += span.end - span.begin;
   }
-  return places;
+  return images;
 }
 
 // Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
@@ -70,59 +65,100 @@ int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
   return std::min(n, prompt.n_tokens());
 }
 
-}  // namespace
-
-std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
-                               ImageSearch& tiers) {
-  PrefixCache& cache = engine.prefixes();
-  const Policy& policy = sequence.policy();
+std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options) {
   if (!options.prefix) return "reuse is off";
   if (std::string why = reuse_obstacle(policy, prompt); !why.empty()) return why;
   if (policy.capacity() != 0) return "KV policy " + policy.name() + " has its pages taken before";
   if (prompt.selection) return "the policy has chosen among its image tokens";
-  const int32_t most = prompt.n_tokens() - n_to_compute(policy, prompt);
-  if (most == 0 && prompt.n_tokens() > 1) return "KV policy " + policy.name() + " needs every prompt token computed";
-  const std::span<const TokenInfo> asked = sequence.tokens().first(static_cast<size_t>(most));
-  const std::vector<Place> places = list_places(prompt);
-  std::vector<Sha256Digest> contents(sequence.image_keys().begin(), sequence.image_keys().end());
-  std::vector<Element> key = key_of(cache, asked, sequence.spans(), contents);
-  int32_t n = cache.n_known(key);
+  if (n_to_compute(policy, prompt) == prompt.n_tokens() && prompt.n_tokens() > 1) {
+    return "KV policy " + policy.name() + " needs every prompt token computed";
+  }
+  return "";
+}
+
+// Whether pages of this policy's sequences are what any other's are.
+bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
+
+std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {
+  std::vector<Sha256Digest> contents;
+  for (const PrefixMatch::Image& image : images) contents.push_back(image.content);
+  return contents;
+}
+
+}  // namespace
+
+int32_t PrefixMatch::cut(int32_t n) const {
+  for (const Image& image : images) {
+    if (image.reused && image.begin < n && n < image.end) n = image.begin;
+  }
+  return n;
+}
+
+PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& prompt, const KnownPrompt& known,
+                         const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known) {
+  PrefixMatch match{.obstacle = prefix_obstacle(policy, prompt, options), .key = {}, .images = {}};
+  if (!match.obstacle.empty()) return match;
+  PrefixCache& cache = engine.prefixes();
+  const std::span<const TokenInfo> asked =
+      known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
+  std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
+  match.key = key_of(cache, asked, known.spans, known.image_keys);
+  match.n = cache.n_known(match.key);
   // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
-  const bool reuses = options.chooser != nullptr && !(options.one_image_only && places.size() > 1);
-  std::vector<bool> reused(places.size(), false);
+  const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
   const bool neutral = options.origin == ReuseOrigin::kNeutral;  // whatever is known exactly: it would depend on that
-  for (size_t i = 0; i < places.size() && reuses; ++i) {
-    const int32_t n_left = places[i].end - n;  // of one that is known in part, whole pages as a rule
-    if (!neutral && n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
-    if (!neutral && !engine.image_kv().contains(sequence.image_keys()[i]) && tiers.kv(i) == nullptr) continue;
-    reused[i] = true;
-    contents[i] = reused_content(sequence, i, *options.chooser, engine.kv_shape().n_layers(), places[i].n_tokens);
+  for (size_t i = 0; i < images.size() && reuses; ++i) {
+    PrefixMatch::Image& image = images[i];
+    const int32_t n_left = image.end - match.n;  // of one that is known in part, whole pages as a rule
+    if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
+    image.reused = true;
+    image.content = reused_content(known, i, *options.chooser, engine.kv_shape().n_layers(), image.n_tokens);
   }
-  int32_t n_exact = INT32_MAX;
-  if (std::ranges::find(reused, true) != reused.end()) {
-    key = key_of(cache, asked, sequence.spans(), contents);
-    n = cache.n_known(key);
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (reused[i] && places[i].begin < n && n < places[i].end) n = places[i].begin;
+  if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
+  match.key = key_of(cache, asked, known.spans, contents_of(images));
+  match.n = match.cut(cache.n_known(match.key));
+  return match;
+}
+
+std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                               ImageSearch& tiers) {
+  const KnownPrompt known = prompt_of(sequence);
+  const auto is_known = [&](size_t image) {
+    return engine.image_kv().contains(known.image_keys[image]) || tiers.kv(image) != nullptr;
+  };
+  const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
+  if (!match.obstacle.empty()) return match.obstacle;
+  if (match.n > sequence.n_done()) {
+    int32_t n_exact = INT32_MAX;
+    for (const PrefixMatch::Image& image : match.images) {
+      if (image.reused && image.end <= match.n) n_exact = std::min(n_exact, image.begin);
     }
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (reused[i] && places[i].end <= n) n_exact = std::min(n_exact, places[i].begin);
-    }
-  }
-  if (n > sequence.n_done()) {
     sequence.release();
-    pin_ = cache.share(std::span(key).first(static_cast<size_t>(n)), sequence.cache());
-    sequence.assume_computed(n, n_exact);
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (reused[i] && places[i].end <= n) sequence.set_image_content(i, contents[i]);
+    pin_ = engine.prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
+    sequence.assume_computed(match.n, n_exact);
+    for (size_t i = 0; i < match.images.size(); ++i) {
+      const PrefixMatch::Image& image = match.images[i];
+      if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
     }
   }
-  return sequence.n_done() >= most ? "" : "nothing that is known goes on like this";
+  return sequence.n_done() >= std::ssize(match.key) ? "" : "nothing that is known goes on like this";
+}
+
+std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,
+                                          const ReuseOptions& options) {
+  const Policy& policy = sequence.policy();
+  const bool acts_behind = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
+  const bool stays = !policy.evicts() || (options.keep_exact && acts_behind);
+  if (!options.prefix || !stays || !shares_pages(policy) || !sequence.cache().complete()) return {};
+  PrefixCache& cache = engine.prefixes();
+  const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
+  return key_of(cache, sequence.tokens().first(static_cast<size_t>(n_pages * kPageSlots)), sequence.spans(),
+                sequence.image_contents());
 }
 
 void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
   const Policy& policy = sequence.policy();
-  if (!policy.computes_as_full() || policy.capacity() != 0 || !sequence.cache().complete()) return;
+  if (!shares_pages(policy) || !sequence.cache().complete()) return;
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
@@ -134,7 +170,7 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
 
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   const Policy& policy = sequence.policy();
-  if (!policy.computes_as_full() || policy.capacity() != 0 || !sequence.cache().complete()) return {};
+  if (!shares_pages(policy) || !sequence.cache().complete()) return {};
   const auto n = static_cast<size_t>(sequence.n_done());
   PrefixTokens tokens;
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);

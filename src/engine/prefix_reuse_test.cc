@@ -27,25 +27,11 @@ Request request(Engine& engine, std::vector<int32_t> tokens, std::string_view po
   return request;
 }
 
-std::vector<int32_t> ids(const GenerateResult& result) {
-  std::vector<int32_t> ids;
-  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
-  return ids;
-}
-
 // As it is without any cache.
 std::vector<int32_t> alone(Engine& engine, const std::vector<int32_t>& tokens) {
   Request asked = request(engine, tokens);
   asked.reuse.prefix = false;
-  return ids(generate(engine, std::move(asked)));
-}
-
-// Nothing but what the prefix cache holds is in use, and it can all be given back.
-void expect_no_page_lost(Engine& engine) {
-  EXPECT_EQ(engine.pools().used_bytes(), engine.prefixes().bytes());
-  EXPECT_LE(engine.cache_ledger().used_bytes(), engine.cache_ledger().max_bytes());
-  engine.prefixes().clear();
-  EXPECT_EQ(engine.pools().used_bytes(), 0);
+  return ids_of(generate(engine, std::move(asked)));
 }
 
 std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
@@ -59,7 +45,7 @@ TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
   const std::vector<int32_t> answer = alone(*e, first);
   const auto ask = [&](const std::vector<int32_t>& tokens) {
     const GenerateResult result = generate(*e, request(*e, tokens));
-    EXPECT_EQ(ids(result), alone(*e, tokens));
+    EXPECT_EQ(ids_of(result), alone(*e, tokens));
     return result.cache.n_prefix_tokens;
   };
   EXPECT_EQ(ask(first), 0);
@@ -99,7 +85,7 @@ TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
   const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
-    EXPECT_EQ(ids(generate(*e, request(*e, tokens))), alone(*e, tokens)) << seed;
+    EXPECT_EQ(ids_of(generate(*e, request(*e, tokens))), alone(*e, tokens)) << seed;
   }
   EXPECT_GT(e->prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
@@ -113,14 +99,14 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
       Request asked = request(*e, random_tokens(200), "snapkv:w=16", "0.25");
       asked.reuse.keep_exact = keep_exact;
       results.push_back(generate(*e, std::move(asked)));
-      EXPECT_EQ(ids(results[i]), ids(results[0]));
+      EXPECT_EQ(ids_of(results[i]), ids_of(results[0]));
       EXPECT_EQ(results[i].kv.slots, results[0].kv.slots);
       // the window's 16 rows are computed, for their attention
       EXPECT_EQ(results[i].cache.n_prefix_tokens, keep_exact && i > 0 ? 184 : 0);
     }
     // What was kept is what any other policy computes, too.
     const GenerateResult full = generate(*e, request(*e, random_tokens(200)));
-    EXPECT_EQ(ids(full), alone(*e, random_tokens(200)));
+    EXPECT_EQ(ids_of(full), alone(*e, random_tokens(200)));
     EXPECT_EQ(full.cache.n_prefix_tokens, keep_exact ? 192 : 0);
     expect_no_page_lost(*e);
   }
@@ -201,7 +187,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       ASSERT_FALSE(result.error) << result.error->what();
       std::vector<int32_t>& expected = known[at->second];
       if (expected.empty()) expected = alone(*reference, at->second);
-      const std::vector<int32_t> found = ids(result);
+      const std::vector<int32_t> found = ids_of(result);
       if (result.finish_reason != "cancelled" && result.kv.mode == "full") {
         EXPECT_EQ(found.size(), expected.size());
       }

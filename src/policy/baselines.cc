@@ -11,6 +11,7 @@ class Baseline final : public Policy {
   std::string name() const override { return std::string(name_); }
   bool keeps_kv() const override { return keeps_kv_; }
   int64_t capacity() const override { return capacity_; }
+  bool evicts() const override { return false; }
 
  private:
   std::string_view name_;

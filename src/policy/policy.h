@@ -138,6 +138,8 @@ class Policy {
   // Slots per head, reserved when a sequence starts; 0: it grows; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }
+  // Whether it may take KV away again, behind the prompt or later.
+  virtual bool evicts() const { return true; }
   // Throws Error(kInput) where it was made for a model of another shape. `slots` may be empty.
   virtual void check_fits(const PolicySlots& slots) const { static_cast<void>(slots); }
   // What `plan` wants to know of the prompt's attention: a pass over it for each.

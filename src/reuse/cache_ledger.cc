@@ -48,6 +48,7 @@ void DigestCache::put(const Sha256Digest& key, std::shared_ptr<const void> value
   const auto at =
       entries_.emplace(key, Entry{.value = std::move(value), .bytes = bytes, .cost = cost, .order = {}}).first;
   bytes_ += bytes;
+  ++version_;
   touch(at);
 }
 
@@ -68,10 +69,23 @@ void DigestCache::touch(Entries::iterator at) {
   queue_.erase(entry.order);
   entry.n_uses += 1;
   entry.order = {ledger_.priority(entry.n_uses, entry.cost, entry.bytes), ++n_touched_};
-  queue_.emplace(entry.order, at);
+  if (!holds_.contains(at->first)) queue_.emplace(entry.order, at);
+}
+
+CacheHold DigestCache::hold(const Sha256Digest& key) {
+  const auto at = entries_.find(key);
+  if (++holds_[key] == 1 && at != entries_.end()) queue_.erase(at->second.order);
+  return CacheHold([this, key] { release(key); });
+}
+
+void DigestCache::release(const Sha256Digest& key) {
+  if (--holds_[key] > 0) return;
+  holds_.erase(key);
+  if (const auto at = entries_.find(key); at != entries_.end()) queue_.emplace(at->second.order, at);
 }
 
 void DigestCache::erase(Entries::iterator at) {
+  ++version_;
   queue_.erase(at->second.order);
   bytes_ -= at->second.bytes;
   entries_.erase(at);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/sha256.h"
@@ -45,6 +47,24 @@ class CacheLedger {
   double age_ = 0;  // priority of what went last
 };
 
+// What somebody is going to ask for stays, as far as it can, while this lives. Its cache must outlive it.
+class CacheHold {
+ public:
+  CacheHold() = default;
+  explicit CacheHold(std::function<void()> release) : release_(std::move(release)) {}
+  CacheHold(CacheHold&& other) noexcept : release_(std::exchange(other.release_, nullptr)) {}
+  CacheHold& operator=(CacheHold&& other) noexcept {
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  ~CacheHold() {
+    if (release_) release_();
+  }
+
+ private:
+  std::function<void()> release_;
+};
+
 // What a cache has done; who asked it in vain, and why, requests know better (CacheTotals).
 struct CacheStats {
   int64_t n_evictions = 0;
@@ -67,7 +87,11 @@ class DigestCache final : public CacheLedger::Member {
   // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
   void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
   void clear();
+  // What has this key, now or later, is not evicted.
+  CacheHold hold(const Sha256Digest& key);
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes_}; }
+  // Another one whenever what is there has changed.
+  int64_t version() const { return version_; }
 
   int64_t bytes() const override { return bytes_; }
   double least_priority() const override;
@@ -84,12 +108,14 @@ class DigestCache final : public CacheLedger::Member {
 
   std::shared_ptr<const void> find_any(const Sha256Digest& key);
   void touch(Entries::iterator at);
+  void release(const Sha256Digest& key);
   void erase(Entries::iterator at);
 
   CacheLedger& ledger_;
   Entries entries_;
-  std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // what goes first, first
-  int64_t n_touched_ = 0;
+  std::map<Sha256Digest, int32_t> holds_;                          // how many of each
+  std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // of what may go: what goes first, first
+  int64_t n_touched_ = 0, version_ = 0;
   int64_t bytes_ = 0;
   int64_t n_evictions_ = 0;
 };

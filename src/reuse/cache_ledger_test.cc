@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <string>
 
@@ -44,6 +45,34 @@ TEST(CacheLedgerTest, WhatSavesLeastForItsBytesGoesFirst) {
   EXPECT_NE(b.find<std::string>(key(2)), nullptr);
   EXPECT_EQ(a.stats().n_evictions, 1);
   EXPECT_EQ(ledger.used_bytes(), 70);
+}
+
+TEST(CacheLedgerTest, WhatIsHeldStays) {
+  CacheLedger ledger(100);
+  DigestCache cache(ledger);
+  cache.put(key(1), text("cheap"), 40, 1);
+  cache.put(key(2), text("dear"), 40, 1000);
+  std::optional<CacheHold> hold = cache.hold(key(1)), again = cache.hold(key(1));
+  const CacheHold coming = cache.hold(key(3));
+  cache.put(key(3), text("dearer"), 40, 2000);  // 120 > 100: it is the second that goes
+  EXPECT_TRUE(cache.contains(key(1)));
+  EXPECT_FALSE(cache.contains(key(2)));
+  cache.put(key(4), text("no room"), 40, 1e9);  // the others are held
+  EXPECT_FALSE(cache.contains(key(4)));
+  const int64_t version = cache.version();
+  hold.reset();
+  cache.put(key(4), text("no room"), 40, 1e9);
+  EXPECT_FALSE(cache.contains(key(4)));
+  EXPECT_EQ(cache.version(), version);
+  again.reset();
+  cache.put(key(4), text("room"), 40, 1);
+  EXPECT_TRUE(cache.contains(key(4)));
+  EXPECT_FALSE(cache.contains(key(1)));
+  EXPECT_TRUE(cache.contains(key(3)));
+  EXPECT_NE(cache.version(), version);
+  EXPECT_LE(ledger.used_bytes(), 100);
+  cache.clear();  // whoever clears means all
+  EXPECT_EQ(ledger.used_bytes(), 0);
 }
 
 TEST(CacheLedgerTest, WhatNeverFitsIsNotKept) {

@@ -73,12 +73,11 @@ Record ImageStore::record_of(const Sha256Digest& image, const Tensor& rows, std:
 }
 
 ImageSearch ImageStore::search(std::span<const Sha256Digest> images) {
-  const auto patience = std::chrono::microseconds(static_cast<int64_t>(options_.deadline_ms * 1000));
   std::vector<RecordKey> keys;
   for (const std::string& layout : {kv_layout_, rows_layout_}) {
     for (const Sha256Digest& image : images) keys.push_back(key_of(image, layout));
   }
-  return {chain_.search(keys, Clock::now() + patience), images.size(), patience};
+  return {chain_.search(keys, Clock::now() + patience()), images.size(), patience()};
 }
 
 std::unique_ptr<ImageLoad> ImageStore::load(const Sha256Digest& image, const std::shared_ptr<ImageKv>& to,

@@ -71,6 +71,12 @@ class ImageLoad {
   Deadline by_;
 };
 
+// An image's KV and how it comes: layers that were waited for hold what was stored, others anything.
+struct LoadingImage {
+  std::shared_ptr<ImageKv> kv;
+  std::shared_ptr<ImageLoad> load;
+};
+
 class ImageStore {
  public:
   struct Options {
@@ -82,6 +88,10 @@ class ImageStore {
   ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
              DType rows_dtype, int64_t row_size);
 
+  // What a request waits for tiers, at most.
+  Clock::duration patience() const {
+    return std::chrono::microseconds(static_cast<int64_t>(options_.deadline_ms * 1000));
+  }
   // Asks the tiers which of these images they have.
   ImageSearch search(std::span<const Sha256Digest> images);
   // Starts loading from where the image was found, which may still turn out to be of no use; one section a layer. Until

@@ -116,7 +116,7 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
 
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
   CHECK(cache.complete());
-  const int64_t most = ledger_.max_bytes() / group_bytes_ * kPageSlots;
+  const int64_t most = max_groups() * kPageSlots;
   if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
   const int64_t n_known = tree_.n_common(key);
   if (n_known == std::ssize(key)) return;
@@ -125,6 +125,7 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
   if (!ledger_.make_room((end - begin) * group_bytes_)) return;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);
+  ++version_;
   tree_.insert(key, groups, ms_per_token * kPageSlots, /*asks=*/false);
   for (int32_t i = begin; i < end; ++i) groups_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
 }
@@ -132,6 +133,7 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
 int64_t PrefixCache::evict(int64_t n_groups) {
   const int64_t n = tree_.evict(n_groups);
   n_evictions_ += n;
+  if (n > 0) ++version_;
   untrimmed_bytes_ += n * group_bytes_;
   // What stays between the holes keeps new sequences from filling them: they begin where neighbours are free, and the
   // memory of the pool would grow to its limit.
@@ -144,9 +146,20 @@ int64_t PrefixCache::evict(int64_t n_groups) {
 
 void PrefixCache::clear() { evict(tree_.n_pages()); }
 
+CacheHold PrefixCache::hold(std::span<const Element> key) {
+  holds_.emplace(++next_hold_, tree_.pin(key));
+  return CacheHold([this, hold = next_hold_] { holds_.erase(hold); });
+}
+
+bool PrefixCache::give_up_hold() {
+  if (holds_.empty()) return false;
+  holds_.erase(std::prev(holds_.end()));
+  return true;
+}
+
 bool PrefixCache::give_way() {
   const int64_t used = pools_.used_bytes();
-  while (evict(1) > 0) {
+  while (evict(1) > 0 || give_up_hold()) {
     if (pools_.used_bytes() < used) return true;  // else running sequences hold these pages, too
   }
   return false;

@@ -34,6 +34,11 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   // last page that is not full is kept as it is: nobody may write to it any more. `ms_per_token`: to make it anew.
   void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
   void clear();
+  // What of `key` is there is not evicted for the ledger; running sequences get its pages all the same, those that were
+  // held last first.
+  CacheHold hold(std::span<const Element> key);
+  // Another one whenever what is there has changed.
+  int64_t version() const { return version_; }
 
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
   // Of those that it holds.
@@ -42,6 +47,8 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   }
   // Of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
+  // Of which the ledger has room for so many.
+  int64_t max_groups() const { return ledger_.max_bytes() / group_bytes_; }
 
   // The ledger's side.
   int64_t bytes() const override { return tree_.n_pages() * group_bytes_; }
@@ -82,6 +89,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   };
 
   int64_t evict(int64_t n_groups);
+  bool give_up_hold();
   void forget_contents();
 
   CacheLedger& ledger_;
@@ -90,6 +98,8 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   Groups groups_;
   Clock clock_;
   PrefixTree tree_;
+  std::map<int64_t, PrefixTree::Pin> holds_;  // in the order in which they were asked for
+  int64_t next_hold_ = 0, version_ = 0;
   std::map<Sha256Digest, int64_t> contents_;  // numbers are never given twice
   int64_t next_content_ = 0;
   size_t n_contents_to_sweep_;
