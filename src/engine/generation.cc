@@ -82,7 +82,7 @@ Generation::~Generation() = default;
 WaitingPrompt& Generation::in_line() {
   if (in_line_ == nullptr) {
     Prompt& prompt = request_.prompt;
-    prompt.image_keys = image_keys_of(prompt);
+    prompt.keys = image_keys(prompt);
     ReuseOptions options = request_.reuse;
     options.prefix = takes_prefix();
     const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;

@@ -14,7 +14,7 @@ Prompt Prompt::copy() const {
   other.classes = classes;
   other.spans = spans;
   for (const ImageTiles& image : images) other.images.push_back(image.copy());
-  other.image_keys = image_keys;
+  other.keys = keys;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   return other;
@@ -59,13 +59,6 @@ std::vector<TokenInfo> Prompt::token_infos() const {
   return infos;
 }
 
-std::vector<Sha256Digest> image_keys_of(const Prompt& prompt) {
-  if (!prompt.image_keys.empty()) return prompt.image_keys;
-  std::vector<Sha256Digest> keys;
-  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
-  return keys;
-}
-
 Sha256Digest image_key(const ImageTiles& image) {
   Sha256 hash;
   for (const int64_t size : {image.n_tiles, image.height, image.width, image.original_height, image.original_width,
@@ -74,6 +67,13 @@ Sha256Digest image_key(const ImageTiles& image) {
   }
   hash.add({image.pixels.data(), static_cast<size_t>(image.tensor().bytes())});
   return hash.finish();
+}
+
+std::vector<Sha256Digest> image_keys(const Prompt& prompt) {
+  if (prompt.keys.size() == prompt.images.size()) return prompt.keys;
+  std::vector<Sha256Digest> keys;
+  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
+  return keys;
 }
 
 }  // namespace vlcache

@@ -41,11 +41,11 @@ struct ImageSelection {
 };
 
 struct Prompt {
-  std::vector<int32_t> tokens;           // image tokens expanded
-  std::vector<TokenClass> classes;       // [n_tokens], or empty: all kOther
-  std::vector<ImageSpan> spans;          // ascending, disjoint
-  std::vector<ImageTiles> images;        // in prompt order
-  std::vector<Sha256Digest> image_keys;  // image_key of each; empty: nobody has asked yet
+  std::vector<int32_t> tokens;      // image tokens expanded
+  std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
+  std::vector<ImageSpan> spans;     // ascending, disjoint
+  std::vector<ImageTiles> images;   // in prompt order
+  std::vector<Sha256Digest> keys;   // image_key of each, where somebody has made them: it takes a while
   // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
   // difference.
   bool query_aware = true;
@@ -68,10 +68,10 @@ struct Prompt {
   std::vector<TokenInfo> token_infos() const;
 };
 
-// image_key of each image.
-std::vector<Sha256Digest> image_keys_of(const Prompt& prompt);
 // What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
 // encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
+// Of all of a prompt's.
+std::vector<Sha256Digest> image_keys(const Prompt& prompt);
 
 }  // namespace vlcache

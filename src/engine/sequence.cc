@@ -123,7 +123,7 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
 
 int32_t Sequence::continue_with(const Prompt& prompt) {
   forget_rehearsal();
-  std::vector<Sha256Digest> keys = image_keys_of(prompt);
+  std::vector<Sha256Digest> keys = vlcache::image_keys(prompt);
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // One token at least must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));

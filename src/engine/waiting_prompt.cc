@@ -14,7 +14,7 @@ WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy&
       policy_(policy),
       options_(options),
       n_done_(n_done),
-      keys_(image_keys_of(prompt)),
+      keys_(image_keys(prompt)),
       in_tier_(keys_.size()),
       prefetched_(keys_.size(), false) {}
 

@@ -33,7 +33,7 @@ void ImagePrefetch::take_in() {
       const Sha256Digest key = at->first;
       remove(at);
       const std::shared_ptr<ImageKv>& image = load->image();
-      images_.put(key, image, image->bytes(), kMsPerToken * image->n_tokens());
+      if (!images_.contains(key)) images_.put(key, image, image->bytes(), kMsPerToken * image->n_tokens());
     } else if (load->failed()) {
       remove(at);
     }

@@ -78,6 +78,15 @@ class Lookahead(ProgramTest):
         self.assertIn("ram", [a["cache"]["images"][0]["source"] for a in answers[1:4]])
         self.assertEqual(tier["misses"], 0)
 
+    def test_pages_behind_other_beginnings_find_their_kv(self):
+        behind = [{**r, "system": f"Request {i}."} for i, r in enumerate(in_turn())]
+        found = {}
+        for n in ("0", "12"):
+            answers = self.lines(behind, "--reuse", "static:r=0", "--cache-ram", "5MiB", "--lookahead", n)  # KV of two pages
+            found[n] = sum(a["cache"]["images"][0]["source"] == "ram" for a in answers)
+        self.assertGreaterEqual(found["12"], 10)  # of 12
+        self.assertLessEqual(found["0"], 6)
+
     def test_bad_input(self):
         for n in ("-1", "5000", "many"):
             p = run("run", "-m", MODEL, "--requests", "-", "--lookahead", n, stdin="")
