@@ -93,7 +93,7 @@ def main():
         lines = list(mixed(r, images, args.requests))
         plain = run(args.vlcache, lines, "--reuse", "off")
         ram = f"{int(args.share * args.images * image_bytes)}B"
-        for flags in (["--reuse", "exact"], ["--reuse", "exact", "--batch", "4"], ["--reuse", "exact", "--cache-disk", f"{folder}/disk,1GB"]):
+        for flags in (["--reuse", "exact"], ["--reuse", "exact", "--lookahead", "16"], ["--reuse", "exact", "--batch", "4"], ["--reuse", "exact", "--cache-disk", f"{folder}/disk,1GB"]):
             answers = run(args.vlcache, lines, "--cache-ram", ram, *flags)
             differ = [a["id"] for a, b in zip(answers, plain) if a.get("token_ids") != b.get("token_ids") or "error" in a]
             tokens = sum(a["tokens"]["prompt"] for a in answers)
