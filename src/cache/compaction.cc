@@ -116,6 +116,7 @@ void KvCache::sweep() {
     move_slots(layer, head);
     layer.slots.gather(head, moves_.kept);
   });
+  fresh_.give_back();  // those for pages that nobody shares any more: taking them may have made others give way
 }
 
 void KvCache::compact(const KeepPlan& plan) {
@@ -132,6 +133,7 @@ void KvCache::compact(const KeepPlan& plan) {
   });
   in_step_ = false;
   for_each_head([&](Layer& layer, int32_t head) { compact_head(layer, head, plan_of(layer, head)); });
+  fresh_.give_back();
   for (Layer& layer : layers_) {
     layer.slots.refresh();
     shrink(layer);

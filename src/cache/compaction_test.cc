@@ -43,6 +43,28 @@ TEST_F(CompactionTest, CompactingAForkLeavesTheOriginal) {
   EXPECT_NE(b.view(0).pages[1], a.view(0).pages[1]);
 }
 
+// Taking pages for what is shared may make those give way with whom it was shared: what is left over goes back.
+TEST_F(CompactionTest, PagesTakenForNothingAreGivenBack) {
+  struct Others final : PageReserve {
+    bool give_way() override {
+      for (KvCache* cache : caches) cache->clear();
+      return !std::exchange(caches, {}).empty();
+    }
+    std::vector<KvCache*> caches;
+  } others;
+  PageBudget budget{.max_bytes = (5 * kLayers * kHeads + 3) * pool_.page_bytes(), .reserve = &others};
+  PagePool pool(pool_.page_bytes(), 4096, &budget);
+  KvCache a = make(pool), c = make(pool);
+  fill(a, 0, 200);
+  fill(c, 0, 64);
+  KvCache b = a.fork();
+  others.caches = {&a, &c};
+  b.compact(keep_everywhere(range(0, 200, 2)));
+  EXPECT_TRUE(others.caches.empty());
+  expect_tokens(b, 1, 1, range(0, 200, 2));
+  EXPECT_EQ(pool.n_used(), b.n_pages());
+}
+
 TEST_F(CompactionTest, MergesBecomeOneWeightedSlotWithBias) {
   KvCache cache = make();
   fill(cache, 0, 10);
