@@ -35,7 +35,9 @@ class Accounts {
     EXPECT_LE(engine_.pools().used_bytes(), engine_.pools().max_bytes());
     EXPECT_EQ(n_cached * pool().page_bytes(), engine_.prefixes().bytes());
     const CacheTotals totals = engine_.cache_totals();
-    EXPECT_EQ(engine_.cache_ledger().used_bytes(), totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes);
+    const int64_t in_flight = engine_.image_prefetch() != nullptr ? engine_.image_prefetch()->bytes() : 0;
+    EXPECT_EQ(engine_.cache_ledger().used_bytes(),
+              totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
     EXPECT_LE(engine_.cache_ledger().used_bytes(), engine_.cache_ledger().max_bytes());
     n_seen_shared += n_shared;
     n_seen_cached += n_cached;
