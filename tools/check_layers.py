@@ -18,7 +18,8 @@ MAY_INCLUDE = {
     "reuse": {"base", "ops", "cache", "policy", "store"},
     "engine": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse"},
     "analysis": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine"},
-    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis"},
+    "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis", "server"},
 }
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")

@@ -31,6 +31,7 @@ bool interrupted() { return g_interrupted; }
 void watch_interrupts() {
   g_interrupted = false;
   std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
 }
 
 void share_environment(CLI::Option& option) { option.envname(environment_name("", option)); }

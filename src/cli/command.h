@@ -58,8 +58,8 @@ PolicyPtr chosen_policy(const ModelFlags& flags);
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {},
                                     TierWarnings* warnings = nullptr);
 
-// True from the first Ctrl-C after watch_interrupts(): running generations end as "cancelled". A second one kills the
-// process.
+// True from the first Ctrl-C (or SIGTERM) after watch_interrupts(): running generations end as "cancelled". A second
+// one kills the process.
 void watch_interrupts();
 bool interrupted();
 
@@ -72,6 +72,7 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 // One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
+void add_serve_command(CLI::App& app);
 void add_logits_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);
 void add_info_command(CLI::App& app);

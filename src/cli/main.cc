@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
   app.fallthrough();
   vlcache::add_run_command(app);
   vlcache::add_chat_command(app);
+  vlcache::add_serve_command(app);
   vlcache::add_logits_command(app);
   vlcache::add_tokenize_commands(app);
   vlcache::add_info_command(app);

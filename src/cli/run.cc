@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "base/error.h"
-#include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
 #include "cli/progress.h"
 #include "cli/request.h"
 #include "engine/batch.h"
+#include "server/answer.h"
 
 namespace vlcache {
 namespace {

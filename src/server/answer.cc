@@ -1,5 +1,5 @@
 // The figures of a generation, key by key.
-#include "cli/answer.h"
+#include "server/answer.h"
 
 #include <cmath>
 
@@ -43,6 +43,22 @@ OrderedJson tier_json(const TierChain::State& tier) {
           {"write_ms", s.write_ms}};
 }
 
+OrderedJson timings_json(const Timings& t) {
+  const auto ms = [](double x) { return std::round(x * 1000.0) / 1000.0; };
+  return {{"load", ms(t.load_ms)},         {"vision", ms(t.vision_ms)}, {"prefill", ms(t.prefill_ms)},
+          {"compress", ms(t.compress_ms)}, {"ttft", ms(t.ttft_ms)},     {"decode", ms(t.decode_ms)}};
+}
+
+OrderedJson kv_json(const KvReport& kv) {
+  return {{"mode", kv.mode},
+          {"bytes", kv.bytes},
+          {"prompt_bytes", kv.prompt_bytes},
+          {"peak_bytes", kv.peak_bytes},
+          {"slots", kv.slots}};
+}
+
+}  // namespace
+
 OrderedJson totals_json(const CacheTotals& totals) {
   const auto cache_json = [](const CacheTotals::Cache& cache) {
     return OrderedJson{{"hits", cache.n_hits},           {"misses", cache.n_misses}, {"tokens", cache.n_tokens},
@@ -57,7 +73,16 @@ OrderedJson totals_json(const CacheTotals& totals) {
           {"tiers", std::move(tiers)}};
 }
 
-}  // namespace
+OrderedJson served_json(const GenerateResult& result, bool explain) {
+  OrderedJson kv = kv_json(result.kv), cache = cache_json(result.cache), timings = timings_json(result.timings);
+  timings.erase("load");
+  if (!explain) {
+    kv.erase("slots");
+    cache.erase("prefix_reason");
+    for (OrderedJson& image : cache["images"]) image.erase("reason");
+  }
+  return {{"kv", std::move(kv)}, {"cache", std::move(cache)}, {"timings_ms", std::move(timings)}};
+}
 
 OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals) {
   OrderedJson ids = OrderedJson::array(), logprobs = OrderedJson::array();
@@ -67,26 +92,13 @@ OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals)
     for (const TokenLogprob& t : token.top) top.push_back({{"token_id", t.token}, {"logprob", t.logprob}});
     logprobs.push_back({{"token_id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}});
   }
-  const Timings& t = result.timings;
-  const auto ms = [](double x) { return std::round(x * 1000.0) / 1000.0; };
   OrderedJson out{
       {"text", result.text},
       {"token_ids", std::move(ids)},
       {"finish_reason", result.finish_reason},
       {"tokens", {{"prompt", result.n_prompt}, {"vision", result.n_vision}, {"generated", result.tokens.size()}}},
-      {"timings_ms",
-       {{"load", ms(t.load_ms)},
-        {"vision", ms(t.vision_ms)},
-        {"prefill", ms(t.prefill_ms)},
-        {"compress", ms(t.compress_ms)},
-        {"ttft", ms(t.ttft_ms)},
-        {"decode", ms(t.decode_ms)}}},
-      {"kv",
-       {{"mode", result.kv.mode},
-        {"bytes", result.kv.bytes},
-        {"prompt_bytes", result.kv.prompt_bytes},
-        {"peak_bytes", result.kv.peak_bytes},
-        {"slots", result.kv.slots}}},
+      {"timings_ms", timings_json(result.timings)},
+      {"kv", kv_json(result.kv)},
       {"cache", cache_json(result.cache)},
       {"caches", totals_json(totals)}};
   if (result.has_logprobs) out["logprobs"] = std::move(logprobs);

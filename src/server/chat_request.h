@@ -1,0 +1,38 @@
+// The body of POST /v1/chat/completions, as OpenAI describes it, with what vLLM adds and a `vlcache` object of ours.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "io/image/image.h"
+
+namespace vlcache {
+
+struct ChatRequest {
+  nlohmann::ordered_json messages;  // as chat templates take them; pictures as {"type": "image"}
+  std::vector<Image> images;        // in the order of their parts
+  GenerateOptions options;
+  int n = 1;  // answers; each has the seed before it and one more
+  bool stream = false;
+  bool include_usage = false;  // in a stream
+  std::string kv, kv_budget;   // as parse_policy takes them
+  std::string reuse = "auto";  // as ReuseChoice takes it
+  bool explain = false;        // the answer says what was reused, and why not more
+};
+
+// What a request may ask for at most.
+struct ChatLimits {
+  size_t max_images = 64;
+  ImageLimits image{.max_pixels = 64'000'000};
+  int max_answers = 16;  // n
+};
+
+// What the body leaves out comes from `defaults`. Fields that nobody here knows are let pass, as other servers do;
+// known ones that ask for what cannot be done are errors. Decodes the pictures. Throws Error(kInput) whose message
+// begins with the field's name ("temperature: expected ..."), kMemory for pictures beyond the limits.
+ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits);
+
+}  // namespace vlcache

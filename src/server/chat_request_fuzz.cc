@@ -1,0 +1,22 @@
+// Fuzzes the body of a chat completion: it is a request within the limits, or there is an error that says why not.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "server/chat_reply.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}};
+  try {
+    const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
+    if (r.n < 1 || r.n > limits.max_answers || r.options.max_tokens < 1) std::abort();
+    if (r.images.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
+  } catch (const Error& e) {
+    const nlohmann::ordered_json error = error_json(e)["error"];
+    if (error["message"].get_ref<const std::string&>().empty() || http_status(e) >= 500) std::abort();
+  }
+  return 0;
+}

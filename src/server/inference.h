@@ -1,0 +1,78 @@
+// Inference: the one thread that computes. Requests come from others, and their answers go from here to them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "engine/batch.h"
+
+namespace vlcache {
+
+// A request that somebody still waits for, or not.
+class Wanted {
+ public:
+  void cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  std::atomic<bool> cancelled_{false};
+};
+
+class Inference {
+ public:
+  // Requests that are computed together, and such as wait for that, at most.
+  struct Limits {
+    int n_running = 32;
+    int n_waiting = 256;
+  };
+  // The engine is its alone from now on, but for what is const.
+  Inference(Engine& engine, const Limits& limits);
+  ~Inference() { end(); }
+
+  // Called by the inference thread, like the request's callbacks: none of them may take long.
+  using Done = std::function<void(GenerateResult)>;
+  // Puts requests in line, all or none, each with whom to call. Any thread. False: the line is full, or closed; nobody
+  // is called then. `accepted` is called before anybody else. `wanted` is asked before every step, by
+  // callbacks.cancelled.
+  bool submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
+              const std::function<void()>& accepted);
+
+  // Takes no more requests and ends those that are there, without calling anybody.
+  void end();
+
+  struct State {
+    int n_running = 0, n_waiting = 0;
+    CacheTotals caches;
+  };
+  // Caches: as of the last request's end.
+  State state() const;
+
+ private:
+  struct Waiting {
+    Request request;
+    Done done;
+  };
+  void run();
+  bool take();
+  void step();
+  void note_state();
+
+  Engine& engine_;
+  Limits limits_;
+  Batch batch_;
+  std::map<RequestId, Done> running_;
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::deque<Waiting> waiting_;
+  bool ending_ = false;
+  State state_;
+  std::thread thread_;
+};
+
+}  // namespace vlcache

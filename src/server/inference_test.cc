@@ -1,0 +1,126 @@
+// Requests of many threads, those that leave, a full line, the end.
+#include "server/inference.h"
+
+#include <condition_variable>
+
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+Request request(Engine& engine, int32_t n_tokens, uint32_t seed = 7) {
+  Request request;
+  request.prompt = engine.prepare_tokens(random_tokens(20, seed));
+  request.policy = parse_policy("full");
+  request.options.max_tokens = n_tokens;
+  request.options.ignore_eos = true;
+  return request;
+}
+
+// Collects results by number.
+class Results {
+ public:
+  Inference::Done done(int number) {
+    return [this, number](GenerateResult result) {
+      const std::lock_guard lock(mutex_);
+      results_[number] = std::move(result);
+      changed_.notify_all();
+    };
+  }
+  std::map<int, GenerateResult>& wait_for(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return results_.size() >= n; });
+    return results_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, GenerateResult> results_;
+};
+
+bool submit(Inference& inference, Request request, Inference::Done done,
+            std::shared_ptr<Wanted> wanted = std::make_shared<Wanted>()) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  return inference.submit(std::move(requests), std::move(wanted), {std::move(done)}, [] {});
+}
+
+std::vector<int32_t> ids(const GenerateResult& result) {
+  std::vector<int32_t> ids;
+  for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+  return ids;
+}
+
+TEST(Inference, AnswersOfManyThreadsAreThoseOfOne) {
+  const auto engine = make_engine(2);
+  std::vector<std::vector<int32_t>> alone;
+  for (uint32_t i = 0; i < 12; ++i) alone.push_back(ids(generate(*engine, request(*engine, 8, i))));
+  Results results;
+  Inference inference(*engine, {.n_running = 5, .n_waiting = 100});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t; i < 12; i += 4) {
+        EXPECT_TRUE(submit(inference, request(*engine, 8, static_cast<uint32_t>(i)), results.done(i)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& [number, result] : results.wait_for(12)) EXPECT_EQ(ids(result), alone[static_cast<size_t>(number)]);
+}
+
+TEST(Inference, WhoeverLeavesIsNotComputedAnyMore) {
+  const auto engine = make_engine(2);
+  Results results;
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
+  const auto first = std::make_shared<Wanted>(), second = std::make_shared<Wanted>();
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(0), first));
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(1), second));
+  second->cancel();
+  first->cancel();
+  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, "cancelled");
+}
+
+TEST(Inference, AFullLineTakesAllOrNothing) {
+  const auto engine = make_engine(2);
+  Results results;
+  const auto wanted = std::make_shared<Wanted>();
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 2});
+  const auto two = [&](int number) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 2; ++i) requests.push_back(request(*engine, 4000));
+    return inference.submit(std::move(requests), wanted, {results.done(number), results.done(number + 1)}, [] {});
+  };
+  EXPECT_TRUE(two(0));
+  while (inference.state().n_waiting > 1) std::this_thread::yield();
+  EXPECT_FALSE(two(2));
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(4), wanted));
+  EXPECT_FALSE(submit(inference, request(*engine, 4000), results.done(5), wanted));
+  wanted->cancel();
+  EXPECT_EQ(results.wait_for(3).size(), 3u);
+}
+
+TEST(Inference, WhatCannotBeAnsweredIsAnError) {
+  const auto engine = make_engine(2, "auto", 64 << 20, "llama", /*max_positions=*/16);
+  Results results;
+  Inference inference(*engine, {});
+  EXPECT_TRUE(submit(inference, request(*engine, 4), results.done(0)));
+  EXPECT_TRUE(results.wait_for(1).at(0).error);
+}
+
+TEST(Inference, EndsInTheMiddle) {
+  const auto engine = make_engine(2);
+  std::atomic<bool> called = false;
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(submit(inference, request(*engine, 4000), [&](const GenerateResult&) { called = true; }));
+  }
+  inference.end();
+  EXPECT_FALSE(called);
+  EXPECT_FALSE(submit(inference, request(*engine, 4), [](const GenerateResult&) {}));
+  EXPECT_EQ(engine->pools().used_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace vlcache

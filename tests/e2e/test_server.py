@@ -1,0 +1,253 @@
+"""`vlcache serve`, as clients meet it: answers, streams, errors, and clients that leave."""
+import base64
+import concurrent.futures
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from program import MODEL, PAGE, VLCACHE, ProgramTest
+
+QUESTION = "What is the TOTAL?"
+
+
+def picture(path):
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}}
+
+
+def about(path, question=QUESTION, **more):
+    return {"messages": [{"role": "user", "content": [picture(path), {"type": "text", "text": question}]}], "max_tokens": 24, "temperature": 0, **more}
+
+
+class Server(ProgramTest):
+    FLAGS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.process = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0", "--dtype", "f32", *cls.FLAGS], stderr=subprocess.PIPE, text=True)
+        for line in cls.process.stderr:
+            if line.startswith("http://"):
+                cls.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
+                return
+        raise RuntimeError("the server did not start")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.process.send_signal(signal.SIGTERM)
+        cls.process.communicate(timeout=60)
+        super().tearDownClass()
+
+    def call(self, method, path, body=None, headers={}):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), {"content-type": "application/json", **headers})
+        r = c.getresponse()
+        text = r.read()
+        c.close()
+        return r.status, text if not r.getheader("content-type").startswith("application/json") else json.loads(text)
+
+    def chat(self, body):
+        status, answer = self.call("POST", "/v1/chat/completions", body)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def events(self, body):
+        status, text = self.call("POST", "/v1/chat/completions", {**body, "stream": True})
+        self.assertEqual(status, 200, text)
+        lines = [line[6:] for line in text.decode().split("\n") if line.startswith("data: ")]
+        self.assertEqual(lines.pop(), "[DONE]")
+        return [json.loads(line) for line in lines]
+
+    def state(self):
+        return self.call("GET", "/v1/cache/stats")[1]
+
+    def wait_until_idle(self):
+        for _ in range(600):
+            if self.state()["requests"] == {"running": 0, "waiting": 0}:
+                return
+            time.sleep(0.05)
+        self.fail("the server is still at work")
+
+
+class Answers(Server):
+    def test_an_answer_is_that_of_run(self):
+        alone = json.loads(self.ok("run", "-m", MODEL, "-i", PAGE, QUESTION, "--dtype", "f32", "--json", "-n", "24"))
+        answer = self.chat(about(PAGE))
+        choice = answer["choices"][0]
+        self.assertEqual(choice["message"], {"role": "assistant", "content": alone["text"], "refusal": None})
+        self.assertEqual(choice["finish_reason"], alone["finish_reason"])
+        self.assertEqual(answer["usage"]["prompt_tokens"], alone["tokens"]["prompt"])
+        self.assertEqual(answer["usage"]["completion_tokens"], alone["tokens"]["generated"])
+        self.assertEqual(answer["object"], "chat.completion")
+        again = self.chat(about(PAGE, vlcache={"explain": True}))
+        self.assertEqual(again["choices"], answer["choices"])
+        self.assertEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], alone["tokens"]["prompt"] - 1)
+        self.assertEqual(again["vlcache"]["cache"]["images"][0]["source"], "prefix")
+        self.assertIn("slots", again["vlcache"]["kv"])
+
+    def test_a_stream_says_the_same(self):
+        whole = self.chat(about(PAGE))
+        events = self.events(about(PAGE, stream_options={"include_usage": True}))
+        self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1]), whole["choices"][0]["message"]["content"])
+        self.assertEqual(events[-2]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"])
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
+        self.assertEqual({e["id"] for e in events}, {events[0]["id"]})
+
+    def test_many_at_once_get_their_own_answers(self):
+        questions = [about(MODEL / "demo" / name, q) for name in ("invoice.png", "table.png") for q in (QUESTION, "What is the DATE?", "Read the page.", "Who?")]
+        alone = [self.chat(q)["choices"][0]["message"]["content"] for q in questions]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            together = list(pool.map(lambda q: self.chat(q)["choices"][0]["message"]["content"], questions * 3))
+        self.assertEqual(together, alone * 3)
+
+    def test_several_answers(self):
+        answer = self.chat(about(PAGE, n=3))
+        self.assertEqual([c["index"] for c in answer["choices"]], [0, 1, 2])
+        self.assertEqual(len({c["message"]["content"] for c in answer["choices"]}), 1)  # greedy
+        events = self.events(about(PAGE, n=2))
+        for index in (0, 1):
+            text = "".join(c["delta"].get("content", "") for e in events for c in e["choices"] if c["index"] == index)
+            self.assertEqual(text, answer["choices"][0]["message"]["content"])
+
+    def test_sampling(self):
+        ask = lambda seed: self.chat(about(PAGE, "Read the page.", temperature=2, seed=seed))["choices"][0]["message"]["content"]
+        self.assertEqual(ask(1), ask(1))
+        self.assertGreater(len({ask(seed) for seed in range(4)}), 1)
+        text = self.chat(about(PAGE, "Read the page."))["choices"][0]["message"]["content"]
+        cut = self.chat(about(PAGE, "Read the page.", stop=[text[3:6]]))["choices"][0]
+        self.assertEqual((cut["message"]["content"], cut["finish_reason"]), (text[: text.index(text[3:6])], "stop"))
+        self.assertEqual(self.chat(about(PAGE, "Read the page.", max_completion_tokens=2))["choices"][0]["finish_reason"], "length")
+
+    def test_logprobs(self):
+        answer = self.chat(about(PAGE, logprobs=True, top_logprobs=2))
+        content = answer["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), answer["usage"]["completion_tokens"])
+        for token in content:
+            self.assertEqual(len(token["top_logprobs"]), 2)
+            self.assertEqual(token["logprob"], token["top_logprobs"][0]["logprob"])  # greedy
+            self.assertEqual(bytes(token["bytes"]).decode(errors="replace"), token["token"])
+
+    def test_policies_and_reuse_of_a_request(self):
+        answer = self.chat(about(PAGE, vlcache={"kv": "snapkv", "kv_budget": 0.2, "reuse": "off"}))
+        self.assertIn("snapkv", answer["vlcache"]["kv"]["mode"])
+        self.assertEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def test_habits_of_clients(self):
+        plain = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "temperature": 0}
+        expected = self.chat(plain)["choices"][0]["message"]["content"]
+        for habit in (
+            {**plain, "model": "gpt-4o", "user": "x", "store": False, "metadata": None, "tools": [], "parallel_tool_calls": True},
+            {**plain, "messages": [{"role": "system", "content": ""}, *plain["messages"]]},
+            {**plain, "messages": [{"role": "user", "name": "me", "content": "Hello"}]},
+            {**plain, "stop": None, "seed": None, "stream": None, "response_format": {"type": "text"}, "top_k": -1, "n": 1.0},
+        ):
+            self.assertEqual(self.chat(habit)["choices"][0]["message"]["content"], expected)
+
+
+class Errors(Server):
+    FLAGS = ("--max-body", "1", "--max-images", "2")
+
+    def test_what_is_wrong_is_said(self):
+        ask = lambda **more: {**about(PAGE), **more}
+        content = lambda *parts: {"messages": [{"role": "user", "content": list(parts)}]}
+        url = lambda u: content({"type": "image_url", "image_url": {"url": u}})
+        for body, param, says in (
+            ("{", None, "request's body"), ("[]", None, "JSON object"), ({}, "messages", "at least one"), (ask(messages=[]), "messages", "at least one"),
+            (ask(temperature="hot"), "temperature", "number from 0"), (ask(n=0), "n", "integer from 1"), (ask(n=1.5), "n", "integer"),
+            (ask(top_logprobs=3), "top_logprobs", "logprobs"), (ask(stop=[1]), "stop", "strings"), (ask(stream="yes"), "stream", "true or false"),
+            (ask(tools=[{"type": "function"}]), "tools", "not supported"), (ask(response_format={"type": "json_object"}), "response_format", "not supported"),
+            ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"), ({"messages": ["x"]}, "messages[0]", "object"),
+            (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[picture(PAGE)] * 3), "messages", "at most 2 pictures"),
+            (url("http://127.0.0.1/x.png"), "messages[0].content[0].image_url", "data URI"), (url("file:///etc/passwd"), "messages[0].content[0].image_url", "data URI"),
+            (url("data:text/html;base64,AAAA"), "messages[0].content[0].image_url", "of an image"), (url("data:image/png;base64,@@@@"), "messages[0].content[0].image_url", "base64"),
+            (url("data:image/png;base64,AAAA"), "messages[0].content[0].image_url", ""), (url("data:image/png,x"), "messages[0].content[0].image_url", "in base64"),
+            (ask(vlcache={"kv": "snapvk"}), None, "snapkv"), (ask(vlcache={"reuse": "vlcash"}), None, "vlcache"), (ask(vlcache={"kv_budget": []}), "vlcache.kv_budget", "number"),
+        ):
+            with self.subTest(says):
+                status, answer = self.call("POST", "/v1/chat/completions", body)
+                self.assertEqual(status, 400, answer)
+                self.assertIn(says, answer["error"]["message"])
+                self.assertEqual(answer["error"]["type"], "invalid_request_error")
+                self.assertEqual(answer["error"]["param"], param, answer)
+
+    def test_prompts_beyond_the_context(self):
+        status, answer = self.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a b c d " * 20000}]})
+        self.assertEqual(status, 400)
+        self.assertIn("the model's context is", answer["error"]["message"])
+
+    def test_paths_and_methods(self):
+        self.assertEqual(self.call("GET", "/v1/chat/completions")[0], 405)
+        self.assertEqual(self.call("GET", "/v1/chat")[0], 404)
+        self.assertEqual(self.call("GET", "/v1/models/../../etc/passwd")[0], 404)
+        self.assertEqual(self.call("GET", "/health"), (200, {"status": "ok"}))
+        models = self.call("GET", "/v1/models")[1]
+        self.assertEqual([m["id"] for m in models["data"]], ["tinydoc"])
+
+    def raw(self, data, wait=5):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
+            s.sendall(data)
+            reply = b""
+            while piece := s.recv(65536):
+                reply += piece
+            return reply
+
+    def test_what_is_no_http(self):
+        self.assertIn(b" 400 ", self.raw(b"\x16\x03\x01 hello\r\n\r\n").split(b"\r\n")[0])
+        self.assertIn(b" 431 ", self.raw(b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000).split(b"\r\n")[0])
+        self.assertIn(b" 413 ", self.raw(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n").split(b"\r\n")[0])
+        self.assertEqual(self.raw(b"GET /health HTTP/1.0\r\n\r\n").split(b"\r\n\r\n")[1], b'{"status":"ok"}')
+        body = json.dumps(about(PAGE)).encode()
+        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body, wait=60)
+        self.assertTrue(reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), reply[:80])
+
+    def test_requests_of_one_connection(self):
+        two = b"GET /health HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n"
+        self.assertEqual(self.raw(two).count(b"HTTP/1.1 200 OK"), 2)
+
+    def test_a_client_that_leaves_ends_its_request(self):
+        body = json.dumps(about(PAGE, "Read the page.", ignore_eos=True, max_tokens=100000, stream=True)).encode()
+        for stream in (True, False):
+            body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100000, "stream": stream}).encode()
+            s = socket.create_connection(("127.0.0.1", self.port))
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.3)
+            s.close()
+            self.wait_until_idle()
+
+    def test_many_idle_connections(self):
+        idle = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(500)]
+        self.assertEqual(self.call("GET", "/health")[0], 200)
+        for s in idle:
+            s.close()
+
+
+class FullServer(Server):
+    FLAGS = ("--parallel", "1", "--max-waiting", "1")
+
+    def test_a_full_line(self):
+        slow = {**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 1500}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: self.call("POST", "/v1/chat/completions", slow), range(8)))
+        statuses = sorted(status for status, _ in answers)
+        self.assertEqual(set(statuses), {200, 429})
+        self.assertGreaterEqual(statuses.count(200), 2)
+        self.assertTrue(all(a["error"]["type"] == "rate_limit_error" for status, a in answers if status == 429))
+
+    def test_it_ends_with_what_it_has_begun(self):
+        other = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0"], stderr=subprocess.PIPE, text=True)
+        port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in other.stderr if line.startswith("http://"))
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        c.request("POST", "/v1/chat/completions", json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 300}))
+        time.sleep(0.2)
+        other.send_signal(signal.SIGTERM)
+        self.assertEqual(json.loads(c.getresponse().read())["usage"]["completion_tokens"], 300)
+        self.assertEqual(other.wait(60), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
