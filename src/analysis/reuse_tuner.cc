@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -38,12 +37,6 @@ OrderedJson message(std::string_view before, size_t n_images, std::string_view q
 }
 
 ReuseOptions recording() { return {.chooser = parse_reuse_chooser("static:r=1"), .required = true}; }
-
-void copy_rows(const Tensor& from, const Tensor& to, int32_t begin, int32_t end) {
-  if (from.empty()) return;
-  const int64_t row = from.row_size() * dtype_bytes(from.dtype);
-  std::memcpy(to.data + begin * row, from.data + begin * row, static_cast<size_t>((end - begin) * row));
-}
 
 }  // namespace
 
@@ -189,12 +182,12 @@ std::vector<std::vector<double>> ReuseTuner::profile(const ReuseCase& c, const s
     for (size_t i = 0; i < mixed.size(); ++i) {
       if (mixed[i] == nullptr) continue;
       const int32_t n = RecomputePlan({level}).n_tokens(0, mixed[i]->n_tokens());
-      copy_rows(from[i]->k(layer), mixed[i]->k(layer), 0, n);
-      copy_rows(from[i]->v(layer), mixed[i]->v(layer), 0, n);
+      mixed[i]->take_rows(*from[i], layer, n);
     }
   };
   for (size_t i = 0; i < old.size(); ++i) {
-    if (old[i] != nullptr) mixed[i] = std::make_shared<ImageKv>(engine_.kv_shape(), old[i]->n_tokens());
+    if (old[i] == nullptr) continue;
+    mixed[i] = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, old[i]->n_tokens());
   }
   const int32_t n_layers = engine_.kv_shape().n_layers();
   for (int32_t layer = 0; layer < n_layers; ++layer) copy(old, layer, 1);

@@ -43,6 +43,7 @@ struct EngineOptions {
   std::vector<std::shared_ptr<KvTier>> tiers;
   int32_t cache_admit = 1;          // use of an image from which on it is kept there
   double cache_deadline_ms = 5000;  // what takes longer to load is computed
+  ImageKvForm cache_form;           // in which the KV of images is kept, in memory and there
   LoadProgress progress;
 };
 
@@ -92,7 +93,7 @@ class Engine {
   // What the caches have done since loading, and hold now; requests count themselves when they end.
   CacheTotals cache_totals() const;
   void count(const CacheReport& report) { totals_.add(report); }
-  // ImageKv by image_key, computed exactly.
+  // ImageKv by image_key, of KV that was computed exactly, in options().cache_form.
   DigestCache& image_kv() { return *image_kv_; }
   // Null: nothing is kept beyond the process.
   ImageStore* image_store() { return image_store_.get(); }

@@ -5,11 +5,22 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "reuse/image_keep.h"
 
 namespace vlcache {
 namespace {
 
 using Source = CacheReport::Image::Source;
+
+// Why a chooser or a policy cannot go on from some of an image's tokens; "": they can.
+std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, const Policy& policy,
+                          const PromptShape& prompt) {
+  if (form.keeps_all()) return "";
+  if (chooser.preview(1).n_layers > 0) return chooser.name() + " looks at all tokens, and --cache-keep keeps some";
+  const auto replays = [](const CaptureRequest& request) { return request.replay.piece > 0; };
+  if (std::ranges::none_of(policy.needs(prompt), replays)) return "";
+  return "KV policy " + policy.name() + " has all of a prompt repeated, and --cache-keep keeps some tokens";
+}
 
 }  // namespace
 
@@ -24,10 +35,13 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
   return "";
 }
 
-Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+Sha256Digest reused_content(const Engine& engine, const Sequence& sequence, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens) {
+  const int32_t n_layers = engine.kv_shape().n_layers();
   Sha256 hash;
   hash.add(std::as_bytes(std::span(sequence.image_keys()[image])));
+  const std::string form = engine.options().cache_form.name();
+  hash.add(std::as_bytes(std::span(form)));
   if (chooser.preview(n_layers).n_layers == 0) {
     const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
     for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
@@ -61,6 +75,9 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   const Policy& policy = sequence.policy();
   std::string why_not = reuse_obstacle(policy, prompt);
   const bool plain = policy.computes_as_full();
+  if (why_not.empty()) {
+    why_not = keep_obstacle(engine.options().cache_form, *options.chooser, policy, prompt.shape());
+  }
   if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
   if (!why_not.empty() && options.required) {
     throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
@@ -146,6 +163,8 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   report.source = load == nullptr ? Source::kRam : Source::kTier;
   report.tier = load == nullptr ? "" : load->tier();
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
+  report.form = engine_.options().cache_form.name();
+  report.n_kept = known->n_kept();
   placed_.push_back({image, known, load});
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
@@ -163,8 +182,8 @@ void ImageReuse::begin_reuse() {
 void ImageReuse::supply() {
   reused_.supply(sequence_);
   for (const Placed& placed : placed_) {
-    const int32_t n_layers = placed.kv->n_layers(), n_tokens = placed.kv->n_tokens();
-    sequence_.set_image_content(placed.image, reused_content(sequence_, placed.image, *chooser_, n_layers, n_tokens));
+    sequence_.set_image_content(placed.image,
+                                reused_content(engine_, sequence_, placed.image, *chooser_, placed.kv->n_tokens()));
   }
 }
 
@@ -212,11 +231,12 @@ void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, do
 }
 
 void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
-  if (ImageKv::bytes_of(engine_.kv_shape(), found.n_tokens) > engine_.cache_ledger().max_bytes()) {
+  const ImageKvForm& form = engine_.options().cache_form;
+  if (ImageKv::bytes_of(engine_.kv_shape(), form, found.n_tokens) > engine_.cache_ledger().max_bytes()) {
     report.reason = "its KV is larger than the cache";
     return;
   }
-  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), found.n_tokens));
+  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), form.complete(), found.n_tokens));
   for (const ImageSpan& span : found.spans) {
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
@@ -236,8 +256,11 @@ void ImageReuse::finish(double prefill_ms) {
   };
   for (size_t i = 0; i < recorder_.size(); ++i) {
     if (!recorder_.complete(i)) continue;
-    keep(recorded_[i], recorder_.image(i), per_token);
-    use(recorded_[i], recorder_.image(i), /*computed=*/true);
+    std::shared_ptr<const ImageKv> kv = recorder_.image(i);
+    const ImageKvForm& form = engine_.options().cache_form;
+    if (!form.keeps_all()) kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+    keep(recorded_[i], kv, per_token);
+    use(recorded_[i], kv, /*computed=*/true);
   }
   for (const Placed& placed : placed_) {
     if (placed.load == nullptr) use(placed.image, placed.kv, /*computed=*/false);

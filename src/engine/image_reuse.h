@@ -17,9 +17,10 @@ class Engine;
 // Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 
-// What the KV of an image of the prompt that `sequence` has taken is known by where a chooser is followed for it: not
-// to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
-Sha256Digest reused_content(const Sequence& sequence, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+// What the KV of an image of the prompt that `sequence` has taken is known by where a chooser is followed for it, in
+// the form in which the engine keeps it: not to be confused with what is computed. Where the chooser looks at the
+// prompt, it is this prompt's.
+Sha256Digest reused_content(const Engine& engine, const Sequence& sequence, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens);
 
 // Images that were to be loaded and could not be, and why.

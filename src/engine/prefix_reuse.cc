@@ -99,7 +99,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
     if (n_left <= (places[i].begin < n ? kPageSlots : 0)) continue;
     if (!is_known(engine, sequence.image_keys()[i])) continue;
     reused[i] = true;
-    contents[i] = reused_content(sequence, i, *options.chooser, engine.kv_shape().n_layers(), places[i].n_tokens);
+    contents[i] = reused_content(engine, sequence, i, *options.chooser, places[i].n_tokens);
   }
   int32_t n_exact = INT32_MAX;
   if (std::ranges::find(reused, true) != reused.end()) {

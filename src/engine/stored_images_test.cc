@@ -3,6 +3,7 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -27,6 +28,7 @@ class FaultyTier final : public KvTier {
   std::optional<Sha256Digest> only_of;  // these contents' alone
   std::chrono::milliseconds delay{0};   // of every section
   bool gone = false;                    // opens nothing
+  bool lies = false;                    // gives other bytes than were stored, and says that they are right
 
   std::string_view name() const override { return tier_->name(); }
   RecordId id_of(const RecordKey& key) const override { return tier_->id_of(key); }
@@ -57,7 +59,9 @@ class FaultyTier final : public KvTier {
         std::ranges::fill(to, std::byte{0x7f});  // as it may look
         return Miss{MissReason::kChecksum, "section " + std::to_string(section)};
       }
-      return reader_->read(section, to, deadline);
+      const std::optional<Miss> miss = reader_->read(section, to, deadline);
+      if (tier_.lies) std::ranges::fill(to, std::byte{0x7f});
+      return miss;
     }
 
    private:
@@ -78,7 +82,7 @@ class StoredImages : public testing::Test {
   ~StoredImages() override { std::filesystem::remove_all(dir_); }
 
   // A process of its own, as far as memory goes.
-  std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1) const {
+  std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1, const ImageKvForm& form = {}) const {
     EngineOptions options;
     options.dtype = DType::kF32;
     options.kv_memory_bytes = 64 << 20;
@@ -86,6 +90,7 @@ class StoredImages : public testing::Test {
     options.tiers = {tier_};
     options.cache_deadline_ms = deadline_ms;
     options.cache_admit = admit;
+    options.cache_form = form;
     return Engine::load(fixture_, options);
   }
 
@@ -111,8 +116,8 @@ class StoredImages : public testing::Test {
     return ids;
   }
   // Leaves the case's image in the tier.
-  void store() const {
-    const std::unique_ptr<Engine> e = engine();
+  void store(const ImageKvForm& form = {}) const {
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
     EXPECT_EQ(ids(generate(*e, request(*e, "static:r=0"))), greedy());
   }
 
@@ -216,6 +221,106 @@ TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
     EXPECT_EQ(results[1].cache.images.back().source, Source::kTier);
     EXPECT_EQ(e->pools().used_bytes(), 0);
   }
+}
+
+std::vector<ImageKvForm> forms() {
+  using Codec = ImageKvForm::Codec;
+  return {{},
+          {.codec = Codec::kInt8},
+          {.codec = Codec::kInt4},
+          {.share = 0.5, .scorer = "key_diff"},
+          {.codec = Codec::kInt8, .share = 0.5, .scorer = "key_diff"},
+          {.codec = Codec::kInt8, .share = 0.25, .scorer = "key_diff"}};
+}
+
+TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
+  size_t n_stored = 0;
+  std::map<std::string, int64_t> bytes;
+  for (const ImageKvForm& form : forms()) {
+    SCOPED_TRACE(form.name());
+    {
+      const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+      const GenerateResult first = generate(*e, request(*e, "static:r=0.3"));
+      EXPECT_EQ(ids(first), greedy());  // computed: whatever is kept of it
+      for (const CacheReport::Image& image : first.cache.images) EXPECT_EQ(image.source, Source::kComputed);
+    }
+    ++n_stored;
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+    for (const Source source : {Source::kTier, Source::kRam}) {
+      const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+      for (const CacheReport::Image& image : result.cache.images) {
+        EXPECT_EQ(image.source, source);
+        EXPECT_EQ(image.form, form.name());
+        EXPECT_EQ(image.n_kept, form.n_kept(image.n_tokens));
+      }
+      if (form.codec == ImageKvForm::Codec::kInt8 && form.keeps_all()) {
+        EXPECT_EQ(ids(result), greedy());
+      }
+      EXPECT_EQ(e->pools().used_bytes(), 0);
+    }
+    bytes[form.name()] = e->cache_totals().image_kv.bytes;
+  }
+  std::set<std::string> layouts;
+  for (const ListedRecord& record : disk_->list()) {
+    if (record.key.layout.starts_with("kv")) layouts.insert(record.key.layout);
+  }
+  EXPECT_EQ(layouts.size(), n_stored);
+  EXPECT_LT(bytes["int8"], 0.3 * static_cast<double>(bytes["exact"]));  // of f32
+  EXPECT_LT(bytes["int4"], bytes["int8"]);
+  EXPECT_LT(bytes["int8, 0.5:key_diff"], 0.7 * static_cast<double>(bytes["int8"]));
+}
+
+// Damage of any form: the tokens before it stand, the rest is computed.
+TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
+  for (const ImageKvForm& form : forms()) {
+    SCOPED_TRACE(form.name());
+    tier_->bad_sections = {};
+    store(form);
+    for (const int32_t layer : {0, engine()->kv_shape().n_layers() - 1}) {
+      tier_->bad_sections = {layer};
+      const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+      const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+      EXPECT_EQ(ids(result), greedy());
+      for (const CacheReport::Image& image : result.cache.images) {
+        EXPECT_EQ(image.source, Source::kComputed);
+        EXPECT_EQ(image.reason, "disk: checksum: section " + std::to_string(layer));
+      }
+      EXPECT_EQ(e->pools().used_bytes(), 0);
+    }
+  }
+}
+
+// Who writes to a store without a salt can change answers, but not what memory is read.
+TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
+  const ImageKvForm form{.codec = ImageKvForm::Codec::kInt8, .share = 0.5, .scorer = "key_diff"};
+  store(form);
+  tier_->lies = true;
+  const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+  const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+  EXPECT_EQ(ids(result), greedy());
+  for (const CacheReport::Image& image : result.cache.images) {
+    EXPECT_EQ(image.source, Source::kComputed);
+    EXPECT_NE(image.reason.find("tokens that the image does not have"), std::string::npos) << image.reason;
+  }
+}
+
+// Choosers and policies that need what is not there say so.
+TEST_F(StoredImages, SomeTokensAreNotEnoughForEverybody) {
+  const ImageKvForm form{.share = 0.5, .scorer = "knorm"};
+  store(form);
+  for (const char* chooser : {"asked:r=0.1", "cacheblend:r=0.1", "kvshare:r=0.1"}) {
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+    EXPECT_THROW(generate(*e, request(*e, chooser)), Error) << chooser;
+    Request optional = request(*e, chooser);
+    optional.reuse.required = false;
+    const GenerateResult result = generate(*e, std::move(optional));
+    EXPECT_EQ(ids(result), greedy());
+    EXPECT_NE(result.cache.images.back().reason.find("looks at all tokens"), std::string::npos);
+  }
+  const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+  Request replays = request(*e, "static:r=0.1");
+  replays.policy = parse_policy("kvzip", "0.5");
+  EXPECT_THROW(generate(*e, std::move(replays)), Error);
 }
 
 TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {

@@ -18,19 +18,32 @@ std::string layout_of(const Tensor& rows) {
 }  // namespace
 
 bool ImageLoad::wait(int32_t layer) {
+  if (ready_[static_cast<size_t>(layer)]) return true;
   const RecordLoad::State state = load_.wait(static_cast<size_t>(layer), deadline_);
-  late_ = late_ || state == RecordLoad::State::kPending;
-  return state == RecordLoad::State::kReady;
+  if (state == RecordLoad::State::kPending) miss_ = {MissReason::kLate, "not there in time"};
+  if (state != RecordLoad::State::kReady) return false;
+  if (!image_->valid(layer)) {
+    miss_ = {MissReason::kMalformed, "tokens that the image does not have"};
+    return false;
+  }
+  ready_[static_cast<size_t>(layer)] = true;
+  return true;
 }
 
 bool ImageLoad::complete() const {
   return load_.state(static_cast<size_t>(image_->n_layers()) - 1) == RecordLoad::State::kReady;
 }
 
-Miss ImageLoad::miss() const { return late_ ? Miss{MissReason::kLate, "not there in time"} : load_.miss(); }
+Miss ImageLoad::miss() const { return miss_ ? *miss_ : load_.miss(); }
 
-ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape)
-    : chain_(chain), options_(options), model_(model), shape_(shape), kv_layout_("kv " + kv_layout(shape)) {}
+ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
+                       const ImageKvForm& form)
+    : chain_(chain),
+      options_(options),
+      model_(model),
+      shape_(shape),
+      form_(form),
+      kv_layout_("kv " + (form.exact() ? "" : form.name() + " of ") + kv_layout(shape)) {}
 
 bool ImageStore::has(const Sha256Digest& image) {
   return chain_.find(key_of(image, kv_layout_), deadline()) != nullptr;
@@ -48,7 +61,7 @@ std::shared_ptr<ImageLoad> ImageStore::load(const Sha256Digest& image, int32_t n
   LoadRequest request{.key = key_of(image, kv_layout_), .targets = {}, .owner = nullptr, .deadline = deadline()};
   TierChain::Tier* from = chain_.find(request.key, request.deadline);
   if (from == nullptr) return nullptr;
-  auto kv = std::make_shared<ImageKv>(shape_, n_tokens);
+  auto kv = std::make_shared<ImageKv>(shape_, form_, n_tokens);
   for (int32_t layer = 0; layer < kv->n_layers(); ++layer) request.targets.push_back({layer, kv->layer_bytes(layer)});
   request.owner = kv;
   const Deadline by = request.deadline;

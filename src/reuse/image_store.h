@@ -22,7 +22,11 @@ namespace vlcache {
 class ImageLoad {
  public:
   ImageLoad(std::shared_ptr<ImageKv> image, RecordLoad load, Deadline deadline, std::string_view tier)
-      : image_(std::move(image)), load_(std::move(load)), deadline_(deadline), tier_(tier) {}
+      : image_(std::move(image)),
+        load_(std::move(load)),
+        deadline_(deadline),
+        tier_(tier),
+        ready_(static_cast<size_t>(image_->n_layers()), false) {}
 
   // Layers that were waited for hold what was stored; others anything.
   const std::shared_ptr<ImageKv>& image() const { return image_; }
@@ -39,7 +43,8 @@ class ImageLoad {
   RecordLoad load_;
   Deadline deadline_;
   std::string_view tier_;
-  bool late_ = false;
+  std::vector<bool> ready_;   // [n_layers] waited for, and right
+  std::optional<Miss> miss_;  // that of a wait; none: the load's
 };
 
 class ImageStore {
@@ -49,7 +54,9 @@ class ImageStore {
     double deadline_ms = 5000;  // a load that takes longer is a miss
   };
   // Of the model whose weights, configuration and arithmetic have this fingerprint. The chain must outlive it.
-  ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape);
+  // KV is stored in `form`, and found in no other.
+  ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
+             const ImageKvForm& form);
 
   // Whether a tier has its KV.
   bool has(const Sha256Digest& image);
@@ -71,6 +78,7 @@ class ImageStore {
   Options options_;
   ModelFingerprint model_;
   KvShape shape_;
+  ImageKvForm form_;
   std::string kv_layout_;
   std::map<std::pair<Sha256Digest, std::string>, int32_t> n_uses_;  // of what is not stored yet
 };

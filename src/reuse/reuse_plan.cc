@@ -67,6 +67,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
   const JsonObject file(json, std::string(where));
   if (file.integer("format") != kFormat) file.fail("format", std::to_string(kFormat));
   ReusePlan plan{.model = file.string("model"), .shares = {}, .one = {}, .several = {}};
+  plan.form = file.string("form", plan.form);
   const Json* shares = file.find("shares");
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
@@ -87,6 +88,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
 std::string reuse_plan_json(const ReusePlan& plan) {
   const nlohmann::ordered_json file{{"format", kFormat},
                                     {"model", plan.model},
+                                    {"form", plan.form},
                                     {"mean", RecomputePlan(plan.shares).mean()},
                                     {"shares", plan.shares},
                                     {"one_image", agreement_json(plan.one)},
