@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/request.h"
+#include "reuse/image_kv_form.h"
 #include "reuse/reuse_plan.h"
 
 namespace vlcache {
@@ -24,7 +25,8 @@ struct ReuseFlags {
 class ReuseChoice {
  public:
   // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used.
-  ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir);
+  // `form` is that of the KV that would be reused.
+  ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form);
 
   ReuseOptions options(std::string_view how) const;
   ReuseOptions options() const { return options(how_); }
@@ -37,6 +39,7 @@ class ReuseChoice {
   std::string how_;
   double bound_;
   bool keep_exact_;
+  std::string form_;
   std::optional<ReusePlan> plan_;
   std::string why_none_;  // there is no plan
 };

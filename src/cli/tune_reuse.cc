@@ -182,6 +182,12 @@ std::string page(const ReuseSensitivity& s, const std::string& text) {
 }
 
 void tune(const TuneFlags& flags) {
+  const ImageKvForm form = image_form(flags.model.cache);
+  if (!form.keeps_all()) {
+    throw Error(ErrorCode::kInput,
+                "--cache-keep: layers are profiled with all of a picture's KV; `vlcache verify reuse` measures a plan "
+                "with some of it");
+  }
   // Cases that are compared are not those that were profiled.
   const std::vector<ReuseCase> cases =
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
@@ -192,11 +198,16 @@ void tune(const TuneFlags& flags) {
   const std::filesystem::path path = flags.output.empty()
                                          ? std::filesystem::path(flags.model.model_dir) / kReusePlanName
                                          : std::filesystem::path(flags.output);
-  ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir), .shares = {}, .one = {}, .several = {}};
+  ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir),
+                 .form = form.name(),
+                 .shares = {},
+                 .one = {},
+                 .several = {}};
   const OrderedJson settings{
       {"model", plan.model},        {"data", flags.data + flags.images}, {"target", flags.target},
       {"profiled", flags.profiled}, {"compared", flags.compared},        {"max_tokens", flags.max_tokens},
-      {"seed", flags.seed},         {"dtype", flags.model.dtype},        {"kv_dtype", flags.model.kv_dtype}};
+      {"seed", flags.seed},         {"dtype", flags.model.dtype},        {"kv_dtype", flags.model.kv_dtype},
+      {"form", plan.form}};
   Measured measured(path.string() + ".partial", settings);
   ReuseTuner tuner(*engine, flags.max_tokens);
   const ReuseSensitivity s = profile(tuner, {cases.begin(), middle}, measured);
