@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -275,12 +274,12 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
     for (size_t i = 0; i < mixed.size(); ++i) {
       if (mixed[i] == nullptr) continue;
       const int32_t n = RecomputePlan({level}).n_tokens(0, mixed[i]->n_tokens());
-      copy_rows(from[i]->k(layer), mixed[i]->k(layer), 0, n);
-      copy_rows(from[i]->v(layer), mixed[i]->v(layer), 0, n);
+      mixed[i]->take_rows(*from[i], layer, n);
     }
   };
   for (size_t i = 0; i < old.size(); ++i) {
-    if (old[i] != nullptr) mixed[i] = std::make_shared<ImageKv>(engine_.kv_shape(), old[i]->n_tokens());
+    if (old[i] == nullptr) continue;
+    mixed[i] = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, old[i]->n_tokens());
   }
   const int32_t n_layers = engine_.kv_shape().n_layers();
   for (int32_t layer = 0; layer < n_layers; ++layer) copy(old, layer, 1);

@@ -75,7 +75,7 @@ class ReuseBench {
   // Tokens a second of an answer by itself, and while images are being stored all the time.
   void decode_while_saving() {
     constexpr int kTokens = 32;
-    const auto kv = std::make_shared<const ImageKv>(engine_.kv_shape(), 2048);
+    const auto kv = std::make_shared<const ImageKv>(engine_.kv_shape(), engine_.options().cache_form, 2048);
     std::vector<double> idle, saving;
     for (int r = 0; r < 2 * flags_.repetitions; ++r) {
       const bool saves = r % 2 == 1;

@@ -65,6 +65,21 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags) {
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  add("--cache-codec", flags.codec,
+      "how the KV of pictures is kept, in memory and beyond: exact, int8 (half the bytes), int4 (less than a third); "
+      "what was kept in another way is not found")
+      ->type_name("CODEC")
+      ->capture_default_str();
+  add("--cache-keep", flags.keep,
+      "keep this share of a picture's tokens only, chosen by key_diff or knorm before any question is known, such as "
+      "0.2:key_diff; needs a chooser of --reuse that is named")
+      ->type_name("SHARE:SCORER");
+}
+
+ImageKvForm image_form(const CacheFlags& flags) {
+  ImageKvForm form{.codec = parse_image_codec(flags.codec)};
+  if (!flags.keep.empty()) parse_image_keep(flags.keep, form);
+  return form;
 }
 
 int64_t parse_duration_ms(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reuse/image_kv_form.h"
 #include "store/disk_tier.h"
 #include "store/redis_tier.h"
 
@@ -19,12 +20,16 @@ struct CacheFlags {
   std::string salt;
   std::string ttl;  // 90s, 15m, 12h, 30d; empty: for ever
   int admit = 1;
+  std::string codec = "exact";  // of pictures' KV: exact, int8, int4
+  std::string keep;             // SHARE:SCORER; empty: all of it
 };
 
 // --cache-salt and --cache-redis-password-file, which whoever opens a tier needs, whatever says where it is.
 void add_cache_secrets(CLI::App& command, CacheFlags& flags);
 void add_cache_flags(CLI::App& command, CacheFlags& flags);
 
+// In which form pictures' KV is kept. Throws Error(kInput).
+ImageKvForm image_form(const CacheFlags& flags);
 // What the flags name, in the order in which it is asked. Throws Error(kInput).
 std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheFlags& flags);
 // Of "DIR" or "DIR,BYTES".

@@ -290,7 +290,7 @@ void run(const ChatFlags& flags) {
     throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
   }
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
+  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   Chat chat(*engine, flags, policy, reuse);

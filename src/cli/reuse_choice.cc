@@ -19,11 +19,12 @@ void check_reuse(std::string_view how) {
   if (!is_word(how)) parse_reuse_chooser(how);
 }
 
-ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir)
+ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form)
     : how_(flags.how),
       bound_(flags.bound),
       keep_exact_(flags.keep_exact),
-      origin_(flags.origin == "neutral" ? ReuseOrigin::kNeutral : ReuseOrigin::kFirst) {
+      origin_(flags.origin == "neutral" ? ReuseOrigin::kNeutral : ReuseOrigin::kFirst),
+      form_(form.name()) {
   check_reuse(how_);
   const std::filesystem::path path =
       flags.plan.empty() ? model_dir / kReusePlanName : std::filesystem::path(flags.plan);
@@ -44,7 +45,7 @@ ReuseOptions ReuseChoice::options(std::string_view how, size_t n_images) const {
   ReuseOptions options{.prefix = true, .keep_exact = keep_exact_, .chooser = nullptr, .origin = origin_};
   if (how == "exact") return options;
   if (how == "auto") {
-    if (!plan_ || !holds(plan_->one)) return options;
+    if (!plan_ || plan_->form != form_ || !holds(plan_->one)) return options;
     const bool looks = n_images > 1 && !holds(plan_->several) && holds(plan_->several_looking);
     options.chooser = looks ? parse_reuse_chooser(plan_->looking) : planned_chooser(*plan_);
     options.one_image_only = !looks && !holds(plan_->several);
@@ -60,11 +61,15 @@ std::string ReuseChoice::warning() const {
   const std::string remedy = "`vlcache tune reuse` measures one";
   if (how_ == "auto") {
     if (!plan_) return "pictures are reused only as far as that is exact: " + why_none_ + " (" + remedy + ")";
+    if (plan_->form != form_) {
+      return "pictures are reused only as far as that is exact: the plan was measured with KV that is kept as " +
+             plan_->form + ", here it is " + form_ + " (" + remedy + "; a chooser that is named is followed)";
+    }
     if (holds(plan_->one)) return "";
     return "pictures are reused only as far as that is exact: under the plan " + found(plan_->one) +
            " answers were those of computing everything, below the bound of " + format("%g", bound_);
   }
-  if (how_ == "vlcache" && plan_) {
+  if (how_ == "vlcache" && plan_ && plan_->form == form_) {
     return "--reuse vlcache: under its plan " + found(plan_->one) + " answers about one picture and " +
            found(plan_->several) + " about several were those of computing everything";
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/request.h"
+#include "reuse/image_kv_form.h"
 #include "reuse/reuse_plan.h"
 
 namespace vlcache {
@@ -25,7 +26,8 @@ struct ReuseFlags {
 class ReuseChoice {
  public:
   // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used.
-  ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir);
+  // `form` is that of the KV that would be reused.
+  ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form);
 
   // For a prompt with so many images.
   ReuseOptions options(std::string_view how, size_t n_images) const;
@@ -39,6 +41,7 @@ class ReuseChoice {
   double bound_;
   bool keep_exact_;
   ReuseOrigin origin_;
+  std::string form_;
   std::optional<ReusePlan> plan_;
   std::string why_none_;  // there is no plan
 };

@@ -199,7 +199,7 @@ class RequestQueue {
 
 void run(const RunFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
+  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");

@@ -41,7 +41,7 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
 
 void serve(const ServeFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir);
+  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
   watch_interrupts();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);

@@ -235,6 +235,12 @@ std::string page(const Profiled& profiled, const std::string& text) {
 }
 
 void tune(const TuneFlags& flags) {
+  const ImageKvForm form = image_form(flags.model.cache);
+  if (!form.keeps_all()) {
+    throw Error(ErrorCode::kInput,
+                "--cache-keep: layers are profiled with all of a picture's KV; `vlcache verify reuse` measures a plan "
+                "with some of it");
+  }
   // Cases that are compared are not those that were profiled.
   const std::vector<ReuseCase> cases =
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
@@ -246,18 +252,19 @@ void tune(const TuneFlags& flags) {
                                          ? std::filesystem::path(flags.model.model_dir) / kReusePlanName
                                          : std::filesystem::path(flags.output);
   ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir),
+                 .form = form.name(),
                  .shares = {},
                  .one = {},
                  .several = {},
                  .looking = flags.looking,
                  .several_looking = {}};
   if (!plan.looking.empty()) parse_reuse_chooser(plan.looking);
-  const OrderedJson settings{{"model", plan.model},         {"data", flags.data + flags.images},
-                             {"target", flags.target},      {"profiled", flags.profiled},
-                             {"compared", flags.compared},  {"max_tokens", flags.max_tokens},
-                             {"looking", flags.looking},    {"seed", flags.seed},
-                             {"dtype", flags.model.dtype},  {"kv_dtype", flags.model.kv_dtype},
-                             {"error_shares", kErrorShares}};
+  const OrderedJson settings{{"model", plan.model},          {"data", flags.data + flags.images},
+                             {"target", flags.target},       {"profiled", flags.profiled},
+                             {"compared", flags.compared},   {"max_tokens", flags.max_tokens},
+                             {"looking", flags.looking},     {"seed", flags.seed},
+                             {"dtype", flags.model.dtype},   {"kv_dtype", flags.model.kv_dtype},
+                             {"error_shares", kErrorShares}, {"form", plan.form}};
   Measured measured(path.string() + ".partial", settings);
   ReuseTuner tuner(*engine, flags.max_tokens);
   const Profiled profiled = profile(tuner, {cases.begin(), middle}, measured);

@@ -104,9 +104,10 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
     tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
     tiers_->set_model(model_->fingerprint());
     const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
-    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_,
+    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_, options.cache_form,
                                                 model_->compute_dtype(), text.hidden_size);
-    image_prefetch_ = std::make_unique<ImagePrefetch>(*ledger_, *image_kv_, *image_store_, kv_shape_);
+    image_prefetch_ =
+        std::make_unique<ImagePrefetch>(*ledger_, *image_kv_, *image_store_, kv_shape_, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_->fingerprint(), kv_shape_);
   }
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);

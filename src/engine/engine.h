@@ -44,6 +44,7 @@ struct EngineOptions {
   std::vector<std::shared_ptr<KvTier>> tiers;
   int32_t cache_admit = 1;          // use of an image from which on it is kept there
   double cache_deadline_ms = 5000;  // a request waits for them so long, then it computes
+  ImageKvForm cache_form;           // in which the KV of images is kept, in memory and there
   LoadProgress progress;
 };
 
@@ -102,7 +103,7 @@ class Engine {
   // What the caches have done since loading, and hold now; requests count themselves when they end.
   CacheTotals cache_totals() const;
   void count(const CacheReport& report) { totals_.add(report); }
-  // ImageKv by image_key, computed exactly.
+  // ImageKv by image_key, of KV that was computed exactly, in options().cache_form.
   DigestCache& image_kv() { return *image_kv_; }
   DigestCache& encoder_outputs() { return *encoder_outputs_; }
   // Null, all three: nothing is kept beyond the process.

@@ -5,11 +5,22 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "reuse/image_keep.h"
 
 namespace vlcache {
 namespace {
 
 using Source = CacheReport::Image::Source;
+
+// Why a chooser or a policy cannot go on from some of an image's tokens; "": they can.
+std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, const Policy& policy,
+                          const PromptShape& prompt) {
+  if (form.keeps_all()) return "";
+  if (chooser.preview(1).n_layers > 0) return chooser.name() + " looks at all tokens, and --cache-keep keeps some";
+  const auto replays = [](const CaptureRequest& request) { return request.replay.piece > 0; };
+  if (std::ranges::none_of(policy.needs(prompt), replays)) return "";
+  return "KV policy " + policy.name() + " has all of a prompt repeated, and --cache-keep keeps some tokens";
+}
 
 }  // namespace
 
@@ -29,10 +40,13 @@ KnownPrompt prompt_of(const Sequence& sequence) {
   return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys()};
 }
 
-Sha256Digest reused_content(const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens) {
+  const int32_t n_layers = engine.kv_shape().n_layers();
   Sha256 hash;
   hash.add(std::as_bytes(std::span(prompt.image_keys[image])));
+  const std::string form = engine.options().cache_form.name();
+  hash.add(std::as_bytes(std::span(form)));
   if (chooser.preview(n_layers).n_layers == 0) {
     const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
     for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
@@ -65,6 +79,9 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   const Policy& policy = sequence.policy();
   std::string why_not = reuse_obstacle(policy, prompt);
   const bool plain = policy.computes_as_full();
+  if (why_not.empty()) {
+    why_not = keep_obstacle(engine.options().cache_form, *options.chooser, policy, prompt.shape());
+  }
   if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
   if (!why_not.empty() && options.required) {
     throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
@@ -145,7 +162,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
       report.reason = stored_.tiers.answered(image) ? "first use" : "not known in time whether a tier has it";
       return;
     }
-    if (stored->load->state() == ImageLoad::State::kMissed) {
+    if (stored->state() == ImageLoad::State::kMissed) {
       report.reason = std::string(stored->load->tier()) + ": " + describe(stored->load->miss());
       return;
     }
@@ -157,6 +174,8 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   report.source = load == nullptr ? Source::kRam : Source::kTier;
   report.tier = load == nullptr ? "" : load->tier();
   report.n_recomputed = static_cast<double>(n_computed) / n_layers;
+  report.form = engine_.options().cache_form.name();
+  report.n_kept = known->n_kept();
   placed_.push_back({image, known, load});
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
@@ -169,7 +188,7 @@ const LoadingImage* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
   }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
-  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), n_tokens);
+  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, n_tokens);
   std::shared_ptr<ImageLoad> load =
       engine_.image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
@@ -189,8 +208,8 @@ void ImageReuse::supply() {
   reused_.supply(sequence_);
   const KnownPrompt prompt = prompt_of(sequence_);
   for (const Placed& placed : placed_) {
-    const int32_t n_layers = placed.kv->n_layers(), n_tokens = placed.kv->n_tokens();
-    sequence_.set_image_content(placed.image, reused_content(prompt, placed.image, *chooser_, n_layers, n_tokens));
+    sequence_.set_image_content(placed.image,
+                                reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens()));
   }
 }
 
@@ -257,14 +276,16 @@ bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& 
 }
 
 bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
-  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), found.n_tokens) <= engine_.cache_ledger().max_bytes();
+  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, found.n_tokens) <=
+                    engine_.cache_ledger().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }
 
 void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
   if (!could_be_kept(found, report)) return;
-  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), found.n_tokens));
+  const ImageKvForm form = engine_.options().cache_form.complete();
+  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), form, found.n_tokens));
   for (const ImageSpan& span : found.spans) {
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
@@ -284,13 +305,16 @@ void ImageReuse::finish(double prefill_ms) {
   };
   for (size_t i = 0; i < recorder_.size(); ++i) {
     if (!recorder_.complete(i)) continue;
-    keep(recorded_[i], recorder_.image(i), per_token);
-    use(recorded_[i], recorder_.image(i), /*computed=*/true);
+    std::shared_ptr<const ImageKv> kv = recorder_.image(i);
+    const ImageKvForm& form = engine_.options().cache_form;
+    if (!form.keeps_all()) kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+    keep(recorded_[i], kv, per_token);
+    use(recorded_[i], kv, /*computed=*/true);
   }
   for (const Placed& placed : placed_) {
     if (placed.load == nullptr) {
       use(placed.image, placed.kv, /*computed=*/false);
-    } else if (placed.load->state() == ImageLoad::State::kReady) {
+    } else if (LoadingImage{placed.kv, placed.load}.state() == ImageLoad::State::kReady) {
       keep(placed.image, placed.kv, per_token);
       store->loaded(sequence_.image_keys()[placed.image], placed.kv, *placed.load);
     }

@@ -25,9 +25,9 @@ struct KnownPrompt {
 };
 KnownPrompt prompt_of(const Sequence& sequence);
 
-// What the KV of an image of the prompt is known by where a chooser is followed for it: not to be confused with what is
-// computed. Where the chooser looks at the prompt, it is this prompt's.
-Sha256Digest reused_content(const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser, int32_t n_layers,
+// What the KV of an image of the prompt is known by where a chooser is followed for it, in the form in which the engine
+// keeps it: not to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
+Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens);
 
 // What is beyond this process of a request's images.

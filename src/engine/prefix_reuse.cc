@@ -112,7 +112,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     const int32_t n_left = image.end - match.n;  // of one that is known in part, whole pages as a rule
     if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
     image.reused = true;
-    image.content = reused_content(known, i, *options.chooser, engine.kv_shape().n_layers(), image.n_tokens);
+    image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);
   }
   if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
   match.key = key_of(cache, asked, known.spans, contents_of(images));

@@ -76,8 +76,9 @@ class Attention final : public LayerHooks {
   void exchange(int32_t head, std::vector<float>& k) const {
     const auto frequencies = engine_.model().rope().frequencies();
     constexpr int32_t kHalf = kHeadDim / 2;
+    const ImageRows rows(engine_, *image, layer_);
     for (int32_t i = 0; i < kImage; ++i) {
-      const float* from = image->k(layer_).row<float>(i) + head * kHeadDim;
+      const float* from = rows.k.data() + (i * kKvHeads + head) * kHeadDim;
       float* to = k.data() + (kBefore + i) * kHeadDim;
       for (int32_t c = 0; c < kHalf; ++c) {
         const double angle = double{frequencies[static_cast<size_t>(c)]} * (kBefore + i);
@@ -106,11 +107,12 @@ TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
     const auto engine = engine_of(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     const auto right = record_image(*engine, image_prompt(kBefore, 5), kBefore, 512);
+    const ImageRows old_rows(*engine, *old, 1), right_rows(*engine, *right, 1);
     std::vector<double> expected;
-    for (int32_t i = 0; i < kImage; ++i) {
+    for (size_t at = 0; at < old_rows.v.size();) {
       double sum = 0;
-      for (int32_t c = 0; c < kKvHeads * kHeadDim; ++c) {
-        sum += std::pow(double{old->v(1).row<float>(i)[c]} - double{right->v(1).row<float>(i)[c]}, 2);
+      for (int32_t c = 0; c < kKvHeads * kHeadDim; ++c, ++at) {
+        sum += std::pow(double{old_rows.v[at]} - double{right_rows.v[at]}, 2);
       }
       expected.push_back(sum);
     }

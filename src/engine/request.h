@@ -97,6 +97,8 @@ struct CacheReport {
     Encoder encoder = Encoder::kSkipped;
     std::string reason;  // why its KV was computed, or is not kept
     std::string tier;    // of kTier: "disk"
+    std::string form;    // where it is loaded: ImageKvForm::name
+    int32_t n_kept = 0;  // likewise: its tokens that are there in every layer, those that are computed anew apart
 
     bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };

@@ -26,7 +26,7 @@ inline ImageSpan image_at(int32_t begin) {
 
 inline std::shared_ptr<ImageKv> record_image(Engine& engine, std::vector<int32_t> tokens, int32_t begin,
                                              int32_t chunk) {
-  auto image = std::make_shared<ImageKv>(engine.kv_shape(), kImage);
+  auto image = std::make_shared<ImageKv>(engine.kv_shape(), engine.options().cache_form, kImage);
   ImageRecorder recorder;
   recorder.place(recorder.add(image), begin, 0, kImage);
   const auto s = make_sequence(engine, std::move(tokens));
@@ -35,5 +35,14 @@ inline std::shared_ptr<ImageKv> record_image(Engine& engine, std::vector<int32_t
   EXPECT_TRUE(recorder.complete(0));
   return image;
 }
+
+// K before rotation and V of all tokens of an image in a layer, [kImage, Hk * d].
+struct ImageRows {
+  ImageRows(Engine& engine, const ImageKv& image, int32_t layer) : k(kImage * kKvHeads * kHeadDim), v(k.size()) {
+    const auto rows = [](std::vector<float>& x) { return Tensor(x.data(), DType::kF32, {kImage, kKvHeads, kHeadDim}); };
+    image.read(engine.backend(), layer, 0, rows(k), rows(v));
+  }
+  std::vector<float> k, v;
+};
 
 }  // namespace vlcache

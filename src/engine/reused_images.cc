@@ -94,6 +94,27 @@ const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
   return &*std::prev(behind);
 }
 
+const ImageKv& ReusedImages::loaded(const Piece& piece, int32_t layer) {
+  const Placed& placed = images_[piece.image];
+  const auto there = [&] {
+    const auto until = Clock::now() + kLongestStall;
+    return LoadingImage{placed.image, placed.load}.wait(layer, until) == ImageLoad::State::kReady;
+  };
+  if (placed.load != nullptr && !there()) {
+    missed_ = static_cast<int32_t>(piece.image);
+    throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
+  }
+  return *placed.image;
+}
+
+void ReusedImages::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
+  if (std::ranges::all_of(images_, [](const Placed& placed) { return placed.image->keeps_all(); })) return;
+  std::erase_if(tokens, [&](int32_t token) {
+    const Piece& piece = *find(token);
+    return loaded(piece, layer).row_of(layer, piece.first_row + token - piece.begin) < 0;
+  });
+}
+
 void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& view) {
   const auto n = static_cast<int64_t>(tokens.indices.size());
   const int64_t n_heads = view.n_kv_heads, d = view.head_dim;
@@ -113,26 +134,18 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
     const int32_t first = tokens[static_cast<size_t>(begin)];
     const Piece* piece = find(first);
     CHECK(piece != nullptr);
-    const Placed& placed = images_[piece->image];
-    const auto there = [&] {
-      const auto until = Clock::now() + kLongestStall;
-      return placed.load->wait(static_cast<size_t>(layer), until) == ImageLoad::State::kReady;
-    };
-    if (placed.load != nullptr && !there()) {
-      missed_ = static_cast<int32_t>(piece->image);
-      throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
-    }
-    const ImageKv& image = *placed.image;
+    const ImageKv& image = loaded(*piece, layer);
     const int64_t at = first - piece->begin;
     const auto follows = [&](int64_t i) {
       const int32_t token = tokens[static_cast<size_t>(i)];
       return token == first + (i - begin) && token < piece->end;
     };
     for (end = begin + 1; end < n && follows(end);) ++end;
-    const int64_t m = end - begin, row = piece->first_row + at;
+    const int64_t m = end - begin;
+    const int32_t row = image.row_of(layer, piece->first_row + static_cast<int32_t>(at));
+    CHECK(row >= 0);  // and the others, which follow, lie behind it
     const Tensor k_rows = k.slice_rows(begin, end), v_rows = v.slice_rows(begin, end);
-    backend_.convert(image.k(layer).slice_rows(row, row + m), k_rows);
-    backend_.convert(image.v(layer).slice_rows(row, row + m), v_rows);
+    image.read(backend_, layer, row, k_rows, v_rows);
     const auto table = [&](const std::vector<float>& values) {
       return Tensor(const_cast<float*>(values.data()) + at * half, DType::kF32, {m, half});  // only read
     };

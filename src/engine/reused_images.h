@@ -32,7 +32,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   int32_t take_missed() { return std::exchange(missed_, -1); }
   bool empty() const { return images_.empty(); }
   // Whether `layer` has K and V of its own.
-  bool holds(int32_t layer) const { return !images_[0].image->k(layer).empty(); }
+  bool holds(int32_t layer) const { return images_[0].image->holds(layer); }
   // All images' tokens, ascending.
   std::vector<int32_t> tokens() const;
   // Which image each of them is of, in the order they were added.
@@ -43,10 +43,12 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // Tokens that `layer` computes, of all images.
   int64_t n_recomputed(int32_t layer) const;
 
-  // K, rotated, and V of `tokens`, which are images', in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo) where an
-  // image's load has failed, or is so slow that the step had better come again.
+  // K, rotated, and V of `tokens`, which are images' and kept, in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo)
+  // where an image's load has failed, or is so slow that the step had better come again.
   void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
   void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
+  // Those that their images do not keep.
+  void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
@@ -64,6 +66,8 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   };
   const Piece* find(int32_t token) const;  // null: no image's
   int32_t depth(const Piece& piece, int32_t token) const;
+  // The image of a piece, once it has the layer.
+  const ImageKv& loaded(const Piece& piece, int32_t layer);
 
   Backend& backend_;
   const RopeTable& rope_;

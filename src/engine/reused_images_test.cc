@@ -93,7 +93,7 @@ TEST(ReusedImages, AnImageMayStandInPieces) {
     tokens.insert(tokens.begin() + 50, words.begin(), words.end());
     const std::vector<ImageSpan> spans{{.begin = 20, .end = 50, .image = 0, .first_row = 0, .rows = {}},
                                        {.begin = 55, .end = 75, .image = 0, .first_row = 30, .rows = {}}};
-    auto image = std::make_shared<ImageKv>(engine->kv_shape(), kImage);
+    auto image = std::make_shared<ImageKv>(engine->kv_shape(), ImageKvForm(), kImage);
     ImageRecorder recorder;
     recorder.place(recorder.add(image), 20, 0, 30);
     recorder.place(0, 55, 30, 20);

@@ -436,10 +436,10 @@ KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
     gap_tokens_.clear();
     gap_positions_.clear();
     for (int32_t t = next; t < run.indices.front(); ++t) {
-      if (!is_loaded(state(t))) continue;
-      gap_tokens_.push_back(t);
-      gap_positions_.push_back(tokens_[static_cast<size_t>(t)].meta.t);
+      if (is_loaded(state(t))) gap_tokens_.push_back(t);
     }
+    if (!gap_tokens_.empty()) source_->leave_out_missing(layer, gap_tokens_);
+    for (const int32_t t : gap_tokens_) gap_positions_.push_back(tokens_[static_cast<size_t>(t)].meta.t);
     if (!gap_tokens_.empty()) {
       gap_lengths_.resize(static_cast<size_t>(cache_.shape().layers[static_cast<size_t>(layer)].n_kv_heads));
       const KvView gap = cache_.append(layer, gap_tokens_, gap_positions_, gap_lengths_.data());

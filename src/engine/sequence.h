@@ -28,6 +28,10 @@ enum class TokenState : uint8_t {
 class SlotSource {
  public:
   virtual ~SlotSource() = default;
+  // Leaves out of `tokens`, ascending, what has no slot in this layer. May throw as load() does.
+  virtual void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
+    static_cast<void>(layer), static_cast<void>(tokens);
+  }
   // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
   // `view`. May throw Error: the step then fails, and only this sequence is to blame.
   virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;

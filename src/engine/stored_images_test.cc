@@ -1,5 +1,7 @@
 // Images that another process has left in a tier: found, and done without when they turn out to be damaged or late.
 #include <array>
+#include <map>
+#include <set>
 
 #include "engine/stored_images_testing.h"
 
@@ -121,6 +123,106 @@ TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
     EXPECT_EQ(results[1].cache.images.back().source, Source::kTier);
     EXPECT_EQ(e->pools().used_bytes(), 0);
   }
+}
+
+std::vector<ImageKvForm> forms() {
+  using Codec = ImageKvForm::Codec;
+  return {{},
+          {.codec = Codec::kInt8},
+          {.codec = Codec::kInt4},
+          {.share = 0.5, .scorer = "key_diff"},
+          {.codec = Codec::kInt8, .share = 0.5, .scorer = "key_diff"},
+          {.codec = Codec::kInt8, .share = 0.25, .scorer = "key_diff"}};
+}
+
+TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
+  size_t n_stored = 0;
+  std::map<std::string, int64_t> bytes;
+  for (const ImageKvForm& form : forms()) {
+    SCOPED_TRACE(form.name());
+    {
+      const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+      const GenerateResult first = generate(*e, request(*e, "static:r=0.3"));
+      EXPECT_EQ(ids(first), greedy());  // computed: whatever is kept of it
+      for (const CacheReport::Image& image : first.cache.images) EXPECT_EQ(image.source, Source::kComputed);
+    }
+    ++n_stored;
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+    for (const Source source : {Source::kTier, Source::kRam}) {
+      const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+      for (const CacheReport::Image& image : result.cache.images) {
+        EXPECT_EQ(image.source, source);
+        EXPECT_EQ(image.form, form.name());
+        EXPECT_EQ(image.n_kept, form.n_kept(image.n_tokens));
+      }
+      if (form.codec == ImageKvForm::Codec::kInt8 && form.keeps_all()) {
+        EXPECT_EQ(ids(result), greedy());
+      }
+      EXPECT_EQ(e->pools().used_bytes(), 0);
+    }
+    bytes[form.name()] = e->cache_totals().image_kv.bytes;
+  }
+  std::set<std::string> layouts;
+  for (const ListedRecord& record : disk_->list()) {
+    if (record.key.layout.starts_with("kv")) layouts.insert(record.key.layout);
+  }
+  EXPECT_EQ(layouts.size(), n_stored);
+  EXPECT_LT(bytes["int8"], 0.3 * static_cast<double>(bytes["exact"]));  // of f32
+  EXPECT_LT(bytes["int4"], bytes["int8"]);
+  EXPECT_LT(bytes["int8, 0.5:key_diff"], 0.7 * static_cast<double>(bytes["int8"]));
+}
+
+// Damage of any form: the tokens before it stand, the rest is computed.
+TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
+  for (const ImageKvForm& form : forms()) {
+    SCOPED_TRACE(form.name());
+    tier_->bad_sections = {};
+    store(form);
+    for (const int32_t layer : {0, engine()->kv_shape().n_layers() - 1}) {
+      tier_->bad_sections = {layer};
+      const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+      const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+      EXPECT_EQ(ids(result), greedy());
+      for (const CacheReport::Image& image : result.cache.images) {
+        EXPECT_EQ(image.source, Source::kComputed);
+        EXPECT_EQ(image.reason, "disk: checksum: section " + std::to_string(layer));
+      }
+      EXPECT_EQ(e->pools().used_bytes(), 0);
+    }
+  }
+}
+
+// Who writes to a store without a salt can change answers, but not what memory is read.
+TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
+  const ImageKvForm form{.codec = ImageKvForm::Codec::kInt8, .share = 0.5, .scorer = "key_diff"};
+  store(form);
+  tier_->lies = true;
+  const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+  const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+  EXPECT_EQ(ids(result), greedy());
+  for (const CacheReport::Image& image : result.cache.images) {
+    EXPECT_EQ(image.source, Source::kComputed);
+    EXPECT_NE(image.reason.find("tokens that the image does not have"), std::string::npos) << image.reason;
+  }
+}
+
+// Choosers and policies that need what is not there say so.
+TEST_F(StoredImages, SomeTokensAreNotEnoughForEverybody) {
+  const ImageKvForm form{.share = 0.5, .scorer = "knorm"};
+  store(form);
+  for (const char* chooser : {"asked:r=0.1", "cacheblend:r=0.1", "kvshare:r=0.1"}) {
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+    EXPECT_THROW(generate(*e, request(*e, chooser)), Error) << chooser;
+    Request optional = request(*e, chooser);
+    optional.reuse.required = false;
+    const GenerateResult result = generate(*e, std::move(optional));
+    EXPECT_EQ(ids(result), greedy());
+    EXPECT_NE(result.cache.images.back().reason.find("looks at all tokens"), std::string::npos);
+  }
+  const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+  Request replays = request(*e, "static:r=0.1");
+  replays.policy = parse_policy("kvzip", "0.5");
+  EXPECT_THROW(generate(*e, std::move(replays)), Error);
 }
 
 TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {

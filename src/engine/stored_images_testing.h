@@ -27,6 +27,7 @@ class FaultyTier final : public KvTier {
   std::optional<Sha256Digest> only_of;  // these contents' alone
   std::chrono::milliseconds delay{0};   // of every section
   bool gone = false;                    // opens nothing
+  bool lies = false;                    // gives other bytes than were stored, and says that they are right
   bool near = true;                     // answers at once
   std::string named = "disk";
   std::atomic<int> n_searches{0};
@@ -74,7 +75,9 @@ class FaultyTier final : public KvTier {
         std::ranges::fill(to, std::byte{0x7f});  // as it may look
         return Miss{MissReason::kChecksum, "section " + std::to_string(section)};
       }
-      return reader_->read(section, to, deadline);
+      const std::optional<Miss> miss = reader_->read(section, to, deadline);
+      if (kv && tier_.lies) std::ranges::fill(to, std::byte{0x7f});
+      return miss;
     }
 
    private:
@@ -105,8 +108,9 @@ class StoredImages : public testing::Test {
   ~StoredImages() override { std::filesystem::remove_all(dir_); }
 
   // A process of its own, as far as memory goes.
-  std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1) const {
+  std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1, const ImageKvForm& form = {}) const {
     EngineOptions options = engine_options();
+    options.cache_form = form;
     options.cache_deadline_ms = deadline_ms;
     options.cache_admit = admit;
     return Engine::load(fixture_, options);
@@ -142,8 +146,8 @@ class StoredImages : public testing::Test {
     return ids;
   }
   // Leaves the case's image in the tier.
-  void store() const {
-    const std::unique_ptr<Engine> e = engine();
+  void store(const ImageKvForm& form = {}) const {
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
     EXPECT_EQ(ids(generate(*e, request(*e, "static:r=0"))), greedy());
   }
 

@@ -1,4 +1,4 @@
-// One block of memory; rows copied as they come by.
+// One block of memory; rows coded as they come by.
 #include "reuse/image_kv.h"
 
 #include <algorithm>
@@ -9,54 +9,124 @@
 namespace vlcache {
 namespace {
 
-void copy_row(const Tensor& from, int64_t i, const Tensor& to, int64_t j) {
-  const int64_t n = from.row_size();
-  if (from.dtype == to.dtype) {
-    const int64_t bytes = n * dtype_bytes(to.dtype);
-    std::memcpy(to.data + j * bytes, from.data + i * from.stride * dtype_bytes(from.dtype), static_cast<size_t>(bytes));
-    return;
-  }
-  CHECK(from.dtype == DType::kF32 && to.dtype == DType::kBF16);
-  for (int64_t c = 0; c < n; ++c) to.row<bf16>(j)[c] = to_bf16(from.row<float>(i)[c]);
-}
+constexpr int64_t kLayerAlignment = 64;  // of a layer's first byte
 
-DType row_type(const KvShape& shape) { return shape.codec == KvCodec::kF32 ? DType::kF32 : DType::kBF16; }
+int64_t padded(int64_t bytes) { return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment; }
 
 // Of a token's K, or V, in a layer.
-int64_t row_bytes(const KvShape& shape, int32_t layer) {
-  return int64_t{shape.n_own_heads(layer)} * shape.layers[static_cast<size_t>(layer)].head_dim *
-         dtype_bytes(row_type(shape));
+int64_t row_bytes(const KvShape& shape, const ImageKvForm& form, int32_t layer) {
+  const int64_t n_heads = shape.n_own_heads(layer);
+  if (n_heads == 0) return 0;
+  return n_heads * coded_bytes(form.row_codec(shape), shape.layers[static_cast<size_t>(layer)].head_dim);
+}
+
+int64_t index_bytes(const ImageKvForm& form, int32_t n_kept) {
+  return form.keeps_all() ? 0 : n_kept * static_cast<int64_t>(sizeof(int32_t));
 }
 
 }  // namespace
 
-ImageKv::ImageKv(const KvShape& shape, int32_t n_tokens)
-    : n_tokens_(n_tokens), memory_(bytes_of(shape, n_tokens)), layers_(shape.layers.size()) {
-  const DType dtype = row_type(shape);
+ImageKv::ImageKv(const KvShape& shape, const ImageKvForm& form, int32_t n_tokens)
+    : codec_(form.row_codec(shape)),
+      n_tokens_(n_tokens),
+      n_kept_(form.n_kept(n_tokens)),
+      memory_(bytes_of(shape, form, n_tokens)),
+      layers_(shape.layers.size()) {
   std::byte* at = memory_.data();
-  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
-    const int64_t n_heads = shape.n_own_heads(layer), d = shape.layers[static_cast<size_t>(layer)].head_dim;
-    for (Tensor* t : {&layers_[static_cast<size_t>(layer)].k, &layers_[static_cast<size_t>(layer)].v}) {
-      if (n_heads > 0) *t = Tensor(at, dtype, {n_tokens, n_heads, d});
-      at += n_tokens * row_bytes(shape, layer);
-    }
+  for (int32_t i = 0; i < shape.n_layers(); ++i) {
+    Layer& layer = layers_[static_cast<size_t>(i)];
+    layer.n_heads = shape.n_own_heads(i);
+    if (layer.n_heads == 0) continue;
+    layer.head_dim = shape.layers[static_cast<size_t>(i)].head_dim;
+    layer.row_bytes = row_bytes(shape, form, i);
+    if (!form.keeps_all()) layer.tokens = {reinterpret_cast<int32_t*>(at), static_cast<size_t>(n_kept_)};
+    layer.k = at + index_bytes(form, n_kept_);
+    layer.v = layer.k + n_kept_ * layer.row_bytes;
+    at += padded(std::ssize(bytes_of_layer(layer)));
   }
 }
 
-int64_t ImageKv::bytes_of(const KvShape& shape, int32_t n_tokens) {
+int64_t ImageKv::bytes_of(const KvShape& shape, const ImageKvForm& form, int32_t n_tokens) {
+  const int32_t n = form.n_kept(n_tokens);
   int64_t bytes = 0;
-  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) bytes += 2 * n_tokens * row_bytes(shape, layer);
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    if (shape.n_own_heads(layer) == 0) continue;
+    bytes += padded(index_bytes(form, n) + 2 * n * row_bytes(shape, form, layer));
+  }
   return bytes;
 }
 
-std::span<std::byte> ImageKv::layer_bytes(int32_t layer) {
-  const Layer& l = layers_[static_cast<size_t>(layer)];
-  if (l.k.empty()) return {};
-  return {l.k.data, static_cast<size_t>(l.k.bytes() + l.v.bytes())};
+std::span<std::byte> ImageKv::bytes_of_layer(const Layer& layer) const {
+  if (layer.n_heads == 0) return {};
+  auto* begin = layer.tokens.empty() ? layer.k : reinterpret_cast<std::byte*>(layer.tokens.data());
+  return {begin, layer.v + n_kept_ * layer.row_bytes};
 }
 
+std::span<std::byte> ImageKv::layer_bytes(int32_t layer) { return bytes_of_layer(layers_[static_cast<size_t>(layer)]); }
+
 std::span<const std::byte> ImageKv::layer_bytes(int32_t layer) const {
-  return const_cast<ImageKv*>(this)->layer_bytes(layer);  // of memory that is ours
+  return bytes_of_layer(layers_[static_cast<size_t>(layer)]);
+}
+
+bool ImageKv::valid(int32_t layer) const {
+  int32_t last = -1;
+  for (const int32_t token : layers_[static_cast<size_t>(layer)].tokens) {
+    if (token <= last || token >= n_tokens_) return false;
+    last = token;
+  }
+  return true;
+}
+
+int32_t ImageKv::row_of(int32_t layer, int32_t token) const {
+  const std::span<const int32_t> tokens = layers_[static_cast<size_t>(layer)].tokens;
+  if (tokens.empty()) return token;
+  const auto at = std::ranges::lower_bound(tokens, token);
+  return at != tokens.end() && *at == token ? static_cast<int32_t>(at - tokens.begin()) : -1;
+}
+
+void ImageKv::read(Backend& backend, int32_t layer, int32_t first, const Tensor& k, const Tensor& v) const {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  const auto read_one = [&](std::byte* from, const Tensor& to) {
+    if (to.empty()) return;
+    CHECK(0 <= first && first + to.rows() <= n_kept_ && to.dim(1) == l.n_heads && to.dim(2) == l.head_dim);
+    from += first * l.row_bytes;
+    if (codec_ == RowCodec::kF32 || codec_ == RowCodec::kBF16) {
+      const DType dtype = codec_ == RowCodec::kF32 ? DType::kF32 : DType::kBF16;
+      backend.convert(Tensor(from, dtype, {to.rows(), l.n_heads, l.head_dim}), to);
+    } else {
+      decode_rows(codec_, from, to);
+    }
+  };
+  read_one(l.k, k);
+  read_one(l.v, v);
+}
+
+void ImageKv::write(int32_t layer, int32_t first, const Tensor& k, const Tensor& v) {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  CHECK(l.tokens.empty() && 0 <= first && first + k.rows() <= n_kept_ && k.row_size() == l.n_heads * l.head_dim);
+  encode_rows(codec_, k, l.k + first * l.row_bytes);
+  encode_rows(codec_, v, l.v + first * l.row_bytes);
+}
+
+void ImageKv::take_rows(const ImageKv& from, int32_t layer, int32_t n) {
+  const Layer &to_layer = layers_[static_cast<size_t>(layer)], &from_layer = from.layers_[static_cast<size_t>(layer)];
+  CHECK(codec_ == from.codec_ && to_layer.tokens.empty() && from_layer.tokens.empty() && n <= n_kept_);
+  if (to_layer.n_heads == 0) return;
+  const auto bytes = static_cast<size_t>(n * to_layer.row_bytes);
+  std::memcpy(to_layer.k, from_layer.k, bytes);
+  std::memcpy(to_layer.v, from_layer.v, bytes);
+}
+
+void ImageKv::take_tokens(const ImageKv& all, int32_t layer, std::span<const int32_t> tokens) {
+  const Layer &to = layers_[static_cast<size_t>(layer)], &from = all.layers_[static_cast<size_t>(layer)];
+  CHECK(codec_ == all.codec_ && from.tokens.empty() && tokens.size() == to.tokens.size());
+  std::ranges::copy(tokens, to.tokens.begin());
+  const auto bytes = static_cast<size_t>(to.row_bytes);
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    const auto token = static_cast<size_t>(tokens[row]);
+    std::memcpy(to.k + row * bytes, from.k + token * bytes, bytes);
+    std::memcpy(to.v + row * bytes, from.v + token * bytes, bytes);
+  }
 }
 
 size_t ImageRecorder::add(std::shared_ptr<ImageKv> image) {
@@ -76,19 +146,23 @@ bool ImageRecorder::complete(size_t i) const {
 }
 
 bool ImageRecorder::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {
+  const std::span<const int32_t> tokens = observed.tokens;
   for (const Piece& piece : pieces_) {
     Recording& r = recordings_[piece.recording];
-    const Tensor &k = r.image->k(layer), &v = r.image->v(layer);
-    const auto first = std::ranges::lower_bound(observed.tokens, piece.begin) - observed.tokens.begin();
-    for (auto i = first; i < std::ssize(observed.tokens); ++i) {
-      const int32_t at = observed.tokens[static_cast<size_t>(i)] - piece.begin, row = piece.first_row + at;
-      if (at >= piece.n) break;
-      if (!k.empty()) {
-        copy_row(observed.k, i, k, row);
-        copy_row(observed.v, i, v, row);
+    auto i = std::ranges::lower_bound(tokens, piece.begin) - tokens.begin();
+    while (i < std::ssize(tokens) && tokens[static_cast<size_t>(i)] < piece.begin + piece.n) {
+      const auto begin = i;  // of rows that follow each other
+      const int32_t first = tokens[static_cast<size_t>(begin)];
+      for (++i; i < std::ssize(tokens) && tokens[static_cast<size_t>(i)] == first + (i - begin);) ++i;
+      const auto n = std::min(static_cast<int32_t>(i - begin), piece.begin + piece.n - first);
+      i = begin + n;
+      const int32_t row = piece.first_row + first - piece.begin;
+      if (r.image->holds(layer)) {
+        r.image->write(layer, row, observed.k.slice_rows(begin, i), observed.v.slice_rows(begin, i));
       }
       int32_t& n_seen = r.n_seen[static_cast<size_t>(layer)];
-      if (row == n_seen) ++n_seen;  // a step that failed comes again: what was seen stays seen
+      // A step that failed comes again: what was seen stays seen.
+      if (row <= n_seen) n_seen = std::max(n_seen, row + n);
     }
   }
   return false;

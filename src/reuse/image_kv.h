@@ -1,5 +1,5 @@
-// The KV of an image, wherever it may stand: of each of its tokens K before rotation and V, layer by layer (VLCache,
-// arXiv:2512.12977).
+// The KV of an image, wherever it may stand: of each of its tokens, or of those that are kept, K before rotation and V,
+// layer by layer (VLCache, arXiv:2512.12977), in the form in which it is kept.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,53 @@
 #include "base/layer_hooks.h"
 #include "base/tensor.h"
 #include "cache/kv_shape.h"
+#include "ops/backend.h"
+#include "reuse/image_kv_form.h"
 
 namespace vlcache {
 
 class ImageKv {
  public:
-  // Room for n_tokens, in the codec's type. Layers without KV of their own hold nothing.
-  ImageKv(const KvShape& shape, int32_t n_tokens);
-  static int64_t bytes_of(const KvShape& shape, int32_t n_tokens);
+  // Room for n_tokens. Layers without KV of their own hold nothing.
+  ImageKv(const KvShape& shape, const ImageKvForm& form, int32_t n_tokens);
+  static int64_t bytes_of(const KvShape& shape, const ImageKvForm& form, int32_t n_tokens);
 
   int32_t n_tokens() const { return n_tokens_; }
   int32_t n_layers() const { return static_cast<int32_t>(layers_.size()); }
   int64_t bytes() const { return memory_.bytes(); }
-  // [n_tokens, Hk, d]; of no elements where the layer holds nothing.
-  const Tensor& k(int32_t layer) const { return layers_[static_cast<size_t>(layer)].k; }
-  const Tensor& v(int32_t layer) const { return layers_[static_cast<size_t>(layer)].v; }
-  // Both of a layer: K, then V.
+  // Tokens that are kept in every layer.
+  int32_t n_kept() const { return n_kept_; }
+  bool keeps_all() const { return n_kept_ == n_tokens_; }
+  // Whether the layer has K and V of its own.
+  bool holds(int32_t layer) const { return layers_[static_cast<size_t>(layer)].n_heads > 0; }
+  // Where the token's rows are in a layer; -1: it is not kept there. Kept tokens lie in their order.
+  int32_t row_of(int32_t layer, int32_t token) const;
+  // Rows [first, first + k.rows()) of a layer: k, before rotation, and v [n, Hk, d] f32 or bf16; either may be empty.
+  void read(Backend& backend, int32_t layer, int32_t first, const Tensor& k, const Tensor& v) const;
+  // The same of the next rows; of images that keep all tokens.
+  void write(int32_t layer, int32_t first, const Tensor& k, const Tensor& v);
+  // Its first n rows of a layer become those of another image of this form; of images that keep all tokens.
+  void take_rows(const ImageKv& from, int32_t layer, int32_t n);
+  // What it keeps in a layer becomes these n_kept() tokens, ascending, of an image of this codec that keeps all.
+  void take_tokens(const ImageKv& all, int32_t layer, std::span<const int32_t> tokens);
+
+  // All of a layer: which tokens are kept (int32, where not all are), their K, then their V.
   std::span<std::byte> layer_bytes(int32_t layer);
   std::span<const std::byte> layer_bytes(int32_t layer) const;
+  // Whether what somebody else has written there says tokens that can be kept.
+  bool valid(int32_t layer) const;
 
  private:
   struct Layer {
-    Tensor k, v;
+    int32_t n_heads = 0, head_dim = 0;
+    int64_t row_bytes = 0;        // of K, or V
+    std::span<int32_t> tokens{};  // [n_kept] ascending; empty: all
+    std::byte *k = nullptr, *v = nullptr;
   };
-  int32_t n_tokens_;
+  std::span<std::byte> bytes_of_layer(const Layer& layer) const;
+
+  RowCodec codec_;
+  int32_t n_tokens_, n_kept_;
   Buffer memory_;
   std::vector<Layer> layers_;
 };

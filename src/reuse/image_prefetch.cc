@@ -10,15 +10,16 @@ constexpr double kMsPerToken = 1;  // what computing it took is not known any mo
 
 }  // namespace
 
-ImagePrefetch::ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape)
-    : ledger_(ledger), images_(images), store_(store), shape_(shape) {
+ImagePrefetch::ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape,
+                             const ImageKvForm& form)
+    : ledger_(ledger), images_(images), store_(store), shape_(shape), form_(form) {
   ledger.join(*this);
 }
 
 bool ImagePrefetch::start(const Sha256Digest& image, int32_t n_tokens, ChainedTier& from) {
   if (loads_.contains(image)) return true;
-  if (loads_.size() >= kMostLoads || !ledger_.make_room(ImageKv::bytes_of(shape_, n_tokens))) return false;
-  const auto kv = std::make_shared<ImageKv>(shape_, n_tokens);
+  if (loads_.size() >= kMostLoads || !ledger_.make_room(ImageKv::bytes_of(shape_, form_, n_tokens))) return false;
+  const auto kv = std::make_shared<ImageKv>(shape_, form_, n_tokens);
   bytes_ += kv->bytes();
   loads_.emplace(image, LoadingImage{kv, store_.load(image, kv, from, Clock::now() + store_.patience())});
   return true;
@@ -27,7 +28,7 @@ bool ImagePrefetch::start(const Sha256Digest& image, int32_t n_tokens, ChainedTi
 void ImagePrefetch::take_in() {
   for (auto at = loads_.begin(); at != loads_.end();) {
     const auto next = std::next(at);
-    const ImageLoad::State state = at->second.load->state();
+    const ImageLoad::State state = at->second.state();
     const Sha256Digest key = at->first;
     const LoadingImage image = at->second;
     if (state != ImageLoad::State::kPending) remove(at);

@@ -16,7 +16,8 @@ namespace vlcache {
 class ImagePrefetch final : public CacheLedger::Member {
  public:
   // All of them must outlive it.
-  ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape);
+  ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape,
+                const ImageKvForm& form);
   ~ImagePrefetch() override { ledger_.leave(*this); }  // what is on its way is given up
 
   // Starts loading an image that a tier has. False: there is no room now, or enough is on its way.
@@ -38,6 +39,7 @@ class ImagePrefetch final : public CacheLedger::Member {
   DigestCache& images_;
   ImageStore& store_;
   KvShape shape_;
+  ImageKvForm form_;
   Loads loads_;
   int64_t bytes_ = 0;
 };

@@ -21,11 +21,11 @@ class ImagePrefetchTest : public testing::Test {
         chain_(
             {std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20, .ttl_ms = 0, .salt = ""})},
             64 << 20),
-        store_(chain_, {.deadline_ms = 60'000}, {}, shape_, DType::kBF16, 16),
+        store_(chain_, {.deadline_ms = 60'000}, {}, shape_, {}, DType::kBF16, 16),
         ledger_(2 * image_bytes_ + image_bytes_ / 2),
         images_(ledger_) {
     for (uint8_t i = 1; i <= 3; ++i) {
-      auto kv = std::make_shared<ImageKv>(shape_, kTokens);
+      auto kv = std::make_shared<ImageKv>(shape_, ImageKvForm(), kTokens);
       for (int32_t layer = 0; layer < kv->n_layers(); ++layer) std::ranges::fill(kv->layer_bytes(layer), std::byte{i});
       store_.used(key(i), kv, /*computed=*/true);
     }
@@ -55,7 +55,7 @@ class ImagePrefetchTest : public testing::Test {
   }
 
   const KvShape shape_ = KvShape::uniform(3, 2, 16, KvCodec::kBF16);
-  const int64_t image_bytes_ = ImageKv::bytes_of(shape_, kTokens);
+  const int64_t image_bytes_ = ImageKv::bytes_of(shape_, {}, kTokens);
   std::filesystem::path dir_;
   TierChain chain_;
   ImageStore store_;
@@ -64,7 +64,7 @@ class ImagePrefetchTest : public testing::Test {
 };
 
 TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_);
+  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   EXPECT_TRUE(start(prefetch, key(1)));  // it is on its way
   EXPECT_EQ(prefetch.bytes(), image_bytes_);
@@ -76,7 +76,7 @@ TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
 }
 
 TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_);
+  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   EXPECT_TRUE(start(prefetch, key(2)));
   EXPECT_FALSE(start(prefetch, key(3)));  // two at a time, and no room for more
@@ -93,7 +93,7 @@ TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
 }
 
 TEST_F(ImagePrefetchTest, HandsOverWhatIsOnItsWay) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_);
+  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
   EXPECT_FALSE(prefetch.take(key(1)));
   start(prefetch, key(1));
   const std::optional<LoadingImage> image = prefetch.take(key(1));
@@ -111,7 +111,7 @@ TEST_F(ImagePrefetchTest, ForgetsWhatIsDamaged) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(dir_)) {
     if (file.path().extension() == ".vlr") std::filesystem::resize_file(file.path(), file.file_size() - 1);
   }
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_);
+  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   wait(prefetch);
   EXPECT_FALSE(images_.contains(key(1)));

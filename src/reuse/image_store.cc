@@ -30,6 +30,7 @@ void ImageSearch::start() {
 }
 
 ImageLoad::State ImageLoad::wait(size_t section, Deadline until) const {
+  if (refused_) return State::kMissed;
   switch (load_.wait(section, std::min(until, by_))) {
     case RecordLoad::State::kReady:
       return State::kReady;
@@ -41,17 +42,33 @@ ImageLoad::State ImageLoad::wait(size_t section, Deadline until) const {
   return Clock::now() < by_ ? State::kPending : State::kMissed;
 }
 
+ImageLoad::State LoadingImage::wait(int32_t layer, Deadline until) const {
+  const ImageLoad::State state = load->wait(static_cast<size_t>(layer), until);
+  if (state != ImageLoad::State::kReady || kv->valid(layer)) return state;
+  load->refuse({MissReason::kMalformed, "tokens that the image does not have"});
+  return ImageLoad::State::kMissed;
+}
+
+ImageLoad::State LoadingImage::state() const {
+  ImageLoad::State state = load->state();
+  for (int32_t layer = 0; layer < kv->n_layers() && state == ImageLoad::State::kReady; ++layer) {
+    state = wait(layer, Deadline::min());
+  }
+  return state;
+}
+
 Miss ImageLoad::miss() const {
+  if (refused_) return *refused_;
   const bool late = load_.state(n_sections_ - 1) == RecordLoad::State::kPending;
   return late ? Miss{MissReason::kLate, "not there in time"} : load_.miss();
 }
 
 ImageStore::ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
-                       DType rows_dtype, int64_t row_size)
+                       const ImageKvForm& form, DType rows_dtype, int64_t row_size)
     : chain_(chain),
       options_(options),
       model_(model),
-      kv_layout_("kv " + kv_layout(shape)),
+      kv_layout_("kv " + (form.exact() ? "" : form.name() + " of ") + kv_layout(shape)),
       rows_layout_("embeddings " + std::string(dtype_name(rows_dtype)) + " x" + std::to_string(row_size)) {}
 
 RecordKey ImageStore::key_of(const Sha256Digest& image, std::string layout) const {

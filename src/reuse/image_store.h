@@ -56,6 +56,8 @@ class ImageLoad {
   enum class State : uint8_t { kPending, kReady, kMissed };
   // Of a section, at `until` at the latest: what was ready is right, and stays so.
   State wait(size_t section, Deadline until) const;
+  // What has come makes no sense: all of it is missed.
+  void refuse(Miss miss) { refused_ = std::move(miss); }
   // Of all of them, without waiting.
   State state() const { return wait(n_sections_ - 1, Deadline::min()); }
   // Why it is missed.
@@ -69,12 +71,18 @@ class ImageLoad {
   size_t n_sections_;
   const ChainedTier* from_;
   Deadline by_;
+  std::optional<Miss> refused_;
 };
 
 // An image's KV and how it comes: layers that were waited for hold what was stored, others anything.
 struct LoadingImage {
-  std::shared_ptr<ImageKv> kv;
+  std::shared_ptr<const ImageKv> kv;
   std::shared_ptr<ImageLoad> load;
+
+  // Of a layer, as ImageLoad::wait: one that says it has other tokens than there are is refused.
+  ImageLoad::State wait(int32_t layer, Deadline until) const;
+  // Of all of them, without waiting.
+  ImageLoad::State state() const;
 };
 
 class ImageStore {
@@ -84,9 +92,9 @@ class ImageStore {
     double deadline_ms = 5000;  // what a request waits for tiers, at most
   };
   // Of the model whose weights, configuration and arithmetic have this fingerprint, and whose embeddings are rows of so
-  // many values of this type. The chain must outlive it.
+  // many values of this type. KV is stored in `form`, and found in no other. The chain must outlive it.
   ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
-             DType rows_dtype, int64_t row_size);
+             const ImageKvForm& form, DType rows_dtype, int64_t row_size);
 
   // What a request waits for tiers, at most.
   Clock::duration patience() const {

@@ -72,6 +72,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
                  .several = {},
                  .looking = file.string("looking", ""),
                  .several_looking = {}};
+  plan.form = file.string("form", plan.form);
   const Json* shares = file.find("shares");
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (shares == nullptr || !shares->is_array() || shares->empty() || shares->size() > kMaxLayers ||
@@ -99,6 +100,7 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
 std::string reuse_plan_json(const ReusePlan& plan) {
   nlohmann::ordered_json file{{"format", kFormat},
                               {"model", plan.model},
+                              {"form", plan.form},
                               {"mean", RecomputePlan(plan.shares).mean()},
                               {"shares", plan.shares},
                               {"one_image", agreement_json(plan.one)},

@@ -23,6 +23,7 @@ struct ReuseAgreement {
 
 struct ReusePlan {
   std::string model;           // checkpoint_fingerprint
+  std::string form = "exact";  // ImageKvForm::name of the KV that was reused
   std::vector<double> shares;  // [n_layers], never rising
   ReuseAgreement one;          // of prompts with one image
   ReuseAgreement several;      // with more

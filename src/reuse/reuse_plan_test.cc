@@ -77,6 +77,7 @@ TEST(ReusePlan, NoPlanIsBetterThanTheExactOne) {
 
 TEST(ReusePlan, IsReadAsItWasWritten) {
   const ReusePlan plan{.model = "abc",
+                       .form = "int8",
                        .shares = {0.1, 0.05, 0},
                        .one = {100, 99, 0.001},
                        .several = {50, 40, 0.2},
@@ -84,6 +85,7 @@ TEST(ReusePlan, IsReadAsItWasWritten) {
                        .several_looking = {50, 49, 0.1}};
   const ReusePlan again = parse_reuse_plan(reuse_plan_json(plan), "p");
   EXPECT_EQ(again.model, "abc");
+  EXPECT_EQ(again.form, "int8");
   EXPECT_EQ(again.shares, plan.shares);
   EXPECT_EQ(again.one.n_equal, 99);
   EXPECT_DOUBLE_EQ(again.several.share(), 0.8);
@@ -107,11 +109,12 @@ TEST(ReusePlan, WhatIsNoneIsRefused) {
     return text.replace(at, from.size(), to);
   };
   EXPECT_NO_THROW(parse_reuse_plan(good, "p"));
+  EXPECT_EQ(parse_reuse_plan(with("\"form\": \"exact\",", ""), "p").form, "exact");
   for (const std::string& text :
        {std::string(), std::string("[]"), with("\"format\": 1", "\"format\": 2"), with("0.25", "0.75"),
         with("0.25", "-1"), with("0.25", "\"x\""), with("\"equal\": 3", "\"equal\": 5"),
         with("\"cases\": 4", "\"cases\": -4"), with("\"model\"", "\"modle\""), with("several_images", "several"),
-        with("asked", "askd"), with("several_images_looking", "looked")}) {
+        with("\"exact\"", "8"), with("asked", "askd"), with("several_images_looking", "looked")}) {
     EXPECT_THROW(parse_reuse_plan(text, "p"), Error) << text;
   }
 }

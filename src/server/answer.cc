@@ -18,6 +18,8 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"n_tokens", image.n_tokens},
                       {"source", image.tier.empty() ? kSource[static_cast<size_t>(image.source)] : image.tier},
                       {"recomputed_tokens", image.n_recomputed},
+                      {"form", image.form},
+                      {"kept_tokens", image.n_kept},
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
   }
