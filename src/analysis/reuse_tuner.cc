@@ -91,12 +91,6 @@ class ComputeRange final : public ReuseChooser {
   int32_t n_;
 };
 
-void copy_rows(const Tensor& from, const Tensor& to, int32_t begin, int32_t end) {
-  if (from.empty()) return;
-  const int64_t row = from.row_size() * dtype_bytes(from.dtype);
-  std::memcpy(to.data + begin * row, from.data + begin * row, static_cast<size_t>((end - begin) * row));
-}
-
 }  // namespace
 
 std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images) {

@@ -53,10 +53,12 @@ size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(reque
 // Images without an origin are computed by themselves first, like requests of others.
 void Batch::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
+    const Sha256Digest image = image_keys(origin.prompt).at(0);
     servants_.push_back({.id = next_id_++,
                          .generation = std::make_unique<Generation>(engine_, std::move(origin)),
                          .came_at = n_started_,
-                         .serves = entry.id});
+                         .serves = entry.id,
+                         .image = image});
     entry.waiting = true;
   }
 }
@@ -73,9 +75,14 @@ void Batch::exchange_servants() {
                 [&](const Entry& e) { return e.serves != 0 && (e.generation->done() || !waiting.contains(e.serves)); });
 }
 
-bool Batch::is_served(RequestId id) const {
-  const auto serves = [id](const Entry& e) { return e.serves == id && !e.generation->done(); };
-  return std::ranges::any_of(requests_, serves) || std::ranges::any_of(servants_, serves);
+// Whether an image that this one could reuse is computed by itself, for it or for another one.
+bool Batch::awaits_servant(Entry& entry) {
+  if (entry.serves != 0) return false;
+  const auto awaited = [&](const Entry& e) {
+    return e.serves != 0 && !e.generation->done() &&
+           (e.serves == entry.id || entry.generation->in_line().wants(e.image));
+  };
+  return std::ranges::any_of(requests_, awaited) || std::ranges::any_of(servants_, awaited);
 }
 
 void Batch::cancel(RequestId id) {
@@ -161,7 +168,7 @@ void Batch::admit() {
   }
   while (!line_.empty() && has_place()) {
     Entry& entry = take_next();
-    if (is_served(entry.id) || entry.generation->awaits_search(Deadline::min())) continue;
+    if (awaits_servant(entry) || entry.generation->awaits_search(Deadline::min())) continue;
     if (n_running() == 0 || !awaits(entry)) start(entry);
   }
   const auto each_in_line = [&](void (WaitingPrompt::*act)()) {

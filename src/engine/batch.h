@@ -50,6 +50,7 @@ class Batch {
     bool waiting = true;   // has no KV
     int64_t came_at = 0;   // when so many requests had started
     RequestId serves = 0;  // the request that waits until this one has ended; 0: somebody asked for it
+    Sha256Digest image{};  // that it computes for others, then
     bool in_line() const;
     bool runs() const;
   };
@@ -59,7 +60,7 @@ class Batch {
   void admit();
   void let_origins_go_first(Entry& entry);
   void exchange_servants();
-  bool is_served(RequestId id) const;
+  bool awaits_servant(Entry& entry);
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();

@@ -133,6 +133,18 @@ TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
   }
 }
 
+// Those who come together wait for one and the same.
+TEST_F(ImageOrigin, ManyAtOnceHaveItComputedOnce) {
+  std::vector<Request> requests;
+  for (const char* name : {"Ann", "Bob", "Cid", "Dot"}) {
+    requests.push_back(
+        request(name + std::string(" asks: <image>\nand <image>. So?"), {0, 1}, reuse(ReuseOrigin::kNeutral)));
+  }
+  const std::vector<GenerateResult> results = generate(*engine_, std::move(requests));
+  EXPECT_EQ(sources(results[0]), (std::vector{Source::kComputed, Source::kComputed}));
+  for (size_t i = 1; i < results.size(); ++i) EXPECT_EQ(sources(results[i]), (std::vector{Source::kRam, Source::kRam}));
+}
+
 // Nobody asked for the prompts in which images are computed by themselves: they come and go with those that did.
 TEST_F(ImageOrigin, WhoeverWaitsForItMayLeave) {
   const std::string text = "Here <image>\nand <image>. So?";

@@ -45,10 +45,12 @@ int32_t WaitingPrompt::n_matched() {
   return n;
 }
 
+bool WaitingPrompt::wants(const Sha256Digest& image) const {
+  return options_.chooser != nullptr && std::ranges::find(keys_, image) != keys_.end();
+}
+
 bool WaitingPrompt::awaits_image() const {
-  const std::set<Sha256Digest>& in_work = engine_.images_in_work();
-  return options_.chooser != nullptr &&
-         std::ranges::any_of(keys_, [&](const Sha256Digest& key) { return in_work.contains(key); });
+  return std::ranges::any_of(engine_.images_in_work(), [this](const Sha256Digest& image) { return wants(image); });
 }
 
 bool WaitingPrompt::awaits(std::span<const Element> promised) {

@@ -24,7 +24,9 @@ class WaitingPrompt {
   // Tokens that would not be computed if it started now, as far as memory goes: what is known of the prompt's
   // beginning, and images behind that whose KV is.
   int32_t n_matched();
-  // Whether somebody is recording an image that it could reuse.
+  // Whether it could reuse the image.
+  bool wants(const Sha256Digest& image) const;
+  // Whether somebody is recording one that it could reuse.
   bool awaits_image() const;
   // Whether, of a beginning that somebody has promised to keep, it could use at least a page more than is known now.
   bool awaits(std::span<const Element> promised);

@@ -85,7 +85,7 @@ def ask(a):
     for s in todo: records(s, n_others)
     if (n := next(n_others)) > len(others): sys.exit(f"--others: {n} pages are needed, {len(others)} are there")
     print(f"{len(todo)} of {len(sets)} sets to ask", file=sys.stderr)
-    p = subprocess.Popen([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "8", "--threads", a.threads, "--cache-ram", "1GiB", "--kv-memory", "2GiB", "--json"],
+    p = subprocess.Popen([VLCACHE, "run", "-m", a.model, "--requests", "-", "--batch", "8", "--threads", a.threads, "--cache-ram", "1GiB", "--kv-memory", "2GiB", "--json", "--reuse-origin", a.origin],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     def write():
         for request in requests(todo, iter(others), choosers, some): p.stdin.write(json.dumps(request) + "\n")
@@ -149,6 +149,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter); commands = ap.add_subparsers(required=True)
     c = commands.add_parser("ask"); c.set_defaults(run=ask); c.add_argument("model"); c.add_argument("data"); c.add_argument("answers"); c.add_argument("--others", help="needed for sets of several pages")
     c.add_argument("--choosers", required=True, help="separated by ;"); c.add_argument("--some", default="", help="further ones, for half of the sets"); c.add_argument("--first", type=int, default=0); c.add_argument("--sets", type=int, default=10**9); c.add_argument("--threads", default="2")
+    c.add_argument("--origin", default="first", help="--reuse-origin of the run")
     c = commands.add_parser("table"); c.set_defaults(run=table); c.add_argument("data"); c.add_argument("answers"); c.add_argument("--by", choices=["kind", "n_pages", "condition"])
     a = ap.parse_args(); a.run(a)
 
