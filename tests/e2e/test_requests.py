@@ -190,7 +190,7 @@ class Requests(ProgramTest):
             self.assertEqual(answers[0]["kv"]["slots"], answers[1]["kv"]["slots"])
 
     def test_explain(self):
-        p = run("run", "-m", MODEL, "--requests", "-", "--explain", stdin=(json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * 2)
+        p = run("run", "-m", MODEL, "--requests", "-", "--explain", "--reuse", "vlcache", stdin=(json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * 2)
         self.assertRegex(p.stderr, r"prefix: 0 of \d+ tokens were there: nothing .*\nimage 1: 256 tokens computed: first use; .*\ncaches: ")
         self.assertRegex(p.stderr, r"prefix: 2\d\d of \d+ tokens were there\nimage 1: 256 tokens in the prefix\ncaches: prefixes 1 hits")
 
@@ -236,5 +236,5 @@ class Requests(ProgramTest):
 
     def test_what_does_not_go_together(self):
         self.fails("run", "-m", MODEL, "-i", PAGE, "--requests", "-", stdin="", says=["-i", "--requests"])
-        self.fails("run", "-m", MODEL, "--requests", self.folder, says=str(self.folder))
+        self.fails("run", "-m", MODEL, "--requests", self.folder, "--reuse", "exact", says=str(self.folder))
         self.assertEqual(run("run", "-m", MODEL, "--requests", "-", stdin="\n\n").stdout, "")

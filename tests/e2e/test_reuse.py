@@ -69,7 +69,9 @@ class Reuse(ProgramTest):
         model = self.copy_model()
         path = model / "reuse_plan.json"
         plan = json.loads(path.read_text())
-        n = plan["one_image"]["cases"]
+        n = 100
+        plan["one_image"] = {"cases": n, "equal": n, "kl": 0}
+        path.write_text(json.dumps(plan))
 
         found, said = self.second(model)
         self.assertEqual((found["source"], found["recomputed_tokens"] > 0), ("ram", True))
@@ -110,6 +112,7 @@ class Reuse(ProgramTest):
         plan = json.loads(path.read_text())
         two = {"prompt": QUESTION, "images": [str(PAGE), str(MODEL / "demo/table.png")]}
         two = json.dumps(two) + "\n" + json.dumps({**two, "system": "Read."}) + "\n"
+        plan["one_image"] = {"cases": 50, "equal": 50, "kl": 0}
         bad, good = {"cases": 50, "equal": 40, "kl": 0}, {"cases": 50, "equal": 50, "kl": 0}
         planned, looking = 2 * 5.0, 0.5 * 512  # tokens: 2 % of each picture, half of what the question looks at
         for planned_holds, looking_holds, computed in ((bad, bad, 512), (good, bad, planned), (good, good, planned), (bad, good, looking)):
