@@ -13,7 +13,7 @@ class SavePace {
  public:
   // An image's KV takes seconds of computing for 100 MB: what is stored so slowly falls behind only where images come
   // from elsewhere, and then the queue's bound is what gives.
-  static constexpr double kBytesPerSecond = 64 << 20;
+  static constexpr double kBytesPerSecond = 24 << 20;
 
   explicit SavePace(double bytes_per_second = kBytesPerSecond) : bytes_per_second_(bytes_per_second) {}
   SavePace(const SavePace&) = delete;
