@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/image_origin.h"
 #include "engine/image_selection.h"
 #include "engine/prefix_reuse.h"
 #include "engine/sequence.h"
@@ -16,8 +15,6 @@ namespace {
 
 // Answers up to this length find room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
-
-using Encoder = CacheReport::Image::Encoder;
 
 }  // namespace
 
@@ -145,67 +142,6 @@ void Generation::start() {
   in_line_.reset();
 }
 
-void Generation::place_images() {
-  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
-  for (const size_t image : reuse_->without_origin()) {
-    if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;  // in vain, or for its first place
-    origins_.push_back(origin_request(engine_, request_.prompt, image));
-  }
-  promised_.reset();  // images may be other ones now
-  if (origins_.empty()) encode_images();
-}
-
-std::vector<Request> Generation::take_origins() {
-  if (origins_.empty()) return {};
-  if (own_sequence_ != nullptr) {
-    suspend();
-  } else {
-    reuse_.reset();  // its KV is its own
-  }
-  return std::exchange(origins_, {});
-}
-
-void Generation::origin_done(const GenerateResult& origin) {
-  result_.timings.vision_ms += origin.timings.vision_ms;
-  result_.timings.prefill_ms += origin.timings.prefill_ms;
-  for (const CacheReport::Image& image : origin.cache.images) origins_done_.emplace(image.key, image);
-}
-
-// An image that was computed for this request, if elsewhere, was no hit.
-void Generation::charge_origins() {
-  for (CacheReport::Image& image : result_.cache.images) {
-    const auto origin = origins_done_.find(image.key);
-    if (origin == origins_done_.end() || !image.loaded()) continue;
-    image.source = CacheReport::Image::Source::kComputed;
-    image.n_recomputed += image.n_tokens;
-    image.encoder = origin->second.encoder;
-    image.tier.clear();
-    image.reason = "computed by itself, then reused";
-    origins_done_.erase(origin);  // in a second place it is one
-  }
-}
-
-bool Generation::go_on_without_load() {
-  const ImageReuse::Want want = reuse_ != nullptr ? reuse_->take_want() : ImageReuse::Want::kNone;
-  if (want == ImageReuse::Want::kComes) has_stalled_ = true;
-  if (want != ImageReuse::Want::kMissed) return want == ImageReuse::Want::kComes;
-  place_rest();
-  return true;
-}
-
-// What of the images is still to come is looked up anew.
-void Generation::place_rest() {
-  reuse_.reset();  // what stands behind the first loaded token is pending again
-  const CacheReport before = result_.cache;
-  note_origins();
-  CacheReport& now = result_.cache;
-  now.n_prefix_tokens = before.n_prefix_tokens;
-  for (size_t i = 0; i < now.images.size(); ++i) {
-    if (now.images[i].n_recomputed == 0) now.images[i] = before.images[i];
-  }
-  place_images();
-}
-
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
   // Logits of every token are had only where every token is computed.
@@ -222,40 +158,6 @@ void Generation::keep_prefix(bool whole_pages) {
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
 }
 
-void Generation::note_origins() {
-  using Source = CacheReport::Image::Source;
-  CacheReport& report = result_.cache;
-  report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
-  const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of a request that has waited
-  for (const Sha256Digest& key : sequence_->image_keys()) {
-    report.images.push_back({.key = key, .source = Source::kPrefix, .reason = ""});
-    if (!before.empty()) report.images.back().encoder = before[report.images.size() - 1].encoder;
-  }
-  for (const ImageSpan& span : request_.prompt.spans) {
-    CacheReport::Image& image = report.images[static_cast<size_t>(span.image)];
-    image.n_tokens += span.end - span.begin;
-    image.n_recomputed += std::max(0, span.end - std::max(span.begin, sequence_->n_done()));
-  }
-  for (CacheReport::Image& image : report.images) {
-    if (2 * image.n_recomputed > image.n_tokens) image.source = Source::kComputed;
-  }
-}
-
-// What a selection has encoded already.
-void Generation::take_images() {
-  images_.resize(request_.prompt.images.size());
-  std::optional<ImageSelection>& selection = request_.prompt.selection;
-  if (!selection) return;
-  for (size_t i = 0; i < selection->outputs.size(); ++i) {
-    if (selection->outputs[i].embeds.empty()) continue;
-    images_[i] = std::move(selection->outputs[i]);
-    result_.cache.images[i].encoder = CacheReport::Image::Encoder::kComputed;
-  }
-  selection->outputs.clear();
-  result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
-  result_.timings.compress_ms = select_ms_ += std::exchange(selection->select_ms, 0);
-}
-
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
@@ -267,56 +169,6 @@ void Generation::suspend() {
   prefix_.reset();
   sequence_->release();
   prompt_logits_.clear();
-}
-
-// Those of which a token is still to be computed, or will be once more.
-void Generation::encode_images() {
-  const auto begin = Clock::now();
-  const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
-  for (const ImageSpan& span : request_.prompt.spans) {
-    VisionOutput& output = images_[static_cast<size_t>(span.image)];
-    const auto image = static_cast<size_t>(span.image);
-    if (span.end <= n_done || !output.embeds.empty() || !reuse_->needs_embeddings(image)) continue;
-    if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
-    const ImageTiles& tiles = request_.prompt.images[image];
-    const Sha256Digest& key = sequence_->image_keys()[image];
-    if (!request_.reuse.encoder) {
-      output = engine_.model().encode_image(tiles);
-      result_.cache.images[image].encoder = Encoder::kComputed;
-    } else if (auto known = engine_.find_embeddings(key)) {
-      take_image(image, std::move(known), Encoder::kHit);
-    } else if (ChainedTier* from = stored_.tiers.rows(image)) {
-      coming_.emplace_back(image, engine_.load_embeddings(tiles, key, *from, stored_.tiers.by()));
-    } else {
-      take_image(image, engine_.encode_image(tiles, key), Encoder::kComputed);
-    }
-  }
-  result_.timings.vision_ms += ms_since(begin);
-}
-
-void Generation::take_image(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
-  images_[image].embeds = output->embeds;
-  images_[image].extra = output->extra;
-  result_.cache.images[image].encoder = encoder;
-  shared_images_.push_back(std::move(output));
-}
-
-void Generation::take_embeddings() {
-  const auto begin = Clock::now();
-  while (!coming_.empty()) {
-    const auto& [image, loaded] = coming_.front();
-    const ImageLoad::State state = loaded.load->state();
-    if (state == ImageLoad::State::kPending) break;
-    const Sha256Digest& key = sequence_->image_keys()[image];
-    if (state == ImageLoad::State::kReady) {
-      engine_.keep_embeddings(key, loaded);
-      take_image(image, loaded.output, Encoder::kHit);
-    } else {
-      take_image(image, engine_.encode_image(request_.prompt.images[image], key), Encoder::kComputed);
-    }
-    coming_.erase(coming_.begin());
-  }
-  result_.timings.vision_ms += ms_since(begin);
 }
 
 StepItem Generation::next_item(int32_t max_rows) {
