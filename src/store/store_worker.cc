@@ -169,7 +169,8 @@ void StoreWorker::erase(RecordKey key) {
 
 bool StoreWorker::flush(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto done = [&] { return saves_.empty() && !saving_; };
+  while (!saves_.empty() && Clock::now() < deadline) save_next(lock, deadline);
+  const auto done = [&] { return saves_.empty() && n_saving_ == 0; };
   if (deadline != kNoDeadline) return saved_.wait_until(lock, deadline, done);
   saved_.wait(lock, done);
   return true;
@@ -228,20 +229,25 @@ void StoreWorker::run_saves() {
   while (true) {
     wake_.wait(lock, [&] { return stopping_ || !saves_.empty(); });
     if (stopping_) break;
-    std::optional<Save> save = std::move(saves_.front());
-    saves_.pop_front();
-    saving_ = true;
-    lock.unlock();
-    save_one(*save);
-    const int64_t bytes = save->bytes;
-    save.reset();  // letting go of so much memory takes a while
-    lock.lock();
-    stats_.queued_bytes -= bytes;
-    saving_ = false;
-    saved_.notify_all();
+    save_next(lock, kNoDeadline);
   }
   stats_.n_dropped += std::ssize(saves_);
   saves_.clear();
+}
+
+// The first of what is to be saved, without the lock meanwhile.
+void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) {
+  std::optional<Save> save = std::move(saves_.front());
+  saves_.pop_front();
+  ++n_saving_;
+  lock.unlock();
+  save_one(*save, std::min(save->deadline, until));
+  const int64_t bytes = save->bytes;
+  save.reset();  // letting go of so much memory takes a while
+  lock.lock();
+  stats_.queued_bytes -= bytes;
+  --n_saving_;
+  saved_.notify_all();
 }
 
 bool StoreWorker::advance_or_miss(RecordLoad::Shared& job) {
@@ -284,12 +290,12 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
   return job.n_ready < job.n_targets;
 }
 
-void StoreWorker::save_one(const Save& save) {
+void StoreWorker::save_one(const Save& save, Deadline deadline) {
   try {
     if (save.erases) {
       tier_.erase(tier_.id_of(save.record.key));
     } else {
-      tier_.put(save.record, save.deadline);
+      tier_.put(save.record, deadline);
     }
   } catch (const std::exception&) {  // memory, at most: as if the tier had refused it
     const std::lock_guard lock(mutex_);

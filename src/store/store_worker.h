@@ -100,7 +100,7 @@ class StoreWorker {
   bool save(Record record, Deadline deadline = kNoDeadline);
   // Behind what is to be saved so far.
   void erase(RecordKey key);
-  // Waits until every save so far is done. False: not by the deadline.
+  // Until every save so far is done. Lends a hand: the saver may get no time. False: not by the deadline.
   bool flush(Deadline deadline = kNoDeadline);
   StoreWorkerStats stats() const;
 
@@ -123,7 +123,8 @@ class StoreWorker {
   void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
   bool advance_or_miss(RecordLoad::Shared& job);
-  void save_one(const Save& save);
+  void save_next(std::unique_lock<std::mutex>& lock, Deadline until);
+  void save_one(const Save& save, Deadline deadline);
 
   KvTier& tier_;
   const int64_t max_queued_bytes_;
@@ -133,7 +134,8 @@ class StoreWorker {
   std::deque<Question> questions_;
   std::deque<Job> loads_;
   std::deque<Save> saves_;
-  bool saving_ = false, stopping_ = false;
+  int n_saving_ = 0;
+  bool stopping_ = false;
   StoreWorkerStats stats_;
   std::thread loader_, saver_;  // last: they use all of the above
 };
