@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
+#include "reuse/image_keep.h"
 
 namespace vlcache {
 namespace {
@@ -40,6 +41,12 @@ Request origin_request(const Engine& engine, const Prompt& prompt, size_t image)
   alone.images.push_back(prompt.images[image].copy());
   if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
   request.policy = parse_policy("full");
+  const ImageKvForm& form = engine.options().cache_form;
+  if (form.wants_repetition()) {
+    request.reuse.kept_tokens = std::make_shared<KeptTokens>();
+    const auto note = [kept = request.reuse.kept_tokens](KeptTokens tokens) { *kept = std::move(tokens); };
+    request.policy = std::make_shared<RepeatedImage>(form, alone.spans[0].begin, note);
+  }
   request.reuse.chooser = parse_reuse_chooser("static:r=1");
   request.options.max_tokens = 0;
   return request;

@@ -20,8 +20,9 @@ class ImageOrigin : public testing::Test {
     restart();
   }
 
-  void restart() {
+  void restart(const ImageKvForm& form = {}) {
     EngineOptions options;
+    options.cache_form = form;
     options.dtype = DType::kF32;
     options.kv_memory_bytes = options.cache_bytes = 64 << 20;
     options.prefill_chunk = 50;
@@ -105,6 +106,24 @@ TEST_F(ImageOrigin, FromItsSecondUseOnItIsComputedByItself) {
   EXPECT_GT(second.cache.images[1].n_recomputed, second.cache.images[1].n_tokens);
   const GenerateResult third = ask("There <image>\nwith <image>. So?", {0, 1}, reuse());
   EXPECT_EQ(sources(third), (std::vector{Source::kRam, Source::kRam}));
+  EXPECT_EQ(engine_->pools().used_bytes(), engine_->prefixes().stats().bytes);
+}
+
+// Which tokens are kept is seen while the image is repeated: by itself, each once.
+TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
+  restart({.share = 0.2, .scorer = "kvzip"});
+  const GenerateResult first = ask("Here <image>\nand <image>. So?", {0, 1}, reuse(ReuseOrigin::kFirst, "static:r=0"));
+  EXPECT_EQ(sources(first), (std::vector{Source::kComputed, Source::kComputed}));
+  const GenerateResult second = ask("Now <image>\nwith <image>.", {1, 0}, reuse(ReuseOrigin::kFirst, "static:r=0"));
+  EXPECT_EQ(sources(second), (std::vector{Source::kRam, Source::kRam}));
+  for (const CacheReport::Image& image : second.cache.images) {
+    EXPECT_EQ(image.form, "exact, 0.2:kvzip");
+    EXPECT_EQ(image.n_kept, (image.n_tokens + 4) / 5);
+  }
+  for (const CacheReport::Image& image : first.cache.images) {
+    EXPECT_EQ(image.reason, "computed by itself, then reused");
+    EXPECT_EQ(image.n_recomputed, image.n_tokens);
+  }
   EXPECT_EQ(engine_->pools().used_bytes(), engine_->prefixes().stats().bytes);
 }
 

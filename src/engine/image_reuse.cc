@@ -65,6 +65,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       sequence_(sequence),
       reused_(engine.backend(), engine.model().rope()),
       chooser_(options.chooser),
+      kept_tokens_(options.kept_tokens),
       report_(report),
       stored_(stored),
       needs_embeddings_(prompt.images.size(), true) {
@@ -103,7 +104,8 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
       break;
     }
-    const bool neutral = options.origin == ReuseOrigin::kNeutral;
+    const bool neutral = options.origin == ReuseOrigin::kNeutral ||
+                         (engine.options().cache_form.wants_repetition() && kept_tokens_ == nullptr);
     if (!neutral && reused_.empty() && sequence.exact()) {
       record(i, images[i], image);
     } else if (why_not.empty() && could_be_kept(images[i], image)) {
@@ -294,7 +296,7 @@ void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& re
 }
 
 void ImageReuse::finish(double prefill_ms) {
-  if (finished_) return;
+  if (finished_ || (kept_tokens_ != nullptr && kept_tokens_->empty())) return;
   finished_ = true;
   end_work();
   sequence_.forget_source();
@@ -307,7 +309,11 @@ void ImageReuse::finish(double prefill_ms) {
     if (!recorder_.complete(i)) continue;
     std::shared_ptr<const ImageKv> kv = recorder_.image(i);
     const ImageKvForm& form = engine_.options().cache_form;
-    if (!form.keeps_all()) kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+    if (kept_tokens_ != nullptr) {
+      kv = keep_these(engine_.kv_shape(), form, *kv, *kept_tokens_);
+    } else if (!form.keeps_all()) {
+      kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+    }
     keep(recorded_[i], kv, per_token);
     use(recorded_[i], kv, /*computed=*/true);
   }

@@ -61,7 +61,8 @@ class ImageReuse final : public LayerHooks {
   bool in_preview() const { return in_preview_; }
   // Behind such a step. Once all is seen, the chooser chooses, and the prompt begins anew with the first image.
   void after_preview_step();
-  // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on.
+  // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on. Does nothing
+  // until it is known which tokens are kept.
   void finish(double prefill_ms);
   // Whether KV is still on its way, at `until` at the latest.
   bool loading(Deadline until) const;
@@ -96,6 +97,7 @@ class ImageReuse final : public LayerHooks {
   ReusedImages reused_;
   ImageRecorder recorder_;
   ReuseChooserPtr chooser_;
+  std::shared_ptr<const KeptTokens> kept_tokens_;
   CacheReport& report_;
   std::unique_ptr<PreviewHooks> preview_;  // null: all is chosen
   bool in_preview_ = false;                // the next step is a part of it

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
+#include "reuse/image_kv_form.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {
@@ -53,6 +55,9 @@ struct ReuseOptions {
   bool required = false;        // an error where the chooser cannot be followed
   bool one_image_only = false;  // it was measured for prompts with one image, and is for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;
+  // Of an image that is repeated by itself (RepeatedImage): the tokens that it will keep; empty until that is known.
+  // Shared by the policy that chooses and the recording that waits for it.
+  std::shared_ptr<KeptTokens> kept_tokens;
 };
 
 struct Request {
@@ -62,6 +67,7 @@ struct Request {
   Sequence* sequence = nullptr;
   PolicyPtr policy;
   ReuseOptions reuse;
+  int32_t priority = 0;  // higher ones go first, and take the places of lower ones
   GenerateOptions options;
   GenerateCallbacks callbacks;
 };

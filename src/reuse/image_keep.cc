@@ -78,12 +78,53 @@ std::shared_ptr<const ImageKv> keep_best(Backend& backend, const KvShape& shape,
                                               std::vector<float>(static_cast<size_t>(n_tokens)));
   }
   make_scorer(form.scorer)->score({.slots = slots, .tokens = {}, .prompt = {}, .capture = {}}, scores);
-  auto kept = std::make_shared<ImageKv>(shape, form, n_tokens);
-  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
-    if (!kept->holds(layer)) continue;
-    kept->take_tokens(all, layer, best(scores[static_cast<size_t>(layer)], kept->n_kept()));
+  KeptTokens kept(shape.layers.size());
+  for (size_t layer = 0; layer < kept.size(); ++layer) {
+    if (!scores[layer].empty()) kept[layer] = best(scores[layer], form.n_kept(n_tokens));
   }
-  return kept;
+  return keep_these(shape, form, all, kept);
+}
+
+std::shared_ptr<const ImageKv> keep_these(const KvShape& shape, const ImageKvForm& form, const ImageKv& all,
+                                          const KeptTokens& kept) {
+  auto image = std::make_shared<ImageKv>(shape, form, all.n_tokens());
+  for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
+    if (image->holds(layer)) image->take_tokens(all, layer, kept[static_cast<size_t>(layer)]);
+  }
+  return image;
+}
+
+RepeatedImage::RepeatedImage(const ImageKvForm& form, int32_t first_token, Listener listener)
+    : form_(form),
+      scorer_(make_scorer(form.scorer + ":sinks=" + std::to_string(first_token))),  // what is before it is not repeated
+      listener_(std::move(listener)) {}
+
+std::string RepeatedImage::name() const { return "image kept by " + form_.scorer; }
+
+bool RepeatedImage::plan(const PlanInputs& in, KeepPlan&) const {
+  const Capture& capture = *in.captures[0];
+  if (!capture.problem.empty()) throw Error(ErrorCode::kInput, name() + " " + capture.problem);
+  const PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = capture.layers};
+  std::vector<int32_t> tokens;  // of the image
+  for (int32_t t = 0; t < in.prompt.n_tokens; ++t) {
+    if (in.tokens[static_cast<size_t>(t)].meta.modality == Modality::kVision) tokens.push_back(t);
+  }
+  KeptTokens kept(static_cast<size_t>(in.slots.n_layers()));
+  for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
+    std::vector<std::vector<float>> heads;
+    for (int32_t head = 0; head < in.slots.n_kv_heads(layer); ++head) {
+      std::vector<float> scores(in.slots.tokens(layer, head).size());
+      CHECK(std::ssize(scores) == in.prompt.n_tokens);  // nothing is evicted: slots are tokens
+      scorer_->score_head(part, layer, head, scores);
+      std::vector<float>& of_image = heads.emplace_back();
+      for (const int32_t t : tokens) of_image.push_back(scores[static_cast<size_t>(t)]);
+    }
+    if (!heads.empty()) {
+      kept[static_cast<size_t>(layer)] = best(heads, form_.n_kept(static_cast<int32_t>(tokens.size())));
+    }
+  }
+  listener_(std::move(kept));
+  return false;
 }
 
 }  // namespace vlcache

@@ -1,8 +1,11 @@
 // Of an image's KV, the tokens that matter whatever will be asked: what is kept of it where not all is.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
+#include "policy/parts.h"
 #include "reuse/image_kv.h"
 
 namespace vlcache {
@@ -12,5 +15,28 @@ namespace vlcache {
 // recorded.
 std::shared_ptr<const ImageKv> keep_best(Backend& backend, const KvShape& shape, const ImageKvForm& form,
                                          const ImageKv& all);
+
+std::shared_ptr<const ImageKv> keep_these(const KvShape& shape, const ImageKvForm& form, const ImageKv& all,
+                                          const KeptTokens& kept);
+
+// For scorers that want the image repeated: the policy of a prompt that ends with its one image (image_origin.h). It
+// evicts nothing, and says once which tokens are the best.
+class RepeatedImage final : public Policy {
+ public:
+  using Listener = std::function<void(KeptTokens)>;
+  // The image's tokens are those from first_token on that are pictures' (between tiles there may be text).
+  RepeatedImage(const ImageKvForm& form, int32_t first_token, Listener listener);
+
+  std::string name() const override;
+  bool evicts() const override { return false; }
+  std::vector<CaptureRequest> needs(const PromptShape& prompt) const override { return {scorer_->needs(prompt)}; }
+  // Throws Error(kInput) where the image could not be repeated.
+  bool plan(const PlanInputs& in, KeepPlan& plan) const override;
+
+ private:
+  ImageKvForm form_;
+  std::unique_ptr<const TokenScorer> scorer_;
+  Listener listener_;
+};
 
 }  // namespace vlcache

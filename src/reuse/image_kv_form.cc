@@ -5,7 +5,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <vector>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -15,8 +14,8 @@ namespace vlcache {
 namespace {
 
 constexpr std::array<std::string_view, 3> kCodecs{"exact", "int8", "int4"};
-// Those that look at keys alone: nothing else of an image is known without a question.
-constexpr std::array<std::string_view, 2> kScorers{"key_diff", "knorm"};
+// Those that know no question: two look at the keys alone, one at what the model does while it repeats the image.
+constexpr std::array<std::string_view, 3> kScorers{"key_diff", "knorm", "kvzip"};
 
 }  // namespace
 
@@ -56,12 +55,12 @@ void parse_image_keep(std::string_view text, ImageKvForm& form) {
   }
   form.scorer = text.substr(colon + 1);
   if (std::ranges::find(kScorers, form.scorer) != kScorers.end()) return;
-  if (form.scorer == "kvzip" || form.scorer == "am") {
-    fail(form.scorer +
-         " looks at what the model does while it repeats a picture, which nobody computes when its KV "
-         "is recorded; key_diff and knorm choose by the keys alone");
+  if (form.scorer == "am") {
+    fail(
+        "am gives the tokens that stay the weight of all, and those that a chooser computes anew would count twice; "
+        "kvzip looks at the same repetition of a picture");
   }
-  fail("unknown scorer '" + form.scorer + "'; those that know no question are key_diff and knorm");
+  fail("unknown scorer '" + form.scorer + "'; those that know no question are key_diff, knorm and kvzip");
 }
 
 }  // namespace vlcache

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/row_codec.h"
 #include "cache/kv_shape.h"
@@ -18,6 +19,8 @@ struct ImageKvForm {
   std::string scorer;           // who chooses them, without knowing a question; empty: all are kept
 
   bool keeps_all() const { return scorer.empty(); }
+  // Whether that is seen only while the model repeats the image, in a prompt of its own (RepeatedImage).
+  bool wants_repetition() const { return scorer == "kvzip"; }
   bool exact() const { return codec == Codec::kExact && keeps_all(); }
   RowCodec row_codec(const KvShape& shape) const;
   // Of an image of so many tokens, those that are kept in every layer: at least one.
@@ -27,6 +30,9 @@ struct ImageKvForm {
   // "exact", "int8", "int8, 0.2:key_diff".
   std::string name() const;
 };
+
+// Of an image, [n_layers][n_kept] ascending; of layers without KV of their own nothing.
+using KeptTokens = std::vector<std::vector<int32_t>>;
 
 // "exact", "int8", "int4". Throws Error(kInput) that lists them.
 ImageKvForm::Codec parse_image_codec(std::string_view text);

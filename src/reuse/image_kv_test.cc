@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ops/factory.h"
+#include "policy/fixed_slots_testing.h"
 #include "reuse/image_keep.h"
 #include "reuse/image_store.h"
 
@@ -139,6 +140,31 @@ TEST_F(ImageForms, KeepSomethingEvenIfKeysAreNoNumbers) {
   EXPECT_TRUE(kept->valid(0));
 }
 
+// Text, three rows of a picture, a word between its tiles, two more rows; layer 1 has no KV of its own.
+TEST(RepeatedImage, KeepsWhatTheRepetitionLooksAtMost) {
+  const FixedSlots slots({{6, 6}, {}, {6, 6}});
+  std::vector<TokenInfo> tokens(6);
+  for (const size_t i : {1, 2, 4, 5}) tokens[i].meta.modality = Modality::kVision;
+  std::vector<float> seen[2] = {{9, .1f, .2f, 9, .5f, .3f, 9, .1f, .8f, 9, 0, .2f},  // sums .2 1.0 .5 .5
+                                {9, 0, 0, 9, .1f, 0, 9, .9f, 0, 9, .1f, .1f}};       // .9 0 .2 .1
+  Capture capture;
+  capture.layers.resize(3);
+  for (const size_t layer : {0, 2})
+    capture.layers[layer].window_max = Tensor(seen[layer / 2].data(), DType::kF32, {2, 6});
+  KeptTokens kept;
+  const RepeatedImage policy({.share = 0.5, .scorer = "kvzip"}, 1,
+                             [&](KeptTokens tokens) { kept = std::move(tokens); });
+  EXPECT_EQ(policy.needs({})[0].replay.n_sinks, 1);
+  EXPECT_TRUE(policy.computes_as_full() && !policy.evicts());
+  const Capture* captures[] = {&capture};
+  const PlanInputs in{.slots = slots, .tokens = tokens, .prompt = {.n_tokens = 6, .n_vision = 4}, .captures = captures};
+  KeepPlan plan;
+  EXPECT_FALSE(policy.plan(in, plan));
+  EXPECT_EQ(kept, (KeptTokens{{1, 3}, {}, {0, 2}}));  // of equals the later
+  capture.problem = "is too long";
+  EXPECT_THROW(policy.plan(in, plan), Error);
+}
+
 TEST(ImageKvForm, Names) {
   ImageKvForm form;
   EXPECT_EQ(form.name(), "exact");
@@ -172,9 +198,10 @@ TEST(ImageKvForm, SaysWhatItDoesNotTake) {
     EXPECT_NE(error_of([&] { parse_image_keep(text, form); }).find("expected SHARE:SCORER"), std::string::npos) << text;
   }
   ImageKvForm form;
-  for (const char* text : {"0.2:kvzip", "0.2:am", "0.2:snapkv", "0.2:"}) {
-    EXPECT_NE(error_of([&] { parse_image_keep(text, form); }).find("key_diff and knorm"), std::string::npos) << text;
+  for (const char* text : {"0.2:snapkv", "0.2:"}) {
+    EXPECT_NE(error_of([&] { parse_image_keep(text, form); }).find("key_diff, knorm and kvzip"), std::string::npos);
   }
+  EXPECT_NE(error_of([&] { parse_image_keep("0.2:am", form); }).find("count twice"), std::string::npos);
 }
 
 }  // namespace

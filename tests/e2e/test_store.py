@@ -165,7 +165,8 @@ class Store(ProgramTest):
         for flags, layout, n_kept in [((), "kv bf16 8x2x64", 256), (("--cache-codec", "int8"), "kv int8 of bf16 8x2x64", 256),
                                       (("--cache-codec", "int4"), "kv int4 of bf16 8x2x64", 256),
                                       (("--cache-keep", "0.2:key_diff"), "kv exact, 0.2:key_diff of bf16 8x2x64", 52),
-                                      (("--cache-codec", "int8", "--cache-keep", "0.2:key_diff"), "kv int8, 0.2:key_diff of bf16 8x2x64", 52)]:
+                                      (("--cache-codec", "int8", "--cache-keep", "0.2:key_diff"), "kv int8, 0.2:key_diff of bf16 8x2x64", 52),
+                                      (("--cache-keep", "0.2:kvzip"), "kv exact, 0.2:kvzip of bf16 8x2x64", 52)]:
             self.assertEqual(self.source(*flags), ("disk", "hit") if not flags else ("computed", "hit"), flags)  # nobody else's form
             records = [json.loads(line) for line in self.ok("cache", "ls", self.disk, "--json").splitlines()]
             sizes[layout], = [r["bytes"] for r in records if r["layout"] == layout]
@@ -177,11 +178,12 @@ class Store(ProgramTest):
                 self.assertEqual(found["text"], answer)
             else:
                 self.assertLess(found["kv"]["slots"][7][0], found["tokens"]["prompt"] - 180)
-        exact, int8, int4, some, both = sizes.values()
+        exact, int8, int4, some, both, repeated = sizes.values()
         self.assertLess(int8, 0.53 * exact)
         self.assertLess(int4, 0.30 * exact)
         self.assertLess(some, 0.22 * exact)
         self.assertLess(both, 0.12 * exact)
+        self.assertEqual(repeated, some)
         self.assertIn(" 0 wrong", self.ok("cache", "verify", self.disk))
         p = run("run", "-m", MODEL, "-i", PAGE, "--reuse", "vlcache", "--cache-disk", self.disk, "--cache-keep", "0.2:key_diff", "--max-tokens", "4", "--explain", QUESTION)
         self.assertIn("image 1: 256 tokens from disk (exact, 0.2:key_diff: 52 of them are kept)", p.stderr)
@@ -200,7 +202,7 @@ class Store(ProgramTest):
     def test_bad_input(self):
         self.fails("run", "-m", MODEL, "--cache-codec", "int9", QUESTION, says="exact, int8 or int4")
         self.fails("run", "-m", MODEL, "--cache-keep", "2:key_diff", QUESTION, says="SHARE:SCORER")
-        self.fails("run", "-m", MODEL, "--cache-keep", "0.2:kvzip", QUESTION, says="key_diff and knorm")
+        self.fails("run", "-m", MODEL, "--cache-keep", "0.2:snapkv", QUESTION, says="key_diff, knorm and kvzip")
         self.fails("tune", "reuse", "-m", MODEL, "--images", MODEL / "demo", "--cache-keep", "0.2:knorm", "-o", self.folder / "p", says="verify reuse")
         self.fails("run", "-m", MODEL, "--cache-disk", self.folder / "no/such", QUESTION, says="only its last part")
         self.fails("run", "-m", MODEL, "--cache-disk", PAGE, QUESTION, says="expected a directory")
