@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <new>
-#include <set>
 
 #include "base/clock.h"
 #include "engine/generation.h"
-#include "engine/request_order.h"
 #include "engine/sequence.h"
-#include "engine/waiting_prompt.h"
 
 namespace vlcache {
 namespace {
@@ -24,12 +21,16 @@ constexpr std::chrono::milliseconds kTierWait{10};
 
 }  // namespace
 
-Batch::Batch(Engine& engine, const BatchOptions& options) : engine_(engine), options_(options) {}
+Batch::Batch(Engine& engine, const BatchOptions& options)
+    : engine_(engine), options_(options), budget_(options.max_step_ms) {}
 Batch::~Batch() = default;
 
 RequestId Batch::add(Request request) {
-  requests_.push_back(
-      {.id = next_id_, .generation = std::make_unique<Generation>(engine_, std::move(request)), .came_at = n_started_});
+  const int32_t priority = request.priority;
+  requests_.push_back({.id = next_id_,
+                       .generation = std::make_unique<Generation>(engine_, std::move(request)),
+                       .priority = priority,
+                       .came_at = n_started_});
   return next_id_++;
 }
 
@@ -49,41 +50,6 @@ void Batch::end(Entry& entry) {
 }
 
 size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::serves)); }
-
-// Images without an origin are computed by themselves first, like requests of others.
-void Batch::let_origins_go_first(Entry& entry) {
-  for (Request& origin : entry.generation->take_origins()) {
-    const Sha256Digest image = image_keys(origin.prompt).at(0);
-    servants_.push_back({.id = next_id_++,
-                         .generation = std::make_unique<Generation>(engine_, std::move(origin)),
-                         .came_at = n_started_,
-                         .serves = entry.id,
-                         .image = image});
-    entry.waiting = true;
-  }
-}
-
-// Those that somebody still waits for come, others go.
-void Batch::exchange_servants() {
-  std::ranges::move(servants_, std::back_inserter(requests_));
-  servants_.clear();
-  std::set<RequestId> waiting;
-  for (const Entry& e : requests_) {
-    if (!e.generation->done()) waiting.insert(e.id);
-  }
-  std::erase_if(requests_,
-                [&](const Entry& e) { return e.serves != 0 && (e.generation->done() || !waiting.contains(e.serves)); });
-}
-
-// Whether an image that this one could reuse is computed by itself, for it or for another one.
-bool Batch::awaits_servant(Entry& entry) {
-  if (entry.serves != 0) return false;
-  const auto awaited = [&](const Entry& e) {
-    return e.serves != 0 && !e.generation->done() &&
-           (e.serves == entry.id || entry.generation->in_line().wants(e.image));
-  };
-  return std::ranges::any_of(requests_, awaited) || std::ranges::any_of(servants_, awaited);
-}
 
 void Batch::cancel(RequestId id) {
   Entry& entry = find(id);
@@ -115,90 +81,6 @@ void Batch::for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit)
 void Batch::check_cancelled() {
   for (Entry& entry : requests_) {
     if (!entry.generation->done() && entry.generation->cancelled()) cancel(entry.id);
-  }
-}
-
-bool Batch::Entry::in_line() const { return waiting && !generation->done(); }
-bool Batch::Entry::runs() const { return !waiting && !generation->done(); }
-
-ptrdiff_t Batch::n_running() const { return std::ranges::count_if(requests_, &Entry::runs); }
-
-bool Batch::has_place() const {
-  const ptrdiff_t n = n_running();
-  return n == 0 || (!full_ && (options_.max_running == 0 || n < options_.max_running));
-}
-
-// In the order of coming where there are places for all.
-Batch::Entry& Batch::take_next() {
-  size_t next = 0;
-  if (options_.max_running > 0 && std::ssize(line_) > options_.max_running - n_running()) {
-    std::vector<InLine> line;
-    for (const Entry* entry : line_) {
-      line.push_back({.n_matched = entry->generation->in_line().n_matched(), .n_turns = n_started_ - entry->came_at});
-    }
-    next = next_in_line(line);
-  }
-  Entry& entry = *line_[next];
-  line_.erase(line_.begin() + static_cast<ptrdiff_t>(next));
-  return entry;
-}
-
-// Whether somebody who runs is computing what this one could use. Of prefixes it waits for those that came before it
-// only, each of which ends: so nobody waits forever, whatever becomes of them.
-bool Batch::awaits(Entry& entry) {
-  if (!engine_.images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
-  return std::ranges::any_of(requests_, [&](const Entry& other) {
-    if (other.id >= entry.id || !other.runs()) return false;
-    const std::span<const Element> promised = other.generation->promised();
-    return !promised.empty() && entry.generation->in_line().awaits(promised);
-  });
-}
-
-// Whoever waits gets its sequence and its pictures' embeddings, as far as there are places.
-void Batch::admit() {
-  if (engine_.image_prefetch() != nullptr) engine_.image_prefetch()->take_in();
-  line_.clear();
-  for (Entry& entry : requests_) {
-    if (entry.in_line()) line_.push_back(&entry);
-  }
-  if (line_.empty()) return;
-  const bool for_all = options_.max_running == 0 || std::ssize(line_) + n_running() <= options_.max_running;
-  for (Entry* entry : line_) {
-    if (full_ || !for_all) entry->generation->in_line().hold();  // before others start, who make room
-  }
-  while (!line_.empty() && has_place()) {
-    Entry& entry = take_next();
-    if (awaits_servant(entry) || entry.generation->awaits_search(Deadline::min())) continue;
-    if (n_running() == 0 || !awaits(entry)) start(entry);
-  }
-  const auto each_in_line = [&](void (WaitingPrompt::*act)()) {
-    for (Entry& entry : requests_) {
-      if (entry.in_line()) (entry.generation->in_line().*act)();
-    }
-  };
-  each_in_line(&WaitingPrompt::hold);
-  each_in_line(&WaitingPrompt::prefetch);
-}
-
-void Batch::start(Entry& entry) {
-  const bool alone = n_running() == 0;
-  const auto refuse = [&](const Error& error) {
-    if (error.code() == ErrorCode::kMemory && !alone) {
-      full_ = true;
-      return;
-    }
-    entry.generation->fail(error);
-    end(entry);
-  };
-  try {
-    entry.generation->start();
-    entry.waiting = false;
-    ++n_started_;
-    let_origins_go_first(entry);
-  } catch (const Error& e) {
-    refuse(e);
-  } catch (const std::bad_alloc&) {
-    refuse(Error(ErrorCode::kMemory, "out of memory"));
   }
 }
 
@@ -235,13 +117,16 @@ void Batch::wait_for_tiers() {
   }
 }
 
-int32_t Batch::prompt_rows(const Sequence& sequence, bool others_decode) const {
+double Batch::row_flops(const Sequence& sequence) const {
+  return sequence.next_share_of_layers() * engine_.model().config().text.layers_flops(sequence.n_done());
+}
+
+int32_t Batch::prompt_rows(const Sequence& sequence) const {
   const int32_t chunk = engine_.options().prefill_chunk;
-  if (!others_decode) return chunk;
-  const TextConfig& text = engine_.model().config().text;
-  const double allowed = kShareBesideDecoding * chunk * text.layers_flops(0);
-  const double row_flops = sequence.next_share_of_layers() * text.layers_flops(sequence.n_done());
-  const auto rows = static_cast<int32_t>(std::min<double>(chunk, allowed / row_flops));
+  if (!decodes_) return chunk;
+  const double unknown = kShareBesideDecoding * chunk * engine_.model().config().text.layers_flops(0);
+  const double allowed = budget_.prompt_flops().value_or(unknown);
+  const auto rows = static_cast<int32_t>(std::min<double>(chunk, (allowed - prompt_flops_) / row_flops(sequence)));
   return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
 }
 
@@ -263,15 +148,22 @@ void Batch::plan() {
   for (Entry& entry : requests_) {
     if (runs(entry) && entry.generation->sequence()->n_pending() == 1) add(entry, 1);
   }
-  const bool others_decode = !items_.empty();
+  decodes_ = !items_.empty();
+  prompt_flops_ = 0;
   int32_t room = engine_.options().prefill_chunk - static_cast<int32_t>(items_.size());
   for (Entry& entry : requests_) {
     if (!runs(entry) || entry.generation->sequence()->n_pending() == 1) continue;
+    if (decodes_ && (budget_.decodes_alone() || room <= 0)) break;
     Sequence& sequence = *entry.generation->sequence();
-    room = std::min(room, prompt_rows(sequence, others_decode));
-    if (room <= 0) break;
-    add(entry, room);
-    for (const TokenRun& run : items_.back().runs) room -= run.end - run.begin;
+    const double per_row = row_flops(sequence);
+    const int32_t rows = std::min(room, prompt_rows(sequence));
+    if (rows <= 0) break;
+    add(entry, rows);
+    for (const TokenRun& run : items_.back().runs) {
+      room -= run.end - run.begin;
+      prompt_flops_ += per_row * (run.end - run.begin);
+    }
+    if (decodes_ && rows <= kFewestRows) break;
   }
   if (!items_.empty()) return;
   const auto first = std::ranges::find_if(requests_, [&](const Entry& e) { return can_run(e, /*may_stall=*/true); });
@@ -293,6 +185,7 @@ bool Batch::step() {
   try {
     const std::span<const Tensor> logits = engine_.stepper().step(items_);
     const double ms = ms_since(begin);
+    budget_.took(decodes_, prompt_flops_, ms);
     for (size_t i = 0; i < items_.size(); ++i) act(*owners_[i], items_[i], logits[i], ms);
   } catch (const StepFailed& failure) {
     recover(failure);
@@ -331,16 +224,10 @@ void Batch::recover(const StepFailed& failure) {
 
 // Out of pages: the last comer of those that run waits; a request alone has come as far as it can.
 void Batch::give_way(const StepFailed& failure) {
-  Entry* last = nullptr;
-  int32_t n_running = 0;
-  for (Entry& entry : requests_) {
-    if (!entry.runs()) continue;
-    last = &entry;
-    ++n_running;
-  }
-  if (n_running > 1) {
-    last->generation->suspend();
-    last->waiting = full_ = true;
+  Entry* const last = last_running();
+  if (n_running() > 1) {
+    suspend(*last);
+    full_ = true;
     return;
   }
   if (last->generation->has_tokens()) {

@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/step_budget.h"
 
 namespace vlcache {
 
@@ -18,8 +19,11 @@ using RequestId = int64_t;
 
 struct BatchOptions {
   // Requests that run at once, 0: as many as memory holds. Of those that find no place the one goes next that finds
-  // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded.
+  // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded. One of a
+  // higher priority takes the place of one that runs.
   int32_t max_running = 0;
+  // Of a step in which requests decode and prompts are computed; 0: StepBudget::kSlowdown times what decoding takes.
+  double max_step_ms = 0;
 };
 
 class Batch {
@@ -40,6 +44,9 @@ class Batch {
   // Takes the request out, done or not ("cancelled"), with what has come of it.
   GenerateResult remove(RequestId id);
   size_t size() const;  // requests in it, done or not
+  // Of those that are not done: those that have KV, and those that wait for a place.
+  size_t n_running() const;
+  size_t n_waiting() const;
   // Of those that have one.
   void for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const;
 
@@ -47,7 +54,8 @@ class Batch {
   struct Entry {
     RequestId id;
     std::unique_ptr<Generation> generation;
-    bool waiting = true;   // has no KV
+    bool waiting = true;  // has no KV
+    int32_t priority = 0;
     int64_t came_at = 0;   // when so many requests had started
     RequestId serves = 0;  // the request that waits until this one has ended; 0: somebody asked for it
     Sha256Digest image{};  // that it computes for others, then
@@ -64,19 +72,25 @@ class Batch {
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
-  ptrdiff_t n_running() const;
+  bool places_for_all() const;
   bool has_place() const;
+  bool fits(Entry& entry) const;
+  bool make_place(const Entry& entry);
+  void suspend(Entry& entry);
+  Entry* last_running();
   Entry& take_next();
   bool awaits(Entry& entry);
   void start(Entry& entry);
   void plan();
-  int32_t prompt_rows(const Sequence& sequence, bool others_decode) const;
+  double row_flops(const Sequence& sequence) const;
+  int32_t prompt_rows(const Sequence& sequence) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
   void recover(const StepFailed& failure);
   void give_way(const StepFailed& failure);
 
   Engine& engine_;
   BatchOptions options_;
+  StepBudget budget_;
   RequestId next_id_ = 1;
   std::deque<Entry> requests_;   // in the order they came
   std::vector<Entry> servants_;  // that join them before the next step
@@ -85,6 +99,8 @@ class Batch {
   bool full_ = false;  // pages ran out: nobody is admitted until a request ends
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
+  bool decodes_ = false;        // some of them do
+  double prompt_flops_ = 0;     // of the others
 };
 
 // Runs all requests to their ends in one batch; results in order, errors inside.

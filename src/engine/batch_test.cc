@@ -152,11 +152,11 @@ TEST(Batch, RequestsComeAndGoWhileOthersRun) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   Batch batch(*engine);
   EXPECT_FALSE(batch.step());
-  const RequestId a = batch.add(random_request(*engine, 30, 20));
+  const RequestId a = batch.add(random_request(*engine, 30, 60));
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(batch.step());
   const RequestId b = batch.add(random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3));
   const RequestId c = batch.add(random_request(*engine, 50, 1000, "full", 4));
-  for (int i = 0; i < 5; ++i) batch.step();
+  for (int i = 0; i < 30; ++i) batch.step();  // 16 rows of a prompt in each, at least
   batch.cancel(c);
   const RequestId d = batch.add(random_request(*engine, 40, 8, "post_vision+uniform", 5));
   const RequestId e = batch.add(random_request(*engine, 10, 1000));
@@ -168,7 +168,7 @@ TEST(Batch, RequestsComeAndGoWhileOthersRun) {
   const GenerateResult cancelled = batch.remove(c);
   EXPECT_EQ(cancelled.finish_reason, "cancelled");
   EXPECT_GE(cancelled.tokens.size(), 4u);
-  EXPECT_EQ(ids_of(batch.remove(a)), alone(*engine, random_request(*engine, 30, 20)));
+  EXPECT_EQ(ids_of(batch.remove(a)), alone(*engine, random_request(*engine, 30, 60)));
   EXPECT_EQ(ids_of(batch.remove(b)),
             alone(*engine, random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3)));
   EXPECT_EQ(ids_of(batch.remove(d)), alone(*engine, random_request(*engine, 40, 8, "post_vision+uniform", 5)));
@@ -179,7 +179,7 @@ TEST(Batch, RequestsComeAndGoWhileOthersRun) {
 // A decoding request gets a token in every step, and the pieces of a long prompt beside it are smaller than a chunk.
 TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
   const std::unique_ptr<Engine> engine = make_engine(1);
-  Batch batch(*engine);
+  Batch batch(*engine, {.max_step_ms = 1e-6});
   int tokens = 0;
   Request request = random_request(*engine, 10, 1000);
   request.callbacks.choose = [&](std::span<float>) { return ++tokens % kVocab; };
@@ -195,9 +195,7 @@ TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
     batch.step();
     EXPECT_EQ(tokens, before + 1);
   }
-  ASSERT_GE(done.size(), 16u);
-  EXPECT_LE(done[0], engine->options().prefill_chunk / 4);
-  EXPECT_LT(done[done.size() - 2] - done[done.size() - 3], done[0]) << "deeper rows cost more, so there are fewer";
+  EXPECT_EQ(done.size(), 2000u / 16);  // as few rows as are worth reading the weights for
   // Alone it takes whole chunks again.
   done.clear();
   Batch idle(*engine);

@@ -209,6 +209,16 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
   return prompt;
 }
 
+int64_t Engine::token_bytes() const {
+  int64_t bytes = 0;
+  for (int32_t layer = 0; layer < kv_shape_.n_layers(); ++layer) {
+    if (kv_shape_.n_own_heads(layer) == 0) continue;
+    const int32_t head_dim = kv_shape_.layers[static_cast<size_t>(layer)].head_dim;
+    bytes += kv_shape_.n_own_heads(layer) * backend_->kv_page_bytes(kv_shape_.codec, head_dim) / kPageSlots;
+  }
+  return bytes;
+}
+
 int64_t Engine::slot_capacity(const Policy& policy) const {
   return policy.capacity() < 0 ? max_positions() : policy.capacity();
 }

@@ -80,6 +80,8 @@ class Engine {
 
   // A sequence with nothing computed. Throws Error(kMemory) where the policy reserves more slots than there are pages.
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
+  // Of a token's KV in all layers, as a share of pages.
+  int64_t token_bytes() const;
   // Slots per head that a policy reserves; 0: as many as come.
   int64_t slot_capacity(const Policy& policy) const;
   // The embeddings that the tokens of an image stand for whose image_key is `key`: what memory has of them (null:

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/json.h"
+#include "engine/batch.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "policy/registry.h"
@@ -55,6 +56,25 @@ inline std::vector<int32_t> ids_of(const GenerateResult& result) {
   std::vector<int32_t> ids;
   for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
   return ids;
+}
+
+// Six tokens of an answer, whatever they are, to a prompt that may begin with a kept prefix.
+inline Request prefix_request(const Engine& engine, std::vector<int32_t> tokens, std::string_view policy = "full",
+                              std::string_view budget = "") {
+  Request request;
+  request.prompt = engine.prepare_tokens(std::move(tokens));
+  request.policy = parse_policy(policy, budget);
+  request.reuse.prefix = true;
+  request.options.max_tokens = 6;
+  request.options.ignore_eos = true;
+  return request;
+}
+
+// The same answer without any cache.
+inline std::vector<int32_t> answer_alone(Engine& engine, const std::vector<int32_t>& tokens) {
+  Request request = prefix_request(engine, tokens);
+  request.reuse.prefix = false;
+  return ids_of(generate(engine, std::move(request)));
 }
 
 // Nothing but what the prefix cache holds is in use, and it can all be given back.

@@ -85,6 +85,11 @@ Generation::Generation(Engine& engine, Request request)
 
 Generation::~Generation() = default;
 
+bool Generation::needs_whole_prompt() const {
+  const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
+  return policy.computes_as_full() && policy.capacity() == 0 && request_.prompt.evict_every == 0;
+}
+
 bool Generation::awaits_search(Deadline until) {
   const bool kv = request_.reuse.chooser != nullptr;
   const int32_t n_done = sequence_ != nullptr ? sequence_->n_done() : 0;
@@ -137,6 +142,8 @@ void Generation::start() {
   sequence_->start_prompt();
   make_room();
   note_origins();
+  n_found_ = std::min(n_found_, result_.cache.n_prefix_tokens);  // what it has left itself, giving way, is no find
+  result_.cache.n_prefix_tokens = n_found_;
   take_images();
   place_images();
   in_line_.reset();
@@ -161,11 +168,13 @@ void Generation::keep_prefix(bool whole_pages) {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
+  reuse_.reset();
+  sequence_->forget_rehearsal();
+  keep_prefix(/*whole_pages=*/true);
   coming_.clear();
   stored_.tiers.stop();
   std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
   promised_.reset();
-  reuse_.reset();
   prefix_.reset();
   sequence_->release();
   prompt_logits_.clear();
@@ -246,7 +255,10 @@ bool Generation::rehearse(const Tensor& logits) {
 void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
-  if (!s.in_prompt()) keep_prefix(/*whole_pages=*/true);
+  if (!s.in_prompt()) {
+    reuse_->finish(result_.timings.prefill_ms);
+    keep_prefix(/*whole_pages=*/true);
+  }
   policy_ms_ += ms;
   if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + policy_ms_;
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {

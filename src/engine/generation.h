@@ -31,6 +31,8 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   bool done() const { return !result_.finish_reason.empty(); }
   bool has_tokens() const { return !result_.tokens.empty(); }
+  // Whether its prompt is in the cache as a whole before a policy takes anything away.
+  bool needs_whole_prompt() const;
   // Of a request that has not started: as it stands in line.
   WaitingPrompt& in_line();
   // The beginning of the prompt that will be kept for others once it is computed; empty: nothing, or it has been.
@@ -54,7 +56,8 @@ class Generation {
   // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
   // from what is computed already; or the same step comes again, once the image is there. Throws Error.
   bool go_on_without_load();
-  // Gives all KV back: the request waits until start(). Tokens that were generated stay.
+  // Gives all KV back, but for what the prefix cache keeps: the request waits until start(). Tokens that were generated
+  // stay.
   void suspend();
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
@@ -103,6 +106,7 @@ class Generation {
   std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
   std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
+  int32_t n_found_ = INT32_MAX;                                      // tokens that the prefix cache had
   bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
   std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end
   std::vector<Request> origins_;                                     // to be computed before

@@ -16,23 +16,6 @@ std::unique_ptr<Engine> engine(int64_t cache_bytes = kCacheBytes, int64_t kv_mem
   return make_engine(2, "auto", kv_memory_bytes, "llama", 4096, cache_bytes);
 }
 
-Request request(Engine& engine, std::vector<int32_t> tokens, std::string_view policy = "full",
-                std::string_view budget = "") {
-  Request request;
-  request.prompt = engine.prepare_tokens(std::move(tokens));
-  request.policy = parse_policy(policy, budget);
-  request.reuse.prefix = true;
-  request.options.max_tokens = 6;
-  request.options.ignore_eos = true;
-  return request;
-}
-
-std::vector<int32_t> alone(Engine& engine, const std::vector<int32_t>& tokens) {
-  Request asked = request(engine, tokens);
-  asked.reuse.prefix = false;
-  return ids_of(generate(engine, std::move(asked)));
-}
-
 // A beginning that several have in common, and what they go on with.
 std::vector<int32_t> document(int32_t n, uint32_t seed, uint32_t question, int32_t n_question = 10) {
   std::vector<int32_t> tokens = random_tokens(n, seed);
@@ -60,12 +43,12 @@ TEST(Together, ABeginningInCommonIsComputedOnce) {
   const std::vector<std::vector<int32_t>> prompts{tokens, tokens, document(150, 7, 1, 60), document(40, 7, 2, 100),
                                                   tokens};
   std::vector<Request> requests;
-  for (const auto& prompt : prompts) requests.push_back(request(*e, prompt));
+  for (const auto& prompt : prompts) requests.push_back(prefix_request(*e, prompt));
   const std::vector<GenerateResult> results = generate(*e, std::move(requests));
   // of 200, 150 and 40 tokens in common: whole pages of what is computed together; nobody waits for 40
   const std::vector<int32_t> found{0, 192, 150, 0, 192};
   for (size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(ids_of(results[i]), alone(*e, prompts[i])) << i;
+    EXPECT_EQ(ids_of(results[i]), answer_alone(*e, prompts[i])) << i;
     EXPECT_EQ(results[i].cache.n_prefix_tokens, found[i]) << i;
   }
   expect_no_page_lost(*e);
@@ -91,31 +74,31 @@ TEST(Together, NobodyWaitsForWhatWillNotBeKept) {
   const auto first_and_second = [](Engine& e, Request first) {
     std::vector<Request> both;
     both.push_back(std::move(first));
-    both.push_back(request(e, random_tokens(200)));
+    both.push_back(prefix_request(e, random_tokens(200)));
     const std::vector<bool> computed = computed_at_once(e, std::move(both));
     EXPECT_TRUE(computed[0]);
     return computed[1];
   };
   const std::unique_ptr<Engine> e = engine();
-  EXPECT_FALSE(first_and_second(*e, request(*e, random_tokens(200))));
+  EXPECT_FALSE(first_and_second(*e, prefix_request(*e, random_tokens(200))));
   e->prefixes().clear();
-  EXPECT_TRUE(first_and_second(*e, request(*e, random_tokens(200, 8))));  // another prompt
+  EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200, 8))));  // another prompt
   e->prefixes().clear();
-  EXPECT_TRUE(first_and_second(*e, request(*e, random_tokens(200), "snapkv:w=16", "0.25")));
+  EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25")));
   e->prefixes().clear();
-  EXPECT_TRUE(first_and_second(*e, request(*e, random_tokens(200), "static")));
+  EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "static")));
   e->prefixes().clear();
-  EXPECT_TRUE(first_and_second(*e, request(*e, random_tokens(200), "streaming")));
-  Request off = request(*e, random_tokens(200));
+  EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "streaming")));
+  Request off = prefix_request(*e, random_tokens(200));
   off.reuse.prefix = false;
   e->prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, std::move(off)));
-  Request exact = request(*e, random_tokens(200), "snapkv:w=16", "0.25");
+  Request exact = prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25");
   exact.reuse.keep_exact = true;
   e->prefixes().clear();
   EXPECT_FALSE(first_and_second(*e, std::move(exact)));
   const std::unique_ptr<Engine> no_room = engine(/*cache_bytes=*/0);
-  EXPECT_TRUE(first_and_second(*no_room, request(*no_room, random_tokens(200))));
+  EXPECT_TRUE(first_and_second(*no_room, prefix_request(*no_room, random_tokens(200))));
 }
 
 // The first one ends while its prompt is computed, three steps long: the second goes on from what is left of it.
@@ -124,10 +107,10 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
   for (const bool fails : {false, true}) {
     const std::unique_ptr<Engine> e = engine();
     Batch batch(*e);
-    Request first = request(*e, tokens);
+    Request first = prefix_request(*e, tokens);
     if (fails) first.callbacks.on_prefill = [](int32_t, int32_t) { throw Error(ErrorCode::kIo, "gone"); };
-    const RequestId a = batch.add(std::move(first)), b = batch.add(request(*e, tokens)),
-                    c = batch.add(request(*e, tokens));
+    const RequestId a = batch.add(std::move(first)), b = batch.add(prefix_request(*e, tokens)),
+                    c = batch.add(prefix_request(*e, tokens));
     batch.step();
     if (!fails) batch.cancel(a);
     EXPECT_TRUE(batch.done(a));
@@ -135,7 +118,7 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
     EXPECT_EQ(second.cache.n_prefix_tokens, fails ? 0 : 512);  // what a cancelled request has computed is kept
     EXPECT_EQ(third.cache.n_prefix_tokens, 1280);
     EXPECT_EQ(batch.remove(a).finish_reason, fails ? "error" : "cancelled");
-    for (const GenerateResult* result : {&second, &third}) EXPECT_EQ(ids_of(*result), alone(*e, tokens));
+    for (const GenerateResult* result : {&second, &third}) EXPECT_EQ(ids_of(*result), answer_alone(*e, tokens));
     expect_no_page_lost(*e);
   }
 }
@@ -147,9 +130,9 @@ TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
   std::vector<Request> requests;
   const std::vector<std::vector<int32_t>> prompts{random_tokens(300, 1), random_tokens(600, 2), random_tokens(600, 2),
                                                   random_tokens(300, 1)};
-  for (const auto& prompt : prompts) requests.push_back(request(*e, prompt));
+  for (const auto& prompt : prompts) requests.push_back(prefix_request(*e, prompt));
   const std::vector<GenerateResult> results = generate(*e, std::move(requests));
-  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(ids_of(results[i]), alone(*e, prompts[i])) << i;
+  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(ids_of(results[i]), answer_alone(*e, prompts[i])) << i;
   EXPECT_GT(results[2].cache.n_prefix_tokens + results[3].cache.n_prefix_tokens, 0);
   expect_no_page_lost(*e);
 }
@@ -159,7 +142,7 @@ TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
 // As a request for the tokens would stand in line.
 struct Waiting {
   Waiting(Engine& engine, std::vector<int32_t> tokens, bool reuse = true)
-      : request(vlcache::request(engine, std::move(tokens))),
+      : request(prefix_request(engine, std::move(tokens))),
         prompt(engine, this->request.prompt, *this->request.policy, {.prefix = reuse}, tiers, /*n_done=*/0) {}
   Request request;
   ImageSearch tiers;  // nobody has any
@@ -170,7 +153,7 @@ TEST(InLine, KnowsWhatItWouldFind) {
   const std::unique_ptr<Engine> e = engine();
   Waiting waiting(*e, document(200, 7, 1, 60)), off(*e, document(200, 7, 1, 60), /*reuse=*/false);
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
-  generate(*e, request(*e, document(200, 7, 2)));
+  generate(*e, prefix_request(*e, document(200, 7, 2)));
   EXPECT_EQ(waiting.prompt.n_matched(), 200);
   EXPECT_EQ(off.prompt.n_matched(), 0);
   e->prefixes().clear();
@@ -181,9 +164,9 @@ TEST(InLine, WhatItWouldFindIsKept) {
   const int64_t group = engine()->prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
-    for (int i = 0; i < 10; ++i) generate(*e, request(*e, random_tokens(200, seed++)));
+    for (int i = 0; i < 10; ++i) generate(*e, prefix_request(*e, random_tokens(200, seed++)));
   };
-  generate(*e, request(*e, document(200, 7, 2)));
+  generate(*e, prefix_request(*e, document(200, 7, 2)));
   {
     Waiting waiting(*e, document(200, 7, 1, 60));
     waiting.prompt.hold();
@@ -199,10 +182,10 @@ TEST(InLine, WhatItWouldFindIsKept) {
 TEST(InLine, WhoeverRunsGetsWhatIsHeld) {
   const int64_t group = engine()->prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
-  generate(*e, request(*e, document(200, 7, 2)));
+  generate(*e, prefix_request(*e, document(200, 7, 2)));
   Waiting waiting(*e, document(200, 7, 1, 60));
   waiting.prompt.hold();
-  const GenerateResult large = generate(*e, request(*e, random_tokens(12 * kPageSlots - 10, 5)));
+  const GenerateResult large = generate(*e, prefix_request(*e, random_tokens(12 * kPageSlots - 10, 5)));
   EXPECT_FALSE(large.error);
   EXPECT_EQ(large.tokens.size(), 6u);
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
@@ -219,7 +202,7 @@ TEST(Line, WhoeverFindsMostGoesNext) {
   std::map<int, RequestId> ids;
   int i = 0;
   for (const uint32_t seed : {1, 2, 3, 1, 2, 1}) {
-    Request asked = request(*e, document(150, seed, static_cast<uint32_t>(i)));
+    Request asked = prefix_request(*e, document(150, seed, static_cast<uint32_t>(i)));
     asked.callbacks.on_prefill = [&order, i](int32_t, int32_t) { order.push_back(i); };
     ids[i++] = batch.add(std::move(asked));
   }
@@ -239,7 +222,7 @@ TEST(Line, LookingAheadFindsMore) {
     int64_t& n = n_found[looks];
     for (uint32_t i = 0; i < n_documents * n_questions || !running.empty();) {
       while (i < n_documents * n_questions && running.size() < (looks ? 10 : 1)) {
-        running.push_back(batch.add(request(*e, document(200, i % n_documents, i))));
+        running.push_back(batch.add(prefix_request(*e, document(200, i % n_documents, i))));
         ++i;
       }
       const GenerateResult result = finish(*e, batch, running.front());
@@ -267,7 +250,7 @@ TEST(Line, AnyMixGivesTheAnswersOfNoCache) {
       std::vector<int32_t> tokens = document(40 + static_cast<int32_t>(random() % 3) * 80, random() % 3, random() % 4,
                                              1 + static_cast<int32_t>(random() % 90));
       const bool full = random() % 4 > 0;
-      Request asked = request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
+      Request asked = prefix_request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
       if (!full) asked.options.max_tokens = 1;  // chosen before anything is evicted
       running[batch.add(std::move(asked))] = std::move(tokens);
       ++i;
@@ -282,7 +265,7 @@ TEST(Line, AnyMixGivesTheAnswersOfNoCache) {
       const GenerateResult result = batch.remove(at->first);
       ASSERT_FALSE(result.error) << result.error->what();
       std::vector<int32_t>& expected = known[at->second];
-      if (expected.empty()) expected = alone(*reference, at->second);
+      if (expected.empty()) expected = answer_alone(*reference, at->second);
       const std::vector<int32_t> found = ids_of(result);
       EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()));
       n_found += result.cache.n_prefix_tokens;

@@ -16,24 +16,6 @@ class PrefixReuseTest : public testing::TestWithParam<const char*> {
   }
 };
 
-Request request(Engine& engine, std::vector<int32_t> tokens, std::string_view policy = "full",
-                std::string_view budget = "") {
-  Request request;
-  request.prompt = engine.prepare_tokens(std::move(tokens));
-  request.policy = parse_policy(policy, budget);
-  request.reuse.prefix = true;
-  request.options.max_tokens = 12;
-  request.options.ignore_eos = true;
-  return request;
-}
-
-// As it is without any cache.
-std::vector<int32_t> alone(Engine& engine, const std::vector<int32_t>& tokens) {
-  Request asked = request(engine, tokens);
-  asked.reuse.prefix = false;
-  return ids_of(generate(engine, std::move(asked)));
-}
-
 std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -42,10 +24,10 @@ std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& 
 TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> first = random_tokens(200);
-  const std::vector<int32_t> answer = alone(*e, first);
+  const std::vector<int32_t> answer = answer_alone(*e, first);
   const auto ask = [&](const std::vector<int32_t>& tokens) {
-    const GenerateResult result = generate(*e, request(*e, tokens));
-    EXPECT_EQ(ids_of(result), alone(*e, tokens));
+    const GenerateResult result = generate(*e, prefix_request(*e, tokens));
+    EXPECT_EQ(ids_of(result), answer_alone(*e, tokens));
     return result.cache.n_prefix_tokens;
   };
   EXPECT_EQ(ask(first), 0);
@@ -65,8 +47,8 @@ TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
 
 TEST_P(PrefixReuseTest, WhoAsksForLogitsOfAllTokensGetsThem) {
   const std::unique_ptr<Engine> e = engine();
-  generate(*e, request(*e, random_tokens(100)));
-  Request asked = request(*e, random_tokens(100));
+  generate(*e, prefix_request(*e, random_tokens(100)));
+  Request asked = prefix_request(*e, random_tokens(100));
   int32_t n = 0;
   asked.callbacks.on_logits = [&](int32_t, const Tensor& logits) { n += static_cast<int32_t>(logits.rows()); };
   EXPECT_EQ(generate(*e, std::move(asked)).cache.n_prefix_tokens, 0);
@@ -75,7 +57,7 @@ TEST_P(PrefixReuseTest, WhoAsksForLogitsOfAllTokensGetsThem) {
 
 TEST_P(PrefixReuseTest, WithoutRoomNothingIsKept) {
   const std::unique_ptr<Engine> e = engine(/*cache_bytes=*/0);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(generate(*e, request(*e, random_tokens(100))).cache.n_prefix_tokens, 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(generate(*e, prefix_request(*e, random_tokens(100))).cache.n_prefix_tokens, 0);
   EXPECT_EQ(e->pools().used_bytes(), 0);
 }
 
@@ -85,7 +67,7 @@ TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
   const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
-    EXPECT_EQ(ids_of(generate(*e, request(*e, tokens))), alone(*e, tokens)) << seed;
+    EXPECT_EQ(ids_of(generate(*e, prefix_request(*e, tokens))), answer_alone(*e, tokens)) << seed;
   }
   EXPECT_GT(e->prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
@@ -96,7 +78,7 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
     const std::unique_ptr<Engine> e = engine();
     std::vector<GenerateResult> results;
     for (int i = 0; i < 3; ++i) {
-      Request asked = request(*e, random_tokens(200), "snapkv:w=16", "0.25");
+      Request asked = prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25");
       asked.reuse.keep_exact = keep_exact;
       results.push_back(generate(*e, std::move(asked)));
       EXPECT_EQ(ids_of(results[i]), ids_of(results[0]));
@@ -105,8 +87,8 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
       EXPECT_EQ(results[i].cache.n_prefix_tokens, keep_exact && i > 0 ? 184 : 0);
     }
     // What was kept is what any other policy computes, too.
-    const GenerateResult full = generate(*e, request(*e, random_tokens(200)));
-    EXPECT_EQ(ids_of(full), alone(*e, random_tokens(200)));
+    const GenerateResult full = generate(*e, prefix_request(*e, random_tokens(200)));
+    EXPECT_EQ(ids_of(full), answer_alone(*e, random_tokens(200)));
     EXPECT_EQ(full.cache.n_prefix_tokens, keep_exact ? 192 : 0);
     expect_no_page_lost(*e);
   }
@@ -114,9 +96,9 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
 
 TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
   const std::unique_ptr<Engine> e = engine();
-  generate(*e, request(*e, random_tokens(200)));
+  generate(*e, prefix_request(*e, random_tokens(200)));
   for (const char* policy : {"h2o", "expected_attention", "streaming", "none", "static"}) {
-    const GenerateResult result = generate(*e, request(*e, random_tokens(200), policy));
+    const GenerateResult result = generate(*e, prefix_request(*e, random_tokens(200), policy));
     EXPECT_EQ(result.cache.n_prefix_tokens, 0) << policy;
     EXPECT_NE(result.cache.prefix_reason, "") << policy;
   }
@@ -127,11 +109,11 @@ TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
   const int64_t group = engine()->prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(16 * group);
   const std::vector<int32_t> often = random_tokens(200, 99);
-  for (int i = 0; i < 3; ++i) generate(*e, request(*e, often));
+  for (int i = 0; i < 3; ++i) generate(*e, prefix_request(*e, often));
   int64_t n_kept = 0;
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    generate(*e, request(*e, random_tokens(150, seed)));
-    n_kept += generate(*e, request(*e, often)).cache.n_prefix_tokens == 199 ? 1 : 0;
+    generate(*e, prefix_request(*e, random_tokens(150, seed)));
+    n_kept += generate(*e, prefix_request(*e, often)).cache.n_prefix_tokens == 199 ? 1 : 0;
   }
   EXPECT_EQ(n_kept, 20);
   EXPECT_GT(e->prefixes().stats().n_evictions, 0);
@@ -144,7 +126,7 @@ TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
   const int64_t group = engine()->prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(32 * group, 2000 * group);
   const auto ask = [&](uint32_t seed) {
-    Request asked = request(*e, random_tokens(100 + static_cast<int32_t>(seed % 7) * 80, seed));
+    Request asked = prefix_request(*e, random_tokens(100 + static_cast<int32_t>(seed % 7) * 80, seed));
     asked.options.max_tokens = 1;
     generate(*e, std::move(asked));
   };
@@ -170,7 +152,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       std::vector<int32_t> tokens = random_tokens(40 + static_cast<int32_t>(random() % 3) * 50, random() % 2);
       tokens = joined(tokens, random_tokens(static_cast<int32_t>(random() % 90), 20 + random() % 3));
       const bool full = random() % 4 > 0;
-      Request asked = request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
+      Request asked = prefix_request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
       if (!full) asked.options.max_tokens = 1;  // chosen before anything is evicted
       running[batch.add(std::move(asked))] = std::move(tokens);
       ++i;
@@ -186,7 +168,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       const GenerateResult result = batch.remove(at->first);
       ASSERT_FALSE(result.error) << result.error->what();
       std::vector<int32_t>& expected = known[at->second];
-      if (expected.empty()) expected = alone(*reference, at->second);
+      if (expected.empty()) expected = answer_alone(*reference, at->second);
       const std::vector<int32_t> found = ids_of(result);
       if (result.finish_reason != "cancelled" && result.kv.mode == "full") {
         EXPECT_EQ(found.size(), expected.size());

@@ -162,6 +162,7 @@ std::vector<Request> Api::requests_of(ChatRequest& asked) {
     if (i > 0) request.prompt = requests[0].prompt.copy();
     request.policy = policy;
     request.reuse = reuse;
+    request.priority = asked.priority;
     request.options = asked.options;
     request.options.sampling.seed += static_cast<uint64_t>(i);
   }

@@ -97,6 +97,8 @@ void read_options(const OrderedJson& body, GenerateOptions& options) {
   options.stop = strings(body, "stop");
 }
 
+constexpr int kMaxPriority = 1 << 20;
+
 // What is known and would change the answer, but is not done here, is better refused than forgotten.
 void refuse_unsupported(const OrderedJson& body) {
   for (const char* key : {"tools", "functions", "logit_bias", "audio", "chat_template_kwargs"}) {
@@ -192,6 +194,7 @@ ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults
   refuse_unsupported(json);
   read_options(json, request.options);
   request.n = static_cast<int>(integer(json, "n", 1, 1, limits.max_answers));
+  request.priority = static_cast<int32_t>(-integer(json, "priority", -defaults.priority, -kMaxPriority, kMaxPriority));
   request.stream = boolean(json, "stream", false);
   if (const OrderedJson* options = find(json, "stream_options"); options != nullptr && options->is_object()) {
     request.include_usage = boolean(*options, "include_usage", false);

@@ -7,8 +7,11 @@
 
 namespace vlcache {
 
-Inference::Inference(Engine& engine, const Limits& limits) : engine_(engine), limits_(limits), batch_(engine) {
-  note_state();
+Inference::Inference(Engine& engine, const Limits& limits)
+    : engine_(engine),
+      limits_(limits),
+      batch_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
+  state_.caches = engine_.cache_totals();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -21,16 +24,18 @@ void Inference::end() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Places that are free count, so that a line of none takes as many as run.
 bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
                        const std::function<void()>& accepted) {
   CHECK(requests.size() == done.size());
   {
     const std::lock_guard lock(mutex_);
-    if (ending_ || waiting_.size() + requests.size() > static_cast<size_t>(limits_.n_waiting)) return false;
+    const size_t n = static_cast<size_t>(state_.n_running + state_.n_waiting) + coming_.size() + requests.size();
+    if (ending_ || n > static_cast<size_t>(limits_.n_running + limits_.n_waiting)) return false;
     accepted();
     for (size_t i = 0; i < requests.size(); ++i) {
       requests[i].callbacks.cancelled = [wanted] { return wanted->cancelled(); };
-      waiting_.push_back({std::move(requests[i]), std::move(done[i])});
+      coming_.push_back({std::move(requests[i]), std::move(done[i])});
     }
   }
   changed_.notify_all();
@@ -40,7 +45,7 @@ bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wa
 Inference::State Inference::state() const {
   const std::lock_guard lock(mutex_);
   State state = state_;
-  state.n_waiting = static_cast<int>(waiting_.size());
+  state.n_waiting += static_cast<int>(coming_.size());
   return state;
 }
 
@@ -48,23 +53,24 @@ void Inference::run() {
   while (take()) step();
 }
 
-// Fills free places; waits where there is nothing else to do. False: this is the end.
+// Gives the batch what has come; waits where there is nothing else to do. False: this is the end.
 bool Inference::take() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return ending_ || !waiting_.empty() || !running_.empty(); });
+  changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty(); });
   if (ending_) {
-    waiting_.clear();
-    for (const auto& [id, done] : running_) batch_.remove(id);
-    running_.clear();
+    coming_.clear();
+    for (const auto& [id, done] : requests_) batch_.remove(id);
+    requests_.clear();
     return false;
   }
-  while (!waiting_.empty() && running_.size() < static_cast<size_t>(limits_.n_running)) {
-    Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
+  while (!coming_.empty()) {
+    Coming next = std::move(coming_.front());
+    coming_.pop_front();
+    ++state_.n_waiting;
     lock.unlock();
     try {
       const RequestId id = batch_.add(std::move(next.request));
-      running_.emplace(id, std::move(next.done));
+      requests_.emplace(id, std::move(next.done));
     } catch (const Error& e) {
       GenerateResult refused;
       refused.error = e;
@@ -78,23 +84,21 @@ bool Inference::take() {
 
 void Inference::step() {
   batch_.step();
-  const size_t before = running_.size();
-  for (auto it = running_.begin(); it != running_.end();) {
+  const size_t before = requests_.size();
+  for (auto it = requests_.begin(); it != requests_.end();) {
     if (!batch_.done(it->first)) {
       ++it;
       continue;
     }
     it->second(batch_.remove(it->first));
-    it = running_.erase(it);
+    it = requests_.erase(it);
   }
-  if (running_.size() != before) note_state();
-}
-
-void Inference::note_state() {
-  CacheTotals caches = engine_.cache_totals();
+  std::optional<CacheTotals> caches;
+  if (requests_.size() != before) caches = engine_.cache_totals();
   const std::lock_guard lock(mutex_);
-  state_.n_running = static_cast<int>(running_.size());
-  state_.caches = std::move(caches);
+  state_.n_running = static_cast<int>(batch_.n_running());
+  state_.n_waiting = static_cast<int>(batch_.n_waiting());
+  if (caches) state_.caches = std::move(*caches);
 }
 
 }  // namespace vlcache

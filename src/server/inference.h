@@ -26,10 +26,10 @@ class Wanted {
 
 class Inference {
  public:
-  // Requests that are computed together, and such as wait for that, at most.
   struct Limits {
-    int n_running = 32;
-    int n_waiting = 256;
+    int n_running = 32;   // requests that are computed together, at most
+    int n_waiting = 256;  // and such as wait for that
+    double step_ms = 0;   // BatchOptions::max_step_ms
   };
   // The engine is its alone from now on, but for what is const.
   Inference(Engine& engine, const Limits& limits);
@@ -48,28 +48,27 @@ class Inference {
 
   struct State {
     int n_running = 0, n_waiting = 0;
-    CacheTotals caches;
+    CacheTotals caches;  // as of the last request's end
   };
-  // Caches: as of the last request's end.
+  // As of the last step.
   State state() const;
 
  private:
-  struct Waiting {
+  struct Coming {
     Request request;
     Done done;
   };
   void run();
   bool take();
   void step();
-  void note_state();
 
   Engine& engine_;
   Limits limits_;
   Batch batch_;
-  std::map<RequestId, Done> running_;
-  mutable std::mutex mutex_;  // of all below
+  std::map<RequestId, Done> requests_;  // in the batch
+  mutable std::mutex mutex_;            // of all below
   std::condition_variable changed_;
-  std::deque<Waiting> waiting_;
+  std::deque<Coming> coming_;  // to the batch, before its next step
   bool ending_ = false;
   State state_;
   std::thread thread_;

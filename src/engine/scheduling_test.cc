@@ -1,0 +1,117 @@
+// Who computes beside whom: priorities, pages for whole prompts, prompts in pieces beside requests that decode.
+#include "engine/engine_testing.h"
+
+namespace vlcache {
+namespace {
+
+Request request(const Engine& engine, int32_t n_prompt, uint32_t seed, int32_t n_answer, int32_t priority = 0) {
+  Request request = prefix_request(engine, random_tokens(n_prompt, seed));
+  request.options.max_tokens = n_answer;
+  request.priority = priority;
+  return request;
+}
+
+std::vector<int32_t> alone(Engine& engine, int32_t n_prompt, uint32_t seed, int32_t n_answer) {
+  Request asked = request(engine, n_prompt, seed, n_answer);
+  asked.reuse.prefix = false;
+  return ids_of(generate(engine, std::move(asked)));
+}
+
+void finish(Batch& batch, RequestId id) {
+  while (!batch.done(id)) batch.step();
+}
+
+// Whoever has to give way goes on where it was, and its answer is the same.
+TEST(Scheduling, AHigherPriorityTakesAPlace) {
+  for (const int64_t cache_bytes : {int64_t{0}, int64_t{8} << 20}) {
+    const auto e = make_engine(2, "auto", 64 << 20, "llama", 4096, cache_bytes);
+    Batch batch(*e, {.max_running = 1});
+    const RequestId first = batch.add(request(*e, 200, 1, 40)), second = batch.add(request(*e, 100, 2, 5));
+    for (int i = 0; i < 10; ++i) batch.step();
+    EXPECT_EQ(batch.n_running(), 1u);
+    EXPECT_EQ(batch.n_waiting(), 1u);
+    const RequestId urgent = batch.add(request(*e, 100, 3, 5, 1)), equal = batch.add(request(*e, 100, 4, 5, 1));
+    finish(batch, urgent);
+    EXPECT_FALSE(batch.done(first) || batch.done(second) || batch.done(equal));
+    finish(batch, equal);
+    EXPECT_FALSE(batch.done(first) || batch.done(second));
+    finish(batch, first);
+    finish(batch, second);
+    const GenerateResult result = batch.remove(first);
+    EXPECT_EQ(ids_of(result), alone(*e, 200, 1, 40));
+    EXPECT_EQ(result.cache.n_prefix_tokens, 0);
+    EXPECT_EQ(ids_of(batch.remove(urgent)), alone(*e, 100, 3, 5));
+    EXPECT_EQ(ids_of(batch.remove(second)), alone(*e, 100, 2, 5));
+    batch.remove(equal);
+    expect_no_page_lost(*e);
+  }
+}
+
+// 2 layers of 2 heads: 20 pages a head. Of 700 tokens, 11 pages, two have no room; one waits, and nothing is computed
+// twice.
+TEST(Scheduling, APromptWaitsForItsPages) {
+  const auto e = make_engine(2);
+  const int64_t page_bytes = e->token_bytes() * kPageSlots;
+  const auto small = make_engine(2, "auto", 20 * page_bytes);
+  Batch batch(*small);
+  std::vector<RequestId> ids;
+  std::vector<int32_t> n_done(3, 0);
+  for (size_t i = 0; i < n_done.size(); ++i) {
+    Request asked = request(*small, i < 2 ? 700 : 100, static_cast<uint32_t>(i), 8);
+    asked.callbacks.on_prefill = [&n_done, i](int32_t done, int32_t) {
+      EXPECT_GT(done, n_done[i]);
+      n_done[i] = done;
+    };
+    ids.push_back(batch.add(std::move(asked)));
+  }
+  batch.step();
+  EXPECT_EQ(batch.n_running(), 1u);
+  finish(batch, ids[0]);
+  EXPECT_EQ(n_done[2], 0);  // who came later does not pass
+  for (size_t i = 0; i < ids.size(); ++i) {
+    finish(batch, ids[i]);
+    EXPECT_EQ(ids_of(batch.remove(ids[i])), alone(*e, i < 2 ? 700 : 100, static_cast<uint32_t>(i), 8));
+  }
+  EXPECT_EQ(small->pools().used_bytes(), 0);
+}
+
+TEST(Scheduling, PagesGoToTheHigherPriority) {
+  const auto e = make_engine(2);
+  const auto small = make_engine(2, "auto", 20 * e->token_bytes() * kPageSlots);
+  Batch batch(*small);
+  const RequestId low = batch.add(request(*small, 700, 1, 20));
+  for (int i = 0; i < 5; ++i) batch.step();
+  const RequestId high = batch.add(request(*small, 700, 2, 8, 1));
+  finish(batch, high);
+  EXPECT_FALSE(batch.done(low));
+  finish(batch, low);
+  EXPECT_EQ(ids_of(batch.remove(high)), alone(*e, 700, 2, 8));
+  EXPECT_EQ(ids_of(batch.remove(low)), alone(*e, 700, 1, 20));
+}
+
+// However little time there is: prompts go on, by few rows, and every now and then a step is for those who decode.
+TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
+  const auto e = make_engine(2);
+  Batch batch(*e, {.max_step_ms = 1e-6});
+  const RequestId decoding = batch.add(request(*e, 20, 1, 2000));
+  for (int i = 0; i < 3; ++i) batch.step();
+  std::vector<int32_t> pieces;
+  int32_t n_done = 0;
+  Request prompt = request(*e, 1000, 2, 3);
+  prompt.callbacks.on_prefill = [&](int32_t done, int32_t) {
+    pieces.push_back(done - n_done);
+    n_done = done;
+  };
+  const RequestId id = batch.add(std::move(prompt));
+  int n_steps = 0;
+  for (; n_done < 1000; ++n_steps) batch.step();
+  ASSERT_EQ(pieces.size(), 63u);
+  for (size_t i = 0; i + 1 < pieces.size(); ++i) EXPECT_EQ(pieces[i], 16);
+  EXPECT_EQ(n_steps, 63 + 63 / (StepBudget::kAloneEvery + 1));
+  finish(batch, id);
+  EXPECT_EQ(ids_of(batch.remove(id)), alone(*e, 1000, 2, 3));
+  batch.remove(decoding);
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,33 @@
+// StepBudget: how much of a prompt a step computes beside requests that decode, so that these do not wait too long for
+// their next token. A budget in milliseconds, by what the steps before have taken.
+#pragma once
+
+#include <optional>
+
+namespace vlcache {
+
+class StepBudget {
+ public:
+  // Of what decoding alone takes: a prompt of 8k tokens then leaves running streams two and a half times their pace,
+  // and takes five thirds of its own time.
+  static constexpr double kSlowdown = 2.5;
+  // While others decode, one step in so many computes no prompt: what that takes changes with requests and depths.
+  static constexpr int kAloneEvery = 32;
+
+  // max_ms: of a step; 0: kSlowdown times what decoding alone takes.
+  explicit StepBudget(double max_ms) : max_ms_(max_ms) {}
+
+  // Whether the next step, in which others decode, is to have nothing of a prompt: to see what that takes.
+  bool decodes_alone() const { return decode_ms_ == 0 || n_mixed_ >= kAloneEvery; }
+  // FLOPs of prompts that it may have otherwise; none: it is not known yet what they cost.
+  std::optional<double> prompt_flops() const;
+  // A step took so long that has computed so many FLOPs of prompts, beside requests that decode or by itself.
+  void took(bool decodes, double prompt_flops, double ms);
+
+ private:
+  double max_ms_;
+  double decode_ms_ = 0, ms_per_flop_ = 0;  // running means; 0: not known
+  int n_mixed_ = 0;                         // steps since the last that decoded alone
+};
+
+}  // namespace vlcache
