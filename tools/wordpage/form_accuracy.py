@@ -6,7 +6,7 @@ A row is a chooser of --reuse (or off) and flags. For each form of KV (--cache-c
 then a second process answers all questions. Prints, per row: exact answers; those that the first row has right and this one has not, and the other way round; image tokens
 computed, mean over layers; KV behind the prompt."""
 import argparse, json, os, shlex, subprocess, sys, tempfile
-from reuse_accuracy import VLCACHE, requests
+from reuse_accuracy import ASKED, OTHER, VLCACHE
 
 KEPT = ("--cache-codec", "--cache-keep")
 
@@ -26,8 +26,9 @@ def ask(a, lines, flags):
 def answers(a, samples, row):
     """One answer a sample."""
     chooser, form, policy = split(row)
-    pages = [r for r in requests(a.data, samples, []) if "page" in r["id"]]; lines = [{**r, **policy, "id": s["id"]} for s in samples for r in list(requests(a.data, [s], ["full" if chooser == "off" else chooser]))[-1:]]
-    if a.plain: pages, lines = ([{k: v for k, v in r.items() if k != "system"} for r in some] for some in (pages, lines))
+    line = lambda id, system, prompt, images, **more: dict(id=id, prompt=prompt, images=[os.path.join(a.data, name) for name in images], **({} if a.plain else {"system": system}), **more)
+    pages = [line(f"{s['id']} page {j}", OTHER, "What is this?", [page], max_tokens=1, reuse="vlcache:r=0.1") for s in samples for j, page in enumerate(s["images"])]
+    lines = [line(s["id"], ASKED, s["question"], s["images"], max_tokens=80, reuse=chooser, **policy) for s in samples]
     if chooser == "off": return ask(a, lines, [])
     with tempfile.TemporaryDirectory() as disk:
         for _ in range(3):  # on a busy machine not all of them are stored at once
