@@ -2,9 +2,11 @@
 #include "grammar/grammar.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
@@ -15,6 +17,9 @@ namespace {
 
 // Clients send the same few schemas again and again; each keeps its masks.
 constexpr size_t kMaxGrammars = 32;
+// Strings take nearly any token, and such a mask takes milliseconds: those that are made so long are made by the thread
+// that reads the request, and only what a schema has beyond that by the one that computes.
+constexpr std::chrono::milliseconds kMaskTime{200};
 
 }  // namespace
 
@@ -50,18 +55,6 @@ class Grammar {
 };
 
 namespace {
-
-// Any JSON text begins and goes on in few ways, but its strings take any token: their masks are made here, in
-// milliseconds, by the thread that reads the request.
-void prepare(const Grammar& grammar) {
-  Matcher matcher(grammar.automaton());
-  std::vector<uint64_t> bits(static_cast<size_t>(grammar.trie().n_ids() + 63) / 64);
-  matcher.begin(kJsonString);
-  CHECK(matcher.push('"'));
-  grammar.masks().allowed(matcher, bits);
-  matcher.begin(grammar.rule());
-  grammar.masks().allowed(matcher, bits);
-}
 
 class GrammarConstraint final : public TokenConstraint {
  public:
@@ -149,7 +142,7 @@ GrammarPtr Grammars::compile(const std::string& name, FunctionRef<int32_t(Automa
   const int32_t rule = build(automaton);
   Vocabulary& v = vocabulary();
   auto grammar = std::make_shared<const Grammar>(std::move(automaton), rule, vocabulary_, v.trie, v.json_masks);
-  prepare(*grammar);
+  grammar->masks().make(Clock::now() + kMaskTime);
   const std::lock_guard lock(mutex_);
   grammars_.emplace_front(name, grammar);
   if (grammars_.size() > kMaxGrammars) grammars_.pop_back();

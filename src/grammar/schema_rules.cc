@@ -6,11 +6,13 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
-#include "grammar/integer_range.h"
 #include "grammar/json_rules.h"
+#include "grammar/number_range.h"
+#include "grammar/string_pattern.h"
 
 namespace vlcache {
 namespace {
@@ -207,7 +209,7 @@ class SchemaRules {
   void typed(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
     only(schema, path,
          {"type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "minimum",
-          "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum", "const", "anyOf", "$ref"});
+          "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "format", "enum", "const", "anyOf", "$ref"});
     const OrderedJson* type = find(schema, "type");
     const bool has_members = find(schema, "properties") != nullptr || find(schema, "required") != nullptr ||
                              find(schema, "additionalProperties") != nullptr;
@@ -222,7 +224,6 @@ class SchemaRules {
       return;
     }
     const std::vector<std::string> names = type_names(*type, path);
-    check_bounds(schema, path, names);
     for (const std::string& name : names) {
       const int32_t begin = a_.add_state();
       a_.skip(from, begin);
@@ -231,8 +232,8 @@ class SchemaRules {
   }
 
   void of_type(const std::string& name, const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    if (name == "string") a_.call(from, kJsonString, to);
-    if (name == "number") a_.call(from, kJsonNumber, to);
+    if (name == "string") string(schema, path, from, to);
+    if (name == "number") number(schema, path, from, to);
     if (name == "integer") integer(schema, path, from, to);
     if (name == "null") a_.text(from, "null", to);
     if (name == "boolean") {
@@ -243,41 +244,64 @@ class SchemaRules {
     if (name == "array") array(schema, path, from, to);
   }
 
-  static constexpr std::array<const char*, 4> kBounds = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
-
-  void check_bounds(const OrderedJson& schema, const std::string& path, const std::vector<std::string>& types) const {
-    if (std::ranges::find(types, "number") == types.end()) return;
-    for (const char* key : kBounds) {
-      if (find(schema, key) == nullptr) continue;
-      fail(path, std::string("\"") + key + "\" is supported for integers only, not for numbers",
+  void string(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
+    const OrderedJson *pattern = find(schema, "pattern"), *format = find(schema, "format");
+    if (pattern != nullptr && format != nullptr) fail(path, "pattern and format are not supported together");
+    if (pattern == nullptr && format == nullptr) {
+      a_.call(from, kJsonString, to);
+      return;
+    }
+    const OrderedJson& given = pattern != nullptr ? *pattern : *format;
+    const std::string at = path + (pattern != nullptr ? "/pattern" : "/format");
+    if (!given.is_string()) fail(at, "expected a string");
+    const std::string text =
+        pattern != nullptr ? given.get<std::string>() : pattern_of_format(given.get<std::string>());
+    if (text.empty() && format != nullptr) {
+      fail(at,
+           "\"" + shortened(given.get<std::string>()) + "\" is not supported (supported: date-time, time, date, " +
+               "duration, email, hostname, ipv4, ipv6, uuid)",
            ErrorCode::kUnsupported);
+    }
+    try {
+      strings_with(a_, text, from, to);
+    } catch (const Error& e) {
+      fail(at, e.what(), e.code());
     }
   }
 
-  void integer(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    constexpr int64_t kMost = kMaxRangedInteger;
-    int64_t low = -kMost, high = kMost;
-    bool bounded = false;
-    for (const char* key : kBounds) {
+  // Both of its kinds, whichever is tighter.
+  NumberRange range(const OrderedJson& schema, const std::string& path) const {
+    NumberRange range;
+    for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
       const OrderedJson* bound = find(schema, key);
       if (bound == nullptr) continue;
-      const double x = bound->is_number() ? bound->get<double>() : 1e300;
-      if (std::abs(x) > static_cast<double>(kMost)) {
-        fail(path + "/" + key, "expected a number from -10^15 to 10^15");
-      }
-      bounded = true;
+      if (!bound->is_number()) fail(path + "/" + key, "expected a number");
+      const std::optional<Decimal> value = Decimal::parse(bound->dump());
+      if (!value)
+        fail(path + "/" + key, "expected a number from -10^15 to 10^15 with at most 15 digits behind the point");
       const std::string_view name = key;
-      if (name == "minimum") low = std::max(low, static_cast<int64_t>(std::ceil(x)));
-      if (name == "maximum") high = std::min(high, static_cast<int64_t>(std::floor(x)));
-      if (name == "exclusiveMinimum") low = std::max(low, static_cast<int64_t>(std::floor(x)) + 1);
-      if (name == "exclusiveMaximum") high = std::min(high, static_cast<int64_t>(std::ceil(x)) - 1);
+      const bool inclusive = !name.starts_with("exclusive");
+      name.ends_with("inimum") ? range.at_least(*value, inclusive) : range.at_most(*value, inclusive);
     }
-    if (low > high) fail(path, "no integer lies between its bounds");
-    if (bounded) {
-      integers_between(a_, low, high, from, to);
-    } else {
+    return range;
+  }
+
+  void number(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
+    const NumberRange bounds = range(schema, path);
+    if (!bounds.bounded()) {
+      a_.call(from, kJsonNumber, to);
+      return;
+    }
+    if (!numbers_within(a_, bounds, from, to)) fail(path, "no number lies between its bounds");
+  }
+
+  void integer(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
+    const NumberRange bounds = range(schema, path);
+    if (!bounds.bounded()) {
       a_.call(from, kJsonInteger, to);
+      return;
     }
+    if (!integers_within(a_, bounds, from, to)) fail(path, "no integer lies between its bounds");
   }
 
   int64_t count(const OrderedJson& schema, const std::string& path, const char* key, int64_t fallback) const {

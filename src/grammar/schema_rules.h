@@ -2,8 +2,8 @@
 //
 // What OpenAI's structured outputs take, and what of it can be held exactly:
 //   type (one or several), properties, required, additionalProperties, items, minItems, maxItems, enum, const, anyOf,
-//   $ref within the schema (recursion too), $defs; minimum, maximum, exclusiveMinimum and exclusiveMaximum of integers;
-//   true, {} (any value); annotations (title, description, default, examples, ...) are let pass.
+//   $ref within the schema (recursion too), $defs; minimum, maximum, exclusiveMinimum, exclusiveMaximum; pattern and
+//   format (string_pattern.h); true, {} (any value); annotations (title, description, default, ...) are let pass.
 // Any other keyword is an error that names it: an answer that does not keep to it would be worse.
 //
 // Properties come in the order of the schema, those that are not required or left out. Properties that it does not name

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "grammar/grammar_testing.h"
-#include "grammar/integer_range.h"
 #include "grammar/json_rules.h"
+#include "grammar/number_range.h"
 
 namespace vlcache {
 namespace {
@@ -93,6 +93,11 @@ TEST(SchemaRules, Texts) {
       {R"({"type": "integer", "minimum": -12, "exclusiveMaximum": 305})",
        {"-12", "-9", "-1", "0", "7", "99", "100", "304"},
        {"-13", "-20", "305", "310", "1000", "-0", "007"}},
+      {R"({"type": "number", "minimum": -0.5, "exclusiveMaximum": 10})",
+       {"-0.5", "0", "9.999"},
+       {"-0.51", "10", "10.0", "1e0"}},
+      {R"({"type": ["string", "null"], "pattern": "^[a-c]+$"})", {R"("abc")", "null"}, {R"("")", R"("abd")"}},
+      {R"({"type": "string", "format": "date"})", {R"("2024-02-29")"}, {R"("2023-02-29")", R"("x")"}},
       {R"({"type": "integer", "minimum": 0.5, "title": "t", "description": "d", "default": 3})",
        {"1", "123456789"},
        {"0", "-1"}},
@@ -111,7 +116,11 @@ TEST(SchemaRules, ErrorsSayWhatAndWhere) {
   many += "}}";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"type": "string", "minLength": 3})", "at #: \"minLength\" is not supported"},
-      {R"({"properties": {"a/b": {"type": "string", "pattern": "x"}}})", "at #/properties/a~1b: \"pattern\""},
+      {R"({"properties": {"a/b": {"type": "number", "multipleOf": 3}}})", "at #/properties/a~1b: \"multipleOf\""},
+      {R"({"type": "string", "pattern": "(?=b)a"})", "at #/pattern: the pattern at character 2: groups of this kind"},
+      {R"({"type": "string", "pattern": 1})", "at #/pattern: expected a string"},
+      {R"({"type": "string", "format": "regex"})", "at #/format: \"regex\" is not supported (supported: date-time"},
+      {R"({"type": "string", "format": "uuid", "pattern": "x"})", "pattern and format"},
       {R"({"type": "array", "items": {"oneOf": []}})", "at #/items: \"oneOf\""},
       {R"({"type": "object", "required": ["x"]})", "at #/required: \"x\" is not among the properties"},
       {R"({"type": "text"})", "at #/type: expected string"},
@@ -124,7 +133,7 @@ TEST(SchemaRules, ErrorsSayWhatAndWhere) {
       {R"({"$ref": "#/$defs/no"})", "has no #/$defs/no"},
       {R"({"properties": {"a": 1}})", "at #/properties/a: expected a schema"},
       {R"({"properties": {"a": false}})", "allows nothing"},
-      {R"({"type": "number", "minimum": 1})", "for integers only"},
+      {R"({"type": "number", "minimum": 1, "exclusiveMaximum": 1})", "no number lies between"},
       {R"({"type": "integer", "minimum": 5, "maximum": 4})", "no integer lies between"},
       {R"({"type": "integer", "maximum": 1e30})", "at #/maximum"},
       {R"({"type": "array", "minItems": 3, "maxItems": 2})", "minItems is more than"},
@@ -163,25 +172,58 @@ TEST(SchemaRules, ChainsAndWebsOfReferences) {
   EXPECT_LT(compile(web).automaton.n_states(), 2000);  // 2^60 values
 }
 
-TEST(IntegerRange, AgainstCounting) {
-  for (const auto& [low, high] : {std::pair{0, 0}, {-1, 1}, {5, 5}, {-100, -9}, {9, 111}, {-30, 205}, {1, 1000}}) {
-    Automaton a;
-    const int32_t rule = a.add_rule(), end = a.add_state();
-    a.end(end);
-    integers_between(a, low, high, a.start(rule), end);
-    for (int x = -1200; x <= 1200; ++x) {
-      EXPECT_EQ(takes(a, rule, std::to_string(x)), low <= x && x <= high) << x << " of " << low << " to " << high;
+NumberRange range_of(const std::string& low, const std::string& high, bool inclusive) {
+  NumberRange range;
+  range.at_least(*Decimal::parse(low), inclusive);
+  range.at_most(*Decimal::parse(high), inclusive);
+  return range;
+}
+
+TEST(NumberRange, AgainstCounting) {
+  const std::pair<const char*, const char*> bounds[] = {
+      {"0", "0"},    {"-1", "1"},     {"5", "5"},      {"-100", "-9"},  {"9", "111"},    {"-30", "205"},
+      {"1", "1000"}, {"0.5", "0.75"}, {"-2.25", "-1"}, {"-0.5", "1.5"}, {"99.9", "101"}, {"3", "4"}};
+  for (const auto& [low, high] : bounds) {
+    for (const bool inclusive : {true, false}) {
+      SCOPED_TRACE(std::string(low) + " to " + high + (inclusive ? "" : " exclusive"));
+      const NumberRange range = range_of(low, high, inclusive);
+      Automaton a;
+      const int32_t integers = a.add_rule(), numbers = a.add_rule(), end = a.add_state();
+      a.end(end);
+      integers_within(a, range, a.start(integers), end);
+      numbers_within(a, range, a.start(numbers), end);
+      const double least = std::stod(low), most = std::stod(high);
+      const auto within = [&](double x) { return inclusive ? least <= x && x <= most : least < x && x < most; };
+      for (int x = -1200; x <= 1200; ++x) {
+        EXPECT_EQ(takes(a, integers, std::to_string(x)), within(x)) << x;
+        EXPECT_EQ(takes(a, numbers, std::to_string(x)), within(x)) << x;
+      }
+      for (int x = -3000; x <= 12000; ++x) {  // quarters, written with two digits
+        const int cents = std::abs(x % 4) * 25;
+        const std::string text = (x < 0 ? "-" : "") + std::to_string(std::abs(x / 4)) + "." + (cents == 0 ? "0" : "") +
+                                 std::to_string(cents);
+        EXPECT_EQ(takes(a, numbers, text), within(x / 4.0)) << text;
+        EXPECT_FALSE(takes(a, integers, text)) << text;
+      }
+      for (const char* text : {"-0", "00", "01", ".5", "1."}) EXPECT_FALSE(takes(a, integers, text)) << text;
+      for (const char* text : {"00", "01", ".5", "1.", "1e1"}) EXPECT_FALSE(takes(a, numbers, text)) << text;
     }
-    EXPECT_FALSE(takes(a, rule, "-0"));
-    EXPECT_FALSE(takes(a, rule, "00"));
   }
-  Automaton widest;
-  const int32_t rule = widest.add_rule(), end = widest.add_state();
-  widest.end(end);
-  integers_between(widest, -kMaxRangedInteger, kMaxRangedInteger - 1, widest.start(rule), end);
-  EXPECT_LT(widest.n_states(), 1000);
-  EXPECT_TRUE(takes(widest, rule, "-1000000000000000"));
-  EXPECT_FALSE(takes(widest, rule, "1000000000000000"));
+}
+
+TEST(NumberRange, TheWidestOnesAreSmall) {
+  NumberRange range;
+  range.at_most(*Decimal::parse("999999999999999.999999999999999"), false);
+  Automaton a;
+  const int32_t rule = a.add_rule(), end = a.add_state();
+  a.end(end);
+  EXPECT_TRUE(numbers_within(a, range, a.start(rule), end));
+  EXPECT_LT(a.n_states(), 2000);
+  EXPECT_TRUE(takes(a, rule, "-999999999999999.999999999999999"));
+  EXPECT_TRUE(takes(a, rule, "999999999999999.999999999999998"));
+  EXPECT_FALSE(takes(a, rule, "999999999999999.999999999999999"));
+  EXPECT_FALSE(Decimal::parse("1000000000000000"));
+  EXPECT_FALSE(Decimal::parse("1e5"));
 }
 
 }  // namespace

@@ -63,6 +63,12 @@ const StateMasks::Mask& StateMasks::of(const Automaton& automaton, int32_t state
   return *masks_[i];
 }
 
+void TokenMasks::make(Clock::time_point until) {
+  for (int32_t s = 0; s < automaton_.n_states() && Clock::now() < until; ++s) {
+    (s < n_json_states() ? json_masks_ : masks_).of(automaton_, s);
+  }
+}
+
 void TokenMasks::allowed(Matcher& matcher, std::span<uint64_t> bits) {
   std::ranges::fill(bits, 0);
   const std::vector<Matcher::Place> places(matcher.places().begin(), matcher.places().end());

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "grammar/matcher.h"
 #include "grammar/token_trie.h"
 
@@ -45,6 +46,8 @@ class TokenMasks {
   // bits [(vocab + 63) / 64]: set for tokens behind which the text may go on or end. `matcher`, of the same automaton,
   // is left as it was.
   void allowed(Matcher& matcher, std::span<uint64_t> bits);
+  // Makes masks of states until then, so that no step has to.
+  void make(Clock::time_point until);
 
  private:
   const Automaton& automaton_;
