@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/token_constraint.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
 #include "reuse/reuse_chooser.h"
@@ -22,8 +24,9 @@ struct GenerateOptions {
   SamplingParams sampling;
   int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
   bool ignore_eos = false;
-  std::vector<std::string> stop;     // the text ends before the first of these
-  std::vector<int32_t> stop_tokens;  // end the generation besides the model's own
+  std::vector<std::string> stop;      // the text ends before the first of these
+  std::vector<int32_t> stop_tokens;   // end the generation besides the model's own
+  std::vector<int32_t> shown_tokens;  // special tokens that are part of the text, though others are left out
 };
 
 // All optional. Called from the thread that drives the batch.
@@ -64,6 +67,8 @@ struct Request {
   ReuseOptions reuse;
   GenerateOptions options;
   GenerateCallbacks callbacks;
+  // What the answer must keep to; null: nothing. Not where callbacks.choose chooses.
+  std::unique_ptr<TokenConstraint> constraint;
 };
 
 struct Timings {
