@@ -16,10 +16,11 @@ MAY_INCLUDE = {
     "policy": {"base", "ops"},
     "store": {"base"},
     "reuse": {"base", "ops", "cache", "policy", "store"},
+    "grammar": {"base", "io"},
     "engine": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse"},
     "analysis": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine"},
-    "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis"},
-    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "analysis", "server"},
+    "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "analysis"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "analysis", "server"},
 }
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")

@@ -5,7 +5,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git python3
   libdnnl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libeigen3-dev
   libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libicu-dev libpcre2-dev libssl-dev libxxhash-dev libhiredis-dev libboost1.81-dev
-  libgtest-dev libgmock-dev redis-server clang-14 libclang-rt-14-dev clang-format-14
+  libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev clang-format-14
 )
 missing=()
 for p in "${packages[@]}"; do

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/chat/chat_template.h"
 #include "io/chat/content_forms.h"
+#include "io/chat/tool_forms.h"
 
 namespace vlcache {
 namespace {
@@ -24,21 +25,33 @@ OrderedJson special_tokens(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-// The template in use, once it is.
+// A template in use, once it is: that for tools, where a checkpoint has one of its own, is another.
 struct ChatTemplates::Compiled {
-  std::mutex mutex;  // of making `chat_template` and of what `forms` has found out
+  std::mutex mutex;  // of making `chat_template` and of what `forms` and `tool_forms` have found out
   OrderedJson variables;
   std::optional<ChatTemplate> chat_template;
   std::optional<ContentForms> forms;
+  std::optional<ToolForms> tool_forms;
 
-  std::string render(const OrderedJson& messages) const {
+  void make(const std::string& source, const Tokenizer& tokenizer) {
+    if (chat_template) return;
+    variables = special_tokens(tokenizer);
+    chat_template = ChatTemplate::parse(source, "chat template");
+    forms.emplace([this](const OrderedJson& probe) { return render(probe, nullptr); });
+    tool_forms.emplace(
+        [this](const OrderedJson& probe, const OrderedJson* tools) { return render(forms->fit(probe), tools); });
+  }
+
+  std::string render(const OrderedJson& messages, const OrderedJson* tools) const {
     ChatOptions options;
     options.variables = &variables;
+    options.tools = tools;
     return chat_template->render(messages, options);
   }
 };
 
-ChatTemplates::ChatTemplates() : compiled_(std::make_unique<Compiled>()) {}
+ChatTemplates::ChatTemplates()
+    : compiled_(std::make_unique<Compiled>()), compiled_for_tools_(std::make_unique<Compiled>()) {}
 ChatTemplates::ChatTemplates(ChatTemplates&&) noexcept = default;
 ChatTemplates::~ChatTemplates() = default;
 
@@ -49,24 +62,41 @@ ChatTemplates ChatTemplates::load(const std::filesystem::path& model_dir) {
   return templates;
 }
 
-std::string ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer) const {
-  const std::string name = choose_chat_template(sources_, /*with_tools=*/false);
+std::string ChatTemplates::source(bool with_tools) const {
+  const auto found = sources_.find(choose_chat_template(sources_, with_tools));
+  return found == sources_.end() ? "" : found->second;
+}
+
+// The template in use with its mutex locked.
+std::unique_lock<std::mutex> ChatTemplates::use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const {
+  const std::string name = choose_chat_template(sources_, with_tools);
   if (name.empty()) {
     throw Error(
         ErrorCode::kInput,
         model_dir_.string() + ": has no chat template; give the whole prompt with --raw, or add a chat_template.jinja");
   }
+  in_use = (name == choose_chat_template(sources_, false) ? compiled_ : compiled_for_tools_).get();
+  std::unique_lock lock(in_use->mutex);
+  in_use->make(sources_.at(name), tokenizer);
+  return lock;
+}
+
+std::string ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
+                                  const nlohmann::ordered_json* tools) const {
+  Compiled* compiled = nullptr;
   OrderedJson fitted;
   {
-    const std::lock_guard lock(compiled_->mutex);
-    if (!compiled_->chat_template) {
-      compiled_->variables = special_tokens(tokenizer);
-      compiled_->chat_template = ChatTemplate::parse(sources_.at(name), "chat template");
-      compiled_->forms.emplace([c = compiled_.get()](const OrderedJson& probe) { return c->render(probe); });
-    }
-    fitted = compiled_->forms->fit(messages);
+    const auto lock = use(tools != nullptr, tokenizer, compiled);
+    fitted = compiled->forms->fit(compiled->tool_forms->fit(messages));
   }
-  return compiled_->render(fitted);
+  return compiled->render(fitted, tools);
+}
+
+bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {
+  if (sources_.empty()) return false;
+  Compiled* compiled = nullptr;
+  const auto lock = use(/*with_tools=*/true, tokenizer, compiled);
+  return compiled->tool_forms->shows_tools();
 }
 
 std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer) const {

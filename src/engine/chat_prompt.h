@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -21,18 +22,24 @@ class ChatTemplates {
   // The prompt text that ends where the assistant's answer begins. Contents may be strings or lists of parts: they are
   // handed over in the form that the template reads (io/chat/content_forms.h). Throws Error(kInput) if the checkpoint
   // has no template, or the template rejects the messages or does not show them. `tokenizer` is the same every time.
-  // May be called by many threads.
-  std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer) const;
+  // May be called by many threads. `tools`: definitions in OpenAI's shape, for the template to show. Calls and results
+  // of tools in the messages take the form that it reads (io/chat/tool_forms.h).
+  std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
+                     const nlohmann::ordered_json* tools = nullptr) const;
+  // Whether the template shows what tools there are; what it is written in.
+  bool shows_tools(const Tokenizer& tokenizer) const;
+  std::string source(bool with_tools) const;
   // What stands between the text of a user's message and the answer; "\n" where no template says it.
   std::string between_message_and_answer(const Tokenizer& tokenizer) const;
 
  private:
   struct Compiled;
   ChatTemplates();
+  std::unique_lock<std::mutex> use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const;
 
   std::filesystem::path model_dir_;
   std::map<std::string, std::string> sources_;
-  std::unique_ptr<Compiled> compiled_;
+  std::unique_ptr<Compiled> compiled_, compiled_for_tools_;
 };
 
 }  // namespace vlcache

@@ -180,9 +180,10 @@ Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) con
   return prepare(std::string(text), std::move(images), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images) const {
+Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
+                            const nlohmann::ordered_json* tools) const {
   check_takes(images.size());  // before the template of a text model complains of their parts
-  const std::string text = chat_templates_->render(messages, *tokenizer_);
+  const std::string text = chat_templates_->render(messages, *tokenizer_, tools);
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");

@@ -73,8 +73,12 @@ class Engine {
   // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
   Prompt prepare_raw(std::string_view text, std::vector<Image> images) const;
   // Messages ([{role, content}], as chat templates take them; a picture is a part {"type": "image"}) through the chat
-  // template. `images` in the order of their parts. Throws Error(kInput) without a template.
-  Prompt prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images) const;
+  // template. `images` in the order of their parts; `tools` for the template to show. Throws Error(kInput) without a
+  // template.
+  Prompt prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
+                      const nlohmann::ordered_json* tools = nullptr) const;
+  // Null: the model has no tokenizer, hence no text.
+  const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no pictures.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 

@@ -288,7 +288,10 @@ void Generation::choose_token(const Tensor& logits) {
   const std::span<float> values(logits.as<float>(), static_cast<size_t>(logits.row_size()));
   SampledToken token;
   if (sampler_ != nullptr) {
-    token = sampler_->sample(values);
+    token = sampler_->sample(values, [this](std::span<float> logits) {
+      if (request_.constraint == nullptr || request_.constraint->mask(logits, stop_ids_)) return;
+      throw Error(ErrorCode::kUnsupported, "the model has no token for what the answer's grammar asks next");
+    });
   } else {
     token.token = request_.callbacks.choose(values);
   }
@@ -305,11 +308,15 @@ void Generation::take(int32_t token) {
     finish("stop");
     return;
   }
-  if (decoder_ != nullptr) emit(filter_.push(decoder_->push(token)));
+  if (request_.constraint != nullptr) request_.constraint->take(token);
+  if (decoder_ != nullptr) {
+    const std::vector<int32_t>& shown = request_.options.shown_tokens;
+    emit(filter_.push(decoder_->push(token, std::ranges::find(shown, token) != shown.end())));
+  }
   const Sequence& s = *sequence_;
   const int64_t capacity = engine_.slot_capacity(s.policy());
   const bool context_full = s.policy().pattern().window == 0 && s.next_position() + 1 >= engine_.max_positions();
-  if (filter_.stopped()) {
+  if (filter_.stopped() || (request_.constraint != nullptr && request_.constraint->complete())) {
     finish("stop");
   } else if (static_cast<int32_t>(result_.tokens.size()) >= request_.options.max_tokens || context_full ||
              (capacity > 0 && s.n_tokens() >= capacity)) {

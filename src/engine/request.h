@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/token_constraint.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
 #include "reuse/image_kv_form.h"
@@ -24,8 +25,9 @@ struct GenerateOptions {
   SamplingParams sampling;
   int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
   bool ignore_eos = false;
-  std::vector<std::string> stop;     // the text ends before the first of these
-  std::vector<int32_t> stop_tokens;  // end the generation besides the model's own
+  std::vector<std::string> stop;      // the text ends before the first of these
+  std::vector<int32_t> stop_tokens;   // end the generation besides the model's own
+  std::vector<int32_t> shown_tokens;  // special tokens that are part of the text, though others are left out
 };
 
 // All optional. Called from the thread that drives the batch.
@@ -70,6 +72,8 @@ struct Request {
   int32_t priority = 0;  // higher ones go first, and take the places of lower ones
   GenerateOptions options;
   GenerateCallbacks callbacks;
+  // What the answer must keep to; null: nothing. Not where callbacks.choose chooses.
+  std::unique_ptr<TokenConstraint> constraint;
 };
 
 struct Timings {

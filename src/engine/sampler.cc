@@ -63,7 +63,7 @@ void Sampler::apply_penalties(std::span<float> logits) const {
   }
 }
 
-SampledToken Sampler::sample(std::span<float> logits) {
+SampledToken Sampler::sample(std::span<float> logits, FunctionRef<void(std::span<float>)> restrict) {
   CHECK(logits.size() == seen_.size());
   SampledToken chosen;
   double norm = 0.0;
@@ -78,6 +78,7 @@ SampledToken Sampler::sample(std::span<float> logits) {
   }
   const std::vector<float> raw =
       params_.n_logprobs >= 0 ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
+  restrict(logits);
   apply_penalties(logits);
   chosen.token = params_.temperature == 0.0f ? static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin())
                                              : draw(logits);
@@ -96,6 +97,7 @@ int32_t Sampler::draw(std::span<float> logits) {
   // Distances from the likeliest, so that a tiny temperature gives 0 and -inf instead of inf throughout.
   const double best = std::ranges::max(logits);
   for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isinf(logits[i]) && logits[i] < 0) continue;
     candidates_.push_back({static_cast<int32_t>(i), static_cast<float>((logits[i] - best) / params_.temperature)});
   }
   const auto begin = candidates_.begin();

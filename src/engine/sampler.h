@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
+
 namespace vlcache {
 
 struct SamplingParams {
@@ -42,7 +44,12 @@ class Sampler {
   void add_prompt(std::span<const int32_t> tokens);
   // Chooses from logits [vocab] (changed in place) and counts the choice. Greedy ties go to the smaller id, as argmax
   // does.
-  SampledToken sample(std::span<float> logits);
+  SampledToken sample(std::span<float> logits) {
+    return sample(logits, [](std::span<float>) {});
+  }
+  // `restrict` sets logits of tokens that may not be chosen to -infinity, of all but one at most. Log probabilities are
+  // those before.
+  SampledToken sample(std::span<float> logits, FunctionRef<void(std::span<float>)> restrict);
 
  private:
   void apply_penalties(std::span<float> logits) const;

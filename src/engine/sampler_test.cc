@@ -109,6 +109,30 @@ TEST(Sampler, LogprobsAreOfTheModelNotOfThePenalties) {
   EXPECT_NEAR(t.top[1].logprob, std::log(0.3f), 1e-5);
 }
 
+TEST(Sampler, WhatIsRestrictedIsNeverDrawn) {
+  const auto only_the_unlikely = [](std::span<float> logits) {
+    for (size_t i = 0; i < 3; ++i) logits[i] = -INFINITY;
+  };
+  for (const SamplingParams& params : {SamplingParams{}, SamplingParams{.temperature = 1.0f},
+                                       SamplingParams{.temperature = 2.0f, .top_k = 3, .min_p = 0.1f},
+                                       SamplingParams{.temperature = 1.0f, .top_p = 0.5f, .frequency_penalty = 2.0f}}) {
+    Sampler s(params, 4);
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> logits = kLogits;
+      EXPECT_EQ(s.sample(logits, only_the_unlikely).token, 3);
+    }
+  }
+}
+
+TEST(Sampler, LogprobsAreThoseBeforeTheRestriction) {
+  Sampler s({.n_logprobs = 1}, 4);
+  std::vector<float> logits = kLogits;
+  const SampledToken t = s.sample(logits, [](std::span<float> x) { x[0] = -INFINITY; });
+  EXPECT_EQ(t.token, 1);
+  EXPECT_NEAR(t.logprob, std::log(0.3f), 1e-5);
+  EXPECT_EQ(t.top[0].token, 0);
+}
+
 TEST(Sampler, RejectsValuesOutOfRange) {
   EXPECT_THROW(Sampler({.temperature = -1.0f}, 4), Error);
   EXPECT_THROW(Sampler({.top_p = 0.0f}, 4), Error);

@@ -48,7 +48,10 @@ std::string random_id(const char* prefix) {
 class ChatAnswer : public std::enable_shared_from_this<ChatAnswer> {
  public:
   ChatAnswer(ChatHead head, ChatRequest asked, HttpReplyPtr reply, const Tokenizer& tokenizer)
-      : head_(std::move(head)), asked_(std::move(asked)), reply_(std::move(reply)), tokenizer_(tokenizer) {}
+      : head_(std::move(head)), asked_(std::move(asked)), reply_(std::move(reply)), tokenizer_(tokenizer) {
+    if (!asked_.stream || !asked_.tools.may_call()) return;
+    readers_.resize(static_cast<size_t>(asked_.n), {{asked_.call_syntax, asked_.tools.names()}, 0});
+  }
 
   void begin() {
     if (!asked_.stream) return;
@@ -60,19 +63,35 @@ class ChatAnswer : public std::enable_shared_from_this<ChatAnswer> {
     }
   }
   void text(int index, std::string_view text) {
-    if (asked_.stream) reply_->write(event(chunk_json(head_, index, {{"content", text}}, "")));
+    if (!asked_.stream) return;
+    if (readers_.empty()) return say(index, {std::string(text), {}});
+    say(index, readers_[static_cast<size_t>(index)].reader.push(text));
   }
   // By the inference thread alone.
   void done(int index, GenerateResult result) {
     if (result.error && !error_) error_ = result.error;
     if (asked_.stream && !result.error) {
-      reply_->write(event(chunk_json(head_, index, OrderedJson::object(), result.finish_reason)));
+      if (!readers_.empty()) say(index, readers_[static_cast<size_t>(index)].reader.finish());
+      const bool has_calls = !readers_.empty() && readers_[static_cast<size_t>(index)].n_calls > 0;
+      reply_->write(event(chunk_json(head_, index, OrderedJson::object(), finish_reason(result, has_calls))));
     }
     results_[index] = std::move(result);
     if (static_cast<int>(results_.size()) == asked_.n) finish();
   }
 
  private:
+  struct Reader {
+    ToolCallReader reader;
+    int n_calls;
+  };
+  void say(int index, const ToolCallReader::Piece& piece) {
+    if (!piece.text.empty()) reply_->write(event(chunk_json(head_, index, {{"content", piece.text}}, "")));
+    if (piece.calls.empty()) return;
+    int& n_calls = readers_[static_cast<size_t>(index)].n_calls;
+    const OrderedJson delta{{"tool_calls", tool_calls_json(piece.calls, n_calls)}};
+    n_calls += static_cast<int>(piece.calls.size());
+    reply_->write(event(chunk_json(head_, index, delta, "")));
+  }
   void finish() {
     std::vector<GenerateResult> results;
     for (auto& [index, result] : results_) results.push_back(std::move(result));
@@ -97,6 +116,7 @@ class ChatAnswer : public std::enable_shared_from_this<ChatAnswer> {
   ChatRequest asked_;
   HttpReplyPtr reply_;
   const Tokenizer& tokenizer_;
+  std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole
   std::map<int, GenerateResult> results_;
   std::optional<Error> error_;
 };
@@ -104,7 +124,7 @@ class ChatAnswer : public std::enable_shared_from_this<ChatAnswer> {
 }  // namespace
 
 Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
-    : engine_(engine), inference_(inference), options_(options), created_(std::time(nullptr)) {}
+    : engine_(engine), inference_(inference), options_(options), created_(std::time(nullptr)), forms_(engine) {}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
   try {
@@ -154,8 +174,11 @@ PolicyPtr Api::policy_of(const std::string& kv, const std::string& budget) {
 std::vector<Request> Api::requests_of(ChatRequest& asked) {
   const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
   const ReuseOptions reuse = options_.reuse(asked.reuse, asked.images.size());
+  const AnswerForms::Form form = forms_.form(asked.format, asked.tools);
+  asked.call_syntax = form.syntax;
   std::vector<Request> requests(static_cast<size_t>(asked.n));
-  requests[0].prompt = engine_.prepare_chat(asked.messages, std::move(asked.images));
+  requests[0].prompt = engine_.prepare_chat(asked.messages, std::move(asked.images),
+                                            form.template_has_tools ? &asked.tools.tools : nullptr);
   check_prompt_fits(engine_, *policy, policy->n_seen(requests[0].prompt.shape()), asked.options.max_tokens);
   for (int i = 0; i < asked.n; ++i) {
     Request& request = requests[static_cast<size_t>(i)];
@@ -165,6 +188,7 @@ std::vector<Request> Api::requests_of(ChatRequest& asked) {
     request.priority = asked.priority;
     request.options = asked.options;
     request.options.sampling.seed += static_cast<uint64_t>(i);
+    forms_.apply(form, request);
   }
   return requests;
 }

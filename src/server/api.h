@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "server/answer_forms.h"
 #include "server/chat_request.h"
 #include "server/http_server.h"
 #include "server/inference.h"
@@ -35,6 +36,7 @@ class Api {
   Inference& inference_;
   ApiOptions options_;
   int64_t created_;
+  AnswerForms forms_;
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
 };

@@ -1,6 +1,8 @@
 // Shapes of OpenAI's API.
 #include "server/chat_reply.h"
 
+#include <openssl/rand.h>
+
 #include <cmath>
 
 #include "io/tokenizer/tokenizer.h"
@@ -29,6 +31,23 @@ OrderedJson logprobs_json(const GenerateResult& result, const Tokenizer& tokeniz
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+// Nine letters and digits, as Mistral's templates want it.
+std::string call_id() {
+  unsigned char bytes[9] = {};
+  RAND_bytes(bytes, sizeof bytes);
+  std::string id;
+  for (const unsigned char b : bytes) id += "abcdefghijklmnopqrstuvwxyz012345"[b & 31];
+  return id;
+}
+
+OrderedJson message_json(const AnswerText& answer) {
+  OrderedJson message{{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (answer.calls.empty()) return message;
+  if (answer.content.empty()) message["content"] = nullptr;
+  message["tool_calls"] = tool_calls_json(answer.calls);
+  return message;
+}
+
 OrderedJson head_json(const ChatHead& head, const char* object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
@@ -46,15 +65,44 @@ OrderedJson usage_json(std::span<const GenerateResult> results) {
           {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
 }
 
+AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
+  if (!asked.tools.may_call()) return {text, {}};
+  ToolCallReader reader(asked.call_syntax, asked.tools.names());
+  AnswerText answer;
+  for (const bool last : {false, true}) {
+    const ToolCallReader::Piece piece = last ? reader.finish() : reader.push(text);
+    answer.content += piece.text;
+    answer.calls.insert(answer.calls.end(), piece.calls.begin(), piece.calls.end());
+  }
+  return answer;
+}
+
+std::string finish_reason(const GenerateResult& result, bool has_calls) {
+  return has_calls && result.finish_reason == "stop" ? "tool_calls" : result.finish_reason;
+}
+
+OrderedJson tool_calls_json(std::span<const ToolCall> calls, int first) {
+  OrderedJson list = OrderedJson::array();
+  for (const ToolCall& call : calls) {
+    OrderedJson& one = list.emplace_back(OrderedJson::object());
+    if (first >= 0) one["index"] = first++;
+    one["id"] = call_id();
+    one["type"] = "function";
+    one["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+  }
+  return list;
+}
+
 OrderedJson chat_json(const ChatHead& head, const ChatRequest& asked, std::span<const GenerateResult> results,
                       const Tokenizer& tokenizer) {
   OrderedJson json = head_json(head, "chat.completion");
   OrderedJson& choices = json["choices"] = OrderedJson::array();
   for (size_t i = 0; i < results.size(); ++i) {
+    const AnswerText answer = read_answer(asked, results[i].text);
     choices.push_back({{"index", i},
-                       {"message", {{"role", "assistant"}, {"content", results[i].text}, {"refusal", nullptr}}},
+                       {"message", message_json(answer)},
                        {"logprobs", logprobs_json(results[i], tokenizer)},
-                       {"finish_reason", results[i].finish_reason}});
+                       {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
   }
   json["usage"] = usage_json(results);
   if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/request.h"
 #include "server/chat_request.h"
+#include "server/tool_calls.h"
 
 namespace vlcache {
 
@@ -24,6 +25,16 @@ struct ChatHead {
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
 // not computed.
 nlohmann::ordered_json usage_json(std::span<const GenerateResult> results);
+// What of an answer's text are calls, with their ids; the rest is its content.
+struct AnswerText {
+  std::string content;
+  std::vector<ToolCall> calls;
+};
+AnswerText read_answer(const ChatRequest& asked, const std::string& text);
+// "tool_calls" where an answer that came to its end has some.
+std::string finish_reason(const GenerateResult& result, bool has_calls);
+// {id, type, function: {name, arguments}}, each with an id of its own; numbered from `first` on for a stream, if >= 0.
+nlohmann::ordered_json tool_calls_json(std::span<const ToolCall> calls, int first = -1);
 nlohmann::ordered_json chat_json(const ChatHead& head, const ChatRequest& asked,
                                  std::span<const GenerateResult> results, const Tokenizer& tokenizer);
 // A `data:` line of a stream.

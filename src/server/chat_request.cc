@@ -101,13 +101,18 @@ constexpr int kMaxPriority = 1 << 20;
 
 // What is known and would change the answer, but is not done here, is better refused than forgotten.
 void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : {"tools", "functions", "logit_bias", "audio", "chat_template_kwargs"}) {
+  for (const char* key : {"functions", "logit_bias", "audio", "chat_template_kwargs"}) {
     const OrderedJson* value = find(body, key);
     if (value != nullptr && !value->empty()) fail(std::string(key) + ": not supported by this server");
   }
-  const OrderedJson* format = find(body, "response_format");
-  if (format != nullptr && (!format->is_object() || format->value("type", OrderedJson()) != "text")) {
-    fail("response_format: expected {\"type\": \"text\"}; others are not supported by this server");
+}
+
+// What an answer must look like, if anything.
+void read_format(const OrderedJson& body, ChatRequest& request) {
+  request.format = read_answer_format(body);
+  request.tools = read_tool_use(body);
+  if (request.tools.may_call() && request.format.kind != AnswerFormat::Kind::kText) {
+    fail("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
   }
 }
 
@@ -157,14 +162,18 @@ OrderedJson read_messages(OrderedJson messages, const ChatLimits& limits, std::v
     if (!message.is_object()) fail(where + ": expected an object");
     std::string role = string(message, "role", "");
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant") {
-      fail(where + ".role: expected system, developer, user or assistant, found \"" + role + "\"");
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+      fail(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
     read_content(content, where + ".content", limits, images);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
+    const OrderedJson* calls = role == "assistant" ? find(message, "tool_calls") : nullptr;
+    if (calls != nullptr && !calls->empty()) out.back()["tool_calls"] = read_tool_calls(*calls, where + ".tool_calls");
+    if (role == "tool") out.back()["tool_call_id"] = string(message, "tool_call_id", "");
+    if (role == "tool" && find(message, "name") != nullptr) out.back()["name"] = string(message, "name", "");
   }
   if (out.empty()) fail("messages: expected one that is not empty");
   return out;
@@ -193,6 +202,7 @@ ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults
   ChatRequest request = defaults;
   refuse_unsupported(json);
   read_options(json, request.options);
+  read_format(json, request);
   request.n = static_cast<int>(integer(json, "n", 1, 1, limits.max_answers));
   request.priority = static_cast<int32_t>(-integer(json, "priority", -defaults.priority, -kMaxPriority, kMaxPriority));
   request.stream = boolean(json, "stream", false);

@@ -8,6 +8,8 @@
 
 #include "engine/request.h"
 #include "io/image/image.h"
+#include "server/answer_format.h"
+#include "server/tool_calls.h"
 
 namespace vlcache {
 
@@ -15,8 +17,11 @@ struct ChatRequest {
   nlohmann::ordered_json messages;  // as chat templates take them; pictures as {"type": "image"}
   std::vector<Image> images;        // in the order of their parts
   GenerateOptions options;
-  int n = 1;             // answers; each has the seed before it and one more
-  int32_t priority = 0;  // higher ones go first; in the body, as vLLM has it, lower numbers do
+  AnswerFormat format;
+  ToolUse tools;
+  CallSyntax call_syntax = CallSyntax::kPlain;  // the model's, which the body does not say
+  int n = 1;                                    // answers; each has the seed before it and one more
+  int32_t priority = 0;                         // higher ones go first; in the body, as vLLM has it, lower numbers do
   bool stream = false;
   bool include_usage = false;  // in a stream
   std::string kv, kv_budget;   // as parse_policy takes them

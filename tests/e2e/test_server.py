@@ -24,11 +24,12 @@ def about(path, question=QUESTION, **more):
 
 class Server(ProgramTest):
     FLAGS = ()
+    MODEL = MODEL
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.process = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0", "--dtype", "f32", *cls.FLAGS], stderr=subprocess.PIPE, text=True)
+        cls.process = subprocess.Popen([VLCACHE, "serve", "-m", str(cls.MODEL), "--port", "0", "--dtype", "f32", *cls.FLAGS], stderr=subprocess.PIPE, text=True)
         for line in cls.process.stderr:
             if line.startswith("http://"):
                 cls.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
@@ -160,7 +161,7 @@ class Errors(Server):
             ("{", None, "request's body"), ("[]", None, "JSON object"), ({}, "messages", "at least one"), (ask(messages=[]), "messages", "at least one"),
             (ask(temperature="hot"), "temperature", "number from 0"), (ask(n=0), "n", "integer from 1"), (ask(n=1.5), "n", "integer"),
             (ask(top_logprobs=3), "top_logprobs", "logprobs"), (ask(stop=[1]), "stop", "strings"), (ask(stream="yes"), "stream", "true or false"),
-            (ask(tools=[{"type": "function"}]), "tools", "not supported"), (ask(response_format={"type": "json_object"}), "response_format", "not supported"),
+            (ask(functions=[{"name": "f"}]), "functions", "not supported"), (ask(logit_bias={"1": 2}), "logit_bias", "not supported"),
             ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"), ({"messages": ["x"]}, "messages[0]", "object"),
             (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[picture(PAGE)] * 3), "messages", "at most 2 pictures"),
             (url("http://127.0.0.1/x.png"), "messages[0].content[0].image_url", "data URI"), (url("file:///etc/passwd"), "messages[0].content[0].image_url", "data URI"),

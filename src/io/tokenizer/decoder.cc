@@ -44,6 +44,13 @@ class SimpleStep : public DecodeStep {
   std::unique_ptr<DecodeStage> start(DecodeStage& next) const override { return std::make_unique<Stage>(next); }
 };
 
+// A step that knows which bytes a token stands for.
+template <typename Stage>
+class BytesStep : public SimpleStep<Stage> {
+ public:
+  bool bytes(std::string_view token, std::string& out) const override { return Stage::append_bytes(token, out); }
+};
+
 // Everything behind becomes one token.
 class FusingStage : public DecodeStage {
  public:
@@ -75,19 +82,25 @@ class FuseStage : public FusingStage {
 class ByteLevelStage : public FusingStage {
  public:
   using FusingStage::FusingStage;
+  static bool append_bytes(std::string_view token, std::string& out) {
+    std::string bytes;
+    for (size_t i = 0; i < token.size();) {
+      const int byte = byte_of_character(next_code_point(token, i));
+      if (byte < 0) {
+        bytes = token;
+        break;
+      }
+      bytes += static_cast<char>(byte);
+    }
+    out += bytes;
+    return true;
+  }
   void push(std::string_view text, Part part) override {
     if (part.begins) waiting_.clear();
     waiting_ += text;
     if (!part.ends) return;
     std::string bytes, out;
-    for (size_t i = 0; i < waiting_.size();) {
-      const int byte = byte_of_character(next_code_point(waiting_, i));
-      if (byte < 0) {
-        bytes = waiting_;
-        break;
-      }
-      bytes += static_cast<char>(byte);
-    }
+    append_bytes(waiting_, bytes);
     assembler_.push(bytes, out);
     emit(out);
   }
@@ -108,6 +121,11 @@ class ByteLevelStage : public FusingStage {
 class ByteFallbackStage : public WholeTokenStage {
  public:
   using WholeTokenStage::WholeTokenStage;
+  static bool append_bytes(std::string_view token, std::string& out) {
+    const int byte = byte_of(token);
+    if (byte >= 0) out += static_cast<char>(byte);
+    return byte >= 0;
+  }
   void finish() override {
     flush();
     next_.finish();
@@ -369,9 +387,9 @@ void parse_steps(const Json& json, const std::string& where, std::vector<std::un
     if (list == nullptr || !list->is_array()) object.fail("decoders", "a list");
     for (size_t k = 0; k < list->size(); ++k) parse_steps((*list)[k], where + "[" + std::to_string(k) + "]", steps);
   } else if (type == "ByteLevel") {
-    steps.push_back(std::make_unique<SimpleStep<ByteLevelStage>>());
+    steps.push_back(std::make_unique<BytesStep<ByteLevelStage>>());
   } else if (type == "ByteFallback") {
-    steps.push_back(std::make_unique<SimpleStep<ByteFallbackStage>>());
+    steps.push_back(std::make_unique<BytesStep<ByteFallbackStage>>());
   } else if (type == "Fuse") {
     steps.push_back(std::make_unique<SimpleStep<FuseStage>>());
   } else if (type == "Replace") {
@@ -404,6 +422,10 @@ DecoderSpec::DecoderSpec(const Json* json, const std::string& where) {
   } else {
     parse_steps(*json, where, steps_);
   }
+}
+
+bool DecoderSpec::bytes(std::string_view token, std::string& out) const {
+  return std::ranges::any_of(steps_, [&](const auto& step) { return step->bytes(token, out); });
 }
 
 struct DecoderRun::Sink : DecodeStage {

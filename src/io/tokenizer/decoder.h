@@ -25,6 +25,8 @@ class DecodeStage {
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
+  // Whether this token stands for bytes that need not be whole characters: appends them.
+  virtual bool bytes(std::string_view /*token*/, std::string& /*out*/) const { return false; }
   virtual std::unique_ptr<DecodeStage> start(DecodeStage& next) const = 0;
 };
 
@@ -33,6 +35,8 @@ class DecoderSpec {
  public:
   DecoderSpec(const Json* json, const std::string& where);
   const std::vector<std::unique_ptr<DecodeStep>>& steps() const { return steps_; }
+  // Whether one of the steps says what bytes the token stands for: appends them.
+  bool bytes(std::string_view token, std::string& out) const;
 
  private:
   std::vector<std::unique_ptr<DecodeStep>> steps_;

@@ -1,6 +1,7 @@
 // Loading the parts of a tokenizer.json and running text through them.
 #include "io/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -179,6 +180,18 @@ std::string Tokenizer::token_text(int32_t id) const {
   return text == nullptr ? std::string() : *text;
 }
 
+std::string Tokenizer::token_bytes(int32_t id) const {
+  const std::string* text = parts_->token_text(id);
+  if (text == nullptr || is_special(id)) return {};
+  std::string bytes;
+  if (parts_->decoder.bytes(*text, bytes)) return bytes;
+  // The first token of a text may lose a space; one behind another does not.
+  const int32_t two[] = {id, id};
+  const std::string once = decode({&id, 1}, /*skip_special_tokens=*/true);
+  const std::string twice = decode(two, /*skip_special_tokens=*/true);
+  return twice.substr(std::min(once.size(), twice.size()));
+}
+
 int32_t Tokenizer::token_id(std::string_view token) const { return parts_->token_id(token); }
 
 bool Tokenizer::has_token(int32_t id) const { return parts_->token_text(id) != nullptr; }
@@ -225,9 +238,10 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_token
 StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 
-std::string StreamDecoder::push(int32_t id) {
+std::string StreamDecoder::push(int32_t id, bool shown) {
   const std::string* text = state_->parts.token_text(id);
-  if (text == nullptr || (state_->skip_special_tokens && state_->parts.added.is_special(*text))) return {};
+  if (text == nullptr) return {};
+  if (!shown && state_->skip_special_tokens && state_->parts.added.is_special(*text)) return {};
   state_->run.push(*text);
   return state_->run.take();
 }

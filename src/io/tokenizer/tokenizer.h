@@ -37,7 +37,10 @@ class Tokenizer {
   // Ids that no token has are left out, as in the Python package.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  std::string token_text(int32_t id) const;        // the raw vocabulary entry ("Ġthe"), empty if there is none
+  std::string token_text(int32_t id) const;  // the raw vocabulary entry ("Ġthe"), empty if there is none
+  // What the token adds to a text that has begun, as bytes, which may be a part of a character. Empty for special
+  // tokens and ids that no token has.
+  std::string token_bytes(int32_t id) const;
   int32_t token_id(std::string_view token) const;  // -1 if there is none
   bool is_special(int32_t id) const;               // left out by skip_special_tokens
   bool has_token(int32_t id) const;
@@ -71,8 +74,9 @@ class StreamDecoder {
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
 
-  std::string push(int32_t id);  // the text that is certain now, often empty
-  std::string finish();          // the rest; call once, at the end
+  // The text that is certain now, often empty. `shown`: it is no part of it only if no token has the id.
+  std::string push(int32_t id, bool shown = false);
+  std::string finish();  // the rest; call once, at the end
 
  private:
   struct State;

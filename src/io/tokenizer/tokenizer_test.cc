@@ -134,6 +134,36 @@ TEST(TokenClasses, AreReadFromTheText) {
   for (const int32_t none : {-1, 1 << 30}) EXPECT_EQ(pieces.token_class(none), TokenClass::kOther);
 }
 
+// The bytes of an encoded text's tokens are its text, but for a space that the first of them loses.
+TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
+  for (const char* name :
+       {"gpt2", "llama2", "llama2_metaspace", "llama3", "gemma", "mistral", "qwen2", "smollm", "tekken"}) {
+    SCOPED_TRACE(name);
+    const auto path = kFixtures / (std::string(name) + ".tokenizer.json");
+    const Tokenizer tokenizer = Tokenizer::from_json(read_text_file(path), path.string());
+    for (size_t i = 0; i < fixture_lines().size(); i += 7) {
+      const std::vector<int32_t> ids = tokenizer.encode(fixture_lines()[i], /*add_special_tokens=*/false);
+      std::string bytes;
+      for (const int32_t id : ids) bytes += tokenizer.token_bytes(id);
+      const std::string text = tokenizer.decode(ids, /*skip_special_tokens=*/true);
+      EXPECT_TRUE(bytes == text || bytes == " " + text) << bytes << "\n" << text;
+    }
+    EXPECT_EQ(tokenizer.token_bytes(-1), "");
+    EXPECT_EQ(tokenizer.token_bytes(INT32_MAX), "");
+  }
+}
+
+TEST(TokenBytes, MayBePartsOfCharacters) {
+  const auto bytes = [](const char* name, const char* token) {
+    const auto path = kFixtures / (std::string(name) + ".tokenizer.json");
+    const Tokenizer tokenizer = Tokenizer::from_json(read_text_file(path), path.string());
+    return tokenizer.token_bytes(tokenizer.token_id(token));
+  };
+  EXPECT_EQ(bytes("gpt2", "\u00e6"), "\xe6");  // the character that stands for this byte
+  EXPECT_EQ(bytes("llama2", "<0xE6>"), "\xe6");
+  EXPECT_EQ(bytes("llama2", "<s>"), "");
+}
+
 TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
   const Json patterns = load_json(kFixtures / "patterns.json");
   ASSERT_GE(patterns.size(), 40u);

@@ -1,0 +1,58 @@
+// Automaton: the texts of a grammar, as rules made of states that bytes lead between, and that call each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+// A recursive transition network. A rule is the state where it starts and whatever can be reached from there; a text
+// belongs to it if its bytes lead to a state that `ends`. No rule may take the empty text (Matcher counts on it).
+class Automaton {
+ public:
+  // Behind this many something is wrong with a schema rather than big about it: a state takes some 100 bytes.
+  static constexpr int32_t kMaxStates = 100'000;
+  static constexpr int32_t kNothing = -1;  // instead of a rule: a call that takes no bytes
+
+  struct Edge {
+    uint8_t low, high;
+    int32_t to;
+  };
+  struct Call {
+    int32_t rule, to;
+  };
+  struct State {
+    std::vector<Edge> edges;
+    std::vector<Call> calls;
+    bool ends = false;
+  };
+
+  // Throws Error(kInput) beyond kMaxStates.
+  int32_t add_state();
+  int32_t add_rule();  // with a new state as its start
+  void bytes(int32_t from, uint8_t low, uint8_t high, int32_t to);
+  // What follows `from` behind this text.
+  int32_t text(int32_t from, std::string_view text);
+  void text(int32_t from, std::string_view text, int32_t to);
+  void call(int32_t from, int32_t rule, int32_t to);
+  void skip(int32_t from, int32_t to) { call(from, kNothing, to); }
+  void end(int32_t state) { states_[static_cast<size_t>(state)].ends = true; }
+
+  // Takes out what leads nowhere: edges and calls behind which no text ends. False: none does behind this rule.
+  bool trim(int32_t rule);
+
+  const State& state(int32_t state) const { return states_[static_cast<size_t>(state)]; }
+  int32_t start(int32_t rule) const { return starts_[static_cast<size_t>(rule)]; }
+  int32_t n_states() const { return static_cast<int32_t>(states_.size()); }
+  int32_t n_rules() const { return static_cast<int32_t>(starts_.size()); }
+
+ private:
+  std::vector<bool> finishing() const;
+
+  std::vector<State> states_;
+  std::vector<int32_t> starts_;  // by rule
+};
+
+}  // namespace vlcache

@@ -1,0 +1,221 @@
+// RFC 8259, state by state.
+#include "grammar/json_rules.h"
+
+#include <array>
+#include <map>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int kDigits = 15;  // any integer of so many is exact in a double
+
+struct Bytes {
+  uint8_t low, high;
+};
+
+void chain(Automaton& a, int32_t from, std::initializer_list<Bytes> ranges, int32_t to) {
+  for (const Bytes* r = ranges.begin(); r != ranges.end(); ++r) {
+    const int32_t next = r + 1 == ranges.end() ? to : a.add_state();
+    a.bytes(from, r->low, r->high, next);
+    from = next;
+  }
+}
+
+// Characters of more than one byte (Unicode 15, table 3-7), by what they begin with.
+constexpr Bytes kTail{0x80, 0xBF};
+struct Characters {
+  Bytes lead, second;
+  int n_tails;  // behind these
+};
+constexpr std::array<Characters, 8> kCharacters = {{{{0xC2, 0xDF}, kTail, 0},
+                                                    {{0xE0, 0xE0}, {0xA0, 0xBF}, 1},
+                                                    {{0xE1, 0xEC}, kTail, 1},
+                                                    {{0xED, 0xED}, {0x80, 0x9F}, 1},
+                                                    {{0xEE, 0xEF}, kTail, 1},
+                                                    {{0xF0, 0xF0}, {0x90, 0xBF}, 2},
+                                                    {{0xF1, 0xF3}, kTail, 2},
+                                                    {{0xF4, 0xF4}, {0x80, 0x8F}, 2}}};
+// Those of one byte that stand in a string as they are.
+constexpr std::array<Bytes, 3> kAscii = {{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7F}}};
+
+void long_characters(Automaton& a, int32_t from, Bytes leads, const Characters& c, int32_t to) {
+  if (c.n_tails == 0) chain(a, from, {leads, c.second}, to);
+  if (c.n_tails == 1) chain(a, from, {leads, c.second, kTail}, to);
+  if (c.n_tails == 2) chain(a, from, {leads, c.second, kTail, kTail}, to);
+}
+
+// From `states[i]` any of these leads on.
+void hex_digit(Automaton& a, int32_t from, int32_t to) {
+  a.bytes(from, '0', '9', to);
+  a.bytes(from, 'a', 'f', to);
+  a.bytes(from, 'A', 'F', to);
+}
+
+int32_t hex_digits(Automaton& a, int32_t from, int n) {
+  for (int i = 0; i < n; ++i) {
+    const int32_t next = a.add_state();
+    hex_digit(a, from, next);
+    from = next;
+  }
+  return from;
+}
+
+// Behind "\u": four digits, or a pair of surrogates.
+void unicode_escape(Automaton& a, int32_t from, int32_t to) {
+  const int32_t plain = a.add_state(), d = a.add_state(), high = a.add_state();
+  a.bytes(from, '0', '9', plain);
+  for (const char c : {'a', 'A'}) a.bytes(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c + 2), plain);
+  for (const char c : {'e', 'E'}) a.bytes(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c + 1), plain);
+  for (const uint8_t c : {'d', 'D'}) a.bytes(from, c, c, d);
+  a.skip(hex_digits(a, plain, 3), to);
+  const int32_t below = a.add_state();
+  a.bytes(d, '0', '7', below);
+  a.skip(hex_digits(a, below, 2), to);
+  for (const Bytes b : {Bytes{'8', '9'}, Bytes{'a', 'b'}, Bytes{'A', 'B'}}) a.bytes(d, b.low, b.high, high);
+  const int32_t low = a.text(hex_digits(a, high, 2), "\\u"), low_d = a.add_state(), low_rest = a.add_state();
+  for (const uint8_t c : {'d', 'D'}) a.bytes(low, c, c, low_d);
+  for (const Bytes b : {Bytes{'c', 'f'}, Bytes{'C', 'F'}}) a.bytes(low_d, b.low, b.high, low_rest);
+  a.skip(hex_digits(a, low_rest, 2), to);
+}
+
+// 1 to n digits.
+void digits(Automaton& a, int32_t from, int n, int32_t to) {
+  for (int i = 0; i < n; ++i) {
+    const int32_t next = a.add_state();
+    a.bytes(from, '0', '9', next);
+    a.skip(next, to);
+    from = next;
+  }
+}
+
+void integer(Automaton& a, int32_t from, int32_t to) {
+  const int32_t unsigned_part = a.add_state(), first = a.add_state();
+  a.skip(from, unsigned_part);
+  a.bytes(from, '-', '-', unsigned_part);
+  a.bytes(unsigned_part, '0', '0', to);
+  a.bytes(unsigned_part, '1', '9', first);
+  a.skip(first, to);
+  digits(a, first, kDigits - 1, to);
+}
+
+void number(Automaton& a, int32_t from, int32_t to) {
+  const int32_t whole = a.add_state(), point = a.add_state(), with_fraction = a.add_state(), e = a.add_state(),
+                signed_e = a.add_state();
+  integer(a, from, whole);
+  a.bytes(whole, '.', '.', point);
+  digits(a, point, kDigits, with_fraction);
+  a.skip(whole, with_fraction);
+  a.skip(with_fraction, to);
+  a.bytes(with_fraction, 'e', 'e', e);
+  a.bytes(with_fraction, 'E', 'E', e);
+  a.bytes(e, '+', '+', signed_e);
+  a.bytes(e, '-', '-', signed_e);
+  a.skip(e, signed_e);
+  digits(a, signed_e, 2, to);
+}
+
+// Elements between brackets: `element` leads from one state to another.
+template <typename Element>
+void list(Automaton& a, int32_t from, std::string_view brackets, int32_t to, const Element& element) {
+  const int32_t first = a.text(from, brackets.substr(0, 1)), behind = a.add_state();
+  a.text(first, brackets.substr(1), to);
+  a.text(behind, brackets.substr(1), to);
+  element(first, behind);
+  element(json_spaced(a, behind, ','), behind);
+}
+
+}  // namespace
+
+void json_character(Automaton& a, int32_t from, int32_t to, bool escaped) {
+  for (const Bytes b : kAscii) a.bytes(from, b.low, b.high, to);
+  for (const Characters& c : kCharacters) long_characters(a, from, c.lead, c, to);
+  if (!escaped) return;
+  const int32_t escape = a.text(from, "\\");
+  for (const char c : std::string_view("\"\\/bfnrt"))
+    a.bytes(escape, static_cast<uint8_t>(c), static_cast<uint8_t>(c), to);
+  unicode_escape(a, a.text(escape, "u"), to);
+}
+
+int32_t json_spaced(Automaton& a, int32_t from, char sign) {
+  const int32_t behind = a.text(from, std::string_view(&sign, 1)), spaced = a.text(behind, " ");
+  a.skip(behind, spaced);
+  return spaced;
+}
+
+void json_string_unlike(Automaton& a, int32_t from, const std::set<std::string>& known, int32_t to) {
+  // The beginnings of what is known, whole characters, each a state; who leaves them is free.
+  const int32_t free = a.add_state();
+  json_character(a, free, free);
+  a.text(free, "\"", to);
+  std::set<std::string> beginnings{""};
+  const auto is_inside = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; };
+  for (const std::string& name : known) {
+    for (size_t n = 1; n <= name.size(); ++n) {
+      if (n == name.size() || !is_inside(name[n])) beginnings.insert(name.substr(0, n));
+    }
+  }
+  std::map<std::string, int32_t> states;
+  for (const std::string& b : beginnings) states[b] = b.empty() ? a.text(from, "\"") : a.add_state();
+  for (const auto& [beginning, state] : states) {
+    std::array<bool, 256> taken{};
+    for (auto at = states.upper_bound(beginning); at != states.end() && at->first.starts_with(beginning); ++at) {
+      const std::string rest = at->first.substr(beginning.size());
+      size_t n = 1;
+      while (n < rest.size() && is_inside(rest[n])) ++n;
+      const auto lead = static_cast<uint8_t>(rest[0]);
+      if (n == rest.size() && lead >= 0x20 && lead != '"' && lead != '\\') a.text(state, rest, at->second);
+      taken[lead] = true;
+    }
+    for (const Bytes b : kAscii) {
+      for (int c = b.low; c <= b.high; ++c) {
+        const auto byte = static_cast<uint8_t>(c);
+        if (!taken[byte]) a.bytes(state, byte, byte, free);
+      }
+    }
+    for (const Characters& c : kCharacters) {
+      for (int lead = c.lead.low; lead <= c.lead.high; ++lead) {
+        const auto byte = static_cast<uint8_t>(lead);
+        if (!taken[byte]) long_characters(a, state, {byte, byte}, c, free);
+      }
+    }
+    if (!known.contains(beginning)) a.text(state, "\"", to);
+  }
+}
+
+void add_json_rules(Automaton& a) {
+  CHECK(a.n_states() == 0);
+  std::array<int32_t, kJsonRules> start{}, end{};
+  for (size_t rule = 0; rule < kJsonRules; ++rule) {
+    start[rule] = a.start(a.add_rule());
+    end[rule] = a.add_state();
+    a.end(end[rule]);
+  }
+  const int32_t inside = a.text(start[kJsonString], "\"");
+  json_character(a, inside, inside);
+  a.text(inside, "\"", end[kJsonString]);
+  number(a, start[kJsonNumber], end[kJsonNumber]);
+  integer(a, start[kJsonInteger], end[kJsonInteger]);
+  for (const char* word : {"true", "false", "null"}) a.text(start[kJsonValue], word, end[kJsonValue]);
+  for (const JsonRule rule : {kJsonString, kJsonNumber, kJsonObject, kJsonArray}) {
+    a.call(start[kJsonValue], rule, end[kJsonValue]);
+  }
+  list(a, start[kJsonObject], "{}", end[kJsonObject], [&](int32_t from, int32_t to) {
+    const int32_t behind = a.add_state();
+    a.call(from, kJsonString, behind);
+    a.call(json_spaced(a, behind, ':'), kJsonValue, to);
+  });
+  list(a, start[kJsonArray], "[]", end[kJsonArray], [&](int32_t from, int32_t to) { a.call(from, kJsonValue, to); });
+}
+
+int32_t n_json_states() {
+  static const int32_t n = [] {
+    Automaton a;
+    add_json_rules(a);
+    return a.n_states();
+  }();
+  return n;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,40 @@
+// Fuzzes schemas, and walks what becomes of them: there is an error that says where, or every walk can go on or end.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "grammar/json_rules.h"
+#include "grammar/matcher.h"
+#include "grammar/schema_rules.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vlcache;
+  if (size > 1 << 14) return 0;
+  Automaton automaton;
+  add_json_rules(automaton);
+  int32_t rule = 0;
+  try {
+    rule = add_schema(automaton, parse_ordered_json({reinterpret_cast<const char*>(data), size}, "schema"), "schema");
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).empty()) std::abort();
+    return 0;
+  }
+  Matcher matcher(automaton);
+  matcher.begin(rule);
+  for (size_t i = 0; i < 64; ++i) {
+    if (!matcher.may_end() && !matcher.may_go_on()) std::abort();  // a dead end
+    int first = data[i % size];
+    int byte = 0;
+    while (byte < 256 && !matcher.push(static_cast<uint8_t>((first + byte) % 256))) ++byte;
+    if (byte == 256) {
+      if (!matcher.may_end()) std::abort();
+      break;
+    }
+    matcher.commit();
+  }
+  return 0;
+}

@@ -1,0 +1,42 @@
+// TokenTrie: the bytes of all tokens of a vocabulary, those that begin alike together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace vlcache {
+
+class Tokenizer;
+
+class TokenTrie {
+ public:
+  // In the order in which a text would be searched: a node's children follow it, each with all that is below it.
+  struct Node {
+    int32_t end;  // the first node that is not below
+    int32_t first_token, n_tokens;
+    uint8_t byte;
+  };
+
+  // Texts and ids, in any order; empty texts are left out.
+  explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
+  // Every token that stands for bytes, of ids below n_ids: special tokens do not.
+  TokenTrie(const Tokenizer& tokenizer, int64_t n_ids);
+
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const int32_t> tokens(const Node& node) const {
+    return std::span(tokens_).subspan(static_cast<size_t>(node.first_token), static_cast<size_t>(node.n_tokens));
+  }
+  // By id; empty: it stands for none.
+  const std::string& bytes(int32_t token) const { return bytes_[static_cast<size_t>(token)]; }
+  int64_t n_ids() const { return static_cast<int64_t>(bytes_.size()); }
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<int32_t> tokens_;
+  std::vector<std::string> bytes_;
+};
+
+}  // namespace vlcache

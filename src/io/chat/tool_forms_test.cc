@@ -1,0 +1,101 @@
+// Templates of four kinds, and messages about tools in the form that each reads.
+#include "io/chat/tool_forms.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace vlcache {
+namespace {
+
+// As Qwen2.5 and Llama 3.1 have it: arguments are an object that tojson prints.
+constexpr const char* kObjects =
+    "{% if tools %}Tools:{% for t in tools %}{{ t | tojson }}{% endfor %}\n{% endif %}"
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>"
+    "{% endfor %}\n{% endfor %}";
+// Arguments that are put together with texts.
+constexpr const char* kTexts =
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}\n{% endfor "
+    "%}";
+// Without tools: roles must alternate.
+constexpr const char* kNone =
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles') }}{% "
+    "endif %}"
+    "{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %}\n{% endfor %}";
+
+struct Chat {
+  ChatTemplate chat_template;
+  ToolForms forms;
+
+  explicit Chat(const char* source)
+      : chat_template(ChatTemplate::parse(source, "template")),
+        forms([this](const OrderedJson& messages, const OrderedJson* tools) { return render(messages, tools); }) {}
+  std::string render(const OrderedJson& messages, const OrderedJson* tools = nullptr) const {
+    ChatOptions options;
+    options.tools = tools;
+    return chat_template.render(messages, options);
+  }
+  std::string show(const OrderedJson& messages) { return render(forms.fit(messages)); }
+};
+
+OrderedJson user(OrderedJson content) { return {{"role", "user"}, {"content", std::move(content)}}; }
+OrderedJson call(OrderedJson arguments) {
+  OrderedJson message{{"role", "assistant"}, {"content", ""}};
+  message["tool_calls"] = OrderedJson::array(
+      {{{"id", "abcdefghi"}, {"type", "function"}, {"function", {{"name", "look"}, {"arguments", arguments}}}}});
+  return message;
+}
+OrderedJson result(OrderedJson content) {
+  return {{"role", "tool"}, {"content", std::move(content)}, {"tool_call_id", "abcdefghi"}};
+}
+OrderedJson text(const char* t) { return {{"type", "text"}, {"text", t}}; }
+const OrderedJson kPicture = {{"type", "image"}};
+
+TEST(ToolForms, WhetherATemplateShowsTools) {
+  EXPECT_TRUE(Chat(kObjects).forms.shows_tools());
+  EXPECT_FALSE(Chat(kTexts).forms.shows_tools());
+  EXPECT_FALSE(Chat(kNone).forms.shows_tools());
+}
+
+TEST(ToolForms, ArgumentsAsTheTemplateTakesThem) {
+  const OrderedJson as_text = {user("Q"), call("{\"x\": 1}"), result("R")},
+                    as_object = {user("Q"), call({{"x", 1}}), result("R")};
+  for (const OrderedJson& messages : {as_text, as_object}) {
+    EXPECT_EQ(Chat(kObjects).show(messages), "user:Q\nassistant:<tool_call>look {\"x\": 1}</tool_call>\ntool:R\n");
+  }
+  EXPECT_EQ(Chat(kTexts).show(as_text), "user:Q\nassistant:[look{\"x\": 1}]\ntool:R\n");
+  EXPECT_EQ(Chat(kTexts).show(as_object), "user:Q\nassistant:[look{\"x\":1}]\ntool:R\n");
+  // What is no JSON, a model's slip, is shown as it was.
+  EXPECT_EQ(Chat(kTexts).show({user("Q"), call("{x"), result("R")}), "user:Q\nassistant:[look{x]\ntool:R\n");
+}
+
+TEST(ToolForms, WithoutAToolRoleResultsAreUserTurns) {
+  Chat chat(kNone);
+  EXPECT_EQ(chat.show({user("Q"), call("{\"x\": 1}"), result("R"), result("S"), user("And?")}),
+            "user:Q\nassistant:{\"name\": \"look\", \"arguments\": {\"x\": 1}}\nuser:R\nS\nAnd?\n");
+  EXPECT_EQ(chat.show({user("Q"), call("{}"), result({text("R"), kPicture}), user({kPicture, text("And?")})}),
+            "user:Q\nassistant:{\"name\": \"look\", \"arguments\": {}}\nuser:R<image>\n<image>And?\n");
+}
+
+TEST(ToolForms, PicturesOfResultsAreUserTurns) {
+  Chat chat(kObjects);
+  const OrderedJson fitted = chat.forms.fit({user("Q"), call("{}"), result({text("R"), kPicture}),
+                                             result({kPicture, text("S")}), user({kPicture, text("And?")})});
+  ASSERT_EQ(fitted.size(), 5u);
+  EXPECT_EQ(fitted[2]["content"], "R");
+  EXPECT_EQ(fitted[3]["content"], "S");
+  EXPECT_EQ(fitted[4]["content"], OrderedJson({kPicture, kPicture, kPicture, text("And?")}));
+  EXPECT_EQ(chat.forms.fit({user("Q"), call("{}"), result({kPicture})})[3], user({kPicture}));
+}
+
+TEST(ToolForms, OtherMessagesAreLeftAlone) {
+  const OrderedJson messages = {user("Q"),
+                                {{"role", "assistant"}, {"content", "A"}, {"tool_calls", OrderedJson::array()}}};
+  EXPECT_EQ(Chat(kNone).forms.fit(messages), messages);
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,152 @@
+// Field by field.
+#include "server/answer_format.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr size_t kMaxTools = 128;    // OpenAI's
+constexpr size_t kMaxNameSize = 64;  // likewise
+
+[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, what); }
+
+const OrderedJson* find(const OrderedJson& object, const char* key) {
+  const auto at = object.find(key);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+std::string string_of(const OrderedJson& object, const char* key) {
+  const OrderedJson* value = object.is_object() ? find(object, key) : nullptr;
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+bool is_name(const std::string& name) {
+  const auto fits = [](char c) {
+    return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxNameSize && std::ranges::all_of(name, fits);
+}
+
+void read_tools(const OrderedJson& tools, ToolUse& use) {
+  if (!tools.is_array()) fail("tools: expected a list of tools");
+  if (tools.size() > kMaxTools) fail("tools: expected at most " + std::to_string(kMaxTools));
+  std::set<std::string> names;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string where = "tools[" + std::to_string(i) + "]";
+    const std::string type = string_of(tools[i], "type");
+    if (type != "function") fail(where + ".type: expected \"function\", found \"" + type + "\"");
+    const OrderedJson* function = find(tools[i], "function");
+    if (function == nullptr || !function->is_object()) fail(where + ".function: expected an object");
+    const std::string name = string_of(*function, "name");
+    if (!is_name(name)) fail(where + ".function.name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    if (!names.insert(name).second) fail(where + ".function.name: \"" + name + "\" is there twice");
+    const OrderedJson* parameters = find(*function, "parameters");
+    if (parameters != nullptr && !parameters->is_object()) {
+      fail(where + ".function.parameters: expected a JSON schema, an object");
+    }
+    // Templates go through what is there, and some cannot do without parameters.
+    OrderedJson kept = {{"name", name}};
+    if (find(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
+    kept["parameters"] =
+        parameters != nullptr ? *parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
+    use.tools.push_back({{"type", "function"}, {"function", std::move(kept)}});
+  }
+}
+
+void read_choice(const OrderedJson& choice, ToolUse& use) {
+  constexpr const char* kExpected =
+      "expected \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}";
+  if (choice == "none") {
+    use.choice = ToolUse::Choice::kNone;
+  } else if (choice == "auto") {
+    use.choice = use.tools.empty() ? ToolUse::Choice::kNone : ToolUse::Choice::kAuto;
+  } else if (choice == "required") {
+    use.choice = ToolUse::Choice::kRequired;
+  } else if (choice.is_object() && string_of(choice, "type") == "function" && find(choice, "function") != nullptr) {
+    use.choice = ToolUse::Choice::kNamed;
+    use.named = string_of(choice["function"], "name");
+    const auto is_it = [&](const OrderedJson& tool) { return tool["function"]["name"] == use.named; };
+    if (!std::ranges::any_of(use.tools, is_it)) fail("tool_choice: \"" + use.named + "\" is not among the tools");
+  } else {
+    fail(std::string("tool_choice: ") + kExpected);
+  }
+  if (use.must_call() && use.tools.empty()) fail("tool_choice: there are no tools to call");
+}
+
+}  // namespace
+
+AnswerFormat read_answer_format(const OrderedJson& body) {
+  AnswerFormat format;
+  const OrderedJson* asked = find(body, "response_format");
+  if (asked == nullptr) return format;
+  const std::string type = string_of(*asked, "type");
+  if (type == "text") return format;
+  if (type == "json_object") {
+    format.kind = AnswerFormat::Kind::kJsonObject;
+    return format;
+  }
+  if (type != "json_schema") {
+    fail("response_format.type: expected \"text\", \"json_object\" or \"json_schema\", found \"" + type + "\"");
+  }
+  const OrderedJson* named = find(*asked, "json_schema");
+  if (named == nullptr || !named->is_object()) {
+    fail("response_format.json_schema: expected {\"name\": ..., \"schema\": {...}}");
+  }
+  const OrderedJson* schema = find(*named, "schema");
+  if (schema == nullptr || !schema->is_object()) {
+    fail(std::string(AnswerFormat::kSchemaField) + ": expected a JSON schema, an object");
+  }
+  format.kind = AnswerFormat::Kind::kJsonSchema;
+  format.schema = *schema;
+  return format;
+}
+
+std::vector<std::string> ToolUse::names() const {
+  std::vector<std::string> names;
+  for (const OrderedJson& tool : tools) {
+    const auto name = tool["function"]["name"].get<std::string>();
+    if (choice != Choice::kNamed || name == named) names.push_back(name);
+  }
+  return names;
+}
+
+ToolUse read_tool_use(const OrderedJson& body) {
+  ToolUse use;
+  const OrderedJson* tools = find(body, "tools");
+  if (tools != nullptr) read_tools(*tools, use);
+  if (!use.tools.empty()) use.choice = ToolUse::Choice::kAuto;
+  const OrderedJson* choice = find(body, "tool_choice");
+  if (choice != nullptr) read_choice(*choice, use);
+  const OrderedJson* parallel = find(body, "parallel_tool_calls");
+  if (parallel != nullptr && !parallel->is_boolean()) fail("parallel_tool_calls: expected true or false");
+  use.parallel = parallel == nullptr || parallel->get<bool>();
+  return use;
+}
+
+OrderedJson read_tool_calls(const OrderedJson& calls, const std::string& where) {
+  if (!calls.is_array()) fail(where + ": expected a list of calls");
+  OrderedJson out = OrderedJson::array();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string at = where + "[" + std::to_string(i) + "].function";
+    const OrderedJson* function = calls[i].is_object() ? find(calls[i], "function") : nullptr;
+    if (function == nullptr || !function->is_object()) fail(at + ": expected {\"name\": ..., \"arguments\": ...}");
+    const std::string name = string_of(*function, "name");
+    if (!is_name(name)) fail(at + ".name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    const OrderedJson* arguments = find(*function, "arguments");
+    if (arguments == nullptr || !(arguments->is_string() || arguments->is_object())) {
+      fail(at + ".arguments: expected a JSON object, as text");
+    }
+    out.push_back({{"id", string_of(calls[i], "id")},
+                   {"type", "function"},
+                   {"function", {{"name", name}, {"arguments", *arguments}}}});
+  }
+  return out;
+}
+
+}  // namespace vlcache

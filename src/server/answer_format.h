@@ -1,0 +1,47 @@
+// What a request says its answer must look like: response_format, tools and tool_choice, as OpenAI describes them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace vlcache {
+
+// response_format: any text, any JSON object, or what a schema allows.
+struct AnswerFormat {
+  enum class Kind { kText, kJsonObject, kJsonSchema };
+  Kind kind = Kind::kText;
+  nlohmann::ordered_json schema;  // of kJsonSchema
+
+  // Errors about the schema begin with it.
+  static constexpr const char* kSchemaField = "response_format.json_schema.schema";
+};
+
+// Throws Error(kInput): "response_format...: ...".
+AnswerFormat read_answer_format(const nlohmann::ordered_json& body);
+
+struct ToolUse {
+  enum class Choice {
+    kNone,      // none may be called
+    kAuto,      // the model decides
+    kRequired,  // one or several of them
+    kNamed,     // this one
+  };
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();  // [{type: function, function: {name, ...}}]
+  Choice choice = Choice::kNone;
+  std::string named;
+  bool parallel = true;  // several calls in one answer
+
+  bool may_call() const { return choice != Choice::kNone; }
+  bool must_call() const { return choice == Choice::kRequired || choice == Choice::kNamed; }
+  // Of the functions that may be called.
+  std::vector<std::string> names() const;
+};
+
+// tools, tool_choice, parallel_tool_calls. Throws Error(kInput): "tools[0].function.name: ...".
+ToolUse read_tool_use(const nlohmann::ordered_json& body);
+
+// The tool_calls of an assistant's message in the form that ToolForms reads. `where` begins errors.
+nlohmann::ordered_json read_tool_calls(const nlohmann::ordered_json& calls, const std::string& where);
+
+}  // namespace vlcache

@@ -1,0 +1,49 @@
+// From fields to grammars.
+#include "server/answer_forms.h"
+
+#include "base/error.h"
+#include "engine/chat_prompt.h"
+#include "io/tokenizer/tokenizer.h"
+#include "server/call_grammar.h"
+
+namespace vlcache {
+
+AnswerForms::AnswerForms(const Engine& engine)
+    : engine_(engine), grammars_(engine.tokenizer(), engine.model().config().text.vocab_size) {}
+
+AnswerForms::Form AnswerForms::form(const AnswerFormat& format, const ToolUse& tools) {
+  Form form;
+  if (format.kind == AnswerFormat::Kind::kJsonObject) form.grammar = grammars_.json_object();
+  if (format.kind == AnswerFormat::Kind::kJsonSchema) {
+    form.grammar = grammars_.json_schema(format.schema, AnswerFormat::kSchemaField);
+  }
+  if (tools.may_call()) add_calls(tools, form);
+  return form;
+}
+
+void AnswerForms::add_calls(const ToolUse& tools, Form& form) {
+  const Tokenizer& tokenizer = engine_.tokenizer();
+  form.template_has_tools = engine_.chat_templates()->shows_tools(tokenizer);
+  if (form.template_has_tools) {
+    form.syntax = call_syntax(engine_.chat_templates()->source(/*with_tools=*/true));
+  } else if (!tools.must_call()) {
+    throw Error(ErrorCode::kInput,
+                "tools: the model's chat template has no place for them; with tool_choice \"required\" or a named "
+                "function its answer can be made a call, but what the tools are for must stand in the messages");
+  }
+  for (const std::string& mark : call_marks(form.syntax)) {
+    const int32_t id = tokenizer.token_id(mark);
+    if (id >= 0 && tokenizer.is_special(id)) form.shown.push_back(id);
+  }
+  if (!tools.must_call()) return;
+  const CallGrammar calls = call_grammar(grammars_, form.syntax, tools);
+  form.grammar = calls.grammar;
+  if (!calls.opening.empty()) form.opening = tokenizer.encode(calls.opening, /*add_special_tokens=*/false);
+}
+
+void AnswerForms::apply(const Form& form, Request& request) const {
+  request.options.shown_tokens = form.shown;
+  if (form.grammar != nullptr) request.constraint = grammars_.constrain(form.grammar, form.opening);
+}
+
+}  // namespace vlcache

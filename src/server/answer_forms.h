@@ -1,0 +1,40 @@
+// AnswerForms: what holds answers to the form that a request asks for. Of one engine, for all endpoints.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "grammar/grammar.h"
+#include "server/answer_format.h"
+#include "server/tool_calls.h"
+
+namespace vlcache {
+
+class AnswerForms {
+ public:
+  explicit AnswerForms(const Engine& engine);
+
+  struct Form {
+    GrammarPtr grammar;            // null: any text
+    std::vector<int32_t> opening;  // tokens before it
+    std::vector<int32_t> shown;    // special tokens that mark calls
+    CallSyntax syntax = CallSyntax::kPlain;
+    bool template_has_tools = false;
+  };
+  // Takes milliseconds where a grammar is new, so not for the inference thread; any other may. Throws Error(kInput or
+  // kUnsupported) naming the field.
+  Form form(const AnswerFormat& format, const ToolUse& tools);
+  // Has an answer keep to it: one of those that the form was made for.
+  void apply(const Form& form, Request& request) const;
+
+ private:
+  void add_calls(const ToolUse& tools, Form& form);
+
+  const Engine& engine_;
+  Grammars grammars_;
+};
+
+}  // namespace vlcache

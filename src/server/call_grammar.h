@@ -1,0 +1,21 @@
+// A grammar that has a model call tools, whatever it would rather do.
+#pragma once
+
+#include <string>
+
+#include "grammar/grammar.h"
+#include "server/answer_format.h"
+#include "server/tool_calls.h"
+
+namespace vlcache {
+
+struct CallGrammar {
+  std::string opening;  // what an answer begins with, the tokenizer's tokens of it
+  GrammarPtr grammar;   // of what follows
+};
+
+// One call of the named function; one or, if they may be parallel, several of any. Their arguments are what the
+// function's parameters allow. Throws Error as Grammars::json_schema does: "tools[0].function.parameters: ...".
+CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& use);
+
+}  // namespace vlcache

@@ -1,0 +1,218 @@
+// Marks, and the JSON behind them.
+#include "server/tool_calls.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
+constexpr std::string_view kCalls = "[TOOL_CALLS]", kArguments = "[ARGS]", kPython = "<|python_tag|>";
+constexpr std::string_view kSpace = " \t\r\n";
+
+std::string_view mark_of(CallSyntax syntax) {
+  switch (syntax) {
+    case CallSyntax::kHermes:
+      return kOpen;
+    case CallSyntax::kMistral:
+      return kCalls;
+    case CallSyntax::kLlama:
+      return kPython;
+    case CallSyntax::kPlain:
+      break;
+  }
+  return {};
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+// Where the object or list that begins at `begin` ends; npos: nowhere.
+size_t value_end(std::string_view text, size_t begin) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = begin; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return text.npos;
+}
+
+std::optional<OrderedJson> parse(std::string_view text) {
+  try {
+    return parse_ordered_json(text, "");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// {"name", "arguments" or "parameters"}: objects, or objects as text.
+bool read_object(const OrderedJson& call, const std::set<std::string>& names, std::vector<ToolCall>& calls) {
+  if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
+  const auto name = call["name"].get<std::string>();
+  const char* key = call.contains("arguments") ? "arguments" : "parameters";
+  std::optional<OrderedJson> arguments = call.value(key, OrderedJson::object());
+  if (arguments->is_string()) arguments = parse(arguments->get_ref<const std::string&>());
+  if (!names.contains(name) || !arguments || !arguments->is_object()) return false;
+  calls.push_back({name, arguments->dump()});
+  return true;
+}
+
+// name[ARGS]{...}, in newer Mistral models; or name{...}.
+size_t read_named(std::string_view text, size_t at, const std::set<std::string>& names, std::vector<ToolCall>& calls) {
+  const size_t brace = text.find('{', at);
+  if (brace == text.npos) return text.npos;
+  std::string_view name = text.substr(at, brace - at);
+  if (name.ends_with(kArguments)) name.remove_suffix(kArguments.size());
+  const size_t end = value_end(text, brace);
+  if (end == text.npos || !names.contains(std::string(trimmed(name)))) return text.npos;
+  const std::optional<OrderedJson> arguments = parse(text.substr(brace, end - brace));
+  if (!arguments || !arguments->is_object()) return text.npos;
+  calls.push_back({std::string(trimmed(name)), arguments->dump()});
+  return end;
+}
+
+}  // namespace
+
+CallSyntax call_syntax(const std::string& chat_template) {
+  const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string::npos; };
+  if (has(kCalls)) return CallSyntax::kMistral;
+  if (has(kOpen)) return CallSyntax::kHermes;
+  if (has(kPython) || (has("\"parameters\"") && has("ipython"))) return CallSyntax::kLlama;
+  return CallSyntax::kPlain;
+}
+
+std::vector<std::string> call_marks(CallSyntax syntax) {
+  switch (syntax) {
+    case CallSyntax::kHermes:
+      return {std::string(kOpen), std::string(kClose)};
+    case CallSyntax::kMistral:
+      return {std::string(kCalls), std::string(kArguments)};
+    case CallSyntax::kLlama:
+      return {std::string(kPython)};
+    case CallSyntax::kPlain:
+      break;
+  }
+  return {};
+}
+
+std::vector<ToolCall> parse_calls(std::string_view text, const std::set<std::string>& names) {
+  std::vector<ToolCall> calls;
+  for (size_t at = 0; at < text.size();) {
+    at = text.find_first_not_of(" \t\r\n,;", at);
+    if (at == text.npos) break;
+    if (text.substr(at).starts_with(kCalls)) {
+      at += kCalls.size();
+    } else if (text[at] == '{' || text[at] == '[') {
+      const size_t end = value_end(text, at);
+      const std::optional<OrderedJson> value = end == text.npos ? std::nullopt : parse(text.substr(at, end - at));
+      if (!value) return {};
+      const OrderedJson list = value->is_array() ? *value : OrderedJson::array({*value});
+      if (!std::ranges::all_of(list, [&](const OrderedJson& call) { return read_object(call, names, calls); }))
+        return {};
+      at = end;
+    } else {
+      at = read_named(text, at, names, calls);
+      if (at == text.npos) return {};
+    }
+  }
+  return calls;
+}
+
+ToolCallReader::ToolCallReader(CallSyntax syntax, std::vector<std::string> names)
+    : syntax_(syntax), names_(names.begin(), names.end()) {}
+
+ToolCallReader::Piece ToolCallReader::push(std::string_view text) {
+  held_ += text;
+  Piece piece;
+  do {
+    if (!in_call_) read_text(piece);
+  } while (in_call_ && read_call(piece, /*ended=*/false));
+  return piece;
+}
+
+ToolCallReader::Piece ToolCallReader::finish() {
+  Piece piece = push("");
+  if (in_call_) read_call(piece, /*ended=*/true);
+  // White space between calls and behind them belongs to their form.
+  if (called_ && trimmed(held_).empty()) held_.clear();
+  give_up(piece, held_.size());
+  return piece;
+}
+
+// Passes text on up to where a call begins or may begin.
+void ToolCallReader::read_text(Piece& piece) {
+  const std::string_view mark = mark_of(syntax_);
+  const size_t first = held_.find_first_not_of(kSpace);
+  const bool whole_answer = syntax_ == CallSyntax::kLlama || syntax_ == CallSyntax::kPlain;
+  if (at_start_ && whole_answer) {
+    if (first == held_.npos) return;
+    in_call_ = held_[first] == '{' || (syntax_ == CallSyntax::kPlain && held_[first] == '[');
+    if (in_call_) return;
+  }
+  if (mark.empty()) return give_up(piece, held_.size());
+  size_t n = held_.find(mark);
+  in_call_ = n != held_.npos;
+  if (!in_call_) {
+    n = held_.size();
+    for (size_t k = std::min(mark.size() - 1, n); k > 0; --k) {
+      if (!held_.ends_with(mark.substr(0, k))) continue;
+      n -= k;
+      break;
+    }
+  }
+  // White space before a call belongs to the call.
+  while (n > 0 && kSpace.find(held_[n - 1]) != kSpace.npos) --n;
+  give_up(piece, n);
+}
+
+// True: a call has ended and there may be more behind it.
+bool ToolCallReader::read_call(Piece& piece, bool ended) {
+  const std::string_view mark = mark_of(syntax_);
+  std::string_view body = held_;
+  body.remove_prefix(std::min(body.find_first_not_of(kSpace), body.size()));
+  if (body.starts_with(mark)) body.remove_prefix(mark.size());
+  const size_t close = syntax_ == CallSyntax::kHermes ? body.find(kClose) : body.npos;
+  if (close == body.npos && !ended) return false;
+  const size_t n_held = close == body.npos ? held_.size() : held_.size() - body.size() + close + kClose.size();
+  const std::vector<ToolCall> calls = parse_calls(body.substr(0, close), names_);
+  in_call_ = false;
+  if (calls.empty()) {
+    give_up(piece, n_held);
+    return !ended;
+  }
+  called_ = true;
+  piece.calls.insert(piece.calls.end(), calls.begin(), calls.end());
+  held_.erase(0, n_held);
+  at_start_ = false;
+  return !ended;
+}
+
+// So many bytes are text.
+void ToolCallReader::give_up(Piece& piece, size_t n) {
+  if (n == 0) return;
+  piece.text += held_.substr(0, n);
+  held_.erase(0, n);
+  at_start_ = false;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,31 @@
+// Fuzzes answers in which calls are looked for: whatever the pieces, the same calls and the same text are found.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "server/tool_calls.h"
+
+namespace {
+
+std::string read(vlcache::CallSyntax syntax, const std::string& answer, size_t piece) {
+  vlcache::ToolCallReader reader(syntax, {"a", "look"});
+  std::string out, calls;
+  const auto add = [&](const vlcache::ToolCallReader::Piece& p) {
+    out += p.text;
+    for (const vlcache::ToolCall& call : p.calls) calls += call.name + call.arguments;
+  };
+  for (size_t i = 0; i < answer.size(); i += piece) add(reader.push(answer.substr(i, piece)));
+  add(reader.finish());
+  if (calls.empty() && out != answer) std::abort();  // nothing is lost
+  return out + "\n" + calls;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2 || size > 4096) return 0;
+  const auto syntax = static_cast<vlcache::CallSyntax>(data[0] % 4);
+  const std::string answer(reinterpret_cast<const char*>(data) + 2, size - 2);
+  if (read(syntax, answer, 1 + data[1] % 16) != read(syntax, answer, answer.size() + 1)) std::abort();
+  return 0;
+}

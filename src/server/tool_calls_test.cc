@@ -1,0 +1,100 @@
+// Answers as models write them, in pieces of every size.
+#include "server/tool_calls.h"
+
+#include <gtest/gtest.h>
+
+namespace vlcache {
+namespace {
+
+struct Read {
+  std::string text, calls;  // name(arguments) ...
+
+  bool operator==(const Read&) const = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Read& read) { return out << read.text << " | " << read.calls; }
+
+Read read(CallSyntax syntax, const std::string& answer, size_t piece) {
+  ToolCallReader reader(syntax, {"look", "go_to"});
+  Read out;
+  const auto add = [&](const ToolCallReader::Piece& p) {
+    out.text += p.text;
+    for (const ToolCall& call : p.calls) out.calls += call.name + "(" + call.arguments + ")";
+  };
+  for (size_t i = 0; i < answer.size(); i += piece) add(reader.push(answer.substr(i, piece)));
+  add(reader.finish());
+  return out;
+}
+
+TEST(ToolCalls, FormsOfTheFamilies) {
+  const struct {
+    CallSyntax syntax;
+    std::string answer;
+    Read expected;
+  } cases[] = {
+      {CallSyntax::kHermes,
+       "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"x\": 1}}\n</tool_call>",
+       {"", "look({\"x\":1})"}},
+      {CallSyntax::kHermes,
+       "I look.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": "
+       "\"go_to\", "
+       "\"arguments\": {\"a\": \"</b>\"}}\n</tool_call>\n",
+       {"I look.", "look({})go_to({\"a\":\"</b>\"})"}},
+      {CallSyntax::kHermes, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}", {"", "look({})"}},  // cut off
+      {CallSyntax::kHermes, "<tool_call>{\"name\": \"look\", \"argu", {"<tool_call>{\"name\": \"look\", \"argu", ""}},
+      {CallSyntax::kHermes,
+       "a <tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call> b",
+       {"a <tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call> b", ""}},
+      {CallSyntax::kHermes, "x <tool <tool_cal", {"x <tool <tool_cal", ""}},
+      {CallSyntax::kHermes, "{\"name\": \"look\"}", {"{\"name\": \"look\"}", ""}},
+      {CallSyntax::kHermes, " plain text \n", {" plain text \n", ""}},
+      {CallSyntax::kHermes, "", {"", ""}},
+      {CallSyntax::kMistral,
+       "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"x\": [1, 2]}}, {\"name\": \"go_to\", \"arguments\": {}}]",
+       {"", "look({\"x\":[1,2]})go_to({})"}},
+      {CallSyntax::kMistral,
+       "[TOOL_CALLS]look[ARGS]{\"x\": 1}[TOOL_CALLS]go_to[ARGS]{}",
+       {"", "look({\"x\":1})go_to({})"}},
+      {CallSyntax::kMistral, "Yes [1].", {"Yes [1].", ""}},
+      {CallSyntax::kMistral, "[TOOL_CALLS] no", {"[TOOL_CALLS] no", ""}},
+      {CallSyntax::kLlama, "{\"name\": \"look\", \"parameters\": {\"x\": \"1\"}}", {"", "look({\"x\":\"1\"})"}},
+      {CallSyntax::kLlama,
+       "<|python_tag|>{\"name\": \"look\", \"parameters\": {}}; {\"name\": \"go_to\", \"parameters\": {}}",
+       {"", "look({})go_to({})"}},
+      {CallSyntax::kLlama, "\n{\"name\": \"look\", \"arguments\": \"{\\\"x\\\": 1}\"}", {"", "look({\"x\":1})"}},
+      {CallSyntax::kLlama, "{\"answer\": 3}", {"{\"answer\": 3}", ""}},
+      {CallSyntax::kLlama, "It is {\"name\": \"look\"}", {"It is {\"name\": \"look\"}", ""}},
+      {CallSyntax::kPlain,
+       "[{\"name\": \"look\", \"arguments\": {}}, {\"name\": \"look\", \"arguments\": {}}]",
+       {"", "look({})look({})"}},
+      {CallSyntax::kPlain, "[1] says", {"[1] says", ""}},
+  };
+  for (const auto& c : cases) {
+    for (const size_t piece : {size_t{1}, size_t{2}, size_t{7}, size_t{1000}}) {
+      EXPECT_EQ(read(c.syntax, c.answer, piece), c.expected) << c.answer << " by " << piece;
+    }
+  }
+}
+
+TEST(ToolCalls, TextBeforeACallIsSaidAtOnce) {
+  ToolCallReader reader(CallSyntax::kHermes, {"look"});
+  EXPECT_EQ(reader.push("I will").text, "I will");
+  EXPECT_EQ(reader.push(" look").text, " look");
+  EXPECT_EQ(reader.push(" <").text, "");  // perhaps a call
+  EXPECT_EQ(reader.push("b").text, " <b");
+  EXPECT_EQ(reader.push("<tool_call>{\"name\": \"look\", ").text, "");
+  const ToolCallReader::Piece call = reader.push("\"arguments\": {}}</tool_call>");
+  EXPECT_EQ(call.text, "");
+  ASSERT_EQ(call.calls.size(), 1u);  // when it is whole, not at the answer's end
+}
+
+TEST(ToolCalls, SyntaxOfATemplate) {
+  EXPECT_EQ(call_syntax("{{ '<tool_call>' }}"), CallSyntax::kHermes);
+  EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' }}"), CallSyntax::kMistral);
+  EXPECT_EQ(call_syntax("{{ '<|python_tag|>' }}"), CallSyntax::kLlama);
+  EXPECT_EQ(call_syntax("{{ 'Environment: ipython' }}{{ '\"parameters\": ' }}"), CallSyntax::kLlama);
+  EXPECT_EQ(call_syntax("{{ messages }}"), CallSyntax::kPlain);
+}
+
+}  // namespace
+}  // namespace vlcache

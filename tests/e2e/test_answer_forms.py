@@ -1,0 +1,258 @@
+"""Answers in the form that a request asks for: JSON under schemas, calls of tools. On random weights, which would do anything else."""
+import concurrent.futures
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import test_server
+from program import PAGE, ROOT
+from schemas import random_schema
+from test_server import picture
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+RANDOM = ROOT / "tests/fixtures/models/smolvlm-split"
+MARK = "[TOOL_CALLS]"  # a special token of the copies with templates for tools
+TEXT = "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %}"
+TURN = "{{ m.role }}: " + TEXT + "{% if m.tool_calls %}CALLS{% endif %}\n"
+TURNS = "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}{% for m in messages %}" + TURN + "{% endfor %}assistant:"
+TEMPLATES = {
+    "hermes": TURNS.replace("CALLS", "{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"),
+    "mistral": TURNS.replace("CALLS", "[TOOL_CALLS] {% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
+    "llama": TURNS.replace("CALLS", "<|python_tag|>{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
+}
+
+
+def copy_model(template=None):
+    """The fixture with room for long answers."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="vlcache-e2e-"))
+    shutil.copytree(RANDOM, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 4096
+    (folder / "config.json").write_text(json.dumps(config))
+    if template:
+        (folder / "chat_template.jinja").write_text(TEMPLATES[template])
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        known = max([t["id"] for t in tokenizer["added_tokens"]] + list(tokenizer["model"]["vocab"].values()))
+        tokenizer["added_tokens"].append({"id": known + 1, "content": MARK, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True})
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+class RandomServer(test_server.Server):
+    TEMPLATE = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.MODEL = copy_model(cls.TEMPLATE)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        shutil.rmtree(cls.MODEL)
+
+    def ask(self, **more):
+        return {"messages": [{"role": "user", "content": "Go."}], "temperature": 1, "seed": 1, "max_tokens": 2500, **more}
+
+    def content(self, **more):
+        """Of an answer that finished: several are asked for, as random weights may not find an end."""
+        for choice in self.chat(self.ask(n=8, **more))["choices"]:
+            if choice["finish_reason"] == "stop":
+                return choice["message"]["content"]
+        self.fail("no answer finished")
+
+    def refused(self, says, param, **more):
+        status, answer = self.call("POST", "/v1/chat/completions", self.ask(**more))
+        self.assertEqual(status, 400, answer)
+        self.assertIn(says, answer["error"]["message"])
+        self.assertEqual(answer["error"]["param"], param)
+
+
+def schema_format(schema, **more):
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}
+
+
+PERSON = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 130}, "kind": {"enum": ["a", "b"]}, "likes": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}},
+          "required": ["age", "kind", "likes"], "additionalProperties": False}
+
+
+class JsonAnswers(RandomServer):
+    def test_an_object(self):
+        self.assertIsInstance(json.loads(self.content(response_format={"type": "json_object"})), dict)
+
+    def test_a_schema(self):
+        value = json.loads(self.content(response_format=schema_format(PERSON, strict=True)))
+        self.assertEqual(list(value), ["age", "kind", "likes"])
+        self.assertIn(value["age"], range(131))
+        self.assertIn(value["kind"], ["a", "b"])
+
+    def test_answers_end_without_an_end_token(self):
+        choice = self.chat(self.ask(response_format=schema_format({"const": "yes"}), ignore_eos=True))["choices"][0]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ('"yes"', "stop"))
+
+    def test_every_answer_has_a_state_of_its_own(self):
+        body = self.ask(response_format=schema_format(PERSON), n=8)
+        whole = [c["message"]["content"] for c in self.chat(body)["choices"]]
+        self.assertGreater(len(set(whole)), 1)
+        events = self.events(body)
+        for i, text in enumerate(whole):
+            json.loads(text)
+            self.assertEqual("".join(c["delta"].get("content", "") for e in events for c in e["choices"] if c["index"] == i), text)
+
+    def test_with_the_other_options(self):
+        for more in ({"temperature": 0}, {"top_k": 1}, {"top_p": 0.3}, {"min_p": 0.9}, {"repetition_penalty": 1.5, "frequency_penalty": 1, "presence_penalty": -1},
+                     {"logprobs": True, "top_logprobs": 3}, {"vlcache": {"kv": "snapkv", "kv_budget": 0.5}}):
+            with self.subTest(more):
+                choice = self.chat(self.ask(response_format=schema_format(PERSON), **more))["choices"][0]
+                json.loads(choice["message"]["content"])
+        self.assertEqual(self.chat(self.ask(response_format=schema_format(PERSON), max_tokens=2))["choices"][0]["finish_reason"], "length")
+
+    @unittest.skipUnless(jsonschema, "needs jsonschema")
+    def test_random_schemas(self):
+        """tools/schema_check.py asks for a thousand."""
+        def valid(seed):
+            schema = random_schema(seed)
+            choice = self.chat(self.ask(seed=seed, response_format=schema_format(schema)))["choices"][0]
+            if choice["finish_reason"] == "stop":
+                jsonschema.Draft202012Validator(schema).validate(json.loads(choice["message"]["content"]))
+            return choice["finish_reason"]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            reasons = list(pool.map(valid, range(60)))
+        self.assertEqual(set(reasons) - {"stop", "length"}, set())
+        self.assertGreater(reasons.count("stop"), 40, reasons)
+
+    def test_errors(self):
+        schema = "response_format.json_schema.schema"
+        self.refused("expected \"text\"", "response_format.type", response_format={"type": "xml"})
+        self.refused("expected \"text\"", "response_format.type", response_format="json")
+        self.refused("{\"name\"", "response_format.json_schema", response_format={"type": "json_schema"})
+        self.refused("a JSON schema, an object", schema, response_format=schema_format([]))
+        self.refused("at #/properties/a: \"multipleOf\" is not supported", schema, response_format=schema_format({"properties": {"a": {"type": "integer", "multipleOf": 3}}}))
+        # bombs
+        self.refused("too large", None, response_format=schema_format({"type": "array", "items": {}, "minItems": 10**9}))
+        self.refused("would contain itself", schema, response_format=schema_format({"$ref": "#"}))
+        deep = {"type": "null"}
+        for _ in range(300):
+            deep = {"type": "array", "items": deep}
+        self.refused("nests deeper", None, response_format=schema_format(deep))
+        web = {f"d{i}": {"type": "array", "minItems": 9, "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(50)}
+        web["d50"] = {"type": "null"}
+        choice = self.chat(self.ask(response_format=schema_format({"$defs": web, "$ref": "#/$defs/d0"}), max_tokens=100))["choices"][0]
+        self.assertTrue(choice["message"]["content"].startswith("[[["))
+
+
+LOOK = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"enum": ["sky", "sea"]}, "n": {"type": "integer"}}, "required": ["at", "n"]}}}
+STOP = {"type": "function", "function": {"name": "stop"}}
+NAMED = {"type": "function", "function": {"name": "look"}}
+
+
+class Tools:
+    """For each family's form of calls."""
+
+    def calls(self, choice):
+        message = choice["message"]
+        self.assertIsNone(message["content"])
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+        for call in message["tool_calls"]:
+            self.assertEqual(call["type"], "function")
+            arguments = json.loads(call["function"]["arguments"])
+            if call["function"]["name"] == "look":
+                self.assertIn(arguments["at"], ["sky", "sea"])
+                self.assertIsInstance(arguments["n"], int)
+            else:
+                self.assertEqual((call["function"]["name"], arguments), ("stop", {}))
+        self.assertEqual(len({call["id"] for call in message["tool_calls"]}), len(message["tool_calls"]))
+        return [call["function"]["name"] for call in message["tool_calls"]]
+
+    def test_a_named_function(self):
+        for choice in self.chat(self.ask(tools=[STOP, LOOK], tool_choice=NAMED, n=4))["choices"]:
+            self.assertEqual(self.calls(choice), ["look"])
+
+    def test_any_function(self):
+        found = [self.calls(c) for c in self.chat(self.ask(tools=[LOOK, STOP], tool_choice="required", n=16))["choices"]]
+        self.assertEqual({name for names in found for name in names}, {"look", "stop"})
+        self.assertLessEqual(max(map(len, found)), 8)
+        one = self.chat(self.ask(tools=[LOOK, STOP], tool_choice="required", parallel_tool_calls=False, n=8))["choices"]
+        self.assertEqual({len(self.calls(c)) for c in one}, {1})
+
+    def test_a_stream(self):
+        body = self.ask(tools=[LOOK, STOP], tool_choice="required", temperature=0)
+        whole = self.chat(body)["choices"][0]["message"]["tool_calls"]
+        events = self.events(body)
+        deltas = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
+        self.assertEqual([c["function"] for c in deltas], [c["function"] for c in whole])
+        self.assertEqual([c["index"] for c in deltas], list(range(len(whole))))
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events), "")
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+
+    def test_text_without_calls(self):
+        """What random weights say is none; tools are shown to them, unless none may be called."""
+        n_prompt = lambda **more: self.chat(self.ask(max_tokens=20, **more))["usage"]["prompt_tokens"]
+        self.assertGreater(n_prompt(tools=[LOOK]), n_prompt() + 20)
+        self.assertEqual(n_prompt(tools=[LOOK], tool_choice="none"), n_prompt())
+        plain = self.chat(self.ask(max_tokens=40, tools=[LOOK], ignore_eos=True))["choices"][0]
+        self.assertEqual(plain["finish_reason"], "length")
+        self.assertNotIn("tool_calls", plain["message"])
+        events = self.events(self.ask(max_tokens=40, tools=[LOOK], ignore_eos=True))
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events), plain["message"]["content"])
+
+    def test_a_conversation(self):
+        call = {"id": "abcdefghi", "type": "function", "function": {"name": "look", "arguments": "{\"at\": \"sea\", \"n\": 1}"}}
+        messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "abcdefghi", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]}]
+        answer = self.chat(self.ask(messages=messages, tools=[LOOK], max_tokens=4))
+        self.assertEqual(len(answer["vlcache"]["cache"]["images"]), 1)
+
+    def test_errors(self):
+        function = lambda **more: [{"type": "function", "function": {"name": "f", **more}}]
+        self.refused("expected a list", "tools", tools={"a": 1})
+        self.refused("expected \"function\"", "tools[0].type", tools=[{"type": "retrieval"}])
+        self.refused("expected an object", "tools[0].function", tools=[{"type": "function"}])
+        self.refused("1 to 64 letters", "tools[0].function.name", tools=function(name="a b"))
+        self.refused("there twice", "tools[1].function.name", tools=[LOOK, LOOK])
+        self.refused("at most 128", "tools", tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)])
+        self.refused("a JSON schema", "tools[0].function.parameters", tools=function(parameters=[]))
+        self.refused("not among the tools", "tool_choice", tools=[STOP], tool_choice=NAMED)
+        self.refused("expected \"none\"", "tool_choice", tools=[STOP], tool_choice="any")
+        self.refused("no tools to call", "tool_choice", tool_choice="required")
+        self.refused("expected true or false", "parallel_tool_calls", tools=[STOP], parallel_tool_calls=1)
+        self.refused("\"oneOf\" is not supported", "tools[0].function.parameters", tools=function(parameters={"oneOf": []}), tool_choice="required")
+        self.refused("not together with tools", "response_format", tools=[STOP], response_format={"type": "json_object"})
+        self.refused("expected {\"name\"", "messages[1].tool_calls[0].function", messages=[{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{}]}])
+
+
+class HermesTools(Tools, RandomServer):
+    TEMPLATE = "hermes"
+
+
+class MistralTools(Tools, RandomServer):
+    TEMPLATE = "mistral"
+
+
+class LlamaTools(Tools, RandomServer):
+    TEMPLATE = "llama"
+
+
+class ToolsWithoutATemplate(RandomServer):
+    def test_only_what_a_grammar_forces(self):
+        self.refused("the model's chat template has no place for them", "tools", tools=[LOOK])
+        choice = self.chat(self.ask(tools=[LOOK], tool_choice=NAMED))["choices"][0]
+        self.assertEqual(choice["message"]["tool_calls"][0]["function"]["name"], "look")
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+
+    def test_results_are_user_turns(self):
+        call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        conversation = lambda *more: self.chat(self.ask(max_tokens=1, messages=[{"role": "user", "content": "Go."}, *more]))["usage"]["prompt_tokens"]
+        told = conversation({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]})
+        spelled = conversation({"role": "assistant", "content": "{\"name\": \"look\", \"arguments\": {}}"}, {"role": "user", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]})
+        self.assertEqual(told, spelled)
+
+
+if __name__ == "__main__":
+    unittest.main()
