@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/kept_image_tokens.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
 #include "reuse/reuse_chooser.h"
@@ -63,6 +64,7 @@ struct Request {
   PolicyPtr policy;
   ReuseOptions reuse;
   GenerateOptions options;
+  bool report_kept = false;  // KvReport::images
   GenerateCallbacks callbacks;
 };
 
@@ -83,6 +85,7 @@ struct KvReport {
   int64_t prompt_bytes = 0;  // pages and tables behind the prompt, once the policy has acted
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
+  std::vector<KeptImage> images;            // where it was asked for: what is left of them at the end
 };
 
 // Where a prompt's KV has come from.
