@@ -73,6 +73,7 @@ bool Inference::take() {
     }
     lock.lock();
   }
+  state_.n_running = static_cast<int>(running_.size());
   return true;
 }
 
@@ -87,13 +88,25 @@ void Inference::step() {
     it->second(batch_.remove(it->first));
     it = running_.erase(it);
   }
-  if (running_.size() != before) note_state();
+  if (running_.size() != before) {
+    note_state();
+  } else {
+    note_load();
+  }
+}
+
+// What costs nothing to know.
+void Inference::note_load() {
+  const std::lock_guard lock(mutex_);
+  state_.n_running = static_cast<int>(running_.size());
+  state_.kv_bytes = engine_.pools().used_bytes();
+  state_.kv_max_bytes = engine_.pools().max_bytes();
 }
 
 void Inference::note_state() {
   CacheTotals caches = engine_.cache_totals();
+  note_load();
   const std::lock_guard lock(mutex_);
-  state_.n_running = static_cast<int>(running_.size());
   state_.caches = std::move(caches);
 }
 

@@ -48,9 +48,10 @@ class Inference {
 
   struct State {
     int n_running = 0, n_waiting = 0;
+    int64_t kv_bytes = 0, kv_max_bytes = 0;  // pages in use, those that are kept for others included; at most
     CacheTotals caches;
   };
-  // Caches: as of the last request's end.
+  // As of the last step; caches: of the last request's end.
   State state() const;
 
  private:
@@ -61,6 +62,7 @@ class Inference {
   void run();
   bool take();
   void step();
+  void note_load();
   void note_state();
 
   Engine& engine_;
