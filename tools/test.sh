@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything CI checks, what fails fastest first. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_TEST_ONLY="lint unit"   runs only these of the stages: lint unit e2e capped asan tsan fuzz
+#   VLCACHE_TEST_ONLY="lint unit"   runs only these of the stages: lint unit e2e page capped asan tsan fuzz
 set -uo pipefail
 cd "$(dirname "$0")/.."
-stages=" ${VLCACHE_TEST_ONLY:-lint unit e2e capped asan tsan fuzz} "
+stages=" ${VLCACHE_TEST_ONLY:-lint unit e2e page capped asan tsan fuzz} "
 . tools/suites.sh
 
 unit_tests() {  # PRESET [VARIABLE=VALUE...]: every test program of a build
@@ -25,6 +25,11 @@ if wants lint; then
 fi
 if wants unit; then unit_tests release; fi
 if wants e2e; then suite e2e python3 -m unittest discover -s tests/e2e -p 'test_*.py'; fi
+if wants page; then  # what a browser sees; without Playwright all of it is skipped
+  python=.venv/bin/python
+  [ -x "$python" ] || python=python3
+  suite page "$python" -m unittest discover -s tests/page -p 'test_*.py'
+fi
 if wants capped; then
   # The same golden tests as a machine without AVX-512 runs them (docs/design.md, Backends).
   suite golden-avx2 env ONEDNN_MAX_CPU_ISA=AVX2 VLCACHE_TEST_MAX_ISA=avx2 build/release/tests/vlcache_golden_test --gtest_brief=1

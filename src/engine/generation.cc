@@ -370,6 +370,9 @@ void Generation::report() {
       heads.push_back(sequence_->n_visible(layer, head));
     }
   }
+  if (request_.report_kept) {
+    result_.kv.images = kept_image_tokens(engine_.model().config(), request_.prompt, sequence_->slots());
+  }
 }
 
 }  // namespace vlcache

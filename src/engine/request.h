@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/token_constraint.h"
+#include "engine/kept_image_tokens.h"
 #include "engine/prompt.h"
 #include "engine/sampler.h"
 #include "reuse/image_kv_form.h"
@@ -71,6 +72,7 @@ struct Request {
   ReuseOptions reuse;
   int32_t priority = 0;  // higher ones go first, and take the places of lower ones
   GenerateOptions options;
+  bool report_kept = false;  // KvReport::images
   GenerateCallbacks callbacks;
   // What the answer must keep to; null: nothing. Not where callbacks.choose chooses.
   std::unique_ptr<TokenConstraint> constraint;
@@ -93,6 +95,7 @@ struct KvReport {
   int64_t prompt_bytes = 0;  // pages and tables behind the prompt, once the policy has acted
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
+  std::vector<KeptImage> images;            // where it was asked for: what is left of them at the end
 };
 
 // Where a prompt's KV has come from.

@@ -9,6 +9,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
+// Of a reply: some 30 bytes each, in a piece of a stream that may not exceed what a client leaves unread.
+constexpr size_t kMaxShownTokens = 16384;
+
 OrderedJson cache_json(const CacheReport& cache) {
   constexpr std::string_view kSource[] = {"computed", "prefix", "ram", ""};
   constexpr std::string_view kEncoder[] = {"skipped", "hit", "computed"};
@@ -59,6 +62,25 @@ OrderedJson kv_json(const KvReport& kv) {
           {"slots", kv.slots}};
 }
 
+// What is left of the pictures; of those with too many tokens, their sizes alone.
+OrderedJson kept_json(const std::vector<KeptImage>& images) {
+  OrderedJson json = OrderedJson::array();
+  size_t n_shown = 0;
+  for (const KeptImage& image : images) {
+    OrderedJson& entry = json.emplace_back(OrderedJson{{"width", image.width}, {"height", image.height}});
+    n_shown += image.shares.size();
+    if (n_shown > kMaxShownTokens) continue;
+    OrderedJson &kept = entry["kept"] = OrderedJson::array(), &rects = entry["rects"] = OrderedJson::array();
+    for (const float share : image.shares) kept.push_back(std::round(static_cast<double>(share) * 1000.0) / 1000.0);
+    for (const std::optional<PixelRect>& r : image.rects) {
+      rects.push_back(
+          !r ? OrderedJson()
+             : OrderedJson{std::lround(r->left), std::lround(r->top), std::lround(r->right), std::lround(r->bottom)});
+    }
+  }
+  return json;
+}
+
 }  // namespace
 
 OrderedJson totals_json(const CacheTotals& totals) {
@@ -82,6 +104,8 @@ OrderedJson served_json(const GenerateResult& result, bool explain) {
     kv.erase("slots");
     cache.erase("prefix_reason");
     for (OrderedJson& image : cache["images"]) image.erase("reason");
+  } else if (!result.kv.images.empty()) {
+    kv["images"] = kept_json(result.kv.images);
   }
   return {{"kv", std::move(kv)}, {"cache", std::move(cache)}, {"timings_ms", std::move(timings)}};
 }

@@ -11,6 +11,7 @@
 #include "policy/registry.h"
 #include "server/answer.h"
 #include "server/chat_reply.h"
+#include "server/page.h"
 
 namespace vlcache {
 namespace {
@@ -142,6 +143,7 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
 
 // What needs no inference.
 HttpResponse Api::answer(const HttpRequest& request) const {
+  if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
   const std::string route = request.method + " " + request.path;
   if (route == "GET /health") return json_response({{"status", "ok"}});
   if (route == "GET /v1/models") {
@@ -152,6 +154,7 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   if (route == "GET /v1/cache/stats") {
     const Inference::State state = inference_.state();
     OrderedJson stats = totals_json(state.caches);
+    stats["kv"] = {{"bytes", state.kv_bytes}, {"max_bytes", state.kv_max_bytes}};
     stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
     return json_response(stats);
   }
@@ -189,6 +192,7 @@ std::vector<Request> Api::requests_of(ChatRequest& asked) {
     request.options = asked.options;
     request.options.sampling.seed += static_cast<uint64_t>(i);
     forms_.apply(form, request);
+    request.report_kept = asked.explain && i == 0;
   }
   return requests;
 }

@@ -116,8 +116,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // ---- a reply's side ---------------------------------------------------------------------------------------------
   void send(uint64_t number, const HttpResponse& response) {
     if (number != number_ || !replying_ || begun_) return;
-    write(head(response) + "content-length: " + std::to_string(response.body.size()) + "\r\n\r\n" +
-          (parser_->get().method() == http::verb::head ? "" : response.body));
+    // 304 speaks of a body that is not sent: it has no length of its own.
+    const std::string length =
+        response.status == 304 ? "" : "content-length: " + std::to_string(response.body.size()) + "\r\n";
+    write(head(response) + length + "\r\n" + (parser_->get().method() == http::verb::head ? "" : response.body));
     finish();
   }
   void begin(uint64_t number, const HttpResponse& response, std::string heartbeat) {

@@ -12,6 +12,7 @@ Inference::Inference(Engine& engine, const Limits& limits)
       limits_(limits),
       batch_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
   state_.caches = engine_.cache_totals();
+  state_.kv_max_bytes = engine_.pools().max_bytes();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -79,6 +80,7 @@ bool Inference::take() {
     }
     lock.lock();
   }
+  state_.n_running = static_cast<int>(running_.size());
   return true;
 }
 
@@ -98,6 +100,7 @@ void Inference::step() {
   const std::lock_guard lock(mutex_);
   state_.n_running = static_cast<int>(batch_.n_running());
   state_.n_waiting = static_cast<int>(batch_.n_waiting());
+  state_.kv_bytes = engine_.pools().used_bytes();
   if (caches) state_.caches = std::move(*caches);
 }
 

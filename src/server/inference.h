@@ -48,7 +48,8 @@ class Inference {
 
   struct State {
     int n_running = 0, n_waiting = 0;
-    CacheTotals caches;  // as of the last request's end
+    int64_t kv_bytes = 0, kv_max_bytes = 0;  // pages in use, those that are kept for others included; at most
+    CacheTotals caches;                      // as of the last request's end
   };
   // As of the last step.
   State state() const;

@@ -138,6 +138,38 @@ class Answers(Server):
         self.assertIn("snapkv", answer["vlcache"]["kv"]["mode"])
         self.assertEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
+    def test_what_is_left_of_a_picture(self):
+        ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
+        whole = ask(kv="full")["images"]
+        self.assertEqual([(i["width"], i["height"]) for i in whole], [(224, 224)])
+        self.assertEqual(whole[0]["kept"], [1.0] * 256)
+        self.assertEqual(whole[0]["rects"][:2] + whole[0]["rects"][-1:], [[0, 0, 14, 14], [14, 0, 28, 14], [210, 210, 224, 224]])
+        part = ask(kv="snapkv", kv_budget=0.2)["images"][0]["kept"]
+        self.assertTrue(0.1 < sum(part) / len(part) < 0.25, sum(part) / len(part))
+        self.assertGreater(len(set(part)), 2)  # heads differ
+        self.assertNotIn("images", self.chat(about(PAGE))["vlcache"]["kv"])
+
+    def test_the_page_and_its_cache(self):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        for method, path in (("GET", "/"), ("HEAD", "/"), ("GET", "/page/app.js")):
+            c.request(method, path)
+            r = c.getresponse()
+            body = r.read()
+            self.assertEqual((r.status, bool(body)), (200, method == "GET"))
+            self.assertIn("default-src 'self'", r.getheader("content-security-policy"))
+        c.request("GET", "/page/app.js", headers={"if-none-match": r.getheader("etag")})
+        r = c.getresponse()  # over the same connection: a reply without a body ends where it should
+        self.assertEqual((r.status, r.read(), r.getheader("content-length")), (304, b"", None))
+        c.request("GET", "/health")
+        self.assertEqual(c.getresponse().read(), b'{"status":"ok"}')
+        c.close()
+        self.assertEqual(self.call("GET", "/page/nothing.js")[0], 404)
+
+    def test_memory_of_kv(self):
+        self.chat(about(PAGE))
+        kv = self.state()["kv"]
+        self.assertTrue(0 < kv["bytes"] < kv["max_bytes"], kv)
+
     def test_habits_of_clients(self):
         plain = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "temperature": 0}
         expected = self.chat(plain)["choices"][0]["message"]["content"]

@@ -1,0 +1,91 @@
+// The server's API: one place that knows its paths, its key and how it says that something went wrong.
+import {ask} from './dom.js';
+
+const base = new URL('../', import.meta.url);
+const kKeyName = 'vlcache-key';  // of this tab's session, never longer
+
+// `retry`: the same request may succeed later.
+export class ApiError extends Error {
+  constructor(message, {status = 0, retry = false} = {}) {
+    super(message);
+    this.status = status;
+    this.retry = retry;
+  }
+}
+
+let asking = null;  // one dialog, however many requests were refused
+
+async function askForKey(refusedKey) {
+  if (sessionStorage.getItem(kKeyName) !== refusedKey) return true;  // another request has been told meanwhile
+  asking ??= ask('This server wants a key', {label: 'API key', value: '', type: 'password'});
+  const key = await asking;
+  asking = null;
+  if (!key) return false;
+  sessionStorage.setItem(kKeyName, key);
+  return true;
+}
+
+async function errorOf(response) {
+  let message = '';
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    message = `The server answered ${response.status}.`;
+  }
+  const retry = response.status === 429 || response.status >= 500;
+  const after = response.headers.get('retry-after');
+  if (after) message += ` (it says: in ${after} s)`;
+  return new ApiError(message, {status: response.status, retry});
+}
+
+// `mayAsk`: whether somebody is there who could give a key.
+async function call(path, options = {}, mayAsk = true) {
+  for (;;) {
+    const key = sessionStorage.getItem(kKeyName);
+    const headers = {...options.headers, ...(key ? {authorization: `Bearer ${key}`} : {})};
+    let response;
+    try {
+      response = await fetch(new URL(path, base), {...options, headers});
+    } catch (error) {
+      if (error.name === 'AbortError') throw error;
+      throw new ApiError('The server does not answer. Is it running?', {retry: true});
+    }
+    if (response.ok) return response;
+    const error = await errorOf(response);
+    if (response.status !== 401 || !mayAsk || !(await askForKey(key))) throw error;
+  }
+}
+
+export async function modelName() {
+  const list = await (await call('v1/models')).json();
+  return list.data[0].id;
+}
+
+export const cacheStats = async (signal) => (await call('v1/cache/stats', {signal}, false)).json();
+
+export const policies = async () => (await call('page/policies.json')).json();
+
+// The events of a streamed answer, parsed. Throws ApiError, also where the stream ends before the answer does.
+export async function* streamChat(body, signal) {
+  const request = {method: 'POST', headers: {'content-type': 'application/json'}, body: JSON.stringify(body), signal};
+  const response = await call('v1/chat/completions', request);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  for (;;) {
+    const {value, done} = await reader.read().catch((error) => {
+      if (error.name === 'AbortError') throw error;
+      return {done: true};
+    });
+    if (done) throw new ApiError('The connection ended before the answer did.', {retry: true});
+    const events = (rest + value).split('\n\n');
+    rest = events.pop();
+    for (const event of events) {
+      if (!event.startsWith('data: ')) continue;  // a comment: it is still there
+      const data = event.slice(6);
+      if (data === '[DONE]') return;
+      const json = JSON.parse(data);
+      if (json.error) throw new ApiError(json.error.message, {retry: json.error.type === 'server_error'});
+      yield json;
+    }
+  }
+}

@@ -1,0 +1,171 @@
+// The page: which conversation is shown, and what buttons and keys do.
+import {modelName} from './api.js';
+import {Chat, exported, loadConversations, newConversation} from './chat.js';
+import {Composer} from './composer.js';
+import {announce, ask, byId, el, notice} from './dom.js';
+import {Live} from './live.js';
+import {Settings} from './settings.js';
+import {openStore} from './store.js';
+import {Thread} from './thread.js';
+
+const settings = new Settings();
+const live = new Live();
+const chat = new Chat(settings.values, changed, (error) => notice(`This browser does not keep the conversation: ${error.message}`));
+const thread = new Thread(byId('thread'), {edit, regenerate: () => guarded(chat.regenerate(current))});
+const composer = new Composer(settings.values, {send, stop: () => chat.stop(current), editLast: () => thread.editLast()});
+
+let all = [];
+let current = newConversation();  // not in `all` before its first question
+let named = false;                // the model's name is known
+
+function show() {
+  const running = chat.isRunning(current);
+  thread.show(current, running);
+  composer.setRunning(running);
+  byId('name').textContent = current.name || 'New conversation';
+  const empty = current.messages.length === 0;
+  for (const id of ['rename', 'export', 'delete']) byId(id).hidden = empty;
+  showList();
+}
+
+function showList() {
+  byId('list').replaceChildren(...all.map((conversation) => {
+    const open = () => {
+      current = conversation;
+      showMenu(false);
+      show();
+      thread.toEnd();
+    };
+    const text = [conversation.name, chat.isRunning(conversation) ? el('span', {class: 'cursor', 'aria-label': ', answering'}) : ''];
+    return el('li', {}, el('button', {type: 'button', onclick: open, 'aria-current': conversation === current ? 'page' : null}, text));
+  }));
+}
+
+// What goes wrong with the page itself: no room left in the browser, say.
+async function guarded(work) {
+  try {
+    await work;
+  } catch (error) {
+    notice(error.message || String(error));
+    show();
+  }
+}
+
+function changed(conversation, answer) {
+  if (conversation !== current) {
+    if (answer === null) showList();
+    return;
+  }
+  if (answer !== null) {
+    thread.update(answer);
+    return;
+  }
+  show();
+  if (chat.isRunning(conversation)) {
+    announce('Answering');
+    thread.toEnd();
+    return;
+  }
+  const answers = conversation.messages.at(-1).answers;
+  announce(answers.map((a) => `Answer: ${a.text} ${a.state === 'stopped' ? 'Stopped.' : a.error}`).join('\n'));
+  if (!named) showModel();
+}
+
+function send(text, pictures) {
+  if (!all.includes(current)) all.unshift(current);
+  guarded(chat.ask(current, text, pictures));
+}
+
+function edit(index, text) {
+  const message = current.messages[index];
+  if (!text && message.pictures.length === 0) return;
+  byId('question').focus();
+  guarded(chat.edit(current, index, text));
+}
+
+function startNew() {
+  current = newConversation();
+  showMenu(false);
+  show();
+  byId('question').focus();
+}
+
+async function rename() {
+  const conversation = current;
+  const name = await ask('Rename the conversation', {label: 'Name', value: conversation.name});
+  if (!name?.trim()) return;
+  conversation.name = name.trim();
+  await chat.save(conversation);
+  show();
+}
+
+async function remove() {
+  const conversation = current;
+  if ((await ask(`Delete “${conversation.name}” and its pictures?`)) === null) return;
+  all = all.filter((other) => other !== conversation);
+  await chat.remove(conversation);
+  startNew();
+}
+
+async function exportAsFile() {
+  const url = URL.createObjectURL(new Blob([await exported(current)], {type: 'application/json'}));
+  const name = current.name.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '') || 'conversation';
+  el('a', {href: url, download: `${name}.json`}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+// On narrow screens the list lies over the conversation.
+function showMenu(open) {
+  byId('conversations').classList.toggle('open', open);
+  byId('open-list').setAttribute('aria-expanded', open);
+}
+
+async function showModel() {
+  try {
+    byId('model').textContent = await modelName();
+    named = true;
+    notice('');
+  } catch (error) {
+    notice(error.message);
+  }
+}
+
+function keys(event) {
+  const typing = event.target.matches?.('input, textarea, select');
+  const inDialog = document.querySelector('dialog[open]') !== null;
+  if (inDialog) return;
+  if (event.key === 'Escape') {
+    if (chat.isRunning(current)) chat.stop(current);
+    else showMenu(false);
+  } else if (event.key === '/' && !typing) {
+    event.preventDefault();
+    byId('question').focus();
+  } else if (event.altKey && event.code === 'KeyN') {
+    event.preventDefault();
+    startNew();
+  } else if (event.altKey && event.code === 'KeyL') {
+    event.preventDefault();
+    live.toggle();
+  }
+}
+
+async function start() {
+  byId('new').addEventListener('click', startNew);
+  byId('rename').addEventListener('click', () => guarded(rename()));
+  byId('delete').addEventListener('click', () => guarded(remove()));
+  byId('export').addEventListener('click', () => guarded(exportAsFile()));
+  byId('open-list').addEventListener('click', () => showMenu(!byId('conversations').classList.contains('open')));
+  byId('open-help').addEventListener('click', () => byId('help').showModal());
+  document.addEventListener('keydown', keys);
+  const kept = await openStore();
+  all = await loadConversations();
+  if (all.length > 0) current = all[0];
+  show();
+  thread.toEnd();
+  byId('question').focus();
+  await showModel();
+  if (!kept) notice('This browser keeps nothing here: conversations end with the page.');
+  document.documentElement.dataset.ready = 'true';
+}
+
+start();

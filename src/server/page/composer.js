@@ -1,0 +1,130 @@
+// The question before it is sent: its text, and pictures that are pasted, dropped or picked.
+import {announce, button, byId, el, notice} from './dom.js';
+import {count} from './format.js';
+import {readPicture} from './pictures.js';
+
+const kMaxRows = 8;
+
+const imageFiles = (transfer) => [...(transfer?.files ?? [])];
+
+export class Composer {
+  // `actions`: {send(text, pictures), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
+  constructor(settings, actions) {
+    this.settings = settings;
+    this.actions = actions;
+    this.attached = [];
+    this.running = false;
+    this.text = byId('question');
+    byId('composer').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    this.text.addEventListener('keydown', (event) => this.key(event));
+    this.text.addEventListener('input', () => this.fit());
+    byId('pick').addEventListener('click', () => byId('files').click());
+    byId('files').addEventListener('change', (event) => {
+      const files = [...event.target.files];
+      event.target.value = '';  // the same file may be picked again
+      this.add(files);
+    });
+    this.listen();
+  }
+
+  // Paste and drop anywhere on the page.
+  listen() {
+    document.addEventListener('paste', (event) => {
+      const files = imageFiles(event.clipboardData);
+      if (files.length === 0) return;
+      event.preventDefault();
+      this.add(files);
+    });
+    const hasFiles = (event) => event.dataTransfer?.types.includes('Files');
+    document.addEventListener('dragover', (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      byId('drop').hidden = false;
+    });
+    document.addEventListener('dragleave', (event) => {
+      if (event.relatedTarget === null) byId('drop').hidden = true;
+    });
+    document.addEventListener('drop', (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      byId('drop').hidden = true;
+      this.add(imageFiles(event.dataTransfer));
+    });
+  }
+
+  key(event) {
+    if (event.isComposing) return;
+    if (event.key === 'Enter' && !event.shiftKey) {
+      event.preventDefault();
+      if (!this.running) this.submit();
+    } else if (event.key === 'ArrowUp' && this.text.value === '' && !this.running) {
+      event.preventDefault();
+      this.actions.editLast();
+    }
+  }
+
+  // As high as its text, within limits.
+  fit() {
+    const lines = this.text.value.split('\n').length;
+    this.text.rows = Math.min(kMaxRows, Math.max(lines, Math.ceil(this.text.value.length / 80), 1));
+  }
+
+  async add(files) {
+    const wrong = [];
+    for (const file of files) {
+      try {
+        this.attached.push(await readPicture(file, this.settings.shrink));
+      } catch (error) {
+        wrong.push(error.message);
+      }
+    }
+    notice(wrong.join(' '));
+    this.show();
+    if (files.length > wrong.length) announce(`${count(this.attached.length, 'picture')} attached`);
+    this.text.focus();
+  }
+
+  show() {
+    byId('attached').replaceChildren(...this.attached.map((picture, i) => {
+      const url = URL.createObjectURL(picture.blob);
+      const image = el('img', {src: url, alt: picture.name, onload: () => URL.revokeObjectURL(url)});
+      const remove = () => {
+        this.attached.splice(i, 1);
+        this.show();
+        this.text.focus();
+      };
+      return el('li', {}, image, el('span', {class: 'soft'}, `${picture.width} × ${picture.height}`),
+        button('×', remove, {'aria-label': `Remove ${picture.name}`}));
+    }));
+  }
+
+  submit() {
+    if (this.running) {
+      this.actions.stop();
+      return;
+    }
+    const text = this.text.value.trim();
+    if (!text && this.attached.length === 0) return;
+    const attached = this.attached;
+    this.clear();
+    notice('');
+    this.actions.send(text, attached);
+  }
+
+  clear() {
+    this.attached = [];
+    this.text.value = '';
+    this.fit();
+    this.show();
+  }
+
+  // While an answer runs the button stops it; the next question may be written already.
+  setRunning(running) {
+    this.running = running;
+    byId('send').textContent = running ? 'Stop' : 'Send';
+    byId('send').classList.toggle('stop', running);
+  }
+}

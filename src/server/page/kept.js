@@ -1,0 +1,42 @@
+// Which patches of a picture stay in the KV cache: bright ones do, as in `vlcache inspect`.
+import {el, svg} from './dom.js';
+import {pictures} from './store.js';
+
+let nMasks = 0;  // masks are found by an id
+
+// A tenth of the heads is to be seen, too.
+const brightness = (share) => Math.sqrt(share);
+
+function veil(image) {
+  const id = `kept-${++nMasks}`;
+  const cells = image.rects.flatMap((rect, i) => {
+    if (rect === null || !(image.kept[i] > 0)) return [];
+    const [left, top, right, bottom] = rect;
+    return [svg('rect', {x: left, y: top, width: right - left, height: bottom - top, opacity: brightness(image.kept[i]).toFixed(3)})];
+  });
+  return svg('svg', {class: 'veil', viewBox: `0 0 ${image.width} ${image.height}`, preserveAspectRatio: 'none', 'aria-hidden': 'true'},
+    svg('mask', {id}, svg('rect', {width: '100%', height: '100%', fill: '#fff'}), svg('g', {fill: '#000', 'shape-rendering': 'crispEdges'}, cells)),
+    svg('rect', {class: 'veil-dark', width: '100%', height: '100%', mask: `url(#${id})`}));
+}
+
+function meanShare(image) {
+  return image.kept.reduce((sum, share) => sum + share, 0) / Math.max(1, image.kept.length);
+}
+
+function figure(image, number, id) {
+  if (!image.kept) return el('p', {class: 'soft'}, `Picture ${number}: too many tokens to be shown.`);
+  const percent = Math.round(1000 * meanShare(image)) / 10;
+  const text = `Picture ${number}: ${percent} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
+  const picture = el('img', {alt: text});
+  pictures.url(id).then((url) => url && (picture.src = url));
+  const frame = el('div', {class: 'kept'}, picture, veil(image));
+  const show = el('input', {type: 'checkbox', checked: true, onchange: () => frame.classList.toggle('bare', !show.checked)});
+  return el('figure', {}, el('figcaption', {}, `${text}. What is bright stays.`), frame,
+    el('label', {class: 'check'}, show, ' show what is kept'));
+}
+
+// `images`: the server's, `ids`: of the same pictures, in the order of the prompt.
+export function keptPictures(images, ids) {
+  if (images.length === 0 || images.length !== ids.length) return null;
+  return el('div', {class: 'kept-all'}, images.map((image, i) => figure(image, i + 1, ids[i])));
+}

@@ -1,0 +1,94 @@
+// What the server does right now: requests, KV memory, caches and tiers, asked every second while somebody looks.
+import {cacheStats} from './api.js';
+import {button, byId, el, facts} from './dom.js';
+import {bytes, count, share} from './format.js';
+
+const kEvery = 1000;  // ms
+const kKept = 60;     // values of a line
+
+const kNames = {prefix: 'Prefixes', image_kv: 'Pictures’ KV', encoder: 'Encoder'};
+
+function meter(label, value, max, text) {
+  return el('div', {class: 'meter'}, el('span', {}, label), el('meter', {min: 0, max: Math.max(1, max), value: String(value), 'aria-label': label}), el('span', {class: 'soft'}, text));
+}
+
+function reasons(misses) {
+  const list = Object.entries(misses).sort((a, b) => b[1] - a[1]);
+  if (list.length === 0) return null;
+  return el('details', {}, el('summary', {}, 'why missed'), facts(list.map(([why, n]) => [why || 'no reason given', n])));
+}
+
+const hitRate = ({hits, misses}) => share(hits, hits + misses);
+
+function cacheSection(name, cache) {
+  return el('section', {}, el('h3', {}, kNames[name]),
+    facts([['hits', `${cache.hits} of ${cache.hits + cache.misses} (${hitRate(cache)})`],
+      ['tokens saved', cache.tokens > 0 ? count(cache.tokens, 'token') : null],
+      ['held', bytes(cache.bytes)], ['evicted', cache.evictions > 0 ? cache.evictions : null]]),
+    reasons(cache.miss_reasons));
+}
+
+function tierSection(name, tier) {
+  return el('section', {}, el('h3', {}, `Tier ${name}`),
+    facts([['hits', `${tier.hits} of ${tier.hits + tier.misses} (${hitRate(tier)})`],
+      ['failed', tier.failed > 0 ? tier.failed : null],
+      ['read', bytes(tier.bytes_read)], ['written', bytes(tier.bytes_written)],
+      ['evicted', tier.evictions > 0 ? tier.evictions : null]]),
+    reasons(tier.miss_reasons));
+}
+
+export class Live {
+  constructor() {
+    this.node = byId('live');
+    this.opener = byId('open-live');
+    this.opener.addEventListener('click', () => this.toggle());
+    this.body = el('div', {});
+    this.peaks = [];  // requests that ran, second by second
+    this.node.append(
+      el('div', {class: 'bar'}, el('h2', {}, 'Live'), el('span', {class: 'space'}), button('Close', () => this.toggle(), {class: 'quiet'})), this.body);
+    document.addEventListener('visibilitychange', () => this.ask());
+  }
+
+  isOpen = () => !this.node.hidden;
+
+  toggle() {
+    const opens = this.node.hidden;
+    const inside = this.node.contains(document.activeElement);
+    this.node.hidden = !opens;
+    this.opener.setAttribute('aria-expanded', opens);
+    if (inside) this.opener.focus();
+    this.ask();
+  }
+
+  // Now, and again in a second; not while nobody can see it.
+  async ask() {
+    clearTimeout(this.timer);
+    this.pending?.abort();
+    if (!this.isOpen() || document.hidden) return;
+    const pending = (this.pending = new AbortController());
+    try {
+      this.show(await cacheStats(pending.signal));
+    } catch (error) {
+      if (error.name === 'AbortError') return;
+      this.body.replaceChildren(el('p', {class: 'wrong'}, error.message));
+    }
+    if (pending === this.pending) this.timer = setTimeout(() => this.ask(), kEvery);
+  }
+
+  show(stats) {
+    const {running, waiting} = stats.requests;
+    this.peaks = [...this.peaks, running].slice(-kKept);
+    const held = Object.keys(kNames).reduce((sum, name) => sum + stats[name].bytes, 0);
+    const open = [...this.body.querySelectorAll('details')].map((node) => node.open);
+    const sections = [
+      el('section', {}, el('h3', {}, 'Requests'),
+        facts([['running', running], ['waiting', waiting], ['most seen in a minute', Math.max(...this.peaks)]])),
+      el('section', {}, el('h3', {}, 'KV pages'),
+        stats.kv ? meter('in use', stats.kv.bytes, stats.kv.max_bytes, `${bytes(stats.kv.bytes)} of ${bytes(stats.kv.max_bytes)}`) : null,
+        meter('kept for others', held, stats.max_bytes, `${bytes(held)} of ${bytes(stats.max_bytes)}, all caches`)),
+      ...Object.keys(kNames).map((name) => cacheSection(name, stats[name])),
+      ...Object.entries(stats.tiers).map(([name, tier]) => tierSection(name, tier))];
+    this.body.replaceChildren(...sections);
+    this.body.querySelectorAll('details').forEach((node, i) => (node.open = open[i] ?? false));
+  }
+}

@@ -1,0 +1,112 @@
+// What the browser keeps: conversations, and pictures byte for byte, in IndexedDB; settings in localStorage.
+
+const kTables = ['conversations', 'pictures'];
+
+const promised = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+class Database {
+  constructor(db) {
+    this.db = db;
+  }
+  static async open() {
+    const request = indexedDB.open('vlcache', 1);
+    request.onupgradeneeded = () => {
+      for (const table of kTables) request.result.createObjectStore(table, {keyPath: 'id'});
+    };
+    return new Database(await promised(request));
+  }
+  table(name, mode = 'readonly') {
+    return this.db.transaction(name, mode).objectStore(name);
+  }
+  get = (table, id) => promised(this.table(table).get(id));
+  all = (table) => promised(this.table(table).getAll());
+  put = (table, value) => promised(this.table(table, 'readwrite').put(value));
+  remove = (table, id) => promised(this.table(table, 'readwrite').delete(id));
+}
+
+// Where the browser keeps nothing (a private window, say): as long as the page is open.
+class Memory {
+  tables = Object.fromEntries(kTables.map((name) => [name, new Map()]));
+  get = async (table, id) => this.tables[table].get(id);
+  all = async (table) => [...this.tables[table].values()];
+  put = async (table, value) => this.tables[table].set(value.id, value);
+  remove = async (table, id) => this.tables[table].delete(id);
+}
+
+let store = new Memory();
+
+// False: what is said here ends with the page.
+export async function openStore() {
+  try {
+    store = await Database.open();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export const conversations = {
+  all: () => store.all('conversations'),
+  put: (conversation) => store.put('conversations', conversation),
+  remove: (id) => store.remove('conversations', id),
+};
+
+const urls = new Map();  // of pictures that have been shown
+
+export const pictures = {
+  put: (picture) => store.put('pictures', picture),  // {id, name, type, blob, width, height}
+  get: (id) => store.get('pictures', id),
+  remove(id) {
+    URL.revokeObjectURL(urls.get(id));
+    urls.delete(id);
+    return store.remove('pictures', id);
+  },
+  // To be shown; null: it is gone.
+  async url(id) {
+    if (!urls.has(id)) {
+      const picture = await store.get('pictures', id);
+      if (!picture) return null;
+      urls.set(id, URL.createObjectURL(picture.blob));
+    }
+    return urls.get(id);
+  },
+  // The bytes as they came: the same picture stays the same to the server.
+  async dataUri(id) {
+    const picture = await store.get('pictures', id);
+    if (!picture) throw new Error('A picture of this conversation is gone from the browser.');
+    const reader = new FileReader();
+    reader.readAsDataURL(new Blob([picture.blob], {type: picture.type}));
+    return new Promise((resolve, reject) => {
+      reader.onload = () => resolve(reader.result);
+      reader.onerror = () => reject(reader.error);
+    });
+  },
+};
+
+// crypto.randomUUID is for secure contexts only, which a phone's http://192.168... is not.
+export function newId() {
+  return [...crypto.getRandomValues(new Uint8Array(12))].map((b) => b.toString(16).padStart(2, '0')).join('');
+}
+
+const kSettings = 'vlcache-settings';
+const kDefaults = {a: {}, b: {}, compare: false, system: '', temperature: '', maxTokens: '', shrink: ''};
+
+export function loadSettings() {
+  try {
+    return {...kDefaults, ...JSON.parse(localStorage.getItem(kSettings))};
+  } catch {
+    return {...kDefaults};
+  }
+}
+
+export function saveSettings(settings) {
+  try {
+    localStorage.setItem(kSettings, JSON.stringify(settings));
+  } catch {
+    // they hold until the page is closed
+  }
+}

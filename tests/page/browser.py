@@ -1,0 +1,191 @@
+"""A browser for the page's tests: headless Chromium in front of a real server, with a proxy between that can misbehave."""
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import sys
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+from program import MODEL, PAGE  # noqa: E402
+from test_server import Server  # noqa: E402
+
+DEMO = MODEL / "demo"
+CHROMIUM = shutil.which("chromium")
+try:
+    from playwright.sync_api import expect, sync_playwright
+    expect.set_options(timeout=20_000)  # a machine that does other things, too
+    WHY_NOT = "" if CHROMIUM else "there is no chromium"
+except ImportError:
+    WHY_NOT = "there is no playwright (tools/install_deps.sh)"
+
+
+class Proxy:
+    """Hands requests on to a server, and answers back; what goes wrong on the way is set by its attributes."""
+
+    def __init__(self, port, listen=0):
+        self.server_port, self.delay, self.cut_after, self.refuse, self.key = port, 0, None, None, None
+        self.more, self.bodies, self.paths = {}, [], []  # fields that requests for answers get; what the page has sent
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                proxy.hand_on(self)
+
+            do_POST = do_GET
+
+            def log_message(self, *args):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", listen), Handler)
+        self.http.daemon_threads = True
+        self.port = self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+    def hand_on(self, client):
+        body = client.rfile.read(int(client.headers.get("content-length", 0)))
+        self.paths.append(client.path)
+        if client.path.startswith("/v1"):
+            if client.command == "POST":
+                self.bodies.append(json.loads(body))
+                body = json.dumps({**self.bodies[-1], **self.more}).encode()
+            if self.key and client.headers.get("authorization") != f"Bearer {self.key}":
+                return self.send(client, 401, {"error": {"message": "a key is needed", "type": "invalid_request_error", "param": None, "code": None}})
+            if self.refuse and client.command == "POST":
+                return self.send(client, *self.refuse)
+        server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
+        try:
+            server.request(client.command, client.path, body or None, {k: v for k, v in client.headers.items() if k.lower() in ("content-type", "if-none-match")})
+            self.send_on(client, server.getresponse())
+        except OSError:  # one of the two has gone
+            client.close_connection = True
+        finally:
+            server.close()
+
+    def send_on(self, client, reply):
+        client.send_response(reply.status)
+        for name, value in reply.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding"):
+                client.send_header(name, value)
+        client.end_headers()
+        if reply.getheader("content-type") != "text/event-stream":
+            client.wfile.write(reply.read())
+            return
+        for n, event in enumerate(iter(reply.readline, b"")):
+            if self.cut_after is not None and n >= self.cut_after:
+                return
+            time.sleep(self.delay if event.strip() else 0)
+            client.wfile.write(event)
+
+    @staticmethod
+    def send(client, status, answer, headers=()):
+        client.send_response(status)
+        client.send_header("content-type", "application/json")
+        for name, value in headers:
+            client.send_header(name, value)
+        client.end_headers()
+        client.wfile.write(json.dumps(answer).encode())
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class PageTest(Server):
+    """A fresh browser profile for each test, and nothing in the console afterwards that a test has not expected."""
+
+    VIEWPORT = {"width": 1200, "height": 850}
+    SCHEME = "light"
+
+    @classmethod
+    def setUpClass(cls):
+        playwright = sync_playwright().start()
+        cls.addClassCleanup(playwright.stop)
+        cls.chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        cls.addClassCleanup(cls.chromium.close)
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = Proxy(self.port)
+        self.addCleanup(self.proxy.close)
+        self.base = f"http://127.0.0.1:{self.proxy.port}/"
+        self.context = self.chromium.new_context(viewport=self.VIEWPORT, color_scheme=self.SCHEME)
+        self.context.set_default_timeout(20_000)
+        self.addCleanup(self.context.close)
+        self.complaints, self.urls = [], []
+        self.page = self.open()
+
+    def open(self):
+        page = self.context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.goto(self.base)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    def tearDown(self):
+        self.shot(self.id().split(".")[-1])
+        self.assertEqual([c for c in self.complaints if not c.startswith("Failed to load resource")], [])
+        for url in self.urls:
+            self.assertTrue(url.startswith((self.base, "blob:", "data:")), url)
+        super().tearDown()
+
+    def shot(self, name):
+        """For eyes: VLCACHE_SHOTS=FOLDER."""
+        if os.environ.get("VLCACHE_SHOTS"):
+            self.page.screenshot(path=f"{os.environ['VLCACHE_SHOTS']}/{name}.png")
+
+    # ---- what a person does -------------------------------------------------------------------------------------
+    def attach(self, *paths):
+        before = self.page.locator("#attached li").count()
+        self.page.set_input_files("#files", [str(p) for p in paths])
+        expect(self.page.locator("#attached li")).to_have_count(before + len(paths))
+
+    def send(self, question):
+        self.page.fill("#question", question)
+        self.page.press("#question", "Enter")
+
+    def ask(self, question, *pictures):
+        """Asks and waits until the answer has ended; its text."""
+        if pictures:
+            self.attach(*pictures)
+        n = self.page.locator(".answers").count()
+        self.send(question)
+        expect(self.page.locator(".answers")).to_have_count(n + 1)
+        self.wait_until_ended()
+        return self.answer()
+
+    def wait_until(self, holds):
+        end = time.monotonic() + 20
+        while not holds():
+            self.assertLess(time.monotonic(), end, "it does not come about")
+            time.sleep(0.02)
+
+    def wait_until_ended(self):
+        expect(self.page.locator("#send")).to_have_text("Send")
+        expect(self.page.locator(".answers [aria-busy=true]")).to_have_count(0)
+
+    def answer(self, number=-1):
+        return self.page.locator(".answer .text").all()[number].inner_text().strip()
+
+    def choose(self, **fields):
+        """Fills fields of the settings: a_kv="full" is a.kv."""
+        self.page.click("#open-settings")
+        for name, value in fields.items():
+            field = self.page.locator(f'#settings [name="{name.replace("_", ".")}"]')
+            field.set_checked(value) if isinstance(value, bool) else field.fill(value)
+        self.page.click("#settings button.main")
+        expect(self.page.locator("#settings")).not_to_be_visible()
+
+    def open_card(self, number=-1):
+        card = self.page.locator(".card").all()[number]
+        card.locator("summary").click()
+        return card
