@@ -1,8 +1,9 @@
-// What is left of pictures: a table by hand, and answers of the model that ships.
+// What is left of pictures: a table by hand, and answers of a small model.
 #include "engine/kept_image_tokens.h"
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <numeric>
 
@@ -89,27 +90,45 @@ TEST(KeptImageTokens, NothingWhereThereIsNothingToSay) {
   EXPECT_TRUE(kept_image_tokens(engine->model().config(), engine->prepare_raw("<s>A?", {}), slots).empty());
 }
 
-double mean_share(Engine& engine, std::string_view policy, std::string_view budget, bool asked = true) {
-  Request request;
-  request.prompt = one_picture(engine);
-  request.policy = parse_policy(policy, budget);
-  request.options.max_tokens = 3;
-  request.report_kept = asked;
-  const GenerateResult result = generate(engine, std::move(request));
-  if (result.kv.images.empty()) return -1;
-  const std::vector<float>& shares = result.kv.images[0].shares;
-  return std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
-}
+// A small model of random weights, whose picture has 16 tokens amid the prompt.
+struct Fixture {
+  std::filesystem::path dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
+  std::unique_ptr<Engine> engine = Engine::load(dir, {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
+  Json about = load_json(dir / "case.json");
+
+  Prompt prompt() const {
+    return engine->prepare_raw(about["prompt"].get<std::string>(), {load_image(dir / "picture-0.png")});
+  }
+  // Mean over the picture's tokens; -1: nothing was reported.
+  double mean_share(std::string_view policy, std::string_view budget, bool asked = true) const {
+    Request request;
+    request.prompt = prompt();
+    request.policy = parse_policy(policy, budget);
+    request.options.max_tokens = 3;
+    request.report_kept = asked;
+    const GenerateResult result = generate(*engine, std::move(request));
+    if (result.kv.images.empty()) return -1;
+    const std::vector<float>& shares = result.kv.images[0].shares;
+    return std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
+  }
+};
 
 TEST(KeptImageTokens, ComeWithAnAnswerThatWasAskedForThem) {
-  const auto engine = tinydoc();
-  EXPECT_EQ(mean_share(*engine, "full", ""), 1.0);
-  EXPECT_EQ(mean_share(*engine, "full", "", /*asked=*/false), -1);
-  EXPECT_NEAR(mean_share(*engine, "window", "0.3"), 0.23, 0.05);  // the last 30 %, of which some is text
-  // The others never reach the language model.
-  const PromptShape shape = one_picture(*engine).shape();
-  const int32_t n_seen = parse_policy("hired", "0.3")->n_seen(shape) - (shape.n_tokens - shape.n_vision);
-  EXPECT_DOUBLE_EQ(mean_share(*engine, "hired", "0.3"), n_seen / 256.0);
+  const Fixture f;
+  EXPECT_EQ(f.mean_share("full", ""), 1.0);
+  EXPECT_EQ(f.mean_share("full", "", /*asked=*/false), -1);
+}
+
+TEST(KeptImageTokens, AreThoseThatAPolicyLeaves) {
+  const Fixture f;
+  const Prompt prompt = f.prompt();
+  const ImageSpan& span = prompt.spans.at(0);
+  const int32_t n_image = span.end - span.begin, k = prompt.n_tokens() - span.begin - 5;  // all but its first five
+  EXPECT_DOUBLE_EQ(f.mean_share("window", std::to_string(k)), (n_image - 5.0) / n_image);
+  // Others never reach the language model.
+  const int32_t n_seen = parse_policy("hired", "0.9")->n_seen(prompt.shape()) - (prompt.n_tokens() - n_image);
+  ASSERT_GT(n_seen, 0);
+  EXPECT_DOUBLE_EQ(f.mean_share("hired", "0.9"), static_cast<double>(n_seen) / n_image);
 }
 
 }  // namespace

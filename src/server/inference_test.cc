@@ -82,6 +82,23 @@ TEST(Inference, WhoeverLeavesIsNotComputedAnyMore) {
   for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, "cancelled");
 }
 
+TEST(Inference, SaysWhatItDoesWhileItDoesIt) {
+  const auto engine = make_engine(2);
+  Results results;
+  const auto wanted = std::make_shared<Wanted>();
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
+  EXPECT_EQ(inference.state().n_running, 0);
+  EXPECT_EQ(inference.state().kv_bytes, 0);
+  EXPECT_GT(inference.state().kv_max_bytes, 0);
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(0), wanted));
+  while (inference.state().kv_bytes == 0) std::this_thread::yield();  // before its end
+  EXPECT_EQ(inference.state().n_running, 1);
+  wanted->cancel();
+  results.wait_for(1);
+  while (inference.state().n_running > 0) std::this_thread::yield();
+  EXPECT_EQ(inference.state().kv_bytes, 0);
+}
+
 TEST(Inference, AFullLineTakesAllOrNothing) {
   const auto engine = make_engine(2);
   Results results;

@@ -121,7 +121,7 @@ class Questions(PageTest):
         body = self.proxy.bodies[-1]
         self.assertEqual(body["messages"][0], {"role": "system", "content": "Answer in a word."})
         self.assertEqual((body["temperature"], body["max_tokens"], body["vlcache"]["reuse"]), (0.5, 3, "off"))
-        expect(self.page.locator(".card summary")).to_contain_text("cut: no room for more tokens")
+        expect(self.page.locator(".card summary")).to_contain_text("cut at the limit of tokens")
         self.page.reload()
         self.page.click("#open-settings")
         expect(self.page.locator("[name=maxTokens]")).to_have_value("3")

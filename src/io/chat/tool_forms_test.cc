@@ -10,21 +10,22 @@ namespace {
 
 // As Qwen2.5 and Llama 3.1 have it: arguments are an object that tojson prints.
 constexpr const char* kObjects =
-    "{% if tools %}Tools:{% for t in tools %}{{ t | tojson }}{% endfor %}\n{% endif %}"
+    "{% if tools %}Tools:{% for t in tools %}{{ t | tojson }}{% endfor %}{{ '\\n' }}{% endif %}"
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
     "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>"
-    "{% endfor %}\n{% endfor %}";
+    "{% endfor %}{{ '\\n' }}{% endfor %}";
 // Arguments that are put together with texts.
 constexpr const char* kTexts =
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}\n{% endfor "
+    "{% for c in m.tool_calls or [] %}{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}{{ '\\n' "
+    "}}{% endfor "
     "%}";
 // Without tools: roles must alternate.
 constexpr const char* kNone =
     "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles') }}{% "
     "endif %}"
     "{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %}\n{% endfor %}";
+    "{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %}{{ '\\n' }}{% endfor %}";
 
 struct Chat {
   ChatTemplate chat_template;

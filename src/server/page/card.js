@@ -29,7 +29,7 @@ function headline(answer) {
     perSecond === null ? null : rate(perSecond),
     keptBytes(served.kv),
     cached > 0 ? `${cached} of ${usage.prompt_tokens} prompt tokens reused` : 'all computed',
-    answer.finish === 'length' ? 'cut: no room for more tokens' : null,
+    answer.finish === 'length' ? 'cut at the limit of tokens' : null,
   ].filter(Boolean);
 }
 
