@@ -89,7 +89,8 @@ GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDef
   s.repetition_penalty = value(flags.repetition_penalty, defaults.repetition_penalty, 1.0f);
   s.temperature =
       flags.temperature.value_or(defaults.do_sample ? static_cast<float>(defaults.temperature.value_or(1.0)) : 0.0f);
-  const GenerationDefaults sampling = defaults.do_sample ? defaults : GenerationDefaults();
+  static const GenerationDefaults kNone;  // not a temporary: g++ 12 then sees reads of what is not there
+  const GenerationDefaults& sampling = defaults.do_sample ? defaults : kNone;
   s.top_p = value(flags.top_p, sampling.top_p, 1.0f);
   s.min_p = value(flags.min_p, sampling.min_p, 0.0f);
   s.top_k = value(flags.top_k, sampling.top_k, 0);

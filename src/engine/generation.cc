@@ -333,6 +333,7 @@ void Generation::finish(std::string_view reason) {
   }
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
+  result_.stopped_by = filter_.stopped_by();
   in_line_.reset();
   if (sequence_ != nullptr) {
     charge_origins();

@@ -41,11 +41,7 @@ bool PreviewHooks::cut(std::vector<TokenRun>& runs) {
 }
 
 std::vector<double> PreviewHooks::scores() const {
-  std::vector<double> sums(tokens_.size(), 0);
-  for (const std::vector<float>& layer : scores_) {
-    for (size_t i = 0; i < layer.size(); ++i) sums[i % sums.size()] += layer[i];
-  }
-  return sums;
+  return chooser_->rank({.layers = scores_, .images = images_.images_of_tokens()});
 }
 
 bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {

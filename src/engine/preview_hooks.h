@@ -24,7 +24,7 @@ class PreviewHooks final : public LayerHooks {
   bool complete(const Sequence& sequence) const { return sequence.n_done() >= end_; }
   // The step that cut() has begun has been computed: its scores stand. One that failed comes again.
   void finish_step() { scores_ = step_scores_; }
-  // [tokens of all images] sums over heads and layers.
+  // [tokens of all images] what the chooser makes of all it has seen.
   std::vector<double> scores() const;
   const Preview& wanted() const { return wanted_; }
 

@@ -134,6 +134,7 @@ struct GenerateResult {
   std::vector<GeneratedToken> tokens;  // the stop token included
   bool has_logprobs = false;           // asked for
   std::string finish_reason;           // "stop", "length", "cancelled" or "error"
+  std::string stopped_by;              // the string of options.stop that ended it; empty: none
   std::optional<Error> error;          // what went wrong; everything else is as far as it came
   int32_t n_prompt = 0;
   int32_t n_vision = 0;

@@ -15,12 +15,14 @@ class StopFilter {
   std::string push(std::string_view text);
   // The generation has ended: what was still held back.
   std::string finish();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return !stopped_by_.empty(); }
+  // The stop string that appeared; empty: none has.
+  const std::string& stopped_by() const { return stopped_by_; }
 
  private:
   std::vector<std::string> stops_;  // no empty ones
   std::string held_;
-  bool stopped_ = false;
+  std::string stopped_by_;
 };
 
 }  // namespace vlcache

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -122,17 +124,63 @@ class Kvshare final : public ReuseChooser {
   std::string name_;
 };
 
+// The most of scores[i - after .. i + before] of the same image: what stands behind a token that is looked at belongs
+// to it as a rule.
+std::vector<double> spread(std::span<const double> scores, std::span<const size_t> images, size_t before,
+                           size_t after) {
+  std::vector<double> most(scores.begin(), scores.end());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const size_t end = std::min(scores.size(), i + before + 1);
+    for (size_t j = i - std::min(i, after); j < end; ++j) {
+      if (images[j] == images[i]) most[i] = std::max(most[i], scores[j]);
+    }
+  }
+  return most;
+}
+
 // Ours, for questions that need several images: the tokens that what stands behind the images looks at while all of
-// them are loaded; of each the most that any of those queries gives it, summed over the heads of all but the first
-// third of the layers (where attention goes to what is near and to sinks). What such a token says of another image was
-// not there when it was recorded; those that nobody asks about may go without.
+// them are loaded, in all but the first third of the layers (where attention goes to what is near and to sinks). What
+// such a token says of another image was not there when it was recorded; those that nobody asks about may go without.
+// Of each token and head the most that any of those queries gives it: most of the choice is by the squares of that, so
+// that one head is enough to point at a place, the rest by sums; both with the four tokens behind and the one before,
+// since a sentence's names are looked at more than what it says of them, the first also with what is near. The last
+// sixth of the layers takes what was recorded: it matters least there, and leaves more tokens for the others.
 class Asked final : public ReuseChooser {
  public:
   explicit Asked(Parameters& p)
-      : r_(p.number("r", kAskedShare, 0, 1)), from_(p.number("from", 1.0 / 3, 0, 0.99)), name_(p.resolved()) {}
+      : r_(p.number("r", kAskedShare, 0, 1)),
+        from_(p.number("from", 1.0 / 3, 0, 0.99)),
+        to_(p.number("to", 5.0 / 6, 0.01, 1)),
+        pointed_(p.number("pointed", 0.57, 0, 1)),
+        name_(p.resolved()) {}
 
   std::string name() const override { return name_; }
-  RecomputePlan plan(int32_t n_layers, int32_t) const override { return RecomputePlan::uniform(n_layers, r_); }
+  RecomputePlan plan(int32_t n_layers, int32_t) const override {
+    const auto n_computing = std::max(1, static_cast<int32_t>(std::lround(to_ * n_layers)));
+    const double first = std::min(1.0, r_ * n_layers / n_computing), rest = r_ * n_layers - first * n_computing;
+    const double last = std::clamp(rest / std::max(1, n_layers - n_computing), 0.0, first);
+    std::vector<double> shares(static_cast<size_t>(n_layers), last);
+    std::fill_n(shares.begin(), n_computing, first);
+    return RecomputePlan(std::move(shares));
+  }
+  std::vector<double> rank(const PreviewScores& seen) const override {
+    constexpr size_t kBefore = 1, kAfter = 4, kNear = 6;
+    constexpr double kNearShare = 0.1;
+    const size_t n = seen.images.size();
+    std::vector<double> asked = spread(sum_scores(seen, 1), seen.images, kBefore, kAfter);
+    std::vector<double> pointed = spread(sum_scores(seen, 2), seen.images, kBefore, kAfter);
+    const std::vector<double> near = spread(pointed, seen.images, kNear, kNear);
+    for (size_t i = 0; i < n; ++i) pointed[i] = std::max(pointed[i], kNearShare * near[i]);
+    const auto n_layers = static_cast<int32_t>(seen.layers.size());
+    const int32_t n_chosen = plan(n_layers, static_cast<int32_t>(n)).n_tokens(0, static_cast<int32_t>(n));
+    std::vector<size_t> order(n);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return pointed[i]; });
+    const double most = 1 + (asked.empty() ? 0 : std::ranges::max(asked));
+    const auto n_first = static_cast<size_t>(std::lround(pointed_ * n_chosen));
+    for (const size_t i : std::span(order).first(std::min(n, n_first))) asked[i] += most;
+    return asked;
+  }
   Preview preview(int32_t n_layers) const override {
     return {.first_layer = static_cast<int32_t>(from_ * n_layers), .n_layers = n_layers, .reused_tokens = false};
   }
@@ -162,7 +210,7 @@ class Asked final : public ReuseChooser {
   }
 
  private:
-  double r_, from_;
+  double r_, from_, to_, pointed_;
   std::string name_;
 };
 

@@ -81,6 +81,18 @@ constexpr std::array kChoosers{Known{"vlcache", make<VlcacheSchedule>}, Known{"s
 
 }  // namespace
 
+std::vector<double> ReuseChooser::sum_scores(const PreviewScores& seen, int power) {
+  const size_t n = seen.images.size();
+  std::vector<double> sums(n, 0);
+  for (const std::vector<float>& layer : seen.layers) {
+    for (size_t i = 0; i < layer.size(); ++i) {
+      const double score = layer[i];
+      sums[i % n] += power == 2 ? score * score : score;
+    }
+  }
+  return sums;
+}
+
 ReuseChooserPtr parse_reuse_chooser(std::string_view text) {
   Parameters p = Parameters::parse(text);
   const auto known = std::ranges::find(kChoosers, p.name(), &Known::name);

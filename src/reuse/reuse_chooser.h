@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/layer_hooks.h"
 #include "ops/backend.h"
@@ -36,6 +37,12 @@ struct PreviewedLayer {
   Tensor loaded_k, loaded_v;  // of all n
 };
 
+// What all of it has come to.
+struct PreviewScores {
+  std::span<const std::vector<float>> layers;  // [H, n] of each layer; empty: it was not looked at
+  std::span<const size_t> images;              // [n] which image each of the n reused tokens belongs to, ascending
+};
+
 class ReuseChooser {
  public:
   virtual ~ReuseChooser() = default;
@@ -49,10 +56,16 @@ class ReuseChooser {
     return {};
   }
   // Joins `scores` [H, n] f32 of the layer, 0 at first, with what speaks for each of seen.tokens as far as this step
-  // shows it. What counts is the sum over heads and layers; it may not depend on how a prompt is cut into steps.
+  // shows it. It may not depend on how a prompt is cut into steps.
   virtual void score(const PreviewedLayer& seen, const Tensor& scores) const {
     static_cast<void>(seen), static_cast<void>(scores);
   }
+  // [n] What the tokens are chosen by, the highest first: the sums over heads and layers, unless it says otherwise.
+  virtual std::vector<double> rank(const PreviewScores& seen) const { return sum_scores(seen, /*power=*/1); }
+
+ protected:
+  // Over heads and layers, of the scores or their squares.
+  static std::vector<double> sum_scores(const PreviewScores& seen, int power);
 };
 
 using ReuseChooserPtr = std::shared_ptr<const ReuseChooser>;

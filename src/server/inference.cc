@@ -80,7 +80,6 @@ bool Inference::take() {
     }
     lock.lock();
   }
-  state_.n_running = static_cast<int>(running_.size());
   return true;
 }
 
