@@ -38,6 +38,7 @@ Request origin_request(const Engine& engine, const Prompt& prompt, size_t image)
   }
   append(alone, prompt, first->begin, alone.spans.back().end - shift);
   alone.images.push_back(prompt.images[image].copy());
+  alone.salt = prompt.salt;
   if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
   request.policy = parse_policy("full");
   request.reuse.chooser = parse_reuse_chooser("static:r=1");
