@@ -84,8 +84,9 @@ int http_status(const Error& error) {
       return 404;
     case ErrorCode::kMemory:
       return 413;
+    case ErrorCode::kCancelled:  // its time was up
+      return 504;
     case ErrorCode::kIo:
-    case ErrorCode::kCancelled:
       break;
   }
   return 500;

@@ -115,7 +115,9 @@ Image take_image(OrderedJson& part, const std::string& where, const ChatLimits& 
   if (source != nullptr && source->is_object()) source = find(*source, "url");
   if (source == nullptr || !source->is_string())
     fail(where + ".image_url: expected {\"url\": \"data:image/...;base64,...\"}");
-  const std::vector<std::byte> bytes = decode_data_uri(source->get_ref<const std::string&>(), where + ".image_url");
+  const auto& url = source->get_ref<const std::string&>();
+  const std::vector<std::byte> bytes =
+      limits.read_image ? limits.read_image(url, where + ".image_url") : decode_data_uri(url, where + ".image_url");
   Image image = decode_image(bytes, where + ".image_url", limits.image);
   part = {{"type", "image"}};
   return image;
@@ -185,18 +187,24 @@ void read_vlcache(const OrderedJson& body, ChatRequest& request) {
 
 }  // namespace
 
+ChatRequest read_generation_fields(const OrderedJson& body, const ChatRequest& defaults, const ChatLimits& limits) {
+  ChatRequest request = defaults;
+  read_options(body, request.options);
+  request.n = static_cast<int>(integer(body, "n", 1, 1, limits.max_answers));
+  request.stream = boolean(body, "stream", false);
+  if (const OrderedJson* options = find(body, "stream_options"); options != nullptr && options->is_object()) {
+    request.include_usage = boolean(*options, "include_usage", false);
+  }
+  request.cache_salt = string(body, "cache_salt", "");
+  read_vlcache(body, request);
+  return request;
+}
+
 ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits) {
   OrderedJson json = parse_ordered_json(body, "the request's body");
   if (!json.is_object()) fail(std::string("the request's body: expected a JSON object, found ") + json.type_name());
-  ChatRequest request = defaults;
   refuse_unsupported(json);
-  read_options(json, request.options);
-  request.n = static_cast<int>(integer(json, "n", 1, 1, limits.max_answers));
-  request.stream = boolean(json, "stream", false);
-  if (const OrderedJson* options = find(json, "stream_options"); options != nullptr && options->is_object()) {
-    request.include_usage = boolean(*options, "include_usage", false);
-  }
-  read_vlcache(json, request);
+  ChatRequest request = read_generation_fields(json, defaults, limits);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.messages = read_messages(std::move(messages), limits, request.images);
   return request;
