@@ -1,4 +1,5 @@
 // `vlcache serve`: OpenAI's API over HTTP.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -6,7 +7,10 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
+#include "cli/serve_flags.h"
+#include "server/access_log.h"
 #include "server/api.h"
+#include "server/tls.h"
 
 namespace vlcache {
 namespace {
@@ -14,9 +18,10 @@ namespace {
 struct ServeFlags {
   ModelFlags model;
   GenerateFlags generate;
-  std::string host = "127.0.0.1", name;
-  int port = 8080, n_running = 32, n_waiting = 256, max_images = 64, max_body_mib = 64, grace_s = 30;
+  ServerFlags server;
+  std::string name;
   double step_ms = 0;
+  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64;
 };
 
 std::string default_name(const std::string& model_dir) {
@@ -33,6 +38,9 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   options.defaults.kv_budget = flags.model.kv_budget;
   options.defaults.reuse = flags.generate.reuse.how;
   options.limits.max_images = static_cast<size_t>(flags.max_images);
+  options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
+  options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
+  options.n_parallel = flags.n_running;
   options.reuse = [&reuse](std::string_view how, size_t n_images) {
     check_reuse(how);
     return reuse.options(how, n_images);
@@ -40,27 +48,54 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   return options;
 }
 
+// What SIGHUP asks for: keys and log, read and opened anew.
+void reload(Access& access, std::optional<AccessLog>& log) {
+  try {
+    access.reload();
+    if (log) log->reopen();
+    std::fprintf(stderr, "read keys and opened the log anew\n");
+  } catch (const Error& e) {
+    std::fprintf(stderr, "vlcache: %s; going on as before\n", e.what());
+  }
+}
+
 void serve(const ServeFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
   const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
+  if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // or fails early
+  Access access(access_options(flags.server));
+  const ImageSource images(image_options(flags.server));
+  std::optional<AccessLog> log;
+  if (!flags.server.access_log.empty()) log.emplace(flags.server.access_log);
   watch_interrupts();
+  watch_hangups();
+  raise_file_limit();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   if (engine->model().sees_images()) warn(reuse);
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
-  Api api(*engine, inference, api_options(flags, *engine, reuse));
-  HttpOptions http;
-  http.host = flags.host;
-  http.port = static_cast<uint16_t>(flags.port);
-  http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20;
-  HttpServer server(http, [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
-  std::fprintf(stderr, "http://%s:%d/v1 serves %s\n", flags.host.c_str(), server.port(), flags.model.model_dir.c_str());
+  std::atomic<const HttpServer*> listening = nullptr;
+  ApiOptions options = api_options(flags, *engine, reuse);
+  options.access = &access;
+  options.limits.read_image = [&images](const std::string& url, const std::string& where) {
+    return images.read(url, where);
+  };
+  options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
+  if (log) options.on_end = [&log](const ExchangeReport& report) { log->write(report); };
+  Api api(*engine, inference, options);
+  api.warm_up();
+  HttpServer server(http_options(flags.server),
+                    [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
+  listening = &server;
+  std::fprintf(stderr, "%s://%s:%d/v1 serves %s\n", flags.server.tls_cert.empty() ? "http" : "https",
+               flags.server.host.c_str(), server.port(), flags.model.model_dir.c_str());
   while (!interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     warnings.tell();
+    if (hung_up()) reload(access, log);
   }
   std::fprintf(stderr, "ending: %zu connections\n", server.n_connections());
-  server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.grace_s));
+  server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.server.grace_s));
   inference.end();  // lets go of all replies
 }
 
@@ -72,10 +107,7 @@ void add_serve_command(CLI::App& app) {
   add_model_flags(*command, flags->model);
   flags->generate.max_tokens = INT32_MAX;  // until the context ends, as clients expect
   add_generate_flags(*command, flags->generate);
-  command->add_option("--host", flags->host, "address to listen on; 0.0.0.0: all")->capture_default_str();
-  command->add_option("--port", flags->port, "port; 0: any that is free")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+  add_server_flags(*command, flags->server);
   command->add_option("--name", flags->name, "the model's name (default: its folder's)");
   command->add_option("--parallel", flags->n_running, "requests computed together")
       ->check(CLI::Range(1, 4096))
@@ -92,11 +124,8 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--max-images", flags->max_images, "pictures of a request")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  command->add_option("--max-body", flags->max_body_mib, "MiB of a request")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--grace", flags->grace_s, "seconds that running requests have behind Ctrl-C or SIGTERM")
-      ->check(CLI::Range(0, 86400))
+  command->add_option("--max-megapixels", flags->max_megapixels, "million pixels of a picture")
+      ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->footer("Example: vlcache serve -m models/tinydoc --port 8080");
   command->callback([flags] { serve(*flags); });

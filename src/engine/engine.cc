@@ -288,6 +288,11 @@ bool Engine::lacks_origin_again(const Sha256Digest& image) {
   return false;
 }
 
+void Engine::forget_kept() {
+  prefixes_->clear();
+  forget_images();
+}
+
 void Engine::forget_images() {
   image_kv_->clear();
   encoder_outputs_->clear();

@@ -105,10 +105,14 @@ class Engine {
   bool holds_image(const Sha256Digest& key, bool kv) const;
   // Forgets what memory holds of images: embeddings and KV. Tiers keep theirs.
   void forget_images();
+  // Forgets all that memory keeps beyond running requests.
+  void forget_kept();
   const CacheLedger& cache_ledger() const { return *ledger_; }
   // What the caches have done since loading, and hold now; requests count themselves when they end.
   CacheTotals cache_totals() const;
   void count(const CacheReport& report) { totals_.add(report); }
+  // As if no request had been.
+  void forget_counts() { totals_ = {}; }
   // ImageKv by image_key, of KV that was computed exactly, in options().cache_form.
   DigestCache& image_kv() { return *image_kv_; }
   DigestCache& encoder_outputs() { return *encoder_outputs_; }

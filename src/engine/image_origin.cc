@@ -39,6 +39,7 @@ Request origin_request(const Engine& engine, const Prompt& prompt, size_t image)
   }
   append(alone, prompt, first->begin, alone.spans.back().end - shift);
   alone.images.push_back(prompt.images[image].copy());
+  alone.salt = prompt.salt;
   if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
   request.policy = parse_policy("full");
   const ImageKvForm& form = engine.options().cache_form;

@@ -37,7 +37,7 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
 
 KnownPrompt prompt_of(const Sequence& sequence) {
   const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
-  return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys()};
+  return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys(), sequence.salt()};
 }
 
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,

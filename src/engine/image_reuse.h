@@ -22,6 +22,7 @@ struct KnownPrompt {
   std::span<const TokenInfo> tokens;
   std::span<const ImageSpan> spans;
   std::span<const Sha256Digest> image_keys;
+  std::optional<Sha256Digest> salt;
 };
 KnownPrompt prompt_of(const Sequence& sequence);
 

@@ -71,8 +71,9 @@ ImageTokens encode(Engine& engine, const Policy& policy, const ImageTiles& image
 std::vector<std::vector<int32_t>> chosen_before(const Prompt& prompt, const Sequence* earlier) {
   std::vector<std::vector<int32_t>> rows;
   if (earlier == nullptr) return rows;
+  const std::vector<Sha256Digest> keys = image_keys(prompt);
   for (size_t i = 0; i < std::min(prompt.images.size(), earlier->image_keys().size()); ++i) {
-    if (earlier->image_keys()[i] != image_key(prompt.images[i])) break;
+    if (earlier->image_keys()[i] != keys[i]) break;
     rows.emplace_back();
   }
   for (const ImageSpan& span : earlier->spans()) {

@@ -12,15 +12,32 @@ namespace {
 
 constexpr double kRestoredMsPerToken = 1;  // what computing it took is not known any more
 
-// Of tokens whose images' KV is known by `contents`.
-std::vector<Element> key_of(PrefixCache& cache, std::span<const TokenInfo> tokens, std::span<const ImageSpan> spans,
-                            std::span<const Sha256Digest> contents) {
+// Tokens whose images' KV is known by `contents`, and who may find it.
+struct KeyParts {
+  std::span<const TokenInfo> tokens;
+  std::span<const ImageSpan> spans;
+  std::span<const Sha256Digest> contents;
+  std::optional<Sha256Digest> salt;
+};
+
+KeyParts parts_of(const Sequence& sequence, int64_t n) {
+  return {sequence.tokens().first(static_cast<size_t>(n)), sequence.spans(), sequence.image_contents(),
+          sequence.salt()};
+}
+
+std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
   std::vector<Element> key;
-  for (const TokenInfo& token : tokens) key.push_back(token.id);
-  for (const ImageSpan& span : spans) {
-    for (int32_t t = span.begin; t < std::min(span.end, static_cast<int32_t>(tokens.size())); ++t) {
-      key[static_cast<size_t>(t)] = cache.image_row(contents[static_cast<size_t>(span.image)], span.row_of(t));
+  for (const TokenInfo& token : parts.tokens) key.push_back(token.id);
+  for (const ImageSpan& span : parts.spans) {
+    for (int32_t t = span.begin; t < std::min(span.end, static_cast<int32_t>(key.size())); ++t) {
+      key[static_cast<size_t>(t)] = cache.image_row(parts.contents[static_cast<size_t>(span.image)], span.row_of(t));
     }
+  }
+  if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing behind it is shared either
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(*parts.salt)));
+    hash.add(key[0]);
+    key[0] = cache.image_row(hash.finish(), 0);
   }
   return key;
 }
@@ -102,7 +119,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   const std::span<const TokenInfo> asked =
       known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
   std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
-  match.key = key_of(cache, asked, known.spans, known.image_keys);
+  match.key = key_of(cache, {asked, known.spans, known.image_keys, known.salt});
   match.n = cache.n_known(match.key);
   // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
@@ -115,7 +132,8 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);
   }
   if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
-  match.key = key_of(cache, asked, known.spans, contents_of(images));
+  const std::vector<Sha256Digest> contents = contents_of(images);
+  match.key = key_of(cache, {asked, known.spans, contents, known.salt});
   match.n = match.cut(cache.n_known(match.key));
   return match;
 }
@@ -152,8 +170,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.cache().complete()) return {};
   PrefixCache& cache = engine.prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
-  return key_of(cache, sequence.tokens().first(static_cast<size_t>(n_pages * kPageSlots)), sequence.spans(),
-                sequence.image_contents());
+  return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
 
 void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
@@ -163,9 +180,7 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
   PrefixCache& cache = engine.prefixes();
-  cache.keep(
-      key_of(cache, sequence.tokens().first(static_cast<size_t>(n)), sequence.spans(), sequence.image_contents()),
-      sequence.cache(), ms_per_token);
+  cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
@@ -185,7 +200,8 @@ int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
   const int32_t n = engine.prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
   std::vector<TokenInfo> infos(static_cast<size_t>(n));
   for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
-  engine.prefixes().keep(key_of(engine.prefixes(), infos, tokens.spans, tokens.contents), cache, kRestoredMsPerToken);
+  const KeyParts parts{infos, tokens.spans, tokens.contents, std::nullopt};
+  engine.prefixes().keep(key_of(engine.prefixes(), parts), cache, kRestoredMsPerToken);
   return n;
 }
 

@@ -2,6 +2,7 @@
 #include "engine/prompt.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 
@@ -15,6 +16,7 @@ Prompt Prompt::copy() const {
   other.spans = spans;
   for (const ImageTiles& image : images) other.images.push_back(image.copy());
   other.keys = keys;
+  other.salt = salt;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   return other;
@@ -72,7 +74,14 @@ Sha256Digest image_key(const ImageTiles& image) {
 std::vector<Sha256Digest> image_keys(const Prompt& prompt) {
   if (prompt.keys.size() == prompt.images.size()) return prompt.keys;
   std::vector<Sha256Digest> keys;
-  for (const ImageTiles& image : prompt.images) keys.push_back(image_key(image));
+  for (const ImageTiles& image : prompt.images) {
+    Sha256Digest& key = keys.emplace_back(image_key(image));
+    if (!prompt.salt) continue;
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(*prompt.salt)));
+    hash.add(std::as_bytes(std::span(key)));
+    key = hash.finish();
+  }
   return keys;
 }
 

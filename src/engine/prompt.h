@@ -45,7 +45,9 @@ struct Prompt {
   std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
   std::vector<ImageSpan> spans;     // ascending, disjoint
   std::vector<ImageTiles> images;   // in prompt order
-  std::vector<Sha256Digest> keys;   // image_key of each, where somebody has made them: it takes a while
+  std::vector<Sha256Digest> keys;   // image_keys(), where somebody has made them: it takes a while
+  // Whose prompt it is: of what is kept, KV and embeddings, only prompts of the same salt share anything.
+  std::optional<Sha256Digest> salt;
   // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
   // difference.
   bool query_aware = true;
@@ -71,7 +73,7 @@ struct Prompt {
 // What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
 // encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
-// Of all of a prompt's.
+// What each of a prompt's is known by: image_key, and the prompt's salt.
 std::vector<Sha256Digest> image_keys(const Prompt& prompt);
 
 }  // namespace vlcache

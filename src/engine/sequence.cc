@@ -27,6 +27,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       places_(other.places_),
       place_(other.place_),
       spans_(other.spans_),
+      salt_(other.salt_),
       image_keys_(other.image_keys_),
       image_contents_(other.image_contents_),
       tokens_(other.tokens_),
@@ -127,6 +128,8 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // One token at least must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
+  if (salt_ != prompt.salt) kept = 0;
+  salt_ = prompt.salt;
   if ((kept < n_done_ && !cache_.complete()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();

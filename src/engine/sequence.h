@@ -52,10 +52,11 @@ class Sequence {
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   const PromptShape& prompt_shape() const { return prompt_; }
   TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
-  // Of the prompt's pictures: the tokens that stand for them, and image_key of each.
+  const std::optional<Sha256Digest>& salt() const { return salt_; }  // the prompt's
+  // Of the prompt's pictures: the tokens that stand for them, and image_keys().
   std::span<const ImageSpan> spans() const { return spans_; }
   std::span<const Sha256Digest> image_keys() const { return image_keys_; }
-  // What the KV of each of them is: image_key where it was computed as in a prompt by itself, else what
+  // What the KV of each of them is: its key where it was computed as in a prompt by itself, else what
   // set_image_content has said.
   std::span<const Sha256Digest> image_contents() const { return image_contents_; }
   void set_image_content(size_t image, const Sha256Digest& content) { image_contents_[image] = content; }
@@ -171,6 +172,7 @@ class Sequence {
   std::vector<PromptShape> places_;  // the parts of the prompt behind which the policy acts, ascending
   size_t place_ = 0;                 // the next of them, or the last
   std::vector<ImageSpan> spans_;     // of the prompt, then of what is rehearsed
+  std::optional<Sha256Digest> salt_;
   std::vector<Sha256Digest> image_keys_, image_contents_;  // of its pictures
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;

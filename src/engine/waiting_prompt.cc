@@ -29,9 +29,9 @@ void WaitingPrompt::look() {
   in_tiers_ = std::move(in_tiers);
   held_ = false;
   const std::vector<TokenInfo> tokens = prompt_.token_infos();
-  match_ = match_prefix(engine_, policy_, prompt_, {tokens, prompt_.spans, keys_}, options_, [this](size_t image) {
-    return engine_.image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr;
-  });
+  match_ = match_prefix(
+      engine_, policy_, prompt_, {tokens, prompt_.spans, keys_, prompt_.salt}, options_,
+      [this](size_t image) { return engine_.image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr; });
 }
 
 int32_t WaitingPrompt::n_matched() {

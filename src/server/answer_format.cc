@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
@@ -14,15 +15,8 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMaxTools = 128;    // OpenAI's
 constexpr size_t kMaxNameSize = 64;  // likewise
 
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, what); }
-
-const OrderedJson* find(const OrderedJson& object, const char* key) {
-  const auto at = object.find(key);
-  return at == object.end() || at->is_null() ? nullptr : &*at;
-}
-
 std::string string_of(const OrderedJson& object, const char* key) {
-  const OrderedJson* value = object.is_object() ? find(object, key) : nullptr;
+  const OrderedJson* value = object.is_object() ? find_field(object, key) : nullptr;
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
@@ -34,25 +28,25 @@ bool is_name(const std::string& name) {
 }
 
 void read_tools(const OrderedJson& tools, ToolUse& use) {
-  if (!tools.is_array()) fail("tools: expected a list of tools");
-  if (tools.size() > kMaxTools) fail("tools: expected at most " + std::to_string(kMaxTools));
+  if (!tools.is_array()) bad_field("tools: expected a list of tools");
+  if (tools.size() > kMaxTools) bad_field("tools: expected at most " + std::to_string(kMaxTools));
   std::set<std::string> names;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string where = "tools[" + std::to_string(i) + "]";
     const std::string type = string_of(tools[i], "type");
-    if (type != "function") fail(where + ".type: expected \"function\", found \"" + type + "\"");
-    const OrderedJson* function = find(tools[i], "function");
-    if (function == nullptr || !function->is_object()) fail(where + ".function: expected an object");
+    if (type != "function") bad_field(where + ".type: expected \"function\", found \"" + type + "\"");
+    const OrderedJson* function = find_field(tools[i], "function");
+    if (function == nullptr || !function->is_object()) bad_field(where + ".function: expected an object");
     const std::string name = string_of(*function, "name");
-    if (!is_name(name)) fail(where + ".function.name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
-    if (!names.insert(name).second) fail(where + ".function.name: \"" + name + "\" is there twice");
-    const OrderedJson* parameters = find(*function, "parameters");
+    if (!is_name(name)) bad_field(where + ".function.name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    if (!names.insert(name).second) bad_field(where + ".function.name: \"" + name + "\" is there twice");
+    const OrderedJson* parameters = find_field(*function, "parameters");
     if (parameters != nullptr && !parameters->is_object()) {
-      fail(where + ".function.parameters: expected a JSON schema, an object");
+      bad_field(where + ".function.parameters: expected a JSON schema, an object");
     }
     // Templates go through what is there, and some cannot do without parameters.
     OrderedJson kept = {{"name", name}};
-    if (find(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
+    if (find_field(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
     kept["parameters"] =
         parameters != nullptr ? *parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
     use.tools.push_back({{"type", "function"}, {"function", std::move(kept)}});
@@ -68,22 +62,23 @@ void read_choice(const OrderedJson& choice, ToolUse& use) {
     use.choice = use.tools.empty() ? ToolUse::Choice::kNone : ToolUse::Choice::kAuto;
   } else if (choice == "required") {
     use.choice = ToolUse::Choice::kRequired;
-  } else if (choice.is_object() && string_of(choice, "type") == "function" && find(choice, "function") != nullptr) {
+  } else if (choice.is_object() && string_of(choice, "type") == "function" &&
+             find_field(choice, "function") != nullptr) {
     use.choice = ToolUse::Choice::kNamed;
     use.named = string_of(choice["function"], "name");
     const auto is_it = [&](const OrderedJson& tool) { return tool["function"]["name"] == use.named; };
-    if (!std::ranges::any_of(use.tools, is_it)) fail("tool_choice: \"" + use.named + "\" is not among the tools");
+    if (!std::ranges::any_of(use.tools, is_it)) bad_field("tool_choice: \"" + use.named + "\" is not among the tools");
   } else {
-    fail(std::string("tool_choice: ") + kExpected);
+    bad_field(std::string("tool_choice: ") + kExpected);
   }
-  if (use.must_call() && use.tools.empty()) fail("tool_choice: there are no tools to call");
+  if (use.must_call() && use.tools.empty()) bad_field("tool_choice: there are no tools to call");
 }
 
 }  // namespace
 
 AnswerFormat read_answer_format(const OrderedJson& body) {
   AnswerFormat format;
-  const OrderedJson* asked = find(body, "response_format");
+  const OrderedJson* asked = find_field(body, "response_format");
   if (asked == nullptr) return format;
   const std::string type = string_of(*asked, "type");
   if (type == "text") return format;
@@ -92,15 +87,15 @@ AnswerFormat read_answer_format(const OrderedJson& body) {
     return format;
   }
   if (type != "json_schema") {
-    fail("response_format.type: expected \"text\", \"json_object\" or \"json_schema\", found \"" + type + "\"");
+    bad_field("response_format.type: expected \"text\", \"json_object\" or \"json_schema\", found \"" + type + "\"");
   }
-  const OrderedJson* named = find(*asked, "json_schema");
+  const OrderedJson* named = find_field(*asked, "json_schema");
   if (named == nullptr || !named->is_object()) {
-    fail("response_format.json_schema: expected {\"name\": ..., \"schema\": {...}}");
+    bad_field("response_format.json_schema: expected {\"name\": ..., \"schema\": {...}}");
   }
-  const OrderedJson* schema = find(*named, "schema");
+  const OrderedJson* schema = find_field(*named, "schema");
   if (schema == nullptr || !schema->is_object()) {
-    fail(std::string(AnswerFormat::kSchemaField) + ": expected a JSON schema, an object");
+    bad_field(std::string(AnswerFormat::kSchemaField) + ": expected a JSON schema, an object");
   }
   format.kind = AnswerFormat::Kind::kJsonSchema;
   format.schema = *schema;
@@ -118,29 +113,29 @@ std::vector<std::string> ToolUse::names() const {
 
 ToolUse read_tool_use(const OrderedJson& body) {
   ToolUse use;
-  const OrderedJson* tools = find(body, "tools");
+  const OrderedJson* tools = find_field(body, "tools");
   if (tools != nullptr) read_tools(*tools, use);
   if (!use.tools.empty()) use.choice = ToolUse::Choice::kAuto;
-  const OrderedJson* choice = find(body, "tool_choice");
+  const OrderedJson* choice = find_field(body, "tool_choice");
   if (choice != nullptr) read_choice(*choice, use);
-  const OrderedJson* parallel = find(body, "parallel_tool_calls");
-  if (parallel != nullptr && !parallel->is_boolean()) fail("parallel_tool_calls: expected true or false");
+  const OrderedJson* parallel = find_field(body, "parallel_tool_calls");
+  if (parallel != nullptr && !parallel->is_boolean()) bad_field("parallel_tool_calls: expected true or false");
   use.parallel = parallel == nullptr || parallel->get<bool>();
   return use;
 }
 
 OrderedJson read_tool_calls(const OrderedJson& calls, const std::string& where) {
-  if (!calls.is_array()) fail(where + ": expected a list of calls");
+  if (!calls.is_array()) bad_field(where + ": expected a list of calls");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string at = where + "[" + std::to_string(i) + "].function";
-    const OrderedJson* function = calls[i].is_object() ? find(calls[i], "function") : nullptr;
-    if (function == nullptr || !function->is_object()) fail(at + ": expected {\"name\": ..., \"arguments\": ...}");
+    const OrderedJson* function = calls[i].is_object() ? find_field(calls[i], "function") : nullptr;
+    if (function == nullptr || !function->is_object()) bad_field(at + ": expected {\"name\": ..., \"arguments\": ...}");
     const std::string name = string_of(*function, "name");
-    if (!is_name(name)) fail(at + ".name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
-    const OrderedJson* arguments = find(*function, "arguments");
+    if (!is_name(name)) bad_field(at + ".name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    const OrderedJson* arguments = find_field(*function, "arguments");
     if (arguments == nullptr || !(arguments->is_string() || arguments->is_object())) {
-      fail(at + ".arguments: expected a JSON object, as text");
+      bad_field(at + ".arguments: expected a JSON object, as text");
     }
     out.push_back({{"id", string_of(calls[i], "id")},
                    {"type", "function"},

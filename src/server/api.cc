@@ -1,9 +1,11 @@
 // Routes, and the way of a chat completion through the server.
 #include "server/api.h"
 
-#include <openssl/rand.h>
-
+#include <algorithm>
+#include <cmath>
 #include <ctime>
+#include <iterator>
+#include <span>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -11,7 +13,15 @@
 #include "policy/registry.h"
 #include "server/answer.h"
 #include "server/chat_reply.h"
+#include "server/completion.h"
+#include "server/json_fields.h"
+#include "server/messages_errors.h"
+#include "server/messages_request.h"
 #include "server/page.h"
+#include "server/responses_request.h"
+#include "server/styled_answer.h"
+#include "server/text_routes.h"
+#include "server/warm_up.h"
 
 namespace vlcache {
 namespace {
@@ -20,132 +30,107 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxPolicies = 256;  // that are remembered
 
-HttpResponse json_response(const OrderedJson& json, int status = 200) {
-  return {.status = status,
-          .content_type = "application/json",
-          .headers = {},
-          .body = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
+Sha256Digest salt_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(text)));
+  return hash.finish();
 }
 
-HttpResponse error_response(const Error& error) { return json_response(error_json(error), http_status(error)); }
-
-HttpResponse problem(int status, const std::string& message, const char* type) {
-  return json_response({{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}},
-                       status);
+// Of a caller and of what the caller sets apart.
+std::optional<Sha256Digest> joined(const std::optional<Sha256Digest>& a, const std::optional<Sha256Digest>& b) {
+  if (!a || !b) return a ? a : b;
+  Sha256 hash;
+  for (const auto& salt : {a, b}) hash.add(std::as_bytes(std::span(*salt)));
+  return hash.finish();
 }
-
-std::string random_id(const char* prefix) {
-  unsigned char bytes[12] = {};
-  RAND_bytes(bytes, sizeof bytes);
-  std::string id = prefix;
-  for (const unsigned char b : bytes) {
-    id += "0123456789abcdef"[b >> 4];
-    id += "0123456789abcdef"[b & 15];
-  }
-  return id;
-}
-
-// The answers of one chat request, which come from the inference thread as they end.
-class ChatAnswer : public std::enable_shared_from_this<ChatAnswer> {
- public:
-  ChatAnswer(ChatHead head, ChatRequest asked, HttpReplyPtr reply, const Tokenizer& tokenizer)
-      : head_(std::move(head)), asked_(std::move(asked)), reply_(std::move(reply)), tokenizer_(tokenizer) {
-    if (!asked_.stream || !asked_.tools.may_call()) return;
-    readers_.resize(static_cast<size_t>(asked_.n), {{asked_.call_syntax, asked_.tools.names()}, 0});
-  }
-
-  void begin() {
-    if (!asked_.stream) return;
-    reply_->begin(
-        {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
-        /*heartbeat=*/": waiting\n\n");
-    for (int i = 0; i < asked_.n; ++i) {
-      reply_->write(event(chunk_json(head_, i, {{"role", "assistant"}, {"content", ""}}, "")));
-    }
-  }
-  void text(int index, std::string_view text) {
-    if (!asked_.stream) return;
-    if (readers_.empty()) return say(index, {std::string(text), {}});
-    say(index, readers_[static_cast<size_t>(index)].reader.push(text));
-  }
-  // By the inference thread alone.
-  void done(int index, GenerateResult result) {
-    if (result.error && !error_) error_ = result.error;
-    if (asked_.stream && !result.error) {
-      if (!readers_.empty()) say(index, readers_[static_cast<size_t>(index)].reader.finish());
-      const bool has_calls = !readers_.empty() && readers_[static_cast<size_t>(index)].n_calls > 0;
-      reply_->write(event(chunk_json(head_, index, OrderedJson::object(), finish_reason(result, has_calls))));
-    }
-    results_[index] = std::move(result);
-    if (static_cast<int>(results_.size()) == asked_.n) finish();
-  }
-
- private:
-  struct Reader {
-    ToolCallReader reader;
-    int n_calls;
-  };
-  void say(int index, const ToolCallReader::Piece& piece) {
-    if (!piece.text.empty()) reply_->write(event(chunk_json(head_, index, {{"content", piece.text}}, "")));
-    if (piece.calls.empty()) return;
-    int& n_calls = readers_[static_cast<size_t>(index)].n_calls;
-    const OrderedJson delta{{"tool_calls", tool_calls_json(piece.calls, n_calls)}};
-    n_calls += static_cast<int>(piece.calls.size());
-    reply_->write(event(chunk_json(head_, index, delta, "")));
-  }
-  void finish() {
-    std::vector<GenerateResult> results;
-    for (auto& [index, result] : results_) results.push_back(std::move(result));
-    if (!asked_.stream) {
-      reply_->send(error_ ? error_response(*error_) : json_response(chat_json(head_, asked_, results, tokenizer_)));
-      return;
-    }
-    if (error_) {
-      reply_->write(event(error_json(*error_)));
-    } else if (asked_.include_usage) {
-      OrderedJson last = chunk_json(head_, 0, OrderedJson::object(), "");
-      last["choices"] = OrderedJson::array();
-      last["usage"] = usage_json(results);
-      last["vlcache"] = served_json(results[0], asked_.explain);
-      reply_->write(event(last));
-    }
-    reply_->write("data: [DONE]\n\n");
-    reply_->end();
-  }
-
-  ChatHead head_;
-  ChatRequest asked_;
-  HttpReplyPtr reply_;
-  const Tokenizer& tokenizer_;
-  std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole
-  std::map<int, GenerateResult> results_;
-  std::optional<Error> error_;
-};
 
 }  // namespace
 
 Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
-    : engine_(engine), inference_(inference), options_(options), created_(std::time(nullptr)), forms_(engine) {}
+    : engine_(engine),
+      inference_(inference),
+      options_(options),
+      created_(std::time(nullptr)),
+      forms_(engine),
+      metrics_(options.model_name, engine.max_positions()) {}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
-  try {
-    if (request.path == "/v1/chat/completions" && request.method == "POST") {
-      chat(request, reply);
-    } else {
-      reply->send(answer(request));
+  const bool anthropic = request.path.starts_with("/v1/messages");
+  const auto exchange = std::make_shared<Exchange>(anthropic ? with_messages_errors(reply) : reply, request,
+                                                   [this](const ExchangeReport& report) {
+                                                     metrics_.add_status(report.status);
+                                                     if (options_.on_end) options_.on_end(report);
+                                                   });
+  if (options_.access != nullptr) {
+    Access::Verdict verdict = options_.access->check(request);
+    exchange->set_caller(std::move(verdict.caller), std::move(verdict.headers));
+    if (verdict.answer) {
+      if (verdict.answer->status >= 400) metrics_.add_refused("access");
+      return exchange->send(*std::move(verdict.answer));
     }
-  } catch (const Error& e) {
-    reply->send(error_response(e));
-  } catch (const std::bad_alloc&) {
-    reply->send(problem(503, "out of memory: the machine does not give what this request needs", "server_error"));
   }
+  try {
+    route(request, exchange);
+  } catch (const Error& e) {
+    exchange->send(error_response(e));
+  } catch (const std::bad_alloc&) {
+    exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
+  }
+}
+
+void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
+  const std::string route = request.method + " " + request.path;
+  if (route == "POST /v1/chat/completions") return chat(request, exchange);
+  if (route == "POST /v1/completions") return complete(request, exchange);
+  if (route == "POST /v1/messages") return messages(request, exchange);
+  if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request));
+  if (route == "POST /v1/responses") return responses(request, exchange);
+  if (route == "POST /v1/cache/reset") return reset_caches(exchange);
+  exchange->send(answer(request));
+}
+
+void Api::warm_up() {
+  inference_.between_steps([this](Engine& engine) {
+    vlcache::warm_up(engine);
+    warm_ = true;
+  });
+}
+
+HttpResponse Api::health() const {
+  if (warm_) return json_response({{"status", "ok"}});
+  HttpResponse response = json_response({{"status", "warming up"}}, 503);
+  response.headers.emplace_back("retry-after", "1");
+  return response;
+}
+
+void Api::reset_caches(const ExchangePtr& exchange) {
+  if (!exchange->caller().admin) {
+    return exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
+  }
+  inference_.between_steps([exchange](Engine& engine) {
+    const int64_t before = engine.cache_ledger().used_bytes();
+    engine.forget_kept();
+    exchange->send(json_response({{"freed_bytes", before - engine.cache_ledger().used_bytes()}}));
+  });
 }
 
 // What needs no inference.
 HttpResponse Api::answer(const HttpRequest& request) const {
   if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
-  const std::string route = request.method + " " + request.path;
-  if (route == "GET /health") return json_response({{"status", "ok"}});
+  const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
+  if (route == "GET /health") return health();
+  if (route == "POST /tokenize") return json_response(tokenize_json(engine_, request.body, options_.limits));
+  if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
+  if (route == "GET /props") {
+    return json_response(props_json(engine_, options_.model_name, options_.defaults.options, options_.n_parallel));
+  }
+  if (route == "GET /metrics") {
+    const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
+    return {.status = 200,
+            .content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .headers = {},
+            .body = metrics_.text(inference_.state(), n_connections)};
+  }
   if (route == "GET /v1/models") {
     const OrderedJson model{
         {"id", options_.model_name}, {"object", "model"}, {"created", created_}, {"owned_by", "vlcache"}};
@@ -158,10 +143,12 @@ HttpResponse Api::answer(const HttpRequest& request) const {
     stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
     return json_response(stats);
   }
-  for (const char* path : {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions"}) {
-    if (request.path == path) return problem(405, request.method + " is not for " + path, "invalid_request_error");
+  for (const char* path : {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions", "/v1/completions",
+                           "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/cache/reset", "/tokenize",
+                           "/detokenize", "/props", "/metrics"}) {
+    if (request.path == path) return refusal(405, request.method + " is not for " + path, "invalid_request_error");
   }
-  return problem(404, "there is no " + request.path, "invalid_request_error");
+  return refusal(404, "there is no " + request.path, "invalid_request_error");
 }
 
 PolicyPtr Api::policy_of(const std::string& kv, const std::string& budget) {
@@ -173,19 +160,29 @@ PolicyPtr Api::policy_of(const std::string& kv, const std::string& budget) {
   return policies_[{kv, budget}] = policy;
 }
 
-// One for each answer that is asked for.
-std::vector<Request> Api::requests_of(ChatRequest& asked) {
-  const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
-  const ReuseOptions reuse = options_.reuse(asked.reuse, asked.images.size());
-  const AnswerForms::Form form = forms_.form(asked.format, asked.tools);
+AnswerForms::Form Api::form_of(ChatRequest& asked) {
+  AnswerForms::Form form = forms_.form(asked.format, asked.tools);
   asked.call_syntax = form.syntax;
+  return form;
+}
+
+// Takes the pictures.
+Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const {
+  return engine_.prepare_chat(asked.messages, std::move(asked.images),
+                              form.template_has_tools ? &asked.tools.tools : nullptr);
+}
+
+// One for each answer that is asked for.
+std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
+                                      size_t n_images) {
+  const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
+  const ReuseOptions reuse = options_.reuse(asked.reuse, n_images);
+  check_prompt_fits(engine_, *policy, policy->n_seen(prompt.shape()), asked.options.max_tokens);
   std::vector<Request> requests(static_cast<size_t>(asked.n));
-  requests[0].prompt = engine_.prepare_chat(asked.messages, std::move(asked.images),
-                                            form.template_has_tools ? &asked.tools.tools : nullptr);
-  check_prompt_fits(engine_, *policy, policy->n_seen(requests[0].prompt.shape()), asked.options.max_tokens);
   for (int i = 0; i < asked.n; ++i) {
     Request& request = requests[static_cast<size_t>(i)];
-    if (i > 0) request.prompt = requests[0].prompt.copy();
+    request.prompt = i + 1 < asked.n ? prompt.copy() : std::move(prompt);
+    request.prompt.salt = asked.cache_salt.empty() ? std::nullopt : std::optional(salt_of(asked.cache_salt));
     request.policy = policy;
     request.reuse = reuse;
     request.priority = asked.priority;
@@ -197,24 +194,115 @@ std::vector<Request> Api::requests_of(ChatRequest& asked) {
   return requests;
 }
 
-void Api::chat(const HttpRequest& request, const HttpReplyPtr& reply) {
-  ChatRequest asked = read_chat_request(request.body, options_.defaults, options_.limits);
-  std::vector<Request> requests = requests_of(asked);
-  auto answer = std::make_shared<ChatAnswer>(ChatHead{random_id("chatcmpl-"), options_.model_name, std::time(nullptr)},
-                                             std::move(asked), reply, engine_.tokenizer());
+void Api::chat(const HttpRequest& request, const ExchangePtr& exchange) {
+  const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
+    return make_chat_style(head, asked, engine_.tokenizer());
+  };
+  converse(read_chat_request(request.body, options_.defaults, options_.limits), "chatcmpl-", style, exchange);
+}
+
+void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
+  OrderedJson chat = chat_of_messages(parse_body(request.body));
+  converse(chat_request_of(std::move(chat), options_.defaults, options_.limits), "msg_", make_messages_style, exchange);
+}
+
+void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
+  OrderedJson body = parse_body(request.body);
+  OrderedJson chat = chat_of_responses(body);
+  body.erase("input");  // pictures are large
+  const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
+    return make_responses_style(head, asked, body);
+  };
+  converse(chat_request_of(std::move(chat), options_.defaults, options_.limits), "resp_", style, exchange);
+}
+
+HttpResponse Api::count_tokens(const HttpRequest& request) {
+  OrderedJson chat = chat_of_messages(parse_body(request.body), /*counting=*/true);
+  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, options_.limits);
+  return json_response({{"input_tokens", prompt_of(asked, form_of(asked)).n_tokens()}});
+}
+
+// Messages to answers, in the style of an endpoint.
+void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
+                   const ExchangePtr& exchange) {
+  const size_t n_images = asked.images.size();
+  const AnswerForms::Form form = form_of(asked);
+  std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form), n_images);
+  const AnswerHead head{.id = random_id(id_prefix),
+                        .model = options_.model_name,
+                        .created = std::time(nullptr),
+                        .n_prompt = requests[0].prompt.n_tokens()};
+  const auto answer = std::make_shared<StyledAnswer>(make_style(head, asked), asked, exchange);
+  std::vector<Asked> all;
   for (size_t i = 0; i < requests.size(); ++i) {
-    requests[i].callbacks.on_text = [answer, i](std::string_view text) { answer->text(static_cast<int>(i), text); };
+    const int index = static_cast<int>(i);
+    requests[i].callbacks.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
+    all.push_back(
+        {std::move(requests[i]), [answer, index](GenerateResult result) { answer->done(index, std::move(result)); }});
   }
-  auto wanted = std::make_shared<Wanted>();
-  reply->on_gone([wanted] { wanted->cancel(); });
+  submit(
+      std::move(all), [answer] { answer->begin(); }, exchange);
+}
+
+void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
+  CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
+  const AnswerForms::Form form = forms_.form(asked.fields.format, asked.fields.tools);
+  std::vector<Request> requests;
+  for (const CompletionRequest::Text& prompt : asked.prompts) {
+    Prompt prepared =
+        prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}) : engine_.prepare_tokens(prompt.tokens);
+    std::ranges::move(requests_of(asked.fields, form, std::move(prepared), 0), std::back_inserter(requests));
+  }
+  const int n = asked.fields.n;
+  auto answer =
+      std::make_shared<CompletionAnswer>(ChatHead{random_id("cmpl-"), options_.model_name, std::time(nullptr)},
+                                         std::move(asked), exchange, engine_.tokenizer());
+  std::vector<Asked> all;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int index = static_cast<int>(i);
+    requests[i].callbacks.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
+    all.push_back({std::move(requests[i]),
+                   [answer, index](GenerateResult result) { answer->done(index, std::move(result)); },
+                   /*repeats=*/index % n > 0});
+  }
+  submit(
+      std::move(all), [answer] { answer->begin(); }, exchange);
+}
+
+// Puts requests in line whose answers are the reply's; measures and counts them.
+void Api::submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange) {
+  const std::chrono::milliseconds limit = options_.request_timeout;
+  const auto wanted =
+      limit.count() > 0 ? std::make_shared<Wanted>(exchange->begin_time() + limit) : std::make_shared<Wanted>();
+  exchange->on_gone([wanted] { wanted->cancel(); });
+  std::vector<Request> requests;
   std::vector<Inference::Done> done;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    done.push_back([answer, i](GenerateResult result) { answer->done(static_cast<int>(i), std::move(result)); });
+  for (size_t i = 0; i < asked.size(); ++i) {
+    Request& request = requests.emplace_back(std::move(asked[i].request));
+    request.prompt.salt = joined(exchange->caller().salt, request.prompt.salt);
+    auto times = std::make_shared<AnswerTimes>(metrics_, exchange->begin_time());
+    request.callbacks.on_text = [times, tell = std::move(request.callbacks.on_text)](std::string_view text) {
+      times->text();
+      tell(text);
+    };
+    done.push_back([times, repeats = asked[i].repeats, exchange, wanted, limit,
+                    tell = std::move(asked[i].done)](GenerateResult result) {
+      times->done(result);
+      exchange->count_tokens(repeats ? 0 : result.n_prompt, repeats ? 0 : std::llround(result.cache.n_loaded()),
+                             std::ssize(result.tokens));
+      if (result.finish_reason == "cancelled" && wanted->late()) {
+        result.error =
+            Error(ErrorCode::kCancelled, "the answer was not complete after " + std::to_string(limit.count() / 1000) +
+                                             " seconds (--request-timeout)");
+      }
+      tell(std::move(result));
+    });
   }
-  if (!inference_.submit(std::move(requests), wanted, std::move(done), [answer] { answer->begin(); })) {
-    HttpResponse full = problem(429, "too many requests wait already; try again later", "rate_limit_error");
+  if (!inference_.submit(std::move(requests), wanted, std::move(done), accepted)) {
+    metrics_.add_refused("queue");
+    HttpResponse full = refusal(429, "too many requests wait already; try again later", "rate_limit_error");
     full.headers.emplace_back("retry-after", "1");
-    reply->send(std::move(full));
+    exchange->send(std::move(full));
   }
 }
 

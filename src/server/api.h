@@ -4,10 +4,14 @@
 #include <functional>
 #include <string>
 
+#include "server/access.h"
 #include "server/answer_forms.h"
+#include "server/answer_style.h"
 #include "server/chat_request.h"
+#include "server/exchange.h"
 #include "server/http_server.h"
 #include "server/inference.h"
+#include "server/metrics.h"
 
 namespace vlcache {
 
@@ -17,6 +21,11 @@ struct ApiOptions {
   ChatRequest defaults;             // of what requests leave out
   ChatLimits limits;
   std::function<ReuseOptions(std::string_view how, size_t n_images)> reuse;  // what vlcache.reuse means
+  std::chrono::milliseconds request_timeout{0};                              // of a request, waiting included; 0: none
+  int n_parallel = 0;                                                        // as /props says
+  const Access* access = nullptr;                                            // null: everybody may ask
+  Exchange::OnEnd on_end;                                                    // is told of every request; may be none
+  std::function<size_t()> n_connections;                                     // for /metrics; may be none
 };
 
 // Handlers are called by any thread of an HttpServer, at once by several.
@@ -25,11 +34,32 @@ class Api {
   Api(const Engine& engine, Inference& inference, const ApiOptions& options);
 
   void handle(const HttpRequest& request, const HttpReplyPtr& reply);
+  // Has the engine answer something, so that nobody waits for what is slow once only; /health is 503 until then.
+  void warm_up();
 
  private:
+  void route(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse answer(const HttpRequest& request) const;
-  void chat(const HttpRequest& request, const HttpReplyPtr& reply);
-  std::vector<Request> requests_of(ChatRequest& asked);
+  HttpResponse health() const;
+  void reset_caches(const ExchangePtr& exchange);
+  void chat(const HttpRequest& request, const ExchangePtr& exchange);
+  void complete(const HttpRequest& request, const ExchangePtr& exchange);
+  void messages(const HttpRequest& request, const ExchangePtr& exchange);
+  void responses(const HttpRequest& request, const ExchangePtr& exchange);
+  HttpResponse count_tokens(const HttpRequest& request);
+  using StyleMaker = std::function<std::unique_ptr<AnswerStyle>(const AnswerHead& head, const ChatRequest& asked)>;
+  void converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange);
+  // What there is to be called about one request.
+  struct Asked {
+    Request request;
+    Inference::Done done;
+    bool repeats = false;  // the prompt before it
+  };
+  void submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange);
+  AnswerForms::Form form_of(ChatRequest& asked);
+  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const;
+  std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
+                                   size_t n_images);
   PolicyPtr policy_of(const std::string& kv, const std::string& budget);
 
   const Engine& engine_;
@@ -37,6 +67,8 @@ class Api {
   ApiOptions options_;
   int64_t created_;
   AnswerForms forms_;
+  Metrics metrics_;
+  std::atomic<bool> warm_{false};
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
 };

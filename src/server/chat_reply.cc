@@ -132,8 +132,9 @@ int http_status(const Error& error) {
       return 404;
     case ErrorCode::kMemory:
       return 413;
+    case ErrorCode::kCancelled:  // its time was up
+      return 504;
     case ErrorCode::kIo:
-    case ErrorCode::kCancelled:
       break;
   }
   return 500;
@@ -150,5 +151,14 @@ OrderedJson error_json(const Error& error) {
             {"param", names_field ? OrderedJson(message.substr(0, end)) : OrderedJson()},
             {"code", nullptr}}}};
 }
+
+HttpResponse json_response(const OrderedJson& json, int status) {
+  return {.status = status,
+          .content_type = "application/json",
+          .headers = {},
+          .body = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
+}
+
+HttpResponse error_response(const Error& error) { return json_response(error_json(error), http_status(error)); }
 
 }  // namespace vlcache

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/request.h"
 #include "server/chat_request.h"
+#include "server/http_server.h"
 #include "server/tool_calls.h"
 
 namespace vlcache {
@@ -44,5 +45,7 @@ nlohmann::ordered_json chunk_json(const ChatHead& head, int index, nlohmann::ord
 // {"error": {message, type, param, code}}; `param` is the field that the message begins with.
 nlohmann::ordered_json error_json(const Error& error);
 int http_status(const Error& error);
+HttpResponse json_response(const nlohmann::ordered_json& json, int status = 200);
+HttpResponse error_response(const Error& error);
 
 }  // namespace vlcache

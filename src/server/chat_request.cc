@@ -7,72 +7,66 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "server/data_uri.h"
+#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, what); }
-
-// Null counts as left out, as in most clients' libraries.
-const OrderedJson* find(const OrderedJson& object, const char* key) {
-  const auto at = object.find(key);
-  return at == object.end() || at->is_null() ? nullptr : &*at;
-}
-
 double number(const OrderedJson& object, const char* key, double fallback, double low, double high) {
-  const OrderedJson* value = find(object, key);
+  const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return fallback;
   const double x = value->is_number() ? value->get<double>() : low - 1;
   if (!(x >= low && x <= high)) {
-    fail(std::string(key) + ": expected a number from " + OrderedJson(low).dump() + " to " + OrderedJson(high).dump());
+    bad_field(std::string(key) + ": expected a number from " + OrderedJson(low).dump() + " to " +
+              OrderedJson(high).dump());
   }
   return x;
 }
 
 int64_t integer(const OrderedJson& object, const char* key, int64_t fallback, int64_t low, int64_t high) {
-  const OrderedJson* value = find(object, key);
+  const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return fallback;
   const bool whole =
       value->is_number_integer() || (value->is_number() && std::floor(value->get<double>()) == value->get<double>());
   const double x = whole ? value->get<double>() : 0;
   if (!whole || x < static_cast<double>(low) || x > static_cast<double>(high)) {
-    fail(std::string(key) + ": expected an integer from " + std::to_string(low) + " to " + std::to_string(high));
+    bad_field(std::string(key) + ": expected an integer from " + std::to_string(low) + " to " + std::to_string(high));
   }
   return value->get<int64_t>();
 }
 
 bool boolean(const OrderedJson& object, const char* key, bool fallback) {
-  const OrderedJson* value = find(object, key);
+  const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return fallback;
-  if (!value->is_boolean()) fail(std::string(key) + ": expected true or false");
+  if (!value->is_boolean()) bad_field(std::string(key) + ": expected true or false");
   return value->get<bool>();
 }
 
 std::string string(const OrderedJson& object, const char* key, const std::string& fallback) {
-  const OrderedJson* value = find(object, key);
+  const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return fallback;
-  if (!value->is_string()) fail(std::string(key) + ": expected a string");
+  if (!value->is_string()) bad_field(std::string(key) + ": expected a string");
   return value->get<std::string>();
 }
 
 std::vector<std::string> strings(const OrderedJson& object, const char* key) {
-  const OrderedJson* value = find(object, key);
+  const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return {};
   if (value->is_string()) return {value->get<std::string>()};
   std::vector<std::string> out;
   for (const OrderedJson& item : value->is_array() ? *value : OrderedJson::array({0})) {
-    if (!item.is_string()) fail(std::string(key) + ": expected a string or a list of strings");
+    if (!item.is_string()) bad_field(std::string(key) + ": expected a string or a list of strings");
     out.push_back(item.get<std::string>());
   }
   return out;
 }
 
 uint64_t seed_of(const OrderedJson& body) {
-  const OrderedJson* value = find(body, "seed");
+  const OrderedJson* value = find_field(body, "seed");
   if (value == nullptr) return std::random_device{}();
-  if (!value->is_number_integer()) fail("seed: expected an integer");
+  if (!value->is_number_integer()) bad_field("seed: expected an integer");
   return value->is_number_unsigned() ? value->get<uint64_t>() : static_cast<uint64_t>(value->get<int64_t>());
 }
 
@@ -88,10 +82,10 @@ void read_options(const OrderedJson& body, GenerateOptions& options) {
   s.seed = seed_of(body);
   const bool logprobs = boolean(body, "logprobs", false);
   const auto n_top = static_cast<int32_t>(integer(body, "top_logprobs", 0, 0, 20));
-  if (n_top > 0 && !logprobs) fail("top_logprobs: expected logprobs to be true with it");
+  if (n_top > 0 && !logprobs) bad_field("top_logprobs: expected logprobs to be true with it");
   s.n_logprobs = logprobs ? n_top : -1;
   s.validate();
-  const char* most = find(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
+  const char* most = find_field(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
   options.max_tokens = static_cast<int32_t>(integer(body, most, options.max_tokens, 1, INT32_MAX));
   options.ignore_eos = boolean(body, "ignore_eos", options.ignore_eos);
   options.stop = strings(body, "stop");
@@ -102,27 +96,28 @@ constexpr int kMaxPriority = 1 << 20;
 // What is known and would change the answer, but is not done here, is better refused than forgotten.
 void refuse_unsupported(const OrderedJson& body) {
   for (const char* key : {"functions", "logit_bias", "audio", "chat_template_kwargs"}) {
-    const OrderedJson* value = find(body, key);
-    if (value != nullptr && !value->empty()) fail(std::string(key) + ": not supported by this server");
+    const OrderedJson* value = find_field(body, key);
+    if (value != nullptr && !value->empty()) bad_field(std::string(key) + ": not supported by this server");
   }
 }
 
 // What an answer must look like, if anything.
 void read_format(const OrderedJson& body, ChatRequest& request) {
-  request.format = read_answer_format(body);
   request.tools = read_tool_use(body);
   if (request.tools.may_call() && request.format.kind != AnswerFormat::Kind::kText) {
-    fail("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
+    bad_field("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
   }
 }
 
 // The picture of a part, which becomes a bare {"type": "image"}.
 Image take_image(OrderedJson& part, const std::string& where, const ChatLimits& limits) {
-  const OrderedJson* source = find(part, "image_url");
-  if (source != nullptr && source->is_object()) source = find(*source, "url");
+  const OrderedJson* source = find_field(part, "image_url");
+  if (source != nullptr && source->is_object()) source = find_field(*source, "url");
   if (source == nullptr || !source->is_string())
-    fail(where + ".image_url: expected {\"url\": \"data:image/...;base64,...\"}");
-  const std::vector<std::byte> bytes = decode_data_uri(source->get_ref<const std::string&>(), where + ".image_url");
+    bad_field(where + ".image_url: expected {\"url\": \"data:image/...;base64,...\"}");
+  const auto& url = source->get_ref<const std::string&>();
+  const std::vector<std::byte> bytes =
+      limits.read_image ? limits.read_image(url, where + ".image_url") : decode_data_uri(url, where + ".image_url");
   Image image = decode_image(bytes, where + ".image_url", limits.image);
   part = {{"type", "image"}};
   return image;
@@ -135,7 +130,7 @@ void read_content(OrderedJson& content, const std::string& where, const ChatLimi
     content = "";
     return;
   }
-  if (!content.is_array()) fail(where + ": expected a string or a list of parts");
+  if (!content.is_array()) bad_field(where + ": expected a string or a list of parts");
   for (size_t i = 0; i < content.size(); ++i) {
     OrderedJson& part = content[i];
     const std::string at = where + "[" + std::to_string(i) + "]";
@@ -144,50 +139,50 @@ void read_content(OrderedJson& content, const std::string& where, const ChatLimi
       part = {{"type", "text"}, {"text", part["text"]}};
     } else if (type == "image_url") {
       if (images.size() == limits.max_images) {
-        fail("messages: expected at most " + std::to_string(limits.max_images) + " pictures");
+        bad_field("messages: expected at most " + std::to_string(limits.max_images) + " pictures");
       }
       images.push_back(take_image(part, at, limits));
     } else {
-      fail(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
+      bad_field(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
     }
   }
 }
 
 OrderedJson read_messages(OrderedJson messages, const ChatLimits& limits, std::vector<Image>& images) {
-  if (!messages.is_array() || messages.empty()) fail("messages: expected a list of messages, at least one");
+  if (!messages.is_array() || messages.empty()) bad_field("messages: expected a list of messages, at least one");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string where = "messages[" + std::to_string(i) + "]";
     OrderedJson& message = messages[i];
-    if (!message.is_object()) fail(where + ": expected an object");
+    if (!message.is_object()) bad_field(where + ": expected an object");
     std::string role = string(message, "role", "");
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
-      fail(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
+      bad_field(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
     read_content(content, where + ".content", limits, images);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
-    const OrderedJson* calls = role == "assistant" ? find(message, "tool_calls") : nullptr;
+    const OrderedJson* calls = role == "assistant" ? find_field(message, "tool_calls") : nullptr;
     if (calls != nullptr && !calls->empty()) out.back()["tool_calls"] = read_tool_calls(*calls, where + ".tool_calls");
     if (role == "tool") out.back()["tool_call_id"] = string(message, "tool_call_id", "");
-    if (role == "tool" && find(message, "name") != nullptr) out.back()["name"] = string(message, "name", "");
+    if (role == "tool" && find_field(message, "name") != nullptr) out.back()["name"] = string(message, "name", "");
   }
-  if (out.empty()) fail("messages: expected one that is not empty");
+  if (out.empty()) bad_field("messages: expected one that is not empty");
   return out;
 }
 
 void read_vlcache(const OrderedJson& body, ChatRequest& request) {
-  const OrderedJson* ours = find(body, "vlcache");
+  const OrderedJson* ours = find_field(body, "vlcache");
   if (ours == nullptr) return;
-  if (!ours->is_object()) fail("vlcache: expected an object");
-  if (find(*ours, "kv") != nullptr || find(*ours, "kv_budget") != nullptr) {
+  if (!ours->is_object()) bad_field("vlcache: expected an object");
+  if (find_field(*ours, "kv") != nullptr || find_field(*ours, "kv_budget") != nullptr) {
     request.kv = string(*ours, "kv", "");
-    const OrderedJson* budget = find(*ours, "kv_budget");
+    const OrderedJson* budget = find_field(*ours, "kv_budget");
     if (budget != nullptr && !budget->is_string() && !budget->is_number())
-      fail("vlcache.kv_budget: expected a number or a string such as \"512MiB\"");
+      bad_field("vlcache.kv_budget: expected a number or a string such as \"512MiB\"");
     request.kv_budget = budget == nullptr ? "" : budget->is_string() ? budget->get<std::string>() : budget->dump();
   }
   request.reuse = string(*ours, "reuse", request.reuse);
@@ -196,20 +191,29 @@ void read_vlcache(const OrderedJson& body, ChatRequest& request) {
 
 }  // namespace
 
-ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits) {
-  OrderedJson json = parse_ordered_json(body, "the request's body");
-  if (!json.is_object()) fail(std::string("the request's body: expected a JSON object, found ") + json.type_name());
+ChatRequest read_generation_fields(const OrderedJson& body, const ChatRequest& defaults, const ChatLimits& limits) {
   ChatRequest request = defaults;
-  refuse_unsupported(json);
-  read_options(json, request.options);
-  read_format(json, request);
-  request.n = static_cast<int>(integer(json, "n", 1, 1, limits.max_answers));
-  request.priority = static_cast<int32_t>(-integer(json, "priority", -defaults.priority, -kMaxPriority, kMaxPriority));
-  request.stream = boolean(json, "stream", false);
-  if (const OrderedJson* options = find(json, "stream_options"); options != nullptr && options->is_object()) {
+  read_options(body, request.options);
+  request.n = static_cast<int>(integer(body, "n", 1, 1, limits.max_answers));
+  request.priority = static_cast<int32_t>(-integer(body, "priority", -defaults.priority, -kMaxPriority, kMaxPriority));
+  request.stream = boolean(body, "stream", false);
+  request.format = read_answer_format(body);
+  if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
     request.include_usage = boolean(*options, "include_usage", false);
   }
-  read_vlcache(json, request);
+  request.cache_salt = string(body, "cache_salt", "");
+  read_vlcache(body, request);
+  return request;
+}
+
+ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits) {
+  return chat_request_of(parse_body(body), defaults, limits);
+}
+
+ChatRequest chat_request_of(OrderedJson json, const ChatRequest& defaults, const ChatLimits& limits) {
+  refuse_unsupported(json);
+  ChatRequest request = read_generation_fields(json, defaults, limits);
+  read_format(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.messages = read_messages(std::move(messages), limits, request.images);
   return request;

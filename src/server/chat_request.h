@@ -1,6 +1,8 @@
 // The body of POST /v1/chat/completions, as OpenAI describes it, with what vLLM adds and a `vlcache` object of ours.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -27,12 +29,15 @@ struct ChatRequest {
   std::string kv, kv_budget;   // as parse_policy takes them
   std::string reuse = "auto";  // as ReuseChoice takes it
   bool explain = false;        // the answer says what was reused, and why not more
+  std::string cache_salt;      // only requests with the same one share what is kept
 };
 
 // What a request may ask for at most.
 struct ChatLimits {
   size_t max_images = 64;
   ImageLimits image{.max_pixels = 64'000'000};
+  // Bytes of a picture's URL, which errors call `where`; none: of data URIs alone.
+  std::function<std::vector<std::byte>(const std::string& url, const std::string& where)> read_image;
   int max_answers = 16;  // n
 };
 
@@ -40,5 +45,11 @@ struct ChatLimits {
 // known ones that ask for what cannot be done are errors. Decodes the pictures. Throws Error(kInput) whose message
 // begins with the field's name ("temperature: expected ..."), kMemory for pictures beyond the limits.
 ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits);
+// Of a body that was parsed: parse_body's, or one that says the same of another endpoint.
+ChatRequest chat_request_of(nlohmann::ordered_json body, const ChatRequest& defaults, const ChatLimits& limits);
+
+// All of it but messages: sampling, n, stream, vlcache.
+ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const ChatRequest& defaults,
+                                   const ChatLimits& limits);
 
 }  // namespace vlcache

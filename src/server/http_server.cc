@@ -16,6 +16,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "server/socket_stream.h"
+#include "server/tls.h"
 
 namespace vlcache {
 namespace {
@@ -76,10 +78,13 @@ class Sessions {
 // What all sessions of a server have in common.
 struct Shared {
   Shared(const HttpOptions& o, HttpServer::Handler h)
-      : options(o), handler(std::move(h)), workers(static_cast<size_t>(std::max(1, o.n_workers))) {}
+      : options(o), handler(std::move(h)), workers(static_cast<size_t>(std::max(1, o.n_workers))) {
+    if (!o.tls_cert.empty()) tls = server_tls(o.tls_cert, o.tls_key);
+  }
 
   HttpOptions options;
   HttpServer::Handler handler;
+  std::unique_ptr<asio::ssl::context> tls;  // null: in the clear
   std::atomic<bool> draining{false};
   Sessions sessions;
   asio::thread_pool workers;
@@ -89,16 +94,22 @@ struct Shared {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, Shared& shared)
-      : stream_(std::move(socket)), timer_(stream_.get_executor()), shared_(shared) {
+      : stream_(std::move(socket), shared.tls.get()),
+        timer_(stream_.get_executor()),
+        deadline_(stream_.get_executor()),
+        shared_(shared) {
     shared_.sessions.add(this);
   }
   ~Session() { shared_.sessions.remove(this); }
 
   void start() {
-    post([self = shared_from_this()] { self->read(); });
+    post([self = shared_from_this()] { self->stream_.has_tls() ? self->shake_hands() : self->read(); });
   }
   void refuse() {
-    post([self = shared_from_this()] { self->fail(503, "too many connections; try again later"); });
+    post([self = shared_from_this()] {
+      if (self->stream_.has_tls()) return self->close();  // shaking hands is what there is no room for
+      self->fail(503, "too many connections; try again later");
+    });
   }
   // Ends it between two requests.
   void drain() {
@@ -162,22 +173,39 @@ class Session : public std::enable_shared_from_this<Session> {
     return text;
   }
 
+  // The connection ends at that time, unless another deadline, or none, is set before.
+  void end_in(std::chrono::milliseconds time) {
+    deadline_.expires_after(time);
+    deadline_.async_wait([weak = weak_from_this()](error_code e) {
+      const auto self = weak.lock();
+      if (self && !e && self->deadline_.expiry() <= std::chrono::steady_clock::now()) self->close();
+    });
+  }
+  void end_never() { deadline_.expires_at(std::chrono::steady_clock::time_point::max()); }
+
+  void shake_hands() {
+    end_in(shared_.options.request_timeout);
+    stream_.async_handshake(asio::ssl::stream_base::server,
+                            [self = shared_from_this()](error_code e) { e ? self->close() : self->read(); });
+  }
+
   void read() {
     if (shared_.draining) return close();
+    end_in(shared_.options.idle_timeout);
+    wants_to_read_ = reading_ahead_;
+    if (wants_to_read_) return;  // once what is being read is there
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header_bytes));
     parser_->body_limit(shared_.options.max_body_bytes);
-    stream_.expires_after(shared_.options.idle_timeout);
     http::async_read_header(stream_, buffer_, *parser_,
                             [self = shared_from_this()](error_code e, size_t) { self->on_header(e); });
   }
 
   void on_header(error_code e) {
     if (e) return on_bad_request(e);
-    stream_.expires_after(shared_.options.request_timeout);
+    end_in(shared_.options.request_timeout);
     if (lower(parser_->get()[http::field::expect]) == "100-continue") {
-      error_code ignored;  // a few bytes, for which there is room; who has gone is noticed while reading
-      asio::write(stream_.socket(), asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), ignored);
+      stream_.write_now("HTTP/1.1 100 Continue\r\n\r\n");
     }
     http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](error_code body_error, size_t) {
       if (body_error) return self->on_bad_request(body_error);
@@ -211,6 +239,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void on_request();
   void watch_client();
+  void read_ahead();
 
   void write(std::string bytes) {
     unread_ += bytes.size();
@@ -221,14 +250,14 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void write_next() {
     if (queue_.empty() || closed_) return;
-    stream_.expires_after(shared_.options.write_timeout);
+    end_in(shared_.options.write_timeout);
     asio::async_write(stream_, asio::buffer(queue_.front()), [self = shared_from_this()](error_code e, size_t) {
       if (e) return self->close();
       if (self->closed_) return;
       self->unread_ -= self->queue_.front().size();
       self->queue_.pop_front();
       if (!self->queue_.empty()) return self->write_next();
-      self->stream_.expires_never();
+      self->end_never();
       self->on_written();
     });
   }
@@ -253,15 +282,20 @@ class Session : public std::enable_shared_from_this<Session> {
     finished_ = false;
     ++number_;
     if (keep_alive_) return read();
+    end_in(std::chrono::seconds(1));
+    if (!stream_.has_tls()) return hang_up();
+    stream_.async_shutdown([self = shared_from_this()](error_code) { self->hang_up(); });
+  }
+
+  void hang_up() {
     error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(std::chrono::seconds(1));
     linger();
   }
 
   // Reads what still comes, so that the client sees the reply and no reset.
   void linger() {
-    stream_.async_read_some(asio::buffer(waste_), [self = shared_from_this()](error_code e, size_t) {
+    stream_.socket().async_read_some(asio::buffer(waste_), [self = shared_from_this()](error_code e, size_t) {
       if (e) return self->close();
       self->linger();
     });
@@ -279,15 +313,14 @@ class Session : public std::enable_shared_from_this<Session> {
     if (closed_) return;
     closed_ = true;
     timer_.cancel();
-    error_code ignored;
-    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+    deadline_.cancel();
     stream_.close();
     replying_ = false;
     if (std::function<void()> gone = std::exchange(gone_, nullptr)) gone();
   }
 
-  beast::tcp_stream stream_;
-  asio::steady_timer timer_;
+  SocketStream stream_;
+  asio::steady_timer timer_, deadline_;
   Shared& shared_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -295,6 +328,7 @@ class Session : public std::enable_shared_from_this<Session> {
   size_t unread_ = 0;              // bytes of it
   uint64_t number_ = 0;            // of the request
   bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
+  bool reading_ahead_ = false, wants_to_read_ = false;
   std::string heartbeat_;
   std::function<void()> gone_;
   std::array<char, 1024> waste_;
@@ -347,7 +381,10 @@ void Session::on_request() {
                                  std::string(field.value().data(), field.value().size()));
   }
   request.body = std::move(message.body());
-  stream_.expires_never();
+  error_code gone;
+  const tcp::endpoint peer = stream_.socket().remote_endpoint(gone);
+  if (!gone) request.peer = peer.address().to_string();
+  end_never();
   watch_client();
   asio::post(shared_.workers,
              [this, r = std::move(request), reply = std::make_shared<Reply>(shared_from_this(), number_)]() mutable {
@@ -357,6 +394,7 @@ void Session::on_request() {
 
 // While a reply is made nothing is read: whether the client is there shows in what the socket has to say.
 void Session::watch_client() {
+  if (stream_.has_tls()) return read_ahead();
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](error_code e) {
     if (e || self->closed_ || number != self->number_ || !self->replying_) return;
     char byte = 0;
@@ -364,6 +402,19 @@ void Session::watch_client() {
     const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
     if (state == asio::error::would_block || state == asio::error::try_again) return self->watch_client();
     if (state || n == 0) self->close();  // else its next request, which waits
+  });
+}
+
+// Records of TLS do not show from outside what they are: what comes while a reply is made is read, and waits for its
+// turn. Who has sent the next request already is there.
+void Session::read_ahead() {
+  if (reading_ahead_ || buffer_.size() > 0) return;
+  reading_ahead_ = true;
+  stream_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code e, size_t n) {
+    self->reading_ahead_ = false;
+    if (e) return self->close();
+    self->buffer_.commit(n);
+    if (std::exchange(self->wants_to_read_, false)) self->read();
   });
 }
 

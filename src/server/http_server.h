@@ -14,8 +14,9 @@ namespace vlcache {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;  // 0: any that is free
-  int n_workers = 2;  // threads that requests are handled by; another one reads and writes
+  uint16_t port = 0;              // 0: any that is free
+  std::string tls_cert, tls_key;  // PEM files of HTTPS; empty: HTTP
+  int n_workers = 2;              // threads that requests are handled by; another one reads and writes
   size_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = uint64_t{64} << 20;
   size_t max_connections = 16384;  // more are told so and closed
@@ -29,6 +30,7 @@ struct HttpRequest {
   std::string method, path, query;                           // path: as it was sent, "/v1/models"
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  std::string peer;  // address of the client
 
   // "" where it is not there; the first of several.
   std::string_view header(std::string_view name) const;

@@ -43,6 +43,14 @@ bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wa
   return true;
 }
 
+void Inference::between_steps(std::function<void(Engine&)> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
 Inference::State Inference::state() const {
   const std::lock_guard lock(mutex_);
   State state = state_;
@@ -57,13 +65,15 @@ void Inference::run() {
 // Gives the batch what has come; waits where there is nothing else to do. False: this is the end.
 bool Inference::take() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty(); });
+  changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); });
   if (ending_) {
     coming_.clear();
     for (const auto& [id, done] : requests_) batch_.remove(id);
     requests_.clear();
+    work_.clear();
     return false;
   }
+  do_work(lock);
   while (!coming_.empty()) {
     Coming next = std::move(coming_.front());
     coming_.pop_front();
@@ -83,6 +93,19 @@ bool Inference::take() {
   return true;
 }
 
+void Inference::do_work(std::unique_lock<std::mutex>& lock) {
+  if (work_.empty()) return;
+  while (!work_.empty()) {
+    const std::function<void(Engine&)> work = std::move(work_.front());
+    work_.pop_front();
+    lock.unlock();
+    work(engine_);
+    lock.lock();
+  }
+  state_.caches = engine_.cache_totals();
+  note_state();
+}
+
 void Inference::step() {
   batch_.step();
   const size_t before = requests_.size();
@@ -94,13 +117,16 @@ void Inference::step() {
     it->second(batch_.remove(it->first));
     it = requests_.erase(it);
   }
-  std::optional<CacheTotals> caches;
-  if (requests_.size() != before) caches = engine_.cache_totals();
   const std::lock_guard lock(mutex_);
+  if (requests_.size() != before) state_.caches = engine_.cache_totals();
+  note_state();
+}
+
+// What costs nothing to know.
+void Inference::note_state() {
   state_.n_running = static_cast<int>(batch_.n_running());
   state_.n_waiting = static_cast<int>(batch_.n_waiting());
   state_.kv_bytes = engine_.pools().used_bytes();
-  if (caches) state_.caches = std::move(*caches);
 }
 
 }  // namespace vlcache

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "engine/batch.h"
 
 namespace vlcache {
@@ -17,11 +18,14 @@ namespace vlcache {
 // A request that somebody still waits for, or not.
 class Wanted {
  public:
+  explicit Wanted(Clock::time_point until = Clock::time_point::max()) : until_(until) {}
   void cancel() { cancelled_ = true; }
-  bool cancelled() const { return cancelled_; }
+  bool late() const { return Clock::now() > until_; }
+  bool cancelled() const { return cancelled_ || late(); }
 
  private:
   std::atomic<bool> cancelled_{false};
+  Clock::time_point until_;
 };
 
 class Inference {
@@ -43,6 +47,9 @@ class Inference {
   bool submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
               const std::function<void()>& accepted);
 
+  // What the inference thread is to do with the engine when its next step would come, or at once: not for long.
+  void between_steps(std::function<void(Engine&)> work);
+
   // Takes no more requests and ends those that are there, without calling anybody.
   void end();
 
@@ -61,7 +68,9 @@ class Inference {
   };
   void run();
   bool take();
+  void do_work(std::unique_lock<std::mutex>& lock);
   void step();
+  void note_state();
 
   Engine& engine_;
   Limits limits_;
@@ -70,6 +79,7 @@ class Inference {
   mutable std::mutex mutex_;            // of all below
   std::condition_variable changed_;
   std::deque<Coming> coming_;  // to the batch, before its next step
+  std::deque<std::function<void(Engine&)>> work_;
   bool ending_ = false;
   State state_;
   std::thread thread_;

@@ -2,6 +2,7 @@
 #include "server/inference.h"
 
 #include <condition_variable>
+#include <future>
 
 #include "engine/engine_testing.h"
 
@@ -124,6 +125,49 @@ TEST(Inference, WhatCannotBeAnsweredIsAnError) {
   Inference inference(*engine, {});
   EXPECT_TRUE(submit(inference, request(*engine, 4), results.done(0)));
   EXPECT_TRUE(results.wait_for(1).at(0).error);
+}
+
+TEST(Inference, WhoeverLeavesHoldsNoPlaceInLine) {
+  const auto engine = make_engine(2);
+  Results results;
+  const auto first = std::make_shared<Wanted>(), second = std::make_shared<Wanted>();
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 1});
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(0), first));
+  while (inference.state().n_waiting > 0) std::this_thread::yield();
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(1), second));
+  EXPECT_FALSE(submit(inference, request(*engine, 4000), results.done(2)));
+  second->cancel();
+  EXPECT_EQ(results.wait_for(1).at(1).finish_reason, "cancelled");  // while the first still runs
+  EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(3), first));
+  first->cancel();
+  EXPECT_EQ(results.wait_for(3).size(), 3u);
+}
+
+TEST(Inference, TimeIsUpForThoseWhoRunAndThoseWhoWait) {
+  const auto engine = make_engine(2);
+  Results results;
+  const auto wanted = std::make_shared<Wanted>(Clock::now() + std::chrono::milliseconds(30));
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(i), wanted));
+  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, "cancelled");
+  EXPECT_TRUE(wanted->late());
+}
+
+TEST(Inference, WorkIsDoneBetweenSteps) {
+  const auto engine = make_engine(2);
+  Results results;
+  const auto wanted = std::make_shared<Wanted>();
+  Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
+  for (const bool idle : {true, false}) {
+    if (!idle) {
+      EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(0), wanted));
+    }
+    const auto done = std::make_shared<std::promise<Engine*>>();
+    inference.between_steps([done](Engine& e) { done->set_value(&e); });
+    EXPECT_EQ(done->get_future().get(), engine.get());
+  }
+  wanted->cancel();
+  EXPECT_EQ(results.wait_for(1).size(), 1u);
 }
 
 TEST(Inference, EndsInTheMiddle) {

@@ -31,10 +31,27 @@ class Server(ProgramTest):
         super().setUpClass()
         cls.process = subprocess.Popen([VLCACHE, "serve", "-m", str(cls.MODEL), "--port", "0", "--dtype", "f32", *cls.FLAGS], stderr=subprocess.PIPE, text=True)
         for line in cls.process.stderr:
-            if line.startswith("http://"):
+            if "/v1 serves" in line:
                 cls.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
-                return
-        raise RuntimeError("the server did not start")
+                break
+        else:
+            raise RuntimeError("the server did not start")
+        while cls.answer("GET", "/health").status != 200:
+            time.sleep(0.05)
+
+    @classmethod
+    def connect(cls, timeout=120):
+        return http.client.HTTPConnection("127.0.0.1", cls.port, timeout=timeout)
+
+    @classmethod
+    def answer(cls, method, path, body=None, headers={}):
+        """The response, its text in .text."""
+        c = cls.connect()
+        c.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), {"content-type": "application/json", **headers})
+        r = c.getresponse()
+        r.text = r.read()
+        c.close()
+        return r
 
     @classmethod
     def tearDownClass(cls):
@@ -43,15 +60,11 @@ class Server(ProgramTest):
         super().tearDownClass()
 
     def call(self, method, path, body=None, headers={}):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        c.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), {"content-type": "application/json", **headers})
-        r = c.getresponse()
-        text = r.read()
-        c.close()
-        return r.status, text if not r.getheader("content-type").startswith("application/json") else json.loads(text)
+        r = self.answer(method, path, body, headers)
+        return r.status, json.loads(r.text) if r.getheader("content-type").startswith("application/json") else r.text
 
-    def chat(self, body):
-        status, answer = self.call("POST", "/v1/chat/completions", body)
+    def chat(self, body, headers={}):
+        status, answer = self.call("POST", "/v1/chat/completions", body, headers)
         self.assertEqual(status, 200, answer)
         return answer
 
@@ -273,7 +286,7 @@ class FullServer(Server):
 
     def test_it_ends_with_what_it_has_begun(self):
         other = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0"], stderr=subprocess.PIPE, text=True)
-        port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in other.stderr if line.startswith("http://"))
+        port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in other.stderr if "/v1 serves" in line)
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         c.request("POST", "/v1/chat/completions", json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 300}))
         time.sleep(0.2)

@@ -1,0 +1,52 @@
+// AnswerStyle: what an answer looks like to the clients of an endpoint, whole or as the pieces of a stream. One a
+// request.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "engine/request.h"
+#include "server/chat_request.h"
+#include "server/tool_calls.h"
+
+namespace vlcache {
+
+class Tokenizer;
+
+// What is the same in all that is said of a request's answers.
+struct AnswerHead {
+  std::string id;  // "chatcmpl-..."
+  std::string model;
+  int64_t created = 0;   // seconds since 1970
+  int32_t n_prompt = 0;  // tokens
+};
+
+class AnswerStyle {
+ public:
+  virtual ~AnswerStyle() = default;
+
+  virtual nlohmann::ordered_json whole(std::span<const GenerateResult> results) = 0;
+
+  // Of a stream, each what is to be sent, "" for nothing: its beginning, more of answer `index`, that one's end (with
+  // calls in it, or none), and the end of all; or that it has failed, behind which nothing comes.
+  virtual std::string begin() = 0;
+  virtual std::string text(int index, std::string_view text) = 0;
+  virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;
+  virtual std::string ended(int index, const GenerateResult& result, bool has_calls) = 0;
+  virtual std::string end(std::span<const GenerateResult> results) = 0;
+  virtual std::string failed(const Error& error) = 0;
+  // Sent while nothing else is; the same at any time.
+  virtual std::string heartbeat() const { return ": waiting\n\n"; }
+};
+
+std::unique_ptr<AnswerStyle> make_chat_style(const AnswerHead& head, const ChatRequest& asked,
+                                             const Tokenizer& tokenizer);
+std::unique_ptr<AnswerStyle> make_messages_style(const AnswerHead& head, const ChatRequest& asked);
+std::unique_ptr<AnswerStyle> make_responses_style(const AnswerHead& head, const ChatRequest& asked,
+                                                  const nlohmann::ordered_json& body);
+
+}  // namespace vlcache

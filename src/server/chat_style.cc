@@ -1,0 +1,69 @@
+// OpenAI's chat completions.
+#include "server/answer.h"
+#include "server/answer_style.h"
+#include "server/chat_reply.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+class ChatStyle final : public AnswerStyle {
+ public:
+  ChatStyle(const AnswerHead& head, const ChatRequest& asked, const Tokenizer& tokenizer)
+      : head_{head.id, head.model, head.created},
+        asked_(asked),
+        tokenizer_(tokenizer),
+        n_calls_(static_cast<size_t>(asked.n)) {}
+
+  OrderedJson whole(std::span<const GenerateResult> results) override {
+    return chat_json(head_, asked_, results, tokenizer_);
+  }
+  std::string begin() override {
+    std::string out;
+    for (int i = 0; i < asked_.n; ++i) out += chunk(i, {{"role", "assistant"}, {"content", ""}}, "");
+    return out;
+  }
+  std::string text(int index, std::string_view text) override { return chunk(index, {{"content", text}}, ""); }
+  std::string calls(int index, std::span<const ToolCall> calls) override {
+    int& n_calls = n_calls_[static_cast<size_t>(index)];
+    const OrderedJson delta{{"tool_calls", tool_calls_json(calls, n_calls)}};
+    n_calls += static_cast<int>(calls.size());
+    return chunk(index, delta, "");
+  }
+  std::string ended(int index, const GenerateResult& result, bool has_calls) override {
+    return chunk(index, OrderedJson::object(), finish_reason(result, has_calls));
+  }
+  std::string end(std::span<const GenerateResult> results) override {
+    std::string out;
+    if (asked_.include_usage) {
+      OrderedJson last = chunk_json(head_, 0, OrderedJson::object(), "");
+      last["choices"] = OrderedJson::array();
+      last["usage"] = usage_json(results);
+      last["vlcache"] = served_json(results[0], asked_.explain);
+      out = event(last);
+    }
+    return out + kDone;
+  }
+  std::string failed(const Error& error) override { return event(error_json(error)) + kDone; }
+
+ private:
+  static constexpr const char* kDone = "data: [DONE]\n\n";
+  std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) const {
+    return event(chunk_json(head_, index, std::move(delta), finish_reason));
+  }
+
+  ChatHead head_;
+  ChatRequest asked_;
+  const Tokenizer& tokenizer_;
+  std::vector<int> n_calls_;  // by answer
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerStyle> make_chat_style(const AnswerHead& head, const ChatRequest& asked,
+                                             const Tokenizer& tokenizer) {
+  return std::make_unique<ChatStyle>(head, asked, tokenizer);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,34 @@
+// Shared by the readers of this folder.
+#include "server/json_fields.h"
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace vlcache {
+
+using OrderedJson = nlohmann::ordered_json;
+
+void bad_field(const std::string& what) { throw Error(ErrorCode::kInput, what); }
+
+OrderedJson parse_body(std::string_view text) {
+  OrderedJson body = parse_ordered_json(text, "the request's body");
+  if (!body.is_object()) {
+    bad_field(std::string("the request's body: expected a JSON object, found ") + body.type_name());
+  }
+  return body;
+}
+
+const OrderedJson* find_field(const OrderedJson& object, const char* key) {
+  const auto at = object.find(key);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+std::string string_field(const OrderedJson& object, const char* key, const std::string& where) {
+  const OrderedJson* value = find_field(object, key);
+  if (value == nullptr || !value->is_string()) bad_field(where + "." + key + ": expected a string");
+  return value->get<std::string>();
+}
+
+std::string item_name(const std::string& where, size_t i) { return where + "[" + std::to_string(i) + "]"; }
+
+}  // namespace vlcache

@@ -1,0 +1,24 @@
+// Fields of requests, for all endpoints' readers. Errors are Error(kInput) whose message begins with the field's name.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace vlcache {
+
+[[noreturn]] void bad_field(const std::string& what);
+
+// A request's body, which must be a JSON object.
+nlohmann::ordered_json parse_body(std::string_view text);
+
+// Null where it is not there, or null: that counts as left out, as in most clients' libraries.
+const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& object, const char* key);
+
+// One that must be there: "WHERE.KEY: expected a string".
+std::string string_field(const nlohmann::ordered_json& object, const char* key, const std::string& where);
+
+// "WHERE[I]".
+std::string item_name(const std::string& where, size_t i);
+
+}  // namespace vlcache

@@ -1,0 +1,42 @@
+// StyledAnswer: the answers of one chat request, which come from the inference thread as they go on, on their way to
+// the reply in the style of an endpoint.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/answer_style.h"
+#include "server/http_server.h"
+
+namespace vlcache {
+
+class StyledAnswer {
+ public:
+  StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, HttpReplyPtr reply);
+
+  // Once it is accepted; then by the inference thread alone.
+  void begin();
+  void text(int index, std::string_view text);
+  void done(int index, GenerateResult result);
+
+ private:
+  struct Reader {
+    ToolCallReader reader;
+    bool has_calls = false;
+  };
+  void say(int index, const ToolCallReader::Piece& piece);
+  void write(std::string piece);
+  void finish();
+
+  std::unique_ptr<AnswerStyle> style_;
+  int n_;
+  bool stream_;
+  HttpReplyPtr reply_;
+  std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole
+  std::map<int, GenerateResult> results_;
+  std::optional<Error> error_;
+};
+
+}  // namespace vlcache

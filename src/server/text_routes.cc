@@ -1,0 +1,85 @@
+// Tokens and text.
+#include "server/text_routes.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson parse_object(std::string_view body) {
+  OrderedJson json = parse_ordered_json(body, "the request's body");
+  if (json.is_object()) return json;
+  throw Error(ErrorCode::kInput, std::string("the request's body: expected a JSON object, found ") + json.type_name());
+}
+
+bool flag(const OrderedJson& json, const char* key, bool fallback) {
+  const auto at = json.find(key);
+  if (at == json.end() || at->is_null()) return fallback;
+  if (!at->is_boolean()) throw Error(ErrorCode::kInput, std::string(key) + ": expected true or false");
+  return at->get<bool>();
+}
+
+std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, std::string_view body,
+                               const ChatLimits& limits) {
+  if (json.contains("messages")) {
+    ChatRequest asked = read_chat_request(body, {}, limits);
+    return engine.prepare_chat(asked.messages, std::move(asked.images)).tokens;
+  }
+  const auto prompt = json.find("prompt");
+  if (prompt == json.end() || !prompt->is_string()) {
+    throw Error(ErrorCode::kInput, "prompt: expected a string, or messages as chat completions take them");
+  }
+  return engine.tokenizer().encode(prompt->get_ref<const std::string&>(), flag(json, "add_special_tokens", true));
+}
+
+}  // namespace
+
+OrderedJson tokenize_json(const Engine& engine, std::string_view body, const ChatLimits& limits) {
+  const OrderedJson json = parse_object(body);
+  const bool with_text = flag(json, "return_token_strs", false);
+  const std::vector<int32_t> tokens = tokens_of(engine, json, body, limits);
+  OrderedJson out{{"count", tokens.size()}, {"max_model_len", engine.max_positions()}, {"tokens", tokens}};
+  OrderedJson& strings = out["token_strs"] = nullptr;
+  if (!with_text) return out;
+  strings = OrderedJson::array();
+  for (const int32_t token : tokens) strings.push_back(engine.tokenizer().token_text(token));
+  return out;
+}
+
+OrderedJson detokenize_json(const Engine& engine, std::string_view body) {
+  const OrderedJson json = parse_object(body);
+  const auto tokens = json.find("tokens");
+  if (tokens == json.end() || !tokens->is_array()) throw Error(ErrorCode::kInput, "tokens: expected a list of ids");
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < tokens->size(); ++i) {
+    const OrderedJson& id = (*tokens)[i];
+    const bool good = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX &&
+                      engine.tokenizer().has_token(id.get<int32_t>());
+    if (!good) throw Error(ErrorCode::kInput, "tokens[" + std::to_string(i) + "]: expected the id of a token");
+    ids.push_back(id.get<int32_t>());
+  }
+  return {{"prompt", engine.tokenizer().decode(ids, /*skip_special_tokens=*/false)}};
+}
+
+OrderedJson props_json(const Engine& engine, const std::string& model_name, const GenerateOptions& defaults,
+                       int n_parallel) {
+  const SamplingParams& s = defaults.sampling;
+  OrderedJson params{{"temperature", s.temperature},
+                     {"top_k", s.top_k},
+                     {"top_p", s.top_p},
+                     {"min_p", s.min_p},
+                     {"presence_penalty", s.presence_penalty},
+                     {"frequency_penalty", s.frequency_penalty},
+                     {"repeat_penalty", s.repetition_penalty},
+                     {"n_predict", defaults.max_tokens == INT32_MAX ? -1 : defaults.max_tokens}};
+  return {{"default_generation_settings", {{"n_ctx", engine.max_positions()}, {"params", std::move(params)}}},
+          {"total_slots", n_parallel},
+          {"model_alias", model_name},
+          {"modalities", {{"vision", engine.model().sees_images()}, {"audio", false}}}};
+}
+
+}  // namespace vlcache

@@ -1,0 +1,40 @@
+// A picture and some words.
+#include "server/warm_up.h"
+
+#include <nlohmann/json.hpp>
+
+#include "engine/batch.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kWords = 64, kAnswer = 8, kPictureSide = 64;
+
+void encode_picture(Engine& engine) {
+  std::vector<Image> images;
+  images.emplace_back(kPictureSide, kPictureSide);
+  const nlohmann::ordered_json parts = {{{"type", "image"}}, {{"type", "text"}, {"text", "?"}}};
+  const Prompt prompt = engine.prepare_chat({{{"role", "user"}, {"content", parts}}}, std::move(images));
+  engine.model().encode_image(prompt.images.at(0));  // past the caches
+}
+
+}  // namespace
+
+void warm_up(Engine& engine) {
+  try {
+    if (engine.model().sees_images()) encode_picture(engine);
+    std::string words;
+    for (int i = 0; i < std::min(kWords, engine.max_positions() / 8); ++i) words += " the";
+    Request request;
+    request.prompt = engine.prepare_raw(words, {});
+    request.policy = parse_policy("full");
+    request.options.max_tokens = kAnswer;
+    request.options.ignore_eos = true;
+    generate(engine, std::move(request));
+  } catch (const Error&) {  // whoever asks for it is told
+  }
+  engine.forget_counts();
+}
+
+}  // namespace vlcache
