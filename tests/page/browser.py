@@ -13,7 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 from program import MODEL, PAGE  # noqa: E402
-from test_server import Server  # noqa: E402
+from test_server import Server, about  # noqa: E402
 
 DEMO = MODEL / "demo"
 CHROMIUM = shutil.which("chromium")
@@ -31,6 +31,7 @@ class Proxy:
     def __init__(self, port, listen=0):
         self.server_port, self.delay, self.cut_after, self.refuse, self.key = port, 0, None, None, None
         self.more, self.bodies, self.paths = {}, [], []  # fields that requests for answers get; what the page has sent
+        self.left = 0  # answers whose client has gone before their end
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -67,6 +68,7 @@ class Proxy:
             server.request(client.command, client.path, body or None, {k: v for k, v in client.headers.items() if k.lower() in ("content-type", "if-none-match")})
             self.send_on(client, server.getresponse())
         except OSError:  # one of the two has gone
+            self.left += 1
             client.close_connection = True
         finally:
             server.close()
@@ -162,6 +164,12 @@ class PageTest(Server):
         expect(self.page.locator(".answers")).to_have_count(n + 1)
         self.wait_until_ended()
         return self.answer()
+
+    def keep_busy(self):
+        """A request of somebody else's that takes a while, until its connection is closed."""
+        other = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        other.request("POST", "/v1/chat/completions", json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 3700}))
+        return other
 
     def wait_until(self, holds):
         end = time.monotonic() + 20
