@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that build and tests need, and Playwright into .venv; does nothing when all are there.
+# Installs the Debian 12 packages that build and tests need, and Python packages for tests into .venv; does nothing when all are there.
 # docs/dependencies.md says why each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,10 +25,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
   }
 fi
-# Tests of the page only, which are skipped without it.
-wanted=$(cat tests/page/requirements.txt)
-if ! compgen -G ".venv/lib/python3*/site-packages/${wanted/==/-}.dist-info" >/dev/null; then
-  echo "installing $wanted into .venv" >&2
-  { python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/page/requirements.txt; } >&2 ||
-    echo "it could not be installed: tests of the page will be skipped" >&2
+# For tests of the page and of clients' libraries only, which are skipped without them.
+wanted=()
+while read -r package; do
+  compgen -G ".venv/lib/python3*/site-packages/${package/==/-}.dist-info" >/dev/null || wanted+=("$package")
+done <tests/requirements.txt
+if [ ${#wanted[@]} -gt 0 ]; then
+  echo "installing ${wanted[*]} into .venv" >&2
+  { python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check "${wanted[@]}"; } >&2 ||
+    echo "they could not be installed: tests of the page and of clients will be skipped" >&2
 fi

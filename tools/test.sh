@@ -25,10 +25,11 @@ if wants lint; then
 fi
 if wants unit; then unit_tests release; fi
 if wants e2e; then suite e2e python3 -m unittest discover -s tests/e2e -p 'test_*.py'; fi
-if wants page; then  # what a browser sees; without Playwright all of it is skipped
+if wants page; then  # what a browser and the official clients see; without them all of it is skipped
   python=.venv/bin/python
   [ -x "$python" ] || python=python3
   suite page "$python" -m unittest discover -s tests/page -p 'test_*.py'
+  suite clients "$python" -m unittest discover -s tests/clients -p 'test_*.py'
 fi
 if wants capped; then
   # The same golden tests as a machine without AVX-512 runs them (docs/design.md, Backends).

@@ -75,6 +75,8 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     exchange->send(error_response(e));
   } catch (const std::bad_alloc&) {
     exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
+  } catch (const nlohmann::json::exception& e) {  // a field of a type that nobody expected
+    exchange->send(refusal(400, std::string("the request's body: ") + e.what(), "invalid_request_error"));
   }
 }
 

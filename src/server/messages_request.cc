@@ -174,7 +174,8 @@ OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
   const OrderedJson* limit = find_field(body, "max_tokens");
   if (limit == nullptr && !counting) bad_field("max_tokens: expected an integer");
   chat["max_tokens"] = counting ? OrderedJson(1) : *limit;
-  for (const char* key : {"model", "temperature", "top_p", "top_k", "stream", "vlcache", "priority"}) {
+  for (const char* key : {"model", "temperature", "top_p", "top_k", "stream", "seed", "ignore_eos", "priority",
+                          "cache_salt", "vlcache"}) {
     if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
   }
   if (const OrderedJson* stop = find_field(body, "stop_sequences")) chat["stop"] = *stop;

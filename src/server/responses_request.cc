@@ -131,7 +131,8 @@ OrderedJson chat_of_responses(const OrderedJson& body) {
     bad_field("background: answers are given while the client waits");
   }
   OrderedJson chat;
-  for (const char* key : {"model", "temperature", "top_p", "top_logprobs", "stream", "vlcache", "priority"}) {
+  for (const char* key : {"model", "temperature", "top_p", "top_logprobs", "stream", "seed", "ignore_eos", "priority",
+                          "cache_salt", "vlcache"}) {
     if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
   }
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;

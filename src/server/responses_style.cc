@@ -68,8 +68,8 @@ class ResponsesStyle final : public AnswerStyle {
   }
 
   std::string begin() override {
-    return numbered("response.created", {{"response", response(nullptr)}}) +
-           numbered("response.in_progress", {{"response", response(nullptr)}});
+    std::string out = numbered("response.created", {{"response", response(nullptr)}});
+    return out += numbered("response.in_progress", {{"response", response(nullptr)}});
   }
   std::string text(int, std::string_view text) override {
     std::string out;
