@@ -71,7 +71,8 @@ void add_cache_flags(CLI::App& command, CacheFlags& flags) {
       ->type_name("CODEC")
       ->capture_default_str();
   add("--cache-keep", flags.keep,
-      "keep this share of a picture's tokens only, chosen by key_diff, knorm or kvzip before any question is known, such as "
+      "keep this share of a picture's tokens only, chosen by key_diff, knorm or kvzip before any question is known, "
+      "such as "
       "0.2:key_diff; needs a chooser of --reuse that is named")
       ->type_name("SHARE:SCORER");
 }

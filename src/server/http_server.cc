@@ -335,8 +335,14 @@ class Session : public std::enable_shared_from_this<Session> {
 };
 
 void Sessions::close_all() {
-  const std::lock_guard lock(mutex_);
-  for (Session* session : sessions_) session->drain();
+  std::vector<std::shared_ptr<Session>> alive;  // let go without the lock: the last holder's remove() takes it
+  {
+    const std::lock_guard lock(mutex_);
+    for (Session* session : sessions_) {
+      if (auto held = session->weak_from_this().lock()) alive.push_back(std::move(held));  // else it is about to go
+    }
+  }
+  for (const auto& session : alive) session->drain();
 }
 
 class Reply final : public HttpReply {

@@ -108,18 +108,21 @@ void Inference::do_work(std::unique_lock<std::mutex>& lock) {
 
 void Inference::step() {
   batch_.step();
-  const size_t before = requests_.size();
+  std::vector<std::pair<Done, GenerateResult>> ended;
   for (auto it = requests_.begin(); it != requests_.end();) {
     if (!batch_.done(it->first)) {
       ++it;
       continue;
     }
-    it->second(batch_.remove(it->first));
+    ended.emplace_back(std::move(it->second), batch_.remove(it->first));
     it = requests_.erase(it);
   }
-  const std::lock_guard lock(mutex_);
-  if (requests_.size() != before) state_.caches = engine_.cache_totals();
-  note_state();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended.empty()) state_.caches = engine_.cache_totals();
+    note_state();
+  }
+  for (auto& [done, result] : ended) done(std::move(result));  // who hears of it finds the place free
 }
 
 // What costs nothing to know.

@@ -91,7 +91,9 @@ class MessagesStyle final : public AnswerStyle {
     json["vlcache"] = served_json(result, asked_.explain);
     return stop_text() + named_event("message_delta", std::move(json));
   }
-  std::string end(std::span<const GenerateResult>) override { return named_event("message_stop", OrderedJson::object()); }
+  std::string end(std::span<const GenerateResult>) override {
+    return named_event("message_stop", OrderedJson::object());
+  }
   std::string failed(const Error& error) override {
     return named_event("error", {{"error", messages_error_json(http_status(error), error.what())["error"]}});
   }

@@ -146,6 +146,8 @@ TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
       std::string bytes;
       for (const int32_t id : ids) bytes += tokenizer.token_bytes(id);
       const std::string text = tokenizer.decode(ids, /*skip_special_tokens=*/true);
+      if (text.find("\xEF\xBF\xBD") != std::string::npos)
+        continue;  // a vocabulary without some byte: no whole character
       EXPECT_TRUE(bytes == text || bytes == " " + text) << bytes << "\n" << text;
     }
     EXPECT_EQ(tokenizer.token_bytes(-1), "");
