@@ -163,7 +163,7 @@ class PageTest(Server):
         self.send(question)
         expect(self.page.locator(".answers")).to_have_count(n + 1)
         self.wait_until_ended()
-        return self.answer()
+        return self.answer_text()
 
     def keep_busy(self):
         """A request of somebody else's that takes a while, until its connection is closed."""
@@ -181,7 +181,7 @@ class PageTest(Server):
         expect(self.page.locator("#send")).to_have_text("Send")
         expect(self.page.locator(".answers [aria-busy=true]")).to_have_count(0)
 
-    def answer(self, number=-1):
+    def answer_text(self, number=-1):
         return self.page.locator(".answer .text").all()[number].inner_text().strip()
 
     def choose(self, **fields):
