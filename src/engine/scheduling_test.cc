@@ -104,7 +104,10 @@ TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
   };
   const RequestId id = batch.add(std::move(prompt));
   int n_steps = 0;
-  for (; n_done < 1000; ++n_steps) batch.step();
+  while (n_done < 1000) {
+    batch.step();
+    ++n_steps;
+  }
   ASSERT_EQ(pieces.size(), 63u);
   for (size_t i = 0; i + 1 < pieces.size(); ++i) EXPECT_EQ(pieces[i], 16);
   EXPECT_EQ(n_steps, 63 + 63 / (StepBudget::kAloneEvery + 1));
