@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
@@ -100,7 +101,10 @@ class Urls : public testing::Test {
   Urls()
       : server_({}, [this](const HttpRequest& r, const HttpReplyPtr& reply) {
           ++n_asked_;
-          if (r.path == "/pub/late") return late_.push_back(reply);
+          if (r.path == "/pub/late") {
+            const std::lock_guard lock(mutex_);
+            return late_.push_back(reply);
+          }
           if (r.path == "/pub/away") return reply->send({.status = 302, .headers = {{"location", "/pub/a.png"}}});
           if (r.path == "/pub/none") return reply->send({.status = 404});
           reply->send({.content_type = "image/png",
@@ -113,6 +117,7 @@ class Urls : public testing::Test {
   }
 
   std::atomic<int> n_asked_ = 0;
+  std::mutex mutex_;
   std::vector<HttpReplyPtr> late_;
   HttpServer server_;
 };
@@ -142,6 +147,7 @@ TEST_F(Urls, FailuresSayWhy) {
   EXPECT_TRUE(says(problem(s, pub + "none"), "answers 404"));
   EXPECT_TRUE(says(problem(s, pub + "large"), "larger than 500 bytes"));
   EXPECT_TRUE(says(problem(s, pub + "late"), "not there within 300 ms"));
+  const std::lock_guard lock(mutex_);
   late_.clear();
 }
 
