@@ -10,20 +10,11 @@
 
 #include "base/error.h"
 #include "engine/request.h"
-#include "server/chat_request.h"
-#include "server/tool_calls.h"
+#include "server/chat_reply.h"
 
 namespace vlcache {
 
 class Tokenizer;
-
-// What is the same in all that is said of a request's answers.
-struct AnswerHead {
-  std::string id;  // "chatcmpl-..."
-  std::string model;
-  int64_t created = 0;   // seconds since 1970
-  int32_t n_prompt = 0;  // tokens
-};
 
 class AnswerStyle {
  public:

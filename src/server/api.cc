@@ -257,7 +257,7 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   }
   const int n = asked.fields.n;
   auto answer =
-      std::make_shared<CompletionAnswer>(ChatHead{random_id("cmpl-"), options_.model_name, std::time(nullptr)},
+      std::make_shared<CompletionAnswer>(AnswerHead{random_id("cmpl-"), options_.model_name, std::time(nullptr)},
                                          std::move(asked), exchange, engine_.tokenizer());
   std::vector<Asked> all;
   for (size_t i = 0; i < requests.size(); ++i) {

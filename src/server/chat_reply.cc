@@ -48,7 +48,7 @@ OrderedJson message_json(const AnswerText& answer) {
   return message;
 }
 
-OrderedJson head_json(const ChatHead& head, const char* object) {
+OrderedJson head_json(const AnswerHead& head, const char* object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
 
@@ -93,7 +93,7 @@ OrderedJson tool_calls_json(std::span<const ToolCall> calls, int first) {
   return list;
 }
 
-OrderedJson chat_json(const ChatHead& head, const ChatRequest& asked, std::span<const GenerateResult> results,
+OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::span<const GenerateResult> results,
                       const Tokenizer& tokenizer) {
   OrderedJson json = head_json(head, "chat.completion");
   OrderedJson& choices = json["choices"] = OrderedJson::array();
@@ -113,7 +113,7 @@ std::string event(const OrderedJson& json) {
   return "data: " + json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n\n";
 }
 
-OrderedJson chunk_json(const ChatHead& head, int index, OrderedJson delta, const std::string& finish_reason) {
+OrderedJson chunk_json(const AnswerHead& head, int index, OrderedJson delta, const std::string& finish_reason) {
   OrderedJson json = head_json(head, "chat.completion.chunk");
   json["choices"] = {{{"index", index},
                       {"delta", std::move(delta)},

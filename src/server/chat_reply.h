@@ -17,10 +17,11 @@ namespace vlcache {
 class Tokenizer;
 
 // What is the same in all pieces of an answer.
-struct ChatHead {
+struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   std::string model;
-  int64_t created = 0;  // seconds since 1970
+  int64_t created = 0;   // seconds since 1970
+  int32_t n_prompt = 0;  // tokens; of styles that say them first
 };
 
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
@@ -36,11 +37,11 @@ AnswerText read_answer(const ChatRequest& asked, const std::string& text);
 std::string finish_reason(const GenerateResult& result, bool has_calls);
 // {id, type, function: {name, arguments}}, each with an id of its own; numbered from `first` on for a stream, if >= 0.
 nlohmann::ordered_json tool_calls_json(std::span<const ToolCall> calls, int first = -1);
-nlohmann::ordered_json chat_json(const ChatHead& head, const ChatRequest& asked,
+nlohmann::ordered_json chat_json(const AnswerHead& head, const ChatRequest& asked,
                                  std::span<const GenerateResult> results, const Tokenizer& tokenizer);
 // A `data:` line of a stream.
 std::string event(const nlohmann::ordered_json& json);
-nlohmann::ordered_json chunk_json(const ChatHead& head, int index, nlohmann::ordered_json delta,
+nlohmann::ordered_json chunk_json(const AnswerHead& head, int index, nlohmann::ordered_json delta,
                                   const std::string& finish_reason);
 // {"error": {message, type, param, code}}; `param` is the field that the message begins with.
 nlohmann::ordered_json error_json(const Error& error);

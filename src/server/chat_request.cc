@@ -101,8 +101,8 @@ void refuse_unsupported(const OrderedJson& body) {
   }
 }
 
-// What an answer must look like, if anything.
-void read_format(const OrderedJson& body, ChatRequest& request) {
+// What may be called, which excludes other forms of answers.
+void read_tools(const OrderedJson& body, ChatRequest& request) {
   request.tools = read_tool_use(body);
   if (request.tools.may_call() && request.format.kind != AnswerFormat::Kind::kText) {
     bad_field("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
@@ -213,7 +213,7 @@ ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults
 ChatRequest chat_request_of(OrderedJson json, const ChatRequest& defaults, const ChatLimits& limits) {
   refuse_unsupported(json);
   ChatRequest request = read_generation_fields(json, defaults, limits);
-  read_format(json, request);
+  read_tools(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.messages = read_messages(std::move(messages), limits, request.images);
   return request;

@@ -11,10 +11,7 @@ using OrderedJson = nlohmann::ordered_json;
 class ChatStyle final : public AnswerStyle {
  public:
   ChatStyle(const AnswerHead& head, const ChatRequest& asked, const Tokenizer& tokenizer)
-      : head_{head.id, head.model, head.created},
-        asked_(asked),
-        tokenizer_(tokenizer),
-        n_calls_(static_cast<size_t>(asked.n)) {}
+      : head_(head), asked_(asked), tokenizer_(tokenizer), n_calls_(static_cast<size_t>(asked.n)) {}
 
   OrderedJson whole(std::span<const GenerateResult> results) override {
     return chat_json(head_, asked_, results, tokenizer_);
@@ -53,7 +50,7 @@ class ChatStyle final : public AnswerStyle {
     return event(chunk_json(head_, index, std::move(delta), finish_reason));
   }
 
-  ChatHead head_;
+  AnswerHead head_;
   ChatRequest asked_;
   const Tokenizer& tokenizer_;
   std::vector<int> n_calls_;  // by answer

@@ -99,7 +99,7 @@ OrderedJson logprobs_json(const GenerateResult& result, const Tokenizer& tokeniz
           {"text_offset", std::move(offsets)}};
 }
 
-OrderedJson head_json(const ChatHead& head) {
+OrderedJson head_json(const AnswerHead& head) {
   return {{"id", head.id}, {"object", "text_completion"}, {"created", head.created}, {"model", head.model}};
 }
 
@@ -110,7 +110,7 @@ OrderedJson choice_json(int index, std::string_view text, OrderedJson logprobs, 
           {"finish_reason", finish_reason.empty() ? OrderedJson() : OrderedJson(finish_reason)}};
 }
 
-OrderedJson piece_json(const ChatHead& head, int index, std::string_view text, const std::string& finish_reason) {
+OrderedJson piece_json(const AnswerHead& head, int index, std::string_view text, const std::string& finish_reason) {
   OrderedJson json = head_json(head);
   json["choices"] = OrderedJson::array({choice_json(index, text, nullptr, finish_reason)});
   return json;
@@ -130,7 +130,7 @@ CompletionRequest read_completion_request(std::string_view body, const ChatReque
   return request;
 }
 
-CompletionAnswer::CompletionAnswer(ChatHead head, CompletionRequest asked, HttpReplyPtr reply,
+CompletionAnswer::CompletionAnswer(AnswerHead head, CompletionRequest asked, HttpReplyPtr reply,
                                    const Tokenizer& tokenizer)
     : head_(std::move(head)), asked_(std::move(asked)), reply_(std::move(reply)), tokenizer_(tokenizer) {}
 

@@ -32,7 +32,7 @@ CompletionRequest read_completion_request(std::string_view body, const ChatReque
 // i / n.
 class CompletionAnswer {
  public:
-  CompletionAnswer(ChatHead head, CompletionRequest asked, HttpReplyPtr reply, const Tokenizer& tokenizer);
+  CompletionAnswer(AnswerHead head, CompletionRequest asked, HttpReplyPtr reply, const Tokenizer& tokenizer);
 
   void begin();
   void text(int index, std::string_view text);
@@ -43,7 +43,7 @@ class CompletionAnswer {
   void finish();
   nlohmann::ordered_json usage() const;
 
-  ChatHead head_;
+  AnswerHead head_;
   CompletionRequest asked_;
   HttpReplyPtr reply_;
   const Tokenizer& tokenizer_;

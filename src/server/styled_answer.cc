@@ -7,8 +7,6 @@
 
 namespace vlcache {
 
-using OrderedJson = nlohmann::ordered_json;
-
 StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, HttpReplyPtr reply)
     : style_(std::move(style)), n_(asked.n), stream_(asked.stream), reply_(std::move(reply)) {
   if (!asked.stream || !asked.tools.may_call()) return;
