@@ -11,6 +11,19 @@ namespace {
 
 constexpr int32_t kLayers = 4, kBefore = 45;
 
+// Scores as they are, ranked by their sums: how a chooser ranks them is tested beside it.
+class Summed final : public ReuseChooser {
+ public:
+  explicit Summed(std::string_view chooser) : chooser_(parse_reuse_chooser(chooser)) {}
+  std::string name() const override { return chooser_->name(); }
+  RecomputePlan plan(int32_t n_layers, int32_t n_tokens) const override { return chooser_->plan(n_layers, n_tokens); }
+  Preview preview(int32_t n_layers) const override { return chooser_->preview(n_layers); }
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override { chooser_->score(seen, scores); }
+
+ private:
+  ReuseChooserPtr chooser_;
+};
+
 // Scores of `chooser` for the image's tokens behind other tokens than those it was recorded behind.
 std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
                            int32_t chunk) {
@@ -171,7 +184,7 @@ TEST(PreviewHooks, AskedSumsTheMostThatTheQuestionAttendsToInDeepLayers) {
       }
     }
     for (const int32_t chunk : {512, 17}) {
-      expect_scores(scores(*engine, parse_reuse_chooser("asked"), old, chunk), expected);
+      expect_scores(scores(*engine, std::make_shared<Summed>("asked"), old, chunk), expected);
     }
   }
 }
