@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # What happens rarely, often: writers killed, faults of disks and servers, many requests with little memory. Closes with
 # "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_ONLY="kills faults load"
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults load streams"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000}
-stages=" ${VLCACHE_SOAK_ONLY:-kills faults load} "
+stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults load streams} "
 suite_seconds=14400
 . tools/suites.sh
 
@@ -30,5 +31,9 @@ if wants load; then
   step "soak-$requests-requests" python3 tools/reuse_load.py --requests "$requests" build/release/vlcache
   step "soak-$((2 * requests))-combinations" python3 tools/reuse_load.py --once --requests $((2 * requests)) build/release/vlcache
   tail -q -n 3 "$logs/soak-$requests-requests.log" "$logs/soak-$((2 * requests))-combinations.log"
+fi
+if wants streams; then
+  step "soak-$stream_seconds-seconds-of-streams" python3 tools/load/soak.py --seconds "$stream_seconds" build/release/vlcache
+  tail -q -n 3 "$logs/soak-$stream_seconds-seconds-of-streams.log"
 fi
 closing_line

@@ -40,6 +40,7 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   options.limits.max_images = static_cast<size_t>(flags.max_images);
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
   options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
+  options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
   options.n_parallel = flags.n_running;
   options.reuse = [&reuse](std::string_view how, size_t n_images) {
     check_reuse(how);

@@ -48,6 +48,12 @@ void add_image_flags(CLI::App& command, ServerFlags& flags) {
            "private addresses but such as stand here");
   add_list(command, "--image-path-prefix", flags.image_folders, "DIR",
            "read pictures of file:// URLs below this folder");
+  command
+      .add_option(
+          "--named-images", flags.named_images_mib,
+          "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   command.add_option("--image-timeout", flags.image_timeout_s, "seconds until a picture must have been fetched")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();

@@ -17,7 +17,7 @@ struct ServerFlags {
   std::vector<std::string> allowed_hosts, origins;
   std::string keys_file, access_log, tls_cert, tls_key;
   std::vector<std::string> image_urls, image_folders;  // prefixes
-  int image_timeout_s = 10;
+  int image_timeout_s = 10, named_images_mib = 256;
 };
 
 void add_server_flags(CLI::App& command, ServerFlags& flags);

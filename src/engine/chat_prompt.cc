@@ -37,15 +37,22 @@ struct ChatTemplates::Compiled {
     if (chat_template) return;
     variables = special_tokens(tokenizer);
     chat_template = ChatTemplate::parse(source, "chat template");
-    forms.emplace([this](const OrderedJson& probe) { return render(probe, nullptr); });
-    tool_forms.emplace(
-        [this](const OrderedJson& probe, const OrderedJson* tools) { return render(forms->fit(probe), tools); });
+    forms.emplace([this](const OrderedJson& probe) { return render(probe, {}); });
+    tool_forms.emplace([this](const OrderedJson& probe, const OrderedJson* tools) {
+      return render(forms->fit(probe), {.tools = tools});
+    });
   }
 
-  std::string render(const OrderedJson& messages, const OrderedJson* tools) const {
+  std::string render(const OrderedJson& messages, const TemplateInput& more) const {
     ChatOptions options;
+    OrderedJson all;
     options.variables = &variables;
-    options.tools = tools;
+    if (more.variables != nullptr) {
+      all = variables;
+      all.update(*more.variables);
+      options.variables = &all;
+    }
+    options.tools = more.tools;
     return chat_template->render(messages, options);
   }
 };
@@ -82,14 +89,14 @@ std::unique_lock<std::mutex> ChatTemplates::use(bool with_tools, const Tokenizer
 }
 
 std::string ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
-                                  const nlohmann::ordered_json* tools) const {
+                                  const TemplateInput& more) const {
   Compiled* compiled = nullptr;
   OrderedJson fitted;
   {
-    const auto lock = use(tools != nullptr, tokenizer, compiled);
+    const auto lock = use(more.tools != nullptr, tokenizer, compiled);
     fitted = compiled->forms->fit(compiled->tool_forms->fit(messages));
   }
-  return compiled->render(fitted, tools);
+  return compiled->render(fitted, more);
 }
 
 bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {

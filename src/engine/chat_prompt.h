@@ -12,6 +12,12 @@
 
 namespace vlcache {
 
+// What a template may show beside the messages; either may be null.
+struct TemplateInput {
+  const nlohmann::ordered_json* tools = nullptr;      // definitions in OpenAI's shape
+  const nlohmann::ordered_json* variables = nullptr;  // an object: {"enable_thinking": false}
+};
+
 class ChatTemplates {
  public:
   // Reads the sources; a template is compiled when it is first rendered, so that one that is never used cannot fail.
@@ -22,10 +28,10 @@ class ChatTemplates {
   // The prompt text that ends where the assistant's answer begins. Contents may be strings or lists of parts: they are
   // handed over in the form that the template reads (io/chat/content_forms.h). Throws Error(kInput) if the checkpoint
   // has no template, or the template rejects the messages or does not show them. `tokenizer` is the same every time.
-  // May be called by many threads. `tools`: definitions in OpenAI's shape, for the template to show. Calls and results
-  // of tools in the messages take the form that it reads (io/chat/tool_forms.h).
+  // May be called by many threads. Calls and results of tools in the messages take the form that the template reads
+  // (io/chat/tool_forms.h).
   std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
-                     const nlohmann::ordered_json* tools = nullptr) const;
+                     const TemplateInput& more = {}) const;
   // Whether the template shows what tools there are; what it is written in.
   bool shows_tools(const Tokenizer& tokenizer) const;
   std::string source(bool with_tools) const;

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
-#include "engine/chat_prompt.h"
 #include "engine/memory_plan.h"
 #include "io/tokenizer/tokenizer.h"
 #include "reuse/prefix_cache.h"
@@ -181,9 +180,9 @@ Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) con
 }
 
 Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
-                            const nlohmann::ordered_json* tools) const {
+                            const TemplateInput& more) const {
   check_takes(images.size());  // before the template of a text model complains of their parts
-  const std::string text = chat_templates_->render(messages, *tokenizer_, tools);
+  const std::string text = chat_templates_->render(messages, *tokenizer_, more);
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");

@@ -14,6 +14,7 @@
 
 #include "cache/page_pools.h"
 #include "engine/cache_totals.h"
+#include "engine/chat_prompt.h"
 #include "engine/prompt.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
@@ -27,7 +28,6 @@
 
 namespace vlcache {
 
-class ChatTemplates;
 class PrefixCache;
 class PrefixStore;
 class Tokenizer;
@@ -73,10 +73,9 @@ class Engine {
   // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
   Prompt prepare_raw(std::string_view text, std::vector<Image> images) const;
   // Messages ([{role, content}], as chat templates take them; a picture is a part {"type": "image"}) through the chat
-  // template. `images` in the order of their parts; `tools` for the template to show. Throws Error(kInput) without a
-  // template.
+  // template. `images` in the order of their parts. Throws Error(kInput) without a template.
   Prompt prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
-                      const nlohmann::ordered_json* tools = nullptr) const;
+                      const TemplateInput& more = {}) const;
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no pictures.

@@ -300,6 +300,7 @@ void Generation::choose_token(const Tensor& logits) {
     first_token_ = Clock::now();
   }
   result_.tokens.push_back({token.token, token.logprob, std::move(token.top)});
+  if (request_.callbacks.on_token) request_.callbacks.on_token(result_.tokens.back());
   take(token.token);
 }
 

@@ -21,6 +21,7 @@
 namespace vlcache {
 
 class Sequence;
+struct GeneratedToken;
 
 struct GenerateOptions {
   SamplingParams sampling;
@@ -34,6 +35,7 @@ struct GenerateOptions {
 // All optional. Called from the thread that drives the batch.
 struct GenerateCallbacks {
   std::function<void(std::string_view text)> on_text;               // complete UTF-8, in order
+  std::function<void(const GeneratedToken& token)> on_token;        // before the text that it completes
   std::function<void(int32_t n_done, int32_t n_total)> on_prefill;  // prompt tokens
   std::function<bool()> cancelled;                                  // asked before every step
   // Chooses the next token instead of the sampler: a text that is given, random ones for timing. logits [vocab] may be

@@ -26,6 +26,8 @@ class AnswerStyle {
   // calls in it, or none), and the end of all; or that it has failed, behind which nothing comes.
   virtual std::string begin() = 0;
   virtual std::string text(int index, std::string_view text) = 0;
+  // A token of answer `index`, before the text that it completes; for those who tell its log probability.
+  virtual void token(int index, const GeneratedToken& token) { static_cast<void>(index), static_cast<void>(token); }
   virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;
   virtual std::string ended(int index, const GenerateResult& result, bool has_calls) = 0;
   virtual std::string end(std::span<const GenerateResult> results) = 0;

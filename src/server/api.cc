@@ -52,7 +52,8 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       options_(options),
       created_(std::time(nullptr)),
       forms_(engine),
-      metrics_(options.model_name, engine.max_positions()) {}
+      metrics_(options.model_name, engine.max_positions()),
+      named_images_(options.named_image_bytes) {}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
   const bool anthropic = request.path.starts_with("/v1/messages");
@@ -85,8 +86,11 @@ void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
   if (route == "POST /v1/chat/completions") return chat(request, exchange);
   if (route == "POST /v1/completions") return complete(request, exchange);
   if (route == "POST /v1/messages") return messages(request, exchange);
-  if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request));
+  if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request, exchange));
   if (route == "POST /v1/responses") return responses(request, exchange);
+  if (route == "POST /tokenize") {
+    return exchange->send(json_response(tokenize_json(engine_, request.body, limits_of(exchange))));
+  }
   if (route == "POST /v1/cache/reset") return reset_caches(exchange);
   exchange->send(answer(request));
 }
@@ -109,6 +113,7 @@ void Api::reset_caches(const ExchangePtr& exchange) {
   if (!exchange->caller().admin) {
     return exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
   }
+  named_images_.clear();
   inference_.between_steps([exchange](Engine& engine) {
     const int64_t before = engine.cache_ledger().used_bytes();
     engine.forget_kept();
@@ -121,7 +126,6 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
   const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
   if (route == "GET /health") return health();
-  if (route == "POST /tokenize") return json_response(tokenize_json(engine_, request.body, options_.limits));
   if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
   if (route == "GET /props") {
     return json_response(props_json(engine_, options_.model_name, options_.defaults.options, options_.n_parallel));
@@ -142,6 +146,8 @@ HttpResponse Api::answer(const HttpRequest& request) const {
     const Inference::State state = inference_.state();
     OrderedJson stats = totals_json(state.caches);
     stats["kv"] = {{"bytes", state.kv_bytes}, {"max_bytes", state.kv_max_bytes}};
+    const NamedImages::State named = named_images_.state();
+    stats["named_images"] = {{"images", named.n_images}, {"bytes", named.bytes}, {"max_bytes", named.max_bytes}};
     stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
     return json_response(stats);
   }
@@ -162,6 +168,14 @@ PolicyPtr Api::policy_of(const std::string& kv, const std::string& budget) {
   return policies_[{kv, budget}] = policy;
 }
 
+// Whose pictures they are.
+ChatLimits Api::limits_of(const ExchangePtr& exchange) {
+  ChatLimits limits = options_.limits;
+  limits.named_images = &named_images_;
+  if (const auto& salt = exchange->caller().salt) limits.caller = hex(*salt);
+  return limits;
+}
+
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
   AnswerForms::Form form = forms_.form(asked.format, asked.tools);
   asked.call_syntax = form.syntax;
@@ -170,8 +184,10 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
 
 // Takes the pictures.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const {
+  const OrderedJson& variables = asked.template_variables;
   return engine_.prepare_chat(asked.messages, std::move(asked.images),
-                              form.template_has_tools ? &asked.tools.tools : nullptr);
+                              {.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
+                               .variables = variables.is_null() ? nullptr : &variables});
 }
 
 // One for each answer that is asked for.
@@ -200,12 +216,13 @@ void Api::chat(const HttpRequest& request, const ExchangePtr& exchange) {
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
     return make_chat_style(head, asked, engine_.tokenizer());
   };
-  converse(read_chat_request(request.body, options_.defaults, options_.limits), "chatcmpl-", style, exchange);
+  converse(read_chat_request(request.body, options_.defaults, limits_of(exchange)), "chatcmpl-", style, exchange);
 }
 
 void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson chat = chat_of_messages(parse_body(request.body));
-  converse(chat_request_of(std::move(chat), options_.defaults, options_.limits), "msg_", make_messages_style, exchange);
+  converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "msg_", make_messages_style,
+           exchange);
 }
 
 void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -215,12 +232,12 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
     return make_responses_style(head, asked, body);
   };
-  converse(chat_request_of(std::move(chat), options_.defaults, options_.limits), "resp_", style, exchange);
+  converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
 }
 
-HttpResponse Api::count_tokens(const HttpRequest& request) {
+HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson chat = chat_of_messages(parse_body(request.body), /*counting=*/true);
-  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, options_.limits);
+  ChatRequest asked = chat_request_of(std::move(chat), options_.defaults, limits_of(exchange));
   return json_response({{"input_tokens", prompt_of(asked, form_of(asked)).n_tokens()}});
 }
 
@@ -239,6 +256,9 @@ void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& m
   for (size_t i = 0; i < requests.size(); ++i) {
     const int index = static_cast<int>(i);
     requests[i].callbacks.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
+    if (asked.stream && asked.options.sampling.n_logprobs >= 0) {
+      requests[i].callbacks.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
+    }
     all.push_back(
         {std::move(requests[i]), [answer, index](GenerateResult result) { answer->done(index, std::move(result)); }});
   }

@@ -12,6 +12,7 @@
 #include "server/http_server.h"
 #include "server/inference.h"
 #include "server/metrics.h"
+#include "server/named_images.h"
 
 namespace vlcache {
 
@@ -22,6 +23,7 @@ struct ApiOptions {
   ChatLimits limits;
   std::function<ReuseOptions(std::string_view how, size_t n_images)> reuse;  // what vlcache.reuse means
   std::chrono::milliseconds request_timeout{0};                              // of a request, waiting included; 0: none
+  int64_t named_image_bytes = 0;                                             // of pictures that requests name by a uuid
   int n_parallel = 0;                                                        // as /props says
   const Access* access = nullptr;                                            // null: everybody may ask
   Exchange::OnEnd on_end;                                                    // is told of every request; may be none
@@ -46,7 +48,7 @@ class Api {
   void complete(const HttpRequest& request, const ExchangePtr& exchange);
   void messages(const HttpRequest& request, const ExchangePtr& exchange);
   void responses(const HttpRequest& request, const ExchangePtr& exchange);
-  HttpResponse count_tokens(const HttpRequest& request);
+  HttpResponse count_tokens(const HttpRequest& request, const ExchangePtr& exchange);
   using StyleMaker = std::function<std::unique_ptr<AnswerStyle>(const AnswerHead& head, const ChatRequest& asked)>;
   void converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange);
   // What there is to be called about one request.
@@ -56,6 +58,7 @@ class Api {
     bool repeats = false;  // the prompt before it
   };
   void submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange);
+  ChatLimits limits_of(const ExchangePtr& exchange);
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const;
   std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
@@ -68,6 +71,7 @@ class Api {
   int64_t created_;
   AnswerForms forms_;
   Metrics metrics_;
+  NamedImages named_images_;
   std::atomic<bool> warm_{false};
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget

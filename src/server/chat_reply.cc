@@ -20,17 +20,6 @@ OrderedJson token_json(const Tokenizer& tokenizer, int32_t id, float logprob) {
   return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
 }
 
-OrderedJson logprobs_json(const GenerateResult& result, const Tokenizer& tokenizer) {
-  if (!result.has_logprobs) return nullptr;
-  OrderedJson content = OrderedJson::array();
-  for (const GeneratedToken& token : result.tokens) {
-    OrderedJson& entry = content.emplace_back(token_json(tokenizer, token.id, token.logprob));
-    OrderedJson& top = entry["top_logprobs"] = OrderedJson::array();
-    for (const TokenLogprob& other : token.top) top.push_back(token_json(tokenizer, other.token, other.logprob));
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
-}
-
 // Nine letters and digits, as Mistral's templates want it.
 std::string call_id() {
   unsigned char bytes[9] = {};
@@ -63,6 +52,16 @@ OrderedJson usage_json(std::span<const GenerateResult> results) {
           {"completion_tokens", n_completion},
           {"total_tokens", static_cast<size_t>(n_prompt) + n_completion},
           {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
+}
+
+OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer) {
+  OrderedJson content = OrderedJson::array();
+  for (const GeneratedToken& token : tokens) {
+    OrderedJson& entry = content.emplace_back(token_json(tokenizer, token.id, token.logprob));
+    OrderedJson& top = entry["top_logprobs"] = OrderedJson::array();
+    for (const TokenLogprob& other : token.top) top.push_back(token_json(tokenizer, other.token, other.logprob));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
 AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
@@ -101,7 +100,7 @@ OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::spa
     const AnswerText answer = read_answer(asked, results[i].text);
     choices.push_back({{"index", i},
                        {"message", message_json(answer)},
-                       {"logprobs", logprobs_json(results[i], tokenizer)},
+                       {"logprobs", results[i].has_logprobs ? logprobs_json(results[i].tokens, tokenizer) : nullptr},
                        {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
   }
   json["usage"] = usage_json(results);

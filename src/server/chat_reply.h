@@ -39,6 +39,8 @@ std::string finish_reason(const GenerateResult& result, bool has_calls);
 nlohmann::ordered_json tool_calls_json(std::span<const ToolCall> calls, int first = -1);
 nlohmann::ordered_json chat_json(const AnswerHead& head, const ChatRequest& asked,
                                  std::span<const GenerateResult> results, const Tokenizer& tokenizer);
+// {content: [{token, logprob, bytes, top_logprobs}], refusal}
+nlohmann::ordered_json logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer);
 // A `data:` line of a stream.
 std::string event(const nlohmann::ordered_json& json);
 nlohmann::ordered_json chunk_json(const AnswerHead& head, int index, nlohmann::ordered_json delta,

@@ -95,7 +95,7 @@ constexpr int kMaxPriority = 1 << 20;
 
 // What is known and would change the answer, but is not done here, is better refused than forgotten.
 void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : {"functions", "logit_bias", "audio", "chat_template_kwargs"}) {
+  for (const char* key : {"functions", "logit_bias", "audio"}) {
     const OrderedJson* value = find_field(body, key);
     if (value != nullptr && !value->empty()) bad_field(std::string(key) + ": not supported by this server");
   }
@@ -109,22 +109,58 @@ void read_tools(const OrderedJson& body, ChatRequest& request) {
   }
 }
 
-// The picture of a part, which becomes a bare {"type": "image"}.
-Image take_image(OrderedJson& part, const std::string& where, const ChatLimits& limits) {
-  const OrderedJson* source = find_field(part, "image_url");
-  if (source != nullptr && source->is_object()) source = find_field(*source, "url");
-  if (source == nullptr || !source->is_string())
-    bad_field(where + ".image_url: expected {\"url\": \"data:image/...;base64,...\"}");
-  const auto& url = source->get_ref<const std::string&>();
-  const std::vector<std::byte> bytes =
-      limits.read_image ? limits.read_image(url, where + ".image_url") : decode_data_uri(url, where + ".image_url");
-  Image image = decode_image(bytes, where + ".image_url", limits.image);
-  part = {{"type", "image"}};
-  return image;
+// What a template may show besides; what a request says elsewhere has its own place.
+OrderedJson read_template_variables(const OrderedJson& body) {
+  const OrderedJson* variables = find_field(body, "chat_template_kwargs");
+  if (variables == nullptr) return nullptr;
+  if (!variables->is_object()) bad_field("chat_template_kwargs: expected an object");
+  for (const char* key : {"messages", "tools", "documents", "add_generation_prompt", "chat_template"}) {
+    if (variables->contains(key)) bad_field("chat_template_kwargs." + std::string(key) + ": not for a request to say");
+  }
+  return *variables;
 }
 
-void read_content(OrderedJson& content, const std::string& where, const ChatLimits& limits,
-                  std::vector<Image>& images) {
+// Takes pictures out of the parts of messages, in their order.
+class ImageReader {
+ public:
+  ImageReader(const ChatLimits& limits, const std::string& cache_salt, std::vector<Image>& images)
+      : limits_(limits), owner_(limits.caller + '\n' + cache_salt), images_(images) {}
+
+  // The part becomes a bare {"type": "image"}.
+  void take(OrderedJson& part, const std::string& where) {
+    if (images_.size() == limits_.max_images) {
+      bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
+    }
+    images_.push_back(read(part, where));
+    part = {{"type", "image"}};
+  }
+
+ private:
+  Image read(const OrderedJson& part, const std::string& where) const {
+    const OrderedJson* source = find_field(part, "image_url");
+    if (source != nullptr && source->is_object()) source = find_field(*source, "url");
+    const std::string at = where + ".image_url", id_at = where + ".uuid";
+    const std::string id = limits_.named_images == nullptr ? "" : string(part, "uuid", "");
+    if (id.size() > kMaxIdBytes) bad_field(id_at + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
+    if (source == nullptr && !id.empty()) {
+      return decode_image(*limits_.named_images->find({owner_, id}, id_at), id_at, limits_.image);
+    }
+    if (source == nullptr || !source->is_string())
+      bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
+    const auto& url = source->get_ref<const std::string&>();
+    std::vector<std::byte> bytes = limits_.read_image ? limits_.read_image(url, at) : decode_data_uri(url, at);
+    Image image = decode_image(bytes, at, limits_.image);
+    if (!id.empty()) limits_.named_images->add({owner_, id}, std::move(bytes), id_at);
+    return image;
+  }
+
+  static constexpr size_t kMaxIdBytes = 256;
+  const ChatLimits& limits_;
+  std::string owner_;
+  std::vector<Image>& images_;
+};
+
+void read_content(OrderedJson& content, const std::string& where, ImageReader& images) {
   if (content.is_string()) return;
   if (content.is_null()) {  // of an assistant's message that only called tools
     content = "";
@@ -138,17 +174,14 @@ void read_content(OrderedJson& content, const std::string& where, const ChatLimi
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
       part = {{"type", "text"}, {"text", part["text"]}};
     } else if (type == "image_url") {
-      if (images.size() == limits.max_images) {
-        bad_field("messages: expected at most " + std::to_string(limits.max_images) + " pictures");
-      }
-      images.push_back(take_image(part, at, limits));
+      images.take(part, at);
     } else {
       bad_field(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
     }
   }
 }
 
-OrderedJson read_messages(OrderedJson messages, const ChatLimits& limits, std::vector<Image>& images) {
+OrderedJson read_messages(OrderedJson messages, ImageReader& images) {
   if (!messages.is_array() || messages.empty()) bad_field("messages: expected a list of messages, at least one");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -161,7 +194,7 @@ OrderedJson read_messages(OrderedJson messages, const ChatLimits& limits, std::v
       bad_field(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
-    read_content(content, where + ".content", limits, images);
+    read_content(content, where + ".content", images);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
@@ -215,7 +248,9 @@ ChatRequest chat_request_of(OrderedJson json, const ChatRequest& defaults, const
   ChatRequest request = read_generation_fields(json, defaults, limits);
   read_tools(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
-  request.messages = read_messages(std::move(messages), limits, request.images);
+  request.template_variables = read_template_variables(json);
+  ImageReader images(limits, request.cache_salt, request.images);
+  request.messages = read_messages(std::move(messages), images);
   return request;
 }
 

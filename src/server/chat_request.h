@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "io/image/image.h"
 #include "server/answer_format.h"
+#include "server/named_images.h"
 #include "server/tool_calls.h"
 
 namespace vlcache {
@@ -25,11 +26,12 @@ struct ChatRequest {
   int n = 1;                                    // answers; each has the seed before it and one more
   int32_t priority = 0;                         // higher ones go first; in the body, as vLLM has it, lower numbers do
   bool stream = false;
-  bool include_usage = false;  // in a stream
-  std::string kv, kv_budget;   // as parse_policy takes them
-  std::string reuse = "auto";  // as ReuseChoice takes it
-  bool explain = false;        // the answer says what was reused, and why not more
-  std::string cache_salt;      // only requests with the same one share what is kept
+  bool include_usage = false;                 // in a stream
+  std::string kv, kv_budget;                  // as parse_policy takes them
+  std::string reuse = "auto";                 // as ReuseChoice takes it
+  bool explain = false;                       // the answer says what was reused, and why not more
+  nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
+  std::string cache_salt;                     // only requests with the same one share what is kept
 };
 
 // What a request may ask for at most.
@@ -39,6 +41,9 @@ struct ChatLimits {
   // Bytes of a picture's URL, which errors call `where`; none: of data URIs alone.
   std::function<std::vector<std::byte>(const std::string& url, const std::string& where)> read_image;
   int max_answers = 16;  // n
+  // Pictures that parts name by their `uuid`, of this caller; null: such a name is not looked at.
+  NamedImages* named_images = nullptr;
+  std::string caller;
 };
 
 // What the body leaves out comes from `defaults`. Fields that nobody here knows are let pass, as other servers do;

@@ -11,7 +11,11 @@ using OrderedJson = nlohmann::ordered_json;
 class ChatStyle final : public AnswerStyle {
  public:
   ChatStyle(const AnswerHead& head, const ChatRequest& asked, const Tokenizer& tokenizer)
-      : head_(head), asked_(asked), tokenizer_(tokenizer), n_calls_(static_cast<size_t>(asked.n)) {}
+      : head_(head),
+        asked_(asked),
+        tokenizer_(tokenizer),
+        n_calls_(static_cast<size_t>(asked.n)),
+        told_(n_calls_.size()) {}
 
   OrderedJson whole(std::span<const GenerateResult> results) override {
     return chat_json(head_, asked_, results, tokenizer_);
@@ -21,6 +25,7 @@ class ChatStyle final : public AnswerStyle {
     for (int i = 0; i < asked_.n; ++i) out += chunk(i, {{"role", "assistant"}, {"content", ""}}, "");
     return out;
   }
+  void token(int index, const GeneratedToken& token) override { told_[static_cast<size_t>(index)].push_back(token); }
   std::string text(int index, std::string_view text) override { return chunk(index, {{"content", text}}, ""); }
   std::string calls(int index, std::span<const ToolCall> calls) override {
     int& n_calls = n_calls_[static_cast<size_t>(index)];
@@ -46,14 +51,19 @@ class ChatStyle final : public AnswerStyle {
 
  private:
   static constexpr const char* kDone = "data: [DONE]\n\n";
-  std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) const {
-    return event(chunk_json(head_, index, std::move(delta), finish_reason));
+  std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) {
+    OrderedJson json = chunk_json(head_, index, std::move(delta), finish_reason);
+    std::vector<GeneratedToken>& tokens = told_[static_cast<size_t>(index)];
+    if (!tokens.empty()) json["choices"][0]["logprobs"] = logprobs_json(tokens, tokenizer_);
+    tokens.clear();
+    return event(json);
   }
 
   AnswerHead head_;
   ChatRequest asked_;
   const Tokenizer& tokenizer_;
-  std::vector<int> n_calls_;  // by answer
+  std::vector<int> n_calls_;                       // by answer
+  std::vector<std::vector<GeneratedToken>> told_;  // by answer, since its last chunk
 };
 
 }  // namespace

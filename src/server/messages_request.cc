@@ -21,10 +21,14 @@ OrderedJson picture_part(const OrderedJson& block, const std::string& where) {
     url = "data:" + string_field(*source, "media_type", at) + ";base64," + string_field(*source, "data", at);
   } else if (type == "url") {
     url = string_field(*source, "url", at);
+  } else if (type == "file") {  // that an earlier request has named
+    return {{"type", "image_url"}, {"uuid", string_field(*source, "file_id", at)}};
   } else {
-    bad_field(at + ".type: expected \"base64\" or \"url\", found \"" + type + "\"");
+    bad_field(at + ".type: expected \"base64\", \"url\" or \"file\", found \"" + type + "\"");
   }
-  return {{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+  OrderedJson part{{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+  if (const OrderedJson* id = find_field(block, "uuid"); id != nullptr) part["uuid"] = *id;
+  return part;
 }
 
 // A block that is text or a picture.

@@ -18,7 +18,12 @@ OrderedJson part_of(const OrderedJson& part, const std::string& where) {
   }
   if (type == "refusal") return {{"type", "text"}, {"text", string_field(part, "refusal", where)}};
   if (type == "input_image") {
-    return {{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
+    if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
+      return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // that was named before
+    }
+    OrderedJson picture{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
+    if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) picture["uuid"] = *id;
+    return picture;
   }
   bad_field(where + ".type: expected input_text, input_image or output_text, found \"" + type + "\"");
 }

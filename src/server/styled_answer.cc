@@ -27,6 +27,8 @@ void StyledAnswer::text(int index, std::string_view text) {
   say(index, readers_[static_cast<size_t>(index)].reader.push(text));
 }
 
+void StyledAnswer::token(int index, const GeneratedToken& token) { style_->token(index, token); }
+
 void StyledAnswer::done(int index, GenerateResult result) {
   if (result.error && !error_) error_ = result.error;
   if (stream_ && !result.error) {

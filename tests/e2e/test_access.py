@@ -45,6 +45,18 @@ class Keys(Server):
         self.assertEqual(self.call("GET", "/v1/models", headers=bearer(BOB))[0], 200)
         self.assertEqual(self.call("GET", "/v1/models", headers={"x-api-key": BOB})[0], 200)
 
+    def test_tenants_share_no_names_of_pictures(self):
+        named = about(PAGE)
+        named["messages"][0]["content"][0]["uuid"] = "invoice"
+        alone = {**named, "messages": [{"role": "user", "content": [{"type": "image_url", "uuid": "invoice"}, {"type": "text", "text": "What is the TOTAL?"}]}]}
+        expected = self.chat(named, bearer(BOB))["choices"]
+        for key, status in ((BOB, 200), (BOB_TOO, 200), (ALICE, 404)):
+            found, answer = self.call("POST", "/v1/chat/completions", alone, bearer(key))
+            self.assertEqual(found, status, answer)
+        self.assertEqual(self.chat(alone, bearer(BOB))["choices"], expected)
+        self.assertEqual(self.call("POST", "/v1/cache/reset", headers=bearer(ALICE))[0], 200)
+        self.assertEqual(self.call("POST", "/v1/chat/completions", alone, bearer(BOB))[0], 404)
+
     def test_tenants_share_no_cache(self):
         def ask(key, question, **more):
             answer = self.chat(about(PAGE, question, vlcache={"explain": True, "reuse": "vlcache"}, **more), bearer(key))

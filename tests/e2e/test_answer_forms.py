@@ -24,6 +24,7 @@ TURNS = "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endi
 TEMPLATES = {
     "hermes": TURNS.replace("CALLS", "{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"),
     "mistral": TURNS.replace("CALLS", "[TOOL_CALLS] {% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
+    "thinking": "{% for m in messages %}" + TURN + "{% endfor %}assistant:{% if enable_thinking is not defined or enable_thinking %} <think>{% endif %}",
     "llama": TURNS.replace("CALLS", "<|python_tag|>{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
 }
 
@@ -237,6 +238,23 @@ class MistralTools(Tools, RandomServer):
 
 class LlamaTools(Tools, RandomServer):
     TEMPLATE = "llama"
+
+
+class TemplateVariables(RandomServer):
+    TEMPLATE = "thinking"
+
+    def test_a_request_sets_them(self):
+        said = lambda **more: "".join(self.call("POST", "/tokenize", {"messages": [{"role": "user", "content": "Go."}], "return_token_strs": True, **more})[1]["token_strs"])
+        think = said()
+        self.assertIn("think", think)
+        self.assertEqual(said(chat_template_kwargs={}), think)
+        self.assertEqual(said(chat_template_kwargs=None), think)
+        self.assertNotIn("think", said(chat_template_kwargs={"enable_thinking": False}))
+        tokens = lambda **more: self.chat(self.ask(max_tokens=1, **more))["usage"]["prompt_tokens"]
+        self.assertLess(tokens(chat_template_kwargs={"enable_thinking": False}), tokens())
+        self.refused("expected an object", "chat_template_kwargs", chat_template_kwargs=["thinking"])
+        for name in ("messages", "tools", "chat_template", "add_generation_prompt"):
+            self.refused("not for a request to say", "chat_template_kwargs." + name, chat_template_kwargs={name: []})
 
 
 class ToolsWithoutATemplate(RandomServer):

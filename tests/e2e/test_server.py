@@ -146,6 +146,44 @@ class Answers(Server):
             self.assertEqual(token["logprob"], token["top_logprobs"][0]["logprob"])  # greedy
             self.assertEqual(bytes(token["bytes"]).decode(errors="replace"), token["token"])
 
+    def test_logprobs_in_streams(self):
+        body = about(PAGE, logprobs=True, top_logprobs=2)
+        whole = self.chat(body)["choices"][0]["logprobs"]["content"]
+        chunks = [c for e in self.events(body) for c in e["choices"]]
+        self.assertEqual([t for c in chunks if c["logprobs"] for t in c["logprobs"]["content"]], whole)
+        for c in chunks:  # what a chunk tells of tokens is what its text is made of
+            if c["delta"].get("content") and c["finish_reason"] is None:
+                self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]).strip(), c["delta"]["content"].strip())
+        self.assertTrue(all(c["logprobs"] is None for e in self.events(about(PAGE)) for c in e["choices"]))
+
+    def test_pictures_by_name(self):
+        named = lambda part, name="page 1": {**part, "uuid": name}
+        ask = lambda part, **more: {"messages": [{"role": "user", "content": [part, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0, **more}
+        alone = {"type": "image_url", "image_url": None}
+        status, gone = self.call("POST", "/v1/chat/completions", ask(named(alone, "never")))
+        self.assertEqual((status, gone["error"]["param"]), (404, "messages[0].content[0].uuid"))
+        self.assertIn("send the picture", gone["error"]["message"])
+        expected = self.chat(about(PAGE))["choices"]
+        self.assertEqual(self.chat(ask(named(picture(PAGE))))["choices"], expected)
+        self.assertEqual(self.chat(ask(named(alone)))["choices"], expected)
+        self.assertEqual(self.chat(ask({"type": "image_url", "uuid": "page 1"}))["choices"], expected)
+        self.assertGreaterEqual(self.state()["named_images"]["images"], 1)
+        other = picture(MODEL / "demo/table.png")
+        status, taken = self.call("POST", "/v1/chat/completions", ask(named(other)))
+        self.assertEqual((status, taken["error"]["param"]), (400, "messages[0].content[0].uuid"))
+        self.assertEqual(self.chat(ask(named(alone)))["choices"], expected)
+        self.assertEqual(self.call("POST", "/v1/chat/completions", ask(named(alone), cache_salt="mine"))[0], 404)
+        self.assertEqual(self.call("POST", "/v1/chat/completions", ask(named(alone, "x" * 300)))[0], 400)
+        message = {"max_tokens": 24, "temperature": 0, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "page 1"}}, {"type": "text", "text": QUESTION}]}]}
+        status, answer = self.call("POST", "/v1/messages", message)
+        self.assertEqual((status, answer["content"][0]["text"]), (200, expected[0]["message"]["content"]))
+        message["messages"][0]["content"][0]["source"]["file_id"] = "never"
+        status, gone = self.call("POST", "/v1/messages", message)
+        self.assertEqual((status, gone["error"]["type"]), (404, "not_found_error"))
+        response = {"max_output_tokens": 24, "temperature": 0, "input": [{"role": "user", "content": [{"type": "input_image", "file_id": "page 1"}, {"type": "input_text", "text": QUESTION}]}]}
+        status, answer = self.call("POST", "/v1/responses", response)
+        self.assertEqual((status, answer["output"][0]["content"][0]["text"]), (200, expected[0]["message"]["content"]))
+
     def test_policies_and_reuse_of_a_request(self):
         answer = self.chat(about(PAGE, vlcache={"kv": "snapkv", "kv_budget": 0.2, "reuse": "off"}))
         self.assertIn("snapkv", answer["vlcache"]["kv"]["mode"])

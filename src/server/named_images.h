@@ -1,0 +1,52 @@
+// NamedImages: the bytes of pictures that requests have named, so that later ones need not send them again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace vlcache {
+
+// By any thread.
+class NamedImages {
+ public:
+  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+  // Whose name it is, and the name. Nobody finds what another owner has named.
+  using Name = std::pair<std::string, std::string>;
+
+  explicit NamedImages(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Those used least lately go; a picture larger than all there is room for is not kept. A name stays that picture's:
+  // throws Error(kInput), beginning with `where`, for another one.
+  void add(const Name& name, std::vector<std::byte> bytes, const std::string& where);
+  // Throws Error(kNotFound), beginning with `where`.
+  Bytes find(const Name& name, const std::string& where);
+  void clear();
+
+  struct State {
+    size_t n_images = 0;
+    int64_t bytes = 0, max_bytes = 0;
+  };
+  State state() const;
+
+ private:
+  struct Image {
+    Name name;
+    Bytes bytes;
+  };
+  using Images = std::list<Image>;
+
+  int64_t max_bytes_;
+  mutable std::mutex mutex_;  // of all below
+  int64_t bytes_ = 0;
+  Images images_;  // lately used first
+  std::map<Name, Images::iterator> by_name_;
+};
+
+}  // namespace vlcache

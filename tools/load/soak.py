@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Many streams for a long time, each answer that of the request by itself, and no growth of memory:
+
+    tools/load/soak.py [--seconds 1800] [--streams 32] [--leave 0.05] build/release/vlcache
+
+The small model computes in f32. First every request of the pool is asked alone, of a server that keeps nothing; then the streams draw from the pool, text and
+pictures, one and several, short and long, streamed and not, of several conversations that grow; some clients leave in the middle of an answer. Closes with a
+line of JSON; exits with 1 for a wrong answer, an error, memory that grew behind the warm-up (by --growth), or requests left behind."""
+import argparse
+import atexit
+import base64
+import contextlib
+import http.client
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODEL = ROOT / "models/tinydoc"
+QUESTIONS = ["What is the TOTAL?", "What is the DATE?", "Read the page.", "How many red shapes?", "Who?"]
+
+
+class Server:
+    def __init__(self, vlcache, *flags, model=MODEL, dtype="f32"):
+        command = [vlcache, "serve", "-m", str(model), "--port", "0", "--dtype", dtype, *flags]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if "/v1 serves" in line:
+                self.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
+                break
+        else:
+            sys.exit("the server did not start")
+        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.reader.start()
+        atexit.register(self.kill)
+        while self.get("/health", any_status=True) is None:
+            time.sleep(0.05)
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+
+    def get(self, path, any_status=False):
+        with contextlib.closing(self.connect()) as c:
+            c.request("GET", path)
+            reply = c.getresponse()
+            text = reply.read()
+            if reply.status != 200 and any_status:
+                return None
+            return json.loads(text)
+
+    def ask(self, body, stream=False, leave_after=None):
+        """The text; None for a client that left behind so many events."""
+        with contextlib.closing(self.connect()) as c:
+            c.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": stream}), {"content-type": "application/json"})
+            reply = c.getresponse()
+            if not stream or reply.status != 200:
+                text = reply.read()
+                if reply.status != 200:
+                    raise OSError(f"{reply.status}: {text[:300]}")
+                return json.loads(text)["choices"][0]["message"]["content"]
+            text, n, ended = "", 0, False
+            for line in reply:
+                if not line.startswith(b"data: "):
+                    continue
+                n += 1
+                if leave_after is not None and n > leave_after:
+                    return None
+                if line.strip() == b"data: [DONE]":
+                    ended = True
+                    break
+                event = json.loads(line[6:])
+                if "error" in event:
+                    raise OSError(event["error"]["message"])
+                text += "".join(choice["delta"].get("content", "") for choice in event["choices"])
+            if not ended:
+                raise OSError("the stream ended early")
+            return text
+
+    def resident_bytes(self):
+        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=120)
+        return self.kill()
+
+    def kill(self):
+        self.process.kill()
+        self.reader.join()
+        self.process.stderr.close()
+        atexit.unregister(self.kill)
+        return self.process.wait()
+
+
+def make_pool(n, seed):
+    """[body]"""
+    r = random.Random(seed)
+    pictures = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}}
+                for path in sorted((MODEL / "demo").glob("*.png"))]
+    pool = []
+    for i in range(n):
+        ask = lambda images: {"role": "user", "content": [*r.sample(pictures, images), {"type": "text", "text": r.choice(QUESTIONS)}]}
+        messages = [{"role": "system", "content": f"Be brief, {r.randrange(4)}."}] if r.random() < 0.5 else []
+        messages.append(ask(r.choice([0, 1, 1, 2])))
+        for _ in range(r.choice([0, 0, 1, 2])):
+            messages += [{"role": "assistant", "content": "Yes."}, ask(r.choice([0, 0, 1]))]
+        pool.append({"messages": messages, "temperature": 0, "max_tokens": r.choice([1, 8, 24, 48])})
+    return pool
+
+
+def soak(server, pool, alone, args):
+    """Draws from the pool until the time is up: what went wrong, counts, and memory by second."""
+    until, lock = time.monotonic() + args.seconds, threading.Lock()
+    wrong, counts, memory = [], dict(answers=0, left=0), []
+
+    def draw(stream):
+        r = random.Random(f"{args.seed} {stream}")
+        while time.monotonic() < until:
+            i = r.randrange(len(pool))
+            leave = r.randrange(6) if r.random() < args.leave else None
+            try:
+                text = server.ask(pool[i], stream=leave is not None or r.random() < 0.7, leave_after=leave)
+                problem = text is not None and text != alone[i] and f"request {i}: {text!r}, alone {alone[i]!r}"
+            except (OSError, http.client.HTTPException, ValueError) as e:
+                text, problem = "", f"request {i}: {e!r}"
+            with lock:
+                counts["left" if text is None else "answers"] += 1
+                if problem:
+                    wrong.append(problem)
+
+    threads = [threading.Thread(target=draw, args=(i,)) for i in range(args.streams)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        memory.append(server.resident_bytes())
+        time.sleep(1)
+    return wrong, counts, memory
+
+
+def is_idle(server):
+    for _ in range(200):
+        if server.get("/v1/cache/stats")["requests"] == {"running": 0, "waiting": 0}:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("vlcache")
+    parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--pool", type=int, default=96, help="different requests")
+    parser.add_argument("--leave", type=float, default=0.05, help="share of the clients that leave")
+    parser.add_argument("--warm-up", type=float, default=0.5, help="share of the time behind which memory must not grow")
+    parser.add_argument("--growth", type=float, default=0.05, help="share of it that is no growth")
+    parser.add_argument("--cache-ram", default="64MiB", help="little, so that much is evicted")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    pool = make_pool(args.pool, args.seed)
+    server = Server(args.vlcache, "--cache-ram", "0", "--reuse", "off")
+    alone = [server.ask(body) for body in pool]
+    server.end()
+    server = Server(args.vlcache, "--cache-ram", args.cache_ram)
+    wrong, counts, memory = soak(server, pool, alone, args)
+    idle, caches = is_idle(server), server.get("/v1/cache/stats")
+    status = server.end()
+    n_warm = max(1, int(args.warm_up * len(memory)))
+    before, after = max(memory[:n_warm]), max(memory[n_warm:], default=0)
+    grew = after > (1 + args.growth) * before
+    print(json.dumps({**counts, "wrong": len(wrong), "idle": idle, "exit": status, "streams": args.streams, "seconds": args.seconds,
+                      "resident_mib": {"warm": before >> 20, "then": after >> 20}, "prefix_hits": caches["prefix"]["hits"], "evictions": caches["prefix"]["evictions"]}))
+    for problem in wrong[:20]:
+        print("wrong:", problem)
+    if grew:
+        print(f"memory grew behind the warm-up: {before >> 20} to {after >> 20} MiB")
+    sys.exit(bool(wrong) or grew or not idle or status != 0 or counts["answers"] == 0)
+
+
+if __name__ == "__main__":
+    main()
