@@ -115,7 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void drain() {
     if (auto self = weak_from_this().lock()) {
       post([self] {
-        if (!self->replying_) self->close();
+        if (!self->replying_ && self->queue_.empty()) self->close();  // else behind the reply
       });
     }
   }
@@ -500,6 +500,8 @@ class HttpServer::Impl {
 
   Shared shared_;  // outlives the sessions, which the context holds
   asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> busy_ =
+      asio::make_work_guard(io_);  // until the end: replies post to it
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   uint16_t port_ = 0;
