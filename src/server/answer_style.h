@@ -26,6 +26,10 @@ class AnswerStyle {
   // calls in it, or none), and the end of all; or that it has failed, behind which nothing comes.
   virtual std::string begin() = 0;
   virtual std::string text(int index, std::string_view text) = 0;
+  // So many of the prompt's tokens are computed or found, of all.
+  virtual std::string progress(int n_done, int n_total) {
+    return static_cast<void>(n_done), static_cast<void>(n_total), "";
+  }
   // A token of answer `index`, before the text that it completes; for those who tell its log probability.
   virtual void token(int index, const GeneratedToken& token) { static_cast<void>(index), static_cast<void>(token); }
   virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;

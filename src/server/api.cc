@@ -259,6 +259,11 @@ void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& m
     if (asked.stream && asked.options.sampling.n_logprobs >= 0) {
       requests[i].callbacks.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
     }
+    if (asked.stream && asked.progress && i == 0) {
+      requests[i].callbacks.on_prefill = [answer](int32_t n_done, int32_t n_total) {
+        answer->progress(n_done, n_total);
+      };
+    }
     all.push_back(
         {std::move(requests[i]), [answer, index](GenerateResult result) { answer->done(index, std::move(result)); }});
   }

@@ -234,6 +234,7 @@ ChatRequest read_generation_fields(const OrderedJson& body, const ChatRequest& d
   if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
     request.include_usage = boolean(*options, "include_usage", false);
   }
+  request.progress = boolean(body, "return_progress", false);
   request.cache_salt = string(body, "cache_salt", "");
   read_vlcache(body, request);
   return request;

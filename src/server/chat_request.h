@@ -27,6 +27,7 @@ struct ChatRequest {
   int32_t priority = 0;                         // higher ones go first; in the body, as vLLM has it, lower numbers do
   bool stream = false;
   bool include_usage = false;                 // in a stream
+  bool progress = false;                      // a stream says how much of the prompt is computed
   std::string kv, kv_budget;                  // as parse_policy takes them
   std::string reuse = "auto";                 // as ReuseChoice takes it
   bool explain = false;                       // the answer says what was reused, and why not more

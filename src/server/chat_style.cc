@@ -25,6 +25,11 @@ class ChatStyle final : public AnswerStyle {
     for (int i = 0; i < asked_.n; ++i) out += chunk(i, {{"role", "assistant"}, {"content", ""}}, "");
     return out;
   }
+  std::string progress(int n_done, int n_total) override {
+    OrderedJson json = chunk_json(head_, 0, OrderedJson::object(), "");
+    json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
+    return event(json);
+  }
   void token(int index, const GeneratedToken& token) override { told_[static_cast<size_t>(index)].push_back(token); }
   std::string text(int index, std::string_view text) override { return chunk(index, {{"content", text}}, ""); }
   std::string calls(int index, std::span<const ToolCall> calls) override {

@@ -27,6 +27,8 @@ void StyledAnswer::text(int index, std::string_view text) {
   say(index, readers_[static_cast<size_t>(index)].reader.push(text));
 }
 
+void StyledAnswer::progress(int n_done, int n_total) { write(style_->progress(n_done, n_total)); }
+
 void StyledAnswer::token(int index, const GeneratedToken& token) { style_->token(index, token); }
 
 void StyledAnswer::done(int index, GenerateResult result) {

@@ -18,6 +18,7 @@ class StyledAnswer {
 
   // Once it is accepted; then by the inference thread alone.
   void begin();
+  void progress(int n_done, int n_total);
   void token(int index, const GeneratedToken& token);
   void text(int index, std::string_view text);
   void done(int index, GenerateResult result);

@@ -146,6 +146,14 @@ class Answers(Server):
             self.assertEqual(token["logprob"], token["top_logprobs"][0]["logprob"])  # greedy
             self.assertEqual(bytes(token["bytes"]).decode(errors="replace"), token["token"])
 
+    def test_progress_of_a_prompt(self):
+        body = about(PAGE, return_progress=True, cache_salt=f"progress {time.monotonic()}")
+        events = self.events(body)
+        progress = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+        self.assertEqual(progress[-1]["processed"], progress[-1]["total"])
+        self.assertEqual(sorted(p["processed"] for p in progress), [p["processed"] for p in progress])
+        self.assertTrue(all("prompt_progress" not in e for e in self.events(about(PAGE))))
+
     def test_logprobs_in_streams(self):
         body = about(PAGE, logprobs=True, top_logprobs=2)
         whole = self.chat(body)["choices"][0]["logprobs"]["content"]
