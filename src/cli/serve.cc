@@ -21,7 +21,7 @@ struct ServeFlags {
   ServerFlags server;
   std::string name;
   double step_ms = 0;
-  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64;
+  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0;
 };
 
 std::string default_name(const std::string& model_dir) {
@@ -40,6 +40,7 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   options.limits.max_images = static_cast<size_t>(flags.max_images);
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
   options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
+  options.max_prompt_tokens = flags.max_prompt_tokens;
   options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
   options.n_parallel = flags.n_running;
   options.reuse = [&reuse](std::string_view how, size_t n_images) {
@@ -121,6 +122,11 @@ void add_serve_command(CLI::App& app) {
                    "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
                    "is faster for the prompt (0: 2.5 times what answers alone take)")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command
+      ->add_option("--max-prompt-tokens", flags->max_prompt_tokens,
+                   "tokens of a prompt, its pictures' included; 0: as many as there is room for")
+      ->check(CLI::Range(0, INT32_MAX))
       ->capture_default_str();
   command->add_option("--max-images", flags->max_images, "pictures of a request")
       ->check(CLI::Range(0, 1 << 20))

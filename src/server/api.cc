@@ -193,6 +193,11 @@ Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const {
 // One for each answer that is asked for.
 std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
                                       size_t n_images) {
+  if (options_.max_prompt_tokens > 0 && prompt.n_tokens() > options_.max_prompt_tokens) {
+    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(prompt.n_tokens()) +
+                                       " tokens; this server takes at most " +
+                                       std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)");
+  }
   const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
   const ReuseOptions reuse = options_.reuse(asked.reuse, n_images);
   check_prompt_fits(engine_, *policy, policy->n_seen(prompt.shape()), asked.options.max_tokens);

@@ -23,11 +23,12 @@ struct ApiOptions {
   ChatLimits limits;
   std::function<ReuseOptions(std::string_view how, size_t n_images)> reuse;  // what vlcache.reuse means
   std::chrono::milliseconds request_timeout{0};                              // of a request, waiting included; 0: none
-  int64_t named_image_bytes = 0;                                             // of pictures that requests name by a uuid
-  int n_parallel = 0;                                                        // as /props says
-  const Access* access = nullptr;                                            // null: everybody may ask
-  Exchange::OnEnd on_end;                                                    // is told of every request; may be none
-  std::function<size_t()> n_connections;                                     // for /metrics; may be none
+  int64_t max_prompt_tokens = 0;          // of a request; 0: as many as there is room for
+  int64_t named_image_bytes = 0;          // of pictures that requests name by a uuid
+  int n_parallel = 0;                     // as /props says
+  const Access* access = nullptr;         // null: everybody may ask
+  Exchange::OnEnd on_end;                 // is told of every request; may be none
+  std::function<size_t()> n_connections;  // for /metrics; may be none
 };
 
 // Handlers are called by any thread of an HttpServer, at once by several.

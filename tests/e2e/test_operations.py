@@ -382,6 +382,17 @@ class Pictures(Server):
         self.assertIn("404", self.ask(self.url + "/open/none.png")[1]["error"]["message"])
 
 
+class PromptLimit(Server):
+    FLAGS = ("--max-prompt-tokens", "100")
+
+    def test_tokens_of_a_prompt(self):
+        self.chat(hello())
+        for path, body in (("/v1/chat/completions", about(PAGE)), ("/v1/completions", {"prompt": [5] * 101})):
+            status, answer = self.call("POST", path, body)
+            self.assertEqual(status, 400, answer)
+            self.assertIn("this server takes at most 100 (--max-prompt-tokens)", answer["error"]["message"])
+
+
 class Limits(Server):
     FLAGS = ("--request-timeout", "1", "--parallel", "1", "--max-megapixels", "1")
 
