@@ -27,11 +27,9 @@ class AnswerStyle {
   virtual std::string begin() = 0;
   virtual std::string text(int index, std::string_view text) = 0;
   // So many of the prompt's tokens are computed or found, of all.
-  virtual std::string progress(int n_done, int n_total) {
-    return static_cast<void>(n_done), static_cast<void>(n_total), "";
-  }
+  virtual std::string progress(int /*n_done*/, int /*n_total*/) { return ""; }
   // A token of answer `index`, before the text that it completes; for those who tell its log probability.
-  virtual void token(int index, const GeneratedToken& token) { static_cast<void>(index), static_cast<void>(token); }
+  virtual void token(int /*index*/, const GeneratedToken& /*token*/) {}
   virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;
   virtual std::string ended(int index, const GenerateResult& result, bool has_calls) = 0;
   virtual std::string end(std::span<const GenerateResult> results) = 0;
