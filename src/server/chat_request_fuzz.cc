@@ -9,7 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vlcache;
-  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}};
+  NamedImages named(1 << 16);
+  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .named_images = &named};
   try {
     const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
     if (r.n < 1 || r.n > limits.max_answers || r.options.max_tokens < 1) std::abort();
