@@ -140,7 +140,7 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   if (route == "GET /v1/models") {
     const OrderedJson model{
         {"id", options_.model_name}, {"object", "model"}, {"created", created_}, {"owned_by", "vlcache"}};
-    return json_response({{"object", "list"}, {"data", {model}}});
+    return json_response({{"object", "list"}, {"data", OrderedJson::array({model})}});
   }
   if (route == "GET /v1/cache/stats") {
     const Inference::State state = inference_.state();

@@ -114,10 +114,11 @@ std::string event(const OrderedJson& json) {
 
 OrderedJson chunk_json(const AnswerHead& head, int index, OrderedJson delta, const std::string& finish_reason) {
   OrderedJson json = head_json(head, "chat.completion.chunk");
-  json["choices"] = {{{"index", index},
-                      {"delta", std::move(delta)},
-                      {"logprobs", nullptr},
-                      {"finish_reason", finish_reason.empty() ? OrderedJson() : OrderedJson(finish_reason)}}};
+  json["choices"] =
+      OrderedJson::array({{{"index", index},
+                           {"delta", std::move(delta)},
+                           {"logprobs", nullptr},
+                           {"finish_reason", finish_reason.empty() ? OrderedJson() : OrderedJson(finish_reason)}}});
   return json;
 }
 

@@ -155,6 +155,9 @@ TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {
   const auto tiny_tiles = from_config(
       R"({"image_processor_type": "LlavaNextImageProcessor", "crop_size": 1, "image_grid_pinpoints": [[8192, 8192]]})");
   EXPECT_THROW(tiny_tiles->process(Image(100, 100)), Error);
+  const auto many_tiles = from_config(
+      R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"height": 5098, "width": 5098}, "max_image_size": {"longest_edge": 8}})");
+  EXPECT_THROW(many_tiles->process(Image(100, 100)), Error);
   const auto square = from_config(R"({"image_processor_type": "LlavaImageProcessor", "do_pad": true})");
   EXPECT_THROW(square->process(Image(262144, 1)), Error);  // 206 GB as a square
   EXPECT_EQ(square->process(Image(2000, 1)).n_tiles, 1);

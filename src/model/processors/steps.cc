@@ -58,6 +58,12 @@ ChannelTables value_tables(const ProcessorSettings& settings) {
 }
 
 ImageTiles begin_tiles(const Image& picture, int64_t n_tiles) {
+  constexpr int64_t kMaxTiles = 4096;  // checkpoints have some hundred at most
+  if (n_tiles > kMaxTiles) {
+    throw Error(ErrorCode::kMemory, "image processor: its sizes cut a picture of " + std::to_string(picture.width) +
+                                        " x " + std::to_string(picture.height) + " into " + std::to_string(n_tiles) +
+                                        " tiles; at most " + std::to_string(kMaxTiles) + " are taken");
+  }
   ImageTiles out;
   out.n_tiles = n_tiles;
   out.original_height = picture.height;
