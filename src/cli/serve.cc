@@ -120,7 +120,7 @@ void add_serve_command(CLI::App& app) {
   command
       ->add_option("--step-ms", flags->step_ms,
                    "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
-                   "is faster for the prompt (0: 2.5 times what answers alone take)")
+                   "is faster for the prompt (0: 2.25 times what answers alone take)")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command

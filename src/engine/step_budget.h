@@ -10,7 +10,7 @@ class StepBudget {
  public:
   // Of what decoding alone takes: a prompt of 8k tokens then leaves running streams two and a half times their pace,
   // and takes five thirds of its own time.
-  static constexpr double kSlowdown = 2.5;
+  static constexpr double kSlowdown = 2.25;
   // While others decode, one step in so many computes no prompt: what that takes changes with requests and depths.
   static constexpr int kAloneEvery = 32;
 

@@ -35,7 +35,7 @@ TEST(StepBudget, KeepsStepsToTheTime) {
       const double flops = budget.decodes_alone() ? 0 : *budget.prompt_flops();
       const double ms = decode(step) + 0.02 * flops;
       n_alone += flops == 0;
-      const double wanted = max_ms > 0 ? max_ms : 2.5 * decode(step);
+      const double wanted = max_ms > 0 ? max_ms : 2.25 * decode(step);
       if (flops > 0 && ((step > 30 && step < 100) || step > 300)) {
         EXPECT_NEAR(ms, wanted, 0.1 * wanted) << step;
       }
