@@ -8,8 +8,8 @@ namespace vlcache {
 
 class StepBudget {
  public:
-  // Of what decoding alone takes: a prompt of 8k tokens then leaves running streams two and a half times their pace,
-  // and takes five thirds of its own time.
+  // Of what decoding alone takes: a prompt of 8k tokens then leaves running streams more than twice their pace, and
+  // takes at most nine fifths of its own time.
   static constexpr double kSlowdown = 2.25;
   // While others decode, one step in so many computes no prompt: what that takes changes with requests and depths.
   static constexpr int kAloneEvery = 32;

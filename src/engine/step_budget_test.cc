@@ -14,7 +14,7 @@ TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
   EXPECT_TRUE(budget.decodes_alone());
   budget.took(true, 0, 20);
   EXPECT_FALSE(budget.decodes_alone());
-  EXPECT_DOUBLE_EQ(*budget.prompt_flops(), 1.5 * 20 * 100);  // at 10 ms for 1000
+  EXPECT_DOUBLE_EQ(*budget.prompt_flops(), (StepBudget::kSlowdown - 1) * 20 * 100);  // at 10 ms for 1000
 }
 
 TEST(StepBudget, SaysNothingOfPromptsThatItHasNotSeen) {
@@ -35,7 +35,7 @@ TEST(StepBudget, KeepsStepsToTheTime) {
       const double flops = budget.decodes_alone() ? 0 : *budget.prompt_flops();
       const double ms = decode(step) + 0.02 * flops;
       n_alone += flops == 0;
-      const double wanted = max_ms > 0 ? max_ms : 2.25 * decode(step);
+      const double wanted = max_ms > 0 ? max_ms : StepBudget::kSlowdown * decode(step);
       if (flops > 0 && ((step > 30 && step < 100) || step > 300)) {
         EXPECT_NEAR(ms, wanted, 0.1 * wanted) << step;
       }
