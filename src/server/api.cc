@@ -184,10 +184,9 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
 
 // Takes the pictures.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const {
-  const OrderedJson& variables = asked.template_variables;
-  return engine_.prepare_chat(asked.messages, std::move(asked.images),
-                              {.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
-                               .variables = variables.is_null() ? nullptr : &variables});
+  return engine_.prepare_chat(
+      asked.messages, std::move(asked.images),
+      {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
 }
 
 // One for each answer that is asked for.

@@ -33,6 +33,11 @@ struct ChatRequest {
   bool explain = false;                       // the answer says what was reused, and why not more
   nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
   std::string cache_salt;                     // only requests with the same one share what is kept
+
+  // As templates take them: null for none.
+  const nlohmann::ordered_json* variables() const {
+    return template_variables.is_null() ? nullptr : &template_variables;
+  }
 };
 
 // What a request may ask for at most.
