@@ -171,7 +171,15 @@ bool StoreWorker::flush(Deadline deadline) {
   // By a thread of its own: the caller may have signals that a write beyond a limit ends it with.
   std::thread hand = start_quiet_thread([&] {
     std::unique_lock lock(mutex_);
-    while (!saves_.empty() && Clock::now() < deadline) save_next(lock, deadline);
+    while (!saves_.empty() && Clock::now() < deadline) {
+      if (may_save()) {
+        save_next(lock, deadline);
+      } else if (deadline == kNoDeadline) {
+        saved_.wait(lock);
+      } else {
+        saved_.wait_until(lock, deadline);
+      }
+    }
   });
   hand.join();
   std::unique_lock lock(mutex_);
@@ -232,7 +240,7 @@ void StoreWorker::answer(Question& question) {
 void StoreWorker::run_saves() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || !saves_.empty(); });
+    wake_.wait(lock, [&] { return stopping_ || may_save(); });
     if (stopping_) break;
     save_next(lock, kNoDeadline);
   }
@@ -240,19 +248,29 @@ void StoreWorker::run_saves() {
   saves_.clear();
 }
 
+// Two threads save while somebody flushes: what erases is done alone, or it could come before the save that it is
+// behind.
+bool StoreWorker::may_save() const {
+  return !saves_.empty() && !erasing_ && (!saves_.front().erases || n_saving_ == 0);
+}
+
 // The first of what is to be saved, without the lock meanwhile.
 void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) {
   std::optional<Save> save = std::move(saves_.front());
   saves_.pop_front();
   ++n_saving_;
+  erasing_ = save->erases;
   lock.unlock();
   save_one(*save, std::min(save->deadline, until));
   const int64_t bytes = save->bytes;
+  const bool save_erased = save->erases;
   save.reset();  // letting go of so much memory takes a while
   lock.lock();
   stats_.queued_bytes -= bytes;
   --n_saving_;
+  if (save_erased) erasing_ = false;
   saved_.notify_all();
+  wake_.notify_all();
 }
 
 bool StoreWorker::advance_or_miss(RecordLoad::Shared& job) {

@@ -123,6 +123,7 @@ class StoreWorker {
   void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
   bool advance_or_miss(RecordLoad::Shared& job);
+  bool may_save() const;
   void save_next(std::unique_lock<std::mutex>& lock, Deadline until);
   void save_one(const Save& save, Deadline deadline);
 
@@ -135,6 +136,7 @@ class StoreWorker {
   std::deque<Job> loads_;
   std::deque<Save> saves_;
   int n_saving_ = 0;
+  bool erasing_ = false;
   bool stopping_ = false;
   StoreWorkerStats stats_;
   std::thread loader_, saver_;  // last: they use all of the above

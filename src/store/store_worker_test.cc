@@ -312,6 +312,25 @@ TEST(StoreWorker, ErasesBehindWhatWasSaved) {
   EXPECT_EQ(tier.exists({{make_key(1), make_key(2)}}, kNoDeadline), (std::vector<bool>{false, true}));
 }
 
+// Whoever flushes is a second hand: neither overtakes an erasure, nor does the erasure overtake a save at work.
+TEST(StoreWorker, AnErasureWaitsForTheSaveAtWork) {
+  Gate gate;
+  FakeTier tier([&](const std::string& what) {
+    if (what == "put 1") gate.pass();
+  });
+  StoreWorker worker(tier, kQueue);
+  worker.save(make_record(make_key(1), {10}).record);
+  gate.await(1);
+  worker.erase(make_key(1));
+  worker.save(make_record(make_key(2), {10}).record);
+  EXPECT_FALSE(worker.flush(Clock::now() + 20ms));
+  EXPECT_EQ(tier.done(), std::vector<std::string>{});
+  gate.open();
+  EXPECT_TRUE(worker.flush());
+  EXPECT_EQ(tier.done(), (std::vector<std::string>{"put 1", "erase", "put 2"}));
+  EXPECT_EQ(tier.exists({{make_key(1), make_key(2)}}, kNoDeadline), (std::vector<bool>{false, true}));
+}
+
 TEST(StoreWorker, SaysWhenARecordWasMade) {
   FakeTier tier;
   Stored stored = make_record(make_key(1), {10});
