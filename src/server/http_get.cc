@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "server/name_lookup.h"
 #include "server/socket_stream.h"
 
 namespace vlcache {
@@ -48,7 +49,7 @@ bool is_public(const asio::ip::address& address) {
 class Fetch {
  public:
   Fetch(const Url& url, const HttpGetLimits& limits)
-      : url_(url), limits_(limits), tls_(tls_of(url)), resolver_(io_), stream_(tcp::socket(io_), tls_.get()) {
+      : url_(url), limits_(limits), tls_(tls_of(url)), stream_(tcp::socket(io_), tls_.get()) {
     parser_.body_limit(limits.max_bytes);
     request_.method(http::verb::get);
     request_.target(url.path + url.query);
@@ -62,11 +63,10 @@ class Fetch {
 
   // Why it could not be had; "": it is in body().
   std::string run() {
-    resolver_.async_resolve(url_.host, std::to_string(url_.port), tcp::resolver::numeric_service,
-                            [this](error_code e, const tcp::resolver::results_type& found) {
-                              e ? fail("its host cannot be found: " + e.message()) : connect(found);
-                            });
-    io_.run_for(limits_.timeout);
+    const auto deadline = std::chrono::steady_clock::now() + limits_.timeout;
+    const NameLookup found = look_up(url_.host, limits_.timeout);
+    found.problem.empty() ? connect(found) : fail("its host cannot be found: " + found.problem);
+    io_.run_until(deadline);
     if (!done_) fail("not there within " + std::to_string(limits_.timeout.count()) + " ms");
     return why_;
   }
@@ -94,9 +94,9 @@ class Fetch {
     return url_.host == "localhost" ? address.is_loopback() : is_public(address);
   }
 
-  void connect(const tcp::resolver::results_type& found) {
-    for (const auto& entry : found) {
-      if (may_connect(entry.endpoint().address())) endpoints_.push_back(entry.endpoint());
+  void connect(const NameLookup& found) {
+    for (const asio::ip::address& address : found.addresses) {
+      if (may_connect(address)) endpoints_.emplace_back(address, url_.port);
     }
     if (endpoints_.empty()) return fail("its host has no public address");
     asio::async_connect(stream_.socket(), endpoints_, [this](error_code e, const tcp::endpoint&) {
@@ -142,7 +142,6 @@ class Fetch {
   HttpGetLimits limits_;
   asio::io_context io_;
   std::unique_ptr<asio::ssl::context> tls_;
-  tcp::resolver resolver_;
   SocketStream stream_;
   std::vector<tcp::endpoint> endpoints_;
   http::request<http::empty_body> request_;
