@@ -181,7 +181,7 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   engine_.image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
-    request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), {load_image(c.images[i])});
+    request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), std::vector{load_image(c.images[i])});
     if (i + 1 == c.images.size() && begin_of_last(request.prompt) == begin_of_last(prompt)) {
       throw Error(ErrorCode::kInput,
                   "the chat template puts an image where it stands alone, whatever is said before it");

@@ -61,7 +61,8 @@ class Chat {
   // Only a picture that the model can take waits for the next message: another would fail that one and all later.
   void add_image(const std::string& path) {
     Picture picture = read_picture(std::make_shared<const std::string>(read_text_file(path)), path);
-    check_fits(engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), {picture.image}));
+    check_fits(
+        engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{picture.image}));
     pending_.push_back(std::move(picture));
     std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
                  static_cast<long long>(pending_.back().image.width),

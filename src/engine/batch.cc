@@ -2,7 +2,9 @@
 #include "engine/batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
+#include <utility>
 
 #include "base/clock.h"
 #include "engine/generation.h"
@@ -150,6 +152,12 @@ void Batch::plan() {
   }
   decodes_ = !items_.empty();
   prompt_flops_ = 0;
+  const auto has_prompt = [&](const Entry& e) { return runs(e) && e.generation->sequence()->n_pending() != 1; };
+  const bool leaves_to_prompts = std::exchange(has_encoded_, false) && std::ranges::any_of(requests_, has_prompt);
+  if (!leaves_to_prompts && encode() && decodes_) {
+    has_encoded_ = true;
+    return;
+  }
   int32_t room = engine_.options().prefill_chunk - static_cast<int32_t>(items_.size());
   for (Entry& entry : requests_) {
     if (!runs(entry) || entry.generation->sequence()->n_pending() == 1) continue;
@@ -168,6 +176,18 @@ void Batch::plan() {
   if (!items_.empty()) return;
   const auto first = std::ranges::find_if(requests_, [&](const Entry& e) { return can_run(e, /*may_stall=*/true); });
   if (first != requests_.end()) add(*first, engine_.options().prefill_chunk);
+}
+
+// Pictures, first come first served: one, or as much of it as a step has time for beside requests that decode. False:
+// there is none, or it is not known yet what decoding takes.
+bool Batch::encode() {
+  const auto first =
+      std::ranges::find_if(requests_, [](const Entry& e) { return e.runs() && e.generation->encodes(); });
+  if (first == requests_.end() || (decodes_ && budget_.decodes_alone())) return false;
+  Deadline until = kNoDeadline;
+  if (decodes_) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *budget_.prompt_ms()));
+  attempt(*first, [&] { first->generation->encode(until); });
+  return true;
 }
 
 bool Batch::step() {

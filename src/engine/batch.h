@@ -82,6 +82,7 @@ class Batch {
   bool awaits(Entry& entry);
   void start(Entry& entry);
   void plan();
+  bool encode();
   double row_flops(const Sequence& sequence) const;
   int32_t prompt_rows(const Sequence& sequence) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
@@ -101,6 +102,7 @@ class Batch {
   std::vector<Entry*> owners_;  // per item
   bool decodes_ = false;        // some of them do
   double prompt_flops_ = 0;     // of the others
+  bool has_encoded_ = false;    // in the step before, beside some that decode
 };
 
 // Runs all requests to their ends in one batch; results in order, errors inside.

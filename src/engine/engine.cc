@@ -6,8 +6,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "engine/image_entries.h"
 #include "engine/memory_plan.h"
+#include "engine/picture_reader.h"
 #include "io/tokenizer/tokenizer.h"
+#include "model/processors/image_processor.h"
 #include "reuse/prefix_cache.h"
 #include "reuse/prefix_store.h"
 
@@ -67,8 +70,12 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, con
   // Small files first: a tokenizer that cannot be read should not wait for the weights.
   engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(model_dir));
   engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(model_dir));
-  if (config.vision) engine->image_processor_ = load_image_processor(model_dir, config.model_type);
+  const auto make_processor = [model_dir, type = config.model_type](const std::string& settings) {
+    return load_image_processor(model_dir, type, settings);
+  };
+  if (config.vision) make_processor("");  // throws where it cannot be made
   engine->start(Model::load(model_dir, config, *engine->backend_, {.progress = options.progress}), options);
+  if (config.vision) engine->picture_reader_ = std::make_unique<PictureReader>(*engine->model_, make_processor);
   engine->load_ms_ = ms_since(begin);
   return engine;
 }
@@ -109,6 +116,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
         std::make_unique<ImagePrefetch>(*ledger_, *image_kv_, *image_store_, kv_shape_, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_->fingerprint(), kv_shape_);
   }
+  image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get());
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
@@ -138,17 +146,18 @@ std::vector<int32_t> Engine::stop_token_ids() const {
   return ids;
 }
 
-void Engine::check_takes(size_t n_images) const {
-  if (n_images == 0 || image_processor_ != nullptr) return;
+void Engine::check_takes(const Pictures& pictures) const {
+  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, pictures);
+  if (n_images == 0 || picture_reader_ != nullptr) return;
   throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
                                      std::to_string(n_images) + " image(s) were given");
 }
 
-Prompt Engine::prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const {
-  check_takes(images.size());
+Prompt Engine::prepare(const std::string& text, Pictures pictures, bool add_special_tokens) const {
+  check_takes(pictures);
   Prompt prompt;
   std::vector<int64_t> rows;
-  for (const Image& image : images) prompt.images.push_back(image_processor_->process(image));
+  if (picture_reader_ != nullptr) picture_reader_->read(std::move(pictures), prompt);
   const std::string expanded = model_->expand_prompt(text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
@@ -175,19 +184,19 @@ void Engine::classify(Prompt& prompt) const {
   }
 }
 
-Prompt Engine::prepare_raw(std::string_view text, std::vector<Image> images) const {
-  return prepare(std::string(text), std::move(images), /*add_special_tokens=*/true);
+Prompt Engine::prepare_raw(std::string_view text, Pictures pictures) const {
+  return prepare(std::string(text), std::move(pictures), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
+Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, Pictures pictures,
                             const TemplateInput& more) const {
-  check_takes(images.size());  // before the template of a text model complains of their parts
+  check_takes(pictures);  // before the template of a text model complains of their parts
   const std::string text = chat_templates_->render(messages, *tokenizer_, more);
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
-  const bool add_special_tokens = image_processor_ != nullptr && !(!bos.empty() && text.starts_with(bos));
-  return prepare(text, std::move(images), add_special_tokens);
+  const bool add_special_tokens = picture_reader_ != nullptr && !(!bos.empty() && text.starts_with(bos));
+  return prepare(text, std::move(pictures), add_special_tokens);
 }
 
 Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
@@ -252,12 +261,11 @@ std::shared_ptr<const VisionOutput> Engine::find_embeddings(const Sha256Digest& 
   return known;
 }
 
-std::shared_ptr<const VisionOutput> Engine::encode_image(const ImageTiles& image, const Sha256Digest& key) {
-  const auto begin = Clock::now();
-  auto output = std::make_shared<const VisionOutput>(model_->encode_image(image));
+std::shared_ptr<const VisionOutput> Engine::keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms) {
+  auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
   const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
   if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
-  encoder_outputs_->put(key, output, output->storage.bytes(), ms_since(begin));
+  encoder_outputs_->put(key, output, output->storage.bytes(), ms);
   return output;
 }
 

@@ -15,12 +15,11 @@
 #include "cache/page_pools.h"
 #include "engine/cache_totals.h"
 #include "engine/chat_prompt.h"
+#include "engine/picture.h"
 #include "engine/prompt.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
-#include "io/image/image.h"
 #include "model/model.h"
-#include "model/processors/image_processor.h"
 #include "ops/factory.h"
 #include "reuse/cache_ledger.h"
 #include "reuse/image_prefetch.h"
@@ -28,6 +27,8 @@
 
 namespace vlcache {
 
+class ImageEntries;
+class PictureReader;
 class PrefixCache;
 class PrefixStore;
 class Tokenizer;
@@ -71,11 +72,10 @@ class Engine {
   std::vector<int32_t> stop_token_ids() const;
 
   // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
-  Prompt prepare_raw(std::string_view text, std::vector<Image> images) const;
+  Prompt prepare_raw(std::string_view text, Pictures pictures) const;
   // Messages ([{role, content}], as chat templates take them; a picture is a part {"type": "image"}) through the chat
-  // template. `images` in the order of their parts. Throws Error(kInput) without a template.
-  Prompt prepare_chat(const nlohmann::ordered_json& messages, std::vector<Image> images,
-                      const TemplateInput& more = {}) const;
+  // template. `pictures` in the order of their parts. Throws Error(kInput) without a template.
+  Prompt prepare_chat(const nlohmann::ordered_json& messages, Pictures pictures, const TemplateInput& more = {}) const;
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no pictures.
@@ -87,10 +87,10 @@ class Engine {
   int64_t token_bytes() const;
   // Slots per head that a policy reserves; 0: as many as come.
   int64_t slot_capacity(const Policy& policy) const;
-  // The embeddings that the tokens of an image stand for whose image_key is `key`: what memory has of them (null:
-  // nothing), or what the encoder gives.
+  // What memory has of the embeddings that the tokens of an image stand for whose image_key is `key`; null: nothing.
   std::shared_ptr<const VisionOutput> find_embeddings(const Sha256Digest& key);
-  std::shared_ptr<const VisionOutput> encode_image(const ImageTiles& image, const Sha256Digest& key);
+  // Those that the encoder has given, which took `ms`.
+  std::shared_ptr<const VisionOutput> keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms);
   // What a tier has of them, on its way here: anything until it is ready, then to be kept. Until `by`.
   struct LoadedEmbeddings {
     std::shared_ptr<VisionOutput> output;
@@ -115,6 +115,7 @@ class Engine {
   // ImageKv by image_key, of KV that was computed exactly, in options().cache_form.
   DigestCache& image_kv() { return *image_kv_; }
   DigestCache& encoder_outputs() { return *encoder_outputs_; }
+  ImageEntries& image_entries() { return *image_entries_; }
   // Null, all three: nothing is kept beyond the process.
   ImageStore* image_store() { return image_store_.get(); }
   ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
@@ -129,8 +130,8 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  void check_takes(size_t n_images) const;
-  Prompt prepare(const std::string& text, std::vector<Image> images, bool add_special_tokens) const;
+  void check_takes(const Pictures& pictures) const;
+  Prompt prepare(const std::string& text, Pictures pictures, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
 
@@ -139,7 +140,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
-  std::unique_ptr<ImageProcessor> image_processor_;
+  std::unique_ptr<PictureReader> picture_reader_;  // null: of a model that takes text alone
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
@@ -150,6 +151,7 @@ class Engine {
   std::unique_ptr<ImageStore> image_store_;
   std::unique_ptr<ImagePrefetch> image_prefetch_;
   std::unique_ptr<PrefixStore> prefix_store_;
+  std::unique_ptr<ImageEntries> image_entries_;
   CacheTotals totals_;  // of requests
   std::set<Sha256Digest> images_in_work_, images_without_origin_;
   std::unique_ptr<Stepper> stepper_;

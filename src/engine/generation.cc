@@ -45,7 +45,8 @@ Generation::Generation(Engine& engine, Request request)
       request_(std::move(request)),
       sequence_(request_.sequence),
       filter_(request_.options.stop),
-      begin_(Clock::now()) {
+      begin_(request_.asked_at.value_or(Clock::now())) {
+  result_.timings.queue_ms = ms_since(begin_);
   const GenerateOptions& options = request_.options;
   if (options.max_tokens < 0) {
     throw Error(ErrorCode::kInput, "max_tokens: expected an integer >= 0, found " + std::to_string(options.max_tokens));
@@ -102,6 +103,7 @@ bool Generation::awaits_search(Deadline until) {
 }
 
 bool Generation::awaits_load(bool may_stall, Deadline until) {
+  if (encodes()) return true;
   if (!coming_.empty()) {
     coming_.front().second.load->wait(0, until);
     return true;  // until it is taken
@@ -172,6 +174,7 @@ void Generation::suspend() {
   sequence_->forget_rehearsal();
   keep_prefix(/*whole_pages=*/true);
   coming_.clear();
+  forget_encoding();
   stored_.tiers.stop();
   std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
   promised_.reset();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,15 +40,20 @@ class Generation {
   std::span<const Element> promised();
   // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
   bool awaits_search(Deadline until);
-  // Makes the sequence if there is none, encodes the pictures that are still needed, or has them loaded. Throws Error.
+  // Makes the sequence if there is none; pictures that are still needed are to be encoded, or loaded. Throws Error.
   void start();
   // What must be computed before this request goes on, behind start() and go_on_without_load(): nothing, as a rule.
   // Else it waits until start() is called again.
   std::vector<Request> take_origins();
   // One of these has ended.
   void origin_done(const GenerateResult& origin);
-  // Takes the embeddings that have come; those that will not are computed. Throws Error.
+  // Takes the embeddings that have come; those that will not are to be encoded.
   void take_embeddings();
+  // Whether it has pictures to encode, without which there is no next step.
+  bool encodes() const { return !to_encode_.empty(); }
+  // Goes on with the first of them, for one step of the encoder at least, until it is encoded or that time. Throws
+  // Error.
+  void encode(Deadline until);
   // Whether something is on its way, at `until` at the latest, without which there is no next step. A step that may
   // stall computes beside what is coming in, unless one has stalled before.
   bool awaits_load(bool may_stall, Deadline until);
@@ -88,7 +94,10 @@ class Generation {
   void keep_prefix(bool whole_pages);
   bool takes_prefix() const;
   void note_origins();
-  void encode_images();
+  void list_images();
+  bool take_known(size_t image);
+  void take_encoded(size_t image, double ms);
+  void forget_encoding();
   void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
   void choose_token(const Tensor& logits);
@@ -106,6 +115,9 @@ class Generation {
   std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
   std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
+  std::deque<size_t> to_encode_;                                     // images of the prompt
+  std::unique_ptr<Model::Encoding> encoding_;                        // of the first of them; null: not begun
+  double encoding_ms_ = 0;                                           // of it, so far
   int32_t n_found_ = INT32_MAX;                                      // tokens that the prefix cache had
   bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
   std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end

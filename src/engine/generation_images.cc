@@ -20,7 +20,7 @@ void Generation::place_images() {
     origins_.push_back(origin_request(engine_, request_.prompt, image));
   }
   promised_.reset();  // images may be other ones now
-  if (origins_.empty()) encode_images();
+  if (origins_.empty()) list_images();
 }
 
 std::vector<Request> Generation::take_origins() {
@@ -109,28 +109,77 @@ void Generation::take_images() {
 }
 
 // Those of which a token is still to be computed, or will be once more.
-void Generation::encode_images() {
-  const auto begin = Clock::now();
+void Generation::list_images() {
+  forget_encoding();
   const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
   for (const ImageSpan& span : request_.prompt.spans) {
-    VisionOutput& output = images_[static_cast<size_t>(span.image)];
     const auto image = static_cast<size_t>(span.image);
-    if (span.end <= n_done || !output.embeds.empty() || !reuse_->needs_embeddings(image)) continue;
+    if (span.end <= n_done || !images_[image].embeds.empty() || !reuse_->needs_embeddings(image)) continue;
+    if (std::ranges::find(to_encode_, image) != to_encode_.end()) continue;
     if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
-    const ImageTiles& tiles = request_.prompt.images[image];
     const Sha256Digest& key = sequence_->image_keys()[image];
-    if (!request_.reuse.encoder) {
-      output = engine_.model().encode_image(tiles);
-      result_.cache.images[image].encoder = Encoder::kComputed;
-    } else if (auto known = engine_.find_embeddings(key)) {
-      take_image(image, std::move(known), Encoder::kHit);
-    } else if (ChainedTier* from = stored_.tiers.rows(image)) {
-      coming_.emplace_back(image, engine_.load_embeddings(tiles, key, *from, stored_.tiers.by()));
+    if (take_known(image)) continue;
+    ChainedTier* from = request_.reuse.encoder ? stored_.tiers.rows(image) : nullptr;
+    if (from != nullptr) {
+      coming_.emplace_back(image,
+                           engine_.load_embeddings(request_.prompt.images[image], key, *from, stored_.tiers.by()));
     } else {
-      take_image(image, engine_.encode_image(tiles, key), Encoder::kComputed);
+      to_encode_.push_back(image);
     }
   }
+}
+
+// What memory has of it.
+bool Generation::take_known(size_t image) {
+  auto known = request_.reuse.encoder ? engine_.find_embeddings(sequence_->image_keys()[image]) : nullptr;
+  if (known == nullptr) return false;
+  take_image(image, std::move(known), Encoder::kHit);
+  return true;
+}
+
+void Generation::encode(Deadline until) {
+  CHECK(encodes());
+  const size_t image = to_encode_.front();
+  if (encoding_ == nullptr) {
+    if (take_known(image)) {  // another request has encoded it meanwhile
+      to_encode_.pop_front();
+      return;
+    }
+    encoding_ms_ = 0;
+  }
+  const auto begin = Clock::now();
+  try {
+    if (encoding_ == nullptr) {
+      encoding_ = std::make_unique<Model::Encoding>(engine_.model().begin_encoding(request_.prompt.with_pixels(image)));
+    }
+    bool more = true;
+    while ((more = encoding_->step()) && Clock::now() < until) {
+    }
+    if (!more) take_encoded(image, encoding_ms_ + ms_since(begin));
+  } catch (...) {
+    forget_encoding();
+    throw;
+  }
+  encoding_ms_ += ms_since(begin);
   result_.timings.vision_ms += ms_since(begin);
+}
+
+void Generation::take_encoded(size_t image, double ms) {
+  VisionOutput output = encoding_->finish();
+  encoding_.reset();
+  to_encode_.pop_front();
+  request_.prompt.let_pixels_go(image);
+  if (request_.reuse.encoder) {
+    take_image(image, engine_.keep_encoded(sequence_->image_keys()[image], std::move(output), ms), Encoder::kComputed);
+  } else {
+    images_[image] = std::move(output);
+    result_.cache.images[image].encoder = Encoder::kComputed;
+  }
+}
+
+void Generation::forget_encoding() {
+  encoding_.reset();
+  to_encode_.clear();
 }
 
 void Generation::take_image(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
@@ -151,7 +200,7 @@ void Generation::take_embeddings() {
       engine_.keep_embeddings(key, loaded);
       take_image(image, loaded.output, Encoder::kHit);
     } else {
-      take_image(image, engine_.encode_image(request_.prompt.images[image], key), Encoder::kComputed);
+      to_encode_.push_back(image);
     }
     coming_.erase(coming_.begin());
   }

@@ -38,7 +38,7 @@ Request origin_request(const Engine& engine, const Prompt& prompt, size_t image)
     moved.image = 0;
   }
   append(alone, prompt, first->begin, alone.spans.back().end - shift);
-  alone.images.push_back(prompt.images[image].copy());
+  prompt.copy_image(image, alone);
   alone.salt = prompt.salt;
   if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
   request.policy = parse_policy("full");

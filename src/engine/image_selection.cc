@@ -145,7 +145,8 @@ std::vector<int32_t> select_image_tokens(Engine& engine, const Policy& policy, P
   std::vector<ImageTokens> images;
   auto begin = Clock::now();
   for (size_t i = kept.size(); i < prompt.images.size(); ++i) {
-    images.push_back(encode(engine, policy, prompt.images[i], selection.outputs[i]));
+    images.push_back(encode(engine, policy, prompt.with_pixels(i), selection.outputs[i]));
+    prompt.let_pixels_go(i);
   }
   selection.vision_ms = ms_since(begin);
   begin = Clock::now();

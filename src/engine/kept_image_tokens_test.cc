@@ -49,7 +49,7 @@ std::unique_ptr<Engine> tinydoc() {
 }
 
 Prompt one_picture(const Engine& engine, int64_t width = 448, int64_t height = 448) {
-  return engine.prepare_raw("<s>User: <image>\nWhat is the TOTAL?\nAssistant:", {Image(width, height)});
+  return engine.prepare_raw("<s>User: <image>\nWhat is the TOTAL?\nAssistant:", std::vector{Image(width, height)});
 }
 
 TEST(KeptImageTokens, CountHeadsByTheTokensOfTheirSlots) {
@@ -97,7 +97,7 @@ struct Fixture {
   Json about = load_json(dir / "case.json");
 
   Prompt prompt() const {
-    return engine->prepare_raw(about["prompt"].get<std::string>(), {load_image(dir / "picture-0.png")});
+    return engine->prepare_raw(about["prompt"].get<std::string>(), std::vector{load_image(dir / "picture-0.png")});
   }
   // Mean over the picture's tokens; -1: nothing was reported.
   double mean_share(std::string_view policy, std::string_view budget, bool asked = true) const {

@@ -42,7 +42,7 @@ TEST(Prepare, NamesATokenThatTheModelLacks) {
 TEST(Prepare, SaysWhatEveryTokenIs) {
   const auto engine = Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc",
                                    {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
-  const Prompt prompt = engine->prepare_raw("<s>User: <image>\nA?", {Image(224, 224)});
+  const Prompt prompt = engine->prepare_raw("<s>User: <image>\nA?", std::vector{Image(224, 224)});
   const std::vector<TokenInfo> tokens = prompt.token_infos();
   EXPECT_EQ(tokens.front().token_class, TokenClass::kSpecial);
   EXPECT_EQ(tokens[1].token_class, TokenClass::kOther);

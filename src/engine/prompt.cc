@@ -14,12 +14,28 @@ Prompt Prompt::copy() const {
   other.tokens = tokens;
   other.classes = classes;
   other.spans = spans;
-  for (const ImageTiles& image : images) other.images.push_back(image.copy());
+  for (size_t i = 0; i < images.size(); ++i) copy_image(i, other);
   other.keys = keys;
   other.salt = salt;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
   return other;
+}
+
+void Prompt::copy_image(size_t image, Prompt& to) const {
+  const bool has_source = !pixel_sources.empty();
+  to.images.push_back(has_source ? images[image].without_pixels() : images[image].copy());
+  if (has_source) to.pixel_sources.push_back(pixel_sources[image]);
+  if (!contents.empty()) to.contents.push_back(contents[image]);
+}
+
+const ImageTiles& Prompt::with_pixels(size_t image) {
+  if (images[image].pixels.bytes() == 0 && !pixel_sources.empty()) images[image] = pixel_sources[image]();
+  return images[image];
+}
+
+void Prompt::let_pixels_go(size_t image) {
+  if (!pixel_sources.empty()) images[image].pixels = {};
 }
 
 int32_t Prompt::n_vision_tokens() const {
@@ -73,9 +89,9 @@ Sha256Digest image_key(const ImageTiles& image) {
 
 std::vector<Sha256Digest> image_keys(const Prompt& prompt) {
   if (prompt.keys.size() == prompt.images.size()) return prompt.keys;
-  std::vector<Sha256Digest> keys;
-  for (const ImageTiles& image : prompt.images) {
-    Sha256Digest& key = keys.emplace_back(image_key(image));
+  std::vector<Sha256Digest> keys = prompt.contents;
+  for (size_t i = keys.size(); i < prompt.images.size(); ++i) keys.push_back(image_key(prompt.images[i]));
+  for (Sha256Digest& key : keys) {
     if (!prompt.salt) continue;
     Sha256 hash;
     hash.add(std::as_bytes(std::span(*prompt.salt)));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +46,10 @@ struct Prompt {
   std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
   std::vector<ImageSpan> spans;     // ascending, disjoint
   std::vector<ImageTiles> images;   // in prompt order
-  std::vector<Sha256Digest> keys;   // image_keys(), where somebody has made them: it takes a while
+  // By image: makes those pixels that were left out of it; empty where none ever are.
+  std::vector<std::function<ImageTiles()>> pixel_sources;
+  // image_key of every image, and image_keys(), where somebody has made them: it takes a while.
+  std::vector<Sha256Digest> contents, keys;
   // Whose prompt it is: of what is kept, KV and embeddings, only prompts of the same salt share anything.
   std::optional<Sha256Digest> salt;
   // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
@@ -59,6 +63,12 @@ struct Prompt {
 
   // Its pictures too. Not of a prompt that a policy has shortened.
   Prompt copy() const;
+  // One of its images becomes the last one of another prompt's, too.
+  void copy_image(size_t image, Prompt& to) const;
+  // An image with its pixels. Throws what decoding throws, if they were left out.
+  const ImageTiles& with_pixels(size_t image);
+  // Nobody needs them for now. Those that cannot be made again stay.
+  void let_pixels_go(size_t image);
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_vision_tokens() const;
   PromptShape shape() const;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/token_constraint.h"
 #include "engine/kept_image_tokens.h"
@@ -72,7 +73,8 @@ struct Request {
   Sequence* sequence = nullptr;
   PolicyPtr policy;
   ReuseOptions reuse;
-  int32_t priority = 0;  // higher ones go first, and take the places of lower ones
+  std::optional<Clock::time_point> asked_at;  // by whoever waits for it; else: when the batch takes it
+  int32_t priority = 0;                       // higher ones go first, and take the places of lower ones
   GenerateOptions options;
   bool report_kept = false;  // KvReport::images
   GenerateCallbacks callbacks;
@@ -84,7 +86,8 @@ struct Timings {
   double load_ms = 0;
   double vision_ms = 0;   // encoder and projector
   double prefill_ms = 0;  // prompt tokens through the decoder
-  double ttft_ms = 0;     // from the request to its first token: vision, waiting and prefill
+  double queue_ms = 0;    // from Request::asked_at to when the batch took it
+  double ttft_ms = 0;     // from the request to its first token: queue, vision, waiting and prefill
   // What the policy took: statistics (part of prefill_ms), what it had rehearsed, scores, compaction and giving memory
   // back.
   double compress_ms = 0;

@@ -14,10 +14,15 @@ void mix(double& mean, double value, double weight) { mean = mean == 0 ? value :
 
 }  // namespace
 
+std::optional<double> StepBudget::prompt_ms() const {
+  if (decode_ms_ == 0) return std::nullopt;
+  const double ms = max_ms_ > 0 ? max_ms_ : kSlowdown * decode_ms_;
+  return std::max(0.0, ms - decode_ms_);
+}
+
 std::optional<double> StepBudget::prompt_flops() const {
   if (ms_per_flop_ == 0) return std::nullopt;
-  const double ms = max_ms_ > 0 ? max_ms_ : kSlowdown * decode_ms_;
-  return std::max(0.0, ms - decode_ms_) / ms_per_flop_;
+  return prompt_ms().value_or(std::max(0.0, max_ms_)) / ms_per_flop_;
 }
 
 void StepBudget::took(bool decodes, double prompt_flops, double ms) {

@@ -19,6 +19,8 @@ class StepBudget {
 
   // Whether the next step, in which others decode, is to have nothing of a prompt: to see what that takes.
   bool decodes_alone() const { return decode_ms_ == 0 || n_mixed_ >= kAloneEvery; }
+  // Time that it may take beside decoding; none: it is not known yet what that takes.
+  std::optional<double> prompt_ms() const;
   // FLOPs of prompts that it may have otherwise; none: it is not known yet what they cost.
   std::optional<double> prompt_flops() const;
   // A step took so long that has computed so many FLOPs of prompts, beside requests that decode or by itself.

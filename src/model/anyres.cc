@@ -1,6 +1,7 @@
 // Tile layout of LLaVA-NeXT. Same arithmetic as transformers' unpad_image, whose roundings decide the number of tokens.
 #include "model/anyres.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,19 +36,17 @@ AnyresLayout anyres_layout(const ModelConfig& config, const ImageTiles& image) {
   if (image.original_height < 1 || image.original_width < 1)
     throw Error(ErrorCode::kInput, "an image without a size cannot be laid out");
   const int64_t tile = config.vision->image_size, side = config.vision->side();
-  const auto [height, width] =
-      select_best_resolution(image.original_height, image.original_width, config.grid_pinpoints);
-  AnyresLayout layout;
-  layout.tile_rows = height / tile;
-  layout.tile_cols = width / tile;
-  const int64_t expected = 1 + layout.tile_rows * layout.tile_cols;
-  if (image.n_tiles != expected) {
+  const std::pair grid(image.tile_rows * tile, image.tile_cols * tile);
+  const bool known = std::ranges::find(config.grid_pinpoints, grid) != config.grid_pinpoints.end();
+  if (!known || image.n_tiles != 1 + image.tile_rows * image.tile_cols) {
     throw Error(ErrorCode::kInput, "image of " + std::to_string(image.original_height) + " x " +
-                                       std::to_string(image.original_width) + " pixels: expected " +
-                                       std::to_string(expected) +
-                                       " tiles by config.json's image_grid_pinpoints, the image processor made " +
-                                       std::to_string(image.n_tiles));
+                                       std::to_string(image.original_width) + " pixels: expected tiles of a grid of " +
+                                       "config.json's image_grid_pinpoints, the image processor made " +
+                                       std::to_string(image.tile_rows) + " x " + std::to_string(image.tile_cols) +
+                                       " of " + std::to_string(tile) + " pixels, and " + std::to_string(image.n_tiles) +
+                                       " in all");
   }
+  AnyresLayout layout{.tile_rows = image.tile_rows, .tile_cols = image.tile_cols, .rect = {}};
   layout.rect =
       unpadded_patches(image.original_height, image.original_width, layout.tile_rows * side, layout.tile_cols * side);
   return layout;

@@ -30,9 +30,15 @@ void ImageTiles::allocate(int64_t n, int64_t tile_height, int64_t tile_width) {
 }
 
 ImageTiles ImageTiles::copy() const {
+  ImageTiles other = without_pixels();
+  if (pixels.bytes() == 0) return other;
+  other.allocate(n_tiles, height, width);
+  std::memcpy(other.pixels.data(), pixels.data(), static_cast<size_t>(pixels.bytes()));
+  return other;
+}
+
+ImageTiles ImageTiles::without_pixels() const {
   ImageTiles other;
-  if (n_tiles > 0) other.allocate(n_tiles, height, width);
-  if (pixels.bytes() > 0) std::memcpy(other.pixels.data(), pixels.data(), static_cast<size_t>(pixels.bytes()));
   other.n_tiles = n_tiles, other.height = height, other.width = width;
   other.original_height = original_height, other.original_width = original_width;
   other.tile_rows = tile_rows, other.tile_cols = tile_cols, other.overview = overview;

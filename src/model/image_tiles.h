@@ -22,7 +22,7 @@ struct ImageTiles {
   // Of all tiles together; four times what Idefics3 makes of the largest picture, 768 MiB as floats.
   static constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
-  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised
+  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised; or empty, where only the rest is known
   int64_t n_tiles = 0, height = 0, width = 0;
   int64_t original_height = 0, original_width = 0;  // of the picture
   // The grid that the picture was split into, row by row; 0 x 0: it was not split.
@@ -35,6 +35,7 @@ struct ImageTiles {
   // Zeros. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
   ImageTiles copy() const;
+  ImageTiles without_pixels() const;
   Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, 3, height, width}}; }
   bool operator==(const ImageTiles& other) const;
 };

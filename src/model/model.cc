@@ -67,24 +67,50 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
+  encoder_->tokens_per_tile(image.height, image.width);  // throws for those it does not take
   return static_cast<int64_t>(config_.family->token_rows(config_, image).size());
 }
 
-VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
+// Room for the encoder's features.
+VisionOutput Model::features_of(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
   const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
   VisionOutput out;
   const int64_t n = image.n_tiles * tokens, width = config_.vision->feature_size();
   out.storage = Buffer(n * width * dtype_bytes(compute_dtype()));
   out.embeds = Tensor(out.storage.data(), compute_dtype(), {n, width});
+  return out;
+}
+
+VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
+  VisionOutput out = features_of(image);
   encoder_->forward(image.tensor(), out.embeds, capture);
   return out;
 }
 
 VisionOutput Model::encode_image(const ImageTiles& image, VisionCapture* capture) {
+  Encoding encoding = begin_encoding(image, capture);
+  while (encoding.step()) {
+  }
+  return encoding.finish();
+}
+
+Model::Encoding Model::begin_encoding(const ImageTiles& image, VisionCapture* capture) {
   if (!sees_images()) no_images(config_);
-  std::vector<int32_t> order = config_.family->token_rows(config_, image);
-  const VisionOutput features = encode_features(image, capture);
+  return {*this, image, capture};
+}
+
+Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* capture)
+    : model_(model),
+      image_(image),
+      order_(model.config_.family->token_rows(model.config_, image)),
+      features_(model.features_of(image)),
+      pass_(model.encoder_->begin(image.tensor(), features_.embeds, capture)) {}
+
+VisionOutput Model::Encoding::finish() { return model_.project(image_, features_, std::move(order_)); }
+
+// Features to the rows that an image's tokens stand for, in their order.
+VisionOutput Model::project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const {
   const ProjectorConfig& projector = config_.projector;
   const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
   const int64_t n_features = features.embeds.rows() / n_tiles;

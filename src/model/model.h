@@ -73,11 +73,29 @@ class Model {
   // Encodes, projects and orders one image's tokens. Throws Error(kInput) for a text model, Error(kShape) for tiles of
   // a wrong size.
   VisionOutput encode_image(const ImageTiles& image, VisionCapture* capture = nullptr);
+  // The same in steps, between which anything else may be computed. The image outlives it.
+  class Encoding {
+   public:
+    bool step() { return pass_.step(); }  // false: that was the last one
+    VisionOutput finish();                // behind the last
+
+   private:
+    friend Model;
+    Encoding(Model& model, const ImageTiles& image, VisionCapture* capture);
+    Model& model_;
+    const ImageTiles& image_;
+    std::vector<int32_t> order_;
+    VisionOutput features_;
+    VisionEncoder::Pass pass_;
+  };
+  Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr);
   // The encoder's features before projection, [n_tiles * tokens per tile, feature_size]; for tests and tools.
   VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);
 
  private:
   Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json);
+  VisionOutput features_of(const ImageTiles& image) const;
+  VisionOutput project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const;
 
   ModelConfig config_;
   Weights weights_;

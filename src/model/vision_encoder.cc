@@ -15,7 +15,9 @@ constexpr int64_t kGroupRows = 2560;
 }  // namespace
 
 struct VisionEncoder::Group {
-  Tensor pixels;  // [n_tiles, C, h, w]
+  Tensor pixels;                 // [n_tiles, C, h, w]
+  Tensor x;                      // [total(), hidden]
+  std::vector<int32_t> offsets;  // of the tiles' rows in it
   int64_t first_tile = 0;
   int64_t n_tiles = 0;
   int64_t n_patches = 0;  // per tile
@@ -55,61 +57,97 @@ void VisionEncoder::reserve(int64_t n_rows) {
     buffer = Buffer();
     buffer = Buffer(n_rows * width * element);
   };
-  for (Buffer* buffer : {&x_, &normed_, &attended_}) room(*buffer, h);
+  for (Buffer* buffer : {&normed_, &attended_}) room(*buffer, h);
   room(qkv_, 3 * h);
   room(ffn_, config_.ffn_size);
   room(patches_, config_.n_channels * config_.patch_size * config_.patch_size);
   capacity_ = n_rows;
 }
 
-void VisionEncoder::forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture) {
+VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture)
+    : encoder_(encoder), pixels_(pixels), features_(features), capture_(capture), group_(std::make_unique<Group>()) {
+  const VisionConfig& config = encoder.config_;
   CHECK(pixels.rank == 4 && pixels.dtype == DType::kF32);
-  const int64_t n_tiles = pixels.rows(), tokens = tokens_per_tile(pixels.dim(2), pixels.dim(3));
-  CHECK(features.rows() == n_tiles * tokens && features.row_size() == config_.feature_size());
-  Group shape;
-  shape.grid_rows = pixels.dim(2) / config_.patch_size;
-  shape.grid_cols = pixels.dim(3) / config_.patch_size;
-  shape.n_patches = shape.grid_rows * shape.grid_cols;
-  shape.n_rows = shape.n_patches + config_.n_class_rows();
-  const auto n_layers = static_cast<int32_t>(config_.n_used_layers());
+  const int64_t n_tiles = pixels.rows();
+  tokens_ = encoder.tokens_per_tile(pixels.dim(2), pixels.dim(3));
+  CHECK(features.rows() == n_tiles * tokens_ && features.row_size() == config.feature_size());
+  group_->grid_rows = pixels.dim(2) / config.patch_size;
+  group_->grid_cols = pixels.dim(3) / config.patch_size;
+  group_->n_patches = group_->grid_rows * group_->grid_cols;
+  group_->n_rows = group_->n_patches + config.n_class_rows();
   if (capture != nullptr) {
     capture->probs.clear();
     for (const int32_t layer : capture->layers) {
-      if (!config_.traits.class_token || layer < 0 || layer >= n_layers) {
+      if (!config.traits.class_token || layer < 0 || layer >= config.n_used_layers()) {
         throw Error(ErrorCode::kInput,
                     "no class-token attention of vision layer " + std::to_string(layer) + " to capture");
       }
-      capture->probs.emplace_back(n_tiles * shape.n_rows * config_.n_heads * int64_t{sizeof(float)});
+      capture->probs.emplace_back(n_tiles * group_->n_rows * config.n_heads * int64_t{sizeof(float)});
     }
   }
-  const int64_t per_group = std::clamp<int64_t>(kGroupRows / shape.n_rows, 1, std::max<int64_t>(n_tiles, 1));
-  reserve(per_group * shape.n_rows);
-  for (int64_t first = 0; first < n_tiles; first += per_group) {
-    Group group = shape;
-    group.first_tile = first;
-    group.n_tiles = std::min(per_group, n_tiles - first);
-    group.pixels = pixels.slice_rows(first, first + group.n_tiles);
-    const Tensor out = features.slice_rows(first * tokens, (first + group.n_tiles) * tokens);
-    offsets_.clear();
-    for (int64_t i = 0; i <= group.n_tiles; ++i) offsets_.push_back(static_cast<int32_t>(i * group.n_rows));
-    embed_tiles(group);
-    take_features(0, group, out);
-    for (int32_t layer = 0; layer < n_layers; ++layer) {
-      Tensor probs;
-      for (size_t i = 0; capture != nullptr && i < capture->layers.size(); ++i) {
-        if (capture->layers[i] != layer) continue;
-        probs = Tensor(capture->probs[i].data(), DType::kF32, {n_tiles * group.n_rows, config_.n_heads});
-        probs = probs.slice_rows(first * group.n_rows, (first + group.n_tiles) * group.n_rows);
-      }
-      run_layer(layer, group, probs);
-      take_features(layer + 1, group, out);
-    }
+  per_group_ = std::clamp<int64_t>(kGroupRows / group_->n_rows, 1, std::max<int64_t>(n_tiles, 1));
+  x_ = Buffer(per_group_ * group_->n_rows * config.hidden_size * dtype_bytes(encoder.backend_.compute_dtype()));
+}
+
+VisionEncoder::Pass::~Pass() = default;
+VisionEncoder::Pass::Pass(Pass&&) noexcept = default;
+
+// The first tiles that are not done yet, embedded.
+void VisionEncoder::Pass::begin_group() {
+  Group& group = *group_;
+  group.first_tile += group.n_tiles;
+  group.n_tiles = std::min(per_group_, pixels_.rows() - group.first_tile);
+  group.pixels = pixels_.slice_rows(group.first_tile, group.first_tile + group.n_tiles);
+  group.x = encoder_.rows_of(x_, group.total(), encoder_.config_.hidden_size);
+  group.offsets.clear();
+  for (int64_t i = 0; i <= group.n_tiles; ++i) group.offsets.push_back(static_cast<int32_t>(i * group.n_rows));
+  encoder_.reserve(per_group_ * group.n_rows);
+  encoder_.embed_tiles(group);
+  encoder_.take_features(0, group, features_of_group());
+}
+
+Tensor VisionEncoder::Pass::features_of_group() const {
+  return features_.slice_rows(group_->first_tile * tokens_, (group_->first_tile + group_->n_tiles) * tokens_);
+}
+
+// Where the class token's attention in a layer goes; empty: nowhere.
+Tensor VisionEncoder::Pass::probs_of(int32_t layer) const {
+  Tensor probs;
+  const int64_t rows = group_->n_rows, first = group_->first_tile;
+  for (size_t i = 0; capture_ != nullptr && i < capture_->layers.size(); ++i) {
+    if (capture_->layers[i] != layer) continue;
+    probs = Tensor(capture_->probs[i].data(), DType::kF32, {pixels_.rows() * rows, encoder_.config_.n_heads});
+    probs = probs.slice_rows(first * rows, (first + group_->n_tiles) * rows);
+  }
+  return probs;
+}
+
+bool VisionEncoder::Pass::step() {
+  const auto n_layers = static_cast<int32_t>(encoder_.config_.n_used_layers());
+  const auto all_begun = [&] { return group_->first_tile + group_->n_tiles == pixels_.rows(); };
+  if (next_layer_ == 0) {
+    if (all_begun()) return false;  // no tiles
+    begin_group();
+  }
+  if (next_layer_ < n_layers) {
+    encoder_.run_layer(next_layer_, *group_, probs_of(next_layer_));
+    ++next_layer_;
+    encoder_.take_features(next_layer_, *group_, features_of_group());
+  }
+  if (next_layer_ < n_layers) return true;
+  next_layer_ = 0;
+  return !all_begun();
+}
+
+void VisionEncoder::forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture) {
+  Pass pass = begin(pixels, features, capture);
+  while (pass.step()) {
   }
 }
 
 void VisionEncoder::embed_tiles(const Group& group) {
   const int64_t h = config_.hidden_size, n_class = group.n_rows - group.n_patches;
-  const Tensor x = rows_of(x_, group.total(), h);
+  const Tensor& x = group.x;
   const Tensor patches = rows_of(patches_, group.n_tiles * group.n_patches, weights_.patch.n_in);
   backend_.patchify(group.pixels, config_.patch_size, patches);
   const Tensor positions = position_rows(group.grid_rows, group.grid_cols);
@@ -145,12 +183,12 @@ Tensor VisionEncoder::position_rows(int64_t grid_rows, int64_t grid_cols) {
 void VisionEncoder::run_layer(int32_t index, const Group& group, const Tensor& class_probs) {
   const VisionLayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   const int64_t n = group.total(), h = config_.hidden_size, d = config_.head_dim(), heads = config_.n_heads;
-  const Tensor x = rows_of(x_, n, h), normed = rows_of(normed_, n, h), qkv = rows_of(qkv_, n, 3 * h);
+  const Tensor &x = group.x, normed = rows_of(normed_, n, h), qkv = rows_of(qkv_, n, 3 * h);
   backend_.layer_norm(x, w.norm1_w, w.norm1_b, config_.layer_norm_eps, normed);
   backend_.matmul(normed, w.qkv, qkv, {.bias = &w.qkv_bias});
   const auto part = [&](int64_t i) { return qkv.columns(i * h, (i + 1) * h).view({n, heads, d}); };
   const DenseAttentionArgs args = {
-      .scale = 1.0f / std::sqrt(static_cast<float>(d)), .offsets = offsets_, .first_row_probs = class_probs};
+      .scale = 1.0f / std::sqrt(static_cast<float>(d)), .offsets = group.offsets, .first_row_probs = class_probs};
   const Tensor attended = rows_of(attended_, n, h);
   backend_.dense_attention(part(0), part(1), part(2), args, attended.view({n, heads, d}));
   backend_.matmul(attended, w.out, x, {.bias = &w.out_bias, .residual = &x});
@@ -163,7 +201,7 @@ void VisionEncoder::run_layer(int32_t index, const Group& group, const Tensor& c
 // Copies hidden state `state` into its columns of the features, wherever the configuration names it.
 void VisionEncoder::take_features(int32_t state, const Group& group, const Tensor& features) {
   const int64_t h = config_.hidden_size;
-  const Tensor x = rows_of(x_, group.total(), h);
+  const Tensor& x = group.x;
   for (size_t i = 0; i < config_.feature_layers.size(); ++i) {
     if (config_.feature_layers[i] != state) continue;
     const Tensor out = features.columns(static_cast<int64_t>(i) * h, static_cast<int64_t>(i + 1) * h);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct VisionCapture {
 };
 
 class VisionEncoder {
+  struct Group;  // tiles that run together
+
  public:
   // All three must outlive the encoder.
   VisionEncoder(const VisionConfig& config, const VisionWeights& weights, Backend& backend);
@@ -28,13 +31,38 @@ class VisionEncoder {
   // Feature rows that one tile of this many pixels gives. Throws Error(kShape) for a size the encoder cannot take.
   int64_t tokens_per_tile(int64_t height, int64_t width) const;
 
-  // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype. Tiles run in
-  // groups, so that the workspace does not grow with their number. Throws as tokens_per_tile, and Error(kInput) for a
-  // capture of a layer that is not computed or of an encoder without a class token.
+  // The way of an image through the encoder, which others may go between its steps.
+  class Pass {
+   public:
+    ~Pass();
+    Pass(Pass&&) noexcept;
+    // One layer further, of one group of tiles. False: that was the last one, the features are there.
+    bool step();
+
+   private:
+    friend VisionEncoder;
+    Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture);
+    void begin_group();
+    Tensor features_of_group() const;
+    Tensor probs_of(int32_t layer) const;
+
+    VisionEncoder& encoder_;
+    const Tensor pixels_, features_;
+    VisionCapture* const capture_;
+    int64_t tokens_ = 0, per_group_ = 0;  // of a tile; tiles
+    int32_t next_layer_ = 0;
+    std::unique_ptr<Group> group_;
+    Buffer x_;  // [rows of a group, h]
+  };
+  // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype; both outlive the
+  // pass. Tiles run in groups, so that the workspace does not grow with their number. Throws as tokens_per_tile, and
+  // Error(kInput) for a capture of a layer that is not computed or of an encoder without a class token.
+  Pass begin(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr) {
+    return {*this, pixels, features, capture};
+  }
   void forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr);
 
  private:
-  struct Group;  // tiles that run together
   void reserve(int64_t n_rows);
   void embed_tiles(const Group& group);
   void run_layer(int32_t index, const Group& group, const Tensor& class_probs);
@@ -48,12 +76,12 @@ class VisionEncoder {
   Buffer class_row_;  // [1, h] class embedding plus its position
   Buffer positions_;  // [grid_rows_ * grid_cols_, h]; of the last grid that was looked up
   int64_t grid_rows_ = 0, grid_cols_ = 0;
-  int64_t capacity_ = 0;          // rows the buffers below hold
-  Buffer x_, normed_, attended_;  // [n, h]
-  Buffer qkv_;                    // [n, 3 h]
-  Buffer ffn_;                    // [n, f]
-  Buffer patches_;                // [n, C p p]
-  std::vector<int32_t> offsets_, feature_rows_;
+  int64_t capacity_ = 0;      // rows the buffers below hold
+  Buffer normed_, attended_;  // [n, h]
+  Buffer qkv_;                // [n, 3 h]
+  Buffer ffn_;                // [n, f]
+  Buffer patches_;            // [n, C p p]
+  std::vector<int32_t> feature_rows_;
 };
 
 }  // namespace vlcache

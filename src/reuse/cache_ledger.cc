@@ -52,6 +52,14 @@ void DigestCache::put(const Sha256Digest& key, std::shared_ptr<const void> value
   touch(at);
 }
 
+void DigestCache::drop(const Sha256Digest& key) {
+  if (const auto at = entries_.find(key); at != entries_.end()) erase(at);
+}
+
+void DigestCache::for_each(FunctionRef<void(const Sha256Digest& key, int64_t bytes, int64_t n_uses)> visit) const {
+  for (const auto& [key, entry] : entries_) visit(key, entry.bytes, static_cast<int64_t>(entry.n_uses));
+}
+
 void DigestCache::clear() {
   while (!entries_.empty()) erase(entries_.begin());
 }

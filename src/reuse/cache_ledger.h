@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/sha256.h"
 
 namespace vlcache {
@@ -86,7 +87,10 @@ class DigestCache final : public CacheLedger::Member {
   bool contains(const Sha256Digest& key) const { return entries_.contains(key); }
   // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
   void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
+  void drop(const Sha256Digest& key);
   void clear();
+  // n_uses: how often it was put or found.
+  void for_each(FunctionRef<void(const Sha256Digest& key, int64_t bytes, int64_t n_uses)> visit) const;
   // What has this key, now or later, is not evicted.
   CacheHold hold(const Sha256Digest& key);
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes_}; }

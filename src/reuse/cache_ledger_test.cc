@@ -98,6 +98,27 @@ TEST(CacheLedgerTest, UsersKeepWhatHasGone) {
   EXPECT_EQ(*held, "one");
 }
 
+TEST(CacheLedgerTest, WhatIsDroppedIsGoneHeldOrNot) {
+  CacheLedger ledger(10);
+  DigestCache cache(ledger);
+  cache.put(key(1), text("one"), 4, 1);
+  cache.put(key(2), text("two"), 5, 1);
+  cache.find<std::string>(key(2));
+  std::vector<std::string> seen;
+  cache.for_each([&](const Sha256Digest& k, int64_t bytes, int64_t n_uses) {
+    seen.push_back(std::to_string(k[0]) + ": " + std::to_string(bytes) + " bytes, used " + std::to_string(n_uses));
+  });
+  EXPECT_EQ(seen, (std::vector<std::string>{"1: 4 bytes, used 1", "2: 5 bytes, used 2"}));
+  const CacheHold hold = cache.hold(key(2));
+  cache.drop(key(2));
+  cache.drop(key(3));
+  EXPECT_FALSE(cache.contains(key(2)));
+  EXPECT_EQ(ledger.used_bytes(), 4);
+  cache.put(key(2), text("again"), 6, 1);
+  cache.put(key(3), text("three"), 10, 1);  // there is no room for it beside what is held
+  EXPECT_TRUE(cache.contains(key(2)));
+}
+
 // One-off entries pass by what is asked for again and again, and what nobody asks for any more goes at last.
 TEST(CacheLedgerTest, OneOffsDoNotFloodIt) {
   CacheLedger ledger(10);

@@ -133,6 +133,10 @@ void ImageStore::rows_loaded(const Sha256Digest& image, const Tensor& rows, std:
   bring_nearer(record_of(image, rows, std::move(owner)), load);
 }
 
+void ImageStore::erase(const Sha256Digest& image) {
+  for (const std::string& layout : {kv_layout_, rows_layout_}) chain_.erase(key_of(image, layout));
+}
+
 void ImageStore::save(const Record& record, bool computed) {
   if (options_.admit <= 1 ? computed : count_use(record.key) == options_.admit) chain_.save(record);
 }

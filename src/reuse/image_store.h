@@ -118,6 +118,8 @@ class ImageStore {
   void loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load);
   void rows_loaded(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
                    const ImageLoad& load);
+  // Forgets an image, soon, in all tiers: its embeddings, and its KV in this form.
+  void erase(const Sha256Digest& image);
 
  private:
   Record record_of(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv) const;

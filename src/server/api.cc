@@ -53,7 +53,8 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       created_(std::time(nullptr)),
       forms_(engine),
       metrics_(options.model_name, engine.max_positions()),
-      named_images_(options.named_image_bytes) {}
+      named_images_(options.named_image_bytes),
+      cache_routes_(inference, named_images_) {}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
   const bool anthropic = request.path.starts_with("/v1/messages");
@@ -91,7 +92,10 @@ void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
   if (route == "POST /tokenize") {
     return exchange->send(json_response(tokenize_json(engine_, request.body, limits_of(exchange))));
   }
-  if (route == "POST /v1/cache/reset") return reset_caches(exchange);
+  if (route == "GET /v1/cache/entries") return cache_routes_.entries(exchange);
+  if (route == "POST /v1/cache/pin") return cache_routes_.pin(request, exchange);
+  if (route == "POST /v1/cache/drop") return cache_routes_.drop(request, exchange);
+  if (route == "POST /v1/cache/reset") return cache_routes_.reset(exchange);
   exchange->send(answer(request));
 }
 
@@ -107,18 +111,6 @@ HttpResponse Api::health() const {
   HttpResponse response = json_response({{"status", "warming up"}}, 503);
   response.headers.emplace_back("retry-after", "1");
   return response;
-}
-
-void Api::reset_caches(const ExchangePtr& exchange) {
-  if (!exchange->caller().admin) {
-    return exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
-  }
-  named_images_.clear();
-  inference_.between_steps([exchange](Engine& engine) {
-    const int64_t before = engine.cache_ledger().used_bytes();
-    engine.forget_kept();
-    exchange->send(json_response({{"freed_bytes", before - engine.cache_ledger().used_bytes()}}));
-  });
 }
 
 // What needs no inference.
@@ -142,18 +134,11 @@ HttpResponse Api::answer(const HttpRequest& request) const {
         {"id", options_.model_name}, {"object", "model"}, {"created", created_}, {"owned_by", "vlcache"}};
     return json_response({{"object", "list"}, {"data", OrderedJson::array({model})}});
   }
-  if (route == "GET /v1/cache/stats") {
-    const Inference::State state = inference_.state();
-    OrderedJson stats = totals_json(state.caches);
-    stats["kv"] = {{"bytes", state.kv_bytes}, {"max_bytes", state.kv_max_bytes}};
-    const NamedImages::State named = named_images_.state();
-    stats["named_images"] = {{"images", named.n_images}, {"bytes", named.bytes}, {"max_bytes", named.max_bytes}};
-    stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
-    return json_response(stats);
-  }
-  for (const char* path : {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions", "/v1/completions",
-                           "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/cache/reset", "/tokenize",
-                           "/detokenize", "/props", "/metrics"}) {
+  if (route == "GET /v1/cache/stats") return cache_routes_.stats();
+  for (const char* path :
+       {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions", "/v1/completions", "/v1/messages",
+        "/v1/messages/count_tokens", "/v1/responses", "/v1/cache/entries", "/v1/cache/pin", "/v1/cache/drop",
+        "/v1/cache/reset", "/tokenize", "/detokenize", "/props", "/metrics"}) {
     if (request.path == path) return refusal(405, request.method + " is not for " + path, "invalid_request_error");
   }
   return refusal(404, "there is no " + request.path, "invalid_request_error");
@@ -183,10 +168,12 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
 }
 
 // Takes the pictures.
-Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const {
-  return engine_.prepare_chat(
-      asked.messages, std::move(asked.images),
+Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
+  Prompt prompt = engine_.prepare_chat(
+      asked.messages, std::move(asked.pictures),
       {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
+  for (NamedPicture& picture : asked.named) named_images_.add(picture.name, std::move(picture.bytes), picture.where);
+  return prompt;
 }
 
 // One for each answer that is asked for.
@@ -248,7 +235,7 @@ HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& ex
 // Messages to answers, in the style of an endpoint.
 void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
                    const ExchangePtr& exchange) {
-  const size_t n_images = asked.images.size();
+  const size_t n_images = asked.pictures.size();
   const AnswerForms::Form form = form_of(asked);
   std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form), n_images);
   const AnswerHead head{.id = random_id(id_prefix),
@@ -311,6 +298,7 @@ void Api::submit(std::vector<Asked> asked, const std::function<void()>& accepted
   for (size_t i = 0; i < asked.size(); ++i) {
     Request& request = requests.emplace_back(std::move(asked[i].request));
     request.prompt.salt = joined(exchange->caller().salt, request.prompt.salt);
+    request.asked_at = exchange->begin_time();
     auto times = std::make_shared<AnswerTimes>(metrics_, exchange->begin_time());
     request.callbacks.on_text = [times, tell = std::move(request.callbacks.on_text)](std::string_view text) {
       times->text();

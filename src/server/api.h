@@ -7,6 +7,7 @@
 #include "server/access.h"
 #include "server/answer_forms.h"
 #include "server/answer_style.h"
+#include "server/cache_routes.h"
 #include "server/chat_request.h"
 #include "server/exchange.h"
 #include "server/http_server.h"
@@ -44,7 +45,6 @@ class Api {
   void route(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse answer(const HttpRequest& request) const;
   HttpResponse health() const;
-  void reset_caches(const ExchangePtr& exchange);
   void chat(const HttpRequest& request, const ExchangePtr& exchange);
   void complete(const HttpRequest& request, const ExchangePtr& exchange);
   void messages(const HttpRequest& request, const ExchangePtr& exchange);
@@ -61,7 +61,7 @@ class Api {
   void submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
   AnswerForms::Form form_of(ChatRequest& asked);
-  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form) const;
+  Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);
   std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
                                    size_t n_images);
   PolicyPtr policy_of(const std::string& kv, const std::string& budget);
@@ -73,6 +73,7 @@ class Api {
   AnswerForms forms_;
   Metrics metrics_;
   NamedImages named_images_;
+  CacheRoutes cache_routes_;
   std::atomic<bool> warm_{false};
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "server/data_uri.h"
 #include "server/json_fields.h"
+#include "server/picture_parts.h"
 
 namespace vlcache {
 namespace {
@@ -120,47 +120,22 @@ OrderedJson read_template_variables(const OrderedJson& body) {
   return *variables;
 }
 
-// Takes pictures out of the parts of messages, in their order.
-class ImageReader {
- public:
-  ImageReader(const ChatLimits& limits, const std::string& cache_salt, std::vector<Image>& images)
-      : limits_(limits), owner_(limits.caller + '\n' + cache_salt), images_(images) {}
-
-  // The part becomes a bare {"type": "image"}.
-  void take(OrderedJson& part, const std::string& where) {
-    if (images_.size() == limits_.max_images) {
-      bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
-    }
-    images_.push_back(read(part, where));
-    part = {{"type", "image"}};
+// How pictures are to be shown, as far as that is the same for all of them.
+PictureOptions read_picture_options(const OrderedJson& body) {
+  PictureOptions options;
+  options.min_tokens = static_cast<int32_t>(integer(body, "min_image_tokens", 0, 0, INT32_MAX));
+  options.max_tokens = static_cast<int32_t>(integer(body, "max_image_tokens", 0, 1, INT32_MAX));
+  if (options.max_tokens > 0 && options.min_tokens > options.max_tokens) {
+    bad_field("min_image_tokens: expected at most max_image_tokens");
   }
+  const OrderedJson* settings = find_field(body, "mm_processor_kwargs");
+  if (settings == nullptr) return options;
+  if (!settings->is_object()) bad_field("mm_processor_kwargs: expected an object");
+  if (!settings->empty()) options.settings = settings->dump();
+  return options;
+}
 
- private:
-  Image read(const OrderedJson& part, const std::string& where) const {
-    const OrderedJson* source = find_field(part, "image_url");
-    if (source != nullptr && source->is_object()) source = find_field(*source, "url");
-    const std::string at = where + ".image_url", id_at = where + ".uuid";
-    const std::string id = limits_.named_images == nullptr ? "" : string(part, "uuid", "");
-    if (id.size() > kMaxIdBytes) bad_field(id_at + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
-    if (source == nullptr && !id.empty()) {
-      return decode_image(*limits_.named_images->find({owner_, id}, id_at), id_at, limits_.image);
-    }
-    if (source == nullptr || !source->is_string())
-      bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
-    const auto& url = source->get_ref<const std::string&>();
-    std::vector<std::byte> bytes = limits_.read_image ? limits_.read_image(url, at) : decode_data_uri(url, at);
-    Image image = decode_image(bytes, at, limits_.image);
-    if (!id.empty()) limits_.named_images->add({owner_, id}, std::move(bytes), id_at);
-    return image;
-  }
-
-  static constexpr size_t kMaxIdBytes = 256;
-  const ChatLimits& limits_;
-  std::string owner_;
-  std::vector<Image>& images_;
-};
-
-void read_content(OrderedJson& content, const std::string& where, ImageReader& images) {
+void read_content(OrderedJson& content, const std::string& where, PictureParts& pictures) {
   if (content.is_string()) return;
   if (content.is_null()) {  // of an assistant's message that only called tools
     content = "";
@@ -174,14 +149,14 @@ void read_content(OrderedJson& content, const std::string& where, ImageReader& i
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
       part = {{"type", "text"}, {"text", part["text"]}};
     } else if (type == "image_url") {
-      images.take(part, at);
+      pictures.take(part, at);
     } else {
       bad_field(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
     }
   }
 }
 
-OrderedJson read_messages(OrderedJson messages, ImageReader& images) {
+OrderedJson read_messages(OrderedJson messages, PictureParts& pictures) {
   if (!messages.is_array() || messages.empty()) bad_field("messages: expected a list of messages, at least one");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -194,7 +169,7 @@ OrderedJson read_messages(OrderedJson messages, ImageReader& images) {
       bad_field(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
-    read_content(content, where + ".content", images);
+    read_content(content, where + ".content", pictures);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
@@ -250,8 +225,8 @@ ChatRequest chat_request_of(OrderedJson json, const ChatRequest& defaults, const
   read_tools(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.template_variables = read_template_variables(json);
-  ImageReader images(limits, request.cache_salt, request.images);
-  request.messages = read_messages(std::move(messages), images);
+  PictureParts pictures(limits, read_picture_options(json), request);
+  request.messages = read_messages(std::move(messages), pictures);
   return request;
 }
 

@@ -8,17 +8,25 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/picture.h"
 #include "engine/request.h"
-#include "io/image/image.h"
 #include "server/answer_format.h"
 #include "server/named_images.h"
 #include "server/tool_calls.h"
 
 namespace vlcache {
 
+struct NamedPicture {
+  NamedImages::Name name;
+  NamedImages::Bytes bytes;
+  std::string where;  // the name, in errors
+};
+
 struct ChatRequest {
-  nlohmann::ordered_json messages;  // as chat templates take them; pictures as {"type": "image"}
-  std::vector<Image> images;        // in the order of their parts
+  nlohmann::ordered_json messages;       // as chat templates take them; pictures as {"type": "image"}
+  std::vector<EncodedPicture> pictures;  // in the order of their parts
+  // Those of them that are to be known by their `uuid`, once it has turned out that they are pictures.
+  std::vector<NamedPicture> named;
   GenerateOptions options;
   AnswerFormat format;
   ToolUse tools;
@@ -53,8 +61,8 @@ struct ChatLimits {
 };
 
 // What the body leaves out comes from `defaults`. Fields that nobody here knows are let pass, as other servers do;
-// known ones that ask for what cannot be done are errors. Decodes the pictures. Throws Error(kInput) whose message
-// begins with the field's name ("temperature: expected ..."), kMemory for pictures beyond the limits.
+// known ones that ask for what cannot be done are errors. The pictures are not decoded yet. Throws Error(kInput) whose
+// message begins with the field's name ("temperature: expected ...").
 ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits);
 // Of a body that was parsed: parse_body's, or one that says the same of another endpoint.
 ChatRequest chat_request_of(nlohmann::ordered_json body, const ChatRequest& defaults, const ChatLimits& limits);

@@ -171,6 +171,34 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
   }
 }
 
+// output_config.format, which has its schema right there.
+void add_format(const OrderedJson& body, OrderedJson& chat) {
+  const OrderedJson* config = find_field(body, "output_config");
+  if (config == nullptr) return;
+  if (!config->is_object()) bad_field("output_config: expected an object");
+  const OrderedJson* format = find_field(*config, "format");
+  if (format == nullptr) return;
+  const std::string where = "output_config.format";
+  if (!format->is_object()) bad_field(where + ": expected an object");
+  if (const std::string type = string_field(*format, "type", where); type != "json_schema") {
+    bad_field(where + ".type: expected \"json_schema\", found \"" + type + "\"");
+  }
+  const OrderedJson* schema = find_field(*format, "schema");
+  if (schema == nullptr) bad_field(where + ".schema: expected an object");
+  chat["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
+}
+
+// The switch that templates of thinking models have, unless the request sets it itself.
+void add_thinking(const OrderedJson& body, OrderedJson& chat) {
+  const OrderedJson* thinking = find_field(body, "thinking");
+  if (thinking == nullptr) return;
+  if (!thinking->is_object()) bad_field("thinking: expected an object");
+  const bool enabled = string_field(*thinking, "type", "thinking") != "disabled";
+  OrderedJson& variables = chat["chat_template_kwargs"];
+  if (variables.is_null()) variables = OrderedJson::object();
+  if (variables.is_object() && !variables.contains("enable_thinking")) variables["enable_thinking"] = enabled;
+}
+
 }  // namespace
 
 OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
@@ -178,12 +206,15 @@ OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
   const OrderedJson* limit = find_field(body, "max_tokens");
   if (limit == nullptr && !counting) bad_field("max_tokens: expected an integer");
   chat["max_tokens"] = counting ? OrderedJson(1) : *limit;
-  for (const char* key : {"model", "temperature", "top_p", "top_k", "stream", "seed", "ignore_eos", "priority",
-                          "cache_salt", "vlcache"}) {
+  for (const char* key :
+       {"model", "temperature", "top_p", "top_k", "stream", "seed", "ignore_eos", "priority", "cache_salt", "vlcache",
+        "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
     if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
   }
   if (const OrderedJson* stop = find_field(body, "stop_sequences")) chat["stop"] = *stop;
   add_tools(body, chat);
+  add_format(body, chat);
+  add_thinking(body, chat);
   chat["messages"] = messages_of(body);
   return chat;
 }

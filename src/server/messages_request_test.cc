@@ -27,6 +27,26 @@ std::string error_of(const auto& read, const char* body) {
   return "none";
 }
 
+TEST(MessagesRequest, SaysWhatFormAnAnswerHas) {
+  const auto chat = [](const std::string& more) {
+    return messages((R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], )" + more + "}").c_str());
+  };
+  const OrderedJson format =
+      chat(R"("output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "integer"}}})");
+  EXPECT_EQ(format["response_format"].dump(), R"({"type":"json_schema","json_schema":{"schema":{"type":"integer"}}})");
+  EXPECT_FALSE(chat(R"("output_config": {"effort": "low"})").contains("response_format"));
+  for (const char* wrong : {R"("output_config": 3)", R"("output_config": {"format": {"type": "json_object"}})",
+                            R"("output_config": {"format": {"type": "json_schema"}})"}) {
+    EXPECT_THROW(chat(wrong), Error) << wrong;
+  }
+  EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})")["chat_template_kwargs"].dump(),
+            R"({"enable_thinking":true})");
+  EXPECT_EQ(chat(R"("thinking": {"type": "enabled"}, "chat_template_kwargs": {"enable_thinking": false})")
+                ["chat_template_kwargs"]
+                    .dump(),
+            R"({"enable_thinking":false})");
+}
+
 TEST(MessagesRequest, BecomesAChatCompletion) {
   const OrderedJson chat = messages(R"({"model": "m", "max_tokens": 9, "system": "Be brief.", "stop_sequences": ["x"],
     "thinking": {"type": "disabled"}, "metadata": {}, "temperature": 0.5, "messages": [
@@ -36,7 +56,8 @@ TEST(MessagesRequest, BecomesAChatCompletion) {
       {"type": "tool_use", "id": "t1", "name": "click", "input": {"x": 1}}]},
     {"role": "user", "content": [{"type": "text", "text": "and?"}, {"type": "tool_result", "tool_use_id": "t1",
       "content": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}]}]})");
-  EXPECT_EQ(chat, parse_ordered_json(R"({"max_tokens": 9, "model": "m", "temperature": 0.5, "stop": ["x"], "messages": [
+  EXPECT_EQ(chat, parse_ordered_json(R"({"max_tokens": 9, "model": "m", "temperature": 0.5, "stop": ["x"],
+    "chat_template_kwargs": {"enable_thinking": false}, "messages": [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": [{"type": "text", "text": "Look"},
       {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},

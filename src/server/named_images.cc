@@ -5,11 +5,11 @@
 
 namespace vlcache {
 
-void NamedImages::add(const Name& name, std::vector<std::byte> bytes, const std::string& where) {
-  const auto size = std::ssize(bytes);
+void NamedImages::add(const Name& name, Bytes bytes, const std::string& where) {
+  const auto size = std::ssize(*bytes);
   const std::lock_guard lock(mutex_);
   if (const auto known = by_name_.find(name); known != by_name_.end()) {
-    if (*known->second->bytes != bytes) {
+    if (*known->second->bytes != *bytes) {
       throw Error(ErrorCode::kInput, where + ": another picture has this name already; give each its own");
     }
     images_.splice(images_.begin(), images_, known->second);
@@ -21,7 +21,7 @@ void NamedImages::add(const Name& name, std::vector<std::byte> bytes, const std:
     by_name_.erase(images_.back().name);
     images_.pop_back();
   }
-  images_.push_front({name, std::make_shared<const std::vector<std::byte>>(std::move(bytes))});
+  images_.push_front({name, std::move(bytes)});
   by_name_.emplace(name, images_.begin());
   bytes_ += size;
 }

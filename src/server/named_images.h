@@ -24,7 +24,7 @@ class NamedImages {
 
   // Those used least lately go; a picture larger than all there is room for is not kept. A name stays that picture's:
   // throws Error(kInput), beginning with `where`, for another one.
-  void add(const Name& name, std::vector<std::byte> bytes, const std::string& where);
+  void add(const Name& name, Bytes bytes, const std::string& where);
   // Throws Error(kNotFound), beginning with `where`.
   Bytes find(const Name& name, const std::string& where);
   void clear();

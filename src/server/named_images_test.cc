@@ -8,11 +8,13 @@
 namespace vlcache {
 namespace {
 
-std::vector<std::byte> picture(int value, size_t n = 10) { return std::vector<std::byte>(n, std::byte(value)); }
+NamedImages::Bytes picture(int value, size_t n = 10) {
+  return std::make_shared<const std::vector<std::byte>>(n, std::byte(value));
+}
 
 bool has(NamedImages& images, const NamedImages::Name& name, int value) {
   try {
-    return *images.find(name, "here") == picture(value);
+    return *images.find(name, "here") == *picture(value);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kNotFound);
     EXPECT_TRUE(std::string(e.what()).starts_with("here: ")) << e.what();

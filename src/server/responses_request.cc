@@ -22,6 +22,7 @@ OrderedJson part_of(const OrderedJson& part, const std::string& where) {
       return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // that was named before
     }
     OrderedJson picture{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
+    if (const OrderedJson* detail = find_field(part, "detail")) picture["image_url"]["detail"] = *detail;
     if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) picture["uuid"] = *id;
     return picture;
   }
@@ -136,8 +137,9 @@ OrderedJson chat_of_responses(const OrderedJson& body) {
     bad_field("background: answers are given while the client waits");
   }
   OrderedJson chat;
-  for (const char* key : {"model", "temperature", "top_p", "top_logprobs", "stream", "seed", "ignore_eos", "priority",
-                          "cache_salt", "vlcache"}) {
+  for (const char* key :
+       {"model", "temperature", "top_p", "top_logprobs", "stream", "seed", "ignore_eos", "priority", "cache_salt",
+        "vlcache", "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
     if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
   }
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;

@@ -27,7 +27,7 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
                                const ChatLimits& limits) {
   if (json.contains("messages")) {
     ChatRequest asked = read_chat_request(body, {}, limits);
-    return engine.prepare_chat(asked.messages, std::move(asked.images), {.variables = asked.variables()}).tokens;
+    return engine.prepare_chat(asked.messages, std::move(asked.pictures), {.variables = asked.variables()}).tokens;
   }
   const auto prompt = json.find("prompt");
   if (prompt == json.end() || !prompt->is_string()) {

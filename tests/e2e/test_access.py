@@ -74,6 +74,32 @@ class Keys(Server):
         self.assertGreater(ask(ALICE, question, cache_salt="a project")[0], 256)
         self.assertEqual(ask(BOB, question, cache_salt="a project"), (0, "computed", "computed"))
 
+    def test_admins_pin_and_drop_images(self):
+        say = lambda path, body=None, key=ALICE: self.call("GET" if path == "entries" else "POST", "/v1/cache/" + path, body, bearer(key))
+        entries = lambda: {e["id"]: e for e in say("entries")[1]["data"]}
+        self.assertEqual(say("reset")[0], 200)
+        ask = lambda: self.chat(about(PAGE, "What is the NAME?", vlcache={"reuse": "vlcache"}), bearer(BOB))["vlcache"]["cache"]["images"][0]
+        known = ask()["hash"]
+        self.assertEqual(list(entries()), [known])
+        self.assertTrue(all(entries()[known][what] > 0 for what in ("kv_bytes", "embeddings_bytes", "uses")))
+        for path, body in (("entries", None), ("pin", {"id": known}), ("drop", {"id": known})):
+            self.assertEqual(say(path, body, BOB)[0], 403)
+        self.assertEqual(say("pin", {"id": known}), (200, {"id": known, "pinned": True}))
+        self.assertTrue(entries()[known]["pinned"])
+        self.assertEqual(say("pin", {"id": known, "pinned": False})[0], 200)
+        self.assertFalse(entries()[known]["pinned"])
+        for path in ("pin", "drop"):
+            status, gone = say(path, {"id": known[::-1]})
+            self.assertEqual((status, gone["error"]["code"]), (404, "not_found"))
+            for wrong in ({}, {"id": 3}, {"id": known[:-1]}, {"id": "x" + known[1:]}, []):
+                self.assertEqual(say(path, wrong)[0], 400, wrong)
+        self.assertEqual(say("pin", {"id": known, "pinned": "yes"})[0], 400)
+        self.assertEqual(ask()["source"], "prefix")
+        self.assertGreater(say("drop", {"id": known})[1]["freed_bytes"], 0)
+        self.assertEqual(entries(), {})
+        again = ask()
+        self.assertEqual((again["source"], again["encoder"]), ("computed", "computed"))
+
     def test_only_admins_reset_caches(self):
         self.chat(about(PAGE, "Who?"), bearer(BOB))
         self.assertEqual(self.call("POST", "/v1/cache/reset", headers=bearer(BOB))[0], 403)

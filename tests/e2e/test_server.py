@@ -192,6 +192,15 @@ class Answers(Server):
         status, answer = self.call("POST", "/v1/responses", response)
         self.assertEqual((status, answer["output"][0]["content"][0]["text"]), (200, expected[0]["message"]["content"]))
 
+    def test_how_much_of_a_picture_is_shown(self):
+        with_detail = lambda detail: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {**picture(PAGE)["image_url"], "detail": detail}}, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0}
+        expected = self.chat(about(PAGE))
+        for same in (with_detail("low"), with_detail("high"), about(PAGE, max_image_tokens=256), about(PAGE, min_image_tokens=256, mm_processor_kwargs={})):
+            self.assertEqual(self.chat(same)["choices"], expected["choices"])  # tinydoc knows one way
+        for wrong, param in ((with_detail("tiny"), "messages[0].content[0].image_url.detail"), (about(PAGE, max_image_tokens=255), "messages[0].content[0].image_url"), (about(PAGE, min_image_tokens=257), "messages[0].content[0].image_url"), (about(PAGE, max_image_tokens=0), "max_image_tokens"), (about(PAGE, min_image_tokens=9, max_image_tokens=8), "min_image_tokens"), (about(PAGE, mm_processor_kwargs=[]), "mm_processor_kwargs"), (about(PAGE, mm_processor_kwargs={"crop_size": 9}), "mm_processor_kwargs")):
+            status, answer = self.call("POST", "/v1/chat/completions", wrong)
+            self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
+
     def test_policies_and_reuse_of_a_request(self):
         answer = self.chat(about(PAGE, vlcache={"kv": "snapkv", "kv_budget": 0.2, "reuse": "off"}))
         self.assertIn("snapkv", answer["vlcache"]["kv"]["mode"])

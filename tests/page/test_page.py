@@ -111,7 +111,7 @@ class Questions(PageTest):
         self.ask(TOTAL, PAGE)
         card = self.open_card()
         expect(card.locator("dt:text-is('picture 1') + dd")).to_have_text("256 tokens there as a prefix")
-        for words in ("first token", "tokens/s", "policy", "full", "at most", "behind the prompt", "once the server had begun"):
+        for words in ("first token", "tokens/s", "policy", "full", "at most", "behind the prompt", "before its turn"):
             expect(card).to_contain_text(words)
 
     def test_settings_reach_the_server_and_stay(self):

@@ -92,7 +92,7 @@ def summary(a, found):
     prompt, answer = (sum(u.get(k, 0) for u in usage) for k in ("prompt_tokens", "completion_tokens"))
     cached = sum((u.get("prompt_tokens_details") or {}).get("cached_tokens", 0) for u in usage)
     shares = lambda values: {f"p{round(100 * s)}": round(percentile(values, s), 1) for s in (0.5, 0.9, 0.95, 0.99)} if values else None
-    overhead = [1000 * (f["end"] - f["start"]) - f["timings_ms"]["ttft"] - f["timings_ms"]["decode"] for f in good if f.get("timings_ms")]  # our servers say what the model took
+    overhead = [1000 * (f["end"] - f["start"]) - f["timings_ms"]["ttft"] + f["timings_ms"]["queue"] - f["timings_ms"]["decode"] for f in good if f.get("timings_ms")]  # our servers say what the model took
     kept = [t <= a.slo_ttft and (percentile(g, 0.99) or 0) <= a.slo_itl for t, g in zip(ttft, gaps)]
     return dict(requests=len(found), failed=len(found) - len(good), seconds=round(seconds, 2), requests_per_s=round(len(good) / seconds, 3), answer_tokens_per_s=round(answer / seconds, 2),
                 prompt_tokens=prompt, answer_tokens=answer, cached_share=round(cached / max(1, prompt), 3), ttft_ms=shares(ttft), itl_ms=shares([x for g in gaps for x in g]),

@@ -110,7 +110,9 @@ TEST(Anyres, RefusesTilesOfAnotherGrid) {
       parse(R"({"model_type":"llava_next","image_token_index":5,"vision_config":{"image_size":28,"patch_size":7},
       "image_grid_pinpoints":[[28,56],[56,28]]})");
   EXPECT_THAT(config.family->token_rows(config, image(3, 1, 2, 100, 200)), testing::SizeIs(16 + 4 * 9));
-  EXPECT_THAT(error_of([&] { anyres_layout(config, image(5, 2, 2, 100, 200)); }), HasSubstr("expected 3 tiles"));
+  EXPECT_THAT(error_of([&] { anyres_layout(config, image(5, 2, 2, 100, 200)); }),
+              HasSubstr("2 x 2 of 28 pixels, and 5 in all"));
+  EXPECT_THAT(error_of([&] { anyres_layout(config, image(4, 1, 2, 100, 200)); }), HasSubstr("and 4 in all"));
 }
 
 TEST(Siglip, PositionsFollowTheRelativePlace) {

@@ -75,6 +75,16 @@ class Idefics3ImageProcessor : public ImageProcessor {
     return out;
   }
 
+  // A column (or row) of tiles less, at last the whole alone.
+  std::unique_ptr<ImageProcessor> coarser() const override {
+    if (!split_) return nullptr;
+    ProcessorSettings settings = settings_;
+    int64_t& longest = settings.size.longest_edge;
+    const bool stepwise = settings.do_resize && longest > tile_;
+    if (stepwise) longest = (std::min(longest, kMaxSide) - 1) / tile_ * tile_;
+    return std::make_unique<Idefics3ImageProcessor>(settings, tile_, stepwise);
+  }
+
   std::string settings_key() const override {
     return "Idefics3: " + settings_.key() + " tile=" + std::to_string(tile_) + (split_ ? " split" : "");
   }

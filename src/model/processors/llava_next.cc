@@ -67,6 +67,16 @@ class LlavaNextImageProcessor : public ImageProcessor {
     return out;
   }
 
+  // Without its largest grids.
+  std::unique_ptr<ImageProcessor> coarser() const override {
+    const auto area = [](const auto& grid) { return grid.first * grid.second; };
+    const int64_t largest = area(*std::ranges::max_element(pinpoints_, {}, area));
+    Pinpoints smaller = pinpoints_;
+    std::erase_if(smaller, [&](const auto& grid) { return area(grid) == largest; });
+    if (smaller.empty()) return nullptr;
+    return std::make_unique<LlavaNextImageProcessor>(settings_, std::move(smaller));
+  }
+
   std::string settings_key() const override {
     std::string key = "LLaVA-NeXT: " + settings_.key() + " base=" + std::to_string(base_.height) + "x" +
                       std::to_string(base_.width) + " tile=" + std::to_string(tile_) + " grids=";

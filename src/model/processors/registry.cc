@@ -1,6 +1,7 @@
 // Finding a checkpoint's image processor settings and the processor they ask for.
 #include "model/processors/registry.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -61,18 +62,16 @@ std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::st
                   "; supported are " + known_types());
 }
 
-}  // namespace
-
-std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
-                                                     std::string_view model_type) {
+// The image processor's settings of a checkpoint, and the file they are from.
+std::pair<Json, std::string> load_settings(const std::filesystem::path& model_dir) {
   const std::filesystem::path combined = model_dir / "processor_config.json",
                               own = model_dir / "preprocessor_config.json";
   if (is_file(combined)) {
     const Json json = load_json(combined);
     const JsonObject all(json, combined.string());
     if (all.has("image_processor")) {
-      const JsonObject config = all.object("image_processor");
-      return make_processor(config, model_type);
+      const JsonObject settings = all.object("image_processor");
+      return {settings.raw(), settings.where()};
     }
   }
   if (!is_file(own)) {
@@ -81,8 +80,34 @@ std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path
                     ": expected preprocessor_config.json, or processor_config.json with image_processor in it; "
                     "found neither");
   }
-  const Json json = load_json(own);
-  return make_processor(JsonObject(json, own.string()), model_type);
+  return {load_json(own), own.string()};
+}
+
+constexpr const char* kChanged = "mm_processor_kwargs";  // in errors, as vLLM's requests call it
+
+void change(Json& settings, std::string_view changed) {
+  const Json changes = parse_json(changed, kChanged);
+  if (!changes.is_object()) throw Error(ErrorCode::kInput, std::string(kChanged) + ": expected an object of settings");
+  for (const auto& [key, value] : changes.items()) {
+    if (std::ranges::find(kChangeableSettings, key) == kChangeableSettings.end()) {
+      std::string names;
+      for (const std::string_view name : kChangeableSettings) names += (names.empty() ? "" : ", ") + std::string(name);
+      throw Error(ErrorCode::kInput, std::string(kChanged) + ": " + key + " cannot be changed; " + names + " can");
+    }
+    settings[key] = value;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
+                                                     std::string_view model_type, std::string_view changed) {
+  auto [settings, where] = load_settings(model_dir);
+  if (!changed.empty()) {
+    change(settings, changed);
+    where = kChanged;  // the file was good
+  }
+  return make_processor(JsonObject(settings, where), model_type);
 }
 
 }  // namespace vlcache

@@ -78,7 +78,7 @@ function details(answer) {
     facts([
       ['policy', kv.mode],
       ['tokens', `${count(usage.prompt_tokens, 'token')} of prompt, ${usage.completion_tokens} of answer`],
-      ['first token', `${seen.first === null ? '' : `seen here after ${duration(seen.first)}; `}${duration(t.ttft)} once the server had begun`],
+      ['first token', `${seen.first === null ? '' : `seen here after ${duration(seen.first)}; `}${duration(t.ttft)} at the server, ${duration(t.queue)} of that before its turn`],
       ['times', times.filter(Boolean).join(', ')],
       ['reused', prefix],
       ['KV pages', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; with tables ${bytes(kv.prompt_bytes)} behind the prompt`],

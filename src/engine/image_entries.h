@@ -1,0 +1,51 @@
+// ImageEntries: the images that an engine keeps, one by one, for whoever operates it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/sha256.h"
+#include "reuse/cache_ledger.h"
+
+namespace vlcache {
+
+class ImageStore;
+class PrefixCache;
+
+struct ImageEntry {
+  Sha256Digest key{};                    // image_keys()
+  int64_t kv_bytes = 0, rows_bytes = 0;  // of its KV, of its embeddings; 0: not there
+  int64_t n_uses = 0;                    // of either; being kept is one
+  bool pinned = false;
+};
+
+class ImageEntries {
+ public:
+  // All of them outlive this. `store` may be null.
+  ImageEntries(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store)
+      : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store) {}
+
+  // What memory has of every image, in the order of their keys.
+  std::vector<ImageEntry> list() const;
+  bool has(const Sha256Digest& key) const { return kv_.contains(key) || rows_.contains(key); }
+  // Stays in memory until it is unpinned, dropped, or everything is forgotten. Pins take room from all others.
+  void pin(const Sha256Digest& key);
+  void unpin(const Sha256Digest& key) { pins_.erase(key); }
+  void unpin_all() { pins_.clear(); }
+  // Forgets an image, in memory and (soon) in every tier, and all prefixes in memory: its tokens may be in them, or
+  // have been seen by what is. Returns the bytes that memory has back.
+  int64_t drop(const Sha256Digest& key);
+
+ private:
+  struct Pin {
+    CacheHold kv, rows;
+  };
+  DigestCache& kv_;
+  DigestCache& rows_;
+  PrefixCache& prefixes_;
+  ImageStore* store_;
+  std::map<Sha256Digest, Pin> pins_;
+};
+
+}  // namespace vlcache
