@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "server/json_reply.h"
 
 namespace vlcache {
 namespace {
@@ -61,18 +62,6 @@ HttpResponse preflight(const HttpRequest& request) {
 }
 
 }  // namespace
-
-HttpResponse refusal(int status, const std::string& message, const std::string& type, const std::string& code) {
-  const nlohmann::ordered_json error{{"message", message},
-                                     {"type", type},
-                                     {"param", nullptr},
-                                     {"code", code.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(code)}};
-  return {.status = status,
-          .content_type = "application/json",
-          .headers = {},
-          .body = nlohmann::ordered_json{{"error", error}}.dump(-1, ' ', false,
-                                                                nlohmann::ordered_json::error_handler_t::replace)};
-}
 
 std::string host_name(std::string_view authority) {
   std::string_view name = authority, port;

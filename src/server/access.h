@@ -55,7 +55,5 @@ class Access {
 std::string host_name(std::string_view authority);
 // Whether a name is an address: 127.0.0.1, ::1.
 bool is_address(std::string_view name);
-// {"error": {...}} as OpenAI's clients expect it.
-HttpResponse refusal(int status, const std::string& message, const std::string& type, const std::string& code = "");
 
 }  // namespace vlcache

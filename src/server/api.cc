@@ -15,6 +15,7 @@
 #include "server/chat_reply.h"
 #include "server/completion.h"
 #include "server/json_fields.h"
+#include "server/json_reply.h"
 #include "server/messages_errors.h"
 #include "server/messages_request.h"
 #include "server/page.h"

@@ -6,10 +6,9 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/image_entries.h"
-#include "server/access.h"
 #include "server/answer.h"
-#include "server/chat_reply.h"
 #include "server/json_fields.h"
+#include "server/json_reply.h"
 
 namespace vlcache {
 namespace {

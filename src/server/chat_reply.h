@@ -6,10 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
 #include "engine/request.h"
 #include "server/chat_request.h"
-#include "server/http_server.h"
 #include "server/tool_calls.h"
 
 namespace vlcache {
@@ -45,10 +43,5 @@ nlohmann::ordered_json logprobs_json(std::span<const GeneratedToken> tokens, con
 std::string event(const nlohmann::ordered_json& json);
 nlohmann::ordered_json chunk_json(const AnswerHead& head, int index, nlohmann::ordered_json delta,
                                   const std::string& finish_reason);
-// {"error": {message, type, param, code}}; `param` is the field that the message begins with.
-nlohmann::ordered_json error_json(const Error& error);
-int http_status(const Error& error);
-HttpResponse json_response(const nlohmann::ordered_json& json, int status = 200);
-HttpResponse error_response(const Error& error);
 
 }  // namespace vlcache

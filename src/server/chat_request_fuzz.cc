@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "server/chat_reply.h"
+#include "server/json_reply.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vlcache;

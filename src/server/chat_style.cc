@@ -2,6 +2,7 @@
 #include "server/answer.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
+#include "server/json_reply.h"
 
 namespace vlcache {
 namespace {

@@ -8,6 +8,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "server/answer.h"
 #include "server/json_fields.h"
+#include "server/json_reply.h"
 
 namespace vlcache {
 namespace {
@@ -173,7 +174,7 @@ void CompletionAnswer::finish() {
   json["usage"] = usage();
   json["vlcache"] = served_json(results_.begin()->second, asked_.fields.explain);
   if (!asked_.fields.stream) {
-    if (error_) return reply_->send(json_response(error_json(*error_), http_status(*error_)));
+    if (error_) return reply_->send(error_response(*error_));
     for (const auto& [index, result] : results_) {
       choices.push_back(choice_json(index, result.text, logprobs_json(result, tokenizer_), result.finish_reason));
     }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "server/completion.h"
+#include "server/json_reply.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vlcache;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "server/chat_reply.h"
 #include "server/json_fields.h"
+#include "server/json_reply.h"
 #include "server/messages_request.h"
 #include "server/responses_request.h"
 

@@ -5,6 +5,7 @@
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
 #include "server/exchange.h"
+#include "server/json_reply.h"
 #include "server/messages_errors.h"
 
 namespace vlcache {

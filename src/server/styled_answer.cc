@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/chat_reply.h"
+#include "server/json_reply.h"
 
 namespace vlcache {
 

@@ -2,19 +2,13 @@
 #include "server/text_routes.h"
 
 #include "base/error.h"
-#include "base/json.h"
 #include "io/tokenizer/tokenizer.h"
+#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-OrderedJson parse_object(std::string_view body) {
-  OrderedJson json = parse_ordered_json(body, "the request's body");
-  if (json.is_object()) return json;
-  throw Error(ErrorCode::kInput, std::string("the request's body: expected a JSON object, found ") + json.type_name());
-}
 
 bool flag(const OrderedJson& json, const char* key, bool fallback) {
   const auto at = json.find(key);
@@ -39,7 +33,7 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
 }  // namespace
 
 OrderedJson tokenize_json(const Engine& engine, std::string_view body, const ChatLimits& limits) {
-  const OrderedJson json = parse_object(body);
+  const OrderedJson json = parse_body(body);
   const bool with_text = flag(json, "return_token_strs", false);
   const std::vector<int32_t> tokens = tokens_of(engine, json, body, limits);
   OrderedJson out{{"count", tokens.size()}, {"max_model_len", engine.max_positions()}, {"tokens", tokens}};
@@ -51,7 +45,7 @@ OrderedJson tokenize_json(const Engine& engine, std::string_view body, const Cha
 }
 
 OrderedJson detokenize_json(const Engine& engine, std::string_view body) {
-  const OrderedJson json = parse_object(body);
+  const OrderedJson json = parse_body(body);
   const auto tokens = json.find("tokens");
   if (tokens == json.end() || !tokens->is_array()) throw Error(ErrorCode::kInput, "tokens: expected a list of ids");
   std::vector<int32_t> ids;
