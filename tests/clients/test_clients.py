@@ -174,7 +174,8 @@ class Agents(Clients, RandomServer):
         for seed in range(3):
             chat = self.openai.chat.completions.create(model="any", messages=messages, seed=seed, max_tokens=200, response_format={"type": "json_schema", "json_schema": {"name": "bill", "schema": schema, "strict": True}})
             response = self.openai.responses.create(model="any", input="Say something.", max_output_tokens=200, extra_body={"seed": seed}, text={"format": {"type": "json_schema", "name": "bill", "schema": schema, "strict": True}})
-            for text in (chat.choices[0].message.content, response.output_text):
+            message = self.anthropic.messages.create(model="any", messages=messages, max_tokens=200, extra_body={"seed": seed}, output_config={"format": {"type": "json_schema", "schema": schema}})
+            for text in (chat.choices[0].message.content, response.output_text, message.content[0].text):
                 self.assertEqual(set(json.loads(text)), {"total", "paid"})
 
 
