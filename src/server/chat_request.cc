@@ -211,6 +211,7 @@ ChatRequest read_generation_fields(const OrderedJson& body, const ChatRequest& d
   }
   request.progress = boolean(body, "return_progress", false);
   request.cache_salt = string(body, "cache_salt", "");
+  if (!boolean(body, "cache_prompt", true)) request.reuse = "off";  // llama.cpp's
   read_vlcache(body, request);
   return request;
 }

@@ -1,4 +1,6 @@
 // OpenAI's chat completions.
+#include <utility>
+
 #include "server/answer.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
@@ -16,16 +18,14 @@ class ChatStyle final : public AnswerStyle {
         asked_(asked),
         tokenizer_(tokenizer),
         n_calls_(static_cast<size_t>(asked.n)),
-        told_(n_calls_.size()) {}
+        told_(n_calls_.size()),
+        has_role_(n_calls_.size()) {}
 
   OrderedJson whole(std::span<const GenerateResult> results) override {
     return chat_json(head_, asked_, results, tokenizer_);
   }
-  std::string begin() override {
-    std::string out;
-    for (int i = 0; i < asked_.n; ++i) out += chunk(i, {{"role", "assistant"}, {"content", ""}}, "");
-    return out;
-  }
+  // Each answer's role comes with its first words: clients take the time of the first chunk.
+  std::string begin() override { return ""; }
   std::string progress(int n_done, int n_total) override {
     OrderedJson json = chunk_json(head_, 0, OrderedJson::object(), "");
     json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
@@ -58,11 +58,15 @@ class ChatStyle final : public AnswerStyle {
  private:
   static constexpr const char* kDone = "data: [DONE]\n\n";
   std::string chunk(int index, OrderedJson delta, const std::string& finish_reason) {
+    std::string role;
+    if (!std::exchange(has_role_[static_cast<size_t>(index)], 1)) {
+      role = event(chunk_json(head_, index, {{"role", "assistant"}, {"content", ""}}, ""));
+    }
     OrderedJson json = chunk_json(head_, index, std::move(delta), finish_reason);
     std::vector<GeneratedToken>& tokens = told_[static_cast<size_t>(index)];
     if (!tokens.empty()) json["choices"][0]["logprobs"] = logprobs_json(tokens, tokenizer_);
     tokens.clear();
-    return event(json);
+    return role + event(json);
   }
 
   AnswerHead head_;
@@ -70,6 +74,7 @@ class ChatStyle final : public AnswerStyle {
   const Tokenizer& tokenizer_;
   std::vector<int> n_calls_;                       // by answer
   std::vector<std::vector<GeneratedToken>> told_;  // by answer, since its last chunk
+  std::vector<char> has_role_;                     // by answer
 };
 
 }  // namespace

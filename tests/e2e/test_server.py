@@ -205,6 +205,9 @@ class Answers(Server):
         answer = self.chat(about(PAGE, vlcache={"kv": "snapkv", "kv_budget": 0.2, "reuse": "off"}))
         self.assertIn("snapkv", answer["vlcache"]["kv"]["mode"])
         self.assertEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.chat(about(PAGE))
+        self.assertEqual(self.chat(about(PAGE, cache_prompt=False))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertGreater(self.chat(about(PAGE, cache_prompt=True))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
     def test_what_is_left_of_a_picture(self):
         ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
