@@ -181,8 +181,7 @@ void Batch::plan() {
 // Pictures, first come first served: one, or as much of it as a step has time for beside requests that decode. False:
 // there is none, or it is not known yet what decoding takes.
 bool Batch::encode() {
-  const auto first =
-      std::ranges::find_if(requests_, [](const Entry& e) { return e.runs() && e.generation->encodes(); });
+  const auto first = std::ranges::find_if(requests_, &Entry::encodes);
   if (first == requests_.end() || (decodes_ && budget_.decodes_alone())) return false;
   Deadline until = kNoDeadline;
   if (decodes_) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *budget_.prompt_ms()));
@@ -198,7 +197,7 @@ bool Batch::step() {
   take_loaded();
   plan();
   if (items_.empty()) {
-    wait_for_tiers();
+    if (std::ranges::none_of(requests_, &Entry::encodes)) wait_for_tiers();
     return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
   }
   const auto begin = Clock::now();

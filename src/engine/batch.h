@@ -22,7 +22,8 @@ struct BatchOptions {
   // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded. One of a
   // higher priority takes the place of one that runs.
   int32_t max_running = 0;
-  // Of a step in which requests decode and prompts are computed; 0: StepBudget::kSlowdown times what decoding takes.
+  // Of a step in which requests decode and prompts are computed, or pictures encoded; 0: StepBudget::kSlowdown times
+  // what decoding takes.
   double max_step_ms = 0;
 };
 
@@ -61,6 +62,7 @@ class Batch {
     Sha256Digest image{};  // that it computes for others, then
     bool in_line() const;
     bool runs() const;
+    bool encodes() const;  // before it can go on
   };
   Entry& find(RequestId id);
   void end(Entry& entry);

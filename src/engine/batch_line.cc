@@ -12,6 +12,7 @@ namespace vlcache {
 
 bool Batch::Entry::in_line() const { return waiting && !generation->done(); }
 bool Batch::Entry::runs() const { return !waiting && !generation->done(); }
+bool Batch::Entry::encodes() const { return runs() && generation->encodes(); }
 
 size_t Batch::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
 size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::in_line)); }

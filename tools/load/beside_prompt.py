@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What running answers and a long prompt cost each other, on a server that speaks OpenAI's API:
 
-    tools/load/beside_prompt.py URL [--streams 4] [--prompt-tokens 8000] [--rounds 3]
+    tools/load/beside_prompt.py URL [--streams 4] [--prompt-tokens 8000 | --picture] [--rounds 3]
 
 In each round: the prompt alone, then the streams alone, then the prompt while they run. Prints the time between tokens (ITL) of the streams, idle and beside
-the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice."""
+the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice. With --picture it is a question
+about a picture of 1280 x 800."""
 import argparse
 import json
 import random
@@ -12,6 +13,7 @@ import statistics
 import threading
 import time
 
+from agent_loop import turn
 from load import ask, percentile
 
 
@@ -20,8 +22,14 @@ def completion(args, r, n_prompt, n_answer):
             "model": "any", "stream_options": {"include_usage": True}}
 
 
+def newcomer(args, r):
+    if not args.picture:
+        return completion(args, r, args.prompt_tokens, 1)
+    return {"messages": [turn(0, r.random())], "max_tokens": 1, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+
+
 def ask_or_fail(args, body):
-    seen = ask(args, "/v1/completions", body)
+    seen = ask(args, "/v1/chat/completions" if "messages" in body else "/v1/completions", body)
     if seen["error"]:
         raise SystemExit(seen["error"])
     return seen
@@ -33,7 +41,7 @@ def gaps(streams, begin, end):
 
 
 def round_of(args, r):
-    alone = ask_or_fail(args, completion(args, r, args.prompt_tokens, 1))
+    alone = ask_or_fail(args, newcomer(args, r))
     streams = [None] * args.streams
 
     def stream(i, body):
@@ -44,7 +52,7 @@ def round_of(args, r):
     for thread in threads:
         thread.start()
     time.sleep(args.idle_seconds)
-    beside = ask_or_fail(args, completion(args, r, args.prompt_tokens, 1))
+    beside = ask_or_fail(args, newcomer(args, r))
     for thread in threads:
         thread.join()
     first = max(s["events"][0] for s in streams)  # all of them decode
@@ -60,6 +68,7 @@ def main():
     parser.add_argument("url")
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--prompt-tokens", type=int, default=8000)
+    parser.add_argument("--picture", action="store_true")
     parser.add_argument("--stream-prompt", type=int, default=64)
     parser.add_argument("--stream-tokens", type=int, default=1500)
     parser.add_argument("--idle-seconds", type=float, default=10)

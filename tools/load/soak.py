@@ -42,7 +42,7 @@ class Server:
             time.sleep(0.05)
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
 
     def get(self, path, any_status=False):
         with contextlib.closing(self.connect()) as c:
