@@ -60,6 +60,9 @@ bool spin_until(const Condition& holds) {
   return holds();
 }
 
+thread_local bool t_in_loop = false;  // of the pool
+thread_local int t_n_inline = 0;      // InlineLoops that live
+
 // One loop at a time. Trivially destructible, and its threads are detached: at exit nothing is waited for, and sleeping
 // workers touch nothing that goes away. A forked child has no workers, and does its loops alone.
 class Pool {
@@ -81,7 +84,11 @@ class Pool {
 
   // Chunks [0, n), n <= INT32_MAX.
   void run(int64_t n, FunctionRef<void(int64_t, int)> chunk) noexcept {
-    CHECK(!busy_.exchange(true));
+    CHECK(!t_in_loop);
+    if (t_n_inline > 0 || busy_.exchange(true)) {
+      for (int64_t i = 0; i < n; ++i) chunk(i, 0);
+      return;
+    }
     if (!started_) start();
     n_chunks_ = static_cast<int32_t>(n);
     chunk_ = &chunk;
@@ -125,6 +132,7 @@ class Pool {
   // Does chunks until none is left to begin.
   void help(int thread) {
     int32_t n_done = 0;
+    t_in_loop = true;
     int32_t left = unclaimed_.load(std::memory_order_relaxed);
     while (left > 0) {
       if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acquire, std::memory_order_relaxed))
@@ -134,6 +142,7 @@ class Pool {
       ++n_done;
       left = unclaimed_.load(std::memory_order_relaxed);
     }
+    t_in_loop = false;
     if (n_done > 0 && unfinished_.fetch_sub(n_done) == n_done && starter_sleeps_.load()) wake(unfinished_, 1);
   }
 
@@ -168,6 +177,9 @@ void Pool::forget_workers() {
 }
 
 }  // namespace
+
+InlineLoops::InlineLoops() { ++t_n_inline; }
+InlineLoops::~InlineLoops() { --t_n_inline; }
 
 void set_threads(int n) { g_pool.resize(n); }
 int n_threads() { return g_pool.size(); }

@@ -15,11 +15,20 @@ int n_threads();
 
 // Runs task(i, thread) for i in [0, n), i handed out in order, one at a time; thread < n_threads(), and no two tasks
 // with the same `thread` run at once. Returns when all are done: it waits for a thread only if that has begun a task. n
-// == 1 or one thread: runs inline. Tasks must not throw, nor start loops of their own; one thread at a time starts
-// loops.
+// == 1 or one thread: runs inline. Tasks must not throw, nor start loops of their own. The pool does one loop at a
+// time: that of a second thread runs inline, with `thread` 0, hence needs scratch of its own.
 void parallel_for(int64_t n, FunctionRef<void(int64_t i, int thread)> task);
 
 // Runs body(begin, end, thread) on equal shares of [0, n), as many as threads, cut at multiples of `grain`.
 void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
+// While this lives, loops of the thread that has made it run inline: of those beside the one that computes, which is to
+// find the pool free.
+class InlineLoops {
+ public:
+  InlineLoops();
+  ~InlineLoops();
+  InlineLoops(const InlineLoops&) = delete;
+};
 
 }  // namespace vlcache

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -48,6 +49,33 @@ TEST_P(Threads, RangesCoverEverythingAndStartAtMultiplesOfTheGrain) {
     EXPECT_EQ(hits, std::vector<int>(static_cast<size_t>(n), 1));
     EXPECT_LE(n_ranges, GetParam());
   }
+}
+
+// Whoever comes second does its loop alone.
+TEST_P(Threads, SeveralThreadsMayHaveLoops) {
+  const auto count = [](bool alone) {
+    for (int round = 0; round < 200; ++round) {
+      std::optional<InlineLoops> inline_loops;
+      if (alone) inline_loops.emplace();
+      const std::thread::id here = std::this_thread::get_id();
+      std::vector<int> hits(100);
+      parallel_for(100, [&](int64_t i, int thread) {
+        EXPECT_LT(thread, n_threads());
+        if (alone) {
+          EXPECT_EQ(std::this_thread::get_id(), here);
+        }
+        ++hits[static_cast<size_t>(i)];
+      });
+      parallel_ranges(100, 3, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+      EXPECT_EQ(hits, std::vector<int>(100, 2));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const bool alone : {false, false, true}) threads.emplace_back(count, alone);
+  count(false);
+  for (std::thread& t : threads) t.join();
 }
 
 // A thread index is one thread's at a time: scratch is chosen by it.

@@ -21,6 +21,7 @@ constexpr std::array kKeys{"id",
                            "kv",
                            "kv_budget",
                            "reuse",
+                           "response_format",
                            "system",
                            "max_tokens",
                            "temperature",
@@ -171,8 +172,9 @@ void check_keys(const OrderedJson& object) {
 UserRequest parse_request(OrderedJson object, const UserRequest& defaults) {
   check_keys(object);
   UserRequest r = defaults;
-  // Templates print keys as they came: messages keep their order, for the rest it does not matter.
+  // Templates print keys as they came: messages keep their order, schemas say one; for the rest it does not matter.
   if (object.contains("messages")) r.messages = std::exchange(object["messages"], OrderedJson());
+  if (object.contains("response_format")) r.response_format = std::exchange(object["response_format"], OrderedJson());
   const Json json(object);
   const JsonObject o(json, "request");
   read_options(o, r.options);

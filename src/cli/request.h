@@ -19,8 +19,9 @@ struct UserRequest {
   std::vector<std::string> images;  // paths: of a prompt as they were given, of messages in the order of their parts
   std::string system;               // first message, with `prompt`
   bool raw = false;
-  std::string kv, kv_budget;   // as parse_policy takes them
-  std::string reuse = "auto";  // as ReuseChoice takes it
+  std::string kv, kv_budget;               // as parse_policy takes them
+  std::string reuse = "auto";              // as ReuseChoice takes it
+  nlohmann::ordered_json response_format;  // as OpenAI's; null: any text
   bool query_aware = true;
   bool evict_while_prefill = false;
   GenerateOptions options;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
@@ -13,6 +14,7 @@
 #include "cli/request.h"
 #include "engine/batch.h"
 #include "server/answer.h"
+#include "server/answer_forms.h"
 
 namespace vlcache {
 namespace {
@@ -25,7 +27,7 @@ struct RunFlags {
   std::string system;
   bool raw = false;
   bool json = false;
-  std::string requests;
+  std::string requests, json_schema;
   int batch = 1, lookahead = 0;
 };
 
@@ -37,12 +39,26 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
+// What --json-schema asks for, as a request would; null: nothing.
+nlohmann::ordered_json response_format(const RunFlags& flags) {
+  if (flags.json_schema.empty()) return nullptr;
+  const auto schema = parse_ordered_json(read_text_file(flags.json_schema), flags.json_schema);
+  return {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
+}
+
+// Has an answer keep to the form that was asked for.
+void keep_to_form(AnswerForms& forms, const UserRequest& asked, Request& request) {
+  if (asked.response_format.is_null()) return;
+  forms.apply(forms.form(read_answer_format({{"response_format", asked.response_format}}), {}), request);
+}
+
 void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const ReuseChoice& reuse) {
   const UserRequest asked{.prompt = flags.prompt,
                           .images = flags.images,
                           .system = flags.system,
                           .raw = flags.raw,
                           .reuse = flags.generate.reuse.how,
+                          .response_format = response_format(flags),
                           .query_aware = flags.generate.query_aware == "on",
                           .evict_while_prefill = flags.generate.evict_while_prefill};
   ProgressBar bar("reading the prompt");
@@ -55,6 +71,8 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
   request.policy = std::move(policy);
   request.reuse = reuse.options(asked.reuse, request.prompt.images.size());
   request.options = generate_options(flags.generate, engine.model().config().generation);
+  AnswerForms forms(engine);
+  keep_to_form(forms, asked, request);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
   request.callbacks.on_text = [&](std::string_view text) {
@@ -83,6 +101,7 @@ class RequestQueue {
   RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse, TierWarnings& warnings)
       : batch_(engine, {.max_running = flags.batch}),
         engine_(engine),
+        forms_(engine),
         reuse_(reuse),
         warnings_(warnings),
         model_dir_(flags.model.model_dir),
@@ -95,6 +114,7 @@ class RequestQueue {
                  .kv = flags.model.kv,
                  .kv_budget = flags.model.kv_budget,
                  .reuse = flags.generate.reuse.how,
+                 .response_format = response_format(flags),
                  .query_aware = flags.generate.query_aware == "on",
                  .evict_while_prefill = flags.generate.evict_while_prefill};
     defaults_.options = generate_options(flags.generate, engine.model().config().generation);
@@ -141,6 +161,7 @@ class RequestQueue {
       request.policy = policy_of(*read.request);
       request.reuse = reuse_.options(read.request->reuse, request.prompt.images.size());
       request.options = read.request->options;
+      keep_to_form(forms_, *read.request, request);
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
       ++n_taken_;
@@ -186,6 +207,7 @@ class RequestQueue {
 
   Batch batch_;
   Engine& engine_;
+  AnswerForms forms_;
   const ReuseChoice& reuse_;
   TierWarnings& warnings_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
@@ -236,6 +258,10 @@ void add_run_command(CLI::App& app) {
   command->add_option("--system", flags->system, "system message")->type_name("TEXT");
   command->add_flag("--raw", flags->raw,
                     "take the prompt as it is, image placeholders included, without the chat template");
+  command
+      ->add_option("--json-schema", flags->json_schema,
+                   "a JSON schema that answers keep to (of --requests: unless a line has its own response_format)")
+      ->type_name("FILE");
   command->add_flag("--json", flags->json, "print one JSON object instead of the text");
   command
       ->add_option("--requests", flags->requests,

@@ -133,9 +133,9 @@ int32_t Batch::prompt_rows(const Sequence& sequence) const {
 }
 
 // Rows of the next step: the one pending token of every decoding request, then pieces of prompts, first come first
-// served, together at most a chunk. Without a KV cache (policy `none`) every step is a prompt. Whose images are still
-// coming in is left out; where that is everybody, the first computes beside it, and nobody else has to wait if it
-// stalls.
+// served, together at most a chunk; beside requests that decode, pictures and prompts have steps in turn. Without a KV
+// cache (policy `none`) every step is a prompt. Whose images are still coming in is left out; where that is everybody,
+// the first computes beside it, and nobody else has to wait if it stalls.
 void Batch::plan() {
   items_.clear();
   owners_.clear();

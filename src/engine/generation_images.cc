@@ -117,12 +117,11 @@ void Generation::list_images() {
     if (span.end <= n_done || !images_[image].embeds.empty() || !reuse_->needs_embeddings(image)) continue;
     if (std::ranges::find(to_encode_, image) != to_encode_.end()) continue;
     if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
-    const Sha256Digest& key = sequence_->image_keys()[image];
     if (take_known(image)) continue;
     ChainedTier* from = request_.reuse.encoder ? stored_.tiers.rows(image) : nullptr;
     if (from != nullptr) {
-      coming_.emplace_back(image,
-                           engine_.load_embeddings(request_.prompt.images[image], key, *from, stored_.tiers.by()));
+      coming_.emplace_back(image, engine_.load_embeddings(request_.prompt.images[image], sequence_->image_keys()[image],
+                                                          *from, stored_.tiers.by()));
     } else {
       to_encode_.push_back(image);
     }

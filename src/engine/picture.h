@@ -19,8 +19,6 @@ struct PictureOptions {
   bool least_detail = false;  // the coarsest way
   // A JSON object of settings of the checkpoint's image processor that are to be others; empty: none.
   std::string settings;
-
-  bool operator==(const PictureOptions&) const = default;
 };
 
 // As a file has it. It is decoded only when somebody needs its pixels.

@@ -28,9 +28,9 @@ Sha256Digest digest_of(const EncodedPicture& picture) {
   const PictureOptions& o = picture.options;
   add(hash, std::as_bytes(std::span(picture.owner)));
   add(hash, std::as_bytes(std::span(o.settings)));
-  for (const int64_t option : {o.min_tokens, o.max_tokens, static_cast<int32_t>(o.least_detail)}) hash.add(option);
-  for (const int64_t limit : {picture.limits.max_pixels, picture.limits.max_side, picture.limits.max_bytes}) {
-    hash.add(limit);
+  for (const int64_t number : {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail},
+                               picture.limits.max_pixels, picture.limits.max_side, picture.limits.max_bytes}) {
+    hash.add(number);
   }
   add(hash, *picture.bytes);
   return hash.finish();

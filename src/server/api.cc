@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/threads.h"
 #include "engine/generation.h"
 #include "policy/registry.h"
 #include "server/answer.h"
@@ -58,6 +59,7 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       cache_routes_(inference, named_images_) {}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
+  const InlineLoops beside_inference;
   const bool anthropic = request.path.starts_with("/v1/messages");
   const auto exchange = std::make_shared<Exchange>(anthropic ? with_messages_errors(reply) : reply, request,
                                                    [this](const ExchangeReport& report) {
@@ -243,28 +245,11 @@ void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& m
                         .model = options_.model_name,
                         .created = std::time(nullptr),
                         .n_prompt = requests[0].prompt.n_tokens()};
-  const auto answer = std::make_shared<StyledAnswer>(make_style(head, asked), asked, exchange);
-  std::vector<Asked> all;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const int index = static_cast<int>(i);
-    requests[i].callbacks.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
-    if (asked.stream && asked.options.sampling.n_logprobs >= 0) {
-      requests[i].callbacks.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
-    }
-    if (asked.stream && asked.progress && i == 0) {
-      requests[i].callbacks.on_prefill = [answer](int32_t n_done, int32_t n_total) {
-        answer->progress(n_done, n_total);
-      };
-    }
-    all.push_back(
-        {std::move(requests[i]), [answer, index](GenerateResult result) { answer->done(index, std::move(result)); }});
-  }
-  submit(
-      std::move(all), [answer] { answer->begin(); }, exchange);
+  answer_all(std::move(requests), make_style(head, asked), asked, exchange);
 }
 
 void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
-  CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
+  const CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
   const AnswerForms::Form form = forms_.form(asked.fields.format, asked.fields.tools);
   std::vector<Request> requests;
   for (const CompletionRequest::Text& prompt : asked.prompts) {
@@ -272,25 +257,39 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
         prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}) : engine_.prepare_tokens(prompt.tokens);
     std::ranges::move(requests_of(asked.fields, form, std::move(prepared), 0), std::back_inserter(requests));
   }
-  const int n = asked.fields.n;
-  auto answer =
-      std::make_shared<CompletionAnswer>(AnswerHead{random_id("cmpl-"), options_.model_name, std::time(nullptr)},
-                                         std::move(asked), exchange, engine_.tokenizer());
+  const AnswerHead head{random_id("cmpl-"), options_.model_name, std::time(nullptr)};
+  answer_all(std::move(requests), make_completion_style(head, asked, engine_.tokenizer()), asked.fields, exchange);
+}
+
+// Has the requests answered, each asked.n of them the same prompt, and their answers sent as they go on.
+void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
+                     const ExchangePtr& exchange) {
+  const auto answer = std::make_shared<StyledAnswer>(std::move(style), asked, requests.size(), exchange);
   std::vector<Asked> all;
   for (size_t i = 0; i < requests.size(); ++i) {
     const int index = static_cast<int>(i);
-    requests[i].callbacks.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
+    GenerateCallbacks& tell = requests[i].callbacks;
+    tell.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
+    if (asked.stream && asked.options.sampling.n_logprobs >= 0) {
+      tell.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
+    }
+    if (asked.stream && asked.progress && i == 0) {
+      tell.on_prefill = [answer](int32_t n_done, int32_t n_total) { answer->progress(n_done, n_total); };
+    }
     all.push_back({std::move(requests[i]),
                    [answer, index](GenerateResult result) { answer->done(index, std::move(result)); },
-                   /*repeats=*/index % n > 0});
+                   /*repeats=*/index % asked.n > 0});
   }
   submit(
-      std::move(all), [answer] { answer->begin(); }, exchange);
+      std::move(all), asked.timeout, [answer] { answer->begin(); }, exchange);
 }
 
 // Puts requests in line whose answers are the reply's; measures and counts them.
-void Api::submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange) {
-  const std::chrono::milliseconds limit = options_.request_timeout;
+void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
+                 const ExchangePtr& exchange) {
+  const std::chrono::milliseconds most = options_.request_timeout;
+  const bool own_limit = timeout.count() > 0 && (most.count() == 0 || timeout < most);
+  const std::chrono::milliseconds limit = own_limit ? timeout : most;
   const auto wanted =
       limit.count() > 0 ? std::make_shared<Wanted>(exchange->begin_time() + limit) : std::make_shared<Wanted>();
   exchange->on_gone([wanted] { wanted->cancel(); });
@@ -305,15 +304,15 @@ void Api::submit(std::vector<Asked> asked, const std::function<void()>& accepted
       times->text();
       tell(text);
     };
-    done.push_back([times, repeats = asked[i].repeats, exchange, wanted, limit,
+    done.push_back([times, repeats = asked[i].repeats, exchange, wanted, limit, own_limit,
                     tell = std::move(asked[i].done)](GenerateResult result) {
       times->done(result);
       exchange->count_tokens(repeats ? 0 : result.n_prompt, repeats ? 0 : std::llround(result.cache.n_loaded()),
                              std::ssize(result.tokens));
       if (result.finish_reason == "cancelled" && wanted->late()) {
         result.error =
-            Error(ErrorCode::kCancelled, "the answer was not complete after " + std::to_string(limit.count() / 1000) +
-                                             " seconds (--request-timeout)");
+            Error(ErrorCode::kCancelled, "the answer was not complete after " + std::to_string(limit.count()) +
+                                             " ms (" + (own_limit ? "vlcache.timeout)" : "--request-timeout)"));
       }
       tell(std::move(result));
     });

@@ -52,13 +52,16 @@ class Api {
   HttpResponse count_tokens(const HttpRequest& request, const ExchangePtr& exchange);
   using StyleMaker = std::function<std::unique_ptr<AnswerStyle>(const AnswerHead& head, const ChatRequest& asked)>;
   void converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange);
+  void answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
+                  const ExchangePtr& exchange);
   // What there is to be called about one request.
   struct Asked {
     Request request;
     Inference::Done done;
     bool repeats = false;  // the prompt before it
   };
-  void submit(std::vector<Asked> asked, const std::function<void()>& accepted, const ExchangePtr& exchange);
+  void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
+              const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);

@@ -2,6 +2,7 @@
 #include "server/chat_request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "base/error.h"
@@ -194,6 +195,8 @@ void read_vlcache(const OrderedJson& body, ChatRequest& request) {
     request.kv_budget = budget == nullptr ? "" : budget->is_string() ? budget->get<std::string>() : budget->dump();
   }
   request.reuse = string(*ours, "reuse", request.reuse);
+  constexpr double kLongest = 7 * 24 * 3600;
+  request.timeout = std::chrono::milliseconds(std::llround(1000 * number(*ours, "timeout", 0, 0, kLongest)));
   request.explain = boolean(*ours, "explain", false);
 }
 

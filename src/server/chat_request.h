@@ -1,6 +1,7 @@
 // The body of POST /v1/chat/completions, as OpenAI describes it, with what vLLM adds and a `vlcache` object of ours.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -38,6 +39,7 @@ struct ChatRequest {
   bool progress = false;                      // a stream says how much of the prompt is computed
   std::string kv, kv_budget;                  // as parse_policy takes them
   std::string reuse = "auto";                 // as ReuseChoice takes it
+  std::chrono::milliseconds timeout{0};       // until the answer must be complete, from the request's arrival; 0: none
   bool explain = false;                       // the answer says what was reused, and why not more
   nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
   std::string cache_salt;                     // only requests with the same one share what is kept

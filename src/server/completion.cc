@@ -79,12 +79,11 @@ int64_t n_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-OrderedJson logprobs_json(const GenerateResult& result, const Tokenizer& tokenizer) {
-  if (!result.has_logprobs) return nullptr;
+// Of tokens whose text begins at `offset`, in characters, which then is where it ends.
+OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset, const Tokenizer& tokenizer) {
   OrderedJson tokens = OrderedJson::array(), logprobs = tokens, tops = tokens, offsets = tokens;
   const auto text_of = [&](int32_t id) { return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false); };
-  int64_t offset = 0;
-  for (const GeneratedToken& token : result.tokens) {
+  for (const GeneratedToken& token : told) {
     const std::string text = text_of(token.id);
     OrderedJson top = OrderedJson::object();
     for (const TokenLogprob& other : token.top) top[text_of(other.token)] = other.logprob;
@@ -111,11 +110,90 @@ OrderedJson choice_json(int index, std::string_view text, OrderedJson logprobs, 
           {"finish_reason", finish_reason.empty() ? OrderedJson() : OrderedJson(finish_reason)}};
 }
 
-OrderedJson piece_json(const AnswerHead& head, int index, std::string_view text, const std::string& finish_reason) {
-  OrderedJson json = head_json(head);
-  json["choices"] = OrderedJson::array({choice_json(index, text, nullptr, finish_reason)});
-  return json;
-}
+class CompletionStyle final : public AnswerStyle {
+ public:
+  CompletionStyle(const AnswerHead& head, const CompletionRequest& asked, const Tokenizer& tokenizer)
+      : head_(head),
+        n_(static_cast<size_t>(asked.fields.n)),
+        include_usage_(asked.fields.include_usage),
+        explain_(asked.fields.explain),
+        tokenizer_(tokenizer),
+        told_(asked.n_answers()) {}
+
+  OrderedJson whole(std::span<const GenerateResult> results) override {
+    OrderedJson json = ending(results);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const GenerateResult& r = results[i];
+      int64_t offset = 0;
+      OrderedJson logprobs = r.has_logprobs ? logprobs_json(r.tokens, offset, tokenizer_) : nullptr;
+      json["choices"].push_back(choice_json(static_cast<int>(i), r.text, std::move(logprobs), r.finish_reason));
+    }
+    return json;
+  }
+  std::string begin() override { return ""; }
+  std::string progress(int n_done, int n_total) override {
+    OrderedJson json = head_json(head_);
+    json["choices"] = OrderedJson::array();
+    json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
+    return event(json);
+  }
+  void token(int index, const GeneratedToken& token) override {
+    told_[static_cast<size_t>(index)].tokens.push_back(token);
+  }
+  std::string text(int index, std::string_view text) override { return piece(index, text, ""); }
+  std::string calls(int /*index*/, std::span<const ToolCall> /*calls*/) override { return ""; }
+  std::string ended(int index, const GenerateResult& result, bool /*has_calls*/) override {
+    return piece(index, "", result.finish_reason);
+  }
+  std::string end(std::span<const GenerateResult> results) override {
+    return (include_usage_ ? event(ending(results)) : "") + kDone;
+  }
+  std::string failed(const Error& error) override { return event(error_json(error)) + kDone; }
+
+ private:
+  static constexpr const char* kDone = "data: [DONE]\n\n";
+  // Tokens of an answer since its last piece.
+  struct Told {
+    std::vector<GeneratedToken> tokens;
+    int64_t offset = 0;  // of the first
+  };
+
+  std::string piece(int index, std::string_view text, const std::string& finish_reason) {
+    Told& told = told_[static_cast<size_t>(index)];
+    OrderedJson logprobs;
+    if (!told.tokens.empty()) logprobs = logprobs_json(told.tokens, told.offset, tokenizer_);
+    told.tokens.clear();
+    OrderedJson json = head_json(head_);
+    json["choices"] = OrderedJson::array({choice_json(index, text, std::move(logprobs), finish_reason)});
+    return event(json);
+  }
+
+  // All but the choices.
+  OrderedJson ending(std::span<const GenerateResult> results) const {
+    int64_t n_prompt = 0, n_completion = 0;
+    double n_cached = 0;
+    for (size_t i = 0; i < results.size(); ++i) {
+      n_completion += std::ssize(results[i].tokens);
+      if (i % n_ != 0) continue;  // of the same prompt
+      n_prompt += results[i].n_prompt;
+      n_cached += results[i].cache.n_loaded();
+    }
+    OrderedJson json = head_json(head_);
+    json["choices"] = OrderedJson::array();
+    json["usage"] = {{"prompt_tokens", n_prompt},
+                     {"completion_tokens", n_completion},
+                     {"total_tokens", n_prompt + n_completion},
+                     {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
+    json["vlcache"] = served_json(results[0], explain_);
+    return json;
+  }
+
+  AnswerHead head_;
+  size_t n_;
+  bool include_usage_, explain_;
+  const Tokenizer& tokenizer_;
+  std::vector<Told> told_;  // by answer
+};
 
 }  // namespace
 
@@ -131,62 +209,9 @@ CompletionRequest read_completion_request(std::string_view body, const ChatReque
   return request;
 }
 
-CompletionAnswer::CompletionAnswer(AnswerHead head, CompletionRequest asked, HttpReplyPtr reply,
-                                   const Tokenizer& tokenizer)
-    : head_(std::move(head)), asked_(std::move(asked)), reply_(std::move(reply)), tokenizer_(tokenizer) {}
-
-void CompletionAnswer::begin() {
-  if (!asked_.fields.stream) return;
-  reply_->begin(
-      {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
-      /*heartbeat=*/": waiting\n\n");
-}
-
-void CompletionAnswer::text(int index, std::string_view text) {
-  if (asked_.fields.stream) reply_->write(event(piece_json(head_, index, text, "")));
-}
-
-void CompletionAnswer::done(int index, GenerateResult result) {
-  if (result.error && !error_) error_ = result.error;
-  if (asked_.fields.stream && !result.error) reply_->write(event(piece_json(head_, index, "", result.finish_reason)));
-  results_[index] = std::move(result);
-  if (results_.size() == n_answers()) finish();
-}
-
-OrderedJson CompletionAnswer::usage() const {
-  int64_t n_prompt = 0, n_completion = 0;
-  double n_cached = 0;
-  for (const auto& [index, result] : results_) {
-    n_completion += std::ssize(result.tokens);
-    if (index % asked_.fields.n != 0) continue;
-    n_prompt += result.n_prompt;
-    n_cached += result.cache.n_loaded();
-  }
-  return {{"prompt_tokens", n_prompt},
-          {"completion_tokens", n_completion},
-          {"total_tokens", n_prompt + n_completion},
-          {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
-}
-
-void CompletionAnswer::finish() {
-  OrderedJson json = head_json(head_);
-  OrderedJson& choices = json["choices"] = OrderedJson::array();
-  json["usage"] = usage();
-  json["vlcache"] = served_json(results_.begin()->second, asked_.fields.explain);
-  if (!asked_.fields.stream) {
-    if (error_) return reply_->send(error_response(*error_));
-    for (const auto& [index, result] : results_) {
-      choices.push_back(choice_json(index, result.text, logprobs_json(result, tokenizer_), result.finish_reason));
-    }
-    return reply_->send(json_response(json, 200));
-  }
-  if (error_) {
-    reply_->write(event(error_json(*error_)));
-  } else if (asked_.fields.include_usage) {
-    reply_->write(event(json));
-  }
-  reply_->write("data: [DONE]\n\n");
-  reply_->end();
+std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,
+                                                   const Tokenizer& tokenizer) {
+  return std::make_unique<CompletionStyle>(head, asked, tokenizer);
 }
 
 }  // namespace vlcache

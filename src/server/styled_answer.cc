@@ -8,10 +8,11 @@
 
 namespace vlcache {
 
-StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, HttpReplyPtr reply)
-    : style_(std::move(style)), n_(asked.n), stream_(asked.stream), reply_(std::move(reply)) {
+StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers,
+                           HttpReplyPtr reply)
+    : style_(std::move(style)), n_(n_answers), stream_(asked.stream), reply_(std::move(reply)) {
   if (!asked.stream || !asked.tools.may_call()) return;
-  readers_.resize(static_cast<size_t>(asked.n), {{asked.call_syntax, asked.tools.names()}});
+  readers_.resize(n_answers, {{asked.call_syntax, asked.tools.names()}});
 }
 
 void StyledAnswer::begin() {
@@ -40,7 +41,7 @@ void StyledAnswer::done(int index, GenerateResult result) {
     write(style_->ended(index, result, has_calls));
   }
   results_[index] = std::move(result);
-  if (static_cast<int>(results_.size()) == n_) finish();
+  if (results_.size() == n_) finish();
 }
 
 void StyledAnswer::say(int index, const ToolCallReader::Piece& piece) {

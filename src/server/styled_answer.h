@@ -1,4 +1,4 @@
-// StyledAnswer: the answers of one chat request, which come from the inference thread as they go on, on their way to
+// StyledAnswer: the answers of one request, which come from the inference thread as they go on, on their way to
 // the reply in the style of an endpoint.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace vlcache {
 
 class StyledAnswer {
  public:
-  StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, HttpReplyPtr reply);
+  StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers, HttpReplyPtr reply);
 
   // Once it is accepted; then by the inference thread alone.
   void begin();
@@ -33,7 +33,7 @@ class StyledAnswer {
   void finish();
 
   std::unique_ptr<AnswerStyle> style_;
-  int n_;
+  size_t n_;
   bool stream_;
   HttpReplyPtr reply_;
   std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole

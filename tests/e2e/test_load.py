@@ -15,6 +15,7 @@ from test_answer_forms import copy_model
 
 LOAD = ROOT / "tools/load"
 sys.path.insert(0, str(LOAD))
+import agent_loop  # noqa: E402
 import soak  # noqa: E402
 
 
@@ -41,6 +42,15 @@ class Load(ProgramTest):
         self.assertEqual(verdict, "0 answers differ")
         for before, step in zip(steps, steps[1:6]):  # all of the step before is there, but for how its answer is spelled
             self.assertGreaterEqual(step["cached_tokens"], before["prompt_tokens"] - 1)
+
+    def test_large_pictures_beside_answers(self):
+        """Those who decode pictures and the one who computes do not get in each other's way."""
+        server = soak.Server(VLCACHE)
+        ask = lambda i: server.ask({"messages": [{"role": "user", "content": [agent_loop.image(agent_loop.screenshot(i)), agent_loop.text("What?")]}], "max_tokens": 30, "ignore_eos": True, "temperature": 0})
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(ask, range(24)))
+        server.end()
+        self.assertTrue(all(answers))
 
     def test_killed_and_started_again(self):
         """What a killed server has saved is good, or is not there: the next one's answers are right."""

@@ -217,6 +217,11 @@ class Completions(Server):
         for i, token in enumerate(logprobs["tokens"]):
             self.assertEqual(logprobs["top_logprobs"][i][token], logprobs["token_logprobs"][i])
             self.assertEqual(logprobs["text_offset"][i], len("".join(logprobs["tokens"][:i])))
+        _, text = self.call("POST", "/v1/completions", {"prompt": "The total is", "max_tokens": 5, "logprobs": 2, "ignore_eos": True, "temperature": 0, "stream": True, "return_progress": True})
+        events = [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
+        pieces = [c["logprobs"] for e in events for c in e["choices"] if c["logprobs"]]
+        self.assertEqual({key: [x for piece in pieces for x in piece[key]] for key in logprobs}, logprobs)
+        self.assertEqual({e["prompt_progress"]["processed"] for e in events if "prompt_progress" in e}, {self.complete(prompt="The total is", max_tokens=1)["usage"]["prompt_tokens"]})
 
     def test_what_is_wrong_is_said(self):
         for body, param in (({}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt[0]"), ({"prompt": [1, "a"]}, "prompt[0]"),
@@ -417,6 +422,11 @@ class Limits(Server):
             self.assertIn("--request-timeout", answer["error"]["message"])
         self.assertTrue(results[1][1].endswith(b"data: [DONE]\n\n"))
         self.assertEqual(self.call("POST", "/v1/chat/completions", hello())[0], 200)
+        for path, body in (("/v1/chat/completions", slow), ("/v1/completions", {"prompt": "a " * 1500, "max_tokens": 100000, "ignore_eos": True})):
+            status, answer = self.call("POST", path, {**body, "vlcache": {"timeout": 0.001}})
+            self.assertEqual((status, answer["error"]["type"]), (504, "server_error"))
+            self.assertIn("1 ms (vlcache.timeout)", answer["error"]["message"])
+            self.assertEqual(self.call("POST", path, {**body, "vlcache": {"timeout": -1}})[0], 400)
 
 
 class ConfigFile(ProgramTest):

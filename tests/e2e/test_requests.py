@@ -1,10 +1,12 @@
 """`vlcache run --requests`: clients that wait, Ctrl-C, lines that are no requests, pictures in messages."""
 import json
+import pathlib
 import resource
 import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 import zlib
 
@@ -66,6 +68,23 @@ class Requests(ProgramTest):
         self.assertIn("256", out[1]["error"])
         self.assertIn("NUL", out[2]["error"])
         self.assertNotIn("error", out[3])
+
+    def test_answers_keep_to_a_schema(self):
+        schema = {"type": "object", "properties": {"total": {"type": "number"}, "city": {"enum": ["LISBON", "OSLO"]}}, "required": ["total", "city"], "additionalProperties": False}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "schema.json"
+            path.write_text(json.dumps(schema))
+            for text in (self.ok("run", "-m", MODEL, "-i", PAGE, QUESTION, "-n", "200", "--json-schema", path), self.lines([{"prompt": QUESTION}], "-n", "200", "--json-schema", path)[0]["text"]):
+                self.assertEqual(list(json.loads(text)), ["total", "city"])
+            out = self.lines([{"prompt": QUESTION, "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "yes"}}}}, {"prompt": QUESTION, "response_format": None},
+                              {"prompt": QUESTION, "response_format": {"type": "xml"}}], "-n", "200", "--json-schema", path)
+            self.assertEqual(out[0]["text"], '"yes"')
+            self.assertNotIn("{", out[1]["text"])
+            self.assertIn("response_format.type", out[2]["error"])
+            path.write_text('{"type": "object", "uniqueItems": true}')
+            self.fails("run", "-m", MODEL, "Hello", "--json-schema", path, says="uniqueItems")
+            path.write_text("{")
+            self.fails("run", "-m", MODEL, "Hello", "--json-schema", path, says="schema.json")
 
     def test_seeds_of_64_bits(self):
         most = 2**64 - 1

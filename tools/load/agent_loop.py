@@ -100,12 +100,11 @@ def main():
         messages.append(message)
         first, answer, usage, said = ask(server, messages, args)
         cached, times = usage["prompt_tokens_details"]["cached_tokens"], said["timings_ms"]
-        print(json.dumps({"step": step, "prompt_tokens": usage["prompt_tokens"], "cached_tokens": cached, "ttft_ms": first and round(1000 * first), **{k: round(v) for k, v in times.items()}}), flush=True)
         model_ms = times["vision"] + times["prefill"]
+        print(json.dumps({"step": step, "prompt_tokens": usage["prompt_tokens"], "cached_tokens": cached, "ttft_ms": first and round(1000 * first), "times_model": first and round(1000 * first / model_ms, 2), **{k: round(v) for k, v in times.items()}}), flush=True)
         asked.append((len(messages), answer, right))
         messages.append({"role": "assistant", "content": [text(answer)]})
     server.end()
-    print(f"first token of step {len(asked)}: {1000 * first / model_ms:.2f} times encoder and prefill")
     if not args.check:
         return
     server = Server(args.vlcache, *flags, "--cache-ram", "0", "--reuse", "off", model=args.model, dtype=args.dtype)
