@@ -1,4 +1,6 @@
 // Pictures are encoded in steps, between which others decode.
+#include <cstring>
+
 #include "engine/batch.h"
 #include "engine/stored_images_testing.h"
 
@@ -23,7 +25,8 @@ class Encoding : public StoredImages {
     request.callbacks.on_token = [this](const GeneratedToken&) { ++n_decoded_; };
     return request;
   }
-  // About so many pictures, no two the same; each takes one step of the encoder, which has one layer here.
+  // About so many pictures, no two the same; each takes a step of the encoder, which has one layer here, for every
+  // tile.
   Request pictures(Engine& engine, int n) const {
     std::string text;
     std::vector<Image> images;
@@ -50,6 +53,26 @@ class Encoding : public StoredImages {
   int n_decoded_ = 0;
 };
 
+// Tiles by themselves are what they are in groups.
+TEST_F(Encoding, ShorterStepsChangeNothing) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    EngineOptions options = engine_options();
+    options.dtype = dtype;
+    const std::unique_ptr<Engine> e = Engine::load(fixture_, options);
+    Request asked = pictures(*e, 1);
+    const ImageTiles& image = asked.prompt.with_pixels(0);
+    ASSERT_GT(image.n_tiles, 2);
+    const VisionOutput expected = e->model().encode_image(image);
+    Model::Encoding encoding = e->model().begin_encoding(image, nullptr, /*tile_by_tile=*/true);
+    int n_steps = 1;
+    while (encoding.step()) ++n_steps;
+    EXPECT_EQ(n_steps, image.n_tiles);  // of one layer
+    const VisionOutput found = encoding.finish();
+    ASSERT_EQ(found.embeds.bytes(), expected.embeds.bytes());
+    EXPECT_EQ(std::memcmp(found.embeds.data, expected.embeds.data, static_cast<size_t>(found.embeds.bytes())), 0);
+  }
+}
+
 // No time at all: one step of the encoder beside each token.
 TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   const std::unique_ptr<Engine> e = engine();
@@ -57,6 +80,7 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   const RequestId decoding = batch.add(words(*e, 200));
   while (n_decoded_ < 3) batch.step();
   Request asked = pictures(*e, kPictures);
+  const auto n_tiles = static_cast<int>(asked.prompt.images[0].n_tiles);
   int n_before = -1;
   asked.callbacks.on_prefill = [&](int32_t, int32_t) {
     if (n_before < 0) n_before = n_decoded_;
@@ -64,8 +88,8 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   const RequestId encoded = batch.add(std::move(asked));
   n_decoded_ = 0;
   finish(batch, encoded);
-  EXPECT_GE(n_before, kPictures);
-  EXPECT_LE(n_before, kPictures + 4);
+  EXPECT_GE(n_before, kPictures * n_tiles);
+  EXPECT_LE(n_before, kPictures * n_tiles + 4);
   const GenerateResult result = batch.remove(encoded);
   EXPECT_EQ(ids(result), answer(kPictures));
   EXPECT_GT(result.timings.vision_ms, 0);

@@ -149,7 +149,8 @@ void Generation::encode(Deadline until) {
   const auto begin = Clock::now();
   try {
     if (encoding_ == nullptr) {
-      encoding_ = std::make_unique<Model::Encoding>(engine_.model().begin_encoding(request_.prompt.with_pixels(image)));
+      encoding_ = std::make_unique<Model::Encoding>(engine_.model().begin_encoding(
+          request_.prompt.with_pixels(image), /*capture=*/nullptr, /*tile_by_tile=*/until != kNoDeadline));
     }
     bool more = true;
     while ((more = encoding_->step()) && Clock::now() < until) {

@@ -95,17 +95,17 @@ VisionOutput Model::encode_image(const ImageTiles& image, VisionCapture* capture
   return encoding.finish();
 }
 
-Model::Encoding Model::begin_encoding(const ImageTiles& image, VisionCapture* capture) {
+Model::Encoding Model::begin_encoding(const ImageTiles& image, VisionCapture* capture, bool tile_by_tile) {
   if (!sees_images()) no_images(config_);
-  return {*this, image, capture};
+  return {*this, image, capture, tile_by_tile};
 }
 
-Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* capture)
+Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* capture, bool tile_by_tile)
     : model_(model),
       image_(image),
       order_(model.config_.family->token_rows(model.config_, image)),
       features_(model.features_of(image)),
-      pass_(model.encoder_->begin(image.tensor(), features_.embeds, capture)) {}
+      pass_(model.encoder_->begin(image.tensor(), features_.embeds, capture, tile_by_tile)) {}
 
 VisionOutput Model::Encoding::finish() { return model_.project(image_, features_, std::move(order_)); }
 

@@ -81,14 +81,14 @@ class Model {
 
    private:
     friend Model;
-    Encoding(Model& model, const ImageTiles& image, VisionCapture* capture);
+    Encoding(Model& model, const ImageTiles& image, VisionCapture* capture, bool tile_by_tile);
     Model& model_;
     const ImageTiles& image_;
     std::vector<int32_t> order_;
     VisionOutput features_;
     VisionEncoder::Pass pass_;
   };
-  Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr);
+  Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr, bool tile_by_tile = false);
   // The encoder's features before projection, [n_tiles * tokens per tile, feature_size]; for tests and tools.
   VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);
 

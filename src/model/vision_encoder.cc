@@ -64,7 +64,8 @@ void VisionEncoder::reserve(int64_t n_rows) {
   capacity_ = n_rows;
 }
 
-VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture)
+VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture,
+                          bool tile_by_tile)
     : encoder_(encoder), pixels_(pixels), features_(features), capture_(capture), group_(std::make_unique<Group>()) {
   const VisionConfig& config = encoder.config_;
   CHECK(pixels.rank == 4 && pixels.dtype == DType::kF32);
@@ -85,7 +86,8 @@ VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Te
       capture->probs.emplace_back(n_tiles * group_->n_rows * config.n_heads * int64_t{sizeof(float)});
     }
   }
-  per_group_ = std::clamp<int64_t>(kGroupRows / group_->n_rows, 1, std::max<int64_t>(n_tiles, 1));
+  const int64_t most = tile_by_tile ? 1 : std::max<int64_t>(n_tiles, 1);
+  per_group_ = std::clamp<int64_t>(kGroupRows / group_->n_rows, 1, most);
   x_ = Buffer(per_group_ * group_->n_rows * config.hidden_size * dtype_bytes(encoder.backend_.compute_dtype()));
 }
 

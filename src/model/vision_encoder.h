@@ -41,7 +41,8 @@ class VisionEncoder {
 
    private:
     friend VisionEncoder;
-    Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture);
+    Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture,
+         bool tile_by_tile);
     void begin_group();
     Tensor features_of_group() const;
     Tensor probs_of(int32_t layer) const;
@@ -55,10 +56,12 @@ class VisionEncoder {
     Buffer x_;  // [rows of a group, h]
   };
   // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype; both outlive the
-  // pass. Tiles run in groups, so that the workspace does not grow with their number. Throws as tokens_per_tile, and
-  // Error(kInput) for a capture of a layer that is not computed or of an encoder without a class token.
-  Pass begin(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr) {
-    return {*this, pixels, features, capture};
+  // pass. Tiles run in groups, so that the workspace does not grow with their number, or by themselves, in shorter
+  // steps and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that is not
+  // computed or of an encoder without a class token.
+  Pass begin(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr,
+             bool tile_by_tile = false) {
+    return {*this, pixels, features, capture, tile_by_tile};
   }
   void forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr);
 
