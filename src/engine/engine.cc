@@ -73,9 +73,11 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, con
   const auto make_processor = [model_dir, type = config.model_type](const std::string& settings) {
     return load_image_processor(model_dir, type, settings);
   };
-  if (config.vision) make_processor("");  // throws where it cannot be made
+  PictureReader::ProcessorPtr processor = config.vision ? make_processor("") : nullptr;
   engine->start(Model::load(model_dir, config, *engine->backend_, {.progress = options.progress}), options);
-  if (config.vision) engine->picture_reader_ = std::make_unique<PictureReader>(*engine->model_, make_processor);
+  if (processor != nullptr) {
+    engine->picture_reader_ = std::make_unique<PictureReader>(*engine->model_, std::move(processor), make_processor);
+  }
   engine->load_ms_ = ms_since(begin);
   return engine;
 }

@@ -38,8 +38,8 @@ Sha256Digest digest_of(const EncodedPicture& picture) {
 
 }  // namespace
 
-PictureReader::PictureReader(const Model& model, MakeProcessor make)
-    : model_(model), make_(std::move(make)), processor_(make_("")) {}
+PictureReader::PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make)
+    : model_(model), make_(std::move(make)), processor_(std::move(processor)) {}
 
 void PictureReader::read(Pictures pictures, Prompt& prompt) const {
   if (auto* decoded = std::get_if<std::vector<Image>>(&pictures)) {

@@ -26,8 +26,8 @@ class PictureReader {
   // The checkpoint's image processor with some settings (a JSON object, or nothing) changed.
   using MakeProcessor = std::function<ProcessorPtr(const std::string& settings)>;
 
-  // The model outlives this. Throws what `make` throws.
-  PictureReader(const Model& model, MakeProcessor make);
+  // Of the checkpoint's own processor, and others made from it. The model outlives this.
+  PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make);
 
   // Sets the images of a prompt. Of encoded pictures that were seen before, and of those beyond the first
   // kMaxHeldBytes of pixels, the pixels are left out (Prompt::with_pixels). Throws Error(kInput) for options that this

@@ -263,12 +263,11 @@ void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) 
   lock.unlock();
   save_one(*save, std::min(save->deadline, until));
   const int64_t bytes = save->bytes;
-  const bool save_erased = save->erases;
   save.reset();  // letting go of so much memory takes a while
   lock.lock();
   stats_.queued_bytes -= bytes;
   --n_saving_;
-  if (save_erased) erasing_ = false;
+  erasing_ = false;  // whoever erases does so alone
   saved_.notify_all();
   wake_.notify_all();
 }

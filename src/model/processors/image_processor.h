@@ -1,7 +1,6 @@
 // From a picture to the pixel values a vision encoder takes: the image processors of Hugging Face checkpoints.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -32,14 +31,10 @@ class ImageProcessor {
 // defaults of the class that `image_processor_type` names, with or without Fast or Pil at its end. Throws Error:
 // kNotFound (no file), kUnsupported (the type; the message lists those there are), kInput (values that cannot be).
 // `model_type` of config.json stands in for settings that name no type.
-// Members of `changed`, a JSON object or nothing, are taken instead of the file's: those of kChangeableSettings, others
-// are Error(kInput).
+// Members of `changed`, a JSON object or nothing, are taken instead of the file's: size, do_image_splitting,
+// image_grid_pinpoints; others are Error(kInput).
 std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
                                                      std::string_view model_type, std::string_view changed = {});
-
-// How much of a picture is shown, but nothing that an encoder depends on.
-inline constexpr std::array<std::string_view, 3> kChangeableSettings = {"size", "do_image_splitting",
-                                                                        "image_grid_pinpoints"};
 
 // The grid pinpoint (height, width) that shows most of a picture and wastes least; LLaVA-NeXT models need it to lay out
 // tiles. Throws Error(kInput) if none is usable.

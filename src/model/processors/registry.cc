@@ -2,6 +2,7 @@
 #include "model/processors/registry.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -83,15 +84,17 @@ std::pair<Json, std::string> load_settings(const std::filesystem::path& model_di
   return {load_json(own), own.string()};
 }
 
+// How much of a picture is shown, but nothing that an encoder depends on.
+constexpr std::string_view kChangeable[] = {"size", "do_image_splitting", "image_grid_pinpoints"};
 constexpr const char* kChanged = "mm_processor_kwargs";  // in errors, as vLLM's requests call it
 
 void change(Json& settings, std::string_view changed) {
   const Json changes = parse_json(changed, kChanged);
   if (!changes.is_object()) throw Error(ErrorCode::kInput, std::string(kChanged) + ": expected an object of settings");
   for (const auto& [key, value] : changes.items()) {
-    if (std::ranges::find(kChangeableSettings, key) == kChangeableSettings.end()) {
+    if (std::ranges::find(kChangeable, key) == std::end(kChangeable)) {
       std::string names;
-      for (const std::string_view name : kChangeableSettings) names += (names.empty() ? "" : ", ") + std::string(name);
+      for (const std::string_view name : kChangeable) names += (names.empty() ? "" : ", ") + std::string(name);
       throw Error(ErrorCode::kInput, std::string(kChanged) + ": " + key + " cannot be changed; " + names + " can");
     }
     settings[key] = value;
