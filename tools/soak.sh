@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What happens rarely, often: writers killed, faults of disks and servers, many requests with little memory. Closes with
-# "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults load streams"
+# What happens rarely, often: writers killed, faults of disks and servers, many requests with little memory, the server's
+# threads watched. Closes with "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults load streams threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
-stages=" ${VLCACHE_SOAK_ONLY:-kills faults load streams} "
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults load streams threads} "
 suite_seconds=14400
 . tools/suites.sh
 
@@ -36,4 +36,5 @@ if wants streams; then
   step "soak-$stream_seconds-seconds-of-streams" python3 tools/load/soak.py --seconds "$stream_seconds" build/release/vlcache
   tail -q -n 3 "$logs/soak-$stream_seconds-seconds-of-streams.log"
 fi
+if wants threads; then suite soak-server-under-tsan tools/tsan_server.sh; fi
 closing_line

@@ -170,6 +170,11 @@ void Generation::keep_prefix(bool whole_pages) {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::suspend() {
+  note_computed_images();
+  release();
+}
+
+void Generation::release() {
   reuse_.reset();
   sequence_->forget_rehearsal();
   keep_prefix(/*whole_pages=*/true);
@@ -341,6 +346,7 @@ void Generation::finish(std::string_view reason) {
   in_line_.reset();
   if (sequence_ != nullptr) {
     charge_origins();
+    charge_computed_images();
     engine_.count(result_.cache);
     sequence_->forget_rehearsal();
     reuse_.reset();

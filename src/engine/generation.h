@@ -90,6 +90,9 @@ class Generation {
   void place_images();
   void place_rest();
   void charge_origins();
+  void note_computed_images();
+  void charge_computed_images();
+  void release();
   void find_prefix();
   void keep_prefix(bool whole_pages);
   bool takes_prefix() const;
@@ -124,6 +127,7 @@ class Generation {
   std::vector<Request> origins_;                                     // to be computed before
   std::set<Sha256Digest> origins_asked_;
   std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
+  std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before it gave way
   std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
   std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses
   std::unique_ptr<StreamDecoder> decoder_;                   // null: no tokenizer

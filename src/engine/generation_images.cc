@@ -26,7 +26,7 @@ void Generation::place_images() {
 std::vector<Request> Generation::take_origins() {
   if (origins_.empty()) return {};
   if (own_sequence_ != nullptr) {
-    suspend();
+    release();
   } else {
     reuse_.reset();  // its KV is its own
   }
@@ -50,6 +50,24 @@ void Generation::charge_origins() {
     image.tier.clear();
     image.reason = "computed by itself, then reused";
     origins_done_.erase(origin);  // in a second place it is one
+  }
+}
+
+// Of a request that gives way.
+void Generation::note_computed_images() {
+  for (const ImageSpan& span : request_.prompt.spans) {
+    const auto image = static_cast<size_t>(span.image);
+    if (image >= result_.cache.images.size() || span.end > sequence_->n_done()) continue;
+    CacheReport::Image& noted = computed_images_.try_emplace(image, result_.cache.images[image]).first->second;
+    if (noted.n_recomputed < result_.cache.images[image].n_recomputed) noted = result_.cache.images[image];
+  }
+}
+
+// What it had computed itself before it gave way is no find behind that.
+void Generation::charge_computed_images() {
+  for (const auto& [image, before] : computed_images_) {
+    CacheReport::Image& now = result_.cache.images[image];
+    if (now.n_recomputed < before.n_recomputed) now = before;
   }
 }
 

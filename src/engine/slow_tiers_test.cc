@@ -15,14 +15,6 @@ class SlowTiers : public StoredImages {
     tier_->named = "far";
   }
 
-  Request without_picture(Engine& engine) const {
-    Request request;
-    request.prompt = engine.prepare_raw("No picture.", {});
-    request.policy = parse_policy("full");
-    request.options.max_tokens = 12;
-    request.options.ignore_eos = true;
-    return request;
-  }
   // What the request takes by itself, ms to the first token.
   double ms_alone() {
     const auto tiers = std::exchange(tiers_, {});

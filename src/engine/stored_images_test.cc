@@ -237,5 +237,32 @@ TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
   }
 }
 
+// Whoever gives way finds its own images again, and says that it has computed them.
+TEST_F(StoredImages, AreNoFindForWhoeverHasComputedThem) {
+  tiers_.clear();
+  const std::unique_ptr<Engine> other = engine();
+  const CacheReport alone = generate(*other, request(*other, "static:r=0")).cache;
+  for (const int n_steps : {1, 3, 5, 7}) {
+    SCOPED_TRACE(n_steps);
+    const std::unique_ptr<Engine> e = engine();
+    Batch batch(*e, {.max_running = 1});
+    const RequestId first = batch.add(request(*e, "static:r=0"));
+    for (int i = 0; i < n_steps; ++i) batch.step();
+    Request urgent = without_picture(*e);
+    urgent.priority = 1;
+    batch.add(std::move(urgent));
+    EXPECT_FALSE(batch.done(first));
+    while (batch.step()) {
+    }
+    const GenerateResult result = batch.remove(first);
+    EXPECT_EQ(ids(result), greedy());
+    EXPECT_EQ(result.cache.n_loaded(), alone.n_loaded());
+    for (const CacheReport::Image& image : result.cache.images) {
+      EXPECT_EQ(image.source, CacheReport::Image::Source::kComputed);
+      EXPECT_EQ(image.encoder, CacheReport::Image::Encoder::kComputed);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vlcache

@@ -139,6 +139,15 @@ class StoredImages : public testing::Test {
     return request;
   }
 
+  Request without_picture(Engine& engine) const {
+    Request request;
+    request.prompt = engine.prepare_raw("No picture.", {});
+    request.policy = parse_policy("full");
+    request.options.max_tokens = 12;
+    request.options.ignore_eos = true;
+    return request;
+  }
+
   std::vector<int32_t> greedy() const { return case_["greedy"].get<std::vector<int32_t>>(); }
   static std::vector<int32_t> ids(const GenerateResult& result) {
     std::vector<int32_t> ids;

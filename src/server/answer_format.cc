@@ -118,9 +118,7 @@ ToolUse read_tool_use(const OrderedJson& body) {
   if (!use.tools.empty()) use.choice = ToolUse::Choice::kAuto;
   const OrderedJson* choice = find_field(body, "tool_choice");
   if (choice != nullptr) read_choice(*choice, use);
-  const OrderedJson* parallel = find_field(body, "parallel_tool_calls");
-  if (parallel != nullptr && !parallel->is_boolean()) bad_field("parallel_tool_calls: expected true or false");
-  use.parallel = parallel == nullptr || parallel->get<bool>();
+  use.parallel = bool_field(body, "parallel_tool_calls", true);
   return use;
 }
 

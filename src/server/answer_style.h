@@ -42,6 +42,6 @@ std::unique_ptr<AnswerStyle> make_chat_style(const AnswerHead& head, const ChatR
                                              const Tokenizer& tokenizer);
 std::unique_ptr<AnswerStyle> make_messages_style(const AnswerHead& head, const ChatRequest& asked);
 std::unique_ptr<AnswerStyle> make_responses_style(const AnswerHead& head, const ChatRequest& asked,
-                                                  const nlohmann::ordered_json& body);
+                                                  const nlohmann::ordered_json& body, const Tokenizer& tokenizer);
 
 }  // namespace vlcache

@@ -224,7 +224,7 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson chat = chat_of_responses(body);
   body.erase("input");  // pictures are large
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
-    return make_responses_style(head, asked, body);
+    return make_responses_style(head, asked, body, engine_.tokenizer());
   };
   converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
 }

@@ -74,9 +74,7 @@ void CacheRoutes::pin(const HttpRequest& request, const ExchangePtr& exchange) {
   if (refuse_others(exchange)) return;
   const OrderedJson body = parse_body(request.body);
   const Sha256Digest id = read_id(body);
-  const OrderedJson* pinned = find_field(body, "pinned");
-  if (pinned != nullptr && !pinned->is_boolean()) bad_field("pinned: expected true or false");
-  const bool pins = pinned == nullptr || pinned->get<bool>();
+  const bool pins = bool_field(body, "pinned", true);
   inference_.between_steps([exchange, id, pins](Engine& engine) {
     ImageEntries& entries = engine.image_entries();
     if (!entries.has(id)) return exchange->send(unknown_image(id));

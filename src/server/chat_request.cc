@@ -38,13 +38,6 @@ int64_t integer(const OrderedJson& object, const char* key, int64_t fallback, in
   return value->get<int64_t>();
 }
 
-bool boolean(const OrderedJson& object, const char* key, bool fallback) {
-  const OrderedJson* value = find_field(object, key);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) bad_field(std::string(key) + ": expected true or false");
-  return value->get<bool>();
-}
-
 std::string string(const OrderedJson& object, const char* key, const std::string& fallback) {
   const OrderedJson* value = find_field(object, key);
   if (value == nullptr) return fallback;
@@ -81,14 +74,14 @@ void read_options(const OrderedJson& body, GenerateOptions& options) {
   s.frequency_penalty = static_cast<float>(number(body, "frequency_penalty", s.frequency_penalty, -2, 2));
   s.repetition_penalty = static_cast<float>(number(body, "repetition_penalty", s.repetition_penalty, 1e-3, 100));
   s.seed = seed_of(body);
-  const bool logprobs = boolean(body, "logprobs", false);
+  const bool logprobs = bool_field(body, "logprobs", false);
   const auto n_top = static_cast<int32_t>(integer(body, "top_logprobs", 0, 0, 20));
   if (n_top > 0 && !logprobs) bad_field("top_logprobs: expected logprobs to be true with it");
   s.n_logprobs = logprobs ? n_top : -1;
   s.validate();
   const char* most = find_field(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
   options.max_tokens = static_cast<int32_t>(integer(body, most, options.max_tokens, 1, INT32_MAX));
-  options.ignore_eos = boolean(body, "ignore_eos", options.ignore_eos);
+  options.ignore_eos = bool_field(body, "ignore_eos", options.ignore_eos);
   options.stop = strings(body, "stop");
 }
 
@@ -197,7 +190,7 @@ void read_vlcache(const OrderedJson& body, ChatRequest& request) {
   request.reuse = string(*ours, "reuse", request.reuse);
   constexpr double kLongest = 7 * 24 * 3600;
   request.timeout = std::chrono::milliseconds(std::llround(1000 * number(*ours, "timeout", 0, 0, kLongest)));
-  request.explain = boolean(*ours, "explain", false);
+  request.explain = bool_field(*ours, "explain", false);
 }
 
 }  // namespace
@@ -207,14 +200,14 @@ ChatRequest read_generation_fields(const OrderedJson& body, const ChatRequest& d
   read_options(body, request.options);
   request.n = static_cast<int>(integer(body, "n", 1, 1, limits.max_answers));
   request.priority = static_cast<int32_t>(-integer(body, "priority", -defaults.priority, -kMaxPriority, kMaxPriority));
-  request.stream = boolean(body, "stream", false);
+  request.stream = bool_field(body, "stream", false);
   request.format = read_answer_format(body);
   if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
-    request.include_usage = boolean(*options, "include_usage", false);
+    request.include_usage = bool_field(*options, "include_usage", false);
   }
-  request.progress = boolean(body, "return_progress", false);
+  request.progress = bool_field(body, "return_progress", false);
   request.cache_salt = string(body, "cache_salt", "");
-  if (!boolean(body, "cache_prompt", true)) request.reuse = "off";  // llama.cpp's
+  if (!bool_field(body, "cache_prompt", true)) request.reuse = "off";  // llama.cpp's
   read_vlcache(body, request);
   return request;
 }

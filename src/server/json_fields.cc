@@ -29,6 +29,13 @@ std::string string_field(const OrderedJson& object, const char* key, const std::
   return value->get<std::string>();
 }
 
+bool bool_field(const OrderedJson& object, const char* key, bool fallback) {
+  const OrderedJson* value = find_field(object, key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) bad_field(std::string(key) + ": expected true or false");
+  return value->get<bool>();
+}
+
 std::string item_name(const std::string& where, size_t i) { return where + "[" + std::to_string(i) + "]"; }
 
 }  // namespace vlcache

@@ -18,6 +18,9 @@ const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& object, c
 // One that must be there: "WHERE.KEY: expected a string".
 std::string string_field(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 
+// "KEY: expected true or false".
+bool bool_field(const nlohmann::ordered_json& object, const char* key, bool fallback);
+
 // "WHERE[I]".
 std::string item_name(const std::string& where, size_t i);
 

@@ -165,10 +165,7 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
   } else {
     bad_field("tool_choice.type: expected auto, any, tool or none, found \"" + type + "\"");
   }
-  if (const OrderedJson* alone = find_field(*choice, "disable_parallel_tool_use");
-      alone != nullptr && alone->is_boolean()) {
-    chat["parallel_tool_calls"] = !alone->get<bool>();
-  }
+  chat["parallel_tool_calls"] = !bool_field(*choice, "disable_parallel_tool_use", false);
 }
 
 // output_config.format, which has its schema right there.

@@ -122,6 +122,14 @@ TEST(ResponsesRequest, BecomesAChatCompletion) {
   EXPECT_EQ(responses(R"({"input": "Hi"})")["messages"], OrderedJson({{{"role", "user"}, {"content", "Hi"}}}));
 }
 
+TEST(ResponsesRequest, LogProbabilities) {
+  EXPECT_FALSE(responses(R"({"input": "Hi", "include": ["reasoning.encrypted_content"]})").contains("logprobs"));
+  EXPECT_EQ(responses(R"({"input": "Hi", "include": ["message.output_text.logprobs"]})")["logprobs"], true);
+  const OrderedJson chat = responses(R"({"input": "Hi", "top_logprobs": 3})");
+  EXPECT_EQ(chat["logprobs"], true);
+  EXPECT_EQ(chat["top_logprobs"], 3);
+}
+
 TEST(ResponsesRequest, ErrorsNameTheField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input: "},
@@ -129,7 +137,8 @@ TEST(ResponsesRequest, ErrorsNameTheField) {
       {R"({"input": "a", "background": true})", "background: "},
       {R"({"input": [{"type": "computer_call"}]})", "input[0].type: "},
       {R"({"input": [{"role": "user", "content": [{"type": "input_file"}]}]})", "input[0].content[0].type: "},
-      {R"({"input": "a", "tools": [{"type": "web_search"}]})", "tools[0].type: "}};
+      {R"({"input": "a", "tools": [{"type": "web_search"}]})", "tools[0].type: "},
+      {R"({"input": "a", "include": "all"})", "include: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;
 }
 

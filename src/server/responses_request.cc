@@ -1,6 +1,7 @@
 // Items become messages.
 #include "server/responses_request.h"
 
+#include <algorithm>
 #include <string>
 
 #include "server/json_fields.h"
@@ -111,6 +112,19 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
   if (const OrderedJson* parallel = find_field(body, "parallel_tool_calls")) chat["parallel_tool_calls"] = *parallel;
 }
 
+// What the answer is to tell beside its text: of all that can be included there are log probabilities here.
+void add_include(const OrderedJson& body, OrderedJson& chat) {
+  if (const OrderedJson* n_top = find_field(body, "top_logprobs")) {
+    chat["top_logprobs"] = *n_top;
+    chat["logprobs"] = true;
+  }
+  const OrderedJson* include = find_field(body, "include");
+  if (include == nullptr) return;
+  if (!include->is_array()) bad_field("include: expected an array");
+  if (std::ranges::find(*include, OrderedJson("message.output_text.logprobs")) != include->end())
+    chat["logprobs"] = true;
+}
+
 // text.format, where a schema stands beside its name.
 void add_format(const OrderedJson& body, OrderedJson& chat) {
   const OrderedJson* text = find_field(body, "text");
@@ -133,18 +147,17 @@ OrderedJson chat_of_responses(const OrderedJson& body) {
       bad_field(std::string(key) + ": nothing is remembered between requests; send what was said before as input");
     }
   }
-  if (const OrderedJson* background = find_field(body, "background"); background != nullptr && *background != false) {
-    bad_field("background: answers are given while the client waits");
-  }
+  if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
   OrderedJson chat;
   for (const char* key :
-       {"model", "temperature", "top_p", "top_logprobs", "stream", "seed", "ignore_eos", "priority", "cache_salt",
-        "vlcache", "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
+       {"model", "temperature", "top_p", "stream", "seed", "ignore_eos", "priority", "cache_salt", "vlcache",
+        "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
     if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
   }
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
   add_tools(body, chat);
   add_format(body, chat);
+  add_include(body, chat);
   chat["messages"] = messages_of(body);
   return chat;
 }

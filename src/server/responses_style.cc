@@ -1,5 +1,6 @@
 // OpenAI's Responses: items that are added, grow and are done, every event numbered.
 #include <cmath>
+#include <utility>
 
 #include "server/answer.h"
 #include "server/answer_style.h"
@@ -12,10 +13,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson text_part(const std::string& text) {
+OrderedJson text_part(const std::string& text, OrderedJson logprobs) {
   return {{"type", "output_text"},
           {"annotations", OrderedJson::array()},
-          {"logprobs", OrderedJson::array()},
+          {"logprobs", std::move(logprobs)},
           {"text", text}};
 }
 
@@ -39,8 +40,8 @@ OrderedJson usage_of(const GenerateResult& result) {
 
 class ResponsesStyle final : public AnswerStyle {
  public:
-  ResponsesStyle(const AnswerHead& head, const ChatRequest& asked, const OrderedJson& body)
-      : head_(head), asked_(asked) {
+  ResponsesStyle(const AnswerHead& head, const ChatRequest& asked, const OrderedJson& body, const Tokenizer& tokenizer)
+      : head_(head), asked_(asked), tokenizer_(tokenizer) {
     // What was asked for is told again; clients read these fields.
     const auto given = [&](const char* key, OrderedJson fallback) {
       const auto it = body.find(key);
@@ -51,6 +52,7 @@ class ResponsesStyle final : public AnswerStyle {
     given("metadata", OrderedJson::object());
     given("parallel_tool_calls", true);
     given("temperature", asked.options.sampling.temperature);
+    given("top_logprobs", 0);
     given("top_p", asked.options.sampling.top_p);
     given("text", {{"format", {{"type", "text"}}}});
     given("tools", OrderedJson::array());
@@ -60,7 +62,8 @@ class ResponsesStyle final : public AnswerStyle {
   OrderedJson whole(std::span<const GenerateResult> results) override {
     const AnswerText answer = read_answer(asked_, results[0].text);
     if (!answer.content.empty() || answer.calls.empty()) {
-      items_.push_back(message_item(random_id("msg_"), "completed", {text_part(answer.content)}));
+      items_.push_back(
+          message_item(random_id("msg_"), "completed", {text_part(answer.content, logprobs(results[0].tokens))}));
     }
     for (const ToolCall& call : answer.calls) {
       items_.push_back(call_item(random_id("fc_"), "completed", random_id("call_"), call));
@@ -72,15 +75,16 @@ class ResponsesStyle final : public AnswerStyle {
     std::string out = numbered("response.created", {{"response", response(nullptr)}});
     return out += numbered("response.in_progress", {{"response", response(nullptr)}});
   }
+  void token(int, const GeneratedToken& token) override { told_.push_back(token); }
   std::string text(int, std::string_view text) override {
     std::string out;
     if (message_.empty()) {
       message_ = random_id("msg_");
       out = added(message_item(message_, "in_progress", OrderedJson::array()));
-      out += in_part("response.content_part.added", {{"part", text_part("")}});
+      out += in_part("response.content_part.added", {{"part", text_part("", OrderedJson::array())}});
     }
     text_ += text;
-    return out + in_part("response.output_text.delta", {{"delta", text}, {"logprobs", OrderedJson::array()}});
+    return out + in_part("response.output_text.delta", {{"delta", text}, {"logprobs", take_told()}});
   }
   std::string calls(int, std::span<const ToolCall> calls) override {
     std::string out = end_message();
@@ -123,6 +127,17 @@ class ResponsesStyle final : public AnswerStyle {
     if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain);
     return json;
   }
+  // Of no token where nobody asked for them.
+  OrderedJson logprobs(std::span<const GeneratedToken> tokens) const {
+    if (asked_.options.sampling.n_logprobs < 0) return OrderedJson::array();
+    return logprobs_json(tokens, tokenizer_)["content"];
+  }
+  // Log probabilities since they were taken last; the message has them all.
+  OrderedJson take_told() {
+    OrderedJson more = logprobs(std::exchange(told_, {}));
+    logprobs_.insert(logprobs_.end(), more.begin(), more.end());
+    return more;
+  }
   std::string numbered(const char* type, OrderedJson fields) {
     OrderedJson json{{"type", type}, {"sequence_number", n_events_++}};
     json.update(fields);
@@ -147,9 +162,11 @@ class ResponsesStyle final : public AnswerStyle {
   }
   std::string end_message() {
     if (message_.empty()) return "";
-    std::string out = in_part("response.output_text.done", {{"text", text_}, {"logprobs", OrderedJson::array()}});
-    out += in_part("response.content_part.done", {{"part", text_part(text_)}});
-    out += done(message_item(message_, "completed", {text_part(text_)}));
+    take_told();
+    std::string out = in_part("response.output_text.done", {{"text", text_}, {"logprobs", logprobs_}});
+    const OrderedJson part = text_part(text_, std::exchange(logprobs_, OrderedJson::array()));
+    out += in_part("response.content_part.done", {{"part", part}});
+    out += done(message_item(message_, "completed", OrderedJson::array({part})));
     message_.clear();
     text_.clear();
     return out;
@@ -157,17 +174,21 @@ class ResponsesStyle final : public AnswerStyle {
 
   AnswerHead head_;
   ChatRequest asked_;
+  const Tokenizer& tokenizer_;
   OrderedJson echoed_;
   OrderedJson items_ = OrderedJson::array();  // that are done
-  std::string message_, text_;                // of the message that grows; no id: none does
+  // Of the message that grows; no id: none does.
+  std::string message_, text_;
+  OrderedJson logprobs_ = OrderedJson::array();  // of its text
+  std::vector<GeneratedToken> told_;             // since the last piece of it
   int n_events_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<AnswerStyle> make_responses_style(const AnswerHead& head, const ChatRequest& asked,
-                                                  const OrderedJson& body) {
-  return std::make_unique<ResponsesStyle>(head, asked, body);
+                                                  const OrderedJson& body, const Tokenizer& tokenizer) {
+  return std::make_unique<ResponsesStyle>(head, asked, body, tokenizer);
 }
 
 }  // namespace vlcache

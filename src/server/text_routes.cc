@@ -10,13 +10,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-bool flag(const OrderedJson& json, const char* key, bool fallback) {
-  const auto at = json.find(key);
-  if (at == json.end() || at->is_null()) return fallback;
-  if (!at->is_boolean()) throw Error(ErrorCode::kInput, std::string(key) + ": expected true or false");
-  return at->get<bool>();
-}
-
 std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, std::string_view body,
                                const ChatLimits& limits) {
   if (json.contains("messages")) {
@@ -27,14 +20,14 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
   if (prompt == json.end() || !prompt->is_string()) {
     throw Error(ErrorCode::kInput, "prompt: expected a string, or messages as chat completions take them");
   }
-  return engine.tokenizer().encode(prompt->get_ref<const std::string&>(), flag(json, "add_special_tokens", true));
+  return engine.tokenizer().encode(prompt->get_ref<const std::string&>(), bool_field(json, "add_special_tokens", true));
 }
 
 }  // namespace
 
 OrderedJson tokenize_json(const Engine& engine, std::string_view body, const ChatLimits& limits) {
   const OrderedJson json = parse_body(body);
-  const bool with_text = flag(json, "return_token_strs", false);
+  const bool with_text = bool_field(json, "return_token_strs", false);
   const std::vector<int32_t> tokens = tokens_of(engine, json, body, limits);
   OrderedJson out{{"count", tokens.size()}, {"max_model_len", engine.max_positions()}, {"tokens", tokens}};
   OrderedJson& strings = out["token_strs"] = nullptr;

@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
 MODEL = ROOT / "models/tinydoc"
 PAGE = MODEL / "demo/invoice.png"
+SHADOWED = "TSAN_OPTIONS" in os.environ  # ThreadSanitizer keeps memory of its own: bounds of ours do not hold
 
 
 def run(*args, stdin=None, env=None, timeout=120):

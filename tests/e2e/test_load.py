@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from program import MODEL, ROOT, VLCACHE, ProgramTest, run
+from program import MODEL, ROOT, SHADOWED, VLCACHE, ProgramTest, run
 from test_answer_forms import copy_model
 
 LOAD = ROOT / "tools/load"
@@ -27,7 +27,8 @@ class Load(ProgramTest):
 
     def test_many_streams(self):
         seconds = float(os.environ.get("VLCACHE_TEST_SOAK_SECONDS", 60))
-        said = json.loads(self.script("soak.py", "--seconds", seconds, timeout=seconds + 600)[0])
+        growth = ("--growth", 10) if SHADOWED else ()
+        said = json.loads(self.script("soak.py", "--seconds", seconds, *growth, timeout=seconds + 600)[0])
         self.assertEqual((said["wrong"], said["idle"], said["exit"]), (0, True, 0))
         self.assertGreater(said["prefix_hits"], 0)
         self.assertGreater(said["evictions"], 0)

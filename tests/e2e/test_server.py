@@ -68,11 +68,12 @@ class Server(ProgramTest):
         self.assertEqual(status, 200, answer)
         return answer
 
-    def events(self, body):
-        status, text = self.call("POST", "/v1/chat/completions", {**body, "stream": True})
+    def events(self, body, path="/v1/chat/completions"):
+        status, text = self.call("POST", path, {**body, "stream": True})
         self.assertEqual(status, 200, text)
         lines = [line[6:] for line in text.decode().split("\n") if line.startswith("data: ")]
-        self.assertEqual(lines.pop(), "[DONE]")
+        if path == "/v1/chat/completions":
+            self.assertEqual(lines.pop(), "[DONE]")
         return [json.loads(line) for line in lines]
 
     def state(self):
@@ -163,6 +164,21 @@ class Answers(Server):
             if c["delta"].get("content") and c["finish_reason"] is None:
                 self.assertEqual("".join(t["token"] for t in c["logprobs"]["content"]).strip(), c["delta"]["content"].strip())
         self.assertTrue(all(c["logprobs"] is None for e in self.events(about(PAGE)) for c in e["choices"]))
+
+    def test_logprobs_of_responses(self):
+        whole = self.chat({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "temperature": 0, "logprobs": True, "top_logprobs": 2})
+        whole = whole["choices"][0]["logprobs"]["content"]
+        body = {"input": "Hello", "max_output_tokens": 6, "temperature": 0, "top_logprobs": 2, "include": ["message.output_text.logprobs"]}
+        status, answer = self.call("POST", "/v1/responses", body)
+        self.assertEqual((status, answer["output"][0]["content"][0]["logprobs"]), (200, whole))
+        events = self.events(body, "/v1/responses")
+        told = [t for e in events if e["type"] == "response.output_text.delta" for t in e["logprobs"]]
+        self.assertEqual(told, whole[: len(told)])
+        self.assertGreater(len(told), 0)
+        self.assertEqual(next(e for e in events if e["type"] == "response.output_text.done")["logprobs"], whole)
+        self.assertEqual(events[-1]["response"]["output"][0]["content"][0]["logprobs"], whole)
+        del body["include"], body["top_logprobs"]
+        self.assertTrue(all(not e.get("logprobs") for e in self.events(body, "/v1/responses")))
 
     def test_pictures_by_name(self):
         named = lambda part, name="page 1": {**part, "uuid": name}

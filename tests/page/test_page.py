@@ -1,6 +1,7 @@
 """The page at / in a real browser: questions about real pictures, and what goes wrong on the way."""
 import base64
 import json
+import pathlib
 import struct
 import time
 import unittest
@@ -175,6 +176,52 @@ class WhatStays(PageTest):
             return new Promise((done) => { const r = db.transaction('pictures').objectStore('pictures').count(); r.onsuccess = () => done(r.result); });
         }""")
         self.assertEqual(left, 0)
+
+    def test_an_exported_conversation_comes_back(self):
+        self.choose(a_kv="snapkv", a_budget="0.5")
+        self.ask(TOTAL, PAGE)
+        with self.page.expect_download() as download:
+            self.page.click("#export")
+        saved = pathlib.Path(download.value.path()).read_text()
+        self.page.click("#delete")
+        self.page.click("#ask button.main")
+        expect(self.page.locator("nav li")).to_have_count(0)
+        for n in (1, 2):  # twice: two conversations, neither of which takes anything from the other
+            self.import_file("invoice.json", saved)
+            expect(self.page.locator("nav li")).to_have_count(n)
+        self.page.click("#delete")
+        self.page.click("#ask button.main")
+        self.page.reload()
+        self.page.wait_for_selector("html[data-ready]")
+        expect(self.page.locator("nav li")).to_have_text(TOTAL)
+        expect(self.page.locator(".question img")).to_have_js_property("naturalWidth", 224)
+        self.assertEqual(self.answer_text(), RIGHT[TOTAL])
+        card = self.open_card()
+        expect(card.locator(".kept")).to_have_count(1)
+        expect(card.locator("svg.bars")).to_have_count(1)
+        self.choose(a_kv="", a_budget="")
+        self.assertEqual(self.ask(DATE), RIGHT[DATE])
+        sent = self.proxy.bodies[-1]["messages"][0]["content"][0]["image_url"]["url"]
+        self.assertEqual(base64.b64decode(sent.split(",")[1]), PAGE.read_bytes())
+
+    def import_file(self, name, text):
+        self.page.set_input_files("#import-files", {"name": name, "mimeType": "application/json", "buffer": text.encode()})
+
+    def test_files_that_are_no_conversations(self):
+        picture = lambda url: {"messages": [{"role": "user", "text": "?", "pictures": [{"id": "1", "name": "p", "url": url}]}]}
+        for content in ("{", "7", "null", "[]", "{}", '{"messages": 1}', '{"messages": []}', '{"messages": [null]}',
+                        '{"messages": [{"role": "assistant", "answers": []}]}', '{"messages": [{"role": "user", "pictures": [{}]}]}',
+                        json.dumps(picture("data:image/png;base64,!")), json.dumps(picture("data:image/png;base64,AAAA"))):
+            self.page.evaluate("document.getElementById('notice').textContent = ''")
+            self.import_file("wrong.json", content)
+            expect(self.page.locator("#notice")).to_contain_text("wrong.json is no conversation that this page has exported")
+            expect(self.page.locator("nav li")).to_have_count(0)
+        # What a card cannot show is left out; text stays text.
+        answer = {"text": "<b>It</b> is 7.", "state": "running", "usage": {"prompt_tokens": "many"}, "served": {"kv": []}, "seen": 3, "pictures": ["gone"]}
+        self.import_file("odd.json", json.dumps({"name": 5, "messages": [{"role": "user", "text": 4}, {"role": "assistant", "answers": [answer]}]}))
+        expect(self.page.locator("nav li")).to_have_text("odd.json")
+        self.assertEqual(self.answer_text(), "<b>It</b> is 7.")
+        expect(self.page.locator(".answer")).to_contain_text("Stopped.")
 
     def test_an_answer_goes_on_behind_another_conversation(self):
         self.proxy.delay = 0.05

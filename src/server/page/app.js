@@ -1,7 +1,8 @@
 // The page: which conversation is shown, and what buttons and keys do.
 import {modelName} from './api.js';
-import {Chat, exported, loadConversations, newConversation} from './chat.js';
+import {Chat, loadConversations, newConversation} from './chat.js';
 import {Composer} from './composer.js';
+import {exported, imported} from './conversation_file.js';
 import {announce, ask, byId, el, notice} from './dom.js';
 import {Live} from './live.js';
 import {Settings} from './settings.js';
@@ -114,6 +115,17 @@ async function exportAsFile() {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
+async function importFiles(files) {
+  for (const file of files) {
+    current = await imported(file);
+    all.unshift(current);
+  }
+  notice('');
+  showMenu(false);
+  show();
+  thread.toEnd();
+}
+
 // On narrow screens the list lies over the conversation.
 function showMenu(open) {
   byId('conversations').classList.toggle('open', open);
@@ -154,6 +166,12 @@ async function start() {
   byId('rename').addEventListener('click', () => guarded(rename()));
   byId('delete').addEventListener('click', () => guarded(remove()));
   byId('export').addEventListener('click', () => guarded(exportAsFile()));
+  byId('import').addEventListener('click', () => byId('import-files').click());
+  byId('import-files').addEventListener('change', (event) => {
+    const files = [...event.target.files];
+    event.target.value = '';  // the same file may be picked again
+    guarded(importFiles(files));
+  });
   byId('open-list').addEventListener('click', () => showMenu(!byId('conversations').classList.contains('open')));
   byId('open-help').addEventListener('click', () => byId('help').showModal());
   document.addEventListener('keydown', keys);

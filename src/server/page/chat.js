@@ -175,14 +175,3 @@ export async function loadConversations() {
   }
   return all.sort((a, b) => b.updated - a.updated);
 }
-
-// As a file that says everything, pictures included.
-export async function exported(conversation) {
-  const messages = [];
-  for (const message of conversation.messages) {
-    const files = [];
-    for (const picture of message.pictures ?? []) files.push({...picture, url: await pictures.dataUri(picture.id)});
-    messages.push(message.pictures ? {...message, pictures: files} : message);
-  }
-  return JSON.stringify({...conversation, messages}, null, 1);
-}
