@@ -128,6 +128,7 @@ TEST(ResponsesRequest, LogProbabilities) {
   const OrderedJson chat = responses(R"({"input": "Hi", "top_logprobs": 3})");
   EXPECT_EQ(chat["logprobs"], true);
   EXPECT_EQ(chat["top_logprobs"], 3);
+  EXPECT_EQ(responses(R"({"input": "Hi", "top_logprobs": 0})")["logprobs"], false);
 }
 
 TEST(ResponsesRequest, ErrorsNameTheField) {

@@ -116,7 +116,7 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
 void add_include(const OrderedJson& body, OrderedJson& chat) {
   if (const OrderedJson* n_top = find_field(body, "top_logprobs")) {
     chat["top_logprobs"] = *n_top;
-    chat["logprobs"] = true;
+    chat["logprobs"] = *n_top != 0;  // 0 is what answers say where nobody asked
   }
   const OrderedJson* include = find_field(body, "include");
   if (include == nullptr) return;
