@@ -58,8 +58,8 @@ void add_policy_flags(CLI::App& command, ModelFlags& flags) {
   command
       .add_option(
           "--kv-budget", flags.kv_budget,
-          "what a policy that evicts may keep: a share of the prompt (0.1, the default), slots per layer and kv "
-          "head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
+          "what a policy that evicts may keep: a share of the prompt (0.1 or 10%, the default), slots per layer "
+          "and kv head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
       ->type_name("BUDGET");
   for (const char* name : {"--kv", "--kv-budget"}) share_environment(*command.get_option(name));
 }

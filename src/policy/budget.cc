@@ -33,6 +33,9 @@ KvBudget KvBudget::parse(std::string_view text) {
   if (const auto x = number(text)) {
     if (*x > 0 && *x <= 1) return {Kind::kRatio, *x};
     if (*x > 1 && *x <= INT32_MAX && *x == std::floor(*x)) return {Kind::kSlots, *x};
+  } else if (const auto percent = text.ends_with('%') ? number(text.substr(0, text.size() - 1)) : std::nullopt;
+             percent && *percent > 0 && *percent <= 100) {
+    return {Kind::kRatio, *percent / 100};
   } else if (const auto error = behind("error="); error && *error > 0 && *error < 1) {
     return {Kind::kError, *error};
   } else if (const auto threshold = behind("threshold=")) {
@@ -41,8 +44,8 @@ KvBudget KvBudget::parse(std::string_view text) {
     return {Kind::kBytes, static_cast<double>(*bytes)};
   }
   throw Error(ErrorCode::kInput,
-              "KV budget: expected a share of the prompt in (0, 1], a whole number of slots per layer and head, bytes "
-              "(512MiB), error=E with a lost attention mass in (0, 1), or threshold=T, found '" +
+              "KV budget: expected a share of the prompt in (0, 1] or in percent (10%), a whole number of slots per "
+              "layer and head, bytes (512MiB), error=E with a lost attention mass in (0, 1), or threshold=T, found '" +
                   std::string(text) + "'");
 }
 

@@ -20,7 +20,7 @@ struct KvBudget {
   Kind kind = Kind::kRatio;
   double value = 0.1;
 
-  // "0.1", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that says what is expected.
+  // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that says what is expected.
   static KvBudget parse(std::string_view text);
 };
 

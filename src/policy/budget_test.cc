@@ -22,6 +22,8 @@ TEST(KvBudget, IsReadByItsForm) {
   };
   is("0.1", KvBudget::Kind::kRatio, 0.1);
   is("1", KvBudget::Kind::kRatio, 1);
+  is("20%", KvBudget::Kind::kRatio, 0.2);
+  is("100%", KvBudget::Kind::kRatio, 1);
   is("200", KvBudget::Kind::kSlots, 200);
   is("512MiB", KvBudget::Kind::kBytes, 512.0 * 1024 * 1024);
   is("error=0.05", KvBudget::Kind::kError, 0.05);

@@ -128,7 +128,7 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   }
   EXPECT_THAT(error_of("fastgen:t=2"), HasSubstr("fastgen: t: expected a number from 0.01 to 1"));
   for (const char* budget : {"0", "-1", "1.5", "2.5", "x", "0.1x", "1e99", "nan", "error=0", "error=1", "error=nan",
-                             "threshold=", "5 parsecs", "0MiB"}) {
+                             "threshold=", "5 parsecs", "0MiB", "0%", "101%", "%"}) {
     EXPECT_THAT(error_of("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;
   }
 }

@@ -3,9 +3,9 @@
 
     tools/load/beside_prompt.py URL [--streams 4] [--prompt-tokens 8000 | --picture] [--rounds 3]
 
-In each round: the prompt alone, then the streams alone, then the prompt while they run. Prints the time between tokens (ITL) of the streams, idle and beside
-the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice. With --picture it is a question
-about a picture of 1280 x 800."""
+In each round: the prompt alone, then the streams alone, the prompt while they run, the streams alone again. Prints the time between tokens (ITL) of the streams,
+idle and beside the prompt, its 99th percentiles' ratio, and the prompt's time to the first token, alone and beside them. No prompt comes twice. With --picture it
+is a question about a picture of 1280 x 800."""
 import argparse
 import json
 import random
@@ -60,7 +60,8 @@ def round_of(args, r):
     if last < beside["events"][0]:
         raise SystemExit("the streams ended before the prompt was computed; raise --stream-tokens")
     ttft = lambda seen: 1000 * (seen["events"][0] - seen["start"])
-    return dict(idle=gaps(streams, first, beside["start"]), busy=gaps(streams, beside["start"], beside["events"][0]), alone=ttft(alone), beside=ttft(beside))
+    idle = gaps(streams, first, beside["start"]) + gaps(streams, beside["events"][-1], last)
+    return dict(idle=idle, busy=gaps(streams, beside["start"], beside["events"][0]), alone=ttft(alone), beside=ttft(beside))
 
 
 def main():
