@@ -23,6 +23,7 @@
 #include "server/responses_request.h"
 #include "server/styled_answer.h"
 #include "server/text_routes.h"
+#include "server/url.h"
 #include "server/warm_up.h"
 
 namespace vlcache {
@@ -116,6 +117,15 @@ HttpResponse Api::health() const {
   return response;
 }
 
+// OpenAI's fields, and vLLM's of how long prompt and answer may be.
+nlohmann::ordered_json Api::model() const {
+  return {{"id", options_.model_name},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "vlcache"},
+          {"max_model_len", engine_.max_positions()}};
+}
+
 // What needs no inference.
 HttpResponse Api::answer(const HttpRequest& request) const {
   if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
@@ -132,10 +142,10 @@ HttpResponse Api::answer(const HttpRequest& request) const {
             .headers = {},
             .body = metrics_.text(inference_.state(), n_connections)};
   }
-  if (route == "GET /v1/models") {
-    const OrderedJson model{
-        {"id", options_.model_name}, {"object", "model"}, {"created", created_}, {"owned_by", "vlcache"}};
-    return json_response({{"object", "list"}, {"data", OrderedJson::array({model})}});
+  if (route == "GET /v1/models") return json_response({{"object", "list"}, {"data", OrderedJson::array({model()})}});
+  constexpr std::string_view kModel = "GET /v1/models/";
+  if (route.starts_with(kModel) && percent_decoded(route.substr(kModel.size())) == options_.model_name) {
+    return json_response(model());
   }
   if (route == "GET /v1/cache/stats") return cache_routes_.stats();
   for (const char* path :

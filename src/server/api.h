@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "server/access.h"
@@ -45,6 +46,7 @@ class Api {
   void route(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse answer(const HttpRequest& request) const;
   HttpResponse health() const;
+  nlohmann::ordered_json model() const;
   void chat(const HttpRequest& request, const ExchangePtr& exchange);
   void complete(const HttpRequest& request, const ExchangePtr& exchange);
   void messages(const HttpRequest& request, const ExchangePtr& exchange);

@@ -65,7 +65,15 @@ class Pages(Clients, Server):
         self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), ANSWER)
         self.assertEqual(last.usage.prompt_tokens, answer.usage.prompt_tokens)
         self.assertEqual(last.usage.prompt_tokens_details.cached_tokens, answer.usage.prompt_tokens - 1)
-        self.assertEqual([m.id for m in self.openai.models.list()], ["tinydoc"])
+
+    def test_models(self):
+        for client in (self.openai, self.anthropic):
+            model, = client.models.list()
+            self.assertEqual((model.id, client.models.retrieve("tinydoc").id), ("tinydoc", "tinydoc"))
+        self.assertGreater(model.max_model_len, 256)
+        for name in ("other", "tinydoc/x", "%00"):
+            with self.assertRaises(openai.NotFoundError):
+                self.openai.models.retrieve(name)
 
     def test_responses(self):
         answer = self.responses()
