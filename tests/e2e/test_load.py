@@ -28,7 +28,7 @@ class Load(ProgramTest):
     def test_many_streams(self):
         seconds = float(os.environ.get("VLCACHE_TEST_SOAK_SECONDS", 60))
         growth = ("--growth", 10) if SHADOWED else ()
-        said = json.loads(self.script("soak.py", "--seconds", seconds, *growth, timeout=seconds + 600)[0])
+        said = json.loads(self.script("soak.py", "--seconds", seconds, *growth, timeout=5 * seconds + 600)[0])
         self.assertEqual((said["wrong"], said["idle"], said["exit"]), (0, True, 0))
         self.assertGreater(said["prefix_hits"], 0)
         self.assertGreater(said["evictions"], 0)
