@@ -1,4 +1,4 @@
-// Penalties, truncation and the draw.
+// Biases, penalties, truncation and the draw.
 #include "engine/sampler.h"
 
 #include <algorithm>
@@ -38,11 +38,13 @@ void SamplingParams::validate() const {
           repetition_penalty);
   require(std::isfinite(presence_penalty), "presence_penalty", "a number", presence_penalty);
   require(std::isfinite(frequency_penalty), "frequency_penalty", "a number", frequency_penalty);
+  for (const TokenBias& b : biases) require(std::isfinite(b.bias), "logit_bias", "numbers", b.bias);
 }
 
 Sampler::Sampler(const SamplingParams& params, int64_t vocab)
     : params_(params), random_(params.seed), seen_(static_cast<size_t>(vocab)), generated_(static_cast<size_t>(vocab)) {
   params.validate();
+  for (const TokenBias& b : params.biases) CHECK(0 <= b.token && b.token < vocab);
 }
 
 void Sampler::add_prompt(std::span<const int32_t> tokens) {
@@ -52,6 +54,10 @@ void Sampler::add_prompt(std::span<const int32_t> tokens) {
     if (seen == 0) touched_.push_back(token);
     seen = 1;
   }
+}
+
+void Sampler::apply_biases(std::span<float> logits) const {
+  for (const TokenBias& b : params_.biases) logits[static_cast<size_t>(b.token)] += b.bias;
 }
 
 void Sampler::apply_penalties(std::span<float> logits) const {
@@ -79,6 +85,7 @@ SampledToken Sampler::sample(std::span<float> logits, FunctionRef<void(std::span
   const std::vector<float> raw =
       params_.n_logprobs >= 0 ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>();
   restrict(logits);
+  apply_biases(logits);
   apply_penalties(logits);
   chosen.token = params_.temperature == 0.0f ? static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin())
                                              : draw(logits);

@@ -1,4 +1,5 @@
-// Sampler: logits to the next token. Penalties, temperature, top-k, top-p, min-p in transformers' order, seeded.
+// Sampler: logits to the next token. Biases, penalties, temperature, top-k, top-p, min-p in transformers' order,
+// seeded.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,11 @@
 
 namespace vlcache {
 
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0.0f;  // added to the token's logit
+};
+
 struct SamplingParams {
   float temperature = 0.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: all
@@ -18,6 +24,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // CTRL, arXiv:1909.05858: over prompt and generated tokens
   float presence_penalty = 0.0f;    // OpenAI: subtracted once for every generated token value ...
   float frequency_penalty = 0.0f;   // ... and once per time it was generated
+  std::vector<TokenBias> biases;    // OpenAI's logit_bias; tokens of the vocabulary
   uint64_t seed = 0;
   int32_t n_logprobs = -1;  // alternatives to report per token; -1: no log probabilities at all
 
@@ -27,7 +34,7 @@ struct SamplingParams {
 
 struct TokenLogprob {
   int32_t token = 0;
-  float logprob = 0.0f;  // natural log of softmax over the model's own logits, before penalties and temperature
+  float logprob = 0.0f;  // natural log of softmax over the model's own logits, before biases, penalties and temperature
 };
 
 struct SampledToken {
@@ -52,6 +59,7 @@ class Sampler {
   SampledToken sample(std::span<float> logits, FunctionRef<void(std::span<float>)> restrict);
 
  private:
+  void apply_biases(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits) const;
   int32_t draw(std::span<float> logits);
 

@@ -96,6 +96,18 @@ TEST(Sampler, PresenceAndFrequencyCountGeneratedTokensOnly) {
   EXPECT_FLOAT_EQ(third[0], 1.0f);
 }
 
+TEST(Sampler, BiasesAreAddedBeforePenalties) {
+  Sampler s({.repetition_penalty = 2.0f, .biases = {{0, -100.0f}, {2, 1.5f}}}, 4);
+  s.add_prompt(std::vector<int32_t>{2});
+  std::vector<float> logits{9.0f, 2.0f, 1.0f, -2.0f};
+  EXPECT_EQ(s.sample(logits).token, 1);
+  EXPECT_EQ(logits, (std::vector<float>{-91.0f, 2.0f, 1.25f, -2.0f}));
+  const auto f = frequencies({.temperature = 1.0f, .biases = {{1, 100.0f}}}, kLogits, 100);
+  EXPECT_EQ(f.size(), 1u);
+  EXPECT_EQ(f.begin()->first, 1);
+  EXPECT_THROW(Sampler({.biases = {{0, NAN}}}, 4), Error);
+}
+
 TEST(Sampler, LogprobsAreOfTheModelNotOfThePenalties) {
   Sampler s({.repetition_penalty = 100.0f, .n_logprobs = 2}, 4);
   const std::vector<int32_t> prompt{0, 1};

@@ -197,6 +197,12 @@ std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForm
                                        " tokens; this server takes at most " +
                                        std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)");
   }
+  const int64_t vocab = engine_.model().config().text.vocab_size;
+  for (const TokenBias& b : asked.options.sampling.biases) {
+    if (b.token < vocab) continue;
+    bad_field("logit_bias: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
+              std::to_string(b.token));
+  }
   const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
   const ReuseOptions reuse = options_.reuse(asked.reuse, n_images);
   check_prompt_fits(engine_, *policy, policy->n_seen(prompt.shape()), asked.options.max_tokens);

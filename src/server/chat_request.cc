@@ -2,6 +2,7 @@
 #include "server/chat_request.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <random>
 
@@ -64,6 +65,25 @@ uint64_t seed_of(const OrderedJson& body) {
   return value->is_number_unsigned() ? value->get<uint64_t>() : static_cast<uint64_t>(value->get<int64_t>());
 }
 
+// {"TOKEN ID": what its logit has more}. Whether there are such tokens, the engine knows.
+std::vector<TokenBias> biases_of(const OrderedJson& body) {
+  const OrderedJson* biases = find_field(body, "logit_bias");
+  if (biases == nullptr || biases->empty()) return {};
+  if (!biases->is_object()) bad_field("logit_bias: expected an object, token ids to numbers");
+  std::vector<TokenBias> out;
+  for (const auto& [id, bias] : biases->items()) {
+    TokenBias& b = out.emplace_back();
+    const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), b.token);
+    if (error != std::errc() || end != id.data() + id.size() || b.token < 0) {
+      bad_field("logit_bias: expected token ids as names, found \"" + id + "\"");
+    }
+    const double x = bias.is_number() ? bias.get<double>() : NAN;
+    if (!(std::abs(x) <= 100)) bad_field("logit_bias." + id + ": expected a number from -100 to 100");
+    b.bias = static_cast<float>(x);
+  }
+  return out;
+}
+
 void read_options(const OrderedJson& body, GenerateOptions& options) {
   SamplingParams& s = options.sampling;
   s.temperature = static_cast<float>(number(body, "temperature", s.temperature, 0, 100));
@@ -73,6 +93,7 @@ void read_options(const OrderedJson& body, GenerateOptions& options) {
   s.presence_penalty = static_cast<float>(number(body, "presence_penalty", s.presence_penalty, -2, 2));
   s.frequency_penalty = static_cast<float>(number(body, "frequency_penalty", s.frequency_penalty, -2, 2));
   s.repetition_penalty = static_cast<float>(number(body, "repetition_penalty", s.repetition_penalty, 1e-3, 100));
+  s.biases = biases_of(body);
   s.seed = seed_of(body);
   const bool logprobs = bool_field(body, "logprobs", false);
   const auto n_top = static_cast<int32_t>(integer(body, "top_logprobs", 0, 0, 20));
@@ -89,7 +110,7 @@ constexpr int kMaxPriority = 1 << 20;
 
 // What is known and would change the answer, but is not done here, is better refused than forgotten.
 void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : {"functions", "logit_bias", "audio"}) {
+  for (const char* key : {"functions", "audio"}) {
     const OrderedJson* value = find_field(body, key);
     if (value != nullptr && !value->empty()) bad_field(std::string(key) + ": not supported by this server");
   }

@@ -137,6 +137,11 @@ class Answers(Server):
         cut = self.chat(about(PAGE, "Read the page.", stop=[text[3:6]]))["choices"][0]
         self.assertEqual((cut["message"]["content"], cut["finish_reason"]), (text[: text.index(text[3:6])], "stop"))
         self.assertEqual(self.chat(about(PAGE, "Read the page.", max_completion_tokens=2))["choices"][0]["finish_reason"], "length")
+        tokens = self.call("POST", "/tokenize", {"prompt": text})[1]["tokens"]
+        with_bias = lambda bias: self.call("POST", "/v1/completions", {"prompt": "<s>Read", "max_tokens": 3, "temperature": 0, "logit_bias": {str(tokens[-1]): bias}})[1]["choices"][0]["text"]
+        wanted = self.call("POST", "/detokenize", {"tokens": [tokens[-1]] * 3})[1]["prompt"]
+        self.assertEqual(with_bias(100), wanted)
+        self.assertNotEqual(with_bias(-100), wanted)
 
     def test_logprobs(self):
         answer = self.chat(about(PAGE, logprobs=True, top_logprobs=2))
@@ -261,7 +266,7 @@ class Answers(Server):
         plain = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "temperature": 0}
         expected = self.chat(plain)["choices"][0]["message"]["content"]
         for habit in (
-            {**plain, "model": "gpt-4o", "user": "x", "store": False, "metadata": None, "tools": [], "parallel_tool_calls": True},
+            {**plain, "model": "gpt-4o", "user": "x", "store": False, "metadata": None, "tools": [], "logit_bias": [], "parallel_tool_calls": True},
             {**plain, "messages": [{"role": "system", "content": ""}, *plain["messages"]]},
             {**plain, "messages": [{"role": "user", "name": "me", "content": "Hello"}]},
             {**plain, "stop": None, "seed": None, "stream": None, "response_format": {"type": "text"}, "top_k": -1, "n": 1.0},
@@ -280,7 +285,9 @@ class Errors(Server):
             ("{", None, "request's body"), ("[]", None, "JSON object"), ({}, "messages", "at least one"), (ask(messages=[]), "messages", "at least one"),
             (ask(temperature="hot"), "temperature", "number from 0"), (ask(n=0), "n", "integer from 1"), (ask(n=1.5), "n", "integer"),
             (ask(top_logprobs=3), "top_logprobs", "logprobs"), (ask(stop=[1]), "stop", "strings"), (ask(stream="yes"), "stream", "true or false"),
-            (ask(functions=[{"name": "f"}]), "functions", "not supported"), (ask(logit_bias={"1": 2}), "logit_bias", "not supported"),
+            (ask(functions=[{"name": "f"}]), "functions", "not supported"), (ask(logit_bias=[1]), "logit_bias", "an object"),
+            (ask(logit_bias={"-1": 2}), "logit_bias", "token ids"), (ask(logit_bias={"1x": 2}), "logit_bias", "token ids"), (ask(logit_bias={"99999999999": 2}), "logit_bias", "token ids"),
+            (ask(logit_bias={"1": 101}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"1": "2"}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"9999999": 2}), "logit_bias", "below"),
             ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"), ({"messages": ["x"]}, "messages[0]", "object"),
             (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[picture(PAGE)] * 3), "messages", "at most 2 pictures"),
             (url("http://127.0.0.1/x.png"), "messages[0].content[0].image_url", "data URI"), (url("file:///etc/passwd"), "messages[0].content[0].image_url", "data URI"),
