@@ -16,7 +16,7 @@ namespace {
 // While others decode, a step's prompt rows may cost about this share of a whole chunk at the beginning of a prompt:
 // what a decoding request waits for its next token then is bounded, wherever in its prompt a newcomer is.
 constexpr double kShareBesideDecoding = 0.25;
-constexpr int32_t kFewestRows = 16;  // fewer would read the weights for next to nothing
+constexpr int32_t kFewestRows = 8;  // fewer would read the weights for next to nothing
 
 // With nothing to compute, tiers are waited for; so long, then whoever drives the batch may add or cancel.
 constexpr std::chrono::milliseconds kTierWait{10};

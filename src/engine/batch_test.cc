@@ -156,7 +156,7 @@ TEST(Batch, RequestsComeAndGoWhileOthersRun) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(batch.step());
   const RequestId b = batch.add(random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3));
   const RequestId c = batch.add(random_request(*engine, 50, 1000, "full", 4));
-  for (int i = 0; i < 30; ++i) batch.step();  // 16 rows of a prompt in each, at least
+  for (int i = 0; i < 30; ++i) batch.step();  // 8 rows of a prompt in each, at least
   batch.cancel(c);
   const RequestId d = batch.add(random_request(*engine, 40, 8, "post_vision+uniform", 5));
   const RequestId e = batch.add(random_request(*engine, 10, 1000));

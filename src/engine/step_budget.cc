@@ -1,4 +1,4 @@
-// Two running means.
+// A median and a running mean.
 #include "engine/step_budget.h"
 
 #include <algorithm>
@@ -6,11 +6,14 @@
 namespace vlcache {
 namespace {
 
-// Of a new value: a step that was interrupted does not count for much, and what has changed is known soon. Of steps
-// that decode alone there are few while a prompt is computed.
-constexpr double kWeight = 0.13, kWeightAlone = 0.3;
+// Of a new value: a step that was interrupted does not count for much, and what has changed is known soon.
+constexpr double kWeight = 0.13;
 
-void mix(double& mean, double value, double weight) { mean = mean == 0 ? value : mean + weight * (value - mean); }
+// Of those that are there, of two the smaller.
+double median(std::array<double, 3> values) {
+  std::ranges::sort(values);
+  return values[1] > 0 ? values[1] : values[2];
+}
 
 }  // namespace
 
@@ -27,7 +30,11 @@ std::optional<double> StepBudget::prompt_flops() const {
 
 void StepBudget::took(bool decodes, double prompt_flops, double ms) {
   if (prompt_flops == 0) {
-    if (decodes) mix(decode_ms_, ms, kWeightAlone);
+    if (decodes) {
+      std::ranges::rotate(alone_ms_, alone_ms_.begin() + 1);
+      alone_ms_.back() = ms;
+      decode_ms_ = median(alone_ms_);
+    }
     n_mixed_ = 0;
     return;
   }
@@ -35,7 +42,8 @@ void StepBudget::took(bool decodes, double prompt_flops, double ms) {
   // What is left of a step that took no longer than decoding is nothing that can be divided by.
   constexpr double kLeast = 0.05;
   const double rest = decodes ? std::max(ms - decode_ms_, kLeast * ms) : ms;
-  mix(ms_per_flop_, rest / prompt_flops, kWeight);
+  const double price = rest / prompt_flops;
+  ms_per_flop_ = ms_per_flop_ == 0 ? price : ms_per_flop_ + kWeight * (price - ms_per_flop_);
 }
 
 }  // namespace vlcache

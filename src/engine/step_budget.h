@@ -2,6 +2,7 @@
 // their next token. A budget in milliseconds, by what the steps before have taken.
 #pragma once
 
+#include <array>
 #include <optional>
 
 namespace vlcache {
@@ -28,8 +29,10 @@ class StepBudget {
 
  private:
   double max_ms_;
-  double decode_ms_ = 0, ms_per_flop_ = 0;  // running means; 0: not known
-  int n_mixed_ = 0;                         // steps since the last that decoded alone
+  std::array<double, 3> alone_ms_{};  // of the last steps that decoded alone; 0: there were not so many
+  double decode_ms_ = 0;              // their median; 0: not known
+  double ms_per_flop_ = 0;            // running mean; 0: not known
+  int n_mixed_ = 0;                   // steps since the last that decoded alone
 };
 
 }  // namespace vlcache

@@ -17,6 +17,14 @@ TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
   EXPECT_DOUBLE_EQ(*budget.prompt_flops(), (StepBudget::kSlowdown - 1) * 20 * 100);  // at 10 ms for 1000
 }
 
+TEST(StepBudget, OneSlowStepSaysNothingOfDecoding) {
+  StepBudget budget(0);
+  for (const double ms : {20.0, 21.0, 90.0}) budget.took(true, 0, ms);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(), (StepBudget::kSlowdown - 1) * 21);
+  budget.took(true, 0, 80);  // two do
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(), (StepBudget::kSlowdown - 1) * 80);
+}
+
 TEST(StepBudget, SaysNothingOfPromptsThatItHasNotSeen) {
   StepBudget budget(0);
   budget.took(true, 0, 20);
