@@ -195,7 +195,7 @@ TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
     batch.step();
     EXPECT_EQ(tokens, before + 1);
   }
-  EXPECT_EQ(done.size(), 2000u / 16);  // as few rows as are worth reading the weights for
+  EXPECT_EQ(done.size(), 2000u / 8);  // as few rows as are worth reading the weights for
   // Alone it takes whole chunks again.
   done.clear();
   Batch idle(*engine);

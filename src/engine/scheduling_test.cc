@@ -108,9 +108,9 @@ TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
     batch.step();
     ++n_steps;
   }
-  ASSERT_EQ(pieces.size(), 63u);
-  for (size_t i = 0; i + 1 < pieces.size(); ++i) EXPECT_EQ(pieces[i], 16);
-  EXPECT_EQ(n_steps, 63 + 63 / (StepBudget::kAloneEvery + 1));
+  ASSERT_EQ(pieces.size(), 125u);
+  for (const int32_t piece : pieces) EXPECT_EQ(piece, 8);
+  EXPECT_EQ(n_steps, 125 + 125 / (StepBudget::kAloneEvery + 1));
   finish(batch, id);
   EXPECT_EQ(ids_of(batch.remove(id)), alone(*e, 1000, 2, 3));
   batch.remove(decoding);
