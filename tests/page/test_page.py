@@ -191,6 +191,7 @@ class WhatStays(PageTest):
             expect(self.page.locator("nav li")).to_have_count(n)
         self.page.click("#delete")
         self.page.click("#ask button.main")
+        expect(self.page.locator("nav li")).to_have_count(1)
         self.page.reload()
         self.page.wait_for_selector("html[data-ready]")
         expect(self.page.locator("nav li")).to_have_text(TOTAL)
