@@ -31,7 +31,7 @@ std::optional<double> StepBudget::prompt_flops() const {
 void StepBudget::took(bool decodes, double prompt_flops, double ms) {
   if (prompt_flops == 0) {
     if (decodes) {
-      std::ranges::rotate(alone_ms_, alone_ms_.begin() + 1);
+      std::rotate(alone_ms_.begin(), alone_ms_.begin() + 1, alone_ms_.end());
       alone_ms_.back() = ms;
       decode_ms_ = median(alone_ms_);
     }
