@@ -137,11 +137,15 @@ class Answers(Server):
         cut = self.chat(about(PAGE, "Read the page.", stop=[text[3:6]]))["choices"][0]
         self.assertEqual((cut["message"]["content"], cut["finish_reason"]), (text[: text.index(text[3:6])], "stop"))
         self.assertEqual(self.chat(about(PAGE, "Read the page.", max_completion_tokens=2))["choices"][0]["finish_reason"], "length")
-        tokens = self.call("POST", "/tokenize", {"prompt": text})[1]["tokens"]
-        with_bias = lambda bias: self.call("POST", "/v1/completions", {"prompt": "<s>Read", "max_tokens": 3, "temperature": 0, "logit_bias": {str(tokens[-1]): bias}})[1]["choices"][0]["text"]
-        wanted = self.call("POST", "/detokenize", {"tokens": [tokens[-1]] * 3})[1]["prompt"]
-        self.assertEqual(with_bias(100), wanted)
-        self.assertNotEqual(with_bias(-100), wanted)
+
+    def test_logit_bias(self):
+        answer = lambda bias: self.call("POST", "/v1/completions", {"prompt": "<s>Read", "max_tokens": 3, "temperature": 0, "ignore_eos": True, "logprobs": 1, "logit_bias": bias})[1]["choices"][0]
+        plain = answer(None)
+        first = self.call("POST", "/tokenize", {"prompt": plain["text"], "add_special_tokens": False})[1]["tokens"][0]
+        self.assertNotEqual(answer({str(first): -100})["logprobs"]["tokens"][0], plain["logprobs"]["tokens"][0])
+        wanted = self.call("POST", "/detokenize", {"tokens": [first] * 3})[1]["prompt"]
+        self.assertNotEqual(plain["text"], wanted)
+        self.assertEqual(answer({str(first): 100})["text"], wanted)
 
     def test_logprobs(self):
         answer = self.chat(about(PAGE, logprobs=True, top_logprobs=2))
