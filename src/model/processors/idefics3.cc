@@ -55,26 +55,6 @@ class Idefics3ImageProcessor : public ImageProcessor {
     }
   }
 
-  ImageTiles process(const Image& image) const override {
-    Image whole = image;
-    if (settings_.do_resize) whole = resize_to(image, target({image.height, image.width}), settings_.resample);
-    if (split_) {
-      whole = resize_to(whole, whole_tiles({whole.height, whole.width}, tile_), settings_.resample);
-    }
-    const bool splits = split_ && (whole.height > tile_ || whole.width > tile_);
-    const int64_t rows = splits ? whole.height / tile_ : 0, cols = splits ? whole.width / tile_ : 0;
-    ImageTiles out = begin_tiles(image, rows * cols + 1);
-    out.tile_rows = rows;
-    out.tile_cols = cols;
-    if (splits) out.overview = rows * cols;
-    for (int64_t i = 0; i < rows * cols; ++i) {
-      const CutOut part = {i % cols * tile_, i / cols * tile_, tile_, tile_};
-      append_tile(cut_placed(whole, whole_of(image), part), tables_, &out);
-    }
-    append_tile({resize_to(whole, {tile_, tile_}, settings_.resample), whole_of(image)}, tables_, &out);
-    return out;
-  }
-
   // A column (or row) of tiles less, at last the whole alone.
   std::unique_ptr<ImageProcessor> coarser() const override {
     if (!split_) return nullptr;
@@ -90,6 +70,27 @@ class Idefics3ImageProcessor : public ImageProcessor {
   }
 
  private:
+  ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const override {
+    Image whole = image;
+    if (settings_.do_resize)
+      whole = resize_to(image, target({image.height, image.width}), settings_.resample, allowance);
+    if (split_) {
+      whole = resize_to(whole, whole_tiles({whole.height, whole.width}, tile_), settings_.resample, allowance);
+    }
+    const bool splits = split_ && (whole.height > tile_ || whole.width > tile_);
+    const int64_t rows = splits ? whole.height / tile_ : 0, cols = splits ? whole.width / tile_ : 0;
+    ImageTiles out = begin_tiles(image, rows * cols + 1);
+    out.tile_rows = rows;
+    out.tile_cols = cols;
+    if (splits) out.overview = rows * cols;
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const CutOut part = {i % cols * tile_, i / cols * tile_, tile_, tile_};
+      append_tile(cut_placed(whole, whole_of(image), part, allowance), tables_, &out);
+    }
+    append_tile({resize_to(whole, {tile_, tile_}, settings_.resample, allowance), whole_of(image)}, tables_, &out);
+    return out;
+  }
+
   Extent target(Extent from) const {
     const SizeSpec& size = settings_.size;
     return size.longest_edge != 0 ? with_longest_edge(from, size.longest_edge) : Extent{size.height, size.width};

@@ -14,17 +14,37 @@
 
 namespace vlcache {
 
+// What may still be made of one picture: every resizing and every cut takes the pixels of its result. Sizes that are
+// harmless one by one, a request's among them, are not where each of thousands of tiles is resized to them.
+class PixelAllowance {
+ public:
+  // Twelve times what the largest grids of LLaVA-OneVision take, and enough for a square around the largest picture.
+  static constexpr int64_t kUsual = int64_t{1} << 28;
+
+  explicit PixelAllowance(int64_t pixels = kUsual) : left_(pixels) {}
+  // Throws Error(kMemory) where fewer are left.
+  void take(int64_t width, int64_t height);
+
+ private:
+  int64_t left_;
+};
+
 // Bit-identical to transformers' processors with backend="pil". Const and safe to share between threads.
 class ImageProcessor {
  public:
   virtual ~ImageProcessor() = default;
   // Throws Error(kShape / kInput) where the picture and the settings do not fit together, Error(kMemory) where they
   // make too many pixels.
-  virtual ImageTiles process(const Image& image) const = 0;
+  ImageTiles process(const Image& image, PixelAllowance allowance = PixelAllowance()) const {
+    return make_tiles(image, allowance);
+  }
   // All settings that influence pixels, in a canonical form: part of the key under which results may be cached.
   virtual std::string settings_key() const = 0;
   // The same with less detail, hence fewer tokens, of what models of this processor know; null where there is none.
   virtual std::unique_ptr<ImageProcessor> coarser() const { return nullptr; }
+
+ private:
+  virtual ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const = 0;
 };
 
 // Reads processor_config.json ("image_processor" in it) or else preprocessor_config.json. Missing keys have the

@@ -163,6 +163,28 @@ TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {
   EXPECT_EQ(square->process(Image(2000, 1)).n_tiles, 1);
 }
 
+// Every size alone is within the limits, but a resizing to 64 million pixels for each of 577 tiles would take minutes.
+TEST(ImageProcessor, RefusesTilesThatAreResizedToTooMuch) {
+  const auto processor = from_config(R"({"image_processor_type": "LlavaNextImageProcessor", "size": 8000,
+      "crop_size": 336, "image_grid_pinpoints": [[8064, 8064]]})");
+  try {
+    processor->process(Image(10, 10));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kMemory);
+    EXPECT_NE(std::string(error.what()).find("8000 x 8000 pixels at a step"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ImageProcessor, TakesEveryStepOfTheAllowance) {
+  // 64 x 64 for the whole, 64 x 128 for the grid and again for its bars, then each of two tiles cut out and resized.
+  const auto processor = from_config(R"({"image_processor_type": "LlavaNextImageProcessor", "size": 64,
+      "do_center_crop": false, "crop_size": 64, "image_grid_pinpoints": [[64, 128]]})");
+  constexpr int64_t kNeeded = 64 * 64 * 2 + 64 * 128 * 2 + 4 * 64 * 64;
+  EXPECT_EQ(processor->process(Image(20, 10), PixelAllowance(kNeeded)).n_tiles, 3);
+  EXPECT_THROW(processor->process(Image(20, 10), PixelAllowance(kNeeded - 1)), Error);
+}
+
 TEST(ImageProcessor, KeysDifferWhereSettingsDo) {
   const std::vector<std::string> settings = {R"("do_pad": true)",
                                              R"("do_pad": false)",

@@ -18,14 +18,6 @@ class LlavaImageProcessor : public StandardImageProcessor {
     }
   }
 
-  ImageTiles process(const Image& image) const override {
-    if (!make_square_ || image.width == image.height) return StandardImageProcessor::process(image);
-    const int64_t side = std::max(image.width, image.height);
-    const CutOut bars = {-((side - image.width) / 2), -((side - image.height) / 2), side, side};
-    const Placed square = cut_placed(image, whole_of(image), bars, background_);
-    return process_placed(square.image, square.shown, image);
-  }
-
   std::string settings_key() const override {
     if (!make_square_) return StandardImageProcessor::settings_key();
     std::string key = StandardImageProcessor::settings_key() + " square=";
@@ -34,6 +26,14 @@ class LlavaImageProcessor : public StandardImageProcessor {
   }
 
  private:
+  ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const override {
+    if (!make_square_ || image.width == image.height) return StandardImageProcessor::make_tiles(image, allowance);
+    const int64_t side = std::max(image.width, image.height);
+    const CutOut bars = {-((side - image.width) / 2), -((side - image.height) / 2), side, side};
+    const Placed square = cut_placed(image, whole_of(image), bars, allowance, background_);
+    return process_placed(square.image, square.shown, image, allowance);
+  }
+
   bool make_square_;
   Rgb background_{};
 };

@@ -44,29 +44,6 @@ class LlavaNextImageProcessor : public ImageProcessor {
     }
   }
 
-  ImageTiles process(const Image& image) const override {
-    const auto [best_height, best_width] = select_best_resolution(image.height, image.width, pinpoints_);
-    const auto [grid, shown] = fit(image, {best_height, best_width});
-    const int64_t rows = (grid.height + tile_ - 1) / tile_, cols = (grid.width + tile_ - 1) / tile_;
-    if (rows * cols > kMaxTiles) {
-      throw Error(ErrorCode::kInput, "image processor: LLaVA-NeXT: " + std::to_string(rows * cols) +
-                                         " tiles; crop_size " + std::to_string(tile_) + " is too small for the grid");
-    }
-    ImageTiles out = begin_tiles(image, 1 + rows * cols);
-    out.tile_rows = rows;
-    out.tile_cols = cols;
-    out.overview = 0;
-    append(resize_to(image, base_, settings_.resample), whole_of(image), &out);
-    for (int64_t y = 0; y < grid.height; y += tile_) {
-      for (int64_t x = 0; x < grid.width; x += tile_) {
-        const CutOut part = {x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)};
-        const Placed tile = cut_placed(grid, shown, part);
-        append(tile.image, tile.shown, &out);
-      }
-    }
-    return out;
-  }
-
   // Without its largest grids.
   std::unique_ptr<ImageProcessor> coarser() const override {
     const auto area = [](const auto& grid) { return grid.first * grid.second; };
@@ -85,18 +62,42 @@ class LlavaNextImageProcessor : public ImageProcessor {
   }
 
  private:
-  void append(const Image& tile, const PixelRect& shown, ImageTiles* out) const {
-    append_tile(resize_and_crop(tile, shown, settings_), tables_, out);
+  ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const override {
+    const auto [best_height, best_width] = select_best_resolution(image.height, image.width, pinpoints_);
+    const auto [grid, shown] = fit(image, {best_height, best_width}, allowance);
+    const int64_t rows = (grid.height + tile_ - 1) / tile_, cols = (grid.width + tile_ - 1) / tile_;
+    if (rows * cols > kMaxTiles) {
+      throw Error(ErrorCode::kInput, "image processor: LLaVA-NeXT: " + std::to_string(rows * cols) +
+                                         " tiles; crop_size " + std::to_string(tile_) + " is too small for the grid");
+    }
+    ImageTiles out = begin_tiles(image, 1 + rows * cols);
+    out.tile_rows = rows;
+    out.tile_cols = cols;
+    out.overview = 0;
+    append(resize_to(image, base_, settings_.resample, allowance), whole_of(image), allowance, &out);
+    for (int64_t y = 0; y < grid.height; y += tile_) {
+      for (int64_t x = 0; x < grid.width; x += tile_) {
+        const CutOut part = {x, y, std::min(tile_, grid.width - x), std::min(tile_, grid.height - y)};
+        const Placed tile = cut_placed(grid, shown, part, allowance);
+        append(tile.image, tile.shown, allowance, &out);
+      }
+    }
+    return out;
+  }
+
+  void append(const Image& tile, const PixelRect& shown, PixelAllowance& allowance, ImageTiles* out) const {
+    append_tile(resize_and_crop(tile, shown, settings_, allowance), tables_, out);
   }
 
   // The picture scaled into the middle of `target`. The bars are computed from the scaled picture scaled once more, as
   // in transformers: rounding up twice can leave the result one pixel away from `target`.
-  Placed fit(const Image& image, Extent target) const {
-    const Image scaled = resize_to(image, fitted_extent({image.height, image.width}, target), settings_.resample);
+  Placed fit(const Image& image, Extent target, PixelAllowance& allowance) const {
+    const Image scaled =
+        resize_to(image, fitted_extent({image.height, image.width}, target), settings_.resample, allowance);
     const Extent fitted = fitted_extent({scaled.height, scaled.width}, target);
     const int64_t bars_x = target.width - fitted.width, bars_y = target.height - fitted.height;
     return cut_placed(scaled, whole_of(image),
-                      {-(bars_x / 2), -(bars_y / 2), scaled.width + bars_x, scaled.height + bars_y});
+                      {-(bars_x / 2), -(bars_y / 2), scaled.width + bars_x, scaled.height + bars_y}, allowance);
   }
 
   ProcessorSettings settings_;

@@ -47,14 +47,14 @@ StandardImageProcessor::StandardImageProcessor(std::string type, const Processor
   }
 }
 
-ImageTiles StandardImageProcessor::process(const Image& image) const {
-  return process_placed(image, whole_of(image), image);
+ImageTiles StandardImageProcessor::make_tiles(const Image& image, PixelAllowance& allowance) const {
+  return process_placed(image, whole_of(image), image, allowance);
 }
 
-ImageTiles StandardImageProcessor::process_placed(const Image& image, const PixelRect& shown,
-                                                  const Image& original) const {
+ImageTiles StandardImageProcessor::process_placed(const Image& image, const PixelRect& shown, const Image& original,
+                                                  PixelAllowance& allowance) const {
   ImageTiles out = begin_tiles(original, 1);
-  append_tile(resize_and_crop(image, shown, settings_), tables_, &out);
+  append_tile(resize_and_crop(image, shown, settings_, allowance), tables_, &out);
   if (!settings_.do_pad || settings_.pad_size.height == 0) return out;
   return pad_pixels(out, {settings_.pad_size.height, settings_.pad_size.width});
 }

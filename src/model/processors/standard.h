@@ -12,12 +12,13 @@ class StandardImageProcessor : public ImageProcessor {
  public:
   // `type` only names the processor in settings_key().
   StandardImageProcessor(std::string type, const ProcessorSettings& settings);
-  ImageTiles process(const Image& image) const override;
   std::string settings_key() const override { return type_ + ": " + settings_.key(); }
 
  protected:
   // The tile of a picture that another step has made of `original`.
-  ImageTiles process_placed(const Image& image, const PixelRect& shown, const Image& original) const;
+  ImageTiles process_placed(const Image& image, const PixelRect& shown, const Image& original,
+                            PixelAllowance& allowance) const;
+  ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const override;
 
   const std::string type_;
   const ProcessorSettings settings_;

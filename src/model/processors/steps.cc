@@ -8,23 +8,36 @@
 namespace vlcache {
 namespace {
 
-Placed center_crop(const Image& image, const PixelRect& shown, Extent extent) {
+Placed center_crop(const Image& image, const PixelRect& shown, Extent extent, PixelAllowance& allowance) {
   // Halves of odd differences round down, also below zero.
   const int64_t top = (image.height - extent.height) >> 1, left = (image.width - extent.width) >> 1;
-  return cut_placed(image, shown, {.x = left, .y = top, .width = extent.width, .height = extent.height});
+  return cut_placed(image, shown, {.x = left, .y = top, .width = extent.width, .height = extent.height}, allowance);
 }
 
 }  // namespace
+
+void PixelAllowance::take(int64_t width, int64_t height) {
+  if (width <= 0 || height <= 0) return;  // no picture; who would make it says so
+  if (width > left_ / height) {
+    throw Error(ErrorCode::kMemory,
+                "image processor: its sizes make too much of one picture: " + std::to_string(width) + " x " +
+                    std::to_string(height) + " pixels at a step, where " + std::to_string(left_) + " were left");
+  }
+  left_ -= width * height;
+}
 
 PixelRect whole_of(const Image& picture) {
   return {.right = static_cast<float>(picture.width), .bottom = static_cast<float>(picture.height)};
 }
 
-Image resize_to(const Image& image, Extent extent, Resample filter) {
+Image resize_to(const Image& image, Extent extent, Resample filter, PixelAllowance& allowance) {
+  allowance.take(extent.width, extent.height);
   return resize(image, extent.width, extent.height, filter);
 }
 
-Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, Rgb colour) {
+Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, PixelAllowance& allowance,
+                  Rgb colour) {
+  allowance.take(part.width, part.height);
   const PixelRect rect = {.left = static_cast<float>(part.x),
                           .top = static_cast<float>(part.y),
                           .right = static_cast<float>(part.x + part.width),
@@ -33,13 +46,15 @@ Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part
           part_of(shown, static_cast<float>(image.width), static_cast<float>(image.height), rect)};
 }
 
-Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings) {
+Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings,
+                       PixelAllowance& allowance) {
   Placed out{image, shown};
   if (settings.do_resize) {
-    out.image = resize_to(image, resized_extent({image.height, image.width}, settings.size), settings.resample);
+    out.image =
+        resize_to(image, resized_extent({image.height, image.width}, settings.size), settings.resample, allowance);
   }
   if (!settings.do_center_crop) return out;
-  return center_crop(out.image, shown, {settings.crop_size.height, settings.crop_size.width});
+  return center_crop(out.image, shown, {settings.crop_size.height, settings.crop_size.width}, allowance);
 }
 
 ChannelTables value_tables(const ProcessorSettings& settings) {

@@ -5,6 +5,7 @@
 #include "io/image/image.h"
 #include "io/image/resize.h"
 #include "model/image_tiles.h"
+#include "model/processors/image_processor.h"
 #include "model/processors/settings.h"
 
 namespace vlcache {
@@ -17,11 +18,13 @@ struct Placed {
 
 PixelRect whole_of(const Image& picture);
 
-Image resize_to(const Image& image, Extent extent, Resample filter);
+Image resize_to(const Image& image, Extent extent, Resample filter, PixelAllowance& allowance);
 // Part of a picture that shows `shown`; `colour` where it reaches beyond.
-Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, Rgb colour = {0, 0, 0});
+Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, PixelAllowance& allowance,
+                  Rgb colour = {0, 0, 0});
 // Resizing, then the middle; where the picture is too small for that, black is put around it.
-Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings);
+Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings,
+                       PixelAllowance& allowance);
 
 // Rescaling and normalising, for every 8-bit value.
 ChannelTables value_tables(const ProcessorSettings& settings);
