@@ -118,9 +118,10 @@ void add_serve_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
-      ->add_option("--step-ms", flags->step_ms,
-                   "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
-                   "is faster for the prompt (0: 2.25 times what answers alone take)")
+      ->add_option(
+          "--step-ms", flags->step_ms,
+          "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
+          "is faster for the prompt (0: what answers alone take, and 1.25 times that for each prompt, eight at most)")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command

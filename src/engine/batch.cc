@@ -127,7 +127,7 @@ int32_t Batch::prompt_rows(const Sequence& sequence) const {
   const int32_t chunk = engine_.options().prefill_chunk;
   if (!decodes_) return chunk;
   const double unknown = kShareBesideDecoding * chunk * engine_.model().config().text.layers_flops(0);
-  const double allowed = budget_.prompt_flops().value_or(unknown);
+  const double allowed = budget_.prompt_flops(n_prompts_).value_or(unknown);
   const auto rows = static_cast<int32_t>(std::min<double>(chunk, (allowed - prompt_flops_) / row_flops(sequence)));
   return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
 }
@@ -153,6 +153,8 @@ void Batch::plan() {
   decodes_ = !items_.empty();
   prompt_flops_ = 0;
   const auto has_prompt = [&](const Entry& e) { return runs(e) && e.generation->sequence()->n_pending() != 1; };
+  n_prompts_ =
+      static_cast<int>(std::ranges::count_if(requests_, [&](const Entry& e) { return e.encodes() || has_prompt(e); }));
   const bool leaves_to_prompts = std::exchange(has_encoded_, false) && std::ranges::any_of(requests_, has_prompt);
   if (!leaves_to_prompts && encode() && decodes_) {
     has_encoded_ = true;
@@ -184,7 +186,7 @@ bool Batch::encode() {
   const auto first = std::ranges::find_if(requests_, &Entry::encodes);
   if (first == requests_.end() || (decodes_ && budget_.decodes_alone())) return false;
   Deadline until = kNoDeadline;
-  if (decodes_) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *budget_.prompt_ms()));
+  if (decodes_) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *budget_.prompt_ms(n_prompts_)));
   attempt(*first, [&] { first->generation->encode(until); });
   return true;
 }

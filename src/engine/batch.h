@@ -22,8 +22,7 @@ struct BatchOptions {
   // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded. One of a
   // higher priority takes the place of one that runs.
   int32_t max_running = 0;
-  // Of a step in which requests decode and prompts are computed, or pictures encoded; 0: StepBudget::kSlowdown times
-  // what decoding takes.
+  // Of a step in which requests decode and prompts are computed, or pictures encoded; 0: as StepBudget has it.
   double max_step_ms = 0;
 };
 
@@ -103,7 +102,8 @@ class Batch {
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
   bool decodes_ = false;        // some of them do
-  double prompt_flops_ = 0;     // of the others
+  int n_prompts_ = 0;           // requests with a prompt or a picture to compute
+  double prompt_flops_ = 0;     // of those that are in the step
   bool has_encoded_ = false;    // in the step before, beside some that decode
 };
 

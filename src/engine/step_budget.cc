@@ -17,15 +17,15 @@ double median(std::array<double, 3> values) {
 
 }  // namespace
 
-std::optional<double> StepBudget::prompt_ms() const {
+std::optional<double> StepBudget::prompt_ms(int n_prompts) const {
   if (decode_ms_ == 0) return std::nullopt;
-  const double ms = max_ms_ > 0 ? max_ms_ : kSlowdown * decode_ms_;
-  return std::max(0.0, ms - decode_ms_);
+  if (max_ms_ == 0) return kTimePerPrompt * decode_ms_ * std::min(n_prompts, kMostPrompts);
+  return std::max(0.0, max_ms_ - decode_ms_);
 }
 
-std::optional<double> StepBudget::prompt_flops() const {
+std::optional<double> StepBudget::prompt_flops(int n_prompts) const {
   if (ms_per_flop_ == 0) return std::nullopt;
-  return prompt_ms().value_or(std::max(0.0, max_ms_)) / ms_per_flop_;
+  return prompt_ms(n_prompts).value_or(std::max(0.0, max_ms_)) / ms_per_flop_;
 }
 
 void StepBudget::took(bool decodes, double prompt_flops, double ms) {

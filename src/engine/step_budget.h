@@ -9,21 +9,24 @@ namespace vlcache {
 
 class StepBudget {
  public:
-  // Of what decoding alone takes: a prompt of 8k tokens then leaves running streams more than twice their pace, and
-  // takes at most nine fifths of its own time.
-  static constexpr double kSlowdown = 2.25;
+  // For each prompt that is to be computed, of what decoding alone takes. A single one then leaves running streams half
+  // their pace, and takes at most nine fifths of its own time; where many wait, they do not wait for a few streams.
+  static constexpr double kTimePerPrompt = 1.25;
+  // Prompts that count: a step takes eleven times what decoding alone takes at most.
+  static constexpr int kMostPrompts = 8;
   // While others decode, one step in so many computes no prompt: what that takes changes with requests and depths.
   static constexpr int kAloneEvery = 32;
 
-  // max_ms: of a step; 0: kSlowdown times what decoding alone takes.
+  // max_ms: of a step; 0: what decoding alone takes, and kTimePerPrompt times that for each prompt.
   explicit StepBudget(double max_ms) : max_ms_(max_ms) {}
 
   // Whether the next step, in which others decode, is to have nothing of a prompt: to see what that takes.
   bool decodes_alone() const { return decode_ms_ == 0 || n_mixed_ >= kAloneEvery; }
-  // Time that it may take beside decoding; none: it is not known yet what that takes.
-  std::optional<double> prompt_ms() const;
+  // Time that it may take beside decoding where so many prompts (or pictures) are to be computed, one or more; none: it
+  // is not known yet what decoding takes.
+  std::optional<double> prompt_ms(int n_prompts) const;
   // FLOPs of prompts that it may have otherwise; none: it is not known yet what they cost.
-  std::optional<double> prompt_flops() const;
+  std::optional<double> prompt_flops(int n_prompts) const;
   // A step took so long that has computed so many FLOPs of prompts, beside requests that decode or by itself.
   void took(bool decodes, double prompt_flops, double ms);
 

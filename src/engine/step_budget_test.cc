@@ -14,21 +14,32 @@ TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
   EXPECT_TRUE(budget.decodes_alone());
   budget.took(true, 0, 20);
   EXPECT_FALSE(budget.decodes_alone());
-  EXPECT_DOUBLE_EQ(*budget.prompt_flops(), (StepBudget::kSlowdown - 1) * 20 * 100);  // at 10 ms for 1000
+  EXPECT_DOUBLE_EQ(*budget.prompt_flops(1), StepBudget::kTimePerPrompt * 20 * 100);  // at 10 ms for 1000
+}
+
+TEST(StepBudget, GivesEachPromptItsTime) {
+  StepBudget budget(0);
+  budget.took(true, 0, 20);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 20);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(3), StepBudget::kTimePerPrompt * 20 * 3);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(100), StepBudget::kTimePerPrompt * 20 * StepBudget::kMostPrompts);
+  StepBudget bounded(50);
+  bounded.took(true, 0, 20);
+  EXPECT_DOUBLE_EQ(*bounded.prompt_ms(3), 30);
 }
 
 TEST(StepBudget, OneSlowStepSaysNothingOfDecoding) {
   StepBudget budget(0);
   for (const double ms : {20.0, 21.0, 90.0}) budget.took(true, 0, ms);
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(), (StepBudget::kSlowdown - 1) * 21);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 21);
   budget.took(true, 0, 80);  // two do
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(), (StepBudget::kSlowdown - 1) * 80);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 80);
 }
 
 TEST(StepBudget, SaysNothingOfPromptsThatItHasNotSeen) {
   StepBudget budget(0);
   budget.took(true, 0, 20);
-  EXPECT_FALSE(budget.prompt_flops());
+  EXPECT_FALSE(budget.prompt_flops(1));
 }
 
 TEST(StepBudget, KeepsStepsToTheTime) {
@@ -40,10 +51,10 @@ TEST(StepBudget, KeepsStepsToTheTime) {
     budget.took(true, 0, decode(0));
     int n_alone = 0;
     for (int step = 1; step < 400; ++step) {
-      const double flops = budget.decodes_alone() ? 0 : *budget.prompt_flops();
+      const double flops = budget.decodes_alone() ? 0 : *budget.prompt_flops(1);
       const double ms = decode(step) + 0.02 * flops;
       n_alone += flops == 0;
-      const double wanted = max_ms > 0 ? max_ms : StepBudget::kSlowdown * decode(step);
+      const double wanted = max_ms > 0 ? max_ms : (1 + StepBudget::kTimePerPrompt) * decode(step);
       if (flops > 0 && ((step > 30 && step < 100) || step > 300)) {
         EXPECT_NEAR(ms, wanted, 0.1 * wanted) << step;
       }
@@ -57,9 +68,9 @@ TEST(StepBudget, LeavesNothingWhereDecodingTakesTooLongAlready) {
   StepBudget budget(10);
   budget.took(false, 1e5, 1e3);
   budget.took(true, 0, 30);
-  EXPECT_EQ(budget.prompt_flops(), 0);
+  EXPECT_EQ(budget.prompt_flops(1), 0);
   budget.took(true, 100, 29);  // cheaper than decoding alone: noise
-  EXPECT_TRUE(std::isfinite(*budget.prompt_flops()));
+  EXPECT_TRUE(std::isfinite(*budget.prompt_flops(1)));
 }
 
 }  // namespace
