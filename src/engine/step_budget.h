@@ -9,8 +9,9 @@ namespace vlcache {
 
 class StepBudget {
  public:
-  // For each prompt that is to be computed, of what decoding alone takes. A single one then leaves running streams half
-  // their pace, and takes at most nine fifths of its own time; where many wait, they do not wait for a few streams.
+  // For each prompt that is to be computed, of what decoding alone takes. A single one then leaves running streams
+  // about half their pace, and takes at most nine fifths of its own time; where many wait, they do not wait for a few
+  // streams.
   static constexpr double kTimePerPrompt = 1.25;
   // Prompts that count: a step takes eleven times what decoding alone takes at most.
   static constexpr int kMostPrompts = 8;
