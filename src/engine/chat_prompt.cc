@@ -23,6 +23,13 @@ OrderedJson special_tokens(const Tokenizer& tokenizer) {
   return variables;
 }
 
+// For templates that are there for tools alone, which may fail without any.
+OrderedJson some_tools() {
+  const OrderedJson parameters = {{"type", "object"}, {"properties", OrderedJson::object()}};
+  const OrderedJson function = {{"name", "f"}, {"description", "f"}, {"parameters", parameters}};
+  return OrderedJson::array({{{"type", "function"}, {"function", function}}});
+}
+
 }  // namespace
 
 // A template in use, once it is: that for tools, where a checkpoint has one of its own, is another.
@@ -32,14 +39,18 @@ struct ChatTemplates::Compiled {
   std::optional<ChatTemplate> chat_template;
   std::optional<ContentForms> forms;
   std::optional<ToolForms> tool_forms;
+  std::optional<OrderedJson> probing_tools;  // what probes without tools have instead
 
   void make(const std::string& source, const Tokenizer& tokenizer) {
     if (chat_template) return;
     variables = special_tokens(tokenizer);
     chat_template = ChatTemplate::parse(source, "chat template");
-    forms.emplace([this](const OrderedJson& probe) { return render(probe, {}); });
-    tool_forms.emplace([this](const OrderedJson& probe, const OrderedJson* tools) {
-      return render(forms->fit(probe), {.tools = tools});
+    const auto some = [this](const OrderedJson* tools) {
+      return tools == nullptr && probing_tools ? &*probing_tools : tools;
+    };
+    forms.emplace([this, some](const OrderedJson& probe) { return render(probe, {.tools = some(nullptr)}); });
+    tool_forms.emplace([this, some](const OrderedJson& probe, const OrderedJson* tools) {
+      return render(forms->fit(probe), {.tools = some(tools)});
     });
   }
 
@@ -58,7 +69,9 @@ struct ChatTemplates::Compiled {
 };
 
 ChatTemplates::ChatTemplates()
-    : compiled_(std::make_unique<Compiled>()), compiled_for_tools_(std::make_unique<Compiled>()) {}
+    : compiled_(std::make_unique<Compiled>()), compiled_for_tools_(std::make_unique<Compiled>()) {
+  compiled_for_tools_->probing_tools = some_tools();
+}
 ChatTemplates::ChatTemplates(ChatTemplates&&) noexcept = default;
 ChatTemplates::~ChatTemplates() = default;
 

@@ -157,6 +157,12 @@ GrammarPtr Grammars::json_schema(const nlohmann::ordered_json& schema, const std
   return compile("schema " + schema.dump(), [&](Automaton& automaton) { return add_schema(automaton, schema, where); });
 }
 
+std::string Grammars::mark(std::string_view name) const {
+  const int32_t id = tokenizer_.token_id(name);
+  if (id < 0 || id >= vocab_size_ || !tokenizer_.is_special(id)) return std::string(name);
+  return kSpecialTokenByte + std::string(name);
+}
+
 std::unique_ptr<TokenConstraint> Grammars::constrain(GrammarPtr grammar, std::vector<int32_t> opening) const {
   return std::make_unique<GrammarConstraint>(std::move(grammar), std::move(opening));
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -33,6 +34,9 @@ class Grammars {
   GrammarPtr json_schema(const nlohmann::ordered_json& schema, const std::string& where);
   // The texts of the rule that `build` adds to an automaton and returns. `name` is what it is remembered by.
   GrammarPtr compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build);
+
+  // A mark as rules of `build` are to have it: the special token of that name, or the text where there is none.
+  std::string mark(std::string_view name) const;
 
   // A generation's text is, from its first token on, one of the grammar's, behind the tokens of `opening`.
   std::unique_ptr<TokenConstraint> constrain(GrammarPtr grammar, std::vector<int32_t> opening = {}) const;

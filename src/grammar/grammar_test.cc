@@ -98,6 +98,7 @@ Tokenizer byte_tokenizer() {
   vocab["\u0120"] = 94;  // a space, as ByteLevel writes it
   vocab["\":"] = 95;
   vocab["</s>"] = 96;
+  vocab["\u00ff"] = 97;  // the byte that marks special tokens
   root = {{"version", "1.0"},
           {"added_tokens",
            {{{"id", 96},
@@ -184,6 +185,35 @@ TEST(Grammar, AnOpeningComesFirst) {
   }
   for (const char c : std::string_view("null")) constraint->take(tokenizer.token_id(std::string(1, c)));
   EXPECT_TRUE(constraint->complete());
+}
+
+// A special token comes where a rule has its mark, and its letters do not stand for it; in JSON it never comes.
+TEST(Grammar, ASpecialTokenWhereItsMarkStands) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  Grammars grammars(tokenizer, kVocab);
+  const auto allowed = [](TokenConstraint& constraint) {
+    std::vector<float> logits(kVocab, 1.0f);
+    EXPECT_TRUE(constraint.mask(logits, {}));
+    std::vector<int32_t> out;
+    for (int32_t t = 0; t < kVocab; ++t) {
+      if (logits[static_cast<size_t>(t)] == 1.0f) out.push_back(t);
+    }
+    return out;
+  };
+  const auto constraint = grammars.constrain(grammars.compile("marked", [&](Automaton& a) {
+    const int32_t rule = a.add_rule();
+    a.end(a.text(a.start(rule), "a" + grammars.mark("</s>") + grammars.mark("b")));
+    return rule;
+  }));
+  for (const int32_t token : {tokenizer.token_id("a"), kEnd, tokenizer.token_id("b")}) {
+    EXPECT_EQ(allowed(*constraint), std::vector{token});
+    constraint->take(token);
+  }
+  EXPECT_TRUE(constraint->complete());
+  const auto json = grammars.constrain(grammars.json_schema({{"type", "string"}}, ""));
+  json->take(tokenizer.token_id("\""));
+  EXPECT_EQ(std::ranges::count(allowed(*json), kEnd), 0);
+  EXPECT_EQ(std::ranges::count(allowed(*json), tokenizer.token_id("<")), 1);
 }
 
 // A vocabulary that lacks a letter cannot write every text.

@@ -8,11 +8,16 @@
 namespace vlcache {
 namespace {
 
+std::string bytes_of(const Tokenizer& tokenizer, int32_t id) {
+  if (tokenizer.is_special(id)) return kSpecialTokenByte + tokenizer.token_text(id);
+  std::string bytes = tokenizer.token_bytes(id);
+  if (bytes.find(kSpecialTokenByte) != bytes.npos) bytes.clear();  // vocabularies of bytes have it
+  return bytes;
+}
+
 std::vector<std::pair<std::string, int32_t>> all_bytes(const Tokenizer& tokenizer, int64_t n_ids) {
   std::vector<std::pair<std::string, int32_t>> tokens;
-  for (int64_t id = 0; id < n_ids; ++id) {
-    tokens.emplace_back(tokenizer.token_bytes(static_cast<int32_t>(id)), static_cast<int32_t>(id));
-  }
+  for (int32_t id = 0; id < n_ids; ++id) tokens.emplace_back(bytes_of(tokenizer, id), id);
   return tokens;
 }
 

@@ -11,6 +11,10 @@ namespace vlcache {
 
 class Tokenizer;
 
+// What a special token stands for here: a byte that no text has, then its name. A grammar in which it is to stand says
+// so; elsewhere it is never drawn.
+inline constexpr char kSpecialTokenByte = '\xff';
+
 class TokenTrie {
  public:
   // In the order in which a text would be searched: a node's children follow it, each with all that is below it.
@@ -22,7 +26,7 @@ class TokenTrie {
 
   // Texts and ids, in any order; empty texts are left out.
   explicit TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens);
-  // Every token that stands for bytes, of ids below n_ids: special tokens do not.
+  // Every token of ids below n_ids.
   TokenTrie(const Tokenizer& tokenizer, int64_t n_ids);
 
   std::span<const Node> nodes() const { return nodes_; }

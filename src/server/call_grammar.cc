@@ -1,6 +1,9 @@
 // Calls in the words of each syntax.
 #include "server/call_grammar.h"
 
+#include <optional>
+#include <utility>
+
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
 
@@ -9,29 +12,76 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kMaxCalls = 8;  // of one answer: a model that has begun may not find an end
-
 struct Words {
-  std::string_view opening;  // that the tokenizer knows
-  std::string_view before;   // a space at its beginning may be left out
-  std::string_view between, behind, arguments;
+  std::string before;  // a space at its beginning may be left out
+  std::string between, behind;
+  std::string name, arguments, end;  // before the two and behind them, in each call
+  std::optional<int32_t> id;         // rule of what stands between the name and `arguments`
+  int most = 8;                      // calls of one answer: a model that has begun may not find an end
 };
 
-Words words_of(CallSyntax syntax) {
+// Nine letters or digits behind their mark, as Mistral's templates want them.
+int32_t id_rule(Automaton& a, const std::string& mark) {
+  const int32_t rule = a.add_rule();
+  int32_t at = a.text(a.start(rule), mark);
+  for (int i = 0; i < 9; ++i) {
+    const int32_t next = a.add_state();
+    for (const auto& [low, high] : {std::pair{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}) {
+      a.bytes(at, static_cast<uint8_t>(low), static_cast<uint8_t>(high), next);
+    }
+    at = next;
+  }
+  a.end(at);
+  return rule;
+}
+
+// In the tokenizer's own tokens.
+std::string opening_of(CallSyntax syntax) {
   switch (syntax) {
     case CallSyntax::kHermes:
-      return {"<tool_call>\n", "", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>", "arguments"};
+      return "<tool_call>\n";
     case CallSyntax::kMistral:
-      return {"[TOOL_CALLS]", " [", ", ", "]", "arguments"};
+    case CallSyntax::kMistralNamed:
+    case CallSyntax::kMistralWithId:
+      return "[TOOL_CALLS]";
     case CallSyntax::kLlama:
-      return {"", "", "; ", "", "parameters"};
     case CallSyntax::kPlain:
       break;
   }
-  return {"", "[", ", ", "]", "arguments"};
+  return "";
 }
 
-// {"name": "...", "arguments": {...}} of any function that may be called.
+Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
+  Words words{.between = ", ", .name = "{\"name\": \"", .arguments = "\", \"arguments\": ", .end = "}"};
+  switch (syntax) {
+    case CallSyntax::kHermes:
+      words.between = "\n</tool_call>\n<tool_call>\n";
+      words.behind = "\n</tool_call>";
+      break;
+    case CallSyntax::kMistral:
+      words.before = " [";
+      words.behind = "]";
+      break;
+    case CallSyntax::kMistralNamed:
+    case CallSyntax::kMistralWithId:
+      words.between = grammars.mark("[TOOL_CALLS]");
+      words.name = words.end = "";
+      words.arguments = grammars.mark("[ARGS]");
+      if (syntax == CallSyntax::kMistralWithId) words.id = id_rule(a, grammars.mark("[CALL_ID]"));
+      break;
+    case CallSyntax::kLlama:
+      words.most = 1;  // its authors' templates refuse messages of several
+      words.arguments = "\", \"parameters\": ";
+      break;
+    case CallSyntax::kPlain:
+      words.before = "[";
+      words.behind = "]";
+      break;
+  }
+  return words;
+}
+
+// Of any function that may be called.
 int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
   std::vector<std::pair<std::string, int32_t>> functions;
   for (size_t i = 0; i < use.tools.size(); ++i) {
@@ -43,12 +93,17 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
   }
   const int32_t rule = a.add_rule(), end = a.add_state();
   a.end(end);
-  const int32_t name_begins = a.text(a.start(rule), "{\"name\": \"");
+  const int32_t name_begins = a.text(a.start(rule), words.name);
   for (const auto& [name, parameters] : functions) {
-    const std::string between = "\", \"" + std::string(words.arguments) + "\": ";
+    int32_t at = a.text(name_begins, name);
+    if (words.id) {
+      const int32_t behind_id = a.add_state();
+      a.call(at, *words.id, behind_id);
+      at = behind_id;
+    }
     const int32_t behind = a.add_state();
-    a.call(a.text(name_begins, name + between), parameters, behind);
-    a.text(behind, "}", end);
+    a.call(a.text(at, words.arguments), parameters, behind);
+    a.skip(a.text(behind, words.end), end);
   }
   return rule;
 }
@@ -56,7 +111,7 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
 int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use) {
   const int32_t call = one_call(a, words, use), rule = a.add_rule(), end = a.add_state();
   a.end(end);
-  const int n = use.choice == ToolUse::Choice::kRequired && use.parallel ? kMaxCalls : 1;
+  const int n = use.choice == ToolUse::Choice::kRequired && use.parallel ? words.most : 1;
   int32_t at = a.start(rule);
   if (words.before.starts_with(' ')) {
     const int32_t spaced = a.text(at, " ");
@@ -77,11 +132,11 @@ int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use) {
 }  // namespace
 
 CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& use) {
-  const Words words = words_of(syntax);
   const std::string name = "calls " + std::to_string(static_cast<int>(syntax)) + (use.parallel ? " many " : " one ") +
                            use.named + " " + use.tools.dump();
-  return {std::string(words.opening),
-          grammars.compile(name, [&](Automaton& automaton) { return all_calls(automaton, words, use); })};
+  return {opening_of(syntax), grammars.compile(name, [&](Automaton& automaton) {
+            return all_calls(automaton, words_of(syntax, grammars, automaton), use);
+          })};
 }
 
 }  // namespace vlcache

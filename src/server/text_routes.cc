@@ -2,6 +2,7 @@
 #include "server/text_routes.h"
 
 #include "base/error.h"
+#include "engine/chat_prompt.h"
 #include "io/tokenizer/tokenizer.h"
 #include "server/json_fields.h"
 
@@ -14,7 +15,13 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
                                const ChatLimits& limits) {
   if (json.contains("messages")) {
     ChatRequest asked = read_chat_request(body, {}, limits);
-    return engine.prepare_chat(asked.messages, std::move(asked.pictures), {.variables = asked.variables()}).tokens;
+    const ChatTemplates* const templates = engine.chat_templates();
+    const bool with_tools =
+        asked.tools.may_call() && templates != nullptr && templates->shows_tools(engine.tokenizer());
+    return engine
+        .prepare_chat(asked.messages, std::move(asked.pictures),
+                      {.tools = with_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()})
+        .tokens;
   }
   const auto prompt = json.find("prompt");
   if (prompt == json.end() || !prompt->is_string()) {

@@ -14,7 +14,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
-constexpr std::string_view kCalls = "[TOOL_CALLS]", kArguments = "[ARGS]", kPython = "<|python_tag|>";
+constexpr std::string_view kCalls = "[TOOL_CALLS]", kCallId = "[CALL_ID]", kArguments = "[ARGS]";
+constexpr std::string_view kPython = "<|python_tag|>";
 constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view mark_of(CallSyntax syntax) {
@@ -22,6 +23,8 @@ std::string_view mark_of(CallSyntax syntax) {
     case CallSyntax::kHermes:
       return kOpen;
     case CallSyntax::kMistral:
+    case CallSyntax::kMistralNamed:
+    case CallSyntax::kMistralWithId:
       return kCalls;
     case CallSyntax::kLlama:
       return kPython;
@@ -77,12 +80,13 @@ bool read_object(const OrderedJson& call, const std::set<std::string>& names, st
   return true;
 }
 
-// name[ARGS]{...}, in newer Mistral models; or name{...}.
+// name[ARGS]{...} or name[CALL_ID]id[ARGS]{...}, in newer Mistral models; or name{...}.
 size_t read_named(std::string_view text, size_t at, const std::set<std::string>& names, std::vector<ToolCall>& calls) {
   const size_t brace = text.find('{', at);
   if (brace == text.npos) return text.npos;
   std::string_view name = text.substr(at, brace - at);
   if (name.ends_with(kArguments)) name.remove_suffix(kArguments.size());
+  name = name.substr(0, name.find(kCallId));
   const size_t end = value_end(text, brace);
   if (end == text.npos || !names.contains(std::string(trimmed(name)))) return text.npos;
   const std::optional<OrderedJson> arguments = parse(text.substr(brace, end - brace));
@@ -95,6 +99,7 @@ size_t read_named(std::string_view text, size_t at, const std::set<std::string>&
 
 CallSyntax call_syntax(const std::string& chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string::npos; };
+  if (has(kCalls) && has(kArguments)) return has(kCallId) ? CallSyntax::kMistralWithId : CallSyntax::kMistralNamed;
   if (has(kCalls)) return CallSyntax::kMistral;
   if (has(kOpen)) return CallSyntax::kHermes;
   if (has(kPython) || (has("\"parameters\"") && has("ipython"))) return CallSyntax::kLlama;
@@ -106,7 +111,9 @@ std::vector<std::string> call_marks(CallSyntax syntax) {
     case CallSyntax::kHermes:
       return {std::string(kOpen), std::string(kClose)};
     case CallSyntax::kMistral:
-      return {std::string(kCalls), std::string(kArguments)};
+    case CallSyntax::kMistralNamed:
+    case CallSyntax::kMistralWithId:
+      return {std::string(kCalls), std::string(kCallId), std::string(kArguments)};
     case CallSyntax::kLlama:
       return {std::string(kPython)};
     case CallSyntax::kPlain:

@@ -9,13 +9,15 @@
 
 namespace vlcache {
 
-// How calls are written. In every form one or several {"name": ..., "arguments": {...}}.
+// How calls are written. {...}: {"name": ..., "arguments": {...}}. Both forms of Mistral's are read where either is.
 enum class CallSyntax {
-  kHermes,   // <tool_call>\n{...}\n</tool_call>, each: Qwen2.5, Qwen3, Hermes
-  kMistral,  // [TOOL_CALLS] [{...}, {...}]; of newer ones [TOOL_CALLS]name[ARGS]{...}
-  kLlama,    // {"name": ..., "parameters": {...}} as the whole answer, <|python_tag|> before it or not:
-             // Llama 3.1, 3.2, 3.3
-  kPlain,    // [{...}, {...}] as the whole answer: a form for models that have none, which a grammar has them write
+  kHermes,         // <tool_call>\n{...}\n</tool_call>, each: Qwen2.5, Qwen3, Hermes
+  kMistral,        // [TOOL_CALLS] [{...}, {...}]: Mistral 7B v0.3, Nemo
+  kMistralNamed,   // [TOOL_CALLS]name[ARGS]{arguments}, each: Devstral, Ministral 3
+  kMistralWithId,  // [TOOL_CALLS]name[CALL_ID]nine letters or digits[ARGS]{arguments}, each: Mistral Small 3.2
+  kLlama,          // {"name": ..., "parameters": {...}} as the whole answer, <|python_tag|> before it or not:
+                   // Llama 3.1, 3.2, 3.3
+  kPlain,          // [{...}, {...}] as the whole answer: for models that have no form, which a grammar has them write
 };
 
 // As the chat template shows calls of messages before.

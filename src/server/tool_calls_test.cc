@@ -55,6 +55,10 @@ TEST(ToolCalls, FormsOfTheFamilies) {
       {CallSyntax::kMistral,
        "[TOOL_CALLS]look[ARGS]{\"x\": 1}[TOOL_CALLS]go_to[ARGS]{}",
        {"", "look({\"x\":1})go_to({})"}},
+      {CallSyntax::kMistralWithId,
+       "I look.[TOOL_CALLS]look[CALL_ID]a1b2c3d4e[ARGS]{\"x\": \"[ARGS]\"}[TOOL_CALLS]go_to[CALL_ID]aaaaaaaaa[ARGS]{}",
+       {"I look.", "look({\"x\":\"[ARGS]\"})go_to({})"}},
+      {CallSyntax::kMistralNamed, "[TOOL_CALLS]other[ARGS]{}", {"[TOOL_CALLS]other[ARGS]{}", ""}},
       {CallSyntax::kMistral, "Yes [1].", {"Yes [1].", ""}},
       {CallSyntax::kMistral, "[TOOL_CALLS] no", {"[TOOL_CALLS] no", ""}},
       {CallSyntax::kLlama, "{\"name\": \"look\", \"parameters\": {\"x\": \"1\"}}", {"", "look({\"x\":\"1\"})"}},
@@ -91,6 +95,8 @@ TEST(ToolCalls, TextBeforeACallIsSaidAtOnce) {
 TEST(ToolCalls, SyntaxOfATemplate) {
   EXPECT_EQ(call_syntax("{{ '<tool_call>' }}"), CallSyntax::kHermes);
   EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' }}"), CallSyntax::kMistral);
+  EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}"), CallSyntax::kMistralNamed);
+  EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' }}"), CallSyntax::kMistralWithId);
   EXPECT_EQ(call_syntax("{{ '<|python_tag|>' }}"), CallSyntax::kLlama);
   EXPECT_EQ(call_syntax("{{ 'Environment: ipython' }}{{ '\"parameters\": ' }}"), CallSyntax::kLlama);
   EXPECT_EQ(call_syntax("{{ messages }}"), CallSyntax::kPlain);

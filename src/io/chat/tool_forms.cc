@@ -2,7 +2,10 @@
 #include "io/chat/tool_forms.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 namespace vlcache {
 namespace {
@@ -11,6 +14,8 @@ namespace {
 constexpr const char* kTool = "vlcacheprobetool";
 constexpr const char* kResult = "vlcacheproberesult";
 constexpr const char* kCallId = "probe1234";  // Mistral's templates want nine letters or digits
+constexpr size_t kShortId = 9;
+constexpr const char* kLongCallId = "call_vlcacheprobe";
 
 OrderedJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
 
@@ -100,6 +105,57 @@ void with_arguments(OrderedJson& message, bool as_text) {
   }
 }
 
+// Messages of several calls as one for each, with the results behind it that have its id.
+OrderedJson one_call_each(const OrderedJson& messages) {
+  OrderedJson out = OrderedJson::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& message = messages[i];
+    if (!calls_tools(message) || message["tool_calls"].size() < 2) {
+      out.push_back(message);
+      continue;
+    }
+    std::vector<OrderedJson> results;
+    while (i + 1 < messages.size() && is_result(messages[i + 1])) results.push_back(messages[++i]);
+    OrderedJson one = message;
+    for (const OrderedJson& call : message["tool_calls"]) {
+      one["tool_calls"] = OrderedJson::array({call});
+      out.push_back(one);
+      one["content"] = "";
+      const auto answers = [&](const OrderedJson& r) { return r.value("tool_call_id", "") == call.value("id", ""); };
+      for (const OrderedJson& result : results) {
+        if (answers(result)) out.push_back(result);
+      }
+      std::erase_if(results, answers);
+    }
+    for (const OrderedJson& result : results) out.push_back(result);  // of nobody here
+  }
+  return out;
+}
+
+// Calls and results by ids of nine letters and digits: other ids become numbers, in the order in which they come, so
+// that a conversation that grows begins as before.
+void number_ids(OrderedJson& messages) {
+  std::map<std::string, std::string> numbered;
+  const auto replace = [&](OrderedJson& of, const char* field) {
+    if (!of.is_object() || !of.contains(field) || !of[field].is_string()) return;
+    const auto id = of[field].get<std::string>();
+    const auto letter = [](char c) {
+      return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
+    };
+    if (id.size() == kShortId && std::ranges::all_of(id, letter)) return;
+    std::string number = std::to_string(numbered.size());
+    number.insert(0, kShortId - std::min(kShortId, number.size()), '0');
+    of[field] = numbered.try_emplace(id, std::move(number)).first->second;
+  };
+  for (OrderedJson& message : messages) {
+    if (calls_tools(message)) {
+      for (OrderedJson& call : message["tool_calls"]) replace(call, "id");
+    } else if (is_result(message)) {
+      replace(message, "tool_call_id");
+    }
+  }
+}
+
 }  // namespace
 
 bool ToolForms::shows_tools() {
@@ -120,14 +176,17 @@ bool ToolForms::shows_tools() {
   return *shows_tools_;
 }
 
-bool ToolForms::shows_calls(bool as_text) {
+bool ToolForms::shows_calls(bool as_text, int n_calls, const char* id) {
   const OrderedJson arguments = as_text ? OrderedJson("{\"a\": 1}") : OrderedJson{{"a", 1}};
   const OrderedJson call = {
-      {"id", kCallId}, {"type", "function"}, {"function", {{"name", kTool}, {"arguments", arguments}}}};
-  const OrderedJson messages =
-      OrderedJson::array({{{"role", "user"}, {"content", "a"}},
-                          {{"role", "assistant"}, {"content", ""}, {"tool_calls", OrderedJson::array({call})}},
-                          {{"role", "tool"}, {"tool_call_id", kCallId}, {"name", kTool}, {"content", kResult}}});
+      {"id", id}, {"type", "function"}, {"function", {{"name", kTool}, {"arguments", arguments}}}};
+  const OrderedJson result = {{"role", "tool"}, {"tool_call_id", id}, {"name", kTool}, {"content", kResult}};
+  OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "a"}}});
+  messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", OrderedJson::array()}});
+  for (int i = 0; i < n_calls; ++i) {
+    messages[1]["tool_calls"].push_back(call);
+    messages.push_back(result);
+  }
   try {
     const std::string text = render_(messages, nullptr);
     return text.find(kTool) != std::string::npos && text.find(kResult) != std::string::npos;
@@ -137,10 +196,13 @@ bool ToolForms::shows_calls(bool as_text) {
 }
 
 ToolForms::Calls ToolForms::calls() {
-  if (!calls_) {
-    calls_ = shows_calls(/*as_text=*/false)  ? Calls::kAsObjects
-             : shows_calls(/*as_text=*/true) ? Calls::kAsText
-                                             : Calls::kNotAtAll;
+  if (calls_) return *calls_;
+  calls_ = shows_calls(/*as_text=*/false, 1, kCallId)  ? Calls::kAsObjects
+           : shows_calls(/*as_text=*/true, 1, kCallId) ? Calls::kAsText
+                                                       : Calls::kNotAtAll;
+  if (calls_ != Calls::kNotAtAll) {
+    takes_several_ = shows_calls(calls_ == Calls::kAsText, 2, kCallId);
+    takes_any_id_ = shows_calls(calls_ == Calls::kAsText, 1, kLongCallId);
   }
   return *calls_;
 }
@@ -155,7 +217,7 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
   const Calls form = calls();
   bool behind_result = false;
   OrderedJson pictures = OrderedJson::array();
-  for (const OrderedJson& message : messages) {
+  for (const OrderedJson& message : takes_several_ ? messages : one_call_each(messages)) {
     if (form == Calls::kNotAtAll) {
       spell_out(message, out, behind_result);
       continue;
@@ -175,6 +237,7 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
     for (const OrderedJson& part : content.others) pictures.push_back(part);
   }
   if (!pictures.empty()) out.push_back({{"role", "user"}, {"content", pictures}});
+  if (!takes_any_id_) number_ids(out);
   return out;
 }
 

@@ -42,6 +42,19 @@ struct Chat {
   std::string show(const OrderedJson& messages) { return render(forms.fit(messages)); }
 };
 
+// As Mistral's.
+constexpr const char* kShortIds =
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_call_id }}"
+    "{% if m.role == 'tool' and m.tool_call_id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}"
+    "[{{ c.id }}{{ c.function.name }}]{% endfor %}{{ '\\n' }}{% endfor %}";
+
+// As Llama 3.1's.
+constexpr const char* kOneCall =
+    "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls | length != 1 %}{{ raise_exception('one') }}{% "
+    "endif %}{{ m.role }}:{{ m.content }}[{{ m.tool_calls[0].function.name }}]{% else %}{{ m.role }}:{{ m.content }}{% "
+    "endif %}{{ '\\n' }}{% endfor %}";
+
 OrderedJson user(OrderedJson content) { return {{"role", "user"}, {"content", std::move(content)}}; }
 OrderedJson call(OrderedJson arguments) {
   OrderedJson message{{"role", "assistant"}, {"content", ""}};
@@ -91,6 +104,33 @@ TEST(ToolForms, PicturesOfResultsAreUserTurns) {
   EXPECT_EQ(fitted[4]["content"], OrderedJson({kPicture, kPicture, kPicture, text("And?")}));
   const OrderedJson picture = OrderedJson::array({kPicture});  // {kPicture} is one only for some compilers
   EXPECT_EQ(chat.forms.fit({user("Q"), call("{}"), result(picture)})[3], user(picture));
+}
+
+TEST(ToolForms, IdsAsTheTemplateTakesThem) {
+  const auto with_id = [](OrderedJson message, const char* id) {
+    (message.contains("tool_calls") ? message["tool_calls"][0]["id"] : message["tool_call_id"]) = id;
+    return message;
+  };
+  const OrderedJson messages = {
+      user("Q"),   with_id(call("{}"), "toolu_01"),  with_id(result("R"), "toolu_01"), call("{}"),
+      result("S"), with_id(call("{}"), "call-1234"), with_id(result("T"), "call-1234")};
+  EXPECT_EQ(Chat(kShortIds).show(messages),
+            "user:Q\nassistant:[000000000look]\ntool:R000000000\nassistant:[abcdefghilook]\ntool:Sabcdefghi\n"
+            "assistant:[000000001look]\ntool:T000000001\n");
+  EXPECT_EQ(Chat(kObjects).forms.fit(messages)[1]["tool_calls"][0]["id"], "toolu_01");
+}
+
+TEST(ToolForms, OneCallAMessage) {
+  OrderedJson two = call("{}");
+  two["content"] = "I look twice.";
+  two["tool_calls"].push_back({{"id", "second"}, {"type", "function"}, {"function", {{"name", "look"}}}});
+  OrderedJson of_second = result("S"), of_nobody = result("T");
+  of_second["tool_call_id"] = "second";
+  of_nobody["tool_call_id"] = "other";
+  const OrderedJson messages = {user("Q"), two, of_second, of_nobody, result("R"), user("And?")};
+  EXPECT_EQ(Chat(kOneCall).show(messages),
+            "user:Q\nassistant:I look twice.[look]\ntool:R\nassistant:[look]\ntool:S\ntool:T\nuser:And?\n");
+  EXPECT_EQ(Chat(kObjects).forms.fit(messages)[1]["tool_calls"].size(), 2u);
 }
 
 TEST(ToolForms, OtherMessagesAreLeftAlone) {
