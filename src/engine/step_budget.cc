@@ -19,7 +19,8 @@ double median(std::array<double, 3> values) {
 
 std::optional<double> StepBudget::prompt_ms(int n_prompts) const {
   if (decode_ms_ == 0) return std::nullopt;
-  if (max_ms_ == 0) return kTimePerPrompt * decode_ms_ * std::min(n_prompts, kMostPrompts);
+  const double n = n_prompts;
+  if (max_ms_ == 0) return decode_ms_ * std::min(kTimeForOne * n * n, kMostTime);
   return std::max(0.0, max_ms_ - decode_ms_);
 }
 

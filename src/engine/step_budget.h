@@ -9,16 +9,16 @@ namespace vlcache {
 
 class StepBudget {
  public:
-  // For each prompt that is to be computed, of what decoding alone takes. A single one then leaves running streams
-  // about half their pace, and takes at most nine fifths of its own time; where many wait, they do not wait for a few
-  // streams.
-  static constexpr double kTimePerPrompt = 1.25;
-  // Prompts that count: a step takes eleven times what decoding alone takes at most.
-  static constexpr int kMostPrompts = 8;
+  // Time for prompts, of what decoding alone takes, where one is to be computed: running streams then have about half
+  // their pace, and the prompt takes at most nine fifths of its own time. Where n are, n * n times that: each waits for
+  // those before it, and a share that only keeps up with the clients' requests would have all of them wait for good.
+  static constexpr double kTimeForOne = 1.25;
+  // At most: a step takes eleven times what decoding alone takes.
+  static constexpr double kMostTime = 10;
   // While others decode, one step in so many computes no prompt: what that takes changes with requests and depths.
   static constexpr int kAloneEvery = 32;
 
-  // max_ms: of a step; 0: what decoding alone takes, and kTimePerPrompt times that for each prompt.
+  // max_ms: of a step; 0: what decoding alone takes, and what prompts have beside it as above.
   explicit StepBudget(double max_ms) : max_ms_(max_ms) {}
 
   // Whether the next step, in which others decode, is to have nothing of a prompt: to see what that takes.

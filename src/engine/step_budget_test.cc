@@ -14,15 +14,16 @@ TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
   EXPECT_TRUE(budget.decodes_alone());
   budget.took(true, 0, 20);
   EXPECT_FALSE(budget.decodes_alone());
-  EXPECT_DOUBLE_EQ(*budget.prompt_flops(1), StepBudget::kTimePerPrompt * 20 * 100);  // at 10 ms for 1000
+  EXPECT_DOUBLE_EQ(*budget.prompt_flops(1), StepBudget::kTimeForOne * 20 * 100);  // at 10 ms for 1000
 }
 
-TEST(StepBudget, GivesEachPromptItsTime) {
+TEST(StepBudget, PromptsThatWaitHaveMoreTime) {
   StepBudget budget(0);
   budget.took(true, 0, 20);
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 20);
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(3), StepBudget::kTimePerPrompt * 20 * 3);
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(100), StepBudget::kTimePerPrompt * 20 * StepBudget::kMostPrompts);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), 1.25 * 20);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(2), 5 * 20);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(3), 10 * 20);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(100), 10 * 20);
   StepBudget bounded(50);
   bounded.took(true, 0, 20);
   EXPECT_DOUBLE_EQ(*bounded.prompt_ms(3), 30);
@@ -31,9 +32,9 @@ TEST(StepBudget, GivesEachPromptItsTime) {
 TEST(StepBudget, OneSlowStepSaysNothingOfDecoding) {
   StepBudget budget(0);
   for (const double ms : {20.0, 21.0, 90.0}) budget.took(true, 0, ms);
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 21);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimeForOne * 21);
   budget.took(true, 0, 80);  // two do
-  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimePerPrompt * 80);
+  EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimeForOne * 80);
 }
 
 TEST(StepBudget, SaysNothingOfPromptsThatItHasNotSeen) {
@@ -54,7 +55,7 @@ TEST(StepBudget, KeepsStepsToTheTime) {
       const double flops = budget.decodes_alone() ? 0 : *budget.prompt_flops(1);
       const double ms = decode(step) + 0.02 * flops;
       n_alone += flops == 0;
-      const double wanted = max_ms > 0 ? max_ms : (1 + StepBudget::kTimePerPrompt) * decode(step);
+      const double wanted = max_ms > 0 ? max_ms : (1 + StepBudget::kTimeForOne) * decode(step);
       if (flops > 0 && ((step > 30 && step < 100) || step > 300)) {
         EXPECT_NEAR(ms, wanted, 0.1 * wanted) << step;
       }

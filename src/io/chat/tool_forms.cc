@@ -105,6 +105,11 @@ void with_arguments(OrderedJson& message, bool as_text) {
   }
 }
 
+std::string text_of(const OrderedJson& object, const char* field) {
+  const auto found = object.is_object() ? object.find(field) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 // Messages of several calls as one for each, with the results behind it that have its id.
 OrderedJson one_call_each(const OrderedJson& messages) {
   OrderedJson out = OrderedJson::array();
@@ -121,7 +126,7 @@ OrderedJson one_call_each(const OrderedJson& messages) {
       one["tool_calls"] = OrderedJson::array({call});
       out.push_back(one);
       one["content"] = "";
-      const auto answers = [&](const OrderedJson& r) { return r.value("tool_call_id", "") == call.value("id", ""); };
+      const auto answers = [&](const OrderedJson& r) { return text_of(r, "tool_call_id") == text_of(call, "id"); };
       for (const OrderedJson& result : results) {
         if (answers(result)) out.push_back(result);
       }

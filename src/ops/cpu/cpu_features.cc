@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/cpu/limits.h"
 
 namespace vlcache::cpu {
 namespace {
@@ -47,6 +48,11 @@ Isa detect() {
 Isa detect_isa(Isa cap) {
   static const Isa best = detect();
   return std::min(best, cap);
+}
+
+IsaChoice choose_isa(Isa cap) {
+  const Isa best = detect_isa(cap);
+  return {best, best == Isa::kAvx512Bf16 && !bf16_dots_pay() ? Isa::kAvx512 : best};
 }
 
 std::string_view isa_name(Isa isa) {

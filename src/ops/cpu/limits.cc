@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -92,7 +93,34 @@ double on_all_threads(const std::function<double()>& loop) {
   return static_cast<double>(total.load());
 }
 
+// Seconds that `loop` takes at least.
+double least_seconds(const std::function<void()>& loop) {
+  double least = HUGE_VAL;
+  for (int i = 0; i < 8; ++i) {
+    const Clock::time_point begin = Clock::now();
+    loop();
+    least = std::min(least, seconds_since(begin));
+  }
+  return least;
+}
+
 }  // namespace
+
+bool bf16_dots_pay() {
+  static const bool pays = [] {
+    constexpr int64_t kSteps = 48 * 200;  // some microseconds
+    const Isa isa = detect_isa();
+    CHECK(isa >= Isa::kAvx512Bf16);
+    int64_t f32_done = 0;
+    const double f32 = least_seconds([&] {
+      float value = 0.0f;
+      f32_done = VLCACHE_SIMD(isa, fma_loop)(kSteps, &value);
+    });
+    const double dots = least_seconds([] { bf16_dot_loop(kSteps); });
+    return 64.0 * kSteps / dots >= static_cast<double>(f32_done) / f32;
+  }();
+  return pays;
+}
 
 Buffer probe_memory() {
   Buffer memory(kReadBytes);
@@ -117,13 +145,14 @@ MachineLimits measure_limits(double seconds, const Buffer& memory) {
                       });
   limits.bf16_tflops = limits.f32_tflops;
   if (isa >= Isa::kAvx512Bf16) {
-    limits.bf16_tflops = 1e-12 * median_rate(seconds / 4, [&] {
-                           return on_all_threads([&] {
-                             const bool amx = isa >= Isa::kAmxBf16;
-                             sink += (amx ? amx_loop(kLoopSteps / 8) : bf16_dot_loop(kLoopSteps)) != 0.0f ? 1u : 0u;
-                             return amx ? 2.0 * 16 * 16 * 32 * (kLoopSteps / 8) : 64.0 * kLoopSteps;
-                           });
-                         });
+    const double dots = 1e-12 * median_rate(seconds / 4, [&] {
+                          return on_all_threads([&] {
+                            const bool amx = isa >= Isa::kAmxBf16;
+                            sink += (amx ? amx_loop(kLoopSteps / 8) : bf16_dot_loop(kLoopSteps)) != 0.0f ? 1u : 0u;
+                            return amx ? 2.0 * 16 * 16 * 32 * (kLoopSteps / 8) : 64.0 * kLoopSteps;
+                          });
+                        });
+    limits.bf16_tflops = std::max(limits.bf16_tflops, dots);
   }
   int64_t piece = 0;
   limits.read_gb_s = 1e-9 * median_rate(seconds / 2, [&] {
