@@ -4,9 +4,11 @@
 // number of rows. oneDNN 2.6 (brgemm) on the same packed weights was
 // measured beside it, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows
 // 91 / 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row
-// count, and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. f32 with AVX-512:
-// the panel kernel for few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in
-// registers for few rows; for many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
+// count, and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512:
+// the panel kernel widening in registers, for any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the
+// f32 peak: 20 rows 56, 40 rows 67, 512 rows 78; by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel
+// for few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in registers for few rows;
+// for many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
@@ -164,8 +166,8 @@ void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilog
   CHECK(residual == nullptr ||
         (residual->rows() == y.rows() && residual->row_size() == w.n_out && residual->dtype == y.dtype));
   if (y.numel() == 0) return;
-  const bool bf16_dot = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512Bf16;
-  if (bf16_dot || x.rows() <= kFewRows || w.n_in == 0) {
+  const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
+  if (fast_panels || x.rows() <= kFewRows || w.n_in == 0) {
     by_panels(x, w, y, epilogue);
   } else {
     by_onednn(x, w, y, epilogue);

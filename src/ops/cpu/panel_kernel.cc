@@ -3,6 +3,8 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+
 #include "ops/cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -66,26 +68,31 @@ HWY_NOINLINE void all_columns(const PanelArgs& args) {
 
 template <bool kBf16>
 HWY_INLINE void panel(PanelArgs args) {
+  constexpr int64_t kMostRows = hn::MaxLanes(F32Tag()) == 16 ? kPanelRows : 4;  // whose sums fit
   const std::byte* x = args.x;
   float* acc = args.acc;
-  for (int64_t row = 0; row < args.n_rows;) {
-    const int64_t left = args.n_rows - row;
+  for (int64_t row = 0; row < args.n_rows; row += kMostRows) {
     args.x = x + row * args.x_stride * 4;
     args.acc = acc + row * 64;
-    switch (left) {
+    switch (std::min(args.n_rows - row, kMostRows)) {
       case 1:
         all_columns<1, kBf16>(args);
-        return;
+        break;
       case 2:
         all_columns<2, kBf16>(args);
-        return;
+        break;
       case 3:
         all_columns<3, kBf16>(args);
-        return;
-      default:
+        break;
+      case 4:
         all_columns<4, kBf16>(args);
+        break;
+      case 5:
+        if constexpr (kMostRows >= 5) all_columns<5, kBf16>(args);
+        break;
+      default:
+        if constexpr (kMostRows >= 6) all_columns<6, kBf16>(args);
     }
-    row += 4;
   }
 }
 
