@@ -31,6 +31,15 @@ TEMPLATES = {
 }
 
 
+def add_tokens(folder, contents):
+    """Special ones."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    known = max([t["id"] for t in tokenizer["added_tokens"]] + list(tokenizer["model"]["vocab"].values()))
+    for i, content in enumerate(contents, known + 1):
+        tokenizer["added_tokens"].append({"id": i, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 def copy_model(template=None):
     """The fixture with room for long answers."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="vlcache-e2e-"))
@@ -40,11 +49,7 @@ def copy_model(template=None):
     (folder / "config.json").write_text(json.dumps(config))
     if template:
         (folder / "chat_template.jinja").write_text(TEMPLATES[template])
-        tokenizer = json.loads((folder / "tokenizer.json").read_text())
-        known = max([t["id"] for t in tokenizer["added_tokens"]] + list(tokenizer["model"]["vocab"].values()))
-        for i, mark in enumerate(MARKS, 1):
-            tokenizer["added_tokens"].append({"id": known + i, "content": mark, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True})
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        add_tokens(folder, MARKS)
     return folder
 
 
