@@ -14,8 +14,8 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(DType compute_dtype, cpu::IsaChoice isa)
-      : compute_dtype_(compute_dtype), isa_(isa.arithmetic), matmul_(isa.arithmetic, compute_dtype), attention_(isa) {}
+  CpuBackend(DType compute_dtype, cpu::Isa isa)
+      : compute_dtype_(compute_dtype), isa_(isa), matmul_(isa, compute_dtype), attention_(isa) {}
 
   std::string_view name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_dtype_; }
@@ -92,7 +92,7 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype, const CpuBackendOptions& options) {
   CHECK(compute_dtype == DType::kF32 || compute_dtype == DType::kBF16);
-  return std::make_unique<CpuBackend>(compute_dtype, cpu::choose_isa(options.max_isa));
+  return std::make_unique<CpuBackend>(compute_dtype, cpu::fastest_isa(options.max_isa));
 }
 
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype) { return make_cpu_backend(compute_dtype, {}); }

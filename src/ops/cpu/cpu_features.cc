@@ -50,9 +50,9 @@ Isa detect_isa(Isa cap) {
   return std::min(best, cap);
 }
 
-IsaChoice choose_isa(Isa cap) {
+Isa fastest_isa(Isa cap) {
   const Isa best = detect_isa(cap);
-  return {best, best == Isa::kAvx512Bf16 && !bf16_dots_pay() ? Isa::kAvx512 : best};
+  return best == Isa::kAvx512Bf16 && !bf16_dots_pay() ? Isa::kAvx512 : best;
 }
 
 std::string_view isa_name(Isa isa) {

@@ -19,17 +19,9 @@ enum class Isa : uint8_t {
 // global switch.
 Isa detect_isa(Isa cap = Isa::kAmxBf16);
 
-// What kernels use: where they wait for memory (attention of few rows), and where they wait for arithmetic.
-struct IsaChoice {
-  IsaChoice(Isa isa) : memory(isa), arithmetic(isa) {}  // one for both: where somebody has chosen it
-  IsaChoice(Isa for_memory, Isa for_arithmetic) : memory(for_memory), arithmetic(for_arithmetic) {}
-
-  Isa memory, arithmetic;
-};
-
-// The fastest of this CPU, at most `cap`: the best level, but kAvx512 for arithmetic where the best is kAvx512Bf16 and
-// its dot product does fewer operations than multiply-adds of f32 (limits.h).
-IsaChoice choose_isa(Isa cap = Isa::kAmxBf16);
+// The one whose kernels are the fastest here, at most `cap`: detect_isa(cap), but kAvx512 instead of kAvx512Bf16 where
+// the dot product does fewer operations than multiply-adds of f32 (limits.h).
+Isa fastest_isa(Isa cap = Isa::kAmxBf16);
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"
 

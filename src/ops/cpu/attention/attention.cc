@@ -43,7 +43,7 @@ void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionAr
 
 }  // namespace
 
-AttentionWorkspace::AttentionWorkspace(IsaChoice isa) : runner_(std::make_unique<TileRunner>(isa)) {}
+AttentionWorkspace::AttentionWorkspace(Isa isa) : runner_(std::make_unique<TileRunner>(isa)) {}
 AttentionWorkspace::~AttentionWorkspace() = default;
 int64_t AttentionWorkspace::bytes() const { return runner_->bytes(); }
 

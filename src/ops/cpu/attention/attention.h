@@ -19,7 +19,7 @@ class TileRunner;
 // it grows to what the largest call so far needed, so that a decode step allocates nothing.
 class AttentionWorkspace {
  public:
-  explicit AttentionWorkspace(IsaChoice isa);
+  explicit AttentionWorkspace(Isa isa);
   ~AttentionWorkspace();
   AttentionWorkspace(const AttentionWorkspace&) = delete;
   AttentionWorkspace& operator=(const AttentionWorkspace&) = delete;

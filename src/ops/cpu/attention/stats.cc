@@ -49,7 +49,7 @@ struct StatsRun {
 
   int64_t n_items() const { return q.dim(1) / tile_heads * n_parts; }
   int64_t tile_rows() const { return q.rows() * tile_heads; }
-  const AttentionKernels& kernels() const { return runner.kernels(q.dtype, tile_rows()); }
+  const AttentionKernels& kernels() const { return runner.kernels(q.dtype); }
   bool wants_row_sums() const { return stats.lse.empty(); }
   bool wants_row_pass() const { return wants_row_sums() || !stats.below_counts.empty(); }
   Tile tile(int64_t index) const;

@@ -56,10 +56,8 @@ int tokens_per_tile(int64_t n_tokens, int group) {
   return static_cast<int>(std::max<int64_t>((n_tokens + n_tiles - 1) / n_tiles, 1));
 }
 
-TileRunner::TileRunner(IsaChoice isa)
-    : bf16_kernels_(attention_kernels(isa.memory)),
-      f32_kernels_(attention_kernels(std::min(isa.memory, Isa::kAvx512))),
-      dots_pay_(isa.memory == isa.arithmetic) {}
+TileRunner::TileRunner(Isa isa)
+    : bf16_kernels_(attention_kernels(isa)), f32_kernels_(attention_kernels(std::min(isa, Isa::kAvx512))) {}
 
 std::byte* TileRunner::grow(Buffer& buffer, int64_t bytes) {
   if (buffer.bytes() < bytes) buffer = Buffer(bytes);
@@ -127,7 +125,7 @@ TileSums TileRunner::merge_items(const PlannedTile& planned) const {
 void TileRunner::run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse) {
   PlannedTile& planned = tiles_[static_cast<size_t>(items_[static_cast<size_t>(index)])];
   const Tile& tile = planned.tile;
-  const AttentionKernels& kernels = this->kernels(q.dtype, tile.n_rows());
+  const AttentionKernels& kernels = this->kernels(q.dtype);
   const int64_t item = index - planned.first_item, n_pages = tile.pages.size, n = planned.n_items;
   const TileScratch memory = scratch(thread);
   const TileSums sums = planned.sums >= 0 ? shared_sums(planned, item) : memory.sums;

@@ -19,12 +19,11 @@ struct PlannedTile {
 
 class TileRunner {
  public:
-  explicit TileRunner(IsaChoice isa);
+  explicit TileRunner(Isa isa);
 
-  // By compute dtype and rows of a tile. Those for f32 never round queries and weights to bf16, not even beside bf16
-  // pages.
-  const AttentionKernels& kernels(DType compute, int64_t n_rows) const {
-    return compute == DType::kBF16 && (n_rows <= kFewRows || dots_pay_) ? bf16_kernels_ : f32_kernels_;
+  // By compute dtype. Those for f32 never round queries and weights to bf16, not even beside bf16 pages.
+  const AttentionKernels& kernels(DType compute) const {
+    return compute == DType::kBF16 ? bf16_kernels_ : f32_kernels_;
   }
 
   // Attention of some tiles, which are placed and write different rows: all that were added since clear().
@@ -43,8 +42,6 @@ class TileRunner {
   int64_t bytes() const;  // held at the moment
 
  private:
-  static constexpr int64_t kFewRows = 16;  // of a tile: a token of most models' groups, which waits for memory
-
   static std::byte* grow(Buffer& buffer, int64_t bytes);
   int64_t cut();  // tiles into items; returns the floats that shared sums take
   void run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse);
@@ -52,7 +49,6 @@ class TileRunner {
   TileSums shared_sums(const PlannedTile& planned, int64_t item) const;
 
   AttentionKernels bf16_kernels_, f32_kernels_;
-  bool dots_pay_;
   std::vector<PlannedTile> tiles_;
   std::vector<int32_t> items_;  // each one's tile; those of a tile follow one another
   Buffer scratch_;              // per thread
