@@ -241,7 +241,7 @@ int main(int argc, char** argv) {
   if (argc > 2) set_threads(std::atoi(argv[2]));
   for (int i = 3; i < argc; ++i) words += argv[i];
   const auto wanted = [&](const char* word) { return words.empty() || words.find(word) != std::string::npos; };
-  cpu::AttentionWorkspace workspace(cpu::detect_isa());
+  cpu::AttentionWorkspace workspace(cpu::fastest_isa());
   for (const Shape& shape : kShapes) {
     for (int depth : {4096, 16384, 32768}) {
       if (wanted("decode")) decode(workspace, shape, {depth, 1}, reps);

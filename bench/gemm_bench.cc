@@ -75,7 +75,7 @@ Tensor filled(Buffer& buffer, DType dtype, int64_t rows, int64_t columns) {
 }
 
 void bench(const Shape& shape, DType dtype, const std::vector<int64_t>& all_rows) {
-  const cpu::Isa isa = cpu::detect_isa();
+  const cpu::Isa isa = cpu::fastest_isa();
   cpu::Matmul matmul(isa, dtype);
   Buffer source, x_memory;
   const Tensor rows_of_w = filled(source, dtype, shape.n_out, shape.n_in);
