@@ -116,31 +116,5 @@ TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
   batch.remove(decoding);
 }
 
-// Steps are timed, so this is about eight times as many rows, of which less than two would be a fault.
-TEST(Scheduling, WhereSeveralPromptsWaitStepsAreLonger) {
-  const auto e = make_engine(2);
-  Batch batch(*e);
-  const RequestId decoding = batch.add(request(*e, 20, 1, 4000));
-  for (int i = 0; i < 3; ++i) batch.step();
-  const auto rows_a_step = [&](uint32_t n_prompts, uint32_t seed) {
-    constexpr int32_t kRows = 1500;
-    std::vector<RequestId> ids;
-    int32_t n_done = 0;
-    for (uint32_t i = 0; i < n_prompts; ++i) {
-      Request prompt = request(*e, kRows, seed + i, 1);
-      if (i == 0) prompt.callbacks.on_prefill = [&](int32_t done, int32_t) { n_done = done; };
-      ids.push_back(batch.add(std::move(prompt)));
-    }
-    int n_steps = 0;
-    for (; n_done < kRows; ++n_steps) batch.step();
-    for (const RequestId id : ids) batch.remove(id);
-    return double{kRows} / n_steps;
-  };
-  rows_a_step(1, 10);  // what rows cost
-  EXPECT_GT(rows_a_step(4, 30), 2 * rows_a_step(1, 20));
-  EXPECT_FALSE(batch.done(decoding));
-  batch.remove(decoding);
-}
-
 }  // namespace
 }  // namespace vlcache
