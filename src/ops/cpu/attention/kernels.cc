@@ -1,6 +1,8 @@
 // The portable kernels of attention: Highway, compiled per target. bf16 pages are widened while they are read.
 #include "ops/cpu/attention/kernels.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -63,6 +65,21 @@ struct Bf16Page {
   }
 };
 
+// Asks for what is wanted next, so many lines at every pair of indices.
+class Prefetch {
+ public:
+  Prefetch(const std::byte* from, int lines) : next_(from), lines_(from != nullptr ? lines : 0) {}
+
+  HWY_INLINE void at(int index) {
+    if (index % 2 != 0) return;
+    for (int i = 0; i < lines_; ++i, next_ += 64) hwy::Prefetch(next_);
+  }
+
+ private:
+  const std::byte* next_;
+  int lines_;
+};
+
 // acc[i][j] += a[i][kStep] b[j].part(kStep)
 template <class Page, int kStep, int MR, int NR>
 HWY_INLINE void multiply(V (&acc)[MR][NR], const std::byte* a, int64_t a_stride, const typename Page::Line (&b)[NR]) {
@@ -82,7 +99,9 @@ void scores_rows(const ScoreTile& t) {
     for (int i = 0; i < MR; ++i)
       for (int j = 0; j < kVectors; ++j) acc[i][j] = all(0.0f);
     const std::byte* k = t.k + 4 * column;
+    Prefetch prefetch(column == 0 ? t.prefetch : nullptr, t.prefetch_lines);
     for (int c = 0; c < t.head_dim; c += Page::kSteps, k += kLineBytes) {
+      prefetch.at(c);
       typename Page::Line b[kVectors];
       for (int j = 0; j < kVectors; ++j) b[j] = Page::line(k + 4 * kN * j);
       multiply<Page, 0>(acc, t.q + 4 * c, t.q_stride, b);
@@ -103,7 +122,10 @@ HWY_INLINE void values_columns(const ValueTile& t, int column) {
   for (int begin = 0; begin < t.n; begin += kPageSlots) {
     const std::byte* v = t.v[begin / kPageSlots] + 4 * column;
     const int n = std::min(t.n - begin, kPageSlots);
+    const bool first = column == 0 && t.prefetch != nullptr;
+    Prefetch prefetch(first ? t.prefetch[begin / kPageSlots] : nullptr, t.prefetch_lines);
     for (int s = 0; s < n; s += Page::kSteps, v += int64_t{4} * t.padded_dim, p += 4 * Page::kSteps) {
+      prefetch.at(s);
       typename Page::Line b[NR];
       for (int j = 0; j < NR; ++j) b[j] = Page::line(v + 4 * kN * j);
       multiply<Page, 0>(acc, p, t.p_stride, b);
