@@ -13,8 +13,8 @@ Buffer probe_memory();
 MachineLimits measure_limits(double seconds, const Buffer& memory);
 
 // Whether bf16 dot products do more operations in a time than f32 multiply-adds do; needs Isa::kAvx512Bf16. Measured
-// once, in some 0.1 ms. Twice as many do on Zen 4 and 5; on an Emerald Rapids half as many (a dot product every other
-// cycle, two multiply-adds each), which is what is left where a virtual machine has no AMX.
+// once, in some 0.1 ms. On an Emerald Rapids they do half as many (a dot product every other cycle, two multiply-adds
+// each), which matters where a virtual machine shows no AMX.
 bool bf16_dots_pay();
 
 }  // namespace vlcache::cpu
