@@ -14,6 +14,13 @@ OTHER = MODEL / "demo/table.png"
 QUESTION = "What is the TOTAL?"
 
 
+def source_of(answer):
+    """Where the one picture of a program's first request was. What has come before its request begins counts as found in memory: of the tier that had it, then."""
+    image, = answer["cache"]["images"]
+    tiers = [name for name, tier in answer["caches"]["tiers"].items() if tier["hits"]]
+    return tiers[0] if image["source"] == "ram" else image["source"], image["encoder"]
+
+
 class Store(ProgramTest):
     def setUp(self):
         super().setUp()
@@ -24,8 +31,7 @@ class Store(ProgramTest):
                          "--cache-disk", disk or self.disk, *more, QUESTION)
 
     def source(self, *more, **kwargs):
-        image, = self.ask(*more, **kwargs)["cache"]["images"]
-        return image["source"], image["encoder"]
+        return source_of(self.ask(*more, **kwargs))
 
     def records(self):
         return sorted(self.disk.rglob("*.vlr"))
@@ -35,8 +41,7 @@ class Store(ProgramTest):
         self.assertEqual(first["caches"]["tiers"]["disk"]["hits"], 0)
         again = self.ask()
         self.assertEqual(again["token_ids"], first["token_ids"])
-        image, = again["cache"]["images"]
-        self.assertEqual((image["source"], image["encoder"]), ("disk", "hit"))
+        self.assertEqual(source_of(again), ("disk", "hit"))
         self.assertEqual(self.source(reuse="exact"), ("computed", "hit"))
         self.assertEqual(self.source(reuse="off"), ("computed", "computed"))
         self.assertEqual(self.source(image=OTHER), ("computed", "computed"))
@@ -172,7 +177,7 @@ class Store(ProgramTest):
             sizes[layout], = [r["bytes"] for r in records if r["layout"] == layout]
             found = self.ask(*flags)
             image, = found["cache"]["images"]
-            self.assertEqual((image["source"], image["kept_tokens"]), ("disk", n_kept))
+            self.assertEqual((source_of(found)[0], image["kept_tokens"]), ("disk", n_kept))
             self.assertEqual(image["form"], layout[3:].split(" of ")[0] if flags else "exact")
             if n_kept == 256:
                 self.assertEqual(found["text"], answer)
@@ -259,13 +264,7 @@ class Redis(ProgramTest):
         return json.loads(p.stdout), p.stderr
 
     def source(self, *more, **kwargs):
-        return self.source_of(self.run_it(*more, **kwargs)[0])
-
-    def source_of(self, answer):
-        """What has come before its request begins counts as found in memory: of the tier that had it, then."""
-        image, = answer["cache"]["images"]
-        tiers = [name for name, tier in answer["caches"]["tiers"].items() if tier["hits"]]
-        return tiers[0] if image["source"] == "ram" else image["source"], image["encoder"]
+        return source_of(self.run_it(*more, **kwargs)[0])
 
     def warnings(self, stderr):
         return [line for line in stderr.splitlines() if line.startswith("--cache-redis:")]
@@ -277,14 +276,14 @@ class Redis(ProgramTest):
         again, said = self.run_it()
         self.assertEqual(self.warnings(said), [])
         self.assertEqual(again["token_ids"], first["token_ids"])
-        self.assertEqual(self.source_of(again), ("redis", "hit"))
+        self.assertEqual(source_of(again), ("redis", "hit"))
         self.assertEqual(self.source(env={"VLCACHE_CACHE_REDIS": self.url()}, url=self.url(db="/1")), ("computed", "computed"))
         self.assertEqual(self.source("--cache-salt", "alice"), ("computed", "computed"))
         self.assertEqual(self.source("--cache-salt", "alice"), ("redis", "hit"))
         # A folder is asked first.
         disk = self.folder / "cache"
         found, _ = self.run_it("--cache-disk", disk)
-        self.assertEqual(self.source_of(found), ("redis", "hit"))
+        self.assertEqual(source_of(found), ("redis", "hit"))
         tiers = self.run_it("--cache-disk", disk)[0]["caches"]["tiers"]  # and keeps what was found behind it
         self.assertEqual((tiers["disk"]["hits"], tiers["redis"]["hits"]), (2, 0))
         self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("computed", "computed"))
