@@ -2,12 +2,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 
 #include "server/tool_calls.h"
 
 namespace {
 
-std::string read(vlcache::CallSyntax syntax, const std::string& answer, size_t piece) {
+using vlcache::CallSyntax;
+
+constexpr CallSyntax kSyntaxes[] = {CallSyntax::kHermes, CallSyntax::kMistral, CallSyntax::kLlama,
+                                    CallSyntax::kPlain};  // Mistral's others are read alike
+
+std::string read(CallSyntax syntax, const std::string& answer, size_t piece) {
   vlcache::ToolCallReader reader(syntax, {"a", "look"});
   std::string out, calls;
   const auto add = [&](const vlcache::ToolCallReader::Piece& p) {
@@ -24,7 +30,7 @@ std::string read(vlcache::CallSyntax syntax, const std::string& answer, size_t p
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2 || size > 4096) return 0;
-  const auto syntax = static_cast<vlcache::CallSyntax>(data[0] % 4);
+  const CallSyntax syntax = kSyntaxes[data[0] % std::size(kSyntaxes)];
   const std::string answer(reinterpret_cast<const char*>(data) + 2, size - 2);
   if (read(syntax, answer, 1 + data[1] % 16) != read(syntax, answer, answer.size() + 1)) std::abort();
   return 0;
