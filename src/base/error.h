@@ -1,7 +1,8 @@
-// The one exception of vlcache: what was expected, what was found, where. For input and environment, never for our own
-// bugs (CHECK).
+// The one exception of vlcache: what was expected, what was found, where. For input and environment; our own bugs are
+// CHECKs, which end the process, or only the request where CheckScope says so.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ enum class ErrorCode {
   kMemory,       // an allocation failed or a limit was reached
   kIo,           // reading or writing failed
   kCancelled,    // the caller asked to stop
+  kBug,          // a CHECK failed in the work of one request (CheckScope), or a library threw what nothing here expects
 };
 
 class Error : public std::runtime_error {
@@ -27,10 +29,30 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+// The exception that is being handled, in a catch clause: as it is, std::bad_alloc as kMemory, any other as kBug.
+Error caught_error();
+
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 
-// An invariant of our own code: prints where and aborts. Values from files and requests are validated with Error
-// instead.
+// What a failed CHECK of this thread does while the scope lives; the innermost scope counts, without one kAbort.
+//   kThrow: throws Error(kBug), around work that changes the state of one request alone, which then ends.
+//   kAbort: ends the process, around changes of what requests share (pages, prefixes, stored images): half a change
+//           there could give another request a wrong answer.
+// In a function that must not throw, a destructor for one, kThrow ends the process, too.
+class CheckScope {
+ public:
+  enum class Failure : uint8_t { kAbort, kThrow };
+  explicit CheckScope(Failure failure);
+  ~CheckScope();
+  CheckScope(const CheckScope&) = delete;
+  CheckScope& operator=(const CheckScope&) = delete;
+
+ private:
+  Failure outer_;
+};
+
+// An invariant of our own code: prints where it failed, then does what CheckScope says. Values from files and requests
+// are validated with Error instead.
 #define CHECK(condition) ((condition) ? static_cast<void>(0) : ::vlcache::check_failed(__FILE__, __LINE__, #condition))
 
 }  // namespace vlcache

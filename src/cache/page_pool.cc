@@ -59,11 +59,13 @@ PageRun PagePool::allocate_run(int32_t wanted) {
 }
 
 void PagePool::retain(int32_t page) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(references(page) > 0);
   ++references_[static_cast<size_t>(page)];
 }
 
 void PagePool::release(int32_t page) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(references(page) > 0);
   if (--references_[static_cast<size_t>(page)] > 0) return;
   --n_used_;

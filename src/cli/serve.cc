@@ -83,7 +83,10 @@ void serve(const ServeFlags& flags) {
     return images.read(url, where);
   };
   options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
-  if (log) options.on_end = [&log](const ExchangeReport& report) { log->write(report); };
+  options.on_end = [&log](const ExchangeReport& report) {
+    if (!report.bug.empty()) std::fprintf(stderr, "vlcache: request %s: %s\n", report.id.c_str(), report.bug.c_str());
+    if (log) log->write(report);
+  };
   Api api(*engine, inference, options);
   api.warm_up();
   HttpServer server(http_options(flags.server),

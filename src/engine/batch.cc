@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -28,6 +27,7 @@ Batch::Batch(Engine& engine, const BatchOptions& options)
 Batch::~Batch() = default;
 
 RequestId Batch::add(Request request) {
+  const CheckScope own(CheckScope::Failure::kThrow);
   const int32_t priority = request.priority;
   requests_.push_back({.id = next_id_,
                        .generation = std::make_unique<Generation>(engine_, std::move(request)),
@@ -89,11 +89,10 @@ void Batch::check_cancelled() {
 // The request ends with what `work` throws.
 void Batch::attempt(Entry& entry, FunctionRef<void()> work) {
   try {
+    const CheckScope own(CheckScope::Failure::kThrow);
     work();
-  } catch (const Error& e) {
-    entry.generation->fail(e);
-  } catch (const std::bad_alloc&) {
-    entry.generation->fail(Error(ErrorCode::kMemory, "out of memory"));
+  } catch (...) {
+    entry.generation->fail(caught_error());
   }
   if (entry.generation->done()) end(entry);
 }

@@ -79,7 +79,7 @@ class Batch {
   bool make_place(const Entry& entry);
   void suspend(Entry& entry);
   Entry* last_running();
-  Entry& take_next();
+  Entry* take_next();
   bool awaits(Entry& entry);
   void start(Entry& entry);
   void plan();

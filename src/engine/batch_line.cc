@@ -1,6 +1,5 @@
 // The line in front of a batch: who starts when, who gives way, who waits for what others compute.
 #include <algorithm>
-#include <new>
 #include <set>
 
 #include "engine/batch.h"
@@ -28,19 +27,22 @@ bool Batch::places_for_all() const {
          (options_.max_running == 0 || line_.size() + n_running() <= static_cast<size_t>(options_.max_running));
 }
 
-// In the order of coming where there are places for all.
-Batch::Entry& Batch::take_next() {
+// In the order of arrival where there are places for all; null: none is left. A request that fails while its caches are
+// looked up ends here.
+Batch::Entry* Batch::take_next() {
+  std::erase_if(line_, [](const Entry* entry) { return !entry->in_line(); });
+  if (line_.empty()) return nullptr;
   size_t next = 0;
   if (!places_for_all()) {
     std::vector<InLine> line;
-    for (const Entry* entry : line_) {
-      line.push_back({.n_matched = entry->generation->in_line().n_matched(),
-                      .n_turns = n_started_ - entry->came_at,
-                      .priority = entry->priority});
+    for (Entry* entry : line_) {
+      int32_t n_matched = 0;
+      attempt(*entry, [&] { n_matched = entry->generation->in_line().n_matched(); });
+      line.push_back({.n_matched = n_matched, .n_turns = n_started_ - entry->came_at, .priority = entry->priority});
     }
     next = next_in_line(line);
   }
-  Entry& entry = *line_[next];
+  Entry* const entry = line_[next];
   line_.erase(line_.begin() + static_cast<ptrdiff_t>(next));
   return entry;
 }
@@ -66,20 +68,29 @@ void Batch::admit() {
   if (line_.empty()) return;
   const bool for_all = places_for_all();
   for (Entry* entry : line_) {
-    if (full_ || !for_all) entry->generation->in_line().hold();  // before others start, who make room
+    if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });  // before others make room
   }
-  while (!line_.empty()) {
-    Entry& entry = take_next();
-    if (awaits_servant(entry) || entry.generation->awaits_search(Deadline::min())) continue;
-    if (n_running() > 0 && awaits(entry)) continue;
+  while (Entry* const entry = take_next()) {
+    bool goes_on = false, fits_now = false;
+    attempt(*entry, [&] {
+      if (awaits_servant(*entry) || entry->generation->awaits_search(Deadline::min())) return;
+      if (n_running() > 0 && awaits(*entry)) return;
+      fits_now = fits(*entry);
+      goes_on = true;
+    });
+    if (!goes_on) continue;
     bool has_room = true;
-    while (has_room && (!has_place() || !fits(entry))) has_room = make_place(entry);
+    while (has_room && (!has_place() || !fits_now)) {
+      has_room = make_place(*entry);
+      attempt(*entry, [&] { fits_now = fits(*entry); });
+      if (entry->generation->done()) break;
+    }
     if (!has_room) break;  // nobody passes it: it would wait for as long as smaller ones come
-    start(entry);
+    if (entry->in_line()) start(*entry);
   }
   const auto each_in_line = [&](void (WaitingPrompt::*act)()) {
     for (Entry& entry : requests_) {
-      if (entry.in_line()) (entry.generation->in_line().*act)();
+      if (entry.in_line()) attempt(entry, [&] { (entry.generation->in_line().*act)(); });
     }
   };
   each_in_line(&WaitingPrompt::hold);
@@ -124,23 +135,20 @@ bool Batch::fits(Entry& entry) const {
 
 void Batch::start(Entry& entry) {
   const bool alone = n_running() == 0;
-  const auto refuse = [&](const Error& error) {
+  try {
+    const CheckScope own(CheckScope::Failure::kThrow);
+    entry.generation->start();
+    entry.waiting = false;
+    ++n_started_;
+    let_origins_go_first(entry);
+  } catch (...) {
+    const Error error = caught_error();
     if (error.code() == ErrorCode::kMemory && !alone) {
       full_ = true;
       return;
     }
     entry.generation->fail(error);
     end(entry);
-  };
-  try {
-    entry.generation->start();
-    entry.waiting = false;
-    ++n_started_;
-    let_origins_go_first(entry);
-  } catch (const Error& e) {
-    refuse(e);
-  } catch (const std::bad_alloc&) {
-    refuse(Error(ErrorCode::kMemory, "out of memory"));
   }
 }
 

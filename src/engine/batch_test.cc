@@ -2,9 +2,12 @@
 // rounding in bf16; on random models, who waits and who fails.
 #include "engine/batch.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
 
 #include "engine/accounting_testing.h"
 
@@ -293,6 +296,73 @@ TEST(Batch, LogitsOfAPromptAreHandedOver) {
     const auto prefix = make_sequence(*engine, {tokens.begin(), tokens.begin() + n});
     expect_close({logits.begin() + (n - 1) * kVocab, logits.begin() + n * kVocab}, compute(*engine, *prefix, 512));
   }
+}
+
+// A policy with a bug, somewhere.
+class Broken final : public Policy {
+ public:
+  enum class Where { kNeeds, kPlan, kScores, kStep, kLibrary };
+  explicit Broken(Where where) : where_(where) {}
+  std::string name() const override { return "broken"; }
+  std::vector<CaptureRequest> needs(const PromptShape&) const override {
+    CHECK(where_ != Where::kNeeds);
+    return {};
+  }
+  bool plan(const PlanInputs& in, KeepPlan& plan) const override {
+    if (where_ == Where::kLibrary) throw std::out_of_range("vector::at");
+    if (where_ != Where::kPlan) return false;
+    plan.layers.resize(static_cast<size_t>(in.slots.n_layers()));  // of no heads: compact() checks that
+    return true;
+  }
+  bool wants_scores() const override { return true; }
+  bool has_rule() const override { return true; }
+  void on_scores(int32_t, const StepScores& scores, PolicySlots&) const override {
+    CHECK(where_ != Where::kScores || scores.n_generated < 3);
+  }
+  void on_step(const StepInfo& step, PolicySlots& slots) const override {
+    if (where_ == Where::kStep && !step.in_prompt) slots.hide(0, 0, -1);
+  }
+
+ private:
+  Where where_;
+};
+
+TEST(Batch, ABugCostsTheRequestThatMeetsIt) {
+  using Where = Broken::Where;
+  const std::unique_ptr<Engine> engine = make_engine(2, "auto", 64 << 20, "llama", 4096, 1 << 20);
+  const std::vector<int32_t> a = random_tokens(100, 1), b = random_tokens(70, 2);
+  const std::vector<int32_t> answer_a = answer_alone(*engine, a), answer_b = answer_alone(*engine, b);
+  for (const Where where : {Where::kNeeds, Where::kPlan, Where::kScores, Where::kStep, Where::kLibrary}) {
+    Batch batch(*engine);
+    Accounts accounts(*engine);
+    const RequestId first = batch.add(prefix_request(*engine, a));
+    Request bad = prefix_request(*engine, random_tokens(120, 3));
+    bad.policy = std::make_shared<Broken>(where);
+    const RequestId broken = batch.add(std::move(bad)), last = batch.add(prefix_request(*engine, b));
+    while (batch.step()) accounts.check(batch);
+    const GenerateResult result = batch.remove(broken);
+    ASSERT_TRUE(result.error) << static_cast<int>(where);
+    EXPECT_EQ(result.error->code(), ErrorCode::kBug);
+    EXPECT_THAT(result.error->what(), testing::HasSubstr(where == Where::kLibrary ? "vector::at" : "CHECK("));
+    EXPECT_EQ(result.tokens.size(), where == Where::kScores ? 3u : 0u);
+    EXPECT_EQ(ids_of(batch.remove(first)), answer_a);
+    EXPECT_EQ(ids_of(batch.remove(last)), answer_b);
+    EXPECT_EQ(ids_of(generate(*engine, prefix_request(*engine, a))), answer_a);
+  }
+  expect_no_page_lost(*engine);
+}
+
+// What requests share: half a change there could give another one a wrong answer.
+TEST(Batch, ABugInWhatIsSharedEndsTheProcess) {
+  const std::unique_ptr<Engine> engine = make_engine(1);
+  PagePool& pool = engine->pools().of(kHeadDim);
+  const auto release_twice = [&] {
+    const CheckScope own(CheckScope::Failure::kThrow);
+    const int32_t page = pool.allocate();
+    pool.release(page);
+    pool.release(page);
+  };
+  EXPECT_DEATH(release_twice(), "CHECK");
 }
 
 }  // namespace

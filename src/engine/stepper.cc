@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <numeric>
 
 namespace vlcache {
@@ -247,13 +246,12 @@ std::span<const Tensor> Stepper::step(std::span<const StepItem> items) {
     for (const StepItem& item : items) item.sequence->rollback_step();
   };
   try {
+    const CheckScope own(CheckScope::Failure::kThrow);  // a step that fails is undone
     forward_all(items);
-  } catch (const Error& e) {
+  } catch (...) {
+    const Error error = caught_error();
     undo();
-    throw StepFailed(e.code(), e.what(), to_blame());
-  } catch (const std::bad_alloc&) {
-    undo();
-    throw StepFailed(ErrorCode::kMemory, "out of memory", to_blame());
+    throw StepFailed(error.code(), error.what(), to_blame());
   }
   for (const StepItem& item : items) {
     item.sequence->finish_step(item.runs, item.layers.end >= model_.config().text.n_layers);

@@ -14,6 +14,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 }  // namespace
 
 bool CacheLedger::make_room(int64_t bytes) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   if (bytes > max_bytes_) return false;
   while (used_bytes() + bytes > max_bytes_) {
     const auto first = std::ranges::min_element(members_, {}, &Member::least_priority);
@@ -42,6 +43,7 @@ std::shared_ptr<const void> DigestCache::find_any(const Sha256Digest& key) {
 }
 
 void DigestCache::put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(bytes >= 0 && value != nullptr);
   if (const auto at = entries_.find(key); at != entries_.end()) erase(at);
   if (!ledger_.make_room(bytes)) return;

@@ -106,6 +106,7 @@ void PrefixCache::forget_contents() {
 }
 
 PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   const PrefixTree::Match match = tree_.match(key);
   CHECK(match.n_elements == std::ssize(key));
   std::vector<std::span<const int32_t>> pages;
@@ -115,6 +116,7 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
 }
 
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(cache.complete());
   const int64_t most = max_groups() * kPageSlots;
   if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
@@ -131,6 +133,7 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
 }
 
 int64_t PrefixCache::evict(int64_t n_groups) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   const int64_t n = tree_.evict(n_groups);
   n_evictions_ += n;
   if (n > 0) ++version_;
@@ -147,6 +150,7 @@ int64_t PrefixCache::evict(int64_t n_groups) {
 void PrefixCache::clear() { evict(tree_.n_pages()); }
 
 CacheHold PrefixCache::hold(std::span<const Element> key) {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   holds_.emplace(++next_hold_, tree_.pin(key));
   return CacheHold([this, hold = next_hold_] { holds_.erase(hold); });
 }
@@ -158,6 +162,7 @@ bool PrefixCache::give_up_hold() {
 }
 
 bool PrefixCache::give_way() {
+  const CheckScope shared(CheckScope::Failure::kAbort);
   const int64_t used = pools_.used_bytes();
   while (evict(1) > 0 || give_up_hold()) {
     if (pools_.used_bytes() < used) return true;  // else running sequences hold these pages, too

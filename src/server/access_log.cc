@@ -68,6 +68,7 @@ std::string log_line(const ExchangeReport& report, std::chrono::system_clock::ti
     line["completion_tokens"] = report.n_generated;
   }
   if (report.gone) line["gone"] = true;
+  if (!report.bug.empty()) line["bug"] = report.bug;
   return line.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
 }
 

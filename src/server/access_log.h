@@ -31,7 +31,7 @@ class AccessLog {
 };
 
 // {"time", "id", "peer", "tenant", "method", "path", "status", "ms", "prompt_tokens", "cached_tokens",
-// "completion_tokens", "gone"}; what there is nothing to say about is left out.
+// "completion_tokens", "gone", "bug"}; what there is nothing to say about is left out.
 std::string log_line(const ExchangeReport& report, std::chrono::system_clock::time_point time);
 
 }  // namespace vlcache

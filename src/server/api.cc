@@ -76,13 +76,18 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     }
   }
   try {
+    const CheckScope own(CheckScope::Failure::kThrow);
     route(request, exchange);
   } catch (const Error& e) {
+    exchange->note_bug(e);
     exchange->send(error_response(e));
   } catch (const std::bad_alloc&) {
     exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
   } catch (const nlohmann::json::exception& e) {  // a field of a type that nobody expected
     exchange->send(refusal(400, std::string("the request's body: ") + e.what(), "invalid_request_error"));
+  } catch (const std::exception&) {
+    exchange->note_bug(caught_error());
+    exchange->send(error_response(caught_error()));
   }
 }
 
@@ -330,6 +335,7 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
             Error(ErrorCode::kCancelled, "the answer was not complete after " + std::to_string(limit.count()) +
                                              " ms (" + (own_limit ? "vlcache.timeout)" : "--request-timeout)"));
       }
+      if (result.error) exchange->note_bug(*result.error);
       tell(std::move(result));
     });
   }

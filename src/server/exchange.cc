@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace vlcache {
 namespace {
 
@@ -57,6 +59,10 @@ void Exchange::count_tokens(int64_t n_prompt, int64_t n_cached, int64_t n_genera
   report_.n_prompt += n_prompt;
   report_.n_cached += n_cached;
   report_.n_generated += n_generated;
+}
+
+void Exchange::note_bug(const Error& error) {
+  if (error.code() == ErrorCode::kBug) report_.bug = error.what();
 }
 
 void Exchange::add_headers(HttpResponse& response) {

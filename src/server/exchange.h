@@ -16,6 +16,8 @@
 
 namespace vlcache {
 
+class Error;
+
 // What the access log says of a request; never what was asked or answered.
 struct ExchangeReport {
   std::string id, method, path, peer, tenant;
@@ -24,6 +26,7 @@ struct ExchangeReport {
   bool gone = false;  // the client went before that
   bool generates = false;
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;  // tokens, if it generates
+  std::string bug;                                      // Error(kBug) that ended it: where in our code; "": none
 };
 
 class Exchange final : public HttpReply {
@@ -42,6 +45,8 @@ class Exchange final : public HttpReply {
   void set_caller(Caller caller, Headers headers);
   // Adds tokens to the report. By the thread that ends the reply.
   void count_tokens(int64_t n_prompt, int64_t n_cached, int64_t n_generated);
+  // Likewise: of Error(kBug), the report says what ended the request. Other errors are for the client alone.
+  void note_bug(const Error& error);
 
   void send(HttpResponse response) override;
   void begin(HttpResponse head, std::string heartbeat) override;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/error.h"
 #include "server/access_log.h"
 
 namespace vlcache {
@@ -80,6 +81,19 @@ TEST_F(ExchangeTest, StreamsAreReportedAtTheirEnd) {
   EXPECT_EQ(reports[0].n_generated, 5);
   EXPECT_EQ(reply->text, "piece");
   EXPECT_EQ(reply->n_ends, 1);
+}
+
+// An answer that a bug ends has begun with status 200 where it is a stream: the log says what happened, under its id.
+TEST_F(ExchangeTest, BugsAreReportedWithTheId) {
+  auto e = exchange("theirs-2");
+  e->begin({.status = 200}, "");
+  e->note_bug(Error(ErrorCode::kInput, "the client's"));
+  e->note_bug(Error(ErrorCode::kBug, "x.cc:1: CHECK(y) failed"));
+  e->end();
+  ASSERT_EQ(reports.size(), 1u);
+  const auto line = nlohmann::json::parse(log_line(reports[0], {}));
+  EXPECT_EQ(line["id"], "theirs-2");
+  EXPECT_EQ(line["bug"], "x.cc:1: CHECK(y) failed");
 }
 
 TEST_F(ExchangeTest, WhoeverLeavesIsReportedSo) {

@@ -20,6 +20,7 @@ int http_status(const Error& error) {
     case ErrorCode::kCancelled:  // its time was up
       return 504;
     case ErrorCode::kIo:
+    case ErrorCode::kBug:
       break;
   }
   return 500;
