@@ -70,7 +70,8 @@ void KvError::add(const KvError& other) {
 
 KvError kv_error(Backend& backend, const KvCache& cache, const KvCache& right, const TokenRun& image,
                  const TokenRun& counted) {
-  CHECK(cache.complete() && right.complete() && image.begin < image.end && image.begin <= counted.begin);
+  CHECK(cache.complete(counted.end) && right.complete(counted.end));
+  CHECK(image.begin < image.end && image.begin <= counted.begin);
   std::vector<int32_t> slots;
   for (int32_t t = counted.begin; t < counted.end; ++t) slots.push_back(t);
   std::vector<Squares> k(slots.size()), v(slots.size());

@@ -22,7 +22,7 @@ TEST_F(CompactionTest, CompactionKeepsOrderAndFreesPages) {
   expect_tokens(cache, 1, 2, {299});
   EXPECT_EQ(cache.n_pages(), 3 * 2 + 5 + 0 + 1);
   EXPECT_EQ(pool_.n_used(), cache.n_pages());
-  EXPECT_FALSE(cache.complete());
+  EXPECT_FALSE(cache.complete(1));
   ASSERT_NE(cache.view(0).slot_pos, nullptr);
   EXPECT_EQ(cache.view(0).slot_pos[5], 15);
   fill(cache, 300, 303);  // goes on at the true position

@@ -311,16 +311,11 @@ int64_t KvCache::table_bytes() const {
   return n;
 }
 
-bool KvCache::complete() const {
-  int32_t n = -1;  // slots of every head
-  for (const Layer& layer : layers_) {
-    if (!layer.slots.complete()) return false;
-    for (int32_t h = 0; h < layer.slots.n_heads(); ++h) {
-      if (n >= 0 && layer.slots.n_slots(h) != n) return false;
-      n = layer.slots.n_slots(h);
-    }
-  }
-  return true;
+bool KvCache::complete(int32_t n_tokens) const {
+  return std::ranges::all_of(layers_, [n_tokens](const Layer& layer) {
+    const std::span<const int32_t> lengths(layer.slots.lengths(), at(layer.slots.n_heads()));
+    return layer.slots.complete() && std::ranges::all_of(lengths, [&](int32_t n) { return n >= n_tokens; });
+  });
 }
 
 }  // namespace vlcache

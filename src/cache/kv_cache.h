@@ -93,8 +93,10 @@ class KvCache {
   int64_t n_pages() const;
   int64_t bytes() const;        // of pages in use; spare ones are address space only
   int64_t table_bytes() const;  // of what stands beside the pages: page ids, tokens, positions, biases, planes
-  // Slots are the first tokens, one each: nothing was evicted, hidden, merged or left out.
-  bool complete() const;
+  // Whether the slots of every head are the first tokens, one each, at least n_tokens of them: none of these was
+  // evicted, hidden, merged or left out. The number is needed: a policy that keeps the beginning of a prompt leaves
+  // heads that look like a shorter prompt's.
+  bool complete(int32_t n_tokens) const;
 
  private:
   struct Layer {

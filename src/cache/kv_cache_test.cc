@@ -18,7 +18,8 @@ TEST_F(KvCacheTest, GrowsPageByPageAndGivesAllBack) {
     fill(cache, 65, 400);
     EXPECT_EQ(cache.n_pages(), kLayers * kHeads * 7);
     EXPECT_GE(pool_.n_used(), cache.n_pages());
-    EXPECT_TRUE(cache.complete());
+    EXPECT_TRUE(cache.complete(400));
+    EXPECT_FALSE(cache.complete(401));
     expect_tokens(cache, 1, 2, range(0, 400));
     EXPECT_EQ(cache.view(1).slot_pos, nullptr);
   }
@@ -124,7 +125,7 @@ TEST_F(KvCacheTest, PositionsAreNotIndices) {
   EXPECT_EQ(cache.slot_positions(0, 1)[3], 5);
   EXPECT_EQ(cache.slot_tokens(0, 1)[3], 3);
   cache.append(1, tokens, positions);
-  EXPECT_TRUE(cache.complete());  // every token has its slot
+  EXPECT_TRUE(cache.complete(4));  // every token has its slot
   cache.truncate(2);
   EXPECT_EQ(cache.view(0).slot_pos, nullptr);
 }
@@ -147,7 +148,7 @@ TEST_F(KvCacheTest, LayersDiffer) {
     EXPECT_EQ(cache.view(1).pages, cache.view(0).pages);
     EXPECT_EQ(cache.view(2).n_kv_heads, 0);
     expect_tokens(cache, 3, 0, range(0, 100));
-    EXPECT_TRUE(cache.complete());
+    EXPECT_TRUE(cache.complete(100));
 
     KvCache copy = cache.fork();
     KeepPlan plan;
@@ -158,7 +159,7 @@ TEST_F(KvCacheTest, LayersDiffer) {
     expect_tokens(copy, 3, 0, {99});
     copy.hide(1, 1, 7);
     EXPECT_EQ(copy.n_hidden(0, 1), 1);
-    EXPECT_FALSE(copy.complete());
+    EXPECT_FALSE(copy.complete(1));
     cache.truncate(10);
     expect_tokens(cache, 3, 0, range(0, 10));
     expect_tokens(copy, 0, 1, range(0, 100));

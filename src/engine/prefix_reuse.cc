@@ -167,7 +167,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   const Policy& policy = sequence.policy();
   const bool acts_behind = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
   const bool stays = !policy.evicts() || (options.keep_exact && acts_behind);
-  if (!options.prefix || !stays || !shares_pages(policy) || !sequence.cache().complete()) return {};
+  if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
   PrefixCache& cache = engine.prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
@@ -175,7 +175,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
 
 void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
   const Policy& policy = sequence.policy();
-  if (!shares_pages(policy) || !sequence.cache().complete()) return;
+  if (!shares_pages(policy) || !sequence.complete()) return;
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
@@ -185,7 +185,7 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
 
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   const Policy& policy = sequence.policy();
-  if (!shares_pages(policy) || !sequence.cache().complete()) return {};
+  if (!shares_pages(policy) || !sequence.complete()) return {};
   const auto n = static_cast<size_t>(sequence.n_done());
   PrefixTokens tokens;
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);

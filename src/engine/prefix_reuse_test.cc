@@ -1,6 +1,8 @@
 // Prompts that begin the same: the same answers as without a cache, found as far as they should be, and no page lost.
 #include "engine/prefix_reuse.h"
 
+#include <gmock/gmock.h>
+
 #include "base/resident_testing.h"
 #include "engine/accounting_testing.h"
 
@@ -90,6 +92,31 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
     const GenerateResult full = generate(*e, prefix_request(*e, random_tokens(200)));
     EXPECT_EQ(ids_of(full), answer_alone(*e, random_tokens(200)));
     EXPECT_EQ(full.cache.n_prefix_tokens, keep_exact ? 192 : 0);
+    expect_no_page_lost(*e);
+  }
+}
+
+// What a policy leaves may look like a shorter prompt: the first tokens, one slot each. It is none: nothing of it is
+// kept, and an image computed after it is no origin for others.
+TEST_P(PrefixReuseTest, TheBeginningOfAPromptIsNotTheWholeOfIt) {
+  for (const int32_t n_prompt : {40, 64, 200}) {
+    const std::unique_ptr<Engine> e = engine();
+    const std::vector<int32_t> tokens = random_tokens(n_prompt);
+    Request asked = prefix_request(*e, tokens, "expected_attention@kvpress", "4");
+    asked.options.max_tokens = 1;
+    const GenerateResult result = generate(*e, std::move(asked));
+    EXPECT_THAT(result.kv.slots, testing::Each(testing::Each(4)));
+    EXPECT_EQ(e->prefixes().bytes(), 0);
+    const GenerateResult full = generate(*e, prefix_request(*e, tokens));
+    EXPECT_EQ(full.cache.n_prefix_tokens, 0);
+    EXPECT_EQ(ids_of(full), answer_alone(*e, tokens));
+
+    auto s = make_sequence(*e, tokens, "expected_attention@kvpress", "4");
+    EXPECT_TRUE(s->exact());
+    compute(*e, *s, 64);
+    EXPECT_EQ(s->cache().n_slots(0, 0), 4);
+    EXPECT_FALSE(s->exact());
+    s.reset();
     expect_no_page_lost(*e);
   }
 }

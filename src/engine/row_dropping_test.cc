@@ -110,7 +110,7 @@ TEST(FastV, AgreesWithAttentionWrittenOut) {
           EXPECT_TRUE(std::ranges::equal(s->cache().slot_positions(layer, 1), tokens_of(*s, layer)));
         }
         EXPECT_EQ(s->n_pending(), 0);
-        EXPECT_FALSE(s->cache().complete());
+        EXPECT_FALSE(s->complete());
       }
     }
   }

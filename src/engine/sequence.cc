@@ -130,7 +130,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
   if (salt_ != prompt.salt) kept = 0;
   salt_ = prompt.salt;
-  if ((kept < n_done_ && !cache_.complete()) || !policy_->keeps_kv()) kept = 0;
+  if ((kept < n_done_ && !complete()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
   list_places(prompt);

@@ -96,7 +96,9 @@ class Sequence {
   void take_back_supplied();
   // Whether what comes next is computed as it would be in a prompt by itself: nothing before it was evicted or supplied
   // by somebody else.
-  bool exact() const { return n_exact_ >= n_done_ && cache_.complete(); }
+  bool exact() const { return n_exact_ >= n_done_ && complete(); }
+  // Whether every computed token has its slot in every layer and head.
+  bool complete() const { return cache_.complete(n_done_); }
 
   // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
   // budget cannot be met. next_runs() does so, too.

@@ -117,7 +117,7 @@ PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache)
 
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  CHECK(cache.complete());
+  CHECK(cache.complete(static_cast<int32_t>(key.size())));
   const int64_t most = max_groups() * kPageSlots;
   if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
   const int64_t n_known = tree_.n_common(key);

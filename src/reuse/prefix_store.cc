@@ -43,7 +43,7 @@ int64_t PrefixStore::bytes_of(const KvCache& cache, const Piece& piece) {
 }
 
 void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before) {
-  CHECK(cache.complete());
+  CHECK(cache.complete(static_cast<int32_t>(elements.size())));
   cache.clear_tails();
   const std::vector<Piece> pieces = pieces_of(elements);
   for (const Piece& piece : pieces) {
