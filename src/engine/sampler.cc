@@ -49,7 +49,7 @@ Sampler::Sampler(const SamplingParams& params, int64_t vocab)
 
 void Sampler::add_prompt(std::span<const int32_t> tokens) {
   for (int32_t token : tokens) {
-    CHECK(0 <= token && static_cast<size_t>(token) < seen_.size());
+    if (token < 0 || static_cast<size_t>(token) >= seen_.size()) continue;
     uint8_t& seen = seen_[static_cast<size_t>(token)];
     if (seen == 0) touched_.push_back(token);
     seen = 1;

@@ -47,7 +47,8 @@ class Sampler {
  public:
   Sampler(const SamplingParams& params, int64_t vocab);
 
-  // Tokens of the prompt, once; they count for repetition_penalty only.
+  // Tokens of the prompt, once; they count for repetition_penalty only. Ids outside the vocabulary, as image tokens may
+  // have, are ignored: they have no logit.
   void add_prompt(std::span<const int32_t> tokens);
   // Chooses from logits [vocab] (changed in place) and counts the choice. Greedy ties go to the smaller id, as argmax
   // does.

@@ -98,7 +98,7 @@ TEST(Sampler, PresenceAndFrequencyCountGeneratedTokensOnly) {
 
 TEST(Sampler, BiasesAreAddedBeforePenalties) {
   Sampler s({.repetition_penalty = 2.0f, .biases = {{0, -100.0f}, {2, 1.5f}}}, 4);
-  s.add_prompt(std::vector<int32_t>{2});
+  s.add_prompt(std::vector<int32_t>{2, -1, 1 << 20});  // image tokens may have ids that are in no vocabulary
   std::vector<float> logits{9.0f, 2.0f, 1.0f, -2.0f};
   EXPECT_EQ(s.sample(logits).token, 1);
   EXPECT_EQ(logits, (std::vector<float>{-91.0f, 2.0f, 1.25f, -2.0f}));
