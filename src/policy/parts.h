@@ -117,7 +117,8 @@ class DecodeRule {
   }
   // Behind every step of the answer.
   virtual void on_step(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) const = 0;
-  // Whether one set of slots serves all heads of a layer: attention is then the mean over all of them.
+  // Whether attention is the mean over all heads of the layer, so that heads that hold the same tokens lose the same
+  // ones. A head that does not hold a token pays it no attention.
   virtual bool joins_heads() const { return false; }
 };
 

@@ -83,9 +83,9 @@ struct StepInfo {
 
 // One decoded token's attention in one layer: exp(logits - lse).
 struct StepScores {
-  Tensor logits;                // [H, n_slots] f32, -inf where not seen
-  Tensor lse;                   // [H] f32
-  int32_t n_generated = 0;      // tokens of the answer so far, this one included
+  Tensor logits;            // [H, most slots of a head] f32, -inf where not seen; undefined beyond the slots of a head
+  Tensor lse;               // [H] f32
+  int32_t n_generated = 0;  // tokens of the answer so far, this one included
   std::vector<float>& scratch;  // lives from step to step, so that none allocates
 };
 

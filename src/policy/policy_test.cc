@@ -459,6 +459,59 @@ TEST(RowDroppers, RankByTheMeanOverHeads) {
   EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, more, 3), ElementsAre(4, 5, 7));
 }
 
+// A head that kept no slot of the prompt loses each token of the answer at once.
+TEST(StreamingRule, HeadsMayHaveKeptNothing) {
+  const PolicyPtr policy = parse_policy("knorm+global/streaming", "2");
+  FixedSlots slots({{1, 3}});
+  slots.n_at_prompt_end = 0;
+  policy->on_step({.n_tokens = 9, .last_position = 8, .n_prompt = 8, .in_prompt = false}, slots);
+  EXPECT_THAT(slots.hidden(0, 0), ElementsAre(0));
+  EXPECT_THAT(slots.hidden(0, 1), ElementsAre(0, 1, 2));
+}
+
+// Two heads, one of which lacks the last token: the mean over both by token is .3 .5 .1 .1; what lies beyond the slots
+// of a head means nothing.
+TEST(TovaRule, HeadsMayHoldDifferentTokens) {
+  const PolicyPtr policy = parse_policy("snapkv+global/tova", "2");
+  FixedSlots slots({{4, 3}});
+  std::vector<float> attention{0.4f, 0.2f, 0.2f, 0.2f, 0.2f, 0.8f, 0.0f, 1e9f}, scratch;
+  for (float& a : attention) a = std::log(a);
+  float lse[] = {0, 0};
+  policy->on_scores(0,
+                    {.logits = Tensor(attention.data(), DType::kF32, {2, 4}),
+                     .lse = Tensor(lse, DType::kF32, {2}),
+                     .n_generated = 1,
+                     .scratch = scratch},
+                    slots);
+  const auto expect = [&](int32_t head, std::vector<float> values) {
+    const std::span<const float> found = slots.plane(0, head, 0);
+    ASSERT_EQ(found.size(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(found[i], values[i], 1e-6f) << head << " " << i;
+  };
+  expect(0, {0.3f, 0.5f, 0.1f, 0.1f});
+  expect(1, {0.3f, 0.5f, 0.1f});
+}
+
+// The same after a prompt, where an earlier turn has left the heads different tokens.
+TEST(Tova, HeadsMayHoldDifferentTokens) {
+  const PolicyPtr policy = parse_policy("tova", "2");
+  const FixedSlots slots({{4, 3}});
+  std::vector<float> sums{0.4f, 0.2f, 0.2f, 0.2f, 0.2f, 0.8f, 0.0f, 1e9f};
+  Capture capture;
+  capture.layers.resize(1);
+  capture.layers[0].window_sums = Tensor(sums.data(), DType::kF32, {2, 4});
+  const Capture* const captures[] = {&capture};
+  const std::vector<TokenInfo> tokens(4);
+  KeepPlan plan;
+  ASSERT_TRUE(policy->plan({.slots = slots,
+                            .tokens = tokens,
+                            .prompt = {.n_tokens = 4, .n_vision = 0, .n_after_vision = 4},
+                            .captures = captures},
+                           plan));
+  EXPECT_THAT(plan.layers[0][0].keep, ElementsAre(1, 3));  // the last token of a head stays
+  EXPECT_THAT(plan.layers[0][1].keep, ElementsAre(1, 2));
+}
+
 // Four slots behind the prompt, every=2: after 2 tokens slots 0 (a sink) and the last stay, and the two best.
 TEST(RefreshRule, ChoosesAnewNowAndThen) {
   const PolicyPtr policy = parse_policy("snapkv/refresh:every=2,weight=3,sinks=1", "0.5");

@@ -58,7 +58,7 @@ class ScissorhandsRule final : public DecodeRule {
   // Values: minus the number of tokens that have overlooked the slot.
   void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
     const auto n_seen = std::ranges::count_if(decoded.attention, [](float a) { return a > 0; });
-    const float level = 1.0f / static_cast<float>(std::max<int64_t>(n_seen, 1));
+    const float level = kRounding / static_cast<float>(std::max<int64_t>(n_seen, 1));
     for (size_t i = 0; i < values.size(); ++i) values[i] -= decoded.attention[i] < level ? 1.0f : 0.0f;
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
@@ -70,6 +70,8 @@ class ScissorhandsRule final : public DecodeRule {
   }
 
  private:
+  // Of a head with one visible slot, that slot has all the attention, up to rounding.
+  static constexpr float kRounding = 1 - 1e-4f;
   double drop_;
   int32_t n_recent_;
 };

@@ -16,7 +16,7 @@ class StreamingRule final : public DecodeRule {
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
     const std::span<const float> bias = slots.bias(layer, head);
     const auto n = static_cast<int32_t>(slots.tokens(layer, head).size());
-    const int32_t n_sinks = std::min(n_sinks_, slots.n_behind_prompt(layer, head) - 1);
+    const int32_t n_sinks = std::clamp(slots.n_behind_prompt(layer, head) - 1, 0, n_sinks_);  // a head may keep none
     for (int32_t i = n_sinks; i < n && slots.n_visible(layer, head) > slots.n_behind_prompt(layer, head); ++i) {
       if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) slots.hide(layer, head, i);
     }
