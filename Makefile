@@ -16,7 +16,7 @@ demo: build  ## a page, a few questions, answers with timings
 test: deps  ## everything CI checks: lint, unit, golden and end-to-end tests, sanitizers, fuzzers
 	@tools/test.sh
 
-soak: deps  ## rare faults, often: 1,000 writers killed, fault tests in rounds, thousands of requests (an hour or more)
+soak: deps  ## rare faults, often: 1,000 writers killed, fault tests in rounds, every combination of policies, thousands of requests (some hours)
 	@tools/soak.sh
 
 bench: build  ## tokens/s beside the machine's limits

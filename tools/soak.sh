@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What happens rarely, often: writers killed, faults of disks and servers, many requests with little memory, the server's
-# threads watched. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults load streams threads"
+# What happens rarely, often: writers killed, faults of disks and servers, every combination of policies and budgets (an
+# hour and a half), many requests with little memory, the server's threads watched. Closes with "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults policies load streams threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
 kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
-stages=" ${VLCACHE_SOAK_ONLY:-kills faults load streams threads} "
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies load streams threads} "
 suite_seconds=14400
 . tools/suites.sh
 
@@ -26,6 +26,9 @@ if wants faults; then  # each round in an order of its own
   suite "soak-$rounds-rounds-of-engine-faults" $engine --gtest_brief=1 --gtest_repeat="$rounds" --gtest_shuffle \
     --gtest_filter='*StoredImages*:*SlowTiers*:*SlowRedis*:Nearer*:Accounting*'
   suite "soak-processes" python3 -m unittest discover -s tests/e2e -p 'test_store.py'
+fi
+if wants policies; then  # every combination of scorer, allocator, decode rule, preset and budget, on four prompts
+  suite "soak-policies" env VLCACHE_TEST_COMBINATIONS=all $engine --gtest_brief=1 --gtest_filter='EveryCombination.*'
 fi
 if wants load; then
   step "soak-$requests-requests" python3 tools/reuse_load.py --requests "$requests" build/release/vlcache

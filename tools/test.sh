@@ -44,7 +44,7 @@ sanitized() {  # PRESET [TARGET...]
 }
 if wants asan; then sanitized asan; fi
 if wants tsan; then
-  export GTEST_FILTER='-*EveryPolicy*:*EveryRule*:*EveryRowDropper*:*EveryHeadRule*:*Peers*:*Budget.*'  # one thread's arithmetic, which asan has seen
+  export GTEST_FILTER='-*EveryPolicy*:*EveryCombination*:*EveryRule*:*EveryRowDropper*:*EveryHeadRule*:*Peers*:*Budget.*'  # one thread's arithmetic, which asan has seen
   sanitized tsan vlcache_{base,ops_ref,cache,store,model,engine,server}_test  # who shares anything between threads
   unset GTEST_FILTER
 fi
