@@ -2,21 +2,24 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test soak bench eval eval-wordpage lint format fuzz deps clean help
+.PHONY: build demo test check soak bench eval eval-wordpage lint format fuzz deps deps-test clean help
 
-help:  ## what there is
+help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-build: deps  ## build/release/vlcache
+build: deps  ## build/release/vlcache, file by file: for daily work
 	@tools/build.sh release vlcache
 
-demo: build  ## a page, a few questions, answers with timings
-	@tools/demo.sh build/release/vlcache
+demo:  ## a page, a few questions, answers with timings; leaves the program in build/release
+	@tools/demo.sh
 
-test: deps  ## everything CI checks: lint, unit, golden and end-to-end tests, sanitizers, fuzzers
+test: deps-test  ## everything CI checks: lint, unit, golden and end-to-end tests, sanitizers, fuzzers
 	@tools/test.sh
 
-soak: deps  ## rare faults, often: 1,000 writers killed, fault tests in rounds, every combination of policies, thousands of requests (some hours)
+check: deps-test  ## before every commit: lint of changed files, quick tests
+	@tools/check.sh
+
+soak: deps-test  ## rare faults, often: 1,000 writers killed, fault tests in rounds, every combination of policies, thousands of requests (some hours)
 	@tools/soak.sh
 
 bench: build  ## tokens/s beside the machine's limits
@@ -28,17 +31,20 @@ eval: build  ## accuracy of tinydoc on 500 pages, beside transformers'
 eval-wordpage: build  ## accuracy over KV budget on a real language model that reads pages (installs PyTorch, once)
 	@tools/wordpage/eval.sh
 
-lint: deps  ## formatting, include layers, sizes, tests in no target
+lint: deps-test  ## formatting, include layers, sizes, tests in no target
 	@tools/lint.sh
 
-format: deps  ## rewrite sources with clang-format
+format: deps-test  ## rewrite sources with clang-format
 	@git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
 
-fuzz: deps  ## every parser, 60 s each
+fuzz: deps-test  ## every parser, 60 s each
 	@tools/fuzz.sh 60
 
-deps:  ## Debian packages, if any is missing
-	@tools/install_deps.sh
+deps:  ## Debian packages that building and running need, if any is missing
+	@tools/install_deps.sh build
+
+deps-test:  ## and what tests need
+	@tools/install_deps.sh build test
 
 clean:  ## remove build/
 	@rm -rf build

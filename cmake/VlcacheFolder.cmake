@@ -1,8 +1,10 @@
 # vlcache_folder(NAME [DEPENDS targets...]): the static library `vlcache_NAME` of the current folder (dashes for slashes),
-# plus its unit tests (`*_test.cc` -> vlcache_NAME_test) and fuzz targets (`*_fuzz.cc`, one program each).
-# `EXCLUDE regex...` leaves files out (a sub-folder that is a target of its own), `ONLY regex` takes no others.
+# plus its unit tests (`*_test.cc` -> vlcache_NAME_test, see VlcacheTests.cmake) and its fuzz targets (`*_fuzz.cc`, which
+# are part of the program vlcache_fuzz).
+# `EXCLUDE regex...` leaves files out (a sub-folder that is a target of its own), `ONLY regex` takes no others. `ALONE`: its
+# files are always compiled one by one.
 function(vlcache_folder name)
-  cmake_parse_arguments(arg "" "ONLY" "DEPENDS;EXCLUDE;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "ALONE" "ONLY" "DEPENDS;EXCLUDE;TEST_DEPENDS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS *.cc)
   if(arg_ONLY)
     list(FILTER all INCLUDE REGEX "${CMAKE_CURRENT_SOURCE_DIR}/${arg_ONLY}")
@@ -24,23 +26,28 @@ function(vlcache_folder name)
   endif()
   add_library(vlcache_${name} STATIC ${sources})
   target_link_libraries(vlcache_${name} PUBLIC vlcache_options ${arg_DEPENDS})
+  if(VLCACHE_UNITY AND NOT arg_ALONE)
+    vlcache_batches(vlcache_${name} ${VLCACHE_UNITY_BATCH})
+  endif()
   if(VLCACHE_FUZZ AND NOT name MATCHES "^ops")  # coverage leads the fuzzer through parsers; in arithmetic it only costs
     target_compile_options(vlcache_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
-
-  if(VLCACHE_TESTS AND tests)
-    add_executable(vlcache_${name}_test ${tests})
-    target_link_libraries(vlcache_${name}_test PRIVATE vlcache_${name} ${arg_TEST_DEPENDS} GTest::gtest_main GTest::gmock)
-    target_compile_definitions(vlcache_${name}_test PRIVATE VLCACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    add_test(NAME ${name} COMMAND vlcache_${name}_test)
+  set(alone)
+  if(arg_ALONE)
+    set(alone ALONE)
   endif()
-  if(VLCACHE_FUZZ)
-    foreach(file IN LISTS fuzzers)
-      get_filename_component(fuzzer ${file} NAME_WE)
-      add_executable(${fuzzer} ${file})
-      target_link_libraries(${fuzzer} PRIVATE vlcache_${name})
-      target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
-      set_property(GLOBAL APPEND PROPERTY VLCACHE_FUZZERS ${fuzzer})
-    endforeach()
+  vlcache_unit_tests(${name} ${alone} FILES ${tests} DEPENDS ${arg_TEST_DEPENDS})
+  if(fuzzers)
+    set_property(GLOBAL APPEND PROPERTY VLCACHE_FUZZ_FILES ${fuzzers})
+    set_property(GLOBAL APPEND PROPERTY VLCACHE_FUZZ_LIBRARIES vlcache_${name})
+  endif()
+endfunction()
+
+# Compiles a target's files in batches, each as one: what files include alike is read once. Files with options of their own
+# stay alone.
+function(vlcache_batches target n_files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${n_files})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the files of a batch for headers
   endif()
 endfunction()

@@ -1,30 +1,42 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that build and tests need, and Python packages for tests into .venv; does nothing when all are there.
-# docs/dependencies.md says why each.
+# Installs Debian 12 packages, by group; does nothing when all of them are there. docs/dependencies.md says why each.
+#   tools/install_deps.sh build        what building and running the program needs
+#   tools/install_deps.sh build test   and what tests need: also Python packages for tests, into .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(
-  g++ cmake ninja-build ccache pkg-config git python3
+build=(
+  g++ cmake ninja-build pkg-config python3
   libdnnl-dev libhwy-dev nlohmann-json3-dev libcli11-dev libeigen3-dev
   libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libicu-dev libpcre2-dev libssl-dev libxxhash-dev libhiredis-dev libboost1.81-dev
-  libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev clang-format-14
+)
+test=(
+  ccache git libgtest-dev libgmock-dev redis-server python3-jsonschema clang-14 libclang-rt-14-dev clang-format-14
   chromium fonts-dejavu-core python3-venv
 )
+packages=()
+for group in "${@:-build}"; do
+  declare -n list=$group
+  packages+=("${list[@]}")
+done
 missing=()
 for p in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  echo "installing Debian packages: ${missing[*]}" >&2
   sudo=""
   [ "$(id -u)" = 0 ] || sudo="sudo"
   export DEBIAN_FRONTEND=noninteractive
+  echo "installing Debian packages: ${missing[*]}" >&2
   $sudo apt-get update -q >/dev/null
+  # What apt-get would say before it asks whether to go on: how much it fetches, how much disk it takes.
+  { apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>/dev/null || true; } |
+    grep -E '^(Need to get|After this operation)' >&2 || true
   $sudo apt-get install -qy --no-install-recommends "${missing[@]}" >/dev/null || {
     echo "apt-get could not install: ${missing[*]} (vlcache is built on Debian 12)" >&2
     exit 1
   }
 fi
+[[ " $* " == *" test "* ]] || exit 0
 # For tests of the page and of clients' libraries only, which are skipped without them.
 wanted=()
 while read -r package; do

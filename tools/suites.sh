@@ -1,4 +1,4 @@
-# For tools/test.sh and tools/soak.sh: what passes, fails and is skipped, counted; logs in build/test-logs.
+# For tools/soak.sh: what passes, fails and is skipped, counted; logs in build/test-logs.
 passed=0 failed=0 skipped=0
 logs=build/test-logs
 mkdir -p "$logs"

@@ -1,56 +1,69 @@
 #!/usr/bin/env bash
-# Everything CI checks, what fails fastest first. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_TEST_ONLY="lint unit"   runs only these of the stages: lint unit e2e page capped asan tsan fuzz
+# Everything CI checks, what fails fastest first. Closes with the ten slowest tests and "N passed, M failed, K skipped".
+#   VLCACHE_TEST_ONLY="lint unit"   runs only these of the stages: lint unit python asan tsan fuzz
+# A test runs in at least one build (cmake/VlcacheTests.cmake): what depends on the instruction set in build/ci, all of it
+# on the scalar reference under AddressSanitizer and UBSan in build/asan, what threads share under ThreadSanitizer in
+# build/tsan. build/test-logs/tests.txt says which ran where.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-stages=" ${VLCACHE_TEST_ONLY:-lint unit e2e page capped asan tsan fuzz} "
-. tools/suites.sh
-
-unit_tests() {  # PRESET [VARIABLE=VALUE...]: every test program of a build
-  local preset=$1
-  shift
-  for program in $(find "build/$preset" -name 'vlcache_*_test' -type f -perm -u+x | sort); do
-    suite "$preset-$(basename "$program")${1:+-capped}" env "$@" "$program" --gtest_brief=1
-  done
-}
-
+stages=" ${VLCACHE_TEST_ONLY:-lint unit python asan tsan fuzz} "
+logs=build/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+builds=() python_results=()
 wants() { [[ $stages == *" $1 "* ]]; }
 
-echo "building (release)"
-tools/build.sh release >"$logs/build-release.log" 2>&1 || { tail -n 60 "$logs/build-release.log"; echo "0 passed, 1 failed"; exit 1; }
-
-if wants lint; then
-  step lint tools/lint.sh
-  step tests-in-targets python3 tools/check_tests.py build/release
-fi
-if wants unit; then unit_tests release; fi
-if wants e2e; then suite e2e python3 -m unittest discover -s tests/e2e -p 'test_*.py'; fi
-if wants page; then  # what a browser and the official clients see; without them all of it is skipped
-  python=.venv/bin/python
-  [ -x "$python" ] || python=python3
-  suite page "$python" -m unittest discover -s tests/page -p 'test_*.py'
-  suite clients "$python" -m unittest discover -s tests/clients -p 'test_*.py'
-fi
-if wants capped; then
-  # The same golden tests as a machine without AVX-512 runs them (docs/design.md, Backends).
-  suite golden-avx2 env ONEDNN_MAX_CPU_ISA=AVX2 VLCACHE_TEST_MAX_ISA=avx2 build/release/tests/vlcache_golden_test --gtest_brief=1
-fi
-# Sanitized programs use ops/ref: what they watch is everything around the kernels.
-sanitized() {  # PRESET [TARGET...]
-  echo "building ($1)"
-  step "build-$1" tools/build.sh "$@"
-  export TSAN_OPTIONS="halt_on_error=1" UBSAN_OPTIONS="print_stacktrace=1"
-  unit_tests "$1"
+# step NAME COMMAND...: one check that passes or fails as a whole
+step() {
+  local name=$1 started=$SECONDS
+  shift
+  if "$@" >"$logs/$name.log" 2>&1; then
+    echo "ok: $name" >>"$logs/steps.txt"
+    echo "ok: $name, $((SECONDS - started)) s"
+  else
+    echo "FAILED: $name" | tee -a "$logs/steps.txt"
+    tail -n 60 "$logs/$name.log"
+  fi
 }
-if wants asan; then sanitized asan; fi
-if wants tsan; then
-  export GTEST_FILTER='-*EveryPolicy*:*EveryCombination*:*EveryRule*:*EveryRowDropper*:*EveryHeadRule*:*Peers*:*Budget.*'  # one thread's arithmetic, which asan has seen
-  sanitized tsan vlcache_{base,ops_ref,cache,store,model,engine,server}_test  # who shares anything between threads
-  unset GTEST_FILTER
+
+# unit_tests PRESET: builds and runs a build's test programs, as many at a time as there are cores
+unit_tests() {
+  local started
+  step "build-$1" tools/build.sh "$1"
+  rm -rf "build/$1/results" "build/$1/junit.xml"
+  started=$SECONDS
+  ctest --test-dir "build/$1" --parallel "$(nproc)" --output-junit junit.xml >"$logs/$1.log" 2>&1 || tail -n 40 "$logs/$1.log"
+  echo "ran the tests of build/$1, $((SECONDS - started)) s"
+  builds+=("build/$1")
+}
+
+# python_tests NAME INTERPRETER FOLDER...
+python_tests() {
+  local name=$1 started=$SECONDS
+  shift
+  VLCACHE=$PWD/build/ci/vlcache "$1" tools/run_python_tests.py --junit "$logs/$name.xml" "${@:2}" >"$logs/$name.log" 2>&1 || cat "$logs/$name.log"
+  echo "ran the tests of ${*:2}, $((SECONDS - started)) s"
+  python_results+=("$logs/$name.xml")
+}
+
+if wants lint; then step lint tools/lint.sh; fi
+if wants unit; then unit_tests ci; fi
+if wants python; then
+  wants unit || step build-ci tools/build.sh ci vlcache
+  python_tests e2e python3 tests/e2e
+  python=.venv/bin/python  # what a browser and the official clients see; without them all of it is skipped
+  [ -x "$python" ] || python=python3
+  python_tests page "$python" tests/page tests/clients
 fi
+export TSAN_OPTIONS="halt_on_error=1" UBSAN_OPTIONS="print_stacktrace=1"
+if wants asan; then unit_tests asan; fi
+if wants tsan; then unit_tests tsan; fi
 if wants fuzz; then
   echo "fuzzing, 10 s a parser"
-  step fuzz tools/fuzz.sh 10
+  tools/fuzz.sh 10 >"$logs/fuzz.log" 2>&1 || tail -n 40 "$logs/fuzz.log"
+  cp build/fuzz/results.txt "$logs/fuzz.txt" 2>/dev/null || echo "FAILED: fuzz" >>"$logs/steps.txt"
 fi
+if wants unit && wants asan; then step tests-in-targets python3 tools/check_tests.py build/ci build/asan; fi
 
-closing_line
+echo "all of it: $((SECONDS / 60)) min $((SECONDS % 60)) s"
+python3 tools/results.py "${builds[@]}" --python "${python_results[@]}" --lines "$logs/steps.txt" "$logs/fuzz.txt" --names "$logs/tests.txt"

@@ -6,8 +6,9 @@
 
 #include "analysis/dataset.h"
 #include "base/error.h"
+#include "base/fuzz_target.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(dataset) {
   using namespace vlcache;
   const std::string text(reinterpret_cast<const char*>(data), size);
   try {

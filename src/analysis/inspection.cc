@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "analysis/forks.h"
+#include "base/at.h"
 #include "base/error.h"
 #include "engine/batch.h"
 #include "engine/image_selection.h"
@@ -18,8 +19,6 @@ namespace {
 
 constexpr float kSmall = 0.01f;  // of a row's largest attention, VL-Cache's p
 constexpr const char* kRated[] = {"h2o", "zipcache_score", "snapkv", "post_vision", "pointer"};
-
-size_t at(int32_t i) { return static_cast<size_t>(i); }
 
 std::vector<int32_t> best(std::span<const float> scores, int32_t k) { return select_slots(scores, k, {}); }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr TokenRun kImage{30, 100};
 
-double mean(const std::array<double, KvError::kPlaces>& sums, const KvError& error, size_t i) {
+double place_mean(const std::array<double, KvError::kPlaces>& sums, const KvError& error, size_t i) {
   return error.n[i] > 0 ? sums[i] / error.n[i] : -1;
 }
 
@@ -36,20 +36,20 @@ class KvErrorTest : public testing::Test {
 TEST_F(KvErrorTest, IsRelativeAndKnowsKFromV) {
   const KvError e = error(1.5f, {30, 150});
   for (size_t i = 0; i < KvError::kPlacesOfImage; ++i) {
-    EXPECT_NEAR(mean(e.k, e, i), 0, 1e-6) << i;
-    EXPECT_NEAR(mean(e.v, e, i), 0.5, 1e-5) << i;
+    EXPECT_NEAR(place_mean(e.k, e, i), 0, 1e-6) << i;
+    EXPECT_NEAR(place_mean(e.v, e, i), 0.5, 1e-5) << i;
   }
   for (size_t i = KvError::kPlacesOfImage; i < KvError::kPlaces; ++i) {  // what was computed behind it
-    EXPECT_GT(mean(e.k, e, i), 1e-4) << i;
-    EXPECT_GT(mean(e.v, e, i), 1e-4) << i;
+    EXPECT_GT(place_mean(e.k, e, i), 1e-4) << i;
+    EXPECT_GT(place_mean(e.v, e, i), 1e-4) << i;
   }
 }
 
 TEST_F(KvErrorTest, WhatIsEqualHasNone) {
   const KvError e = error(1.0f, {30, 150});
   for (size_t i = 0; i < KvError::kPlaces; ++i) {
-    EXPECT_NEAR(mean(e.k, e, i), 0, 1e-5) << i;
-    EXPECT_NEAR(mean(e.v, e, i), 0, 1e-5) << i;
+    EXPECT_NEAR(place_mean(e.k, e, i), 0, 1e-5) << i;
+    EXPECT_NEAR(place_mean(e.v, e, i), 0, 1e-5) << i;
   }
 }
 

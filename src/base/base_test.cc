@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "base/tensor.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -68,15 +69,6 @@ TEST(Buffer, RefusesWhatTheMachineDoesNotHave) {
     EXPECT_EQ(e.code(), ErrorCode::kMemory);
     EXPECT_THAT(e.what(), HasSubstr("1152921504606846976"));
   }
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Json, ErrorsNameFileKeyAndValue) {

@@ -4,9 +4,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/fuzz_target.h"
 #include "cli/request.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(request) {
   using namespace vlcache;
   static const UserRequest kDefaults;
   const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, kDefaults);

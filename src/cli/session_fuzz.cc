@@ -4,9 +4,10 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "cli/session.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(session) {
   using namespace vlcache;
   try {
     const SessionText session = parse_session({reinterpret_cast<const char*>(data), size}, "fuzz");

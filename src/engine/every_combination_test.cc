@@ -174,7 +174,7 @@ class EveryCombination : public testing::Test {
       return engine_->prepare_tokens(std::move(tokens));
     }
     Prompt prompt = engine_->prepare_raw(text, std::move(images));
-    if (which == 0) prompt.tokens.resize(1);
+    if (which == 0) prompt.tokens.resize(1), prompt.classes.resize(1);
     return prompt;
   }
 
@@ -236,6 +236,7 @@ class EveryCombination : public testing::Test {
     Request second = request(c, 1);
     for (const int32_t id : answer.ids) second.prompt.tokens.push_back(id);
     for (const int32_t id : random_tokens(30, 5)) second.prompt.tokens.push_back(id + 10);
+    second.prompt.classes.resize(second.prompt.tokens.size(), TokenClass::kOther);
     sequence->continue_with(second.prompt);
     second.sequence = sequence.get();
     return run(std::move(second));

@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kLayers = 3;
+constexpr int32_t kHeadRuleLayers = 3;
 
 // With head scores of the small engines here, a head or two of each layer.
 class EveryHeadRule : public testing::TestWithParam<std::string> {
@@ -33,7 +33,7 @@ class EveryHeadRule : public testing::TestWithParam<std::string> {
   static PolicyPtr whole() {
     return policy(GetParam() == "fastgen" ? "t=1" : GetParam() == "razor" ? "window=4000" : "sparsity=0");
   }
-  std::unique_ptr<Engine> engine_ = make_engine(kLayers);
+  std::unique_ptr<Engine> engine_ = make_engine(kHeadRuleLayers);
 };
 
 TEST_P(EveryHeadRule, KeepsLessInOrderWhateverTheChunk) {
@@ -41,7 +41,7 @@ TEST_P(EveryHeadRule, KeepsLessInOrderWhateverTheChunk) {
   const auto a = engine_->new_sequence(prompt, small()), b = engine_->new_sequence(prompt, small());
   compute(*engine_, *a, 512);
   for (const float x : compute(*engine_, *b, 7)) EXPECT_TRUE(std::isfinite(x));
-  EXPECT_LT(n_slots(kept_tokens(*a)), 150 * kLayers * kKvHeads);
+  EXPECT_LT(n_slots(kept_tokens(*a)), 150 * kHeadRuleLayers * kKvHeads);
   EXPECT_NEAR(static_cast<double>(n_slots(kept_tokens(*a))), static_cast<double>(n_slots(kept_tokens(*b))), 8);
   for (const auto& layer : kept_tokens(*a)) {
     for (std::vector<int32_t> head : layer) {
@@ -73,7 +73,7 @@ TEST_P(EveryHeadRule, TakesOddPrompts) {
       s->add_token(i);
       for (const float x : compute(*engine_, *s, 512)) EXPECT_TRUE(std::isfinite(x));
     }
-    for (int32_t i = 0; i < kLayers * kKvHeads; ++i) EXPECT_GT(s->n_visible(i / kKvHeads, i % kKvHeads), 0);
+    for (int32_t i = 0; i < kHeadRuleLayers * kKvHeads; ++i) EXPECT_GT(s->n_visible(i / kKvHeads, i % kKvHeads), 0);
   }
 }
 

@@ -7,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kLayers = 3;
+constexpr int32_t kPolicyLayers = 3;
 
 // All pairs; with the slow backend alone each part once.
 std::vector<std::string> pairs() {
@@ -34,7 +34,7 @@ class EveryPolicy : public testing::TestWithParam<std::string> {
     return kept_tokens(*s);
   }
 
-  std::unique_ptr<Engine> engine_ = make_engine(kLayers);
+  std::unique_ptr<Engine> engine_ = make_engine(kPolicyLayers);
   std::vector<float> logits_;  // of the token behind the prompt, computed before anything went
 };
 
@@ -42,7 +42,7 @@ TEST_P(EveryPolicy, MeetsItsBudgetInOrder) {
   const Prompt prompt = with_image(*engine_);
   for (const auto& [budget, mean] : {std::pair{"0.1", 15}, std::pair{"0.3", 45}, std::pair{"21", 21}}) {
     const Kept kept = this->kept(prompt, budget, 64);
-    EXPECT_EQ(n_slots(kept), int64_t{mean} * kLayers * kKvHeads) << budget;
+    EXPECT_EQ(n_slots(kept), int64_t{mean} * kPolicyLayers * kKvHeads) << budget;
     for (const auto& layer : kept) {
       for (const auto& head : layer) {
         EXPECT_TRUE(std::ranges::is_sorted(head));
@@ -87,7 +87,7 @@ TEST_P(EveryPolicy, AFullBudgetIsFull) {
 TEST_P(EveryPolicy, NeedNotKnowTheQuestion) {
   Prompt prompt = with_image(*engine_);
   prompt.query_aware = false;
-  EXPECT_EQ(n_slots(kept(prompt, "0.2", 64)), (20 + 50) * kLayers * kKvHeads);
+  EXPECT_EQ(n_slots(kept(prompt, "0.2", 64)), (20 + 50) * kPolicyLayers * kKvHeads);
   const Kept all = kept(prompt, "1", 64);
   const std::vector<float> logits = logits_;
   const auto full = engine_->new_sequence(prompt, parse_policy("full"));
@@ -124,7 +124,7 @@ TEST_P(EveryPolicy, GoesOnInASecondTurn) {
   }
   EXPECT_EQ(s->continue_with(prompt), 151);
   compute(*engine_, *s, 64);
-  EXPECT_EQ(n_slots(kept_tokens(*s)), 40 * kLayers * kKvHeads);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 40 * kPolicyLayers * kKvHeads);
 }
 
 INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](const auto& info) {
@@ -138,16 +138,16 @@ INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](cons
 class EveryRule : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryRule, HoldsWhatItLeaves) {
-  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   for (const char* policy : {"post_vision+uniform", "snapkv+ada_head", "knorm+pyramid"}) {
     const auto s = engine->new_sequence(with_image(*engine), parse_policy(policy + ("/" + GetParam()), "0.2"));
     compute(*engine, *s, 64);
     std::vector<int32_t> before;
-    for (int32_t i = 0; i < kLayers * kKvHeads; ++i) before.push_back(s->n_visible(i / kKvHeads, i % kKvHeads));
+    for (int32_t i = 0; i < kPolicyLayers * kKvHeads; ++i) before.push_back(s->n_visible(i / kKvHeads, i % kKvHeads));
     for (int step = 0; step < 40; ++step) {
       s->add_token(step % kVocab);
       for (const float x : compute(*engine, *s, 1)) ASSERT_TRUE(std::isfinite(x));
-      for (int32_t i = 0; i < kLayers * kKvHeads; ++i) {
+      for (int32_t i = 0; i < kPolicyLayers * kKvHeads; ++i) {
         const int32_t n = s->n_visible(i / kKvHeads, i % kKvHeads), room = before[static_cast<size_t>(i)];
         const bool periodic = GetParam().starts_with("periodic"), refresh = GetParam().starts_with("refresh");
         // periodic:every=16,keep=0.25 has looked at 16 generated tokens and left 4, then at 32 and left 8; refresh
@@ -180,20 +180,20 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
   while (s->n_pending() > 0) {
     step(*engine_, *s, 100);
     int64_t n = 0;
-    for (int32_t i = 0; i < kLayers * kKvHeads; ++i) n += s->n_visible(i / kKvHeads, i % kKvHeads);
+    for (int32_t i = 0; i < kPolicyLayers * kKvHeads; ++i) n += s->n_visible(i / kKvHeads, i % kKvHeads);
     const int32_t n_draft = s->rehearsing() ? 64 : 0;
-    EXPECT_LE(n, int64_t{64 + 30 + n_draft} * kLayers * kKvHeads);
+    EXPECT_LE(n, int64_t{64 + 30 + n_draft} * kPolicyLayers * kKvHeads);
   }
-  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kLayers * kKvHeads);
-  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kLayers * kKvHeads * 4);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);
+  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kPolicyLayers * kKvHeads * 4);
   s->release();  // and from the start once more
   compute(*engine_, *s, 100);
-  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kLayers * kKvHeads);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);
 }
 
 // Pages of what is left never exceed a budget in bytes, and use what they may.
 TEST(ByteBudget, IsNeverExceeded) {
-  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   const Prompt prompt = with_image(*engine, 300);
   const auto page = engine->new_sequence(prompt, parse_policy("full"))->cache().page_bytes(0);
   for (const char* policy : {"post_vision+uniform", "vlcache", "adakv", "snapkv+zigzag"}) {
@@ -210,7 +210,7 @@ TEST(ByteBudget, IsNeverExceeded) {
 
 // What is lost falls with the error that is allowed, and a large one costs few slots.
 TEST(ErrorBudget, SpendsAsFewSlotsAsItCan) {
-  const std::unique_ptr<Engine> engine = make_engine(kLayers);
+  const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   const Prompt prompt = with_image(*engine, 300);
   int64_t before = INT64_MAX;
   for (const char* budget : {"error=0.001", "error=0.05", "error=0.3", "error=0.9"}) {

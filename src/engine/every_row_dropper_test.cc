@@ -8,7 +8,7 @@ namespace vlcache {
 namespace {
 
 // So many that there is something to drop.
-constexpr int32_t kLayers = 8;
+constexpr int32_t kDropperLayers = 8;
 
 std::vector<std::string> row_droppers() {
   std::vector<std::string> names;
@@ -28,7 +28,7 @@ class EveryRowDropper : public testing::TestWithParam<std::string> {
     return s;
   }
 
-  std::unique_ptr<Engine> engine_ = make_engine(kLayers);
+  std::unique_ptr<Engine> engine_ = make_engine(kDropperLayers);
   std::vector<float> logits_;
 };
 
@@ -36,7 +36,7 @@ TEST_P(EveryRowDropper, MeetsItsBudgetInOrder) {
   for (const auto& [budget, mean] : {std::pair{"0.7", 105}, std::pair{"0.873", 131}, std::pair{"121", 121}}) {
     const auto s = computed(with_image(*engine_), budget, 64);
     const Kept kept = kept_tokens(*s);
-    EXPECT_EQ(n_slots(kept), int64_t{mean} * kLayers * kKvHeads) << budget;
+    EXPECT_EQ(n_slots(kept), int64_t{mean} * kDropperLayers * kKvHeads) << budget;
     int64_t n_pages = 0;
     for (size_t layer = 0; layer < kept.size(); ++layer) {
       for (const auto& head : kept[layer]) {
@@ -112,7 +112,7 @@ TEST_P(EveryRowDropper, GoesOnWithAnAnswer) {
     for (const float x : compute(*engine_, *s, 1)) ASSERT_TRUE(std::isfinite(x));
   }
   const bool own_rule = s->policy().has_rule();  // after 64 tokens as many as behind the prompt, then 6 more
-  for (int32_t layer = 0; layer < kLayers; ++layer) {
+  for (int32_t layer = 0; layer < kDropperLayers; ++layer) {
     const auto n = static_cast<int32_t>(kept[static_cast<size_t>(layer)][0].size());
     EXPECT_EQ(s->n_visible(layer, 1), n + (own_rule ? 6 : 70)) << layer;
   }

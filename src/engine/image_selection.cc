@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
+#include "base/at.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "model/family.h"
 
 namespace vlcache {
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // The encoder's layers a policy asks for, counted from the first, each once; `which` says which of them is the i-th.
 std::vector<int32_t> layers_of(const VisionConfig& vision, const Policy& policy, std::vector<size_t>& which) {

@@ -13,6 +13,7 @@
 #include "engine/batch.h"
 #include "engine/engine_testing.h"
 #include "ops/factory.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -46,15 +47,6 @@ struct Fixture {
     return generate(*engine, std::move(request));
   }
 };
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 class Selection : public testing::TestWithParam<std::string_view> {};
 

@@ -91,7 +91,7 @@ TEST(KeptImageTokens, NothingWhereThereIsNothingToSay) {
 }
 
 // A small model of random weights, whose picture has 16 tokens amid the prompt.
-struct Fixture {
+struct KeptFixture {
   std::filesystem::path dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
   std::unique_ptr<Engine> engine = Engine::load(dir, {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
   Json about = load_json(dir / "case.json");
@@ -114,13 +114,13 @@ struct Fixture {
 };
 
 TEST(KeptImageTokens, ComeWithAnAnswerThatWasAskedForThem) {
-  const Fixture f;
+  const KeptFixture f;
   EXPECT_EQ(f.mean_share("full", ""), 1.0);
   EXPECT_EQ(f.mean_share("full", "", /*asked=*/false), -1);
 }
 
 TEST(KeptImageTokens, AreThoseThatAPolicyLeaves) {
-  const Fixture f;
+  const KeptFixture f;
   const Prompt prompt = f.prompt();
   const ImageSpan& span = prompt.spans.at(0);
   const int32_t n_image = span.end - span.begin, k = prompt.n_tokens() - span.begin - 5;  // all but its first five

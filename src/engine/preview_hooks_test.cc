@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kLayers = 4, kBefore = 45;
+constexpr int32_t kPreviewLayers = 4, kBefore = 45;
 
 // Scores as they are, ranked by their sums: how a chooser ranks them is tested beside it.
 class Summed final : public ReuseChooser {
@@ -29,8 +29,8 @@ std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const
                            int32_t chunk) {
   ReusedImages images(engine.backend(), engine.model().rope());
   const auto s = make_sequence(engine, image_prompt(kBefore, 5));
-  images.add(*s, {{image_at(kBefore)}}, image, RecomputePlan::uniform(kLayers, 0));
-  PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kLayers);
+  images.add(*s, {{image_at(kBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
+  PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kPreviewLayers);
   images.supply(*s);
   while (!preview.complete(*s)) {
     std::vector<TokenRun> runs;
@@ -105,7 +105,7 @@ class Attention final : public LayerHooks {
   int32_t layer_;
 };
 
-std::unique_ptr<Engine> engine_of(std::string_view backend) { return make_engine(kLayers, backend); }
+std::unique_ptr<Engine> engine_of(std::string_view backend) { return make_engine(kPreviewLayers, backend); }
 
 void expect_scores(const std::vector<double>& found, const std::vector<double>& expected) {
   ASSERT_EQ(found.size(), expected.size());
@@ -166,11 +166,11 @@ TEST(PreviewHooks, AskedSumsTheMostThatTheQuestionAttendsToInDeepLayers) {
     const auto engine = engine_of(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
     std::vector<double> expected(kImage, 0);
-    for (int32_t layer = kLayers / 3; layer < kLayers; ++layer) {
+    for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
       ReusedImages images(engine->backend(), engine->model().rope());
       const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
-      images.add(*s, {{image_at(kBefore)}}, old, RecomputePlan::uniform(kLayers, 0));
+      images.add(*s, {{image_at(kBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.supply(*s);
       compute(*engine, *s, 512, &attention);
       for (size_t h = 0; h < kHeads; ++h) {

@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/at.h"
 #include "base/buffer.h"
 #include "base/threads.h"
 #include "policy/vectors.h"
 
 namespace vlcache {
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // Mean cosines and sines of the angles position * frequency.
 struct Rotation {

@@ -6,12 +6,13 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "base/json.h"
 #include "grammar/json_rules.h"
 #include "grammar/matcher.h"
 #include "grammar/schema_rules.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(schema_rules) {
   using namespace vlcache;
   if (size > 1 << 14) return 0;
   Automaton automaton;

@@ -14,13 +14,13 @@
 namespace vlcache {
 namespace {
 
-struct Compiled {
+struct CompiledSchema {
   Automaton automaton;
   int32_t rule = 0;
 };
 
-Compiled compile(std::string_view schema) {
-  Compiled c;
+CompiledSchema compile(std::string_view schema) {
+  CompiledSchema c;
   add_json_rules(c.automaton);
   c.rule = add_schema(c.automaton, parse_ordered_json(schema, "schema"), "schema");
   return c;
@@ -104,7 +104,7 @@ TEST(SchemaRules, Texts) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.schema);
-    const Compiled compiled = compile(c.schema);
+    const CompiledSchema compiled = compile(c.schema);
     for (const std::string& text : c.allowed) EXPECT_TRUE(takes(compiled.automaton, compiled.rule, text)) << text;
     for (const std::string& text : c.forbidden) EXPECT_FALSE(takes(compiled.automaton, compiled.rule, text)) << text;
   }
@@ -167,7 +167,7 @@ TEST(SchemaRules, ChainsAndWebsOfReferences) {
   }
   chain += R"(,"d5000": {"type": "null"}}})";
   web += R"(,"d60": {"type": "null"}}})";
-  const Compiled long_one = compile(chain);
+  const CompiledSchema long_one = compile(chain);
   EXPECT_TRUE(takes(long_one.automaton, long_one.rule, "null"));
   EXPECT_LT(compile(web).automaton.n_states(), 2000);  // 2^60 values
 }

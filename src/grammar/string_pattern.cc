@@ -55,7 +55,7 @@ Set complement(const Set& set, int32_t last) {
   return normalized(std::move(out));
 }
 
-const Set kDigits = {{'0', '9'}};
+const Set kDigitSet = {{'0', '9'}};
 const Set kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Set kSpaces = {{'\t', '\r'}, {' ', ' '}};
 const Set kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
@@ -231,9 +231,9 @@ class Parser {
     ++at_;
     switch (c) {
       case 'd':
-        return kDigits;
+        return kDigitSet;
       case 'D':
-        return complement(kDigits, 0x7F);
+        return complement(kDigitSet, 0x7F);
       case 'w':
         return kWord;
       case 'W':

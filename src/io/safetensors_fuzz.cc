@@ -2,9 +2,10 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "io/safetensors.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(safetensors) {
   using namespace vlcache;
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
   try {

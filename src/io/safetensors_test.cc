@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "io/snapshot.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -42,15 +43,6 @@ class SafetensorsTest : public testing::Test {
   static std::string one(const std::string& body) { return R"({"a":{)" + body + "}}"; }
   std::filesystem::path dir_;
 };
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::string header_error(const std::string& bytes) {
   return error_of(

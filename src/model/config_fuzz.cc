@@ -3,9 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "model/config.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(config) {
   using namespace vlcache;
   try {
     const Json json = parse_json({reinterpret_cast<const char*>(data), size}, "fuzz");

@@ -20,7 +20,7 @@ ModelConfig parse(const std::string& text) {
   return parse_model_config(parse_json(text, "config.json"), "config.json");
 }
 
-std::string error_of(const std::string& text) {
+std::string config_error(const std::string& text) {
   try {
     parse(text);
   } catch (const Error& e) {
@@ -75,11 +75,11 @@ TEST(Config, WindowsPerLayer) {
       ElementsAre(12, 0, 0, 12));
   EXPECT_THAT(parse(with(kv + R"(,"sliding_window":12,"max_window_layers":0)", "qwen2")).text.windows,
               ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(error_of(with(use + R"(,"layer_types":["full_attention"])", "qwen2")),
+  EXPECT_THAT(config_error(with(use + R"(,"layer_types":["full_attention"])", "qwen2")),
               HasSubstr("one type for each of the 4 layers"));
   EXPECT_THAT(
-      error_of(with(kv + R"(,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"])",
-                    "qwen2")),
+      config_error(with(
+          kv + R"(,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"])", "qwen2")),
       HasSubstr("only full_attention"));
 }
 
@@ -96,15 +96,15 @@ TEST(Config, RopeByOldAndNewNames) {
   const RopeConfig llama3 =
       parse(with(R"("max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":8})")).text.rope;
   EXPECT_EQ(llama3.original_positions, 131072);
-  EXPECT_THAT(error_of(with(R"("rope_scaling":{"type":"linear"})")),
+  EXPECT_THAT(config_error(with(R"("rope_scaling":{"type":"linear"})")),
               HasSubstr("factor: expected a number above 0, found nothing"));
-  EXPECT_THAT(error_of(with(R"("rope_scaling":{"rope_type":"longrope","factor":4})")),
+  EXPECT_THAT(config_error(with(R"("rope_scaling":{"rope_type":"longrope","factor":4})")),
               HasSubstr("\"longrope\" is not supported"));
-  EXPECT_THAT(error_of(with(R"("rope_scaling":{"rope_type":"default","mrope_section":[1,2]})")),
+  EXPECT_THAT(config_error(with(R"("rope_scaling":{"rope_type":"default","mrope_section":[1,2]})")),
               HasSubstr("mrope_section"));
-  EXPECT_THAT(error_of(with(R"("rope_parameters":{"full_attention":{}})")), HasSubstr("differ by layer"));
-  EXPECT_THAT(error_of(with(R"("partial_rotary_factor":0.5)")), HasSubstr("partial_rotary_factor"));
-  EXPECT_THAT(error_of(with(R"("rope_theta":"1e6")")), HasSubstr("rope_theta: expected a number, found \"1e6\""));
+  EXPECT_THAT(config_error(with(R"("rope_parameters":{"full_attention":{}})")), HasSubstr("differ by layer"));
+  EXPECT_THAT(config_error(with(R"("partial_rotary_factor":0.5)")), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(config_error(with(R"("rope_theta":"1e6")")), HasSubstr("rope_theta: expected a number, found \"1e6\""));
 }
 
 TEST(Config, DtypeByOldAndNewName) {
@@ -113,29 +113,29 @@ TEST(Config, DtypeByOldAndNewName) {
   EXPECT_TRUE(parse(R"({"model_type":"llava","image_token_index":5,"text_config":{"dtype":"float16"}})").states_dtype);
   EXPECT_FALSE(parse(with("")).states_dtype);
   EXPECT_EQ(parse(with(R"("torch_dtype":"float16")")).dtype, DType::kF16);
-  EXPECT_THAT(error_of(with(R"("dtype":"int8")")), HasSubstr("float32, bfloat16 or float16"));
+  EXPECT_THAT(config_error(with(R"("dtype":"int8")")), HasSubstr("float32, bfloat16 or float16"));
 }
 
 TEST(Config, ContradictionsAreNamed) {
-  EXPECT_THAT(error_of(R"({"model_type":"gpt9"})"),
+  EXPECT_THAT(config_error(R"({"model_type":"gpt9"})"),
               HasSubstr("\"gpt9\" is not supported; supported: llama, mistral, qwen2, qwen3, llava"));
-  EXPECT_THAT(error_of("{}"), HasSubstr("model_type: expected a string, found nothing"));
-  EXPECT_THAT(error_of("[]"), HasSubstr("expected a JSON object"));
-  EXPECT_THAT(error_of(with(R"("num_key_value_heads":3)")), HasSubstr("a divisor of num_attention_heads (4)"));
-  EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":65,"num_attention_heads":4})"),
+  EXPECT_THAT(config_error("{}"), HasSubstr("model_type: expected a string, found nothing"));
+  EXPECT_THAT(config_error("[]"), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(config_error(with(R"("num_key_value_heads":3)")), HasSubstr("a divisor of num_attention_heads (4)"));
+  EXPECT_THAT(config_error(R"({"model_type":"llama","hidden_size":65,"num_attention_heads":4})"),
               HasSubstr("a divisor of hidden_size (65)"));
-  EXPECT_THAT(error_of(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
-  EXPECT_THAT(error_of(with(R"("head_dim":1026)")), HasSubstr("at most 1024 (it is 1026)"));
+  EXPECT_THAT(config_error(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
+  EXPECT_THAT(config_error(with(R"("head_dim":1026)")), HasSubstr("at most 1024 (it is 1026)"));
   EXPECT_EQ(parse(with(R"("head_dim":1024)")).text.head_dim, 1024);
-  EXPECT_THAT(error_of(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
+  EXPECT_THAT(config_error(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
   EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.rms_norm_eps, 0.0f);
-  EXPECT_THAT(error_of(with(R"("intermediate_size":"4096")")),
+  EXPECT_THAT(config_error(with(R"("intermediate_size":"4096")")),
               HasSubstr("intermediate_size: expected an integer, found \"4096\""));
-  EXPECT_THAT(error_of(with(R"("intermediate_size":0)")), HasSubstr("a size from 1"));
-  EXPECT_THAT(error_of(with(R"("intermediate_size":1e15)")), HasSubstr("a size from 1"));
-  EXPECT_THAT(error_of(R"({"model_type":"llama","num_hidden_layers":100000})"), HasSubstr("at most 4096 layers"));
-  EXPECT_THAT(error_of(with(R"("hidden_act":"swish9")")), HasSubstr("swish9"));
-  EXPECT_THAT(error_of(with(R"("eos_token_id":"</s>")")), HasSubstr("eos_token_id: expected a token id"));
+  EXPECT_THAT(config_error(with(R"("intermediate_size":0)")), HasSubstr("a size from 1"));
+  EXPECT_THAT(config_error(with(R"("intermediate_size":1e15)")), HasSubstr("a size from 1"));
+  EXPECT_THAT(config_error(R"({"model_type":"llama","num_hidden_layers":100000})"), HasSubstr("at most 4096 layers"));
+  EXPECT_THAT(config_error(with(R"("hidden_act":"swish9")")), HasSubstr("swish9"));
+  EXPECT_THAT(config_error(with(R"("eos_token_id":"</s>")")), HasSubstr("eos_token_id: expected a token id"));
 }
 
 TEST(Config, GenerationDefaults) {
@@ -202,27 +202,28 @@ TEST(Config, VisionContradictions) {
     return R"({"model_type":"llava","image_token_index":5,)" + more + "}";
   };
   EXPECT_THAT(parse(llava(R"("vision_feature_layer":[-1,0,3])")).vision->feature_layers, ElementsAre(24, 0, 3));
-  EXPECT_THAT(error_of(llava(R"("vision_feature_layer":25)")), HasSubstr("each from -25 to 24"));
-  EXPECT_THAT(error_of(llava(R"("vision_feature_layer":"last")")), HasSubstr("vision_feature_layer"));
-  EXPECT_THAT(error_of(llava(R"("vision_feature_select_strategy":"some")")), HasSubstr("default or full"));
-  EXPECT_THAT(error_of(llava(R"("vision_config":{"model_type":"pixtral"})")),
+  EXPECT_THAT(config_error(llava(R"("vision_feature_layer":25)")), HasSubstr("each from -25 to 24"));
+  EXPECT_THAT(config_error(llava(R"("vision_feature_layer":"last")")), HasSubstr("vision_feature_layer"));
+  EXPECT_THAT(config_error(llava(R"("vision_feature_select_strategy":"some")")), HasSubstr("default or full"));
+  EXPECT_THAT(config_error(llava(R"("vision_config":{"model_type":"pixtral"})")),
               HasSubstr("\"pixtral\" is not supported here"));
   const auto heads = [&](int hidden, int n) {
-    return error_of(llava(R"("vision_config":{"hidden_size":)" + std::to_string(hidden) + R"(,"num_attention_heads":)" +
-                          std::to_string(n) + "}"));
+    return config_error(llava(R"("vision_config":{"hidden_size":)" + std::to_string(hidden) +
+                              R"(,"num_attention_heads":)" + std::to_string(n) + "}"));
   };
   EXPECT_THAT(heads(36, 4), HasSubstr("even size of at most 1024 (hidden_size 36 gives 9)"));
   EXPECT_THAT(heads(2052, 2), HasSubstr("gives 1026"));
   EXPECT_EQ(heads(2048, 2), "no error");
-  EXPECT_THAT(error_of(llava(R"("vision_config":{"layer_norm_eps":-1})")), HasSubstr("layer_norm_eps"));
-  EXPECT_THAT(error_of(llava(R"("text_config":{"model_type":"gemma"})")),
+  EXPECT_THAT(config_error(llava(R"("vision_config":{"layer_norm_eps":-1})")), HasSubstr("layer_norm_eps"));
+  EXPECT_THAT(config_error(llava(R"("text_config":{"model_type":"gemma"})")),
               HasSubstr("\"gemma\" is not a supported language model"));
-  EXPECT_THAT(error_of(R"({"model_type":"llava","image_token_index":40000})"), HasSubstr("outside the vocabulary"));
-  EXPECT_THAT(error_of(R"({"model_type":"llava_next","image_token_index":5,"image_grid_pinpoints":[[336,335]]})"),
+  EXPECT_THAT(config_error(R"({"model_type":"llava","image_token_index":40000})"), HasSubstr("outside the vocabulary"));
+  EXPECT_THAT(config_error(R"({"model_type":"llava_next","image_token_index":5,"image_grid_pinpoints":[[336,335]]})"),
               HasSubstr("multiples"));
-  EXPECT_THAT(error_of(R"({"model_type":"llava_next","image_token_index":5,"vision_feature_select_strategy":"full"})"),
-              HasSubstr("full"));
-  EXPECT_THAT(error_of(R"({"model_type":"idefics3","image_token_id":5,"scale_factor":3})"),
+  EXPECT_THAT(
+      config_error(R"({"model_type":"llava_next","image_token_index":5,"vision_feature_select_strategy":"full"})"),
+      HasSubstr("full"));
+  EXPECT_THAT(config_error(R"({"model_type":"idefics3","image_token_id":5,"scale_factor":3})"),
               HasSubstr("does not divide"));
 }
 

@@ -6,9 +6,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "model/config.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(generation_config) {
   using namespace vlcache;
   static const Json kConfig{{"model_type", "llama"}, {"eos_token_id", 2}, {"bos_token_id", 1}};
   try {

@@ -12,24 +12,12 @@
 #include "base/error.h"
 #include "io/safetensors.h"
 #include "ops/factory.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
 
 using testing::HasSubstr;
-
-std::filesystem::path fixture(const char* name) {
-  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / name;
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 class ModelTest : public testing::Test {
  protected:
@@ -43,9 +31,9 @@ class ModelTest : public testing::Test {
   void write(const char* name, const std::string& text) { std::ofstream(dir_ / name, std::ios::binary) << text; }
   // The fixture with some tensors renamed (to "": left out).
   void copy(const char* name, const std::map<std::string, std::string>& renamed = {}) {
-    std::filesystem::copy_file(fixture(name) / "config.json", dir_ / "config.json",
+    std::filesystem::copy_file(fixture_model(name) / "config.json", dir_ / "config.json",
                                std::filesystem::copy_options::overwrite_existing);
-    const Safetensors files = Safetensors::open(fixture(name) / "model.safetensors");
+    const Safetensors files = Safetensors::open(fixture_model(name) / "model.safetensors");
     std::vector<NamedTensor> tensors;
     for (const std::string_view key : files.names()) {
       const auto it = renamed.find(std::string(key));
@@ -65,7 +53,7 @@ class ModelTest : public testing::Test {
 TEST_F(ModelTest, CountsWhatItLoads) {
   int64_t done = 0, total = 0;
   const LoadOptions options = {.progress = [&](int64_t d, int64_t t) { done = d, total = t; }};
-  const auto model = Model::load(fixture("llama-gqa4"), *backend_, options);
+  const auto model = Model::load(fixture_model("llama-gqa4"), *backend_, options);
   EXPECT_EQ(done, total);
   EXPECT_EQ(model->n_parameters() * 2, total);  // a bf16 checkpoint
   EXPECT_FALSE(model->sees_images());
@@ -100,7 +88,7 @@ TEST_F(ModelTest, TiesOnlyWhatIsEqual) {
 }
 
 TEST_F(ModelTest, MisalignedTensorsAreCopied) {
-  const std::string file = read_text_file(fixture("llama-gqa4") / "model.safetensors");
+  const std::string file = read_text_file(fixture_model("llama-gqa4") / "model.safetensors");
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   ++length;  // one more space in the header: every tensor moves to an odd address
@@ -108,7 +96,7 @@ TEST_F(ModelTest, MisalignedTensorsAreCopied) {
   moved += file.substr(8, length - 1) + " " + file.substr(8 + length - 1);
   copy("llama-gqa4");
   write("model.safetensors", moved);
-  const auto model = Model::load(fixture("llama-gqa4"), *backend_);
+  const auto model = Model::load(fixture_model("llama-gqa4"), *backend_);
   const auto other = Model::load(dir_, *backend_);
   const std::vector<int32_t> ids = {5, 17};
   const int64_t hidden = model->config().text.hidden_size;
@@ -119,10 +107,10 @@ TEST_F(ModelTest, MisalignedTensorsAreCopied) {
 }
 
 TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
-  const ModelConfig config = Model::read_config(fixture("smolvlm-split"));
+  const ModelConfig config = Model::read_config(fixture_model("smolvlm-split"));
   const auto a = Model::random(config, *backend_, 1), b = Model::random(config, *backend_, 1),
              c = Model::random(config, *backend_, 2);
-  EXPECT_EQ(a->n_parameters(), Model::load(fixture("smolvlm-split"), *backend_)->n_parameters());
+  EXPECT_EQ(a->n_parameters(), Model::load(fixture_model("smolvlm-split"), *backend_)->n_parameters());
   const auto row = [&](const Model& model) {
     std::vector<float> x(static_cast<size_t>(config.text.hidden_size));
     model.embed(std::vector<int32_t>{3}, Tensor(x.data(), DType::kF32, {1, config.text.hidden_size}));
@@ -133,7 +121,7 @@ TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
 }
 
 TEST_F(ModelTest, CapturesTheClassTokensAttention) {
-  const auto model = Model::load(fixture("llava-layers"), *backend_);
+  const auto model = Model::load(fixture_model("llava-layers"), *backend_);
   const VisionConfig& v = *model->config().vision;
   ImageTiles image;
   image.allocate(2, v.image_size, v.image_size);

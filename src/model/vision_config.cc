@@ -7,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
+int64_t vision_size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
   if (x < 1 || x > (int64_t{1} << 20)) config.fail(key, "a size from 1 to 1048576");
   return x;
@@ -23,7 +23,7 @@ int64_t side_of(const JsonObject& config, std::string_view key, int64_t fallback
     if (fallback < 1 || fallback > (int64_t{1} << 16)) config.fail(key, "a size from 1 to 65536");
     return fallback;
   }
-  const int64_t x = size_of(config, key, fallback);
+  const int64_t x = vision_size_of(config, key, fallback);
   if (x > (int64_t{1} << 16)) config.fail(key, "a size from 1 to 65536");
   return x;
 }
@@ -39,11 +39,11 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
   VisionConfig v;
   v.name = d.name;
   v.traits = d.traits;
-  v.hidden_size = size_of(config, "hidden_size", d.hidden_size);
-  v.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
-  v.n_layers = size_of(config, "num_hidden_layers", d.n_layers);
+  v.hidden_size = vision_size_of(config, "hidden_size", d.hidden_size);
+  v.ffn_size = vision_size_of(config, "intermediate_size", d.ffn_size);
+  v.n_layers = vision_size_of(config, "num_hidden_layers", d.n_layers);
   if (v.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
-  v.n_heads = size_of(config, "num_attention_heads", d.n_heads);
+  v.n_heads = vision_size_of(config, "num_attention_heads", d.n_heads);
   if (v.hidden_size % v.n_heads != 0) {
     config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(v.hidden_size) + ")");
   }
@@ -52,7 +52,7 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
                                            " (hidden_size " + std::to_string(v.hidden_size) + " gives " +
                                            std::to_string(v.head_dim()) + ")");
   }
-  v.n_channels = size_of(config, "num_channels", 3);
+  v.n_channels = vision_size_of(config, "num_channels", 3);
   if (v.n_channels != 3) config.fail("num_channels", "3");
   v.image_size = side_of(config, "image_size", d.image_size);
   v.patch_size = side_of(config, "patch_size", d.patch_size);

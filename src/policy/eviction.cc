@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "policy/ruled_policy.h"
 
@@ -24,8 +25,6 @@ void for_each_head(const PolicySlots& slots, const auto& use) {
     for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) use(layer, head);
   }
 }
-
-size_t at(int32_t i) { return static_cast<size_t>(i); }
 
 class EvictionPolicy final : public RuledPolicy {
  public:

@@ -11,6 +11,7 @@
 #include "policy/fixed_slots_testing.h"
 #include "policy/head_scores.h"
 #include "policy/registry.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -20,17 +21,6 @@ using testing::ElementsAre;
 using testing::FloatNear;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-template <class F>
-std::string error_of(const F& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kInput);
-    return e.what();
-  }
-  return "";
-}
 
 // A folder of its own for every test, as that of a model.
 class HeadFiles : public testing::Test {

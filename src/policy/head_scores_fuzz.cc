@@ -6,9 +6,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "policy/head_scores.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(head_scores) {
   using namespace vlcache;
   try {
     HeadScores scores = parse_head_scores({reinterpret_cast<const char*>(data), size}, "fuzz");

@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "policy/fixed_slots_testing.h"
 #include "policy/policy_testing.h"
 #include "policy/registry.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(policy) {
   using namespace vlcache;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const size_t space = text.find(' ');  // behind it: the budget

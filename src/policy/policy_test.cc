@@ -70,7 +70,7 @@ TEST(ParsePolicy, WindowsThatAreComputedAnew) {
   EXPECT_EQ(parse_policy("window_recompute:window=12")->name(), "window_recompute:window=12");
 }
 
-std::string error_of(std::string_view text, std::string_view budget = "") {
+std::string policy_error(std::string_view text, std::string_view budget = "") {
   try {
     parse_policy(text, budget);
   } catch (const Error& e) {
@@ -80,56 +80,60 @@ std::string error_of(std::string_view text, std::string_view budget = "") {
 }
 
 TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
-  EXPECT_THAT(error_of("ful"),
+  EXPECT_THAT(policy_error("ful"),
               HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
-  EXPECT_THAT(error_of("snapk"), HasSubstr("did you mean 'snapkv'?"));
-  EXPECT_THAT(error_of("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres' (did you mean 'kvpress'?)"));
-  EXPECT_THAT(error_of("snapkv@"), HasSubstr("expected the name of a preset behind '@'"));
-  EXPECT_THAT(error_of("snapkv:k=4"), HasSubstr("snapkv: k: expected an odd integer, found '4'"));
-  EXPECT_THAT(error_of("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
-  EXPECT_THAT(error_of("pyramidkv:beta=0.5"), HasSubstr("beta: expected a number from 1"));
-  EXPECT_THAT(error_of("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
-  EXPECT_THAT(error_of("vlcache+uniform"), HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
-  EXPECT_THAT(error_of("snapkv/"), HasSubstr("expected a decode rule behind '/'"));
-  EXPECT_THAT(error_of("snapkv/h20"), HasSubstr("unknown decode rule 'h20' (did you mean 'h2o'?)"));
-  EXPECT_THAT(error_of("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
-  EXPECT_THAT(error_of("full/h2o"), HasSubstr("'full' takes no decode rule"));
-  EXPECT_THAT(error_of("window+ada_head"), HasSubstr("looks at places, not at attention"));
-  EXPECT_THAT(error_of("am:on=replay,ahead=1"), HasSubstr("am: ahead: expected an integer from 0 to 0"));
-  EXPECT_THAT(error_of("snapkv+"), HasSubstr("expected an allocator behind '+'"));
-  EXPECT_THAT(error_of("snapkv+per_error", "0.1"), HasSubstr("per_error: expected a KV budget of the form error=0.05"));
-  EXPECT_THAT(error_of("snapkv+pyramid", "error=0.1"),
+  EXPECT_THAT(policy_error("snapk"), HasSubstr("did you mean 'snapkv'?"));
+  EXPECT_THAT(policy_error("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres' (did you mean 'kvpress'?)"));
+  EXPECT_THAT(policy_error("snapkv@"), HasSubstr("expected the name of a preset behind '@'"));
+  EXPECT_THAT(policy_error("snapkv:k=4"), HasSubstr("snapkv: k: expected an odd integer, found '4'"));
+  EXPECT_THAT(policy_error("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
+  EXPECT_THAT(policy_error("pyramidkv:beta=0.5"), HasSubstr("beta: expected a number from 1"));
+  EXPECT_THAT(policy_error("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
+  EXPECT_THAT(policy_error("vlcache+uniform"),
+              HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
+  EXPECT_THAT(policy_error("snapkv/"), HasSubstr("expected a decode rule behind '/'"));
+  EXPECT_THAT(policy_error("snapkv/h20"), HasSubstr("unknown decode rule 'h20' (did you mean 'h2o'?)"));
+  EXPECT_THAT(policy_error("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
+  EXPECT_THAT(policy_error("full/h2o"), HasSubstr("'full' takes no decode rule"));
+  EXPECT_THAT(policy_error("window+ada_head"), HasSubstr("looks at places, not at attention"));
+  EXPECT_THAT(policy_error("am:on=replay,ahead=1"), HasSubstr("am: ahead: expected an integer from 0 to 0"));
+  EXPECT_THAT(policy_error("snapkv+"), HasSubstr("expected an allocator behind '+'"));
+  EXPECT_THAT(policy_error("snapkv+per_error", "0.1"),
+              HasSubstr("per_error: expected a KV budget of the form error=0.05"));
+  EXPECT_THAT(policy_error("snapkv+pyramid", "error=0.1"),
               HasSubstr("goes with the allocator per_error, not with pyramid"));
-  EXPECT_THAT(error_of("snapkv+pyramid", "threshold=0.1"), HasSubstr("no allocator goes with it"));
-  EXPECT_THAT(error_of("window_recompute+pyramid"), HasSubstr("in all layers or in none"));
-  EXPECT_THAT(error_of("window_recompute/h2o"), HasSubstr("takes no decode rule"));
-  EXPECT_THAT(error_of("window_recompute", "1MiB"), HasSubstr("expected a share of the prompt or a number of slots"));
-  EXPECT_THAT(error_of("window_recompute:window=9", "0.1"), HasSubstr("a KV budget sets window; give one of the two"));
-  EXPECT_THAT(error_of("window_recompute:w=9"), HasSubstr("unknown parameter 'w'"));
-  EXPECT_THAT(error_of("hired:alpha=2"), HasSubstr("alpha: expected a number from 0 to 1"));
-  EXPECT_THAT(error_of("hired+vlcache"), HasSubstr("goes with uniform, not with vlcache"));
-  EXPECT_THAT(error_of("hired", "error=0.1"),
+  EXPECT_THAT(policy_error("snapkv+pyramid", "threshold=0.1"), HasSubstr("no allocator goes with it"));
+  EXPECT_THAT(policy_error("window_recompute+pyramid"), HasSubstr("in all layers or in none"));
+  EXPECT_THAT(policy_error("window_recompute/h2o"), HasSubstr("takes no decode rule"));
+  EXPECT_THAT(policy_error("window_recompute", "1MiB"),
+              HasSubstr("expected a share of the prompt or a number of slots"));
+  EXPECT_THAT(policy_error("window_recompute:window=9", "0.1"),
+              HasSubstr("a KV budget sets window; give one of the two"));
+  EXPECT_THAT(policy_error("window_recompute:w=9"), HasSubstr("unknown parameter 'w'"));
+  EXPECT_THAT(policy_error("hired:alpha=2"), HasSubstr("alpha: expected a number from 0 to 1"));
+  EXPECT_THAT(policy_error("hired+vlcache"), HasSubstr("goes with uniform, not with vlcache"));
+  EXPECT_THAT(policy_error("hired", "error=0.1"),
               HasSubstr("expected a share of the prompt or a number of slots as KV budget"));
-  EXPECT_THAT(error_of("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
-  EXPECT_THAT(error_of("streaming:windows=3"),
+  EXPECT_THAT(policy_error("full:window=3"), HasSubstr("unknown parameter 'window'; it has none"));
+  EXPECT_THAT(policy_error("streaming:windows=3"),
               HasSubstr("unknown parameter 'windows' (did you mean 'window'?); it has sinks, window"));
-  EXPECT_THAT(error_of("streaming:window=0"), HasSubstr("expected an integer from 1"));
-  EXPECT_THAT(error_of("streaming:window=9x"), HasSubstr("found '9x'"));
-  EXPECT_THAT(error_of("streaming:window"), HasSubstr("expected name:key=value"));
-  EXPECT_THAT(error_of("streaming:window=3,window=4"), HasSubstr("given twice"));
-  EXPECT_THAT(error_of("post_vision+unifrom"), HasSubstr("unknown allocator 'unifrom'"));
-  EXPECT_THAT(error_of("post_vision:w=3+uniform"), HasSubstr("post_vision: unknown parameter 'w'"));
-  EXPECT_THAT(error_of("full+uniform"), HasSubstr("'full' takes no allocator"));
-  EXPECT_THAT(error_of("full", "0.1"), HasSubstr("'full' takes no KV budget"));
+  EXPECT_THAT(policy_error("streaming:window=0"), HasSubstr("expected an integer from 1"));
+  EXPECT_THAT(policy_error("streaming:window=9x"), HasSubstr("found '9x'"));
+  EXPECT_THAT(policy_error("streaming:window"), HasSubstr("expected name:key=value"));
+  EXPECT_THAT(policy_error("streaming:window=3,window=4"), HasSubstr("given twice"));
+  EXPECT_THAT(policy_error("post_vision+unifrom"), HasSubstr("unknown allocator 'unifrom'"));
+  EXPECT_THAT(policy_error("post_vision:w=3+uniform"), HasSubstr("post_vision: unknown parameter 'w'"));
+  EXPECT_THAT(policy_error("full+uniform"), HasSubstr("'full' takes no allocator"));
+  EXPECT_THAT(policy_error("full", "0.1"), HasSubstr("'full' takes no KV budget"));
   for (const char* name : {"fastgen", "razor", "duo"}) {
-    EXPECT_THAT(error_of(name, "0.1"), HasSubstr("takes no KV budget"));
-    EXPECT_THAT(error_of(std::string(name) + "+uniform"), HasSubstr("takes no allocator"));
-    EXPECT_THAT(error_of(std::string(name) + "/h2o"), HasSubstr("takes no decode rule"));
+    EXPECT_THAT(policy_error(name, "0.1"), HasSubstr("takes no KV budget"));
+    EXPECT_THAT(policy_error(std::string(name) + "+uniform"), HasSubstr("takes no allocator"));
+    EXPECT_THAT(policy_error(std::string(name) + "/h2o"), HasSubstr("takes no decode rule"));
   }
-  EXPECT_THAT(error_of("fastgen:t=2"), HasSubstr("fastgen: t: expected a number from 0.01 to 1"));
+  EXPECT_THAT(policy_error("fastgen:t=2"), HasSubstr("fastgen: t: expected a number from 0.01 to 1"));
   for (const char* budget : {"0", "-1", "1.5", "2.5", "x", "0.1x", "1e99", "nan", "error=0", "error=1", "error=nan",
                              "threshold=", "5 parsecs", "0MiB", "0%", "101%", "%"}) {
-    EXPECT_THAT(error_of("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;
+    EXPECT_THAT(policy_error("post_vision+uniform", budget), HasSubstr("expected a share of the prompt")) << budget;
   }
 }
 
@@ -180,19 +184,19 @@ TEST(ParsePolicy, MethodsThatDropRows) {
   EXPECT_FALSE(parse_policy("pyramid_infer/none")->has_rule());
   EXPECT_EQ(parse_policy("snapkv/refresh:every=8", "0.1")->name(), "snapkv+uniform/refresh:every=8");
   EXPECT_TRUE(takes_budget("fastv"));
-  EXPECT_THAT(error_of("fastvv"), HasSubstr("did you mean 'fastv'?"));
-  EXPECT_THAT(error_of("fastv:k=0"), HasSubstr("fastv: k: expected an integer from 1"));
-  EXPECT_THAT(error_of("fastv:r=1.5"), HasSubstr("fastv: r: expected a number from 0 to 1"));
-  EXPECT_THAT(error_of("fastv:w=1"), HasSubstr("fastv: unknown parameter 'w'"));
-  EXPECT_THAT(error_of("fastv@paper"), HasSubstr("unknown preset 'paper'"));
-  EXPECT_THAT(error_of("fastv:r=0.3", "0.5"), HasSubstr("a KV budget sets r; give one of the two"));
-  EXPECT_THAT(error_of("pyramid_infer:decay=0.3", "0.5"), HasSubstr("a KV budget sets decay"));
-  EXPECT_THAT(error_of("fastv+uniform", "0.5"), HasSubstr("takes no allocator"));
-  EXPECT_THAT(error_of("fastv/h2o"), HasSubstr("the decode rule 'h2o' wants the attention of all prompt tokens"));
+  EXPECT_THAT(policy_error("fastvv"), HasSubstr("did you mean 'fastv'?"));
+  EXPECT_THAT(policy_error("fastv:k=0"), HasSubstr("fastv: k: expected an integer from 1"));
+  EXPECT_THAT(policy_error("fastv:r=1.5"), HasSubstr("fastv: r: expected a number from 0 to 1"));
+  EXPECT_THAT(policy_error("fastv:w=1"), HasSubstr("fastv: unknown parameter 'w'"));
+  EXPECT_THAT(policy_error("fastv@paper"), HasSubstr("unknown preset 'paper'"));
+  EXPECT_THAT(policy_error("fastv:r=0.3", "0.5"), HasSubstr("a KV budget sets r; give one of the two"));
+  EXPECT_THAT(policy_error("pyramid_infer:decay=0.3", "0.5"), HasSubstr("a KV budget sets decay"));
+  EXPECT_THAT(policy_error("fastv+uniform", "0.5"), HasSubstr("takes no allocator"));
+  EXPECT_THAT(policy_error("fastv/h2o"), HasSubstr("the decode rule 'h2o' wants the attention of all prompt tokens"));
   for (const char* budget : {"error=0.1", "threshold=0.1"}) {
-    EXPECT_THAT(error_of("pyramid_infer", budget), HasSubstr("expected a KV budget of slots"));
+    EXPECT_THAT(policy_error("pyramid_infer", budget), HasSubstr("expected a KV budget of slots"));
   }
-  EXPECT_THAT(error_of("fastv", "0"), HasSubstr("expected a share of the prompt"));
+  EXPECT_THAT(policy_error("fastv", "0"), HasSubstr("expected a share of the prompt"));
 }
 
 TEST(StreamingRule, HidesWhatHasLeftTheWindow) {

@@ -12,7 +12,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kTokens = 100;
+constexpr int32_t kImageTokens = 100;
 
 class ImagePrefetchTest : public testing::Test {
  protected:
@@ -25,7 +25,7 @@ class ImagePrefetchTest : public testing::Test {
         ledger_(2 * image_bytes_ + image_bytes_ / 2),
         images_(ledger_) {
     for (uint8_t i = 1; i <= 3; ++i) {
-      auto kv = std::make_shared<ImageKv>(shape_, ImageKvForm(), kTokens);
+      auto kv = std::make_shared<ImageKv>(shape_, ImageKvForm(), kImageTokens);
       for (int32_t layer = 0; layer < kv->n_layers(); ++layer) std::ranges::fill(kv->layer_bytes(layer), std::byte{i});
       store_.used(key(i), kv, /*computed=*/true);
     }
@@ -43,7 +43,7 @@ class ImagePrefetchTest : public testing::Test {
     ImageSearch search = store_.search({&image, 1});
     EXPECT_TRUE(search.wait(0, kNoDeadline));
     ChainedTier* const from = search.kv(0);
-    return from != nullptr && prefetch.start(image, kTokens, *from);
+    return from != nullptr && prefetch.start(image, kImageTokens, *from);
   }
   // Until nothing is on its way.
   void wait(ImagePrefetch& prefetch) {
@@ -55,7 +55,7 @@ class ImagePrefetchTest : public testing::Test {
   }
 
   const KvShape shape_ = KvShape::uniform(3, 2, 16, KvCodec::kBF16);
-  const int64_t image_bytes_ = ImageKv::bytes_of(shape_, {}, kTokens);
+  const int64_t image_bytes_ = ImageKv::bytes_of(shape_, {}, kImageTokens);
   std::filesystem::path dir_;
   TierChain chain_;
   ImageStore store_;

@@ -5,9 +5,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "reuse/reuse_plan.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(reuse_plan) {
   try {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     const vlcache::ReusePlan plan = vlcache::parse_reuse_plan(text, "fuzz");

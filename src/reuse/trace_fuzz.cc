@@ -4,9 +4,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/fuzz_target.h"
 #include "reuse/trace.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(trace) {
   using namespace vlcache;
   const Trace trace = parse_trace(std::string(reinterpret_cast<const char*>(data), size), "fuzz", 4);
   LruClock lru;

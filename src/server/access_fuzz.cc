@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "server/access.h"
 
 namespace {
@@ -26,7 +27,7 @@ void check_names(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(access) {
   using namespace vlcache;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check_names(text);

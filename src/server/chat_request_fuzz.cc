@@ -5,10 +5,11 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "server/chat_reply.h"
 #include "server/json_reply.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(chat_request) {
   using namespace vlcache;
   NamedImages named(1 << 16);
   const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .named_images = &named};

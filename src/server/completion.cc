@@ -50,7 +50,7 @@ std::vector<CompletionRequest::Text> read_prompts(const OrderedJson& body) {
 }
 
 // What would change the answer, but is not done here.
-void refuse_unsupported(const OrderedJson& body) {
+void refuse_unsupported_completion(const OrderedJson& body) {
   if (const auto echo = body.find("echo"); echo != body.end() && !echo->is_null() && *echo != false) {
     bad_field("echo: not supported by this server");
   }
@@ -201,7 +201,7 @@ CompletionRequest read_completion_request(std::string_view body, const ChatReque
                                           const ChatLimits& limits) {
   OrderedJson json = parse_body(body);
   CompletionRequest request{.prompts = read_prompts(json), .fields = {}};
-  refuse_unsupported(json);
+  refuse_unsupported_completion(json);
   translate_logprobs(json);
   ChatRequest ours = defaults;
   ours.options.max_tokens = std::min(ours.options.max_tokens, kDefaultTokens);

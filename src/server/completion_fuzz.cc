@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/fuzz_target.h"
 #include "server/completion.h"
 #include "server/json_reply.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(completion) {
   using namespace vlcache;
   const ChatLimits limits;
   try {

@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "server/chat_reply.h"
 #include "server/json_fields.h"
 #include "server/json_reply.h"
 #include "server/messages_request.h"
 #include "server/responses_request.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(messages_request) {
   using namespace vlcache;
   const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}};
   const std::string_view text{reinterpret_cast<const char*>(data), size};

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "base/fuzz_target.h"
 #include "server/tool_calls.h"
 
 namespace {
@@ -28,7 +29,7 @@ std::string read(CallSyntax syntax, const std::string& answer, size_t piece) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tool_calls) {
   if (size < 2 || size > 4096) return 0;
   const CallSyntax syntax = kSyntaxes[data[0] % std::size(kSyntaxes)];
   const std::string answer(reinterpret_cast<const char*>(data) + 2, size - 2);

@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/fuzz_target.h"
 #include "server/url.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(url) {
   using namespace vlcache;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::optional<Url> url = parse_url(text);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/fuzz_target.h"
 #include "store/record.h"
 
 namespace {
@@ -33,7 +34,7 @@ bool parse(const RecordSeal& seal, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(record) {
   static const RecordSeal seal;
   const auto* begin = reinterpret_cast<const std::byte*>(data);
   std::vector<std::byte> bytes(begin, begin + size);

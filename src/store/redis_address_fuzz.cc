@@ -5,9 +5,10 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "store/redis_address.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(redis_address) {
   using namespace vlcache;
   try {
     const RedisAddress address = parse_redis_url({reinterpret_cast<const char*>(data), size});

@@ -29,12 +29,12 @@ LoadRequest request(const Stored& stored, const std::shared_ptr<Place>& place) {
   return request;
 }
 
-constexpr int64_t kQueue = 1 << 20;
+constexpr int64_t kQueueBytes = 1 << 20;
 const std::vector<size_t> kSizes = {100, 0, 33, 5000};
 
 TEST(StoreWorker, WhatIsSavedIsLoaded) {
   FakeTier tier;
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   const Stored stored = make_record(make_key(1), kSizes);
   ASSERT_TRUE(worker.save(stored.record));
   EXPECT_TRUE(worker.flush());
@@ -55,7 +55,7 @@ TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
   });
   const Stored stored = make_record(make_key(1), kSizes);
   tier.put(stored.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   auto place = std::make_shared<Place>(stored);
   const RecordLoad load = worker.load(request(stored, place));
   EXPECT_EQ(load.wait(1, kNoDeadline), State::kReady);
@@ -73,7 +73,7 @@ TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
   tier.bad_section = 2;
   const Stored stored = make_record(make_key(1), kSizes);
   tier.put(stored.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   auto place = std::make_shared<Place>(stored);
   const RecordLoad load = worker.load(request(stored, place));
   EXPECT_EQ(load.wait(3, kNoDeadline), State::kMissed);
@@ -96,7 +96,7 @@ TEST(StoreWorker, LoadsTakeTurnsAndDoNotWaitForSaves) {
   const Stored a = make_record(make_key(1), {1, 2, 3}), b = make_record(make_key(2), {1, 2});
   tier.put(a.record, kNoDeadline);
   tier.put(b.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   ASSERT_TRUE(worker.save(make_record(make_key(9), {1}).record));
   saves.await(1);
   auto place_a = std::make_shared<Place>(a), place_b = std::make_shared<Place>(b);
@@ -119,7 +119,7 @@ TEST(StoreWorker, AnAbandonedLoadHoldsItsMemory) {
   });
   const Stored stored = make_record(make_key(1), {100, 100'000, 100});
   tier.put(stored.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   auto place = std::make_shared<Place>(stored);
   const std::weak_ptr<Place> watched = place;
   {
@@ -142,7 +142,7 @@ TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
   });
   const Stored stored = make_record(make_key(1), {10, 10});
   tier.put(stored.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
   gate.await(1);
   load.give_up();
@@ -164,7 +164,7 @@ TEST(StoreWorker, AHandleHoldsNothing) {
   const std::weak_ptr<Place> watched = place;
   RecordLoad load;
   {
-    StoreWorker worker(tier, kQueue);
+    StoreWorker worker(tier, kQueueBytes);
     load = worker.load(request(stored, place));
     EXPECT_EQ(load.wait(0, kNoDeadline), State::kReady);
   }
@@ -203,7 +203,7 @@ TEST(StoreWorker, WhoFlushesLendsAHand) {
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1") gate.pass();
   });
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   ASSERT_TRUE(worker.save(make_record(make_key(1), {10}).record));
   gate.await(1);
   ASSERT_TRUE(worker.save(make_record(make_key(2), {10}).record));
@@ -230,7 +230,7 @@ TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
   RecordLoad first, load;
   std::thread opener;
   {
-    StoreWorker worker(tier, kQueue);
+    StoreWorker worker(tier, kQueueBytes);
     worker.save(make_record(make_key(1), {10}).record);
     const Stored absent = make_record(make_key(4), {10});
     first = worker.load(request(absent, std::make_shared<Place>(absent)));
@@ -256,7 +256,7 @@ TEST(StoreWorker, ATierThatThrowsIsAMiss) {
   FakeTier tier([](const std::string& what) {
     if (what == "open 1" || what == "put 2") throw std::bad_alloc();
   });
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   const Stored stored = make_record(make_key(1), {10});
   const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
   EXPECT_EQ(load.wait(0, kNoDeadline), State::kMissed);
@@ -278,7 +278,7 @@ TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
   tier.put(stored.record, kNoDeadline);
   RecordAnswer left;
   {
-    StoreWorker worker(tier, kQueue);
+    StoreWorker worker(tier, kQueueBytes);
     const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
     gate.await(1);
     RecordAnswer known = worker.ask({make_key(2), make_key(1)}, kNoDeadline);
@@ -303,7 +303,7 @@ TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
 
 TEST(StoreWorker, ErasesBehindWhatWasSaved) {
   FakeTier tier;
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   worker.save(make_record(make_key(1), {10}).record);
   worker.erase(make_key(1));
   worker.save(make_record(make_key(2), {10}).record);
@@ -318,7 +318,7 @@ TEST(StoreWorker, AnErasureWaitsForTheSaveAtWork) {
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1") gate.pass();
   });
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   worker.save(make_record(make_key(1), {10}).record);
   gate.await(1);
   worker.erase(make_key(1));
@@ -336,7 +336,7 @@ TEST(StoreWorker, SaysWhenARecordWasMade) {
   Stored stored = make_record(make_key(1), {10});
   stored.record.created_ms = 1234;
   tier.put(stored.record, kNoDeadline);
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   const RecordLoad load = worker.load(request(stored, std::make_shared<Place>(stored)));
   EXPECT_EQ(load.wait(0, kNoDeadline), State::kReady);
   EXPECT_EQ(load.created_ms(), 1234);
@@ -344,7 +344,7 @@ TEST(StoreWorker, SaysWhenARecordWasMade) {
 
 TEST(StoreWorker, NothingAskedForIsNothingDone) {
   FakeTier tier;
-  StoreWorker worker(tier, kQueue);
+  StoreWorker worker(tier, kQueueBytes);
   const RecordLoad load = worker.load({make_key(1), {}, nullptr, kNoDeadline});
   EXPECT_TRUE(worker.flush());
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/fuzz_target.h"
 #include "io/chat/jinja/ast.h"
 #include "io/chat/jinja/interpreter.h"
 #include "io/chat/jinja/text.h"
@@ -29,7 +30,7 @@ std::unordered_map<std::string, Value> variables() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(jinja) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);
   if (size > 1 << 16 || !vlcache::jinja::is_valid_utf8(source)) return 0;
   try {

@@ -4,10 +4,11 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "io/image/image.h"
 #include "io/image/resize.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(image) {
   using namespace vlcache;
   const ImageLimits limits{.max_pixels = 1 << 18, .max_side = 1 << 14};
   try {

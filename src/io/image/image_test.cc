@@ -23,10 +23,10 @@
 namespace vlcache {
 namespace {
 
-const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images";
+const std::filesystem::path kImageFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images";
 
 std::vector<std::byte> read_bytes(const std::string& name) {
-  const std::string text = read_text_file(kFixtures / "files" / name);
+  const std::string text = read_text_file(kImageFixtures / "files" / name);
   std::vector<std::byte> bytes(text.size());
   std::memcpy(bytes.data(), text.data(), text.size());
   return bytes;
@@ -54,7 +54,7 @@ std::optional<ErrorCode> error_of(std::span<const std::byte> bytes, const ImageL
 }
 
 void for_each_fixture(const std::function<void(const std::string& name, const Json& expected)>& check) {
-  const Json rows = load_json(kFixtures / "decode.json");
+  const Json rows = load_json(kImageFixtures / "decode.json");
   ASSERT_GT(rows.size(), 100u);
   for (const Json& row : rows) check(row["file"].get<std::string>(), row);
 }
@@ -62,7 +62,7 @@ void for_each_fixture(const std::function<void(const std::string& name, const Js
 TEST(Image, DecodesEveryKindOfFileAsPillowDoes) {
   for_each_fixture([](const std::string& name, const Json& expected) {
     SCOPED_TRACE(name);
-    const Image image = load_image(kFixtures / "files" / name);
+    const Image image = load_image(kImageFixtures / "files" / name);
     EXPECT_EQ(image.width, expected["width"].get<int64_t>());
     EXPECT_EQ(image.height, expected["height"].get<int64_t>());
     EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), expected["sha256"].get<std::string>());
@@ -134,9 +134,9 @@ TEST(Image, ReportsFilesThatCannotBeRead) {
     }
     return ErrorCode::kCancelled;
   };
-  EXPECT_EQ(code_of(kFixtures / "files/none.png"), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(kFixtures / "files"), ErrorCode::kIo);
-  EXPECT_EQ(code_of(kFixtures / "files/bits24.bmp", {.max_bytes = 100}), ErrorCode::kMemory);
+  EXPECT_EQ(code_of(kImageFixtures / "files/none.png"), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(kImageFixtures / "files"), ErrorCode::kIo);
+  EXPECT_EQ(code_of(kImageFixtures / "files/bits24.bmp", {.max_bytes = 100}), ErrorCode::kMemory);
 }
 
 TEST(Image, LimitsPixelsBeforeAllocatingThem) {

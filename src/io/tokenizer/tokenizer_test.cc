@@ -17,12 +17,13 @@
 namespace vlcache {
 namespace {
 
-const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+const std::filesystem::path kTokenizerFixtures =
+    std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/tokenizers";
 
 const std::vector<std::string>& fixture_lines() {
   static const std::vector<std::string> lines = [] {
     std::vector<std::string> out;
-    std::ifstream in(kFixtures / "lines.jsonl");
+    std::ifstream in(kTokenizerFixtures / "lines.jsonl");
     for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line).get<std::string>());
     return out;
   }();
@@ -58,8 +59,8 @@ class RowHashes {
 
 class TokenizerFixture : public testing::TestWithParam<const char*> {
  protected:
-  Json expected_ = load_json(kFixtures / (std::string(GetParam()) + ".expected.json"));
-  std::string path_ = (kFixtures / (std::string(GetParam()) + ".tokenizer.json")).string();
+  Json expected_ = load_json(kTokenizerFixtures / (std::string(GetParam()) + ".expected.json"));
+  std::string path_ = (kTokenizerFixtures / (std::string(GetParam()) + ".tokenizer.json")).string();
   Tokenizer tokenizer_ = Tokenizer::from_json(read_text_file(path_), path_);
 };
 
@@ -113,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerFixture,
 
 TEST(TokenClasses, AreReadFromTheText) {
   const auto load = [](const char* name) {
-    const std::string path = (kFixtures / (std::string(name) + ".tokenizer.json")).string();
+    const std::string path = (kTokenizerFixtures / (std::string(name) + ".tokenizer.json")).string();
     return Tokenizer::from_json(read_text_file(path), path);
   };
   const Tokenizer bytes = load("llama3"), pieces = load("llama2");
@@ -139,7 +140,7 @@ TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
   for (const char* name :
        {"gpt2", "llama2", "llama2_metaspace", "llama3", "gemma", "mistral", "qwen2", "smollm", "tekken"}) {
     SCOPED_TRACE(name);
-    const auto path = kFixtures / (std::string(name) + ".tokenizer.json");
+    const auto path = kTokenizerFixtures / (std::string(name) + ".tokenizer.json");
     const Tokenizer tokenizer = Tokenizer::from_json(read_text_file(path), path.string());
     for (size_t i = 0; i < fixture_lines().size(); i += 7) {
       const std::vector<int32_t> ids = tokenizer.encode(fixture_lines()[i], /*add_special_tokens=*/false);
@@ -157,7 +158,7 @@ TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
 
 TEST(TokenBytes, MayBePartsOfCharacters) {
   const auto bytes = [](const char* name, const char* token) {
-    const auto path = kFixtures / (std::string(name) + ".tokenizer.json");
+    const auto path = kTokenizerFixtures / (std::string(name) + ".tokenizer.json");
     const Tokenizer tokenizer = Tokenizer::from_json(read_text_file(path), path.string());
     return tokenizer.token_bytes(tokenizer.token_id(token));
   };
@@ -167,7 +168,7 @@ TEST(TokenBytes, MayBePartsOfCharacters) {
 }
 
 TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
-  const Json patterns = load_json(kFixtures / "patterns.json");
+  const Json patterns = load_json(kTokenizerFixtures / "patterns.json");
   ASSERT_GE(patterns.size(), 40u);
   for (const auto& [name, entry] : patterns.items()) {
     const Regex regex(entry["pattern"].get<std::string>(), name);
@@ -206,7 +207,7 @@ TEST(TokenizerRegex, GivesUpInsteadOfHanging) {
 }
 
 Tokenizer fixture(const std::string& name) {
-  const std::string path = (kFixtures / (name + ".tokenizer.json")).string();
+  const std::string path = (kTokenizerFixtures / (name + ".tokenizer.json")).string();
   return Tokenizer::from_json(read_text_file(path), path);
 }
 
@@ -263,7 +264,7 @@ TEST(Tokenizer, TakesNamedTokensFromTheFilesBeside) {
         throw;
       },
       Error);
-  dir.write("tokenizer.json", read_text_file(kFixtures / "qwen2.tokenizer.json"));
+  dir.write("tokenizer.json", read_text_file(kTokenizerFixtures / "qwen2.tokenizer.json"));
   dir.write("tokenizer_config.json",
             R"({"eos_token": "<|im_end|>", "bos_token": null, "pad_token": {"content": "<pad>"}, "add_bos_token": true,
                 "z_token": "<z>", "image_token": "<image>", "extra_special_tokens": ["<extra>", "<z>"]})");

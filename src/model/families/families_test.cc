@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/anyres.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -15,17 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ModelConfig parse(const std::string& text) {
+ModelConfig parse_config(const std::string& text) {
   return parse_model_config(parse_json(text, "config.json"), "config.json");
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 ImageTiles image(int64_t n_tiles, int64_t rows = 0, int64_t cols = 0, int64_t height = 10, int64_t width = 10) {
@@ -52,7 +44,7 @@ std::string images(int n) {
 }
 
 TEST(Families, Idefics3NamesTiles) {
-  const ModelConfig config = parse(
+  const ModelConfig config = parse_config(
       R"({"model_type":"idefics3","image_token_id":5,"vision_config":{"image_size":28,"patch_size":7},"scale_factor":2})");
   const std::string around = "<fake_token_around_image>", four = images(4);
   const std::vector<ImageTiles> pictures = list(image(3, 1, 2), image(1));
@@ -65,18 +57,18 @@ TEST(Families, Idefics3NamesTiles) {
 
 TEST(Families, LlavaCountsPatches) {
   const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
-  const ModelConfig config = parse(R"({"model_type":"llava",)" + vision + "}");
+  const ModelConfig config = parse_config(R"({"model_type":"llava",)" + vision + "}");
   EXPECT_EQ(expand_prompt(config, "<image>!", list(image(1))), images(16) + "!");
-  const ModelConfig full = parse(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
+  const ModelConfig full = parse_config(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
   EXPECT_EQ(expand_prompt(full, "<image>!", list(image(1))), images(17) + "!");
 }
 
 TEST(Families, CountsMustAgree) {
-  const ModelConfig config = parse(R"({"model_type":"llava","image_token_index":5})");
+  const ModelConfig config = parse_config(R"({"model_type":"llava","image_token_index":5})");
   EXPECT_THAT(error_of([&] { expand_prompt(config, "<image> <image>", list(image(1))); }),
               HasSubstr("has 2 <image> placeholder(s) for 1 image(s)"));
   EXPECT_THAT(error_of([&] { expand_prompt(config, "none", list(image(1))); }), HasSubstr("has 0 <image>"));
-  const ModelConfig text = parse(R"({"model_type":"llama"})");
+  const ModelConfig text = parse_config(R"({"model_type":"llama"})");
   EXPECT_THAT(error_of([&] { expand_prompt(text, "<image>", list(image(1))); }), HasSubstr("takes text only"));
   EXPECT_EQ(expand_prompt(text, "<image>", {}), "<image>");
 }
@@ -107,7 +99,7 @@ TEST(Anyres, OrdersOverviewThenLines) {
 
 TEST(Anyres, RefusesTilesOfAnotherGrid) {
   const ModelConfig config =
-      parse(R"({"model_type":"llava_next","image_token_index":5,"vision_config":{"image_size":28,"patch_size":7},
+      parse_config(R"({"model_type":"llava_next","image_token_index":5,"vision_config":{"image_size":28,"patch_size":7},
       "image_grid_pinpoints":[[28,56],[56,28]]})");
   EXPECT_THAT(config.family->token_rows(config, image(3, 1, 2, 100, 200)), testing::SizeIs(16 + 4 * 9));
   EXPECT_THAT(error_of([&] { anyres_layout(config, image(5, 2, 2, 100, 200)); }),

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kAround = "<fake_token_around_image>";
 constexpr std::string_view kOverview = "<global-img>";
 
-void read_config(const JsonObject& root, ModelConfig& out) {
+void read_idefics3_config(const JsonObject& root, ModelConfig& out) {
   // Their text model's own default; a text_config that is there has LlamaConfig's.
   static const Json kNoText = {{"rms_norm_eps", 1e-5}}, kNoVision = Json::object();
   read_parts(root, {kNoText, kNoVision}, kSiglipVision, out);
@@ -40,7 +40,7 @@ void check_tiles(const ImageTiles& image) {
 }
 
 // Tile after tile, the overview last.
-std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles& image) {
+std::vector<int32_t> idefics3_token_rows(const ModelConfig& config, const ImageTiles& image) {
   check_tiles(image);
   std::vector<int32_t> rows(static_cast<size_t>(image.n_tiles * tokens_per_tile(config)));
   std::iota(rows.begin(), rows.end(), 0);
@@ -76,9 +76,9 @@ WeightPrefixes prefixes() {
 Family tiled_family(std::string_view model_type) {
   return {.model_type = model_type,
           .prefixes = prefixes(),
-          .read_config = read_config,
+          .read_config = read_idefics3_config,
           .image_placeholder = "<image>",
-          .token_rows = token_rows,
+          .token_rows = idefics3_token_rows,
           .image_text = image_text};
 }
 

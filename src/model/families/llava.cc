@@ -33,7 +33,7 @@ std::vector<int32_t> feature_layers(const JsonObject& root, int64_t n_layers) {
 }
 
 // The one tile's rows as they come.
-std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles&) {
+std::vector<int32_t> llava_token_rows(const ModelConfig& config, const ImageTiles&) {
   const VisionConfig& vision = *config.vision;
   std::vector<int32_t> rows(static_cast<size_t>(vision.side() * vision.side() + vision.n_class_features()));
   std::iota(rows.begin(), rows.end(), 0);
@@ -68,6 +68,6 @@ const Family kLlava = {.model_type = "llava",
                        .prefixes = llava_prefixes(),
                        .read_config = read_llava_config,
                        .image_placeholder = "<image>",
-                       .token_rows = token_rows};
+                       .token_rows = llava_token_rows};
 
 }  // namespace vlcache

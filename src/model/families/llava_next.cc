@@ -34,7 +34,7 @@ std::vector<std::pair<int64_t, int64_t>> grid_pinpoints(const JsonObject& root, 
   return out;
 }
 
-void read_config(const JsonObject& root, ModelConfig& out) {
+void read_llava_next_config(const JsonObject& root, ModelConfig& out) {
   read_llava_config(root, out);
   if (!out.vision->drop_class_token) {
     throw Error(
@@ -46,7 +46,7 @@ void read_config(const JsonObject& root, ModelConfig& out) {
   out.grid_pinpoints = grid_pinpoints(root, out.vision->image_size);
 }
 
-std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles& image) {
+std::vector<int32_t> llava_next_token_rows(const ModelConfig& config, const ImageTiles& image) {
   return anyres_order(anyres_layout(config, image), config.vision->side());
 }
 
@@ -54,8 +54,8 @@ std::vector<int32_t> token_rows(const ModelConfig& config, const ImageTiles& ima
 
 const Family kLlavaNext = {.model_type = "llava_next",
                            .prefixes = llava_prefixes(),
-                           .read_config = read_config,
+                           .read_config = read_llava_next_config,
                            .image_placeholder = "<image>",
-                           .token_rows = token_rows};
+                           .token_rows = llava_next_token_rows};
 
 }  // namespace vlcache

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fuzz_target.h"
 #include "model/processors/registry.h"
 
 namespace {
@@ -27,7 +28,7 @@ Image small_picture() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(image_processor) {
   if (size == 0) return 0;
   static const Image picture = small_picture();
   try {  // the first byte chooses the class

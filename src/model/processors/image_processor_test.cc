@@ -47,7 +47,7 @@ std::unique_ptr<ImageProcessor> from_config(const std::string& text) {
 }
 
 // The error of loading a processor with these settings.
-std::string error_of(const std::string& text, ErrorCode code) {
+std::string processor_error(const std::string& text, ErrorCode code) {
   try {
     from_config(text);
   } catch (const Error& error) {
@@ -80,7 +80,7 @@ TEST(ImageProcessor, EqualsTransformersToTheBit) {
   for (const Json& row : rows) {
     SCOPED_TRACE(row["config"].dump());
     if (row["cases"][0].contains("error")) {
-      error_of(row["config"].dump(), ErrorCode::kInput);
+      processor_error(row["config"].dump(), ErrorCode::kInput);
       continue;
     }
     const std::unique_ptr<ImageProcessor> processor = from_config(row["config"].dump());
@@ -120,12 +120,13 @@ TEST(ImageProcessor, IsFoundWhereverCheckpointsKeepIt) {
 }
 
 TEST(ImageProcessor, TellsWhatItCannotLoad) {
-  const std::string unknown = error_of(R"({"image_processor_type": "Kosmos9ImageProcessor"})", ErrorCode::kUnsupported);
+  const std::string unknown =
+      processor_error(R"({"image_processor_type": "Kosmos9ImageProcessor"})", ErrorCode::kUnsupported);
   EXPECT_NE(unknown.find("Kosmos9ImageProcessor"), std::string::npos);
   EXPECT_NE(unknown.find("SmolVLMImageProcessor"), std::string::npos);
-  EXPECT_NE(error_of("{}", ErrorCode::kUnsupported).find("found none"), std::string::npos);
-  error_of("[]", ErrorCode::kInput);
-  error_of("{", ErrorCode::kInput);
+  EXPECT_NE(processor_error("{}", ErrorCode::kUnsupported).find("found none"), std::string::npos);
+  processor_error("[]", ErrorCode::kInput);
+  processor_error("{", ErrorCode::kInput);
   EXPECT_THROW(Checkpoint({}).load(), Error);
 
   const auto clip = [](const std::string& rest) {
@@ -136,16 +137,19 @@ TEST(ImageProcessor, TellsWhatItCannotLoad) {
         R"("size": {"height": 3.5, "width": 3})", R"("size": [1, 2, 3])", R"("crop_size": {"shortest_edge": 3})",
         R"("resample": 9)", R"("image_mean": [1, 2])", R"("image_std": "a")", R"("image_std": [0, 1, 1])",
         R"("do_resize": 3)", R"("rescale_factor": "x")"}) {
-    error_of(clip(rest), ErrorCode::kInput);
+    processor_error(clip(rest), ErrorCode::kInput);
   }
   for (const char* rest :
        {R"("image_grid_pinpoints": [])", R"("image_grid_pinpoints": [[336]])", R"("image_grid_pinpoints": [[0, 336]])",
         R"("image_grid_pinpoints": 3)", R"("image_grid_pinpoints": [[1e9, 1]])"}) {
-    error_of(R"({"image_processor_type": "LlavaNextImageProcessor", )" + std::string(rest) + "}", ErrorCode::kInput);
+    processor_error(R"({"image_processor_type": "LlavaNextImageProcessor", )" + std::string(rest) + "}",
+                    ErrorCode::kInput);
   }
-  error_of(R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"shortest_edge": 30}})", ErrorCode::kInput);
-  error_of(R"({"image_processor_type": "Idefics3ImageProcessor", "max_image_size": {"height": 30, "width": 30}})",
-           ErrorCode::kInput);
+  processor_error(R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"shortest_edge": 30}})",
+                  ErrorCode::kInput);
+  processor_error(
+      R"({"image_processor_type": "Idefics3ImageProcessor", "max_image_size": {"height": 30, "width": 30}})",
+      ErrorCode::kInput);
 }
 
 TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {

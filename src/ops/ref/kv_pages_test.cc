@@ -9,9 +9,8 @@ namespace vlcache {
 namespace {
 
 using ref_test::Cache;
+using ref_test::kRef;
 using ref_test::Matrix;
-
-const std::unique_ptr<Backend> kRef = make_ref_backend(DType::kF32);
 
 // K of slot j, head h, dimension c reads 100 j + 10 h + c, V its negative.
 void number_slots(Cache& cache, int32_t n) {

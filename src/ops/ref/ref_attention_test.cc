@@ -13,12 +13,11 @@ namespace vlcache {
 namespace {
 
 using ref_test::Cache;
+using ref_test::kRef;
 using ref_test::Matrix;
 using ref_test::Seed;
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 8;
-const std::unique_ptr<Backend> kRef = make_ref_backend(DType::kF32);
-
 // Everything about one (row, head, slot) that decides its logit.
 struct Rule {
   std::function<bool(int64_t row, int64_t slot)> sees = [](int64_t, int64_t) { return true; };

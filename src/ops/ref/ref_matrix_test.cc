@@ -17,7 +17,6 @@ using testing::ElementsAre;
 using testing::FloatNear;
 using testing::Pointwise;
 
-const std::unique_ptr<Backend> kRef = make_ref_backend(DType::kF32);
 const std::unique_ptr<Backend> kRefBf16 = make_ref_backend(DType::kBF16);
 
 TEST(RefMatmul, HandComputed) {

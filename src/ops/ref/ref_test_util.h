@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "ops/backend.h"
+#include "ops/ref/ref_backend.h"
 
 namespace vlcache::ref_test {
+
+inline const std::unique_ptr<Backend> kRef = make_ref_backend(DType::kF32);
 
 struct Seed {
   explicit Seed(uint64_t v) : value(v) {}

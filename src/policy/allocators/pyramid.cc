@@ -10,18 +10,18 @@
 namespace vlcache {
 namespace {
 
-enum class Variant : uint8_t { kOurs, kKvpress, kFactory };
+enum class PyramidVariant : uint8_t { kOurs, kKvpress, kFactory };
 
 class Pyramid final : public BudgetAllocator {
  public:
-  Pyramid(Variant variant, double beta) : variant_(variant), beta_(beta) {}
+  Pyramid(PyramidVariant variant, double beta) : variant_(variant), beta_(beta) {}
 
   SlotCounts allocate(const AllocateInputs& in) const override {
     std::vector<int32_t> layers;  // that have KV of their own
     for (size_t l = 0; l < in.most.size(); ++l) {
       if (!in.most[l].empty()) layers.push_back(static_cast<int32_t>(l));
     }
-    if (variant_ == Variant::kOurs) {
+    if (variant_ == PyramidVariant::kOurs) {
       std::vector<double> shares(in.most.size());
       const double mean = in.n_slots, least = mean / beta_;
       for (size_t i = 0; i < layers.size(); ++i) {
@@ -32,8 +32,8 @@ class Pyramid final : public BudgetAllocator {
     SlotCounts counts = in.most;
     const int32_t n = in.part.prompt.n_tokens, window = in.scorer.protects(in.n_slots, in.share, in.part.prompt).n_last;
     for (size_t i = 0; i < layers.size(); ++i) {
-      const int32_t k = variant_ == Variant::kKvpress ? kvpress(in.share, n, window, i, layers.size())
-                                                      : factory(in.n_slots, n, window, i, layers.size());
+      const int32_t k = variant_ == PyramidVariant::kKvpress ? kvpress(in.share, n, window, i, layers.size())
+                                                             : factory(in.n_slots, n, window, i, layers.size());
       for (int32_t& count : counts[static_cast<size_t>(layers[i])]) count = std::min(count, k);
     }
     return counts;
@@ -67,7 +67,7 @@ class Pyramid final : public BudgetAllocator {
     return most - static_cast<int32_t>(i) * step + window;
   }
 
-  Variant variant_;
+  PyramidVariant variant_;
   double beta_;
 };
 
@@ -75,7 +75,9 @@ class Pyramid final : public BudgetAllocator {
 
 std::unique_ptr<const BudgetAllocator> make_pyramid(Parameters& p) {
   const std::string_view preset = p.preset({"kvpress", "kvcache-factory"});
-  const Variant variant = preset == "kvpress" ? Variant::kKvpress : preset.empty() ? Variant::kOurs : Variant::kFactory;
+  const PyramidVariant variant = preset == "kvpress" ? PyramidVariant::kKvpress
+                                 : preset.empty()    ? PyramidVariant::kOurs
+                                                     : PyramidVariant::kFactory;
   return std::make_unique<Pyramid>(variant, p.number("beta", 20, 1, 1e6));
 }
 

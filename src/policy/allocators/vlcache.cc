@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kLeastShare = 0.01, kEffivlmShare = 0.9;
 
-enum class Variant : uint8_t { kOurs, kPaper, kEffivlm };
+enum class VlCacheVariant : uint8_t { kOurs, kPaper, kEffivlm };
 
 class VlCache final : public BudgetAllocator {
  public:
-  VlCache(Variant variant, float threshold) : variant_(variant), threshold_(threshold) {}
+  VlCache(VlCacheVariant variant, float threshold) : variant_(variant), threshold_(threshold) {}
 
   CaptureRequest needs(const PromptShape& prompt) const override {
     return {.window = post_vision_window(prompt), .window_counts = true, .threshold = threshold_};
@@ -35,15 +35,15 @@ class VlCache final : public BudgetAllocator {
       ++n_layers;
     }
     const int32_t n = in.part.prompt.n_tokens;
-    if (variant_ == Variant::kOurs) {
+    if (variant_ == VlCacheVariant::kOurs) {
       return deal_to_layers(in, density, slots_of(std::min(kLeastShare, in.share), n));
     }
-    const double part = variant_ == Variant::kEffivlm ? kEffivlmShare : 1.0;
+    const double part = variant_ == VlCacheVariant::kEffivlm ? kEffivlmShare : 1.0;
     SlotCounts counts = in.most;
     for (size_t l = 0; l < counts.size(); ++l) {
       const double share = std::clamp(density[l] / sum * part * in.share * n_layers, kLeastShare * part, 1.0);
-      int32_t k = slots_of(share, n, variant_ == Variant::kEffivlm ? Rounding::kDown : Rounding::kNearest);
-      if (variant_ == Variant::kEffivlm) k += in.scorer.protects(k, in.share, in.part.prompt).n_last;
+      int32_t k = slots_of(share, n, variant_ == VlCacheVariant::kEffivlm ? Rounding::kDown : Rounding::kNearest);
+      if (variant_ == VlCacheVariant::kEffivlm) k += in.scorer.protects(k, in.share, in.part.prompt).n_last;
       for (int32_t& count : counts[l]) count = std::min(count, k);
     }
     return counts;
@@ -56,7 +56,7 @@ class VlCache final : public BudgetAllocator {
     return sum;
   }
 
-  Variant variant_;
+  VlCacheVariant variant_;
   float threshold_;
 };
 
@@ -64,7 +64,9 @@ class VlCache final : public BudgetAllocator {
 
 std::unique_ptr<const BudgetAllocator> make_vlcache(Parameters& p) {
   const std::string_view preset = p.preset({"paper", "effivlm"});
-  const Variant variant = preset == "paper" ? Variant::kPaper : preset.empty() ? Variant::kOurs : Variant::kEffivlm;
+  const VlCacheVariant variant = preset == "paper" ? VlCacheVariant::kPaper
+                                 : preset.empty()  ? VlCacheVariant::kOurs
+                                                   : VlCacheVariant::kEffivlm;
   return std::make_unique<VlCache>(variant, static_cast<float>(p.number("p", 0.01, 1e-9, 1)));
 }
 

@@ -8,7 +8,7 @@ namespace vlcache {
 
 std::vector<FitKernel*> fit_kernels() {
   std::vector<FitKernel*> kernels;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(VLCACHE_REF_ONLY)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl")) {
     kernels.push_back(fit_head_avx512);

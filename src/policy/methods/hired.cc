@@ -8,13 +8,12 @@
 #include <functional>
 #include <utility>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "policy/registry.h"
 
 namespace vlcache {
 namespace {
-
-size_t at(int32_t i) { return static_cast<size_t>(i); }
 
 // One picture's choice: its patches by tile, the best first.
 class Picture {

@@ -1,0 +1,78 @@
+# Which unit tests a build has, and how ctest runs them.
+#   VLCACHE_TESTS  ON       all of them
+#                  kernels  those of modules whose arithmetic depends on the machine's instruction set, or that the builds
+#                           with ops/ref alone leave out
+#                  threads  those of what threads share
+#                  OFF      none
+set(kernel_tests
+  "/ops/" "/model/" "/engine/" "/server/" "/tests/" "base/row_codec_test" "policy/attention_fit/"
+  "cache/sweep_allocations_test" "store/disk_syscalls_test")
+set(thread_tests
+  "base/threads_test" "/store/" "/server/" "engine/(slow_tiers|stored_images|accounting)_test")
+string(REPLACE ";" "|" VLCACHE_KERNEL_TESTS "${kernel_tests}")
+string(REPLACE ";" "|" VLCACHE_THREAD_TESTS "${thread_tests}")
+
+# Programs that run long are cut into so many parts, which ctest runs beside each other, these first.
+set(VLCACHE_PARTS_engine 6)
+set(VLCACHE_PARTS_server 2)
+set(VLCACHE_PARTS_store 2)
+set(VLCACHE_PARTS_golden 2)
+set(VLCACHE_PARTS_pipeline 2)
+set(VLCACHE_PARTS_ops 2)
+set(VLCACHE_PARTS_io 2)
+
+# What tools/check.sh leaves to tools/test.sh: servers and files that must wait, and the same once more.
+set(VLCACHE_SLOW_TESTS "^(store|golden-avx2)")
+
+# vlcache_unit_tests(NAME [ALONE] FILES files... [DEPENDS targets...]): the program vlcache_NAME_test of those of the files that
+# this build has, and its ctest tests NAME or NAME-1, NAME-2, ... Each writes what ran to build/.../results/NAME.xml and
+# has a folder of its own for temporary files.
+function(vlcache_unit_tests name)
+  cmake_parse_arguments(arg "ALONE" "" "FILES;DEPENDS" ${ARGN})
+  if(VLCACHE_TESTS STREQUAL kernels)
+    list(FILTER arg_FILES INCLUDE REGEX "${VLCACHE_KERNEL_TESTS}")
+  elseif(VLCACHE_TESTS STREQUAL threads)
+    list(FILTER arg_FILES INCLUDE REGEX "${VLCACHE_THREAD_TESTS}")
+  elseif(NOT VLCACHE_TESTS)
+    return()
+  endif()
+  if(NOT arg_FILES)
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY VLCACHE_TEST_FILES ${arg_FILES})
+  set(program vlcache_${name}_test)
+  add_executable(${program} ${arg_FILES})
+  if(TARGET vlcache_${name})
+    target_link_libraries(${program} PRIVATE vlcache_${name})
+  endif()
+  target_link_libraries(${program} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
+  target_compile_definitions(${program} PRIVATE VLCACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
+  if(NOT arg_ALONE)
+    vlcache_batches(${program} ${VLCACHE_TEST_BATCH})
+  endif()
+  vlcache_run_tests(${name} ${program})
+endfunction()
+
+# vlcache_run_tests(NAME PROGRAM [VARIABLE=value...])
+function(vlcache_run_tests name program)
+  set(n_parts 1)
+  if(DEFINED VLCACHE_PARTS_${name})
+    set(n_parts ${VLCACHE_PARTS_${name}})
+  endif()
+  foreach(part RANGE 1 ${n_parts})
+    set(test ${name})
+    if(n_parts GREATER 1)
+      set(test ${name}-${part})
+    endif()
+    math(EXPR index "${part} - 1")
+    set(folder ${CMAKE_BINARY_DIR}/temporary/${test}/)
+    file(MAKE_DIRECTORY ${folder})
+    add_test(NAME ${test} COMMAND ${program} --gtest_brief=1 --gtest_output=xml:${CMAKE_BINARY_DIR}/results/${test}.xml)
+    if(NOT name MATCHES "${VLCACHE_SLOW_TESTS}")
+      set_tests_properties(${test} PROPERTIES LABELS quick)
+    endif()
+    set_tests_properties(${test} PROPERTIES TIMEOUT 1500 COST ${n_parts} ENVIRONMENT
+      "GTEST_TOTAL_SHARDS=${n_parts};GTEST_SHARD_INDEX=${index};TMPDIR=${folder};TEST_TMPDIR=${folder};${ARGN}")
+  endforeach()
+endfunction()

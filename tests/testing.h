@@ -1,0 +1,28 @@
+// What tests of several folders share.
+#pragma once
+
+#include <concepts>
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+// What f() throws, as the user would read it.
+template <std::invocable F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// Of a small model of the real architecture with random weights (tests/fixtures/models).
+inline std::filesystem::path fixture_model(std::string_view name) {
+  return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / name;
+}
+
+}  // namespace vlcache
