@@ -185,7 +185,8 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
     EXPECT_LE(n, int64_t{64 + 30 + n_draft} * kPolicyLayers * kKvHeads);
   }
   EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);
-  EXPECT_LT(s->peak_kv_bytes(), engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kPolicyLayers * kKvHeads * 4);
+  EXPECT_LT(s->peak_kv_bytes(),
+            engine_->new_sequence(prompt, policy)->cache().page_bytes(0) * kPolicyLayers * kKvHeads * 4);
   s->release();  // and from the start once more
   compute(*engine_, *s, 100);
   EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);

@@ -59,7 +59,8 @@ TEST(Families, LlavaCountsPatches) {
   const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
   const ModelConfig config = parse_config(R"({"model_type":"llava",)" + vision + "}");
   EXPECT_EQ(expand_prompt(config, "<image>!", list(image(1))), images(16) + "!");
-  const ModelConfig full = parse_config(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
+  const ModelConfig full =
+      parse_config(R"({"model_type":"llava","vision_feature_select_strategy":"full",)" + vision + "}");
   EXPECT_EQ(expand_prompt(full, "<image>!", list(image(1))), images(17) + "!");
 }
 
