@@ -120,56 +120,50 @@ void run(BenchFlags flags) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app) {
+void add_bench_command(const Command& app) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = app.add_subcommand("bench", "tokens/s of prefill and decode at several depths");
-  add_model_flags(*command, flags->model, {.needs_model = false, .policy = false});
-  command->add_option("--kv,--kv-mode", flags->policies, "policies to compare, in turn (one per use)")
-      ->type_name("POLICY")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  command->add_option("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)")->type_name("BUDGET");
-  command->remove_option(command->get_option("--threads"));
+  const Command command = app.add_command("bench", "tokens/s of prefill and decode at several depths");
+  add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
+  command.add("--kv,--kv-mode", flags->policies, "policies to compare, in turn (one per use)")
+      .value_name("POLICY")
+      .one_per_use()
+      .show_default();
+  command.add("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)").value_name("BUDGET");
+  command.remove(command.flag("--threads"));
   const auto list = [&](const char* names, std::vector<int>& values, const char* help, int low = 0,
                         int high = INT32_MAX) {
-    return command->add_option(names, values, help)
-        ->delimiter(',')
-        ->type_name("N,..")
-        ->capture_default_str()
-        ->check(CLI::Range(low, high));
+    return command.add(names, values, help).delimiter(',').value_name("N,..").show_default().range(low, high);
   };
   command
-      ->add_option("--random-weights", flags->random_weights,
-                   "a config.json: random weights in its shape instead of a checkpoint")
-      ->type_name("FILE");
+      .add("--random-weights", flags->random_weights,
+           "a config.json: random weights in its shape instead of a checkpoint")
+      .value_name("FILE");
   list("-p,--n-prompt", flags->prompts, "prefill tests of so many tokens (0: none)");
   list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
   list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
   list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
   list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
-  share_environment(
-      *list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024));
-  command->add_option("-r,--repetitions", flags->repetitions, "runs of each test")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
-      ->check(CLI::IsMember({"prefill", "random"}))
-      ->capture_default_str();
-  command->add_option("-o,--output", flags->output, "md, csv or json; or FILE.csv, with a chart FILE.svg beside it")
-      ->check([](const std::string& text) -> std::string {
+  list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024)
+      .share_environment();
+  command.add("-r,--repetitions", flags->repetitions, "runs of each test").range(1, 1000).show_default();
+  command.add("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
+      .one_of({"prefill", "random"})
+      .show_default();
+  command.add("-o,--output", flags->output, "md, csv or json; or FILE.csv, with a chart FILE.svg beside it")
+      .check([](const std::string& text) -> std::string {
         if (text == "md" || text == "csv" || text == "json" || is_file(text)) return "";
         return "expected md, csv, json or FILE.csv, found '" + text + "'";
       })
-      ->capture_default_str();
-  command->add_option("--seed", flags->seed, "of weights, tokens and fill")->capture_default_str();
-  command->footer(
+      .show_default();
+  command.add("--seed", flags->seed, "of weights, tokens and fill").show_default();
+  command.footer(
       "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
       "tokens/s of a vision test: rows of features. % of limit: of the read bandwidth or FLOP/s that the same threads\n"
       "reach in probes before and after every run.");
-  command->require_subcommand(0, 1);
-  add_bench_reuse_command(*command);
-  command->callback([flags, command] {
-    if (command->get_subcommands().empty()) run(*flags);
+  command.allow_command();
+  add_bench_reuse_command(command);
+  command.run([flags, command] {
+    if (!command.was_given_command()) run(*flags);
   });
 }
 

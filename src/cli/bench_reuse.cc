@@ -231,36 +231,33 @@ void run(const ReuseBenchFlags& flags) {
 
 }  // namespace
 
-void add_bench_reuse_command(CLI::App& bench_command) {
+void add_bench_reuse_command(const Command& bench_command) {
   auto flags = std::make_shared<ReuseBenchFlags>();
-  CLI::App* command =
-      bench_command.add_subcommand("reuse", "time to the first token where the pictures were seen in another prompt");
-  add_model_flags(*command, flags->model, {.needs_model = false, .policy = false});
+  const Command command =
+      bench_command.add_command("reuse", "time to the first token where the pictures were seen in another prompt");
+  add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
   command
-      ->add_option("--random-weights", flags->random_weights,
-                   "a config.json: random weights in its shape instead of a checkpoint")
-      ->type_name("FILE");
-  command
-      ->add_option("--images", flags->images, "pictures of a prompt, of two by two tiles where the model splits them")
-      ->delimiter(',')
-      ->type_name("N,..")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
-      ->type_name("CHOOSER")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  command->add_option("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command->add_option("-r,--repetitions", flags->repetitions, "runs of each")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--seed", flags->seed, "of weights, pictures and text")->capture_default_str();
-  command->footer(
+      .add("--random-weights", flags->random_weights,
+           "a config.json: random weights in its shape instead of a checkpoint")
+      .value_name("FILE");
+  command.add("--images", flags->images, "pictures of a prompt, of two by two tiles where the model splits them")
+      .delimiter(',')
+      .value_name("N,..")
+      .range(1, 1000)
+      .show_default();
+  command.add("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
+      .value_name("CHOOSER")
+      .one_per_use()
+      .show_default();
+  command.add("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
+      .range(2, 1 << 20)
+      .show_default();
+  command.add("-r,--repetitions", flags->repetitions, "runs of each").range(1, 1000).show_default();
+  command.add("--seed", flags->seed, "of weights, pictures and text").show_default();
+  command.footer(
       "With --cache-disk also from there, and what storing takes of an answer.\n"
       "Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
-  command->callback([flags] { run(*flags); });
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

@@ -152,23 +152,23 @@ void clear(const Flags& flags) {
 
 }  // namespace
 
-void add_cache_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cache", "what a folder of --cache-disk or a server of --cache-redis holds");
-  command->require_subcommand(1);
+void add_cache_command(const Command& app) {
+  const Command command = app.add_command("cache", "what a folder of --cache-disk or a server of --cache-redis holds");
+  command.require_command();
   const auto add = [&](const char* name, const char* help, void (*action)(const Flags&)) {
     auto flags = std::make_shared<Flags>();
-    CLI::App* sub = command->add_subcommand(name, help);
-    sub->add_option("DIR", flags->place, "the folder, or redis://[user:password@]host[:port][/db]")->required();
-    add_cache_secrets(*sub, flags->cache);
-    sub->callback([flags, action] { action(*flags); });
+    const Command sub = command.add_command(name, help);
+    sub.add("DIR", flags->place, "the folder, or redis://[user:password@]host[:port][/db]").required();
+    add_cache_secrets(sub, flags->cache);
+    sub.run([flags, action] { action(*flags); });
     return std::pair{sub, flags};
   };
   const auto [ls, ls_flags] = add("ls", "records, one a line", list);
-  ls->add_flag("--json", ls_flags->json, "JSON lines");
+  ls.add("--json", ls_flags->json, "JSON lines");
   add("verify", "reads every byte; removes what is wrong", verify);
   const auto [forget, forget_flags] = add("clear", "removes all records, or those of one picture", clear);
-  forget->add_option("--image", forget_flags->image, "the picture")->type_name("FILE");
-  forget->add_option("-m,--model", forget_flags->model_dir, "the model that has seen it")->type_name("DIR");
+  forget.add("--image", forget_flags->image, "the picture").value_name("FILE");
+  forget.add("-m,--model", forget_flags->model_dir, "the model that has seen it").value_name("DIR");
 }
 
 }  // namespace vlcache

@@ -27,54 +27,53 @@ DiskTierOptions read_disk(const std::string& disk) {
 }
 
 template <typename Value>
-CLI::Option* add_flag(CLI::App& command, const char* name, Value& value, const char* help) {
-  CLI::Option* option = command.add_option(name, value, help)->group("Cache");
-  share_environment(*option);
-  return option;
+Flag add_flag(const Command& command, const char* name, Value& value, const char* help) {
+  const Flag option = command.add(name, value, help).group("Cache");
+  return option.share_environment();
 }
 
 }  // namespace
 
-void add_cache_secrets(CLI::App& command, CacheFlags& flags) {
+void add_cache_secrets(const Command& command, CacheFlags& flags) {
   add_flag(
       command, "--cache-salt", flags.salt,
       "secret that names and checksums of what is kept are keyed by: who has another one finds nothing, and cannot "
       "change an answer")
-      ->type_name("TEXT");
+      .value_name("TEXT");
   add_flag(command, "--cache-redis-password-file", flags.redis_password_file,
            "the first line of this file is Redis' password, which then stands in no list of processes")
-      ->type_name("FILE");
+      .value_name("FILE");
 }
 
-void add_cache_flags(CLI::App& command, CacheFlags& flags) {
+void add_cache_flags(const Command& command, CacheFlags& flags) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return add_flag(command, name, value, help);
   };
   add("--cache-disk", flags.disk,
       "keep embeddings and KV of pictures in this folder, of so many bytes (default 20GiB), for later runs and other "
       "processes")
-      ->type_name("DIR[,BYTES]");
+      .value_name("DIR[,BYTES]");
   add("--cache-redis", flags.redis,
       "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; asked behind "
       "the folder, done without while it is down")
-      ->type_name("URL");
+      .value_name("URL");
   add_cache_secrets(command, flags);
   add("--cache-ttl", flags.ttl, "what was kept so long ago is computed anew: 90s, 15m, 12h, 30d (default: never)")
-      ->type_name("TIME");
+      .value_name("TIME");
   add("--cache-admit", flags.admit, "keep a picture beyond the process from its N-th use on")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      .value_name("N")
+      .range(1, 1 << 20)
+      .show_default();
   add("--cache-codec", flags.codec,
       "how the KV of pictures is kept, in memory and beyond: exact, int8 (half the bytes), int4 (less than a third); "
       "what was kept in another way is not found")
-      ->type_name("CODEC")
-      ->capture_default_str();
+      .value_name("CODEC")
+      .show_default();
   add("--cache-keep", flags.keep,
       "keep this share of a picture's tokens only, chosen by key_diff, knorm or kvzip before any question is known, "
       "such as "
       "0.2:key_diff; needs a chooser of --reuse that is named")
-      ->type_name("SHARE:SCORER");
+      .value_name("SHARE:SCORER");
 }
 
 ImageKvForm image_form(const CacheFlags& flags) {

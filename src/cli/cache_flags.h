@@ -1,12 +1,12 @@
 // Flags of what outlives the process, shared by every command with a model and by `vlcache cache`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/flags.h"
 #include "reuse/image_kv_form.h"
 #include "store/disk_tier.h"
 #include "store/redis_tier.h"
@@ -25,8 +25,8 @@ struct CacheFlags {
 };
 
 // --cache-salt and --cache-redis-password-file, which whoever opens a tier needs, whatever says where it is.
-void add_cache_secrets(CLI::App& command, CacheFlags& flags);
-void add_cache_flags(CLI::App& command, CacheFlags& flags);
+void add_cache_secrets(const Command& command, CacheFlags& flags);
+void add_cache_flags(const Command& command, CacheFlags& flags);
 
 // In which form pictures' KV is kept. Throws Error(kInput).
 ImageKvForm image_form(const CacheFlags& flags);

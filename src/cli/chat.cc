@@ -316,21 +316,21 @@ void run(const ChatFlags& flags) {
 
 }  // namespace
 
-void add_chat_command(CLI::App& app) {
+void add_chat_command(const Command& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "talk about pictures, turn by turn");
-  add_model_flags(*command, flags->model);
-  add_generate_flags(*command, flags->generate);
-  command->add_option("-i,--image", flags->images, "a picture for the first message (one per use)")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command->add_option("--system", flags->system, "system message")->type_name("TEXT");
+  const Command command = app.add_command("chat", "talk about pictures, turn by turn");
+  add_model_flags(command, flags->model);
+  add_generate_flags(command, flags->generate);
+  command.add("-i,--image", flags->images, "a picture for the first message (one per use)")
+      .value_name("FILE")
+      .one_per_use();
+  command.add("--system", flags->system, "system message").value_name("TEXT");
   command
-      ->add_option("--session", flags->session,
-                   "keep the conversation, its pictures and its KV under --cache-disk by this name, and go on with it")
-      ->type_name("NAME");
-  command->footer(kHelp);
-  command->callback([flags] { run(*flags); });
+      .add("--session", flags->session,
+           "keep the conversation, its pictures and its KV under --cache-disk by this name, and go on with it")
+      .value_name("NAME");
+  command.footer(kHelp);
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

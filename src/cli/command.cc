@@ -34,76 +34,68 @@ void watch_interrupts() {
   std::signal(SIGTERM, on_interrupt);
 }
 
-void share_environment(CLI::Option& option) { option.envname(environment_name("", option)); }
-
-std::string environment_name(const std::string& command, const CLI::Option& option) {
-  std::string name = "vlcache_" + (command.empty() ? "" : command + "_") + option.get_lnames().at(0);
-  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
-void add_model_dir(CLI::App& command, std::string& model_dir) {
-  share_environment(
-      *command.add_option("-m,--model", model_dir, "Hugging Face snapshot directory")->type_name("DIR")->required());
+void add_model_dir(const Command& command, std::string& model_dir) {
+  command.add("-m,--model", model_dir, "Hugging Face snapshot directory")
+      .value_name("DIR")
+      .required()
+      .share_environment();
 }
 
 namespace {
 
-void add_policy_flags(CLI::App& command, ModelFlags& flags) {
+void add_policy_flags(const Command& command, ModelFlags& flags) {
   command
-      .add_option("--kv,--kv-mode", flags.kv,
-                  "how KV is kept: full, none, static, streaming, or a policy that evicts, such as vlcache, pointer or "
-                  "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto with a budget)")
-      ->type_name("POLICY");
+      .add("--kv,--kv-mode", flags.kv,
+           "how KV is kept: full, none, static, streaming, or a policy that evicts, such as vlcache, pointer or "
+           "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto with a budget)")
+      .value_name("POLICY");
   command
-      .add_option(
-          "--kv-budget", flags.kv_budget,
-          "what a policy that evicts may keep: a share of the prompt (0.1 or 10%, the default), slots per layer "
-          "and kv head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
-      ->type_name("BUDGET");
-  for (const char* name : {"--kv", "--kv-budget"}) share_environment(*command.get_option(name));
+      .add("--kv-budget", flags.kv_budget,
+           "what a policy that evicts may keep: a share of the prompt (0.1 or 10%, the default), slots per layer "
+           "and kv head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
+      .value_name("BUDGET");
+  for (const char* name : {"--kv", "--kv-budget"}) command.flag(name).share_environment();
 }
 
 }  // namespace
 
-void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& set) {
+void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set) {
   add_model_dir(command, flags.model_dir);
-  command.get_option("--model")->required(set.needs_model);
-  command.add_option("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-      ->capture_default_str();
-  command.add_option("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
-      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-      ->capture_default_str();
+  command.flag("--model").required(set.needs_model);
+  command.add("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
+  command.add("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
   if (set.policy) add_policy_flags(command, flags);
   command
-      .add_option(
-          "--kv-memory", flags.kv_memory,
-          "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of what the weights and --cache-ram leave of the "
-          "memory that machine and cgroup grant)")
-      ->type_name("BYTES")
-      ->capture_default_str();
+      .add("--kv-memory", flags.kv_memory,
+           "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of what the weights and --cache-ram leave of the "
+           "memory that machine and cgroup grant)")
+      .value_name("BYTES")
+      .show_default();
   command
-      .add_option("--cache-ram", flags.cache_ram,
-                  "memory for what is kept beyond a request, KV of prompts and pictures and their embeddings: 512MiB, "
-                  "or a number of GiB, 0: none (1/4 of the memory that machine and cgroup grant)")
-      ->type_name("BYTES");
+      .add("--cache-ram", flags.cache_ram,
+           "memory for what is kept beyond a request, KV of prompts and pictures and their embeddings: 512MiB, "
+           "or a number of GiB, 0: none (1/4 of the memory that machine and cgroup grant)")
+      .value_name("BYTES");
   add_cache_flags(command, flags.cache);
-  command.add_option("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command.add_option("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
-      ->check(CLI::IsMember({"auto", "cpu", "ref"}))
-      ->capture_default_str();
-  command.add_option("--max-isa", flags.max_isa, "highest instruction set to use")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"}))
-      ->capture_default_str();
+  command.add("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
+      .range(0, 1024)
+      .show_default();
+  command.add("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
+      .range(1, 1 << 20)
+      .show_default();
+  command.add("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
+      .one_of({"auto", "cpu", "ref"})
+      .show_default();
+  command.add("--max-isa", flags.max_isa, "highest instruction set to use")
+      .one_of({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"})
+      .show_default();
   for (const char* name : {"--dtype", "--kv-dtype", "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk",
                            "--backend", "--max-isa"}) {
-    share_environment(*command.get_option(name));
+    command.flag(name).share_environment();
   }
 }
 

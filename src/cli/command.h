@@ -1,7 +1,6 @@
 // What every sub-command is made of: a function that registers its flags and, when chosen, runs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "cli/cache_flags.h"
+#include "cli/flags.h"
 #include "cli/tier_warnings.h"
 #include "engine/engine.h"
 #include "policy/registry.h"
@@ -31,20 +31,15 @@ struct ModelFlags {
   CacheFlags cache;
 };
 
-// The environment variable of a flag that means the same in every command that has it: --kv-mode is VLCACHE_KV_MODE.
-// All others get their command's name too (VLCACHE_BENCH_BATCH, main.cc).
-void share_environment(CLI::Option& option);
-std::string environment_name(const std::string& command, const CLI::Option& option);
-
 // -m alone, for commands that read a checkpoint without running it.
-void add_model_dir(CLI::App& command, std::string& model_dir);
+void add_model_dir(const Command& command, std::string& model_dir);
 
 // Which flags of a model a command takes.
 struct ModelFlagSet {
   bool needs_model = true;  // -m is required
   bool policy = true;       // one --kv with one --kv-budget
 };
-void add_model_flags(CLI::App& command, ModelFlags& flags, const ModelFlagSet& set = {});
+void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
 
 // Checks the flags, sets the number of threads and gives the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
@@ -70,21 +65,21 @@ struct Interrupted {};
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
-void add_run_command(CLI::App& app);
-void add_chat_command(CLI::App& app);
-void add_serve_command(CLI::App& app);
-void add_logits_command(CLI::App& app);
-void add_tokenize_commands(CLI::App& app);
-void add_info_command(CLI::App& app);
-void add_bench_command(CLI::App& app);
-void add_bench_reuse_command(CLI::App& bench_command);
-void add_eval_command(CLI::App& app);
-void add_inspect_command(CLI::App& app);
-void add_policies_command(CLI::App& app);
-void add_cache_command(CLI::App& app);
-void add_simulate_command(CLI::App& app);
-void add_tune_command(CLI::App& app);
-void add_tune_reuse_command(CLI::App& tune_command);
-void add_verify_command(CLI::App& app);
+void add_run_command(const Command& app);
+void add_chat_command(const Command& app);
+void add_serve_command(const Command& app);
+void add_logits_command(const Command& app);
+void add_tokenize_commands(const Command& app);
+void add_info_command(const Command& app);
+void add_bench_command(const Command& app);
+void add_bench_reuse_command(const Command& bench_command);
+void add_eval_command(const Command& app);
+void add_inspect_command(const Command& app);
+void add_policies_command(const Command& app);
+void add_cache_command(const Command& app);
+void add_simulate_command(const Command& app);
+void add_tune_command(const Command& app);
+void add_tune_reuse_command(const Command& tune_command);
+void add_verify_command(const Command& app);
 
 }  // namespace vlcache

@@ -197,51 +197,45 @@ void run(const EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app) {
+void add_eval_command(const Command& app) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = app.add_subcommand("eval", "measure how right the answers stay under policies and budgets");
-  add_model_flags(*command, flags->model, {.policy = false});
+  const Command command = app.add_command("eval", "measure how right the answers stay under policies and budgets");
+  add_model_flags(command, flags->model, {.policy = false});
+  command.add("--data", flags->data, "JSON lines {images, question | turns, answer | answers, kind, metric, id}")
+      .value_name("FILE")
+      .required();
+  command.add("--kv", flags->policies, "policies to compare (one per use)")
+      .value_name("POLICY")
+      .one_per_use()
+      .show_default();
+  command.add("--kv-budget", flags->budgets, "budgets to try with each")
+      .value_name("LIST")
+      .delimiter(',')
+      .show_default();
+  command.add("--metric", flags->metric, "of lines that name none: " + metric_names()).show_default();
+  command.add("--samples", flags->samples, "so many, drawn by --seed (0: all)").not_negative().show_default();
+  command.add("--seed", flags->seed, "of drawing samples and of the intervals").show_default();
+  command.add("-n,--max-tokens", flags->max_tokens, "tokens of an answer at most").range(1, 1 << 16).show_default();
   command
-      ->add_option("--data", flags->data, "JSON lines {images, question | turns, answer | answers, kind, metric, id}")
-      ->type_name("FILE")
-      ->required();
-  command->add_option("--kv", flags->policies, "policies to compare (one per use)")
-      ->type_name("POLICY")
-      ->allow_extra_args(false)
-      ->capture_default_str();
-  command->add_option("--kv-budget", flags->budgets, "budgets to try with each")
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--metric", flags->metric, "of lines that name none: " + metric_names())->capture_default_str();
-  command->add_option("--samples", flags->samples, "so many, drawn by --seed (0: all)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--seed", flags->seed, "of drawing samples and of the intervals")->capture_default_str();
-  command->add_option("-n,--max-tokens", flags->max_tokens, "tokens of an answer at most")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  command
-      ->add_option("--query-aware", flags->query_aware,
-                   "off: policies act behind the last picture, before they see the question")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str();
-  command->add_option("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 16))
-      ->capture_default_str();
-  command->add_option("--find", flags->find, "say the smallest budget that keeps this share of the full cache's score")
-      ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0));
-  command
-      ->add_option("-o,--output", flags->output, "folder of the results; an evaluation that was stopped goes on there")
-      ->type_name("DIR")
-      ->required();
-  command->add_flag("--restart", flags->restart, "forget the results in that folder");
-  command->footer(
+      .add("--query-aware", flags->query_aware,
+           "off: policies act behind the last picture, before they see the question")
+      .one_of({"on", "off"})
+      .show_default();
+  command.add("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")
+      .value_name("N")
+      .range(0, 1 << 16)
+      .show_default();
+  command.add("--find", flags->find, "say the smallest budget that keeps this share of the full cache's score")
+      .value_name("SHARE")
+      .range(0.0, 1.0);
+  command.add("-o,--output", flags->output, "folder of the results; an evaluation that was stopped goes on there")
+      .value_name("DIR")
+      .required();
+  command.add("--restart", flags->restart, "forget the results in that folder");
+  command.footer(
       "Example: vlcache eval -m DIR --data questions.jsonl --kv vlcache --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
       "out");
-  command->callback([flags] { run(*flags); });
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

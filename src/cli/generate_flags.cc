@@ -8,70 +8,57 @@
 
 namespace vlcache {
 
-void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
+void add_generate_flags(const Command& command, GenerateFlags& flags) {
   const std::string group = "Generation";
   const auto add = [&](const char* names, auto& value, const char* help) {
-    CLI::Option* option = command.add_option(names, value, help)->group(group);
-    share_environment(*option);
-    return option;
+    return command.add(names, value, help).group(group).share_environment();
   };
-  add("-n,--max-tokens", flags.max_tokens, "tokens to generate at most")
-      ->check(CLI::Range(1, INT32_MAX))
-      ->capture_default_str();
+  add("-n,--max-tokens", flags.max_tokens, "tokens to generate at most").range(1, INT32_MAX).show_default();
   add("--temperature", flags.temperature, "0: always the likeliest token (default: as the checkpoint says, else 0)");
   add("--top-k", flags.top_k, "choose among the k likeliest (0: all)");
   add("--top-p", flags.top_p, "choose among the likeliest that make up this mass");
   add("--min-p", flags.min_p, "drop tokens less likely than this share of the likeliest");
   add("--repetition-penalty", flags.repetition_penalty, "> 1 makes tokens of prompt and answer less likely");
   add("--presence-penalty", flags.presence_penalty, "subtracted from the logits of tokens already generated")
-      ->capture_default_str();
-  add("--frequency-penalty", flags.frequency_penalty, "the same, once per time")->capture_default_str();
-  add("--seed", flags.seed, "of the random choices")->capture_default_str();
-  add("--stop", flags.stop, "end the answer before this text (one per use)")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
+      .show_default();
+  add("--frequency-penalty", flags.frequency_penalty, "the same, once per time").show_default();
+  add("--seed", flags.seed, "of the random choices").show_default();
+  add("--stop", flags.stop, "end the answer before this text (one per use)").value_name("TEXT").one_per_use();
   add("--stop-token", flags.stop_tokens, "end the answer at this token id (one per use)")
-      ->type_name("ID")
-      ->allow_extra_args(false);
+      .value_name("ID")
+      .one_per_use();
   add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 1 << 20));
+      .value_name("N")
+      .range(0, 1 << 20);
   add("--reuse", flags.reuse.how,
       "of pictures that were there before, wherever they stand: exact (their embeddings), off, or also their KV, of "
       "which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N], asked[:r=SHARE] "
       "(for questions about several pictures), cacheblend[:r=SHARE], kvshare[:r=SHARE]; auto: by the plan of `tune "
       "reuse`, where that has held, else exact")
-      ->type_name("HOW")
-      ->capture_default_str();
+      .value_name("HOW")
+      .show_default();
   add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
-      ->type_name("FILE");
+      .value_name("FILE");
   add("--reuse-origin", flags.reuse.origin,
       "where a picture's KV is computed that others reuse: in the first prompt that does so exactly (first), or always "
       "by itself, so that answers do not depend on what was asked before (neutral)")
-      ->check(CLI::IsMember({"first", "neutral"}))
-      ->capture_default_str();
+      .one_of({"first", "neutral"})
+      .show_default();
   add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  share_environment(*command
-                         .add_flag("--cache-exact", flags.reuse.keep_exact,
-                                   "keep a prompt's KV for later prompts as it was before a policy compressed it, too")
-                         ->group(group));
-  share_environment(
-      *command.add_flag("--explain", flags.explain, "say behind every answer what was reused, and why not more")
-           ->group(group));
+      .range(0.0, 1.0)
+      .show_default();
+  add("--cache-exact", flags.reuse.keep_exact,
+      "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
+  add("--explain", flags.explain, "say behind every answer what was reused, and why not more");
   add("--query-aware", flags.query_aware,
       "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
       "compressed once and asked often")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str();
-  share_environment(*command
-                         .add_flag("--kv-evict-while-prefill", flags.evict_while_prefill,
-                                   "evict chunk by chunk, so that the prompt's KV is never held as a whole; what goes "
-                                   "early is judged by fewer questions")
-                         ->group(group));
-  share_environment(
-      *command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token")->group(group));
+      .one_of({"on", "off"})
+      .show_default();
+  add("--kv-evict-while-prefill", flags.evict_while_prefill,
+      "evict chunk by chunk, so that the prompt's KV is never held as a whole; what goes "
+      "early is judged by fewer questions");
+  add("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token");
 }
 
 void warn(const ReuseChoice& reuse) {

@@ -1,11 +1,11 @@
 // Flags of generation, shared by `run` and `chat`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
 #include "cli/reuse_choice.h"
 #include "engine/cache_totals.h"
 
@@ -27,7 +27,7 @@ struct GenerateFlags {
   int logprobs = -1;
 };
 
-void add_generate_flags(CLI::App& command, GenerateFlags& flags);
+void add_generate_flags(const Command& command, GenerateFlags& flags);
 
 // Tells on stderr what is to be known about reuse, where something is.
 void warn(const ReuseChoice& reuse);

@@ -121,12 +121,12 @@ void run(const ModelFlags& flags) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
+void add_info_command(const Command& app) {
   auto flags = std::make_shared<ModelFlags>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_command(
       "info", "architecture, parameters, bytes, KV bytes and FLOPs per token, and who holds what of the memory");
-  add_model_flags(*command, *flags, {.policy = false});
-  command->callback([flags] { run(*flags); });
+  add_model_flags(command, *flags, {.policy = false});
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

@@ -67,24 +67,22 @@ void run(const InspectFlags& flags) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app) {
+void add_inspect_command(const Command& app) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = app.add_subcommand("inspect", "show what a policy keeps of a prompt: a page, heat maps, JSON");
-  add_model_flags(*command, flags->model);
-  command->add_option("PROMPT", flags->prompt, "the question")->required();
-  command->add_option("-i,--image", flags->images, "a picture (one per use)")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command->add_flag("--raw", flags->raw, "take the prompt as it is, without the chat template");
-  command->add_option("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("-o,--output", flags->output, "the page; PNG heat maps stand beside it")->type_name("FILE");
-  command->add_option("--json", flags->json, "the same as JSON")->type_name("FILE");
-  command->footer(
+  const Command command = app.add_command("inspect", "show what a policy keeps of a prompt: a page, heat maps, JSON");
+  add_model_flags(command, flags->model);
+  command.add("PROMPT", flags->prompt, "the question").required();
+  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  command.add("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
+      .range(1, 4096)
+      .show_default();
+  command.add("-o,--output", flags->output, "the page; PNG heat maps stand beside it").value_name("FILE");
+  command.add("--json", flags->json, "the same as JSON").value_name("FILE");
+  command.footer(
       "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv vlcache --kv-budget 0.1 -o "
       "report.html");
-  command->callback([flags] { run(*flags); });
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

@@ -55,20 +55,18 @@ void run(const LogitsFlags& flags) {
 
 }  // namespace
 
-void add_logits_command(CLI::App& app) {
+void add_logits_command(const Command& app) {
   auto flags = std::make_shared<LogitsFlags>();
-  CLI::App* command = app.add_subcommand("logits", "write the logits of every prompt token to a safetensors file");
-  add_model_flags(*command, flags->model);
-  command->add_option("PROMPT", flags->prompt, "text");
-  command->add_option("--tokens", flags->tokens, "token ids instead of text: 1,2,3")->delimiter(',')->type_name("IDS");
-  command->add_option("-i,--image", flags->images, "a picture (one per use)")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command->add_flag("--raw", flags->raw, "take the prompt as it is, without the chat template");
-  command->add_option("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
-      ->type_name("FILE")
-      ->required();
-  command->callback([flags] { run(*flags); });
+  const Command command = app.add_command("logits", "write the logits of every prompt token to a safetensors file");
+  add_model_flags(command, flags->model);
+  command.add("PROMPT", flags->prompt, "text");
+  command.add("--tokens", flags->tokens, "token ids instead of text: 1,2,3").delimiter(',').value_name("IDS");
+  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  command.add("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
+      .value_name("FILE")
+      .required();
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

@@ -75,15 +75,15 @@ void print_table() {
 
 }  // namespace
 
-void add_policies_command(CLI::App& app) {
+void add_policies_command(const Command& app) {
   struct Flags {
     bool json = false, markdown = false;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("policies", "list the ways of keeping KV (--kv)");
-  command->add_flag("--json", flags->json, "as JSON");
-  command->add_flag("--markdown", flags->markdown, "as the tables of docs/policies.md");
-  command->callback([flags] { flags->json ? print_json() : flags->markdown ? print_markdown() : print_table(); });
+  const Command command = app.add_command("policies", "list the ways of keeping KV (--kv)");
+  command.add("--json", flags->json, "as JSON");
+  command.add("--markdown", flags->markdown, "as the tables of docs/policies.md");
+  command.run([flags] { flags->json ? print_json() : flags->markdown ? print_markdown() : print_table(); });
 }
 
 }  // namespace vlcache

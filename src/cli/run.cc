@@ -243,42 +243,41 @@ void run(const RunFlags& flags) {
 
 }  // namespace
 
-void add_run_command(CLI::App& app) {
+void add_run_command(const Command& app) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* command = app.add_subcommand("run", "answer a question about pictures, or a file of questions");
-  add_model_flags(*command, flags->model);
-  add_generate_flags(*command, flags->generate);
-  command->add_option("PROMPT", flags->prompt, "the question");
+  const Command command = app.add_command("run", "answer a question about pictures, or a file of questions");
+  add_model_flags(command, flags->model);
+  add_generate_flags(command, flags->generate);
+  command.add("PROMPT", flags->prompt, "the question");
   command
-      ->add_option("-i,--image", flags->images,
-                   "a picture: JPEG, PNG, WebP, BMP, GIF (one per use); stands before the text, or where "
-                   "<image:N> says")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command->add_option("--system", flags->system, "system message")->type_name("TEXT");
-  command->add_flag("--raw", flags->raw,
-                    "take the prompt as it is, image placeholders included, without the chat template");
+      .add("-i,--image", flags->images,
+           "a picture: JPEG, PNG, WebP, BMP, GIF (one per use); stands before the text, or where "
+           "<image:N> says")
+      .value_name("FILE")
+      .one_per_use();
+  command.add("--system", flags->system, "system message").value_name("TEXT");
+  command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
   command
-      ->add_option("--json-schema", flags->json_schema,
-                   "a JSON schema that answers keep to (of --requests: unless a line has its own response_format)")
-      ->type_name("FILE");
-  command->add_flag("--json", flags->json, "print one JSON object instead of the text");
+      .add("--json-schema", flags->json_schema,
+           "a JSON schema that answers keep to (of --requests: unless a line has its own response_format)")
+      .value_name("FILE");
+  command.add("--json", flags->json, "print one JSON object instead of the text");
   command
-      ->add_option("--requests", flags->requests,
-                   "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
-                   "JSON line out for each")
-      ->type_name("FILE");
-  command->add_option("--batch", flags->batch, "requests computed together, of those that have come")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+      .add("--requests", flags->requests,
+           "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
+           "JSON line out for each")
+      .value_name("FILE");
+  command.add("--batch", flags->batch, "requests computed together, of those that have come")
+      .range(1, 4096)
+      .show_default();
   command
-      ->add_option("--lookahead", flags->lookahead,
-                   "lines read ahead of those: whichever finds most of its prompt computed starts next; answers keep "
-                   "the lines' order")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command->footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");
-  command->callback([flags] { run(*flags); });
+      .add("--lookahead", flags->lookahead,
+           "lines read ahead of those: whichever finds most of its prompt computed starts next; answers keep "
+           "the lines' order")
+      .range(0, 4096)
+      .show_default();
+  command.footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

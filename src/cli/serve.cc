@@ -106,40 +106,33 @@ void serve(const ServeFlags& flags) {
 
 }  // namespace
 
-void add_serve_command(CLI::App& app) {
+void add_serve_command(const Command& app) {
   auto flags = std::make_shared<ServeFlags>();
-  CLI::App* command = app.add_subcommand("serve", "OpenAI's API over HTTP");
-  add_model_flags(*command, flags->model);
+  const Command command = app.add_command("serve", "OpenAI's API over HTTP");
+  add_model_flags(command, flags->model);
   flags->generate.max_tokens = INT32_MAX;  // until the context ends, as clients expect
-  add_generate_flags(*command, flags->generate);
-  add_server_flags(*command, flags->server);
-  command->add_option("--name", flags->name, "the model's name (default: its folder's)");
-  command->add_option("--parallel", flags->n_running, "requests computed together")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--max-waiting", flags->n_waiting, "requests that wait for that; others get 429")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  add_generate_flags(command, flags->generate);
+  add_server_flags(command, flags->server);
+  command.add("--name", flags->name, "the model's name (default: its folder's)");
+  command.add("--parallel", flags->n_running, "requests computed together").range(1, 4096).show_default();
+  command.add("--max-waiting", flags->n_waiting, "requests that wait for that; others get 429")
+      .range(1, 1 << 20)
+      .show_default();
   command
-      ->add_option(
-          "--step-ms", flags->step_ms,
-          "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
-          "is faster for the prompt (0: what answers alone take, and 1.25 times that for each prompt, eight at most)")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+      .add("--step-ms", flags->step_ms,
+           "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
+           "is faster for the prompt (0: what answers alone take, and 1.25 times that for each prompt, eight at most)")
+      .range(0.0, 1e6)
+      .show_default();
   command
-      ->add_option("--max-prompt-tokens", flags->max_prompt_tokens,
-                   "tokens of a prompt, its pictures' included; 0: as many as there is room for")
-      ->check(CLI::Range(0, INT32_MAX))
-      ->capture_default_str();
-  command->add_option("--max-images", flags->max_images, "pictures of a request")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--max-megapixels", flags->max_megapixels, "million pixels of a picture")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->footer("Example: vlcache serve -m models/tinydoc --port 8080");
-  command->callback([flags] { serve(*flags); });
+      .add("--max-prompt-tokens", flags->max_prompt_tokens,
+           "tokens of a prompt, its pictures' included; 0: as many as there is room for")
+      .range(0, INT32_MAX)
+      .show_default();
+  command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
+  command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();
+  command.footer("Example: vlcache serve -m models/tinydoc --port 8080");
+  command.run([flags] { serve(*flags); });
 }
 
 }  // namespace vlcache

@@ -18,68 +18,64 @@ std::atomic<bool> g_hung_up{false};
 void on_hangup(int) { g_hung_up = true; }
 
 // One each time it is given, or several with commas between, as environment variables have them.
-void add_list(CLI::App& command, const char* name, std::vector<std::string>& list, const char* type, const char* help) {
-  command.add_option(name, list, help)->type_name(type)->delimiter(',')->allow_extra_args(false);
+void add_list(const Command& command, const char* name, std::vector<std::string>& list, const char* type,
+              const char* help) {
+  command.add(name, list, help).value_name(type).delimiter(',').one_per_use();
 }
 
-void add_access_flags(CLI::App& command, ServerFlags& flags) {
-  command.add_option("--host", flags.host, "address to listen on; 0.0.0.0: all")->capture_default_str();
-  command.add_option("--port", flags.port, "port; 0: any that is free")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+void add_access_flags(const Command& command, ServerFlags& flags) {
+  command.add("--host", flags.host, "address to listen on; 0.0.0.0: all").show_default();
+  command.add("--port", flags.port, "port; 0: any that is free").range(0, 65535).show_default();
   command
-      .add_option("--api-keys", flags.keys_file,
-                  "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
-                  "[admin]; callers of different names share no cache; read anew at SIGHUP")
-      ->type_name("FILE");
+      .add("--api-keys", flags.keys_file,
+           "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
+           "[admin]; callers of different names share no cache; read anew at SIGHUP")
+      .value_name("FILE");
   add_list(command, "--allowed-host", flags.allowed_hosts, "NAME",
            "name that requests may call this server by (Host header), besides localhost, --host and addresses; *: any");
   add_list(command, "--cors", flags.origins, "ORIGIN",
            "web site whose pages may ask this server, such as https://chat.example; *: all");
-  CLI::Option* cert = command.add_option("--tls-cert", flags.tls_cert, "PEM file of the certificate chain: HTTPS");
-  CLI::Option* key = command.add_option("--tls-key", flags.tls_key, "PEM file of its key");
-  cert->type_name("FILE")->needs(key);
-  key->type_name("FILE")->needs(cert);
+  const Flag cert = command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain: HTTPS");
+  const Flag key = command.add("--tls-key", flags.tls_key, "PEM file of its key");
+  cert.value_name("FILE").needs(key);
+  key.value_name("FILE").needs(cert);
 }
 
-void add_image_flags(CLI::App& command, ServerFlags& flags) {
+void add_image_flags(const Command& command, ServerFlags& flags) {
   add_list(command, "--image-url-prefix", flags.image_urls, "URL",
            "fetch pictures whose URLs begin like this, such as https://images.example/public/; no redirects, and no "
            "private addresses but such as stand here");
   add_list(command, "--image-path-prefix", flags.image_folders, "DIR",
            "read pictures of file:// URLs below this folder");
   command
-      .add_option(
-          "--named-images", flags.named_images_mib,
-          "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command.add_option("--image-timeout", flags.image_timeout_s, "seconds until a picture must have been fetched")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
+      .add("--named-images", flags.named_images_mib,
+           "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--image-timeout", flags.image_timeout_s, "seconds until a picture must have been fetched")
+      .range(1, 3600)
+      .show_default();
 }
 
 }  // namespace
 
-void add_server_flags(CLI::App& command, ServerFlags& flags) {
+void add_server_flags(const Command& command, ServerFlags& flags) {
   add_access_flags(command, flags);
   add_image_flags(command, flags);
-  command.add_option("--max-body", flags.max_body_mib, "MiB of a request")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  command.add("--max-body", flags.max_body_mib, "MiB of a request").range(1, 4096).show_default();
   command
-      .add_option("--request-timeout", flags.request_timeout_s,
-                  "seconds a request may take, waiting included; then it ends with an error; 0: as long as it takes")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
+      .add("--request-timeout", flags.request_timeout_s,
+           "seconds a request may take, waiting included; then it ends with an error; 0: as long as it takes")
+      .range(0, 86400)
+      .show_default();
   command
-      .add_option("--access-log", flags.access_log,
-                  "append a line of JSON for every request, without its text, to this file; -: to standard output; "
-                  "opened anew at SIGHUP")
-      ->type_name("FILE");
-  command.add_option("--grace", flags.grace_s, "seconds that running requests have behind Ctrl-C or SIGTERM")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
+      .add("--access-log", flags.access_log,
+           "append a line of JSON for every request, without its text, to this file; -: to standard output; "
+           "opened anew at SIGHUP")
+      .value_name("FILE");
+  command.add("--grace", flags.grace_s, "seconds that running requests have behind Ctrl-C or SIGTERM")
+      .range(0, 86400)
+      .show_default();
 }
 
 AccessOptions access_options(const ServerFlags& flags) {

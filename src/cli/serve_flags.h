@@ -1,10 +1,10 @@
 // Flags of `serve` about who may ask, how much, and what is said of it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
 #include "server/access.h"
 #include "server/http_server.h"
 #include "server/image_source.h"
@@ -20,7 +20,7 @@ struct ServerFlags {
   int image_timeout_s = 10, named_images_mib = 256;
 };
 
-void add_server_flags(CLI::App& command, ServerFlags& flags);
+void add_server_flags(const Command& command, ServerFlags& flags);
 
 // Tells on stderr of a file of keys that others may read.
 AccessOptions access_options(const ServerFlags& flags);

@@ -37,22 +37,21 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-void add_simulate_command(CLI::App& app) {
+void add_simulate_command(const Command& app) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("simulate", "block hit rate of a prefix cache over a recorded trace");
-  command->add_option("trace", flags->trace, "JSON lines: timestamp, input_length, hash_ids (as Mooncake's traces)")
-      ->required();
-  command->add_option("--capacity", flags->capacities, "blocks the cache holds, 0: no limit")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_option("--block", flags->block, "tokens of a block of the trace")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
-  command->footer(
+  const Command command = app.add_command("simulate", "block hit rate of a prefix cache over a recorded trace");
+  command.add("trace", flags->trace, "JSON lines: timestamp, input_length, hash_ids (as Mooncake's traces)").required();
+  command.add("--capacity", flags->capacities, "blocks the cache holds, 0: no limit")
+      .delimiter(',')
+      .range(int64_t{0}, int64_t{1} << 40)
+      .show_default();
+  command.add("--block", flags->block, "tokens of a block of the trace")
+      .range(int64_t{1}, int64_t{1} << 20)
+      .show_default();
+  command.footer(
       "Prints a JSON line per capacity and order of eviction, lru or gdsf (times asked for, with age):\n"
       "policy, capacity, blocks, hits, rate.");
-  command->callback([flags] { run(*flags); });
+  command.run([flags] { run(*flags); });
 }
 
 }  // namespace vlcache

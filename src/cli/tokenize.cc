@@ -78,20 +78,20 @@ void detokenize(const TokenizeFlags& flags) {
 
 }  // namespace
 
-void add_tokenize_commands(CLI::App& app) {
+void add_tokenize_commands(const Command& app) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* to_ids = app.add_subcommand("tokenize", "text to token ids: one JSON array a line");
-  add_model_dir(*to_ids, flags->model_dir);
-  to_ids->add_option("TEXT", flags->text, "the text");
-  to_ids->add_option("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)")->type_name("FILE");
-  to_ids->callback([flags] { tokenize(*flags); });
+  const Command to_ids = app.add_command("tokenize", "text to token ids: one JSON array a line");
+  add_model_dir(to_ids, flags->model_dir);
+  to_ids.add("TEXT", flags->text, "the text");
+  to_ids.add("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)").value_name("FILE");
+  to_ids.run([flags] { tokenize(*flags); });
 
-  CLI::App* to_text =
-      app.add_subcommand("detokenize", "token ids to text: one JSON string a line, special tokens shown");
-  add_model_dir(*to_text, flags->model_dir);
-  to_text->add_option("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
-  to_text->add_option("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)")->type_name("FILE");
-  to_text->callback([flags] { detokenize(*flags); });
+  const Command to_text =
+      app.add_command("detokenize", "token ids to text: one JSON string a line, special tokens shown");
+  add_model_dir(to_text, flags->model_dir);
+  to_text.add("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
+  to_text.add("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)").value_name("FILE");
+  to_text.run([flags] { detokenize(*flags); });
 }
 
 }  // namespace vlcache

@@ -47,22 +47,21 @@ void tune_heads(const HeadFlags& flags) {
 
 }  // namespace
 
-void add_tune_command(CLI::App& app) {
-  CLI::App* tune = app.add_subcommand("tune", "find out what some policies go by");
-  tune->require_subcommand(1);
+void add_tune_command(const Command& app) {
+  const Command tune = app.add_command("tune", "find out what some policies go by");
+  tune.require_command();
   auto flags = std::make_shared<HeadFlags>();
-  CLI::App* command = tune->add_subcommand(
+  const Command command = tune.add_command(
       "heads", "which heads look back, from a prefill of repeated random tokens: what --kv razor and --kv duo go by");
-  add_model_flags(*command, flags->model, {.policy = false});
-  command->add_option("-o,--output", flags->output, "the file (default: heads.json in the model's folder)")
-      ->type_name("FILE");
-  command->add_option("--period", flags->period, "random tokens, which come four times (0: 2500, or what fits)")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--seed", flags->seed, "of the tokens")->capture_default_str();
-  command->footer("Example: vlcache tune heads -m models/tinydoc && vlcache run -m models/tinydoc --kv duo \"Hello\"");
-  command->callback([flags] { tune_heads(*flags); });
-  add_tune_reuse_command(*tune);
+  add_model_flags(command, flags->model, {.policy = false});
+  command.add("-o,--output", flags->output, "the file (default: heads.json in the model's folder)").value_name("FILE");
+  command.add("--period", flags->period, "random tokens, which come four times (0: 2500, or what fits)")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--seed", flags->seed, "of the tokens").show_default();
+  command.footer("Example: vlcache tune heads -m models/tinydoc && vlcache run -m models/tinydoc --kv duo \"Hello\"");
+  command.run([flags] { tune_heads(*flags); });
+  add_tune_reuse_command(tune);
 }
 
 }  // namespace vlcache

@@ -295,52 +295,46 @@ void verify(const TuneFlags& flags) {
   std::fputs(told(plan).c_str(), stdout);
 }
 
-std::shared_ptr<TuneFlags> add_reuse_flags(CLI::App& command) {
+std::shared_ptr<TuneFlags> add_reuse_flags(const Command& command) {
   auto flags = std::make_shared<TuneFlags>();
   add_model_flags(command, flags->model, {.policy = false});
-  command.add_option("--data", flags->data, "questions about pictures, as `eval` takes them")->type_name("FILE.jsonl");
-  command.add_option("--images", flags->images, "pictures, about which built-in questions are asked")->type_name("DIR");
-  command.add_option("--compare", flags->compared, "cases whose answers are compared")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command.add_option("-n,--max-tokens", flags->max_tokens, "of an answer")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command.add_option("--seed", flags->seed, "of the choice of cases")->capture_default_str();
+  command.add("--data", flags->data, "questions about pictures, as `eval` takes them").value_name("FILE.jsonl");
+  command.add("--images", flags->images, "pictures, about which built-in questions are asked").value_name("DIR");
+  command.add("--compare", flags->compared, "cases whose answers are compared").range(1, 1 << 20).show_default();
+  command.add("-n,--max-tokens", flags->max_tokens, "of an answer").range(1, 4096).show_default();
+  command.add("--seed", flags->seed, "of the choice of cases").show_default();
   return flags;
 }
 
 }  // namespace
 
-void add_tune_reuse_command(CLI::App& tune_command) {
-  CLI::App* command = tune_command.add_subcommand(
+void add_tune_reuse_command(const Command& tune_command) {
+  const Command command = tune_command.add_command(
       "reuse", "how much of a reused picture each layer computes anew, and how often answers stay the same");
-  const auto flags = add_reuse_flags(*command);
-  command->add_option("--target", flags->target, "mean share of a picture's tokens that is computed")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  command->add_option("--profile", flags->profiled, "cases that layers are profiled on")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  const auto flags = add_reuse_flags(command);
+  command.add("--target", flags->target, "mean share of a picture's tokens that is computed")
+      .range(0.0, 1.0)
+      .show_default();
+  command.add("--profile", flags->profiled, "cases that layers are profiled on").range(1, 1 << 20).show_default();
   command
-      ->add_option("--several", flags->looking,
-                   "chooser that is measured beside the plan for prompts with several pictures; \"\": none")
-      ->type_name("CHOOSER")
-      ->capture_default_str();
-  command->add_option("-o,--output", flags->output, "the plan (default: reuse_plan.json in the model's folder)")
-      ->type_name("FILE");
-  command->footer("Example: vlcache tune reuse -m models/tinydoc --data questions.jsonl");
-  command->callback([flags] { tune(*flags); });
+      .add("--several", flags->looking,
+           "chooser that is measured beside the plan for prompts with several pictures; \"\": none")
+      .value_name("CHOOSER")
+      .show_default();
+  command.add("-o,--output", flags->output, "the plan (default: reuse_plan.json in the model's folder)")
+      .value_name("FILE");
+  command.footer("Example: vlcache tune reuse -m models/tinydoc --data questions.jsonl");
+  command.run([flags] { tune(*flags); });
 }
 
-void add_verify_command(CLI::App& app) {
-  CLI::App* verify_command = app.add_subcommand("verify", "measure again what a plan says of itself");
-  verify_command->require_subcommand(1);
-  CLI::App* command = verify_command->add_subcommand("reuse", "how often answers stay the same under a reuse plan");
-  const auto flags = add_reuse_flags(*command);
-  command->add_option("--reuse-plan", flags->plan, "the plan (default: reuse_plan.json in the model's folder)")
-      ->type_name("FILE");
-  command->callback([flags] { verify(*flags); });
+void add_verify_command(const Command& app) {
+  const Command verify_command = app.add_command("verify", "measure again what a plan says of itself");
+  verify_command.require_command();
+  const Command command = verify_command.add_command("reuse", "how often answers stay the same under a reuse plan");
+  const auto flags = add_reuse_flags(command);
+  command.add("--reuse-plan", flags->plan, "the plan (default: reuse_plan.json in the model's folder)")
+      .value_name("FILE");
+  command.run([flags] { verify(*flags); });
 }
 
 }  // namespace vlcache
