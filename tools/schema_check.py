@@ -8,15 +8,16 @@ import collections
 import concurrent.futures
 import json
 import pathlib
-import subprocess
 import sys
 import urllib.error
 import urllib.request
 
 import jsonschema
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/e2e"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "e2e")]
 from schemas import random_schema  # noqa: E402
+from server import ServerProcess  # noqa: E402
 
 VALIDATOR = jsonschema.Draft202012Validator
 
@@ -56,13 +57,9 @@ def check(port, seeds):
 def main():
     vlcache, model = sys.argv[1:3]
     n, first = int((sys.argv[3:] or [1000])[0]), int((sys.argv[4:] or [0])[0])
-    server = subprocess.Popen([vlcache, "serve", "-m", model, "--port", "0"], stderr=subprocess.PIPE, text=True)
-    try:
-        port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in server.stderr if line.startswith("http://"))
-        counts, wrong = check(port, range(first, first + n))
-    finally:
-        server.terminate()
-        server.wait()
+    server = ServerProcess([vlcache, "serve", "-m", model, "--port", "0"])
+    counts, wrong = check(server.port, range(first, first + n))
+    server.end()
     for seed, said, text in wrong[:20]:
         print(f"seed {seed}: {said}\n  {json.dumps(random_schema(seed))}\n  {text}")
     print(f"{n} schemas: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))

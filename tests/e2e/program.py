@@ -4,10 +4,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
 VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
 MODEL = ROOT / "models/tinydoc"
 PAGE = MODEL / "demo/invoice.png"

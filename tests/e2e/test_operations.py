@@ -18,6 +18,7 @@ import time
 import unittest
 
 from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest
+from server import ServerProcess, data_of
 from test_server import QUESTION, Server, about
 
 
@@ -123,10 +124,9 @@ class Operations(Server):
         self.assertEqual({name for name in asked - there if not name.startswith("vlcache:tier_") and not name.startswith("vlcache:requests_refused")}, set())
 
     def test_warming_up_leaves_no_trace(self):
-        other = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0"], stderr=subprocess.PIPE, text=True)
+        other = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"])
         try:
-            port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in other.stderr if "/v1 serves" in line)
-            c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            c = other.connect()
             self.addCleanup(c.close)
 
             def get(path):
@@ -143,8 +143,7 @@ class Operations(Server):
             for cache in ("prefix", "image_kv", "encoder"):
                 self.assertEqual((stats[cache]["hits"], stats[cache]["misses"], stats[cache]["bytes"]), (0, 0, 0), cache)
         finally:
-            other.send_signal(signal.SIGTERM)
-            other.communicate(timeout=60)
+            other.end()
 
     def test_tokens_and_back(self):
         text = "The total is 12.50 €"
@@ -202,7 +201,7 @@ class Completions(Server):
     def test_streams(self):
         whole = self.complete(prompt=["The total is", "Dear"], max_tokens=8)
         status, text = self.call("POST", "/v1/completions", {"prompt": ["The total is", "Dear"], "max_tokens": 8, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}})
-        lines = [line[6:] for line in text.decode().split("\n") if line.startswith("data: ")]
+        lines = list(data_of(text.decode().split("\n")))
         self.assertEqual(lines.pop(), "[DONE]")
         events = [json.loads(line) for line in lines]
         self.assertEqual(events[-1]["usage"], {**whole["usage"], "prompt_tokens_details": events[-1]["usage"]["prompt_tokens_details"]})
@@ -218,7 +217,7 @@ class Completions(Server):
             self.assertEqual(logprobs["top_logprobs"][i][token], logprobs["token_logprobs"][i])
             self.assertEqual(logprobs["text_offset"][i], len("".join(logprobs["tokens"][:i])))
         _, text = self.call("POST", "/v1/completions", {"prompt": "The total is", "max_tokens": 5, "logprobs": 2, "ignore_eos": True, "temperature": 0, "stream": True, "return_progress": True})
-        events = [json.loads(line[6:]) for line in text.decode().split("\n") if line.startswith("data: {")]
+        events = [json.loads(data) for data in data_of(text.decode().split("\n")) if data != "[DONE]"]
         pieces = [c["logprobs"] for e in events for c in e["choices"] if c["logprobs"]]
         self.assertEqual({key: [x for piece in pieces for x in piece[key]] for key in logprobs}, logprobs)
         self.assertEqual({e["prompt_progress"]["processed"] for e in events if "prompt_progress" in e}, {self.complete(prompt="The total is", max_tokens=1)["usage"]["prompt_tokens"]})
@@ -433,18 +432,11 @@ class ConfigFile(ProgramTest):
     def test_flags_of_a_file(self):
         log = self.folder / "log"
         config = self.write("server.toml", f'[serve]\nmodel = "{MODEL}"\nport = 0\ncors = ["https://a.example", "https://b.example"]\naccess-log = "{log}"\n')
-        server = subprocess.Popen([VLCACHE, "--config", str(config), "serve"], stderr=subprocess.PIPE, text=True)
-        try:
-            port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in server.stderr if "/v1 serves" in line)
-            for origin in ("https://a.example", "https://b.example"):
-                c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                c.request("GET", "/v1/models", headers={"origin": origin})
-                self.assertEqual(c.getresponse().getheader("access-control-allow-origin"), origin)
-                c.close()
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=60)
-        self.assertEqual(server.returncode, 0)
+        server = ServerProcess([VLCACHE, "--config", config, "serve"])
+        self.addCleanup(server.kill)
+        for origin in ("https://a.example", "https://b.example"):
+            self.assertEqual(server.answer("GET", "/v1/models", headers={"origin": origin}).getheader("access-control-allow-origin"), origin)
+        self.assertEqual(server.end(), 0)
         self.assertEqual(len(log.read_text().splitlines()), 2)
         self.fails("--config", self.write("bad.toml", "[serve]\nno-such-flag = 1\n"), "serve", "-m", MODEL, says=["--config", "no-such-flag"])
 

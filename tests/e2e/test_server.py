@@ -5,11 +5,11 @@ import http.client
 import json
 import signal
 import socket
-import subprocess
 import time
 import unittest
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest
+from server import ServerProcess, data_of
 
 QUESTION = "What is the TOTAL?"
 
@@ -29,34 +29,23 @@ class Server(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.process = subprocess.Popen([VLCACHE, "serve", "-m", str(cls.MODEL), "--port", "0", "--dtype", "f32", *cls.FLAGS], stderr=subprocess.PIPE, text=True)
-        for line in cls.process.stderr:
-            if "/v1 serves" in line:
-                cls.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
-                break
-        else:
-            raise RuntimeError("the server did not start")
+        cls.server = ServerProcess([VLCACHE, "serve", "-m", cls.MODEL, "--port", "0", "--dtype", "f32", *cls.FLAGS])
+        cls.process, cls.port = cls.server.process, cls.server.port
         while cls.answer("GET", "/health").status != 200:
             time.sleep(0.05)
 
     @classmethod
     def connect(cls, timeout=120):
-        return http.client.HTTPConnection("127.0.0.1", cls.port, timeout=timeout)
+        return cls.server.connect(timeout)
 
     @classmethod
     def answer(cls, method, path, body=None, headers={}):
-        """The response, its text in .text."""
-        c = cls.connect()
-        c.request(method, path, body if body is None or isinstance(body, (str, bytes)) else json.dumps(body), {"content-type": "application/json", **headers})
-        r = c.getresponse()
-        r.text = r.read()
-        c.close()
-        return r
+        """The response, its bytes in .text."""
+        return cls.server.answer(method, path, body, headers, cls.connect())
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.send_signal(signal.SIGTERM)
-        cls.process.communicate(timeout=60)
+        cls.server.end()
         super().tearDownClass()
 
     def call(self, method, path, body=None, headers={}):
@@ -71,7 +60,7 @@ class Server(ProgramTest):
     def events(self, body, path="/v1/chat/completions"):
         status, text = self.call("POST", path, {**body, "stream": True})
         self.assertEqual(status, 200, text)
-        lines = [line[6:] for line in text.decode().split("\n") if line.startswith("data: ")]
+        lines = list(data_of(text.decode().split("\n")))
         if path == "/v1/chat/completions":
             self.assertEqual(lines.pop(), "[DONE]")
         return [json.loads(line) for line in lines]
@@ -370,14 +359,14 @@ class FullServer(Server):
         self.assertTrue(all(a["error"]["type"] == "rate_limit_error" for status, a in answers if status == 429))
 
     def test_it_ends_with_what_it_has_begun(self):
-        other = subprocess.Popen([VLCACHE, "serve", "-m", str(MODEL), "--port", "0"], stderr=subprocess.PIPE, text=True)
-        port = next(int(line.split("/v1")[0].rsplit(":", 1)[1]) for line in other.stderr if "/v1 serves" in line)
-        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        other = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"])
+        self.addCleanup(other.kill)
+        c = other.connect()
         c.request("POST", "/v1/chat/completions", json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 300}))
         time.sleep(0.2)
-        other.send_signal(signal.SIGTERM)
+        other.process.send_signal(signal.SIGTERM)
         self.assertEqual(json.loads(c.getresponse().read())["usage"]["completion_tokens"], 300)
-        self.assertEqual(other.wait(60), 0)
+        self.assertEqual(other.process.wait(60), 0)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import time
 import zlib
 
-from soak import Server
+from soak import Server, data_of
 
 WIDTH, HEIGHT, BLOCK = 1280, 800, 16
 
@@ -67,10 +67,10 @@ def ask(server, messages, args):
         reply = c.getresponse()
         if reply.status != 200:
             sys.exit(f"{reply.status}: {reply.read().decode()}")
-        for line in reply:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line[6:])
+        for data in data_of(reply):
+            if data == "[DONE]":
+                break
+            event = json.loads(data)
             if "error" in event:
                 sys.exit(event["error"]["message"])
             piece = "".join(choice["delta"].get("content", "") for choice in event["choices"])

@@ -8,54 +8,34 @@ pictures, one and several, short and long, streamed and not, of several conversa
 line of JSON; exits with 1 for a wrong answer, an error, requests left behind, or memory that grew behind the warm-up (by --growth) and in as many further
 times as --patience says: what is computed at once decides when it is at its highest, what leaks goes on."""
 import argparse
-import atexit
 import base64
 import contextlib
 import http.client
 import json
 import pathlib
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from server import ServerProcess, data_of  # noqa: E402
+
 MODEL = ROOT / "models/tinydoc"
 QUESTIONS = ["What is the TOTAL?", "What is the DATE?", "Read the page.", "How many red shapes?", "Who?"]
 
 
-class Server:
+class Server(ServerProcess):
     def __init__(self, vlcache, *flags, model=MODEL, dtype="f32"):
-        command = [vlcache, "serve", "-m", str(model), "--port", "0", "--dtype", dtype, *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            if "/v1 serves" in line:
-                self.port = int(line.split("/v1")[0].rsplit(":", 1)[1])
-                break
-        else:
-            sys.exit("the server did not start")
-        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
-        self.reader.start()
-        atexit.register(self.kill)
-        while self.get("/health", any_status=True) is None:
-            time.sleep(0.05)
+        super().__init__([vlcache, "serve", "-m", model, "--port", "0", "--dtype", dtype, *flags])
+        self.ready()
 
-    def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
-
-    def get(self, path, any_status=False):
-        with contextlib.closing(self.connect()) as c:
-            c.request("GET", path)
-            reply = c.getresponse()
-            text = reply.read()
-            if reply.status != 200 and any_status:
-                return None
-            return json.loads(text)
+    def connect(self, timeout=3600):
+        return super().connect(timeout)
 
     def ask(self, body, stream=False, leave_after=None):
-        """The text; None for a client that left behind so many events."""
+        """The text; None for a client that left after so many events."""
         with contextlib.closing(self.connect()) as c:
             c.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": stream}), {"content-type": "application/json"})
             reply = c.getresponse()
@@ -64,39 +44,17 @@ class Server:
                 if reply.status != 200:
                     raise OSError(f"{reply.status}: {text[:300]}")
                 return json.loads(text)["choices"][0]["message"]["content"]
-            text, n, ended = "", 0, False
-            for line in reply:
-                if not line.startswith(b"data: "):
-                    continue
-                n += 1
-                if leave_after is not None and n > leave_after:
+            text = ""
+            for n, data in enumerate(data_of(reply)):
+                if n == leave_after:
                     return None
-                if line.strip() == b"data: [DONE]":
-                    ended = True
-                    break
-                event = json.loads(line[6:])
+                if data == "[DONE]":
+                    return text
+                event = json.loads(data)
                 if "error" in event:
                     raise OSError(event["error"]["message"])
                 text += "".join(choice["delta"].get("content", "") for choice in event["choices"])
-            if not ended:
-                raise OSError("the stream ended early")
-            return text
-
-    def resident_bytes(self):
-        lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=120)
-        return self.kill()
-
-    def kill(self):
-        self.process.kill()
-        self.reader.join()
-        self.process.stderr.close()
-        atexit.unregister(self.kill)
-        return self.process.wait()
+            raise OSError("the stream ended early")
 
 
 def make_pool(n, seed):
