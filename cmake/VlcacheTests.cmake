@@ -48,6 +48,7 @@ function(vlcache_unit_tests name)
   target_link_libraries(${program} PRIVATE ${arg_DEPENDS} GTest::gtest_main GTest::gmock)
   target_compile_definitions(${program} PRIVATE VLCACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)  # a quarter less to compile
   if(NOT arg_ALONE)
     vlcache_batches(${program} ${VLCACHE_TEST_BATCH})
   endif()

@@ -19,7 +19,7 @@ struct TokenizeFlags {
   std::optional<std::string> text;  // may be empty
 };
 
-void print_line(const Json& json) {
+void print_value(const Json& json) {
   const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);  // main() reports failures
 }
@@ -45,13 +45,13 @@ void tokenize(const TokenizeFlags& flags) {
     throw Error(ErrorCode::kInput, "tokenize: expected either TEXT or --jsonl FILE");
   const Tokenizer tokenizer = Tokenizer::load(flags.model_dir);
   if (flags.text) {
-    print_line(tokenizer.encode(*flags.text));
+    print_value(tokenizer.encode(*flags.text));
     return;
   }
   for_each_line(flags.file, [&](const Json& json, const std::string& where) {
     if (!json.is_string())
       throw Error(ErrorCode::kInput, where + ": expected a JSON string, found " + json.type_name());
-    print_line(tokenizer.encode(json.get_ref<const std::string&>()));
+    print_value(tokenizer.encode(json.get_ref<const std::string&>()));
   });
 }
 
@@ -67,7 +67,7 @@ void detokenize(const TokenizeFlags& flags) {
       ids.push_back(id.get<int32_t>());
     }
     if (!is_list) throw Error(ErrorCode::kInput, where + ": expected a list of token ids, found " + json.type_name());
-    print_line(tokenizer.decode(ids, /*skip_special_tokens=*/false));
+    print_value(tokenizer.decode(ids, /*skip_special_tokens=*/false));
   };
   if (flags.text) {
     print_ids(parse_json(*flags.text, "IDS"), "IDS");
