@@ -48,4 +48,7 @@ struct Tensor {
   std::string describe() const;                            // "bf16[512, 2048]"
 };
 
+// For arguments that may be null: null for an empty tensor.
+inline const Tensor* or_null(const Tensor& t) { return t.empty() ? nullptr : &t; }
+
 }  // namespace vlcache

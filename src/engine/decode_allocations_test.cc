@@ -15,7 +15,7 @@
 namespace vlcache {
 namespace {
 
-std::unique_ptr<Engine> make_engine(std::string_view dtype) {
+std::unique_ptr<Engine> engine_of(std::string_view dtype) {
   Json config = parse_json(
       R"({"model_type": "llama", "vocab_size": 3000, "hidden_size": 256, "intermediate_size": 512,
     "num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 4096})",
@@ -65,7 +65,7 @@ class DecodeAllocations : public testing::TestWithParam<std::tuple<const char*, 
 
 TEST_P(DecodeAllocations, ThereAreNone) {
   const auto [dtype, n_sequences, policy] = GetParam();
-  const std::unique_ptr<Engine> engine = make_engine(dtype);
+  const std::unique_ptr<Engine> engine = engine_of(dtype);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int i = 0; i < n_sequences; ++i) {
     const int32_t n_tokens = 100 + 150 * i;

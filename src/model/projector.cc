@@ -11,8 +11,6 @@
 namespace vlcache {
 namespace {
 
-const Tensor* or_null(const Tensor& t) { return t.empty() ? nullptr : &t; }
-
 int64_t side_of(int64_t n) { return static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(n)))); }
 
 // A square of scale x scale neighbouring rows becomes one row: their columns end to end, line by line.

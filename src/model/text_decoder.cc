@@ -12,8 +12,6 @@ namespace {
 // Slots that a sequence may gain before the buffer of its scores has to grow: 4 KiB per query head.
 constexpr int64_t kMoreSlots = 1024;
 
-const Tensor* or_null(const Tensor& t) { return t.empty() ? nullptr : &t; }
-
 }  // namespace
 
 TextDecoder::TextDecoder(const TextConfig& config, const TextWeights& weights, Backend& backend)

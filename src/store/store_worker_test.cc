@@ -30,18 +30,18 @@ LoadRequest request(const Stored& stored, const std::shared_ptr<Place>& place) {
 }
 
 constexpr int64_t kQueueBytes = 1 << 20;
-const std::vector<size_t> kSizes = {100, 0, 33, 5000};
+const std::vector<size_t> kSectionSizes = {100, 0, 33, 5000};
 
 TEST(StoreWorker, WhatIsSavedIsLoaded) {
   FakeTier tier;
   StoreWorker worker(tier, kQueueBytes);
-  const Stored stored = make_record(make_key(1), kSizes);
+  const Stored stored = make_record(make_key(1), kSectionSizes);
   ASSERT_TRUE(worker.save(stored.record));
   EXPECT_TRUE(worker.flush());
   EXPECT_EQ(worker.stats().queued_bytes, 0);
   auto place = std::make_shared<Place>(stored);
   const RecordLoad load = worker.load(request(stored, place));
-  for (size_t i = 0; i < kSizes.size(); ++i) {
+  for (size_t i = 0; i < kSectionSizes.size(); ++i) {
     ASSERT_EQ(load.wait(i, kNoDeadline), State::kReady);
     EXPECT_EQ(place->sections[i], stored.sections[i]);
   }
@@ -53,7 +53,7 @@ TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
   FakeTier tier([&](const std::string& what) {
     if (what == "read 1.2") gate.pass();
   });
-  const Stored stored = make_record(make_key(1), kSizes);
+  const Stored stored = make_record(make_key(1), kSectionSizes);
   tier.put(stored.record, kNoDeadline);
   StoreWorker worker(tier, kQueueBytes);
   auto place = std::make_shared<Place>(stored);
@@ -71,7 +71,7 @@ TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
 TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
   FakeTier tier;
   tier.bad_section = 2;
-  const Stored stored = make_record(make_key(1), kSizes);
+  const Stored stored = make_record(make_key(1), kSectionSizes);
   tier.put(stored.record, kNoDeadline);
   StoreWorker worker(tier, kQueueBytes);
   auto place = std::make_shared<Place>(stored);

@@ -43,7 +43,7 @@ void set_u32(std::vector<std::byte>* bytes, size_t at, uint32_t value, bool big_
 }
 
 // The error of decoding, or nothing if it succeeds.
-std::optional<ErrorCode> error_of(std::span<const std::byte> bytes, const ImageLimits& limits = {}) {
+std::optional<ErrorCode> decode_error(std::span<const std::byte> bytes, const ImageLimits& limits = {}) {
   try {
     decode_image(bytes, "test", limits);
   } catch (const Error& error) {
@@ -105,7 +105,7 @@ TEST(Image, FlippedBytesNeverCrash) {
         const size_t range = round % 2 == 0 ? std::min<size_t>(bytes.size(), 64) : bytes.size();
         bytes[(random >> 8) % range] = static_cast<std::byte>(random >> 3);
       }
-      error_of(bytes, limits) ? ++n_errors : ++n_decoded;
+      decode_error(bytes, limits) ? ++n_errors : ++n_decoded;
     }
   });
   EXPECT_GT(n_decoded, 100);
@@ -113,15 +113,15 @@ TEST(Image, FlippedBytesNeverCrash) {
 }
 
 TEST(Image, RefusesWhatIsNoImage) {
-  EXPECT_EQ(error_of({}), ErrorCode::kInput);
-  EXPECT_EQ(error_of(to_bytes("%PDF-1.4 and so on")), ErrorCode::kUnsupported);
-  EXPECT_EQ(error_of(to_bytes("II*\0 a TIFF")), ErrorCode::kUnsupported);
-  EXPECT_EQ(error_of(to_bytes("B")), ErrorCode::kUnsupported);
-  EXPECT_EQ(error_of(to_bytes("BM")), ErrorCode::kInput);
-  EXPECT_EQ(error_of(to_bytes("RIFF....WEBPVP8 ")), ErrorCode::kInput);
-  EXPECT_EQ(error_of(to_bytes("\xff\xd8\xff")), ErrorCode::kInput);
-  EXPECT_EQ(error_of(to_bytes("GIF89a")), ErrorCode::kInput);
-  EXPECT_EQ(error_of(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
+  EXPECT_EQ(decode_error({}), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(to_bytes("%PDF-1.4 and so on")), ErrorCode::kUnsupported);
+  EXPECT_EQ(decode_error(to_bytes("II*\0 a TIFF")), ErrorCode::kUnsupported);
+  EXPECT_EQ(decode_error(to_bytes("B")), ErrorCode::kUnsupported);
+  EXPECT_EQ(decode_error(to_bytes("BM")), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(to_bytes("RIFF....WEBPVP8 ")), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(to_bytes("\xff\xd8\xff")), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(to_bytes("GIF89a")), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
 }
 
 TEST(Image, ReportsFilesThatCannotBeRead) {
@@ -143,31 +143,31 @@ TEST(Image, LimitsPixelsBeforeAllocatingThem) {
   // The sizes in the headers become large; the files stay small.
   std::vector<std::byte> bmp = read_bytes("bits24.bmp");
   set_u32(&bmp, 18, 100000, false), set_u32(&bmp, 22, 100000, false);
-  EXPECT_EQ(error_of(bmp), ErrorCode::kMemory);
+  EXPECT_EQ(decode_error(bmp), ErrorCode::kMemory);
   set_u32(&bmp, 18, 10000, false), set_u32(&bmp, 22, 10000, false);
-  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);  // within the limit, but the file is too short for it
+  EXPECT_EQ(decode_error(bmp), ErrorCode::kInput);  // within the limit, but the file is too short for it
   set_u32(&bmp, 18, 0, false);
-  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(bmp), ErrorCode::kInput);
   set_u32(&bmp, 18, 0x80000000u, false);
-  EXPECT_EQ(error_of(bmp), ErrorCode::kInput);
+  EXPECT_EQ(decode_error(bmp), ErrorCode::kInput);
 
   std::vector<std::byte> jpeg = read_bytes("size8x8.jpg");
   for (size_t i = 0; i + 9 < jpeg.size(); ++i) {
     if (jpeg[i] == std::byte{0xff} && jpeg[i + 1] == std::byte{0xc0})
       set_u32(&jpeg, i + 5, 0xfde8fde8u, true);  // 65000 x 65000
   }
-  EXPECT_EQ(error_of(jpeg), ErrorCode::kMemory);
+  EXPECT_EQ(decode_error(jpeg), ErrorCode::kMemory);
 
   std::vector<std::byte> gif = read_bytes("plain.gif");
   set_u32(&gif, 6, 0xffffffffu, false);
-  EXPECT_EQ(error_of(gif), ErrorCode::kMemory);
+  EXPECT_EQ(decode_error(gif), ErrorCode::kMemory);
 
   for (const std::string name :
        {"size8x8.jpg", "bits24.bmp", "colour2_8.png", "lossless.webp", "alpha.webp", "plain.gif"}) {
-    EXPECT_EQ(error_of(read_bytes(name), {.max_pixels = 63}), ErrorCode::kMemory) << name;
-    EXPECT_EQ(error_of(read_bytes(name), {.max_side = 7}), ErrorCode::kMemory) << name;
-    EXPECT_EQ(error_of(read_bytes(name), {.max_bytes = 99}), ErrorCode::kMemory) << name;
-    EXPECT_EQ(error_of(read_bytes(name)), std::nullopt) << name;
+    EXPECT_EQ(decode_error(read_bytes(name), {.max_pixels = 63}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(decode_error(read_bytes(name), {.max_side = 7}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(decode_error(read_bytes(name), {.max_bytes = 99}), ErrorCode::kMemory) << name;
+    EXPECT_EQ(decode_error(read_bytes(name)), std::nullopt) << name;
   }
 }
 

@@ -10,14 +10,14 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kMaxPinpoints = 256;
+constexpr size_t kMaxGridPinpoints = 256;
 
 std::vector<std::pair<int64_t, int64_t>> grid_pinpoints(const JsonObject& root, int64_t tile) {
   static const Json kDefault = Json::array({{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}});
   const Json* value = root.find("image_grid_pinpoints");
   const Json& list = value != nullptr ? *value : kDefault;
   std::vector<std::pair<int64_t, int64_t>> out;
-  bool good = list.is_array() && !list.empty() && list.size() <= kMaxPinpoints;
+  bool good = list.is_array() && !list.empty() && list.size() <= kMaxGridPinpoints;
   for (size_t i = 0; good && i < list.size(); ++i) {
     good =
         list[i].is_array() && list[i].size() == 2 && list[i][0].is_number_integer() && list[i][1].is_number_integer();

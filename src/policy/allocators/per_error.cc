@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int kHalvings = 60;  // of the price of a slot
+constexpr int kPriceHalvings = 60;  // of the price of a slot
 
 // mass[k]: of a head's k best slots, 0 .. 1.
 using MassCurve = std::vector<double>;
@@ -30,7 +30,7 @@ class PerError final : public BudgetAllocator {
     }
     for (const MassCurve& c : curves) hulls.push_back(hull(c));
     double low = 0, high = 1;  // of the price; low keeps everything
-    for (int i = 0; i < kHalvings; ++i) {
+    for (int i = 0; i < kPriceHalvings; ++i) {
       const double price = (low + high) / 2;
       (lost(curves, hulls, price) <= in.error ? low : high) = price;
     }
