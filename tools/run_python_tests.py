@@ -7,8 +7,11 @@
 seconds for a class fails what was left of that class. Exit status 1 if a test failed, or none ran.
 """
 import argparse
+import contextlib
+import os
 import pathlib
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -42,7 +45,7 @@ class Reporter(unittest.TestResult):
 
     def __init__(self, to):
         super().__init__()
-        self.to, self.begin = to, time.monotonic()
+        self.to, self.begin = to, time.monotonic()  # begin: also of what is no test, a class that cannot be set up
 
     def startTest(self, test):
         super().startTest(test)
@@ -85,17 +88,25 @@ def work(folder, ids):
 def run_class(folder, name, ids, timeout):
     """[(kind, seconds, id, text)] of a class."""
     command = [sys.executable, __file__, "--work", str(folder), *ids]
+    worker = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, errors="replace", start_new_session=True)
     try:
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout)
-        output, errors, problem = done.stdout, done.stderr, done.returncode and f"the worker ended with status {done.returncode}"
-    except subprocess.TimeoutExpired as e:
-        output, errors = [(part or b"").decode(errors="replace") for part in (e.stdout, e.stderr)]
+        output, errors = worker.communicate(timeout=timeout)
+        problem = f"the worker ended with status {worker.returncode}" if worker.returncode else ""
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)  # with the servers that it has started
+        output, errors = worker.communicate()
         problem = f"not done after {timeout} s"
     results = []
     for line in output.splitlines():
         fields = line.split("\0")
         if len(fields) == 4:
             results.append((fields[0], float(fields[1]), fields[2], fields[3].replace("\x01", "\n")))
+    reported = [test for _, _, test, _ in results]  # a failed subtest as "id [what]", a class without a start as "setUpClass (..)"
+    missing = {i for i in ids if not any(test.startswith(i) for test in reported)}
+    if missing and not problem and not any(test.startswith("setUpClass") for test in reported):
+        problem = f"{len(missing)} tests did not run: {', '.join(sorted(missing))}"
     if problem:
         results.append(("failed", 0.0, name, f"{problem}\n{errors[-4000:]}"))
     return results
