@@ -12,6 +12,6 @@ run python3 tools/check_layers.py
 run python3 tools/check_sizes.py
 tools/build.sh release >build/check.log 2>&1 || { grep -E 'error|FAILED' -A4 build/check.log | head -n 60; exit 1; }
 run ctest --test-dir build/release --label-regex quick --parallel "$(nproc)" --progress --output-on-failure
-run python3 tools/run_python_tests.py tests/e2e --only test_run. test_commands.
+run python3 tools/run_python_tests.py tests/e2e --only test_run. test_server.Errors
 [ "$status" = 0 ] && echo "ok: all checks, $SECONDS s"
 exit "$status"
