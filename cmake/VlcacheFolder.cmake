@@ -1,14 +1,11 @@
 # vlcache_folder(NAME [DEPENDS targets...]): the static library `vlcache_NAME` of the current folder (dashes for slashes),
 # plus its unit tests (`*_test.cc` -> vlcache_NAME_test, see VlcacheTests.cmake) and its fuzz targets (`*_fuzz.cc`, which
 # are part of the program vlcache_fuzz).
-# `EXCLUDE regex...` leaves files out (a sub-folder that is a target of its own), `ONLY regex` takes no others. `ALONE`: its
-# files are always compiled one by one.
+# `EXCLUDE regex...` leaves files out (a sub-folder that is a target of its own). `ALONE`: its files are always compiled one
+# by one.
 function(vlcache_folder name)
-  cmake_parse_arguments(arg "ALONE" "ONLY" "DEPENDS;EXCLUDE;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "ALONE" "" "DEPENDS;EXCLUDE;TEST_DEPENDS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS *.cc)
-  if(arg_ONLY)
-    list(FILTER all INCLUDE REGEX "${CMAKE_CURRENT_SOURCE_DIR}/${arg_ONLY}")
-  endif()
   foreach(pattern IN LISTS arg_EXCLUDE)
     list(FILTER all EXCLUDE REGEX "${CMAKE_CURRENT_SOURCE_DIR}/${pattern}")
   endforeach()

@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -x build/demo/vlcache ]; then
-  echo "The first time this installs Debian packages (compiler, CMake, libraries: up to 1 GB on a bare system) and builds" >&2
-  echo "build/release/vlcache (60 MB of disk; two to four minutes on two cores)." >&2
+  echo "The first time this installs the Debian packages that are missing (their names and sizes come first) and builds" >&2
+  echo "build/release/vlcache, which takes some minutes on two cores." >&2
 fi
 tools/install_deps.sh build
 tools/build.sh demo vlcache

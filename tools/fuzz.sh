@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 program=build/asan/vlcache_fuzz
-[ "${2:-}" = built ] || tools/build.sh asan vlcache_fuzz >/dev/null
+tools/build.sh asan vlcache_fuzz >/dev/null
 mkdir -p build/fuzz/crashes
 
 # fuzz PROGRAM SECONDS TARGET: prints one line, and the end of the log after a crash

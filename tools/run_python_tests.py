@@ -49,7 +49,7 @@ class Reporter(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        self.begin, self.failed = time.monotonic(), False
+        self.begin = time.monotonic()
 
     def say(self, kind, test, text=""):
         fields = [kind, f"{time.monotonic() - self.begin:.3f}", test.id(), text.replace("\n", "\x01")]
