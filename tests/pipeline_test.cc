@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/request_builder.h"
 #include "base/json.h"
 #include "engine/batch.h"
 #include "io/chat/chat_template.h"
@@ -75,7 +76,7 @@ TEST_P(Pipeline, RawTextBecomesTheProcessorsIds) {
 
 TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
   if (!case_.contains("chat")) GTEST_SKIP() << "this checkpoint has no chat template";
-  const Prompt prompt = engine_->prepare_chat(case_["chat"]["messages"], images());
+  const Prompt prompt = prepare_chat(*engine_, case_["chat"]["messages"], images());
   EXPECT_EQ(prompt.tokens, case_["chat"]["input_ids"].get<std::vector<int32_t>>());
 }
 

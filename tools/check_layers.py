@@ -18,9 +18,10 @@ MAY_INCLUDE = {
     "reuse": {"base", "ops", "cache", "policy", "store"},
     "grammar": {"base", "io"},
     "engine": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse"},
-    "analysis": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine"},
-    "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "analysis"},
-    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "analysis", "server"},
+    "api": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine"},
+    "analysis": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "engine", "api"},
+    "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis"},
+    "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis", "server"},
 }
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")

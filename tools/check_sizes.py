@@ -49,7 +49,7 @@ def problems():
             for line, length in functions(file.read_text()):
                 if length > MAX_FUNCTION:
                     yield f"{name}:{line}: a function of {length} lines, at most {MAX_FUNCTION}"
-        if lines and file.suffix in (".cc", ".h") and not lines[0].startswith("//"):
+        if lines and file.suffix == ".h" and not lines[0].startswith("//"):
             yield f"{name}:1: the first line does not say what the file is for"
 
 

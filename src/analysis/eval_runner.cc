@@ -7,6 +7,7 @@
 
 #include "analysis/divergence.h"
 #include "analysis/forks.h"
+#include "api/request_builder.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/batch.h"
@@ -246,7 +247,7 @@ std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
   std::vector<EvalTurnResult> results;
   for (size_t turn = 0; turn < sample.turns.size(); ++turn) {
     const Prepare prepare = [&] {
-      Prompt prompt = engine_.prepare_chat(conversation(sample, turn), images);
+      Prompt prompt = prepare_chat(engine_, conversation(sample, turn), images);
       prompt.query_aware = options_.query_aware;
       return prompt;
     };

@@ -8,6 +8,7 @@
 
 #include "analysis/divergence.h"
 #include "analysis/forks.h"
+#include "api/request_builder.h"
 #include "base/error.h"
 #include "engine/batch.h"
 #include "io/image/image.h"
@@ -136,7 +137,7 @@ Prompt ReuseTuner::prompt(const ReuseCase& c) const {
   std::vector<Image> images;
   for (const std::filesystem::path& path : c.images) images.push_back(load_image(path));
   const size_t n = images.size();
-  return engine_.prepare_chat(conversation(c.before, n, c.question), std::move(images));
+  return prepare_chat(engine_, conversation(c.before, n, c.question), std::move(images));
 }
 
 ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along) {
@@ -181,7 +182,7 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   engine_.image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
-    request.prompt = engine_.prepare_chat(conversation("", 1, c.first_question), std::vector{load_image(c.images[i])});
+    request.prompt = prepare_chat(engine_, conversation("", 1, c.first_question), std::vector{load_image(c.images[i])});
     if (i + 1 == c.images.size() && begin_of_last(request.prompt) == begin_of_last(prompt)) {
       throw Error(ErrorCode::kInput,
                   "the chat template puts an image where it stands alone, whatever is said before it");

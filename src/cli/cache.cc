@@ -17,21 +17,21 @@ namespace {
 
 struct Flags {
   std::string place;  // a folder, or a URL
-  CacheFlags cache;
+  CacheOptions cache;
   bool json = false;
   std::string image, model_dir;
 };
 
 std::shared_ptr<KvTier> open(const Flags& flags) {
   if (is_redis_url(flags.place)) {
-    CacheFlags cache = flags.cache;
+    CacheOptions cache = flags.cache;
     cache.redis = flags.place;
     return open_redis_tier(cache);
   }
   if (!std::filesystem::is_directory(flags.place)) {
     throw Error(ErrorCode::kNotFound, flags.place + ": there is no such folder");
   }
-  CacheFlags cache = flags.cache;
+  CacheOptions cache = flags.cache;
   cache.disk = flags.place;
   return open_disk_tier(cache);
 }

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <optional>
 
+#include "api/request_builder.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
@@ -40,12 +40,13 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, const ReuseChoice& reuse)
+  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, RequestBuilder& builder)
       : engine_(engine),
         flags_(flags),
         policy_(std::move(policy)),
-        reuse_(reuse),
-        options_(generate_options(flags.generate, engine.model().config().generation)) {
+        builder_(builder),
+        fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {
+    generate_options(fields_);  // what is out of range is an error now, not with every message
     if (!flags.session.empty()) open_session();
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -60,13 +61,12 @@ class Chat {
 
   // Only a picture that the model can take waits for the next message: another would fail that one and all later.
   void add_image(const std::string& path) {
-    Picture picture = read_picture(std::make_shared<const std::string>(read_text_file(path)), path);
-    check_fits(
-        engine_.prepare_chat(nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{picture.image}));
+    EncodedPicture picture = read_picture(path);
+    const Image image = decode_image(*picture.bytes, path, picture.limits);
+    check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{picture}));
     pending_.push_back(std::move(picture));
     std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
-                 static_cast<long long>(pending_.back().image.width),
-                 static_cast<long long>(pending_.back().image.height));
+                 static_cast<long long>(image.width), static_cast<long long>(image.height));
   }
 
   void undo() {
@@ -130,20 +130,11 @@ class Chat {
   }
 
  private:
-  struct Picture {
-    Image image;
-    std::shared_ptr<const std::string> file;  // its bytes
-  };
   struct Turn {
     std::string question;
-    std::vector<Picture> images;
+    std::vector<EncodedPicture> images;  // the engine remembers what it has decoded
     std::string answer;
   };
-
-  static Picture read_picture(std::shared_ptr<const std::string> file, const std::string& where) {
-    Image image = decode_image(std::as_bytes(std::span(*file)), where);
-    return {std::move(image), std::move(file)};
-  }
 
   void open_session() {
     session_ = std::make_unique<Session>(sessions_folder(flags_.model.cache), flags_.session);
@@ -155,8 +146,13 @@ class Chat {
     }
     for (SessionTurn& turn : state.turns) {
       Turn& ours = turns_.emplace_back(Turn{std::move(turn.question), {}, std::move(turn.answer)});
-      for (auto& file : turn.pictures)
-        ours.images.push_back(read_picture(std::move(file), "--session " + flags_.session));
+      for (auto& bytes : turn.pictures) {
+        ours.images.push_back({.bytes = std::move(bytes),
+                               .where = "--session " + flags_.session,
+                               .limits = {},
+                               .options = {},
+                               .owner = ""});
+      }
     }
     stored_ = std::move(state.kv);
     const int32_t n = PrefixReuse::restore(engine_, stored_);
@@ -170,7 +166,7 @@ class Chat {
     SessionState state{.system = flags_.system, .turns = {}, .kv = {}};
     for (const Turn& turn : turns_) {
       SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}});
-      for (const Picture& picture : turn.images) kept.pictures.push_back(picture.file);
+      for (const EncodedPicture& picture : turn.images) kept.pictures.push_back(picture.bytes);
     }
     try {
       if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_, stored_);
@@ -191,25 +187,22 @@ class Chat {
 
   Prompt prompt() const {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-    std::vector<Image> images;
+    std::vector<EncodedPicture> images;
     if (!flags_.system.empty()) messages.push_back(message("system", flags_.system, 0));
     for (const Turn& turn : turns_) {
       messages.push_back(message("user", turn.question, turn.images.size()));
-      for (const Picture& picture : turn.images) images.push_back(picture.image);
+      images.insert(images.end(), turn.images.begin(), turn.images.end());
       if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
     }
-    Prompt prompt = engine_.prepare_chat(messages, std::move(images));
-    prompt.query_aware = flags_.generate.query_aware == "on";
-    if (flags_.generate.evict_while_prefill) prompt.evict_every = engine_.options().prefill_chunk;
-    return prompt;
+    return prepare_chat(engine_, messages, std::move(images));
   }
 
   void check_fits(const Prompt& prompt) const {
-    check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), options_.max_tokens);
+    check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), *fields_.max_tokens);
   }
 
   // The pictures of a refused question wait for the next one, unless any question with them would be refused.
-  void keep_if_usable(std::vector<Picture> images) {
+  void keep_if_usable(std::vector<EncodedPicture> images) {
     if (images.empty()) return;
     turns_.push_back({"", std::move(images), ""});
     try {
@@ -222,8 +215,7 @@ class Chat {
   }
 
   std::string answer(Prompt next) {
-    Request request;
-    request.prompt = std::move(next);
+    Request request = builder_.request(std::move(next), fields_);
     select_image_tokens(engine_, *policy_, request.prompt, sequence_.get());
     n_dropped_ = request.prompt.selection ? request.prompt.selection->n_dropped : 0;
     if (sequence_) {
@@ -233,8 +225,6 @@ class Chat {
     }
     ProgressBar bar("reading");
     request.sequence = sequence_.get();
-    request.reuse = reuse_.options(flags_.generate.reuse.how, request.prompt.images.size());
-    request.options = options_;
     request.callbacks.cancelled = interrupted;
     request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
     request.callbacks.on_text = [&](std::string_view text) {
@@ -245,17 +235,17 @@ class Chat {
     last_ = generate(engine_, std::move(request));
     std::fputs("\n", stdout);
     std::fflush(stdout);
-    if (flags_.generate.explain) std::fprintf(stderr, "%s\n", explanation(*last_, engine_.cache_totals()).c_str());
+    if (*fields_.explain) std::fprintf(stderr, "%s\n", explanation(*last_, engine_.cache_totals()).c_str());
     return last_->text;
   }
 
   Engine& engine_;
   const ChatFlags& flags_;
   PolicyPtr policy_;
-  const ReuseChoice& reuse_;
-  GenerateOptions options_;
+  RequestBuilder& builder_;
+  RequestFields fields_;
   std::vector<Turn> turns_;
-  std::vector<Picture> pending_;
+  std::vector<EncodedPicture> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
   PrefixTokens stored_;  // of it
@@ -291,10 +281,11 @@ void run(const ChatFlags& flags) {
     throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
   }
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
+  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
-  Chat chat(*engine, flags, policy, reuse);
+  RequestBuilder builder(*engine, reuse, flags.model.model_dir);
+  Chat chat(*engine, flags, policy, builder);
   if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
@@ -320,7 +311,7 @@ void add_chat_command(const Command& app) {
   auto flags = std::make_shared<ChatFlags>();
   const Command command = app.add_command("chat", "talk about pictures, turn by turn");
   add_model_flags(command, flags->model);
-  add_generate_flags(command, flags->generate);
+  add_generate_flags(command, flags->generate, Front::kRun);
   command.add("-i,--image", flags->images, "a picture for the first message (one per use)")
       .value_name("FILE")
       .one_per_use();

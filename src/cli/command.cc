@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "api/request_fields.h"
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "base/machine.h"
@@ -44,17 +45,11 @@ void add_model_dir(const Command& command, std::string& model_dir) {
 namespace {
 
 void add_policy_flags(const Command& command, ModelFlags& flags) {
-  command
-      .add("--kv,--kv-mode", flags.kv,
-           "how KV is kept: full, none, static, streaming, or a policy that evicts, such as vlcache, pointer or "
-           "snapkv:w=16+pyramid; `vlcache policies` lists all (default: full, or auto with a budget)")
-      .value_name("POLICY");
-  command
-      .add("--kv-budget", flags.kv_budget,
-           "what a policy that evicts may keep: a share of the prompt (0.1 or 10%, the default), slots per layer "
-           "and kv head (200), bytes (512MiB), lost attention mass (error=0.05), or what scores at least threshold=T")
-      .value_name("BUDGET");
-  for (const char* name : {"--kv", "--kv-budget"}) command.flag(name).share_environment();
+  const auto add = [&](const RequestField& field, std::string& value) {
+    command.add(field.flag, value, field.help).value_name(field.value_name).share_environment();
+  };
+  add(request_field("kv"), flags.kv);
+  add(request_field("kv_budget"), flags.kv_budget);
 }
 
 }  // namespace

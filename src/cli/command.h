@@ -28,7 +28,7 @@ struct ModelFlags {
   int prefill_chunk = 512;
   std::string kv_memory = "0";  // 0: the rest, as memory_plan.h has it
   std::string cache_ram;        // empty: a quarter of the machine's
-  CacheFlags cache;
+  CacheOptions cache;
 };
 
 // -m alone, for commands that read a checkpoint without running it.

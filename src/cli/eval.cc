@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/generate_flags.h"
 #include "cli/progress.h"
 
 namespace vlcache {
@@ -26,11 +27,10 @@ struct EvalFlags {
   std::string metric = "exact";
   std::string output;
   int samples = 0;
-  int max_tokens = 64;
   int kl_tokens = 0;
   uint64_t seed = 0;
   double find = 0;
-  std::string query_aware = "on";
+  FieldFlags request;
   bool restart = false;
 };
 
@@ -48,7 +48,8 @@ std::vector<EvalChoice> choices_of(const EvalFlags& flags) {
 }
 
 // What must be the same for an evaluation to be gone on with.
-nlohmann::ordered_json settings(const EvalFlags& flags, const std::vector<EvalChoice>& choices) {
+nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fields,
+                                const std::vector<EvalChoice>& choices) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   for (const EvalChoice& c : choices) names.push_back({c.policy->name(), c.budget});
   return {{"model", flags.model.model_dir},
@@ -56,10 +57,10 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const std::vector<EvalCh
           {"metric", flags.metric},
           {"dtype", flags.model.dtype},
           {"kv_dtype", flags.model.kv_dtype},
-          {"max_tokens", flags.max_tokens},
+          {"max_tokens", *fields.max_tokens},
           {"kl", flags.kl_tokens},
           {"seed", flags.seed},
-          {"query_aware", flags.query_aware},
+          {"query_aware", *fields.query_aware ? "on" : "off"},
           {"choices", std::move(names)}};
 }
 
@@ -163,14 +164,15 @@ void run(const EvalFlags& flags) {
     std::ranges::shuffle(data.samples, random);
     data.samples.resize(static_cast<size_t>(flags.samples));
   }
-  ResultLog log(flags.output, settings(flags, choices), flags.restart);
+  const RequestFields fields = over(flags.request.fields(), fallback_fields(Front::kEval));
+  ResultLog log(flags.output, settings(flags, fields, choices), flags.restart);
   watch_interrupts();
   std::vector<PolicyPtr> policies;
   for (const EvalChoice& choice : choices) policies.push_back(choice.policy);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, policies);
   EvalRunner runner(
       *engine, choices,
-      {.max_tokens = flags.max_tokens, .query_aware = flags.query_aware == "on", .n_kl_tokens = flags.kl_tokens});
+      {.max_tokens = *fields.max_tokens, .query_aware = *fields.query_aware, .n_kl_tokens = flags.kl_tokens});
   int64_t n_done = 0, n_failed = 0;
   {
     ProgressBar bar("evaluating");
@@ -215,12 +217,9 @@ void add_eval_command(const Command& app) {
   command.add("--metric", flags->metric, "of lines that name none: " + metric_names()).show_default();
   command.add("--samples", flags->samples, "so many, drawn by --seed (0: all)").not_negative().show_default();
   command.add("--seed", flags->seed, "of drawing samples and of the intervals").show_default();
-  command.add("-n,--max-tokens", flags->max_tokens, "tokens of an answer at most").range(1, 1 << 16).show_default();
-  command
-      .add("--query-aware", flags->query_aware,
-           "off: policies act behind the last picture, before they see the question")
-      .one_of({"on", "off"})
-      .show_default();
+  for (const char* name : {"max_tokens", "query_aware"}) {
+    flags->request.add(command, request_field(name), Front::kEval);
+  }
   command.add("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")
       .value_name("N")
       .range(0, 1 << 16)

@@ -53,6 +53,10 @@ const Flag& Flag::show_default() const {
   option_->capture_default_str();
   return *this;
 }
+const Flag& Flag::default_text(const std::string& text) const {
+  option_->default_str(text);
+  return *this;
+}
 const Flag& Flag::required(bool is_required) const {
   option_->required(is_required);
   return *this;
@@ -101,11 +105,15 @@ template <typename T>
 Flag Command::add(const std::string& names, T& value, const std::string& help) const {
   if constexpr (std::is_same_v<T, bool>) {
     return Flag(app_->add_flag(names, value, help));
+  } else if constexpr (std::is_same_v<T, std::optional<bool>>) {
+    return Flag(app_->add_flag_function(
+        names, [&value](int64_t times) { value = times > 0; }, help));
   } else {
     return Flag(app_->add_option(names, value, help));
   }
 }
 template Flag Command::add(const std::string&, bool&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<bool>&, const std::string&) const;
 template Flag Command::add(const std::string&, int&, const std::string&) const;
 template Flag Command::add(const std::string&, int64_t&, const std::string&) const;
 template Flag Command::add(const std::string&, uint64_t&, const std::string&) const;
@@ -119,6 +127,8 @@ template Flag Command::add(const std::string&, std::optional<std::string>&, cons
 template Flag Command::add(const std::string&, std::vector<int>&, const std::string&) const;
 template Flag Command::add(const std::string&, std::vector<int64_t>&, const std::string&) const;
 template Flag Command::add(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<std::vector<int>>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<std::vector<std::string>>&, const std::string&) const;
 
 Flag Command::flag(const std::string& name) const { return Flag(app_->get_option(name)); }
 void Command::remove(const Flag& flag) const { app_->remove_option(flag.option()); }

@@ -20,9 +20,10 @@ class Flag {
  public:
   explicit Flag(CLI::Option* option) : option_(option) {}
 
-  const Flag& group(const std::string& heading) const;    // in --help
-  const Flag& value_name(const std::string& name) const;  // in --help, instead of the value's type
-  const Flag& show_default() const;                       // in --help: the value as it is now
+  const Flag& group(const std::string& heading) const;      // in --help
+  const Flag& value_name(const std::string& name) const;    // in --help, instead of the value's type
+  const Flag& show_default() const;                         // in --help: the value as it is now
+  const Flag& default_text(const std::string& text) const;  // likewise
   const Flag& required(bool is_required = true) const;
   const Flag& one_per_use() const;      // of a list: each use adds one value
   const Flag& delimiter(char c) const;  // of a list: values with this between them
@@ -55,8 +56,8 @@ class Command {
 
   Command add_command(const std::string& name, const std::string& help) const;
   // names: "-n,--max-tokens", or "PROMPT" for one without a dash. The flag sets `value`, which must outlive the parse:
-  // bool (without a value), int, int64_t, uint64_t, float, double, std::string, std::optional and std::vector of these
-  // as far as flags.cc lists them.
+  // bool and std::optional<bool> (without a value), int, int64_t, uint64_t, float, double, std::string, std::optional
+  // and std::vector of these as far as flags.cc lists them.
   template <typename T>
   Flag add(const std::string& names, T& value, const std::string& help) const;
   Flag flag(const std::string& name) const;

@@ -2,41 +2,119 @@
 #include "cli/generate_flags.h"
 
 #include <cstdio>
+#include <type_traits>
 
+#include "base/error.h"
 #include "base/format.h"
-#include "cli/command.h"
+#include "base/json.h"
 
 namespace vlcache {
+namespace {
 
-void add_generate_flags(const Command& command, GenerateFlags& flags) {
+using OrderedJson = nlohmann::ordered_json;
+
+// A field of a text: a number as JSON, ID=BIAS, a file of a schema, on or off.
+OrderedJson json_of(const RequestField& field, const std::string& text) {
+  if (std::holds_alternative<OrderedJson RequestFields::*>(field.member)) {  // response_format
+    return {{"type", "json_schema"}, {"json_schema", {{"schema", parse_ordered_json(read_text_file(text), text)}}}};
+  }
+  if (std::holds_alternative<std::optional<bool> RequestFields::*>(field.member)) return text == "on";
+  const OrderedJson number = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  return number.is_number() ? number : OrderedJson(text);
+}
+
+void read_text(const RequestField& field, OrderedJson value, RequestFields& fields) {
+  const OrderedJson object{{field.name, std::move(value)}};
+  read_field(field, {.object = object, .where = ""}, fields);
+}
+
+// {"ID": BIAS, ...}
+OrderedJson biases_of(const std::vector<std::string>& texts) {
+  OrderedJson biases = OrderedJson::object();
+  for (const std::string& text : texts) {
+    const size_t at = std::min(text.find('='), text.size());
+    const std::string bias = text.substr(std::min(at + 1, text.size()));
+    biases[text.substr(0, at)] = OrderedJson::parse(bias, nullptr, /*allow_exceptions=*/false);
+  }
+  return biases;
+}
+
+// What is wrong with a flag's text; "": nothing.
+std::string problem_of(const RequestField& field, const OrderedJson& value) {
+  try {
+    RequestFields fields;
+    read_text(field, value, fields);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+Flag FieldFlags::add(const Command& command, const RequestField& field, Front front) {
+  const auto add_typed = [&](auto member) {
+    using Member = decltype(member);
+    constexpr bool kInteger = std::is_same_v<Member, std::optional<int32_t> RequestFields::*>;
+    if constexpr (kInteger || std::is_same_v<Member, std::optional<float> RequestFields::*>) {
+      Flag flag = command.add(field.flag, given_.*member, field.help);
+      if constexpr (kInteger) flag.range(static_cast<int64_t>(field.low), static_cast<int64_t>(field.high));
+      return flag;
+    } else if constexpr (std::is_same_v<Member, std::optional<std::string> RequestFields::*> ||
+                         std::is_same_v<Member, std::optional<std::vector<std::string>> RequestFields::*> ||
+                         std::is_same_v<Member, std::optional<std::vector<int32_t>> RequestFields::*>) {
+      return command.add(field.flag, given_.*member, field.help);
+    } else if constexpr (std::is_same_v<Member, std::optional<bool> RequestFields::*>) {
+      if (field.fallback == std::string_view("false")) return command.add(field.flag, given_.*member, field.help);
+      return command.add(field.flag, texts_[&field], field.help).one_of({"on", "off"});
+    } else if constexpr (std::is_same_v<Member, std::optional<std::vector<TokenBias>> RequestFields::*>) {
+      return command.add(field.flag, lists_[&field], field.help).check([&field](const std::string& text) {
+        return problem_of(field, biases_of({text}));
+      });
+    } else {
+      const Flag flag = command.add(field.flag, texts_[&field], field.help);
+      if constexpr (std::is_same_v<Member, std::optional<Seed> RequestFields::*>) {
+        flag.check([&field](const std::string& text) { return problem_of(field, json_of(field, text)); });
+      }
+      return flag;
+    }
+  };
+  const Flag flag = std::visit(add_typed, field.member);
+  const bool is_list = std::holds_alternative<std::optional<std::vector<std::string>> RequestFields::*>(field.member) ||
+                       std::holds_alternative<std::optional<std::vector<int32_t>> RequestFields::*>(field.member) ||
+                       std::holds_alternative<std::optional<std::vector<TokenBias>> RequestFields::*>(field.member);
+  if (is_list) flag.one_per_use();
+  if (*field.value_name != '\0') flag.value_name(field.value_name);
+  const std::string fallback = field.fallback_of(front);
+  const bool is_switch = fallback == "false", is_on = fallback == "true";
+  if (!fallback.empty() && !field.from_checkpoint && !is_switch) {
+    flag.default_text(is_on ? "on" : fallback.starts_with('"') ? fallback.substr(1, fallback.size() - 2) : fallback);
+  }
+  return flag;
+}
+
+RequestFields FieldFlags::fields() const {
+  RequestFields fields = given_;
+  for (const auto& [field, text] : texts_) {
+    if (!text.empty()) read_text(*field, json_of(*field, text), fields);
+  }
+  for (const auto& [field, texts] : lists_) {
+    if (!texts.empty()) read_text(*field, biases_of(texts), fields);
+  }
+  return fields;
+}
+
+void add_generate_flags(const Command& command, GenerateFlags& flags, Front front) {
   const std::string group = "Generation";
+  for (const RequestField& field : request_fields()) {
+    const bool has_flag = *field.flag != '\0', is_policy = std::string_view(field.name).starts_with("kv");
+    if (!has_flag || is_policy) continue;
+    const Flag flag = flags.request.add(command, field, front).group(group);
+    if (field.shares_environment) flag.share_environment();
+  }
   const auto add = [&](const char* names, auto& value, const char* help) {
     return command.add(names, value, help).group(group).share_environment();
   };
-  add("-n,--max-tokens", flags.max_tokens, "tokens to generate at most").range(1, INT32_MAX).show_default();
-  add("--temperature", flags.temperature, "0: always the likeliest token (default: as the checkpoint says, else 0)");
-  add("--top-k", flags.top_k, "choose among the k likeliest (0: all)");
-  add("--top-p", flags.top_p, "choose among the likeliest that make up this mass");
-  add("--min-p", flags.min_p, "drop tokens less likely than this share of the likeliest");
-  add("--repetition-penalty", flags.repetition_penalty, "> 1 makes tokens of prompt and answer less likely");
-  add("--presence-penalty", flags.presence_penalty, "subtracted from the logits of tokens already generated")
-      .show_default();
-  add("--frequency-penalty", flags.frequency_penalty, "the same, once per time").show_default();
-  add("--seed", flags.seed, "of the random choices").show_default();
-  add("--stop", flags.stop, "end the answer before this text (one per use)").value_name("TEXT").one_per_use();
-  add("--stop-token", flags.stop_tokens, "end the answer at this token id (one per use)")
-      .value_name("ID")
-      .one_per_use();
-  add("--logprobs", flags.logprobs, "report log probabilities and this many alternatives (in JSON answers)")
-      .value_name("N")
-      .range(0, 1 << 20);
-  add("--reuse", flags.reuse.how,
-      "of pictures that were there before, wherever they stand: exact (their embeddings), off, or also their KV, of "
-      "which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N], asked[:r=SHARE] "
-      "(for questions about several pictures), cacheblend[:r=SHARE], kvshare[:r=SHARE]; auto: by the plan of `tune "
-      "reuse`, where that has held, else exact")
-      .value_name("HOW")
-      .show_default();
   add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
       .value_name("FILE");
   add("--reuse-origin", flags.reuse.origin,
@@ -49,48 +127,24 @@ void add_generate_flags(const Command& command, GenerateFlags& flags) {
       .show_default();
   add("--cache-exact", flags.reuse.keep_exact,
       "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
-  add("--explain", flags.explain, "say behind every answer what was reused, and why not more");
-  add("--query-aware", flags.query_aware,
-      "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page that is "
-      "compressed once and asked often")
-      .one_of({"on", "off"})
-      .show_default();
-  add("--kv-evict-while-prefill", flags.evict_while_prefill,
-      "evict chunk by chunk, so that the prompt's KV is never held as a whole; what goes "
-      "early is judged by fewer questions");
-  add("--ignore-eos", flags.ignore_eos, "go on after the end-of-sequence token");
+}
+
+RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
+                             Front front) {
+  RequestFields given = flags.request.fields();
+  if (!model.kv.empty()) given.kv = model.kv;
+  if (!model.kv_budget.empty()) given.kv_budget = BudgetText{model.kv_budget};
+  return over(over(std::move(given), checkpoint_fields(checkpoint)), fallback_fields(front));
+}
+
+ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model) {
+  ReuseFlags reuse = flags.reuse;
+  reuse.how = flags.request.fields().reuse.value_or(reuse.how);
+  return ReuseChoice(reuse, model.model_dir, image_form(model.cache));
 }
 
 void warn(const ReuseChoice& reuse) {
   if (const std::string text = reuse.warning(); !text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
-}
-
-GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDefaults& defaults) {
-  GenerateOptions options;
-  SamplingParams& s = options.sampling;
-  const auto value = [](const auto& flag, const auto& fallback, auto neutral) {
-    return flag       ? static_cast<decltype(neutral)>(*flag)
-           : fallback ? static_cast<decltype(neutral)>(*fallback)
-                      : neutral;
-  };
-  s.repetition_penalty = value(flags.repetition_penalty, defaults.repetition_penalty, 1.0f);
-  s.temperature =
-      flags.temperature.value_or(defaults.do_sample ? static_cast<float>(defaults.temperature.value_or(1.0)) : 0.0f);
-  static const GenerationDefaults kNone;  // not a temporary: g++ 12 then sees reads of what is not there
-  const GenerationDefaults& sampling = defaults.do_sample ? defaults : kNone;
-  s.top_p = value(flags.top_p, sampling.top_p, 1.0f);
-  s.min_p = value(flags.min_p, sampling.min_p, 0.0f);
-  s.top_k = value(flags.top_k, sampling.top_k, 0);
-  s.presence_penalty = flags.presence_penalty;
-  s.frequency_penalty = flags.frequency_penalty;
-  s.seed = flags.seed;
-  s.n_logprobs = flags.logprobs;
-  s.validate();
-  options.max_tokens = flags.max_tokens;
-  options.ignore_eos = flags.ignore_eos;
-  options.stop = flags.stop;
-  options.stop_tokens.assign(flags.stop_tokens.begin(), flags.stop_tokens.end());
-  return options;
 }
 
 std::string explanation(const GenerateResult& result, const CacheTotals& totals) {

@@ -1,40 +1,48 @@
-// Flags of generation, shared by `run` and `chat`.
+// Flags of requests, shared by `run`, `chat`, `serve` and `eval`.
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "api/request_fields.h"
+#include "api/reuse_choice.h"
+#include "cli/command.h"
 #include "cli/flags.h"
-#include "cli/reuse_choice.h"
 #include "engine/cache_totals.h"
 
 namespace vlcache {
 
-struct GenerateFlags {
-  int max_tokens = 256;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int> top_k;
-  float presence_penalty = 0, frequency_penalty = 0;
-  uint64_t seed = 0;
-  std::vector<std::string> stop;
-  std::vector<int> stop_tokens;
-  bool ignore_eos = false;
-  ReuseFlags reuse;
-  bool explain = false;
-  std::string query_aware = "on";
-  bool evict_while_prefill = false;
-  int logprobs = -1;
+// The request fields that a command line gives.
+class FieldFlags {
+ public:
+  // Adds the flag of a field.
+  Flag add(const Command& command, const RequestField& field, Front front);
+  // As they were given; those that were not are not set. Throws Error(kInput or kIo) for a file that cannot be read.
+  RequestFields fields() const;
+
+ private:
+  RequestFields given_;                               // of fields whose flags have their type
+  std::map<const RequestField*, std::string> texts_;  // of the others
+  std::map<const RequestField*, std::vector<std::string>> lists_;
 };
 
-void add_generate_flags(const Command& command, GenerateFlags& flags);
+struct GenerateFlags {
+  FieldFlags request;
+  ReuseFlags reuse;  // but for `how`, which is a field
+};
+
+// Flags of the group Generation: all request fields that have one, and those about reuse.
+void add_generate_flags(const Command& command, GenerateFlags& flags, Front front);
+
+// What requests of this command leave out: flags, then the checkpoint, then the table's defaults.
+RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
+                             Front front);
+// What `--reuse` and the flags about it say. Throws Error(kInput).
+ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model);
 
 // Tells on stderr what is to be known about reuse, where something is.
 void warn(const ReuseChoice& reuse);
-
-// What was not given comes from the checkpoint's generation_config.json: its penalties always, its sampling if it says
-// do_sample.
-GenerateOptions generate_options(const GenerateFlags& flags, const GenerationDefaults& defaults);
 
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
 std::string summary(const GenerateResult& result);

@@ -9,14 +9,14 @@
 
 FUZZ_TARGET(request) {
   using namespace vlcache;
-  static const UserRequest kDefaults;
-  const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, kDefaults);
-  if (!line.request) {
+  static const RequestFields kDefaults = fallback_fields(Front::kRun);
+  const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, {}, kDefaults);
+  if (!line.question) {
     if (line.error.empty()) std::abort();
     return 0;
   }
-  const UserRequest& r = *line.request;
-  if (r.options.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
+  const Question& r = *line.question;
+  if (*line.fields.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
   for (const std::string& path : r.images) {
     if (path.find('\0') != std::string::npos) std::abort();
   }

@@ -2,10 +2,10 @@
 #include <charconv>
 #include <utility>
 
+#include "api/request_builder.h"
 #include "base/error.h"
 #include "cli/request.h"
 #include "engine/engine.h"
-#include "io/image/image.h"
 
 namespace vlcache {
 namespace {
@@ -62,36 +62,29 @@ OrderedJson place_images(std::string_view prompt, size_t n_images) {
   return content;
 }
 
-std::vector<Image> load_images(const std::vector<std::string>& paths) {
-  std::vector<Image> images;
-  for (const std::string& path : paths) images.push_back(load_image(path));
+std::vector<EncodedPicture> read_images(const std::vector<std::string>& paths) {
+  std::vector<EncodedPicture> images;
+  for (const std::string& path : paths) images.push_back(read_picture(path));
   return images;
-}
-
-Prompt prepare_aware(const Engine& engine, const UserRequest& request) {
-  if (request.raw) return engine.prepare_raw(request.prompt, load_images(request.images));
-  if (!request.messages.is_null()) return engine.prepare_chat(request.messages, load_images(request.images));
-
-  OrderedJson content = place_images(request.prompt, request.images.size());
-  std::vector<std::string> paths;
-  for (OrderedJson& part : content) {
-    if (part["type"] != "image") continue;
-    paths.push_back(request.images[part["number"].get<size_t>()]);
-    part.erase("number");
-  }
-  OrderedJson messages = OrderedJson::array();
-  if (!request.system.empty()) messages.push_back({{"role", "system"}, {"content", request.system}});
-  messages.push_back({{"role", "user"}, {"content", paths.empty() ? OrderedJson(request.prompt) : content}});
-  return engine.prepare_chat(messages, load_images(paths));
 }
 
 }  // namespace
 
-Prompt prepare(const Engine& engine, const UserRequest& request) {
-  Prompt prompt = prepare_aware(engine, request);
-  prompt.query_aware = request.query_aware;
-  if (request.evict_while_prefill) prompt.evict_every = engine.options().prefill_chunk;
-  return prompt;
+Prompt prepare(const Engine& engine, const Question& question) {
+  if (question.raw) return engine.prepare_raw(question.prompt, read_images(question.images));
+  if (!question.messages.is_null()) return prepare_chat(engine, question.messages, read_images(question.images));
+
+  OrderedJson content = place_images(question.prompt, question.images.size());
+  std::vector<std::string> paths;
+  for (OrderedJson& part : content) {
+    if (part["type"] != "image") continue;
+    paths.push_back(question.images[part["number"].get<size_t>()]);
+    part.erase("number");
+  }
+  OrderedJson messages = OrderedJson::array();
+  if (!question.system.empty()) messages.push_back({{"role", "system"}, {"content", question.system}});
+  messages.push_back({{"role", "user"}, {"content", paths.empty() ? OrderedJson(question.prompt) : content}});
+  return prepare_chat(engine, messages, read_images(paths));
 }
 
 }  // namespace vlcache

@@ -1,20 +1,18 @@
 // `vlcache run`: one question, or a file of requests.
 #include <cstdio>
 #include <deque>
-#include <map>
 #include <new>
 #include <optional>
 
+#include "api/request_builder.h"
+#include "api/result_json.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/generate_flags.h"
 #include "cli/line_source.h"
 #include "cli/progress.h"
 #include "cli/request.h"
 #include "engine/batch.h"
-#include "server/answer.h"
-#include "server/answer_forms.h"
 
 namespace vlcache {
 namespace {
@@ -27,7 +25,7 @@ struct RunFlags {
   std::string system;
   bool raw = false;
   bool json = false;
-  std::string requests, json_schema;
+  std::string requests;
   int batch = 1, lookahead = 0;
 };
 
@@ -39,40 +37,18 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
-// What --json-schema asks for, as a request would; null: nothing.
-nlohmann::ordered_json response_format(const RunFlags& flags) {
-  if (flags.json_schema.empty()) return nullptr;
-  const auto schema = parse_ordered_json(read_text_file(flags.json_schema), flags.json_schema);
-  return {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
-}
-
-// Has an answer keep to the form that was asked for.
-void keep_to_form(AnswerForms& forms, const UserRequest& asked, Request& request) {
-  if (asked.response_format.is_null()) return;
-  forms.apply(forms.form(read_answer_format({{"response_format", asked.response_format}}), {}), request);
-}
-
-void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const ReuseChoice& reuse) {
-  const UserRequest asked{.prompt = flags.prompt,
-                          .images = flags.images,
-                          .system = flags.system,
-                          .raw = flags.raw,
-                          .reuse = flags.generate.reuse.how,
-                          .response_format = response_format(flags),
-                          .query_aware = flags.generate.query_aware == "on",
-                          .evict_while_prefill = flags.generate.evict_while_prefill};
+void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
+  const RequestFields fields =
+      default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun);
   ProgressBar bar("reading the prompt");
-  Request request;
-  request.prompt = prepare(engine, asked);
-  if (!asked.query_aware && request.prompt.spans.empty()) {
+  Prompt prompt = prepare(
+      engine,
+      {.prompt = flags.prompt, .messages = {}, .images = flags.images, .system = flags.system, .raw = flags.raw});
+  if (!*fields.query_aware && prompt.spans.empty()) {
     std::fprintf(stderr,
                  "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
   }
-  request.policy = std::move(policy);
-  request.reuse = reuse.options(asked.reuse, request.prompt.images.size());
-  request.options = generate_options(flags.generate, engine.model().config().generation);
-  AnswerForms forms(engine);
-  keep_to_form(forms, asked, request);
+  Request request = builder.request(std::move(prompt), fields);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
   request.callbacks.on_text = [&](std::string_view text) {
@@ -90,7 +66,7 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
     std::fflush(stdout);
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
-  if (flags.generate.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.cache_totals()).c_str());
+  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.cache_totals()).c_str());
   if (interrupted()) throw Interrupted();
 }
 
@@ -98,27 +74,16 @@ void run_one(Engine& engine, const RunFlags& flags, PolicyPtr policy, const Reus
 // which finds most of its prompt computed. Every line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
-  RequestQueue(Engine& engine, const RunFlags& flags, const ReuseChoice& reuse, TierWarnings& warnings)
+  RequestQueue(Engine& engine, const RunFlags& flags, RequestBuilder& builder, TierWarnings& warnings)
       : batch_(engine, {.max_running = flags.batch}),
         engine_(engine),
-        forms_(engine),
-        reuse_(reuse),
+        builder_(builder),
         warnings_(warnings),
-        model_dir_(flags.model.model_dir),
-        explain_(flags.generate.explain),
         places_(flags.batch),
         lookahead_(flags.lookahead),
-        source_(flags.requests, interrupted) {
-    defaults_ = {.system = flags.system,
-                 .raw = flags.raw,
-                 .kv = flags.model.kv,
-                 .kv_budget = flags.model.kv_budget,
-                 .reuse = flags.generate.reuse.how,
-                 .response_format = response_format(flags),
-                 .query_aware = flags.generate.query_aware == "on",
-                 .evict_while_prefill = flags.generate.evict_while_prefill};
-    defaults_.options = generate_options(flags.generate, engine.model().config().generation);
-  }
+        source_(flags.requests, interrupted),
+        default_question_{.prompt = "", .messages = {}, .images = {}, .system = flags.system, .raw = flags.raw},
+        default_fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {}
 
   void run() {
     while (true) {
@@ -135,6 +100,7 @@ class RequestQueue {
     RequestId request = 0;  // 0: it has ended, with an answer or an error
     nlohmann::ordered_json answer;
     std::optional<std::string> error;
+    bool explain = false;
   };
 
   // Fills the free places with what has come, and reads one line further ahead: those who run wait for the pictures of
@@ -153,15 +119,11 @@ class RequestQueue {
   void add(const std::string& text) {
     Line& line = lines_.emplace_back();
     try {
-      RequestLine read = read_request(text, defaults_);
+      RequestLine read = read_request(text, default_question_, default_fields_);
       line.id = std::move(read.id);
-      if (!read.request) throw Error(ErrorCode::kInput, read.error);
-      Request request;
-      request.prompt = prepare(engine_, *read.request);
-      request.policy = policy_of(*read.request);
-      request.reuse = reuse_.options(read.request->reuse, request.prompt.images.size());
-      request.options = read.request->options;
-      keep_to_form(forms_, *read.request, request);
+      if (!read.question) throw Error(ErrorCode::kInput, read.error);
+      line.explain = *read.fields.explain;
+      Request request = builder_.request(prepare(engine_, *read.question), read.fields);
       request.callbacks.cancelled = interrupted;
       line.request = batch_.add(std::move(request));
       ++n_taken_;
@@ -170,13 +132,6 @@ class RequestQueue {
     } catch (const std::bad_alloc&) {
       line.error = "out of memory: the machine does not give what this request needs";
     }
-  }
-
-  // Lines that ask for the same share one object.
-  PolicyPtr policy_of(const UserRequest& asked) {
-    PolicyPtr& policy = policies_[{asked.kv, asked.kv_budget}];
-    if (policy == nullptr) policy = parse_policy(asked.kv, asked.kv_budget, model_dir_);
-    return policy;
   }
 
   void print_answers() {
@@ -190,7 +145,7 @@ class RequestQueue {
         line.error = result.error->what();
       } else {
         line.answer = result_json(result, engine_.cache_totals());
-        if (explain_) std::fprintf(stderr, "%s\n", explanation(result, engine_.cache_totals()).c_str());
+        if (line.explain) std::fprintf(stderr, "%s\n", explanation(result, engine_.cache_totals()).c_str());
       }
     }
     for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
@@ -207,21 +162,18 @@ class RequestQueue {
 
   Batch batch_;
   Engine& engine_;
-  AnswerForms forms_;
-  const ReuseChoice& reuse_;
+  RequestBuilder& builder_;
   TierWarnings& warnings_;
-  std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
-  std::filesystem::path model_dir_;
-  bool explain_;
   int places_, lookahead_, n_taken_ = 0;  // lines that run or wait for a place
   LineSource source_;
-  UserRequest defaults_;
+  Question default_question_;
+  RequestFields default_fields_;
   std::deque<Line> lines_;
 };
 
 void run(const RunFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
+  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -232,11 +184,12 @@ void run(const RunFlags& flags) {
   watch_interrupts();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
+  RequestBuilder builder(*engine, reuse, flags.model.model_dir);
   if (flags.requests.empty()) {
-    run_one(*engine, flags, policy, reuse);
+    run_one(*engine, flags, builder);
   } else {
     if (engine->model().sees_images()) warn(reuse);
-    RequestQueue(*engine, flags, reuse, warnings).run();
+    RequestQueue(*engine, flags, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
 }
@@ -247,7 +200,7 @@ void add_run_command(const Command& app) {
   auto flags = std::make_shared<RunFlags>();
   const Command command = app.add_command("run", "answer a question about pictures, or a file of questions");
   add_model_flags(command, flags->model);
-  add_generate_flags(command, flags->generate);
+  add_generate_flags(command, flags->generate, Front::kRun);
   command.add("PROMPT", flags->prompt, "the question");
   command
       .add("-i,--image", flags->images,
@@ -257,10 +210,6 @@ void add_run_command(const Command& app) {
       .one_per_use();
   command.add("--system", flags->system, "system message").value_name("TEXT");
   command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
-  command
-      .add("--json-schema", flags->json_schema,
-           "a JSON schema that answers keep to (of --requests: unless a line has its own response_format)")
-      .value_name("FILE");
   command.add("--json", flags->json, "print one JSON object instead of the text");
   command
       .add("--requests", flags->requests,

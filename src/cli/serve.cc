@@ -21,7 +21,7 @@ struct ServeFlags {
   ServerFlags server;
   std::string name;
   double step_ms = 0;
-  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0;
+  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0, max_logprobs = 20;
 };
 
 std::string default_name(const std::string& model_dir) {
@@ -33,20 +33,16 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   ApiOptions options;
   options.model_dir = flags.model.model_dir;
   options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
-  options.defaults.options = generate_options(flags.generate, engine.model().config().generation);
-  options.defaults.kv = flags.model.kv;
-  options.defaults.kv_budget = flags.model.kv_budget;
-  options.defaults.reuse = flags.generate.reuse.how;
+  options.defaults = default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kServe);
+  generate_options(options.defaults);  // what is out of range is an error now, not with every request
   options.limits.max_images = static_cast<size_t>(flags.max_images);
+  options.limits.max_logprobs = flags.max_logprobs;
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
   options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
   options.max_prompt_tokens = flags.max_prompt_tokens;
   options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
   options.n_parallel = flags.n_running;
-  options.reuse = [&reuse](std::string_view how, size_t n_images) {
-    check_reuse(how);
-    return reuse.options(how, n_images);
-  };
+  options.reuse = &reuse;
   return options;
 }
 
@@ -63,7 +59,7 @@ void reload(Access& access, std::optional<AccessLog>& log) {
 
 void serve(const ServeFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse(flags.generate.reuse, flags.model.model_dir, image_form(flags.model.cache));
+  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
   if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // or fails early
   Access access(access_options(flags.server));
   const ImageSource images(image_options(flags.server));
@@ -110,8 +106,7 @@ void add_serve_command(const Command& app) {
   auto flags = std::make_shared<ServeFlags>();
   const Command command = app.add_command("serve", "OpenAI's API over HTTP");
   add_model_flags(command, flags->model);
-  flags->generate.max_tokens = INT32_MAX;  // until the context ends, as clients expect
-  add_generate_flags(command, flags->generate);
+  add_generate_flags(command, flags->generate, Front::kServe);
   add_server_flags(command, flags->server);
   command.add("--name", flags->name, "the model's name (default: its folder's)");
   command.add("--parallel", flags->n_running, "requests computed together").range(1, 4096).show_default();
@@ -128,6 +123,9 @@ void add_serve_command(const Command& app) {
       .add("--max-prompt-tokens", flags->max_prompt_tokens,
            "tokens of a prompt, its pictures' included; 0: as many as there is room for")
       .range(0, INT32_MAX)
+      .show_default();
+  command.add("--max-logprobs", flags->max_logprobs, "alternatives of a token that a request may ask for")
+      .range(0, 1 << 20)
       .show_default();
   command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
   command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();

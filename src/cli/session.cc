@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "io/image/image.h"
 #include "store/disk_files.h"
 
 namespace vlcache {
@@ -35,9 +36,9 @@ void make_folder(const fs::path& dir) {
   throw Error(ErrorCode::kIo, dir.string() + ": the session's folder cannot be made: " + std::strerror(errno));
 }
 
-void write_whole(const fs::path& path, std::string_view bytes) {
+void write_whole(const fs::path& path, std::span<const std::byte> bytes) {
   TemporaryFile file(path.parent_path());
-  file.write(std::as_bytes(std::span(bytes)), kNoDeadline);
+  file.write(bytes, kNoDeadline);
   file.commit(path);
   if (file.result().there()) return;
   throw Error(ErrorCode::kIo, path.string() + ": the session cannot be kept: " + file.result().detail);
@@ -56,9 +57,9 @@ Sha256Digest digest_of(const std::string& text, const std::string& where) {
   return digest;
 }
 
-std::string name_of(const std::string& picture) {
+std::string name_of(std::span<const std::byte> picture) {
   Sha256 hash;
-  hash.add(std::as_bytes(std::span(picture)));
+  hash.add(picture);
   return hex(hash.finish());
 }
 
@@ -165,7 +166,7 @@ SessionState Session::load() const {
   SessionText session = parse_session(read_text_file(path), path.string());
   for (size_t i = 0; i < session.pictures.size(); ++i) {
     for (const std::string& name : session.pictures[i]) {
-      auto bytes = std::make_shared<const std::string>(read_text_file(dir_ / name));
+      auto bytes = std::make_shared<const std::vector<std::byte>>(read_image_file(dir_ / name));
       if (name_of(*bytes) != name) {
         throw Error(ErrorCode::kInput, (dir_ / name).string() + ": not the picture that was kept there");
       }
@@ -180,13 +181,14 @@ void Session::save(const SessionState& state) const {
   std::set<std::string> used;
   for (const SessionTurn& turn : state.turns) {
     std::vector<std::string>& pictures = session.pictures.emplace_back();
-    for (const std::shared_ptr<const std::string>& bytes : turn.pictures) {
+    for (const auto& bytes : turn.pictures) {
       pictures.push_back(name_of(*bytes));
       const fs::path path = dir_ / pictures.back();
       if (used.insert(pictures.back()).second && !fs::exists(path)) write_whole(path, *bytes);
     }
   }
-  write_whole(dir_ / kFile, session_text(session));
+  const std::string text = session_text(session);
+  write_whole(dir_ / kFile, std::as_bytes(std::span(text)));
   for (const auto& entry : fs::directory_iterator(dir_)) {  // pictures that were taken back
     const std::string name = entry.path().filename();
     if (name.size() == 64 && !used.contains(name)) fs::remove(entry.path());

@@ -2,6 +2,7 @@
 // elsewhere. A folder of its own, readable by its owner only.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -14,7 +15,7 @@ namespace vlcache {
 
 struct SessionTurn {
   std::string question, answer;
-  std::vector<std::shared_ptr<const std::string>> pictures;  // the files' bytes
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> pictures;  // the files' bytes
 };
 
 struct SessionState {

@@ -190,10 +190,7 @@ Prompt Engine::prepare_raw(std::string_view text, Pictures pictures) const {
   return prepare(std::string(text), std::move(pictures), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_chat(const nlohmann::ordered_json& messages, Pictures pictures,
-                            const TemplateInput& more) const {
-  check_takes(pictures);  // before the template of a text model complains of their parts
-  const std::string text = chat_templates_->render(messages, *tokenizer_, more);
+Prompt Engine::prepare_rendered(const std::string& text, Pictures pictures) const {
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");

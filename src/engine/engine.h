@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,11 +13,11 @@
 
 #include "cache/page_pools.h"
 #include "engine/cache_totals.h"
-#include "engine/chat_prompt.h"
 #include "engine/picture.h"
 #include "engine/prompt.h"
 #include "engine/sequence.h"
 #include "engine/stepper.h"
+#include "io/chat/chat_templates.h"
 #include "model/model.h"
 #include "ops/factory.h"
 #include "reuse/cache_ledger.h"
@@ -73,9 +72,10 @@ class Engine {
 
   // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
   Prompt prepare_raw(std::string_view text, Pictures pictures) const;
-  // Messages ([{role, content}], as chat templates take them; a picture is a part {"type": "image"}) through the chat
-  // template. `pictures` in the order of their parts. Throws Error(kInput) without a template.
-  Prompt prepare_chat(const nlohmann::ordered_json& messages, Pictures pictures, const TemplateInput& more = {}) const;
+  // Text as the chat template has rendered it, and its pictures in the order of their placeholders.
+  Prompt prepare_rendered(const std::string& text, Pictures pictures) const;
+  // Throws Error(kInput) for pictures that the model cannot see.
+  void check_takes(const Pictures& pictures) const;
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no pictures.
@@ -130,7 +130,6 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  void check_takes(const Pictures& pictures) const;
   Prompt prepare(const std::string& text, Pictures pictures, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();

@@ -2,6 +2,8 @@
 #include "engine/generation.h"
 
 #include <algorithm>
+#include <limits>
+#include <ranges>
 #include <utility>
 
 #include "engine/image_selection.h"
@@ -15,6 +17,19 @@ namespace {
 
 // Answers up to this length find room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
+
+// Unless nothing else may come, as where a grammar ends.
+void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::vector<std::pair<size_t, float>> forbidden;
+  for (const int32_t token : ends) {
+    const auto i = static_cast<size_t>(token);
+    if (token < 0 || i >= logits.size()) continue;
+    forbidden.emplace_back(i, std::exchange(logits[i], kNever));
+  }
+  if (std::ranges::any_of(logits, [](float x) { return x > kNever; })) return;
+  for (const auto& [i, logit] : std::views::reverse(forbidden)) logits[i] = logit;
+}
 
 }  // namespace
 
@@ -297,8 +312,10 @@ void Generation::choose_token(const Tensor& logits) {
   SampledToken token;
   if (sampler_ != nullptr) {
     token = sampler_->sample(values, [this](std::span<float> logits) {
-      if (request_.constraint == nullptr || request_.constraint->mask(logits, stop_ids_)) return;
-      throw Error(ErrorCode::kUnsupported, "the model has no token for what the answer's grammar asks next");
+      if (request_.constraint != nullptr && !request_.constraint->mask(logits, stop_ids_)) {
+        throw Error(ErrorCode::kUnsupported, "the model has no token for what the answer's grammar asks next");
+      }
+      if (std::ssize(result_.tokens) < request_.options.min_tokens) forbid_ends(logits, stop_ids_);
     });
   } else {
     token.token = request_.callbacks.choose(values);
@@ -320,7 +337,9 @@ void Generation::take(int32_t token) {
   if (request_.constraint != nullptr) request_.constraint->take(token);
   if (decoder_ != nullptr) {
     const std::vector<int32_t>& shown = request_.options.shown_tokens;
-    emit(filter_.push(decoder_->push(token, std::ranges::find(shown, token) != shown.end())));
+    const std::string text = decoder_->push(token, std::ranges::find(shown, token) != shown.end());
+    const bool may_stop = std::ssize(result_.tokens) > request_.options.min_tokens;
+    emit(may_stop ? filter_.push(text) : text);
   }
   const Sequence& s = *sequence_;
   const int64_t capacity = engine_.slot_capacity(s.policy());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <variant>
@@ -29,6 +30,9 @@ struct EncodedPicture {
   PictureOptions options;
   std::string owner;  // what is remembered of it helps nobody else
 };
+
+// Of a file. Throws Error as read_image_file does.
+EncodedPicture read_picture(const std::filesystem::path& path);
 
 using Pictures = std::variant<std::vector<Image>, std::vector<EncodedPicture>>;
 

@@ -27,6 +27,7 @@ struct GeneratedToken;
 struct GenerateOptions {
   SamplingParams sampling;
   int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
+  int32_t min_tokens = 0;    // neither an end token nor a stop text ends the generation before; max_tokens does
   bool ignore_eos = false;
   std::vector<std::string> stop;      // the text ends before the first of these
   std::vector<int32_t> stop_tokens;   // end the generation besides the model's own

@@ -7,15 +7,13 @@
 #include <iterator>
 #include <span>
 
+#include "api/json_fields.h"
+#include "api/result_json.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/threads.h"
-#include "engine/generation.h"
-#include "policy/registry.h"
-#include "server/answer.h"
 #include "server/chat_reply.h"
 #include "server/completion.h"
-#include "server/json_fields.h"
 #include "server/json_reply.h"
 #include "server/messages_errors.h"
 #include "server/messages_request.h"
@@ -30,14 +28,6 @@ namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-constexpr size_t kMaxPolicies = 256;  // that are remembered
-
-Sha256Digest salt_of(std::string_view text) {
-  Sha256 hash;
-  hash.add(std::as_bytes(std::span(text)));
-  return hash.finish();
-}
 
 // Of a caller and of what the caller sets apart.
 std::optional<Sha256Digest> joined(const std::optional<Sha256Digest>& a, const std::optional<Sha256Digest>& b) {
@@ -54,7 +44,7 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       inference_(inference),
       options_(options),
       created_(std::time(nullptr)),
-      forms_(engine),
+      builder_(engine, *options.reuse, options.model_dir),
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes),
       cache_routes_(inference, named_images_) {}
@@ -138,7 +128,8 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   if (route == "GET /health") return health();
   if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
   if (route == "GET /props") {
-    return json_response(props_json(engine_, options_.model_name, options_.defaults.options, options_.n_parallel));
+    return json_response(
+        props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel));
   }
   if (route == "GET /metrics") {
     const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
@@ -162,15 +153,6 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   return refusal(404, "there is no " + request.path, "invalid_request_error");
 }
 
-PolicyPtr Api::policy_of(const std::string& kv, const std::string& budget) {
-  const std::lock_guard lock(mutex_);
-  const auto known = policies_.find({kv, budget});
-  if (known != policies_.end()) return known->second;
-  PolicyPtr policy = parse_policy(kv, budget, options_.model_dir);
-  if (policies_.size() == kMaxPolicies) policies_.clear();
-  return policies_[{kv, budget}] = policy;
-}
-
 // Whose pictures they are.
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
@@ -180,51 +162,28 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
 }
 
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
-  AnswerForms::Form form = forms_.form(asked.format, asked.tools);
+  AnswerForms::Form form = builder_.form(asked.format, asked.tools);
   asked.call_syntax = form.syntax;
   return form;
 }
 
 // Takes the pictures.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
-  Prompt prompt = engine_.prepare_chat(
-      asked.messages, std::move(asked.pictures),
-      {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
+  Prompt prompt =
+      prepare_chat(engine_, asked.messages, std::move(asked.pictures),
+                   {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
   for (NamedPicture& picture : asked.named) named_images_.add(picture.name, std::move(picture.bytes), picture.where);
   return prompt;
 }
 
 // One for each answer that is asked for.
-std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
-                                      size_t n_images) {
+std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt) {
   if (options_.max_prompt_tokens > 0 && prompt.n_tokens() > options_.max_prompt_tokens) {
     throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(prompt.n_tokens()) +
                                        " tokens; this server takes at most " +
                                        std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)");
   }
-  const int64_t vocab = engine_.model().config().text.vocab_size;
-  for (const TokenBias& b : asked.options.sampling.biases) {
-    if (b.token < vocab) continue;
-    bad_field("logit_bias: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
-              std::to_string(b.token));
-  }
-  const PolicyPtr policy = policy_of(asked.kv, asked.kv_budget);
-  const ReuseOptions reuse = options_.reuse(asked.reuse, n_images);
-  check_prompt_fits(engine_, *policy, policy->n_seen(prompt.shape()), asked.options.max_tokens);
-  std::vector<Request> requests(static_cast<size_t>(asked.n));
-  for (int i = 0; i < asked.n; ++i) {
-    Request& request = requests[static_cast<size_t>(i)];
-    request.prompt = i + 1 < asked.n ? prompt.copy() : std::move(prompt);
-    request.prompt.salt = asked.cache_salt.empty() ? std::nullopt : std::optional(salt_of(asked.cache_salt));
-    request.policy = policy;
-    request.reuse = reuse;
-    request.priority = asked.priority;
-    request.options = asked.options;
-    request.options.sampling.seed += static_cast<uint64_t>(i);
-    forms_.apply(form, request);
-    request.report_kept = asked.explain && i == 0;
-  }
-  return requests;
+  return builder_.requests(std::move(prompt), asked.fields, form);
 }
 
 void Api::chat(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -259,9 +218,8 @@ HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& ex
 // Messages to answers, in the style of an endpoint.
 void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
                    const ExchangePtr& exchange) {
-  const size_t n_images = asked.pictures.size();
   const AnswerForms::Form form = form_of(asked);
-  std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form), n_images);
+  std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form));
   const AnswerHead head{.id = random_id(id_prefix),
                         .model = options_.model_name,
                         .created = std::time(nullptr),
@@ -271,12 +229,12 @@ void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& m
 
 void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   const CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
-  const AnswerForms::Form form = forms_.form(asked.fields.format, asked.fields.tools);
+  const AnswerForms::Form form = builder_.form(asked.fields.format);
   std::vector<Request> requests;
   for (const CompletionRequest::Text& prompt : asked.prompts) {
     Prompt prepared =
         prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}) : engine_.prepare_tokens(prompt.tokens);
-    std::ranges::move(requests_of(asked.fields, form, std::move(prepared), 0), std::back_inserter(requests));
+    std::ranges::move(requests_of(asked.fields, form, std::move(prepared)), std::back_inserter(requests));
   }
   const AnswerHead head{random_id("cmpl-"), options_.model_name, std::time(nullptr)};
   answer_all(std::move(requests), make_completion_style(head, asked, engine_.tokenizer()), asked.fields, exchange);
@@ -291,18 +249,19 @@ void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle>
     const int index = static_cast<int>(i);
     GenerateCallbacks& tell = requests[i].callbacks;
     tell.on_text = [answer, index](std::string_view text) { answer->text(index, text); };
-    if (asked.stream && asked.options.sampling.n_logprobs >= 0) {
+    if (asked.stream() && asked.has_logprobs()) {
       tell.on_token = [answer, index](const GeneratedToken& token) { answer->token(index, token); };
     }
-    if (asked.stream && asked.progress && i == 0) {
+    if (asked.stream() && asked.fields.return_progress.value_or(false) && i == 0) {
       tell.on_prefill = [answer](int32_t n_done, int32_t n_total) { answer->progress(n_done, n_total); };
     }
     all.push_back({std::move(requests[i]),
                    [answer, index](GenerateResult result) { answer->done(index, std::move(result)); },
-                   /*repeats=*/index % asked.n > 0});
+                   /*repeats=*/index % asked.n() > 0});
   }
+  const std::chrono::milliseconds timeout(std::llround(1000 * asked.fields.timeout.value_or(0)));
   submit(
-      std::move(all), asked.timeout, [answer] { answer->begin(); }, exchange);
+      std::move(all), timeout, [answer] { answer->begin(); }, exchange);
 }
 
 // Puts requests in line whose answers are the reply's; measures and counts them.

@@ -5,8 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "api/request_builder.h"
 #include "server/access.h"
-#include "server/answer_forms.h"
 #include "server/answer_style.h"
 #include "server/cache_routes.h"
 #include "server/chat_request.h"
@@ -21,16 +21,16 @@ namespace vlcache {
 struct ApiOptions {
   std::string model_name;           // of /v1/models; requests may name any
   std::filesystem::path model_dir;  // whose files policies may read
-  ChatRequest defaults;             // of what requests leave out
+  RequestFields defaults;           // of what requests leave out
   ChatLimits limits;
-  std::function<ReuseOptions(std::string_view how, size_t n_images)> reuse;  // what vlcache.reuse means
-  std::chrono::milliseconds request_timeout{0};                              // of a request, waiting included; 0: none
-  int64_t max_prompt_tokens = 0;          // of a request; 0: as many as there is room for
-  int64_t named_image_bytes = 0;          // of pictures that requests name by a uuid
-  int n_parallel = 0;                     // as /props says
-  const Access* access = nullptr;         // null: everybody may ask
-  Exchange::OnEnd on_end;                 // is told of every request; may be none
-  std::function<size_t()> n_connections;  // for /metrics; may be none
+  const ReuseChoice* reuse = nullptr;            // what vlcache.reuse means
+  std::chrono::milliseconds request_timeout{0};  // of a request, waiting included; 0: none
+  int64_t max_prompt_tokens = 0;                 // of a request; 0: as many as there is room for
+  int64_t named_image_bytes = 0;                 // of pictures that requests name by a uuid
+  int n_parallel = 0;                            // as /props says
+  const Access* access = nullptr;                // null: everybody may ask
+  Exchange::OnEnd on_end;                        // is told of every request; may be none
+  std::function<size_t()> n_connections;         // for /metrics; may be none
 };
 
 // Handlers are called by any thread of an HttpServer, at once by several.
@@ -67,21 +67,17 @@ class Api {
   ChatLimits limits_of(const ExchangePtr& exchange);
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);
-  std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt,
-                                   size_t n_images);
-  PolicyPtr policy_of(const std::string& kv, const std::string& budget);
+  std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt);
 
   const Engine& engine_;
   Inference& inference_;
   ApiOptions options_;
   int64_t created_;
-  AnswerForms forms_;
+  RequestBuilder builder_;
   Metrics metrics_;
   NamedImages named_images_;
   CacheRoutes cache_routes_;
   std::atomic<bool> warm_{false};
-  std::mutex mutex_;
-  std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by kv and kv_budget
 };
 
 }  // namespace vlcache

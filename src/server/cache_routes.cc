@@ -3,11 +3,11 @@
 
 #include <charconv>
 
+#include "api/json_fields.h"
+#include "api/result_json.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/image_entries.h"
-#include "server/answer.h"
-#include "server/json_fields.h"
 #include "server/json_reply.h"
 
 namespace vlcache {

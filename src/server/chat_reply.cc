@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "api/result_json.h"
 #include "io/tokenizer/tokenizer.h"
-#include "server/answer.h"
 
 namespace vlcache {
 namespace {
@@ -104,7 +104,7 @@ OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::spa
                        {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
   }
   json["usage"] = usage_json(results);
-  if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain);
+  if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain());
   return json;
 }
 

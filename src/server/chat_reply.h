@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "api/tool_calls.h"
 #include "engine/request.h"
 #include "server/chat_request.h"
-#include "server/tool_calls.h"
 
 namespace vlcache {
 

@@ -1,7 +1,6 @@
 // The body of POST /v1/chat/completions, as OpenAI describes it, with what vLLM adds and a `vlcache` object of ours.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -9,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "api/answer_format.h"
+#include "api/request_fields.h"
+#include "api/tool_calls.h"
 #include "engine/picture.h"
-#include "engine/request.h"
-#include "server/answer_format.h"
 #include "server/named_images.h"
-#include "server/tool_calls.h"
 
 namespace vlcache {
 
@@ -28,22 +27,17 @@ struct ChatRequest {
   std::vector<EncodedPicture> pictures;  // in the order of their parts
   // Those of them that are to be known by their `uuid`, once it has turned out that they are pictures.
   std::vector<NamedPicture> named;
-  GenerateOptions options;
+  RequestFields fields;
   AnswerFormat format;
   ToolUse tools;
   CallSyntax call_syntax = CallSyntax::kPlain;  // the model's, which the body does not say
-  int n = 1;                                    // answers; each has the seed before it and one more
-  int32_t priority = 0;                         // higher ones go first; in the body, as vLLM has it, lower numbers do
-  bool stream = false;
-  bool include_usage = false;                 // in a stream
-  bool progress = false;                      // a stream says how much of the prompt is computed
-  std::string kv, kv_budget;                  // as parse_policy takes them
-  std::string reuse = "auto";                 // as ReuseChoice takes it
-  std::chrono::milliseconds timeout{0};       // until the answer must be complete, from the request's arrival; 0: none
-  bool explain = false;                       // the answer says what was reused, and why not more
-  nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
-  std::string cache_salt;                     // only requests with the same one share what is kept
+  bool include_usage = false;                   // in a stream
+  nlohmann::ordered_json template_variables;    // chat_template_kwargs; an object, or null
 
+  int n() const { return fields.n.value_or(1); }
+  bool stream() const { return fields.stream.value_or(false); }
+  bool explain() const { return fields.explain.value_or(false); }
+  bool has_logprobs() const { return fields.logprobs.value_or(-1) >= 0; }
   // As templates take them: null for none.
   const nlohmann::ordered_json* variables() const {
     return template_variables.is_null() ? nullptr : &template_variables;
@@ -56,7 +50,8 @@ struct ChatLimits {
   ImageLimits image{.max_pixels = 64'000'000};
   // Bytes of a picture's URL, which errors call `where`; none: of data URIs alone.
   std::function<std::vector<std::byte>(const std::string& url, const std::string& where)> read_image;
-  int max_answers = 16;  // n
+  int max_answers = 16;   // n
+  int max_logprobs = 20;  // alternatives of a token
   // Pictures that parts name by their `uuid`, of this caller; null: such a name is not looked at.
   NamedImages* named_images = nullptr;
   std::string caller;
@@ -65,12 +60,12 @@ struct ChatLimits {
 // What the body leaves out comes from `defaults`. Fields that nobody here knows are let pass, as other servers do;
 // known ones that ask for what cannot be done are errors. The pictures are not decoded yet. Throws Error(kInput) whose
 // message begins with the field's name ("temperature: expected ...").
-ChatRequest read_chat_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits);
+ChatRequest read_chat_request(std::string_view body, const RequestFields& defaults, const ChatLimits& limits);
 // Of a body that was parsed: parse_body's, or one that says the same of another endpoint.
-ChatRequest chat_request_of(nlohmann::ordered_json body, const ChatRequest& defaults, const ChatLimits& limits);
+ChatRequest chat_request_of(nlohmann::ordered_json body, const RequestFields& defaults, const ChatLimits& limits);
 
 // All of it but messages: sampling, n, stream, vlcache.
-ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const ChatRequest& defaults,
+ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const RequestFields& defaults,
                                    const ChatLimits& limits);
 
 }  // namespace vlcache

@@ -1,7 +1,7 @@
 // OpenAI's chat completions.
 #include <utility>
 
-#include "server/answer.h"
+#include "api/result_json.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
 #include "server/json_reply.h"
@@ -17,7 +17,7 @@ class ChatStyle final : public AnswerStyle {
       : head_(head),
         asked_(asked),
         tokenizer_(tokenizer),
-        n_calls_(static_cast<size_t>(asked.n)),
+        n_calls_(static_cast<size_t>(asked.n())),
         told_(n_calls_.size()),
         has_role_(n_calls_.size()) {}
 
@@ -48,7 +48,7 @@ class ChatStyle final : public AnswerStyle {
       OrderedJson last = chunk_json(head_, 0, OrderedJson::object(), "");
       last["choices"] = OrderedJson::array();
       last["usage"] = usage_json(results);
-      last["vlcache"] = served_json(results[0], asked_.explain);
+      last["vlcache"] = served_json(results[0], asked_.explain());
       out = event(last);
     }
     return out + kDone;

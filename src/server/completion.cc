@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "api/json_fields.h"
+#include "api/result_json.h"
 #include "base/json.h"
 #include "io/tokenizer/tokenizer.h"
-#include "server/answer.h"
-#include "server/json_fields.h"
 #include "server/json_reply.h"
 
 namespace vlcache {
@@ -63,18 +63,6 @@ void refuse_unsupported_completion(const OrderedJson& body) {
   }
 }
 
-// Chat completions ask for log probabilities with a flag and a number, these with a number.
-void translate_logprobs(OrderedJson& body) {
-  const auto logprobs = body.find("logprobs");
-  if (logprobs == body.end() || logprobs->is_null()) return;
-  if (!logprobs->is_number_unsigned() || logprobs->get<uint64_t>() > 20) {
-    bad_field("logprobs: expected an integer from 0 to 20");
-  }
-  const OrderedJson n = *logprobs;
-  body["top_logprobs"] = n;
-  body["logprobs"] = true;
-}
-
 int64_t n_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
@@ -114,9 +102,9 @@ class CompletionStyle final : public AnswerStyle {
  public:
   CompletionStyle(const AnswerHead& head, const CompletionRequest& asked, const Tokenizer& tokenizer)
       : head_(head),
-        n_(static_cast<size_t>(asked.fields.n)),
+        n_(static_cast<size_t>(asked.fields.n())),
         include_usage_(asked.fields.include_usage),
-        explain_(asked.fields.explain),
+        explain_(asked.fields.explain()),
         tokenizer_(tokenizer),
         told_(asked.n_answers()) {}
 
@@ -197,15 +185,25 @@ class CompletionStyle final : public AnswerStyle {
 
 }  // namespace
 
-CompletionRequest read_completion_request(std::string_view body, const ChatRequest& defaults,
+CompletionRequest read_completion_request(std::string_view body, const RequestFields& defaults,
                                           const ChatLimits& limits) {
   OrderedJson json = parse_body(body);
   CompletionRequest request{.prompts = read_prompts(json), .fields = {}};
   refuse_unsupported_completion(json);
-  translate_logprobs(json);
-  ChatRequest ours = defaults;
-  ours.options.max_tokens = std::min(ours.options.max_tokens, kDefaultTokens);
+  // Here a number asks for log probabilities.
+  RequestField logprobs = request_field("logprobs");
+  logprobs.low = 0;
+  logprobs.high = limits.max_logprobs;
+  RequestFields own;
+  read_field(logprobs, {.object = json, .where = ""}, own);
+  json.erase("logprobs");
+  json.erase("top_logprobs");
+  RequestFields ours = over(own, defaults);
+  ours.max_tokens = std::min(ours.max_tokens.value_or(kDefaultTokens), kDefaultTokens);
   request.fields = read_generation_fields(json, ours, limits);
+  if (find_field(json, "response_format") == nullptr) {
+    request.fields.format = read_answer_format(request.fields.fields.response_format);
+  }
   return request;
 }
 

@@ -19,11 +19,12 @@ struct CompletionRequest {
   std::vector<Text> prompts;
   ChatRequest fields;  // all but messages; each prompt has fields.n answers
 
-  size_t n_answers() const { return prompts.size() * static_cast<size_t>(fields.n); }
+  size_t n_answers() const { return prompts.size() * static_cast<size_t>(fields.n()); }
 };
 
 // Throws Error(kInput) whose message begins with the field's name.
-CompletionRequest read_completion_request(std::string_view body, const ChatRequest& defaults, const ChatLimits& limits);
+CompletionRequest read_completion_request(std::string_view body, const RequestFields& defaults,
+                                          const ChatLimits& limits);
 
 // Answer i is the (i % n)-th of prompt i / n.
 std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,

@@ -12,7 +12,8 @@ FUZZ_TARGET(completion) {
   const ChatLimits limits;
   try {
     const CompletionRequest r = read_completion_request({reinterpret_cast<const char*>(data), size}, {}, limits);
-    if (r.prompts.empty() || r.prompts.size() > 64 || r.fields.n < 1 || r.fields.n > limits.max_answers) std::abort();
+    if (r.prompts.empty() || r.prompts.size() > 64 || r.fields.n() < 1 || r.fields.n() > limits.max_answers)
+      std::abort();
     for (const CompletionRequest::Text& prompt : r.prompts) {
       if (prompt.text.empty() == prompt.tokens.empty()) std::abort();
     }

@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "server/json_fields.h"
+#include "api/json_fields.h"
+#include "api/request_fields.h"
 
 namespace vlcache {
 namespace {
@@ -203,11 +204,7 @@ OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
   const OrderedJson* limit = find_field(body, "max_tokens");
   if (limit == nullptr && !counting) bad_field("max_tokens: expected an integer");
   chat["max_tokens"] = counting ? OrderedJson(1) : *limit;
-  for (const char* key :
-       {"model", "temperature", "top_p", "top_k", "stream", "seed", "ignore_eos", "priority", "cache_salt", "vlcache",
-        "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
-    if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
-  }
+  copy_common_fields(body, chat);
   if (const OrderedJson* stop = find_field(body, "stop_sequences")) chat["stop"] = *stop;
   add_tools(body, chat);
   add_format(body, chat);

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "api/json_fields.h"
 #include "base/error.h"
 #include "base/fuzz_target.h"
 #include "server/chat_reply.h"
-#include "server/json_fields.h"
 #include "server/json_reply.h"
 #include "server/messages_request.h"
 #include "server/responses_request.h"

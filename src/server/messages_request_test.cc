@@ -5,9 +5,9 @@
 
 #include <string>
 
+#include "api/json_fields.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "server/json_fields.h"
 #include "server/responses_request.h"
 
 namespace vlcache {

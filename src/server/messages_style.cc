@@ -1,7 +1,7 @@
 // Anthropic's messages: content blocks that begin, grow and stop.
 #include <cmath>
 
-#include "server/answer.h"
+#include "api/result_json.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
 #include "server/exchange.h"
@@ -63,7 +63,7 @@ class MessagesStyle final : public AnswerStyle {
     }
     json.update(stop_of(result, !answer.calls.empty()));
     json["usage"] = usage_of(result);
-    json["vlcache"] = served_json(result, asked_.explain);
+    json["vlcache"] = served_json(result, asked_.explain());
     return json;
   }
 
@@ -89,7 +89,7 @@ class MessagesStyle final : public AnswerStyle {
   }
   std::string ended(int, const GenerateResult& result, bool has_calls) override {
     OrderedJson json{{"delta", stop_of(result, has_calls)}, {"usage", usage_of(result)}};
-    json["vlcache"] = served_json(result, asked_.explain);
+    json["vlcache"] = served_json(result, asked_.explain());
     return stop_text() + named_event("message_delta", std::move(json));
   }
   std::string end(std::span<const GenerateResult>) override {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "api/json_fields.h"
 #include "server/data_uri.h"
-#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
@@ -26,7 +26,7 @@ bool wants_least_detail(const OrderedJson& source, const std::string& where) {
 PictureParts::PictureParts(const ChatLimits& limits, PictureOptions options, ChatRequest& request)
     : limits_(limits),
       options_(std::move(options)),
-      owner_(limits.caller + '\n' + request.cache_salt),
+      owner_(limits.caller + '\n' + request.fields.cache_salt.value_or("")),
       request_(request) {}
 
 void PictureParts::take(OrderedJson& part, const std::string& where) {

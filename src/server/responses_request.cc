@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "server/json_fields.h"
+#include "api/json_fields.h"
+#include "api/request_fields.h"
 
 namespace vlcache {
 namespace {
@@ -149,11 +150,7 @@ OrderedJson chat_of_responses(const OrderedJson& body) {
   }
   if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
   OrderedJson chat;
-  for (const char* key :
-       {"model", "temperature", "top_p", "stream", "seed", "ignore_eos", "priority", "cache_salt", "vlcache",
-        "min_image_tokens", "max_image_tokens", "mm_processor_kwargs", "chat_template_kwargs"}) {
-    if (const OrderedJson* value = find_field(body, key)) chat[key] = *value;
-  }
+  copy_common_fields(body, chat);
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
   add_tools(body, chat);
   add_format(body, chat);

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <utility>
 
-#include "server/answer.h"
+#include "api/result_json.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
 #include "server/exchange.h"
@@ -51,9 +51,9 @@ class ResponsesStyle final : public AnswerStyle {
     given("max_output_tokens", nullptr);
     given("metadata", OrderedJson::object());
     given("parallel_tool_calls", true);
-    given("temperature", asked.options.sampling.temperature);
+    given("temperature", asked.fields.temperature.value_or(0.0f));
     given("top_logprobs", 0);
-    given("top_p", asked.options.sampling.top_p);
+    given("top_p", asked.fields.top_p.value_or(1.0f));
     given("text", {{"format", {{"type", "text"}}}});
     given("tools", OrderedJson::array());
     given("tool_choice", "auto");
@@ -124,12 +124,12 @@ class ResponsesStyle final : public AnswerStyle {
     json["store"] = false;
     json.update(echoed_);
     json["usage"] = result == nullptr ? OrderedJson() : usage_of(*result);
-    if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain);
+    if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain());
     return json;
   }
   // Of no token where nobody asked for them.
   OrderedJson logprobs(std::span<const GeneratedToken> tokens) const {
-    if (asked_.options.sampling.n_logprobs < 0) return OrderedJson::array();
+    if (!asked_.has_logprobs()) return OrderedJson::array();
     return logprobs_json(tokens, tokenizer_)["content"];
   }
   // Log probabilities since they were taken last; the message has them all.

@@ -10,8 +10,8 @@ namespace vlcache {
 
 StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers,
                            HttpReplyPtr reply)
-    : style_(std::move(style)), n_(n_answers), stream_(asked.stream), reply_(std::move(reply)) {
-  if (!asked.stream || !asked.tools.may_call()) return;
+    : style_(std::move(style)), n_(n_answers), stream_(asked.stream()), reply_(std::move(reply)) {
+  if (!asked.stream() || !asked.tools.may_call()) return;
   readers_.resize(n_answers, {{asked.call_syntax, asked.tools.names()}});
 }
 

@@ -1,10 +1,11 @@
 // Tokens and text.
 #include "server/text_routes.h"
 
+#include "api/json_fields.h"
+#include "api/request_builder.h"
 #include "base/error.h"
-#include "engine/chat_prompt.h"
+#include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
-#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
@@ -18,9 +19,8 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
     const ChatTemplates* const templates = engine.chat_templates();
     const bool with_tools =
         asked.tools.may_call() && templates != nullptr && templates->shows_tools(engine.tokenizer());
-    return engine
-        .prepare_chat(asked.messages, std::move(asked.pictures),
-                      {.tools = with_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()})
+    return prepare_chat(engine, asked.messages, std::move(asked.pictures),
+                        {.tools = with_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()})
         .tokens;
   }
   const auto prompt = json.find("prompt");

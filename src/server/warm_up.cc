@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/request_builder.h"
 #include "engine/batch.h"
 #include "policy/registry.h"
 
@@ -15,7 +16,7 @@ void encode_picture(Engine& engine) {
   std::vector<Image> images;
   images.emplace_back(kPictureSide, kPictureSide);
   const nlohmann::ordered_json parts = {{{"type", "image"}}, {{"type", "text"}, {"text", "?"}}};
-  const Prompt prompt = engine.prepare_chat({{{"role", "user"}, {"content", parts}}}, std::move(images));
+  const Prompt prompt = prepare_chat(engine, {{{"role", "user"}, {"content", parts}}}, std::move(images));
   engine.model().encode_image(prompt.images.at(0));  // past the caches
 }
 

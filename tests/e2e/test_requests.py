@@ -76,11 +76,13 @@ class Requests(ProgramTest):
             path.write_text(json.dumps(schema))
             for text in (self.ok("run", "-m", MODEL, "-i", PAGE, QUESTION, "-n", "200", "--json-schema", path), self.lines([{"prompt": QUESTION}], "-n", "200", "--json-schema", path)[0]["text"]):
                 self.assertEqual(list(json.loads(text)), ["total", "city"])
-            out = self.lines([{"prompt": QUESTION, "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "yes"}}}}, {"prompt": QUESTION, "response_format": None},
+            out = self.lines([{"prompt": QUESTION, "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "yes"}}}}, {"prompt": QUESTION, "response_format": {"type": "text"}},
                               {"prompt": QUESTION, "response_format": {"type": "xml"}}], "-n", "200", "--json-schema", path)
             self.assertEqual(out[0]["text"], '"yes"')
             self.assertNotIn("{", out[1]["text"])
             self.assertIn("response_format.type", out[2]["error"])
+            out = self.lines([{"prompt": QUESTION, "response_format": None}], "-n", "200", "--json-schema", path)  # null is not set
+            self.assertEqual(list(json.loads(out[0]["text"])), ["total", "city"])
             path.write_text('{"type": "object", "uniqueItems": true}')
             self.fails("run", "-m", MODEL, "Hello", "--json-schema", path, says="uniqueItems")
             path.write_text("{")

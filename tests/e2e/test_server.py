@@ -276,7 +276,7 @@ class Errors(Server):
         url = lambda u: content({"type": "image_url", "image_url": {"url": u}})
         for body, param, says in (
             ("{", None, "request's body"), ("[]", None, "JSON object"), ({}, "messages", "at least one"), (ask(messages=[]), "messages", "at least one"),
-            (ask(temperature="hot"), "temperature", "number from 0"), (ask(n=0), "n", "integer from 1"), (ask(n=1.5), "n", "integer"),
+            (ask(temperature="hot"), "temperature", "number >= 0"), (ask(n=0), "n", "integer from 1"), (ask(n=1.5), "n", "integer"),
             (ask(top_logprobs=3), "top_logprobs", "logprobs"), (ask(stop=[1]), "stop", "strings"), (ask(stream="yes"), "stream", "true or false"),
             (ask(functions=[{"name": "f"}]), "functions", "not supported"), (ask(logit_bias=[1]), "logit_bias", "an object"),
             (ask(logit_bias={"-1": 2}), "logit_bias", "token ids"), (ask(logit_bias={"1x": 2}), "logit_bias", "token ids"), (ask(logit_bias={"99999999999": 2}), "logit_bias", "token ids"),

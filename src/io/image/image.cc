@@ -61,7 +61,7 @@ Image decode_image(std::span<const std::byte> bytes, std::string_view where, con
   return apply_orientation(std::move(decoded.image), decoded.orientation);
 }
 
-Image load_image(const std::filesystem::path& path, const ImageLimits& limits) {
+std::vector<std::byte> read_image_file(const std::filesystem::path& path, const ImageLimits& limits) {
   const std::string where = path.string();
   std::error_code error;
   if (!std::filesystem::exists(path, error)) throw Error(ErrorCode::kNotFound, where + ": no such image file");
@@ -79,7 +79,11 @@ Image load_image(const std::filesystem::path& path, const ImageLimits& limits) {
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
     throw Error(ErrorCode::kIo, where + ": reading the image failed");
   }
-  return decode_image(bytes, where, limits);
+  return bytes;
+}
+
+Image load_image(const std::filesystem::path& path, const ImageLimits& limits) {
+  return decode_image(read_image_file(path, limits), path.string(), limits);
 }
 
 }  // namespace vlcache

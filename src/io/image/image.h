@@ -36,7 +36,9 @@ struct ImageLimits {
 // kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are allocated).
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
 
-// The same for a file; Error(kNotFound / kIo) if it cannot be read.
+// The bytes of a picture's file. Throws Error: kNotFound, kIo, kMemory (larger than limits.max_bytes).
+std::vector<std::byte> read_image_file(const std::filesystem::path& path, const ImageLimits& limits = {});
+// decode_image of them.
 Image load_image(const std::filesystem::path& path, const ImageLimits& limits = {});
 
 }  // namespace vlcache

@@ -1,5 +1,5 @@
 // The gate: exact reuse always, approximate reuse where it was measured or asked for.
-#include "cli/reuse_choice.h"
+#include "api/reuse_choice.h"
 
 #include "base/error.h"
 #include "base/fingerprint.h"

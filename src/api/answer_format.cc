@@ -1,11 +1,11 @@
 // Field by field.
-#include "server/answer_format.h"
+#include "api/answer_format.h"
 
 #include <algorithm>
 #include <set>
 
+#include "api/json_fields.h"
 #include "base/error.h"
-#include "server/json_fields.h"
 
 namespace vlcache {
 namespace {
@@ -76,11 +76,10 @@ void read_choice(const OrderedJson& choice, ToolUse& use) {
 
 }  // namespace
 
-AnswerFormat read_answer_format(const OrderedJson& body) {
+AnswerFormat read_answer_format(const OrderedJson& asked) {
   AnswerFormat format;
-  const OrderedJson* asked = find_field(body, "response_format");
-  if (asked == nullptr) return format;
-  const std::string type = string_of(*asked, "type");
+  if (asked.is_null()) return format;
+  const std::string type = string_of(asked, "type");
   if (type == "text") return format;
   if (type == "json_object") {
     format.kind = AnswerFormat::Kind::kJsonObject;
@@ -89,7 +88,7 @@ AnswerFormat read_answer_format(const OrderedJson& body) {
   if (type != "json_schema") {
     bad_field("response_format.type: expected \"text\", \"json_object\" or \"json_schema\", found \"" + type + "\"");
   }
-  const OrderedJson* named = find_field(*asked, "json_schema");
+  const OrderedJson* named = find_field(asked, "json_schema");
   if (named == nullptr || !named->is_object()) {
     bad_field("response_format.json_schema: expected {\"name\": ..., \"schema\": {...}}");
   }

@@ -1,5 +1,5 @@
 // Answers as models write them, in pieces of every size.
-#include "server/tool_calls.h"
+#include "api/tool_calls.h"
 
 #include <gtest/gtest.h>
 

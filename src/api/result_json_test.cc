@@ -1,5 +1,5 @@
 // What an answer says of pictures, and where it stops saying it.
-#include "server/answer.h"
+#include "api/result_json.h"
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,8 @@ struct AnswerFormat {
   static constexpr const char* kSchemaField = "response_format.json_schema.schema";
 };
 
-// Throws Error(kInput): "response_format...: ...".
-AnswerFormat read_answer_format(const nlohmann::ordered_json& body);
+// Of a response_format; null: any text. Throws Error(kInput): "response_format...: ...".
+AnswerFormat read_answer_format(const nlohmann::ordered_json& asked);
 
 struct ToolUse {
   enum class Choice {

@@ -1,5 +1,5 @@
 // The figures of a generation, key by key.
-#include "server/answer.h"
+#include "api/result_json.h"
 
 #include <cmath>
 

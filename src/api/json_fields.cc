@@ -1,5 +1,5 @@
 // Shared by the readers of this folder.
-#include "server/json_fields.h"
+#include "api/json_fields.h"
 
 #include "base/error.h"
 #include "base/json.h"

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "api/answer_format.h"
+#include "api/tool_calls.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "grammar/grammar.h"
-#include "server/answer_format.h"
-#include "server/tool_calls.h"
 
 namespace vlcache {
 

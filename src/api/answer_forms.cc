@@ -1,10 +1,10 @@
 // From fields to grammars.
-#include "server/answer_forms.h"
+#include "api/answer_forms.h"
 
+#include "api/call_grammar.h"
 #include "base/error.h"
-#include "engine/chat_prompt.h"
+#include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
-#include "server/call_grammar.h"
 
 namespace vlcache {
 

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "api/tool_calls.h"
 #include "base/fuzz_target.h"
-#include "server/tool_calls.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Calls in the words of each syntax.
-#include "server/call_grammar.h"
+#include "api/call_grammar.h"
 
 #include <optional>
 #include <utility>

@@ -1,5 +1,5 @@
 // Choosing, compiling and rendering a chat template.
-#include "engine/chat_prompt.h"
+#include "io/chat/chat_templates.h"
 
 #include <mutex>
 #include <nlohmann/json.hpp>

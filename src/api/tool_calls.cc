@@ -1,5 +1,5 @@
 // Marks, and the JSON behind them.
-#include "server/tool_calls.h"
+#include "api/tool_calls.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "api/answer_format.h"
+#include "api/tool_calls.h"
 #include "grammar/grammar.h"
-#include "server/answer_format.h"
-#include "server/tool_calls.h"
 
 namespace vlcache {
 

@@ -1,0 +1,72 @@
+#include "api/cache_options.h"
+
+#include <charconv>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kDefaultDiskBytes = int64_t{20} << 30;
+
+// DIR or DIR,BYTES.
+DiskTierOptions read_disk(const std::string& disk) {
+  DiskTierOptions options{.dir = disk, .max_bytes = kDefaultDiskBytes, .ttl_ms = 0, .salt = ""};
+  const size_t comma = disk.rfind(',');
+  if (comma == std::string::npos) return options;
+  const std::optional<int64_t> bytes = parse_bytes(std::string_view(disk).substr(comma + 1), int64_t{1} << 30);
+  if (!bytes || *bytes == 0) {
+    throw Error(ErrorCode::kInput, "--cache-disk: expected DIR or DIR,BYTES such as cache,100GB, found '" + disk + "'");
+  }
+  options.dir = disk.substr(0, comma);
+  options.max_bytes = *bytes;
+  return options;
+}
+
+}  // namespace
+
+ImageKvForm image_form(const CacheOptions& options) {
+  ImageKvForm form{.codec = parse_image_codec(options.codec)};
+  if (!options.keep.empty()) parse_image_keep(options.keep, form);
+  return form;
+}
+
+int64_t parse_duration_ms(std::string_view text) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  const int64_t ms = unit == "s" ? 1000 : unit == "m" ? 60'000 : unit == "h" ? 3'600'000 : unit == "d" ? 86'400'000 : 0;
+  if (error != std::errc() || n <= 0 || ms == 0 || n > INT64_MAX / ms / 2) {
+    throw Error(ErrorCode::kInput,
+                "--cache-ttl: expected a time such as 90s, 15m, 12h or 30d, found '" + std::string(text) + "'");
+  }
+  return n * ms;
+}
+
+std::filesystem::path disk_folder(const CacheOptions& options) { return read_disk(options.disk).dir; }
+std::filesystem::path sessions_folder(const CacheOptions& options) { return disk_folder(options) / "sessions"; }
+
+std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options) {
+  DiskTierOptions tier = read_disk(options.disk);
+  tier.salt = options.salt;
+  if (!options.ttl.empty()) tier.ttl_ms = parse_duration_ms(options.ttl);
+  return std::make_shared<DiskTier>(tier);
+}
+
+std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options) {
+  RedisTierOptions tier;
+  tier.address = parse_redis_url(options.redis, options.redis_password_file);
+  tier.salt = options.salt;
+  if (!options.ttl.empty()) tier.ttl_ms = parse_duration_ms(options.ttl);
+  return std::make_shared<RedisTier>(tier);
+}
+
+std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheOptions& options) {
+  std::vector<std::shared_ptr<KvTier>> tiers;
+  if (!options.disk.empty()) tiers.push_back(open_disk_tier(options));
+  if (!options.redis.empty()) tiers.push_back(open_redis_tier(options));
+  return tiers;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,43 @@
+// What outlives the process, as a user names it: folders, Redis, time to live, the form of images' KV.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reuse/image_kv_form.h"
+#include "store/disk_tier.h"
+#include "store/redis_tier.h"
+
+namespace vlcache {
+
+struct CacheOptions {
+  std::string disk;                 // DIR or DIR,BYTES; empty: none
+  std::string redis;                // a URL; empty: none
+  std::string redis_password_file;  // empty: the URL has it, or there is none
+  std::string salt;
+  std::string ttl;  // 90s, 15m, 12h, 30d; empty: for ever
+  int admit = 1;
+  std::string codec = "exact";  // of pictures' KV: exact, int8, int4
+  std::string keep;             // SHARE:SCORER; empty: all of it
+};
+
+// In which form pictures' KV is kept. Throws Error(kInput).
+ImageKvForm image_form(const CacheOptions& options);
+// The tiers that the options name, in the order in which it is asked. Throws Error(kInput).
+std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheOptions& options);
+// Of "DIR" or "DIR,BYTES".
+std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options);
+// Of a URL. That the server cannot be reached is no error.
+std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options);
+
+// The directory of --cache-disk, and that of sessions in it.
+std::filesystem::path disk_folder(const CacheOptions& options);
+std::filesystem::path sessions_folder(const CacheOptions& options);
+
+// "90s", "15m", "12h", "30d". Throws Error(kInput).
+int64_t parse_duration_ms(std::string_view text);
+
+}  // namespace vlcache

@@ -1,0 +1,89 @@
+#include "api/request_builder.h"
+
+#include <span>
+
+#include "api/json_fields.h"
+#include "base/sha256.h"
+#include "engine/generation.h"
+#include "io/chat/chat_templates.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+namespace {
+
+constexpr size_t kMaxPolicies = 256;  // that are remembered
+
+Sha256Digest salt_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(text)));
+  return hash.finish();
+}
+
+}  // namespace
+
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, Pictures pictures,
+                    const TemplateInput& more) {
+  engine.check_takes(pictures);  // before the template of a text model complains of their parts
+  return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more),
+                                 std::move(pictures));
+}
+
+RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir)
+    : engine_(engine), reuse_(reuse), model_dir_(std::move(model_dir)), forms_(engine) {}
+
+PolicyPtr RequestBuilder::policy(const RequestFields& fields) {
+  const std::string kv = fields.kv.value_or(""), budget = fields.kv_budget.value_or(BudgetText()).text;
+  const std::lock_guard lock(mutex_);
+  const auto known = policies_.find({kv, budget});
+  if (known != policies_.end()) return known->second;
+  PolicyPtr policy = parse_policy(kv, budget, model_dir_);
+  if (policies_.size() == kMaxPolicies) policies_.clear();
+  return policies_[{kv, budget}] = policy;
+}
+
+void RequestBuilder::set_eviction(const RequestFields& fields, Prompt& prompt) const {
+  prompt.query_aware = fields.query_aware.value_or(true);
+  prompt.evict_every = fields.evict_while_prefill.value_or(false) ? engine_.options().prefill_chunk : 0;
+}
+
+void RequestBuilder::check_biases(const GenerateOptions& options) const {
+  const int64_t vocab = engine_.model().config().text.vocab_size;
+  for (const TokenBias& b : options.sampling.biases) {
+    if (b.token < vocab) continue;
+    bad_field("logit_bias: expected ids of tokens, below " + std::to_string(vocab) + ", found " +
+              std::to_string(b.token));
+  }
+}
+
+std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields& fields,
+                                              const AnswerForms::Form& form) {
+  const GenerateOptions options = generate_options(fields);
+  check_biases(options);
+  const PolicyPtr chosen = policy(fields);
+  const std::string how = fields.reuse.value_or("auto");
+  check_reuse(how);
+  const ReuseOptions reuse = reuse_.options(how, prompt.images.size());
+  set_eviction(fields, prompt);
+  if (fields.cache_salt && !fields.cache_salt->empty()) prompt.salt = salt_of(*fields.cache_salt);
+  check_prompt_fits(engine_, *chosen, chosen->n_seen(prompt.shape()), options.max_tokens);
+  const int n = fields.n.value_or(1);
+  std::vector<Request> requests(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    Request& request = requests[static_cast<size_t>(i)];
+    request.prompt = i + 1 < n ? prompt.copy() : std::move(prompt);
+    request.policy = chosen;
+    request.reuse = reuse;
+    request.priority = -fields.priority.value_or(0);  // in fields lower numbers go first
+    request.options = options;
+    request.options.sampling.seed += static_cast<uint64_t>(i);
+    forms_.apply(form, request);
+    request.report_kept = fields.explain.value_or(false) && i == 0;
+  }
+  return requests;
+}
+
+Request RequestBuilder::request(Prompt prompt, const RequestFields& fields) {
+  return std::move(requests(std::move(prompt), fields, form(read_answer_format(fields.response_format))).front());
+}
+
+}  // namespace vlcache

@@ -1,0 +1,54 @@
+// RequestBuilder: from what is asked (a prompt and the fields of the request) to the request that the engine runs.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/answer_forms.h"
+#include "api/request_fields.h"
+#include "api/reuse_choice.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+
+namespace vlcache {
+
+// Messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}) through the chat
+// template. `pictures` in the order of their parts. Throws Error(kInput) without a template.
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, Pictures pictures,
+                    const TemplateInput& more = {});
+
+// By any thread.
+class RequestBuilder {
+ public:
+  // Both outlive this. Policies may read files of `model_dir`.
+  RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir);
+
+  // Takes milliseconds where a grammar is new. Throws Error(kInput or kUnsupported) naming the field.
+  AnswerForms::Form form(const AnswerFormat& format, const ToolUse& tools = {}) { return forms_.form(format, tools); }
+  // One request for each of fields.n answers; each has the seed of the one before it and one more. Throws Error(kInput)
+  // for values out of range, and for a prompt that cannot be answered (check_prompt_fits).
+  std::vector<Request> requests(Prompt prompt, const RequestFields& fields, const AnswerForms::Form& form);
+  // The request for one answer.
+  Request request(Prompt prompt, const RequestFields& fields);
+  // Requests with the same policy and budget share one object.
+  PolicyPtr policy(const RequestFields& fields);
+  // The prompt as a policy is to see it: query_aware, evict_while_prefill.
+  void set_eviction(const RequestFields& fields, Prompt& prompt) const;
+
+ private:
+  void check_biases(const GenerateOptions& options) const;
+
+  const Engine& engine_;
+  const ReuseChoice& reuse_;
+  std::filesystem::path model_dir_;
+  AnswerForms forms_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by policy and budget
+};
+
+}  // namespace vlcache

@@ -1,0 +1,120 @@
+// RequestFields: what a request may say besides its prompt. One table names every field: flags, lines of
+// `run --requests`, HTTP bodies, --help and the table of docs/server.md come from it.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/request.h"
+#include "model/config.h"
+
+namespace vlcache {
+
+// The seed of random choices.
+struct Seed {
+  uint64_t value = 0;
+  bool fresh = false;  // -1: each request draws one
+};
+
+// A budget of the KV policy as parse_policy takes it; in JSON a number or a string.
+struct BudgetText {
+  std::string text;
+};
+
+// Fields that are not set (std::nullopt; for JSON values null) come from the layer below: see over().
+struct RequestFields {
+  std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<double> timeout;  // seconds
+  std::optional<Seed> seed;
+  std::optional<std::vector<std::string>> stop;
+  std::optional<std::vector<int32_t>> stop_token_ids;
+  std::optional<std::vector<TokenBias>> logit_bias;
+  std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt;
+  std::optional<std::string> kv, reuse, cache_salt;
+  std::optional<BudgetText> kv_budget;
+  nlohmann::ordered_json response_format;
+};
+
+// The member that holds a field; monostate: the field has a reader of its own (tools) and stands in the table for its
+// description.
+using FieldMember =
+    std::variant<std::monostate, std::optional<int32_t> RequestFields::*, std::optional<float> RequestFields::*,
+                 std::optional<double> RequestFields::*, std::optional<bool> RequestFields::*,
+                 std::optional<std::string> RequestFields::*, std::optional<Seed> RequestFields::*,
+                 std::optional<BudgetText> RequestFields::*, std::optional<std::vector<std::string>> RequestFields::*,
+                 std::optional<std::vector<int32_t>> RequestFields::*,
+                 std::optional<std::vector<TokenBias>> RequestFields::*, nlohmann::ordered_json RequestFields::*>;
+
+// The commands that have requests; their defaults differ.
+enum class Front : uint8_t { kRun, kServe, kEval };
+
+struct RequestField {
+  enum class Body : uint8_t {
+    kNowhere,  // not in HTTP bodies
+    kOpenAi,   // at the top of chat completions and completions; Anthropic's and Responses' bodies name it otherwise
+    kAll,      // at the top of all bodies
+    kVlcache,  // in the object "vlcache" of all bodies
+  };
+
+  const char* name;  // in lines and bodies
+  FieldMember member;
+  const char* help;
+  const char* flag = "";        // "-n,--max-tokens"; empty: none
+  const char* value_name = "";  // of the flag; empty: by its type
+  bool line = true;             // in lines of `run --requests`
+  Body body = Body::kAll;
+  double low = -FLT_MAX, high = FLT_MAX;  // of numbers, both included
+  // JSON texts; empty: none. A command without one of its own has `fallback`.
+  const char* fallback = "";
+  const char* serve_fallback = "";
+  const char* eval_fallback = "";
+  bool shares_environment = true;  // its environment variable is the same in all commands
+  bool from_checkpoint = false;    // generation_config.json may have another default
+
+  const char* fallback_of(Front front) const;
+};
+
+// The table, in the order in which --help shows it.
+std::span<const RequestField> request_fields();
+// CHECKs that there is one.
+const RequestField& request_field(std::string_view name);
+
+// A JSON object that has fields.
+struct FieldSource {
+  const nlohmann::ordered_json& object;
+  std::string where;         // before a field's name in errors: "vlcache."
+  bool tells_found = false;  // errors also say what was found
+};
+// Null counts as not set. Throws Error(kInput): "WHEREtop_k: expected an integer from -1 to 2147483647".
+void read_field(const RequestField& field, const FieldSource& source, RequestFields& fields);
+// Fields of a line of `run --requests`.
+RequestFields read_line_fields(const nlohmann::ordered_json& line);
+// Fields of the body of a chat completion, or of one that says the same.
+RequestFields read_body_fields(const nlohmann::ordered_json& body);
+
+// Fields that the bodies of all endpoints have under the same name, and the object "vlcache".
+void copy_common_fields(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
+
+// What `fields` does not set comes from `below`. A policy and its budget go together: fields that set one take neither
+// from below.
+RequestFields over(RequestFields fields, const RequestFields& below);
+// What the checkpoint's generation_config.json says: its penalty always, its sampling if it says do_sample.
+RequestFields checkpoint_fields(const GenerationDefaults& defaults);
+// The table's defaults.
+RequestFields fallback_fields(Front front);
+
+// Draws a seed if it is to be fresh. Throws Error(kInput) for values out of range.
+GenerateOptions generate_options(const RequestFields& fields);
+
+// The table as docs/server.md has it.
+std::string fields_markdown();
+
+}  // namespace vlcache

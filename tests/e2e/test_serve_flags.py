@@ -1,0 +1,273 @@
+"""Every flag of `vlcache serve` about requests and caches takes effect, and a request's own field wins over it."""
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import unittest
+
+from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from server import ServerProcess
+from test_server import QUESTION, about
+
+
+def flags_of_help(*groups):
+    """The flags that `serve --help` lists under these headings."""
+    found, group = [], ""
+    for line in run("serve", "--help").stdout.splitlines():
+        if re.match(r"^[A-Z].*:$", line):
+            group = line[:-1]
+        elif group in groups and (match := re.match(r"^  (?:-\w,)?(--[a-z-]+)", line)):
+            found.append(match[1])
+    return found
+
+
+class ServeFlags(ProgramTest):
+    def serve(self, *flags):
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--dtype", "f32", *flags]).ready()
+        self.addCleanup(server.kill)
+        return server
+
+    def ask(self, server, body=None, **more):
+        response = server.answer("POST", "/v1/chat/completions", {**(body or about(PAGE)), **more})
+        self.assertEqual(response.status, 200, response.text)
+        return json.loads(response.text)
+
+    def text(self, *args, **more):
+        return self.ask(*args, **more)["choices"][0]["message"]["content"]
+
+    def test_every_flag_is_tried(self):
+        tried = {name[len("test_"):].replace("_", "-") for name in dir(self) if name.startswith("test_")}
+        for flag in flags_of_help("Generation", "Cache"):
+            self.assertIn("flag-" + flag[2:], tried, f"no test of {flag}")
+
+    # Fields of requests: what a server's flag does, a request's field does, too; the field wins.
+    def changes(self, flag, value, field, other, seen, body=None):
+        """`seen` of the answer changes under the flag, and is that of a request with the field; `other` wins over the flag.
+        field, other: fields of a body."""
+        plain, flagged = self.serve(), self.serve(*([flag] if value is None else [flag, value]))
+        self.assertNotEqual(seen(self.ask(plain, body)), seen(self.ask(flagged, body)), flag)
+        self.assertEqual(seen(self.ask(plain, body, **field)), seen(self.ask(flagged, body)), flag)
+        self.assertEqual(seen(self.ask(plain, body, **other)), seen(self.ask(flagged, body, **other)), flag)
+        self.assertNotEqual(seen(self.ask(flagged, body, **other)), seen(self.ask(flagged, body)), flag)
+
+    @staticmethod
+    def content(answer):
+        return answer["choices"][0]["message"]["content"]
+
+    @staticmethod
+    def n_tokens(answer):
+        return answer["usage"]["completion_tokens"]
+
+    def test_flag_max_tokens(self):
+        body = {k: v for k, v in about(PAGE).items() if k != "max_tokens"}
+        self.changes("--max-tokens", "3", {"max_tokens": 3}, {"max_tokens": 2}, self.n_tokens, body)
+
+    def test_flag_min_tokens(self):
+        self.changes("--min-tokens", "20", {"min_tokens": 20}, {"min_tokens": 0}, self.n_tokens)
+        short = self.serve("--min-tokens", "20")
+        self.assertEqual(self.n_tokens(self.ask(short, max_tokens=15)), 15)  # max_tokens comes first
+        self.assertNotEqual(self.text(short, stop=["TOTAL"]), "")  # a stop text does not end it before
+
+    # Of random choices: as if the request had said it.
+    RANDOM = {**about(PAGE), "temperature": 3.0, "seed": 5, "max_tokens": 12}
+
+    def test_flag_temperature(self):
+        body = {k: v for k, v in self.RANDOM.items() if k != "temperature"}
+        self.changes("--temperature", "3", {"temperature": 3}, {"temperature": 0}, self.content, body)
+
+    def test_flag_seed(self):
+        body = {k: v for k, v in self.RANDOM.items() if k != "seed"}
+        server, free = self.serve("--seed", "7"), self.serve()
+        self.assertEqual(len({self.text(server, body) for _ in range(4)}), 1)
+        self.assertEqual(self.text(server, body), self.text(free, body, seed=7))
+        self.assertEqual(self.text(server, body, seed=8), self.text(free, body, seed=8))
+        self.assertGreater(len({self.text(server, body, seed=-1) for _ in range(4)}), 1)
+        self.assertGreater(len({self.text(free, body) for _ in range(4)}), 1)  # without the flag each draws its own
+        self.assertEqual(self.text(server, body, seed=None), self.text(server, body))  # null is not set
+
+    def test_flag_top_k(self):
+        self.changes("--top-k", "1", {"top_k": 1}, {"top_k": -1}, self.content, self.RANDOM)
+
+    def test_flag_top_p(self):
+        self.changes("--top-p", "0.01", {"top_p": 0.01}, {"top_p": 1}, self.content, self.RANDOM)
+
+    def test_flag_min_p(self):
+        self.changes("--min-p", "1", {"min_p": 1}, {"min_p": 0}, self.content, self.RANDOM)
+
+    def test_flag_repetition_penalty(self):
+        self.changes("--repetition-penalty", "50", {"repetition_penalty": 50}, {"repetition_penalty": 1}, self.content)
+
+    def test_flag_presence_penalty(self):
+        self.changes("--presence-penalty", "100", {"presence_penalty": 100}, {"presence_penalty": 0}, self.content)
+
+    def test_flag_frequency_penalty(self):
+        self.changes("--frequency-penalty", "100", {"frequency_penalty": 100}, {"frequency_penalty": 0}, self.content)
+
+    def first_token(self):
+        return self.json("run", "-m", MODEL, "--dtype", "f32", "-i", PAGE, "--json", "--temperature", "0", QUESTION)["token_ids"][0]
+
+    def test_flag_logit_bias(self):
+        token = self.first_token()
+        self.changes("--logit-bias", f"{token}=-100", {"logit_bias": {str(token): -100}}, {"logit_bias": {str(token): 1}}, self.content)
+
+    def test_flag_stop(self):
+        self.changes("--stop", "OT", {"stop": ["OT"]}, {"stop": []}, self.content)
+
+    def test_flag_stop_token(self):
+        self.changes("--stop-token", str(self.first_token()), {"stop_token_ids": [self.first_token()]}, {"stop_token_ids": []}, self.n_tokens)
+
+    def test_flag_ignore_eos(self):
+        self.changes("--ignore-eos", None, {"ignore_eos": True}, {"ignore_eos": False}, self.n_tokens)
+
+    def test_flag_logprobs(self):
+        alternatives = lambda answer: [len(t["top_logprobs"]) for t in (answer["choices"][0]["logprobs"] or {"content": []})["content"]]
+        self.changes("--logprobs", "2", {"logprobs": True, "top_logprobs": 2}, {"logprobs": False}, alternatives)
+        text = json.loads(self.serve("--logprobs", "2").answer("POST", "/v1/completions", {"prompt": "The", "max_tokens": 2}).text)
+        self.assertEqual(len(text["choices"][0]["logprobs"]["top_logprobs"][0]), 2)
+
+    def test_flag_json_schema(self):
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
+        path = self.write("schema.json", json.dumps(schema))
+        wanted = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+        self.changes("--json-schema", path, wanted, {"response_format": {"type": "text"}}, self.content)
+        server = self.serve("--json-schema", path)
+        self.assertIn("n", json.loads(self.text(server)))
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+        called = self.ask(server, tools=[tool], tool_choice="required", parallel_tool_calls=False, max_tokens=64)  # a form by default is for answers, not for calls
+        self.assertEqual(called["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "f")
+
+    # Policies.
+    KV = {**about(PAGE), "vlcache": {"kv": "snapkv", "kv_budget": 0.2, "explain": True}}
+
+    def slots(self, answer):
+        return answer["vlcache"]["kv"]["slots"]
+
+    def ours(self, **fields):
+        return {"vlcache": {**self.KV["vlcache"], **fields}}
+
+    def test_flag_explain(self):
+        told = lambda answer: ("slots" in answer["vlcache"]["kv"], "images" in answer["vlcache"]["kv"])
+        self.changes("--explain", None, {"vlcache": {"explain": True}}, {"vlcache": {"explain": False}}, told)
+
+    def test_flag_query_aware(self):
+        self.changes("--query-aware", "off", self.ours(query_aware=False), self.ours(query_aware=True), self.slots, self.KV)
+
+    def test_flag_kv_evict_while_prefill(self):
+        plain, flagged = [self.serve("--prefill-chunk", "64", *more) for more in ([], ["--kv-evict-while-prefill"])]
+        peak = lambda *args, **more: self.ask(*args, **more)["vlcache"]["kv"]["peak_bytes"]
+        self.assertLess(peak(flagged, self.KV), peak(plain, self.KV))
+        self.assertEqual(peak(flagged, self.KV), peak(plain, self.KV, **self.ours(evict_while_prefill=True)))
+        self.assertEqual(peak(plain, self.KV), peak(flagged, self.KV, **self.ours(evict_while_prefill=False)))
+
+    def test_flag_cache_exact(self):
+        def cached(*flags):
+            server = self.serve("--kv", "snapkv", "--kv-budget", "0.2", *flags)
+            self.ask(server)
+            return self.ask(server)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertEqual(cached(), 0)
+        self.assertGreater(cached("--cache-exact"), 200)
+
+    # Reuse: the page, then the same page after other words.
+    AFTER = {**about(PAGE), "vlcache": {"explain": True},
+             "messages": [{"role": "system", "content": "Look closely."}, *about(PAGE)["messages"]]}
+
+    def image(self, *flags):
+        """Where the image of the second prompt came from."""
+        server = self.serve(*flags)
+        self.ask(server)
+        return self.ask(server, self.AFTER)["vlcache"]["cache"]["images"][0]
+
+    def test_flag_reuse(self):
+        self.assertEqual([(i["source"], i["encoder"]) for i in (self.image(), self.image("--reuse", "off"), self.image("--reuse", "vlcache"))],
+                         [("computed", "hit"), ("computed", "computed"), ("ram", "hit")])
+        server = self.serve("--reuse", "off")
+        self.ask(server)
+        mine = {**self.AFTER, "vlcache": {"reuse": "exact"}}
+        self.assertEqual(self.ask(server, mine)["vlcache"]["cache"]["images"][0]["encoder"], "computed")  # nothing was kept
+        self.assertEqual(self.ask(server, mine)["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, True)
+
+    def test_flag_reuse_bound(self):
+        self.assertEqual(self.image("--reuse-bound", "0.5")["source"], "ram")  # the plan that ships holds for 95 % of answers
+        self.assertEqual(self.image("--reuse-bound", "0.99")["source"], "computed")
+
+    def test_flag_reuse_plan(self):
+        plan = json.loads((MODEL / "reuse_plan.json").read_text())
+        plan["mean"], plan["shares"] = 0.5, [0.5] * len(plan["shares"])
+        path = self.write("plan.json", json.dumps(plan))
+        mine, shipped = [self.image("--reuse-bound", "0.5", *more) for more in (["--reuse-plan", path], [])]
+        self.assertGreater(mine["recomputed_tokens"], 3 * shipped["recomputed_tokens"])
+
+    def test_flag_reuse_origin(self):
+        # The first prompt that has the image computes it once more by itself.
+        explained = lambda server: self.ask(server, vlcache={"explain": True})["vlcache"]["cache"]["images"][0]
+        first, neutral = [explained(self.serve("--reuse", "vlcache", "--reuse-origin", how)) for how in ("first", "neutral")]
+        self.assertEqual(first["recomputed_tokens"], first["n_tokens"])
+        self.assertGreater(neutral["recomputed_tokens"], neutral["n_tokens"])
+
+    # What outlives the process.
+    def source(self, *flags, ask=1):
+        """Where the image of the page comes from in a server of its own, at its ask-th use."""
+        server = self.serve("--reuse", "vlcache", *flags)
+        for _ in range(ask):
+            answer = self.ask(server, vlcache={"explain": True})
+        self.assertEqual(server.end(), 0)
+        image = answer["vlcache"]["cache"]["images"][0]
+        return image["source"]
+
+    def test_flag_cache_disk(self):
+        self.assertEqual([self.source("--cache-disk", self.folder / "kept") for _ in range(2)], ["computed", "disk"])
+
+    def test_flag_cache_salt(self):
+        kept = ("--cache-disk", self.folder / "kept")
+        self.assertEqual([self.source(*kept, "--cache-salt", salt) for salt in ("a", "b", "a")], ["computed", "computed", "disk"])
+
+    def test_flag_cache_ttl(self):
+        kept = ("--cache-disk", self.folder / "kept")
+        self.source(*kept, "--cache-ttl", "1s")
+        time.sleep(1.2)
+        self.assertEqual([self.source(*kept, "--cache-ttl", ttl) for ttl in ("1s", "1h")], ["computed", "disk"])
+
+    def test_flag_cache_admit(self):
+        kept = ("--cache-disk", self.folder / "kept", "--cache-admit", "2")
+        self.assertEqual([self.source(*kept), self.source(*kept)], ["computed", "computed"])
+
+    def test_flag_cache_codec(self):
+        self.assertNotEqual(self.image("--reuse", "vlcache", "--cache-codec", "int8")["form"], self.image("--reuse", "vlcache")["form"])
+
+    def test_flag_cache_keep(self):
+        kept, all = self.image("--reuse", "vlcache", "--cache-keep", "0.2:key_diff"), self.image("--reuse", "vlcache")
+        self.assertLess(kept["kept_tokens"], all["kept_tokens"] / 2)
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+    def test_flag_cache_redis(self):
+        self.redis()
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+    def test_flag_cache_redis_password_file(self):
+        self.redis(password="hunter2")
+
+    def redis(self, password=""):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder,
+                                   *(["--requirepass", password] if password else [])], stdout=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        for _ in range(500):
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.01)
+        flags = ("--cache-redis", f"redis://127.0.0.1:{port}")
+        if password:
+            flags += ("--cache-redis-password-file", self.write("password", password))
+        self.assertEqual([self.source(*flags) for _ in range(2)], ["computed", "redis"])
+        if password:
+            self.assertEqual(self.source(*flags[:2]), "computed")  # without the password there is nothing
+
+
+if __name__ == "__main__":
+    unittest.main()
