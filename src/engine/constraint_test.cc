@@ -85,5 +85,48 @@ TEST(Constraint, MaxTokensCutIt) {
   EXPECT_EQ(result.tokens.size(), 4u);
 }
 
+TEST(Constraint, MinTokensHoldBackTheModelsEnd) {
+  const auto engine = make_engine(2);
+  for (const int32_t min_tokens : {0, 13, 18, 100}) {
+    Request request = counting(*engine, 10, 20);
+    request.options.stop_tokens = {5};
+    request.options.sampling.temperature = 1;
+    request.options.sampling.biases = {{5, 100.0f}};  // it ends where it may
+    request.options.min_tokens = min_tokens;
+    const GenerateResult result = generate(*engine, std::move(request));
+    EXPECT_EQ(result.finish_reason, "stop");
+    // An end token comes after them; the constraint's own end comes first.
+    EXPECT_EQ(std::ssize(result.tokens), min_tokens == 100 ? 20 : std::max(10, min_tokens) + 1) << min_tokens;
+  }
+}
+
+TEST(MinTokens, NoEndTokenIsChosenBefore) {
+  const auto engine = make_engine(2);
+  const auto ask = [&](int32_t min_tokens, std::vector<int32_t> stops) {
+    Request request = counting(*engine, 0, 1);
+    request.constraint.reset();
+    request.options.max_tokens = 12;
+    request.options.min_tokens = min_tokens;
+    request.options.stop_tokens = std::move(stops);
+    return generate(*engine, std::move(request));
+  };
+  const std::vector<int32_t> all = ids_of(ask(0, {}));
+  const int32_t end = all[4];
+  const auto first = std::ranges::find(all, end) - all.begin();
+  EXPECT_EQ(std::ssize(ask(0, {end}).tokens), first + 1);
+  for (const int32_t min_tokens : {1, 5, 8, 12, 1000}) {
+    const GenerateResult result = ask(min_tokens, {end, -1, kVocab});
+    const std::vector<int32_t> ids = ids_of(result);
+    EXPECT_GE(std::ssize(ids), std::min(min_tokens, 12)) << min_tokens;
+    for (int32_t i = 0; i < std::min<int32_t>(min_tokens, static_cast<int32_t>(ids.size())); ++i) {
+      EXPECT_NE(ids[static_cast<size_t>(i)], end) << min_tokens;
+    }
+  }
+  // Every token an end: the answer goes on with the likeliest of them.
+  std::vector<int32_t> every(kVocab);
+  std::iota(every.begin(), every.end(), 0);
+  EXPECT_EQ(ask(3, every).finish_reason, "stop");
+}
+
 }  // namespace
 }  // namespace vlcache
