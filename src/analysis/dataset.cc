@@ -59,26 +59,14 @@ EvalDataset parse_dataset(const std::string& text, const std::filesystem::path& 
                           Metric metric) {
   EvalDataset data;
   std::set<std::string> ids;
-  int number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = file + ": line " + std::to_string(number);
-    try {
-      const Json json = parse_json(line, where);
-      EvalSample sample = read_sample(JsonObject(json, where), folder, metric);
-      if (sample.id.empty()) sample.id = std::to_string(number);
-      if (!ids.insert(sample.id).second) {
-        throw Error(ErrorCode::kInput, where + ": expected an id of its own, found '" + sample.id + "' again");
-      }
-      data.samples.push_back(std::move(sample));
-    } catch (const Error& e) {
-      data.problems.emplace_back(e.what());
+  data.problems = read_json_lines(text, file, [&](const Json& json, const std::string& where, int number) {
+    EvalSample sample = read_sample(JsonObject(json, where), folder, metric);
+    if (sample.id.empty()) sample.id = std::to_string(number);
+    if (!ids.insert(sample.id).second) {
+      throw Error(ErrorCode::kInput, where + ": expected an id of its own, found '" + sample.id + "' again");
     }
-  }
+    data.samples.push_back(std::move(sample));
+  });
   if (!data.samples.empty()) return data;
   std::string found;
   for (size_t i = 0; i < std::min(data.problems.size(), kShownProblems); ++i) found += "\n  " + data.problems[i];

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-namespace vlcache {
+#include "base/escape_html.h"
 
-std::string escape_html(std::string_view text);
+namespace vlcache {
 
 // A whole document around `body`, with the house's style.
 std::string html_page(std::string_view title, std::string_view body);

@@ -1,6 +1,7 @@
 // JSON with limits and errors a person can act on.
 #include "base/json.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -82,6 +83,27 @@ std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes)
 }
 
 Json load_json(const std::filesystem::path& path) { return parse_json(read_text_file(path), path.string()); }
+
+std::vector<std::string> read_json_lines(
+    std::string_view text, const std::string& file,
+    const std::function<void(const Json& line, const std::string& where, int number)>& read) {
+  std::vector<std::string> problems;
+  int number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = file + ": line " + std::to_string(number);
+    try {
+      read(parse_json(line, where), where, number);
+    } catch (const Error& e) {
+      problems.emplace_back(e.what());
+    }
+  }
+  return problems;
+}
 
 JsonObject::JsonObject(const Json& object, std::string where) : object_(&object), where_(std::move(where)) {
   if (!object.is_object())

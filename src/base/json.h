@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace vlcache {
 
@@ -20,6 +22,12 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 // Whole file; Error(kNotFound / kIo) if it cannot be read, Error(kInput) if larger than max_bytes.
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 Json load_json(const std::filesystem::path& path);
+
+// Reads the lines of a JSON-lines file; empty ones are left out. `read` has the line as JSON, where it is ("FILE: line
+// 3") and its number from 1; what it or the parser throws (Error) is one problem more. Returns the problems.
+std::vector<std::string> read_json_lines(
+    std::string_view text, const std::string& file,
+    const std::function<void(const Json& line, const std::string& where, int number)>& read);
 
 // A JSON object with the place it came from ("config.json: text_config"), for errors. Holds pointers: keep the Json
 // alive.

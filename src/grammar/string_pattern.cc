@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "grammar/json_rules.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

@@ -39,21 +39,9 @@ class NoKv final : public PageGroupOwner {
 Trace parse_trace(const std::string& text, const std::string& file, int64_t block_tokens) {
   CHECK(block_tokens > 0);
   Trace trace;
-  int number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = file + ": line " + std::to_string(number);
-    try {
-      const Json json = parse_json(line, where);
-      trace.requests.push_back(read_request(JsonObject(json, where), block_tokens));
-    } catch (const Error& e) {
-      trace.problems.emplace_back(e.what());
-    }
-  }
+  trace.problems = read_json_lines(text, file, [&](const Json& json, const std::string& where, int /*number*/) {
+    trace.requests.push_back(read_request(JsonObject(json, where), block_tokens));
+  });
   return trace;
 }
 

@@ -36,7 +36,7 @@ Value to_value(const OrderedJson& json) {
       return Value::real(json.get<double>());
     case OrderedJson::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      if (!jinja::is_valid_utf8(text)) throw Error(ErrorCode::kInput, "chat: a text is not valid UTF-8");
+      if (!is_valid_utf8(text)) throw Error(ErrorCode::kInput, "chat: a text is not valid UTF-8");
       return Value::string(text);
     }
     case OrderedJson::value_t::binary:
@@ -147,7 +147,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string where) {
     throw Error(ErrorCode::kInput, where + ": a chat template of " + std::to_string(source.size()) +
                                        " bytes, expected at most " + std::to_string(kMaxTemplateBytes));
   }
-  if (!jinja::is_valid_utf8(source)) throw Error(ErrorCode::kInput, where + ": the chat template is not valid UTF-8");
+  if (!is_valid_utf8(source)) throw Error(ErrorCode::kInput, where + ": the chat template is not valid UTF-8");
   auto impl = std::make_unique<Impl>();
   impl->source = std::move(source);
   impl->where = std::move(where);

@@ -32,7 +32,7 @@ std::unordered_map<std::string, Value> variables() {
 
 FUZZ_TARGET(jinja) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);
-  if (size > 1 << 16 || !vlcache::jinja::is_valid_utf8(source)) return 0;
+  if (size > 1 << 16 || !vlcache::is_valid_utf8(source)) return 0;
   try {
     const auto tree = vlcache::jinja::parse_template(source);
     std::tm now{};

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/unicode.h"
-#include "io/tokenizer/utf8.h"
 #include "io/tokenizer/vocabulary.h"
 
 namespace vlcache {

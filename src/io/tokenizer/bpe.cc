@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/token_model.h"
-#include "io/tokenizer/utf8.h"
 #include "io/tokenizer/vocabulary.h"
 
 namespace vlcache {

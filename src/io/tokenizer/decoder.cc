@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/normalizer.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

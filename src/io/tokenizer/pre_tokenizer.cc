@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/normalizer.h"
 #include "io/tokenizer/unicode.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/unicode.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "io/tokenizer/added_tokens.h"
 #include "io/tokenizer/decoder.h"
 #include "io/tokenizer/normalizer.h"
@@ -16,7 +17,6 @@
 #include "io/tokenizer/token_model.h"
 #include "io/tokenizer/tokenizer_config.h"
 #include "io/tokenizer/unicode.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "io/tokenizer/regex.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

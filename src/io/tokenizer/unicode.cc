@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/tokenizer/unicode_tables.h"
-#include "io/tokenizer/utf8.h"
 
 namespace vlcache {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/escape_html.h"
 #include "io/chat/jinja/filters.h"
 #include "io/chat/jinja/number.h"
 #include "io/chat/jinja/text.h"
@@ -92,12 +93,12 @@ Value do_safe(Runtime& rt, const Value& v, const Args& args) {
 
 Value do_escape(Runtime& rt, const Value& v, const Args& args) {
   Bound("escape", args, {});
-  return v.is_markup() ? v : rt.new_string(html_escape(to_str(v)), true);
+  return v.is_markup() ? v : rt.new_string(escape_html(to_str(v)), true);
 }
 
 Value do_force_escape(Runtime& rt, const Value& v, const Args& args) {
   Bound("forceescape", args, {});
-  return rt.new_string(html_escape(to_str(v)), true);
+  return rt.new_string(escape_html(to_str(v)), true);
 }
 
 Value do_indent(Runtime& rt, const Value& v, const Args& args) {
@@ -224,7 +225,7 @@ Value do_xml_attributes(Runtime& rt, const Value& v, const Args& args) {
       fail("Invalid character in attribute name: " + to_repr(key));
     }
     if (!out.empty() || b.flag(0, true)) out += ' ';
-    const auto escaped = [](const Value& x) { return x.is_markup() ? x.text() : html_escape(to_str(x)); };
+    const auto escaped = [](const Value& x) { return x.is_markup() ? x.text() : escape_html(to_str(x)); };
     out += escaped(key) + "=\"" + escaped(value) + "\"";
   }
   return rt.new_string(std::move(out));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/escape_html.h"
 #include "io/chat/jinja/number.h"
 #include "io/chat/jinja/runtime.h"
 #include "io/chat/jinja/text.h"
@@ -220,7 +221,7 @@ std::string convert(const Conversion& c, const Value& v, bool markup) {
   Spec spec = c.spec;
   if (c.left) spec.align = '<';
   const auto text = [&](const std::string& s) {
-    const std::string shown = markup && !v.is_markup() ? html_escape(s) : s;
+    const std::string shown = markup && !v.is_markup() ? escape_html(s) : s;
     Spec used = spec;
     used.fill = " ";
     return pad("", spec.precision < 0 ? shown : shown.substr(0, byte_offset(shown, spec.precision)), used, '>');
@@ -434,7 +435,7 @@ class BraceFormatter {
     }
     const std::string spec = rest.empty() ? "" : expand(rest.substr(1), depth + 1);
     const std::string text = format_value(value, spec);
-    return markup_ && !value.is_markup() ? html_escape(text) : text;
+    return markup_ && !value.is_markup() ? escape_html(text) : text;
   }
 
   Value lookup(std::string_view name) {

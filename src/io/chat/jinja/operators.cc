@@ -1,6 +1,7 @@
 // + - * / // % ** on values, with Python's types and errors.
 #include <cmath>
 
+#include "base/escape_html.h"
 #include "io/chat/jinja/number.h"
 #include "io/chat/jinja/runtime.h"
 #include "io/chat/jinja/text.h"
@@ -125,7 +126,7 @@ Value repeat(Runtime& runtime, const Value& v, int64_t times) {
 
 Value concat_strings(Runtime& runtime, const Value& left, const Value& right) {
   const bool markup = left.is_markup() || right.is_markup();
-  const auto part = [&](const Value& v) { return markup && !v.is_markup() ? html_escape(v.text()) : v.text(); };
+  const auto part = [&](const Value& v) { return markup && !v.is_markup() ? escape_html(v.text()) : v.text(); };
   runtime.charge_bytes(static_cast<int64_t>(left.text().size() + right.text().size()));
   std::string out = part(left);
   out += part(right);

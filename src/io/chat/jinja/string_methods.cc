@@ -4,6 +4,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "base/escape_html.h"
 #include "io/chat/jinja/number.h"
 #include "io/chat/jinja/runtime.h"
 #include "io/chat/jinja/text.h"
@@ -45,7 +46,7 @@ const std::string& need_text(const Call& call, const Value& v) {
 // An argument that goes into the result: escaped when the result is Markup.
 std::string inserted(const Call& call, const Value& v) {
   const std::string& text = need_text(call, v);
-  return call.markup() && !v.is_markup() ? html_escape(text) : text;
+  return call.markup() && !v.is_markup() ? escape_html(text) : text;
 }
 
 Value do_strip(const Call& call) {
@@ -171,7 +172,7 @@ Value do_join(const Call& call) {
   for (const Value& item : call.runtime.collect(b.at(0))) {
     if (i++ > 0) out += call.text();
     if (call.markup()) {
-      out += item.is_markup() ? item.text() : html_escape(to_str(item));
+      out += item.is_markup() ? item.text() : escape_html(to_str(item));
     } else if (item.is_string()) {
       out += item.text();
     } else {

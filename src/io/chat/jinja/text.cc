@@ -4,7 +4,6 @@
 #include <unicode/bytestream.h>
 #include <unicode/casemap.h>
 #include <unicode/uchar.h>
-#include <unicode/utf8.h>
 
 #include <algorithm>
 #include <functional>
@@ -127,47 +126,6 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
 
 }  // namespace
 
-char32_t next_code_point(std::string_view text, size_t& pos) {
-  const auto byte = [&](size_t i) -> char32_t { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0x80; };
-  const char32_t lead = byte(pos);
-  if (lead < 0x80) {
-    ++pos;
-    return lead;
-  }
-  char32_t c;
-  size_t n;
-  if (lead < 0xE0) {
-    c = (lead & 0x1F) << 6 | (byte(pos + 1) & 0x3F);
-    n = 2;
-  } else if (lead < 0xF0) {
-    c = (lead & 0x0F) << 12 | (byte(pos + 1) & 0x3F) << 6 | (byte(pos + 2) & 0x3F);
-    n = 3;
-  } else {
-    c = (lead & 0x07) << 18 | (byte(pos + 1) & 0x3F) << 12 | (byte(pos + 2) & 0x3F) << 6 | (byte(pos + 3) & 0x3F);
-    n = 4;
-  }
-  pos = std::min(pos + n, text.size());
-  return c;
-}
-
-void append_utf8(std::string& out, char32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xE0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  }
-}
-
 std::string to_utf8(char32_t code_point) {
   std::string out;
   append_utf8(out, code_point);
@@ -186,21 +144,6 @@ std::string encode(std::u32string_view text) {
   out.reserve(text.size());
   for (const char32_t c : text) append_utf8(out, c);
   return out;
-}
-
-bool is_valid_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  const auto size = static_cast<int64_t>(text.size());
-  for (int64_t i = 0; i < size;) {
-    if (bytes[i] < 0x80) {
-      ++i;
-      continue;
-    }
-    UChar32 c;
-    U8_NEXT(bytes, i, size, c);
-    if (c < 0) return false;
-  }
-  return true;
 }
 
 int64_t count_code_points(std::string_view text) {
@@ -500,33 +443,6 @@ std::string repr(std::string_view text) {
     }
   }
   out += quote;
-  return out;
-}
-
-std::string html_escape(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
   return out;
 }
 

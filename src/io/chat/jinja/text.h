@@ -6,15 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace vlcache::jinja {
 
-// Decodes the code point at text[pos] and moves pos past it. The text must be valid UTF-8.
-char32_t next_code_point(std::string_view text, size_t& pos);
-void append_utf8(std::string& out, char32_t code_point);
 std::string to_utf8(char32_t code_point);
 std::u32string decode(std::string_view text);
 std::string encode(std::u32string_view text);
-bool is_valid_utf8(std::string_view text);
 int64_t count_code_points(std::string_view text);
 // Byte offset of code point `index` (text.size() if there are fewer).
 size_t byte_offset(std::string_view text, int64_t index);
@@ -48,7 +46,5 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
 size_t replaced_size(std::string_view text, std::string_view old, std::string_view with, int64_t count);
 std::string expand_tabs(std::string_view text, int64_t tab_size);
 std::string repr(std::string_view text);
-// markupsafe.escape: & < > " '
-std::string html_escape(std::string_view text);
 
 }  // namespace vlcache::jinja

@@ -1,5 +1,7 @@
 // Decoding by the table of well-formed byte sequences (Unicode 15, table 3-7).
-#include "io/tokenizer/utf8.h"
+#include "base/utf8.h"
+
+#include <algorithm>
 
 namespace vlcache {
 namespace {
@@ -34,22 +36,26 @@ Scan scan_character(std::string_view text, size_t i, size_t& length) {
 }  // namespace
 
 char32_t next_code_point(std::string_view text, size_t& i) {
-  const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[k])); };
+  const auto byte = [&](size_t k) -> char32_t { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0x80; };
+  const auto tail = [&](size_t k) { return byte(i + k) & 0x3F; };
   const char32_t lead = byte(i);
   if (lead < 0x80) {
-    i += 1;
+    ++i;
     return lead;
   }
+  char32_t c = 0;
+  size_t n = 2;
   if (lead < 0xE0) {
-    i += 2;
-    return (lead & 0x1F) << 6 | (byte(i - 1) & 0x3F);
+    c = (lead & 0x1F) << 6 | tail(1);
+  } else if (lead < 0xF0) {
+    n = 3;
+    c = (lead & 0x0F) << 12 | tail(1) << 6 | tail(2);
+  } else {
+    n = 4;
+    c = (lead & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
   }
-  if (lead < 0xF0) {
-    i += 3;
-    return (lead & 0x0F) << 12 | (byte(i - 2) & 0x3F) << 6 | (byte(i - 1) & 0x3F);
-  }
-  i += 4;
-  return (lead & 0x07) << 18 | (byte(i - 3) & 0x3F) << 12 | (byte(i - 2) & 0x3F) << 6 | (byte(i - 1) & 0x3F);
+  i = std::min(i + n, text.size());
+  return c;
 }
 
 void append_utf8(std::string& out, char32_t c) {

@@ -1,4 +1,4 @@
-// UTF-8 as the tokenizer needs it: walking valid text, and making text valid the way Python's errors="replace" does.
+// UTF-8: walking valid text, and making text valid the way Python's errors="replace" does.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace vlcache {
 
-// The code point at text[i], advancing i past it. `text` must be valid UTF-8 and i at the start of a character.
+// The code point at text[i], advancing i past it, at most to the end of the text. `text` must be valid UTF-8 and i at
+// the start of a character.
 char32_t next_code_point(std::string_view text, size_t& i);
 
 void append_utf8(std::string& out, char32_t c);
