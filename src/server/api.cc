@@ -18,6 +18,7 @@
 #include "server/messages_errors.h"
 #include "server/messages_request.h"
 #include "server/page.h"
+#include "server/random_id.h"
 #include "server/responses_request.h"
 #include "server/styled_answer.h"
 #include "server/text_routes.h"

@@ -1,11 +1,10 @@
 // Ids, headers, the report.
 #include "server/exchange.h"
 
-#include <openssl/rand.h>
-
 #include <algorithm>
 
 #include "base/error.h"
+#include "server/random_id.h"
 
 namespace vlcache {
 namespace {
@@ -22,17 +21,6 @@ bool is_id(std::string_view text) {
 }
 
 }  // namespace
-
-std::string random_id(const char* prefix) {
-  unsigned char bytes[12] = {};
-  RAND_bytes(bytes, sizeof bytes);
-  std::string id = prefix;
-  for (const unsigned char b : bytes) {
-    id += "0123456789abcdef"[b >> 4];
-    id += "0123456789abcdef"[b & 15];
-  }
-  return id;
-}
 
 Exchange::Exchange(HttpReplyPtr reply, const HttpRequest& request, OnEnd on_end)
     : reply_(std::move(reply)), on_end_(std::move(on_end)) {

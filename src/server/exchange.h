@@ -71,7 +71,4 @@ class Exchange final : public HttpReply {
 
 using ExchangePtr = std::shared_ptr<Exchange>;
 
-// "PREFIX" and 24 random hexadecimal digits.
-std::string random_id(const char* prefix);
-
 }  // namespace vlcache

@@ -5,8 +5,8 @@
 #include "api/result_json.h"
 #include "server/answer_style.h"
 #include "server/chat_reply.h"
-#include "server/exchange.h"
 #include "server/json_reply.h"
+#include "server/random_id.h"
 
 namespace vlcache {
 namespace {

@@ -1,0 +1,11 @@
+// Ids of requests, answers and calls.
+#pragma once
+
+#include <string>
+
+namespace vlcache {
+
+// "PREFIX" and 24 random hexadecimal digits.
+std::string random_id(const char* prefix);
+
+}  // namespace vlcache
