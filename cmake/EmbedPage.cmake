@@ -1,7 +1,7 @@
-# cmake -DFOLDER=... -DOUT=... -P EmbedPage.cmake: the files of a folder as C++, what server/page_files.h declares.
+# cmake -DFOLDER=... -DOUT=... -P EmbedPage.cmake: the files of a folder as C++, what server/page/page_files.h declares.
 file(GLOB files RELATIVE ${FOLDER} ${FOLDER}/*)
 list(SORT files)
-set(code "// Made by cmake/EmbedPage.cmake.\n#include \"server/page_files.h\"\n\nnamespace vlcache {\n\nstd::vector<PageFile> page_files() {\n  return {\n")
+set(code "// Made by cmake/EmbedPage.cmake.\n#include \"server/page/page_files.h\"\n\nnamespace vlcache {\n\nstd::vector<PageFile> page_files() {\n  return {\n")
 foreach(file IN LISTS files)
   file(READ ${FOLDER}/${file} bytes HEX)
   string(LENGTH "${bytes}" n_digits)

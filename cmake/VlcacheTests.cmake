@@ -8,7 +8,7 @@ set(kernel_tests
   "/ops/" "/model/" "/engine/" "/server/" "/tests/" "base/row_codec_test" "policy/attention_fit/"
   "cache/sweep_allocations_test" "store/disk_syscalls_test")
 set(thread_tests
-  "base/threads_test" "/store/" "/server/" "engine/(slow_tiers|stored_images|accounting)_test")
+  "base/threads_test" "/store/" "/server/" "engine/(reuse/(slow_tiers|stored_images)|scheduler/accounting)_test")
 string(REPLACE ";" "|" VLCACHE_KERNEL_TESTS "${kernel_tests}")
 string(REPLACE ";" "|" VLCACHE_THREAD_TESTS "${thread_tests}")
 

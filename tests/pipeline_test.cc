@@ -10,7 +10,7 @@
 
 #include "api/request_builder.h"
 #include "base/json.h"
-#include "engine/batch.h"
+#include "engine/scheduler/batch.h"
 #include "io/chat/chat_template.h"
 #include "policy/registry.h"
 

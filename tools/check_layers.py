@@ -23,9 +23,43 @@ MAY_INCLUDE = {
     "server": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis"},
     "cli": {"base", "io", "ops", "model", "cache", "policy", "store", "reuse", "grammar", "engine", "api", "analysis", "server"},
 }
+# Folders of a layer -> those of the same layer that it may include; "" stands for the files of the layer's own folder.
+# Tests may include all of their layer.
+ROOMS = {
+    "engine": {
+        "sampling": set(),
+        "hooks": set(),
+        "prompt": {"hooks"},
+        "sequence": {"hooks", "prompt"},
+        "": {"sampling", "hooks", "prompt", "sequence"},
+        "reuse": {"", "hooks", "prompt", "sequence"},
+        "scheduler": {"", "sampling", "hooks", "prompt", "sequence", "reuse"},
+    },
+    "server": {
+        "http": set(),
+        "page": {"http"},
+        "protocol": {"http"},
+        "operations": {"http", "protocol"},
+        "": {"http", "page", "protocol", "operations"},
+    },
+    "cli": {
+        "terminal": set(),
+        "flags": {"terminal"},
+        "bench": {"flags", "terminal"},
+        "commands": {"flags", "terminal"},
+        "": {"flags"},
+    },
+}
+# Rooms that see fewer layers than the rest of their layer.
+MAY_INCLUDE["server/http"] = {"base"}
 # Backends see the contract, not each other; only the factory sees all of them.
 BACKENDS = ("ops/ref/", "ops/cpu/", "ops/cuda/")
 FACTORY = ("ops/factory.cc",)
+
+
+def room_of(path, layer):
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == layer else ""
 
 
 def layer_of(path):
@@ -55,6 +89,12 @@ def problems(root):
             own = layer.split("/")[0]
             if to != own and to not in MAY_INCLUDE[layer] and not (is_test and to == "ops"):
                 yield f"{name}:{number}: {layer} must not include {target}"
+            if own in ROOMS and to == own and not is_test and "_testing" not in name and "_fuzz" not in name:
+                room, other = room_of(name, own), room_of(target, own)
+                if room not in ROOMS[own]:
+                    yield f"{name}: {own}/{room} is not a folder of this layer (tools/check_layers.py, docs/design.md)"
+                elif other != room and other not in ROOMS[own][room]:
+                    yield f"{name}:{number}: {own}/{room} must not include {target}"
             for backend in BACKENDS:
                 inside = name.startswith(backend) or name in FACTORY or is_test
                 if target.startswith(backend) and not inside and target != backend + backend.split("/")[1] + "_options.h":

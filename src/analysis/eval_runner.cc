@@ -10,7 +10,7 @@
 #include "api/request_builder.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "engine/batch.h"
+#include "engine/scheduler/batch.h"
 #include "io/image/image.h"
 #include "io/tokenizer/tokenizer.h"
 

@@ -12,7 +12,7 @@
 #include "analysis/dataset.h"
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 
 namespace vlcache {
 

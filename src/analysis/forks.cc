@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/batch.h"
+#include "engine/scheduler/batch.h"
 
 namespace vlcache {
 

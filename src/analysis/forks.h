@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 #include "policy/parts.h"
 
 namespace vlcache {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 #include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
 

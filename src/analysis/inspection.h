@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 #include "model/image_tiles.h"
 
 namespace vlcache {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
-#include "engine/layered_prompt.h"
+#include "engine/sequence/layered_prompt.h"
 
 namespace vlcache {
 

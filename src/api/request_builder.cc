@@ -4,7 +4,7 @@
 
 #include "api/json_fields.h"
 #include "base/sha256.h"
-#include "engine/generation.h"
+#include "engine/scheduler/generation.h"
 #include "io/chat/chat_templates.h"
 #include "policy/registry.h"
 

@@ -70,7 +70,7 @@ struct Observed {
 };
 
 // Questions per layer; the defaults change nothing and cost nothing. One object may serve a whole step or one sequence
-// of it (engine/hook_dispatcher.h); row and sequence numbers are then those of what it serves.
+// of it (engine/hooks/hook_dispatcher.h); row and sequence numbers are then those of what it serves.
 class LayerHooks {
  public:
   virtual ~LayerHooks() = default;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cli/command.h"
+#include "cli/flags/command.h"
 
 namespace {
 

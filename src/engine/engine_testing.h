@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/json.h"
-#include "engine/batch.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/scheduler/batch.h"
 #include "policy/registry.h"
 #include "reuse/prefix_cache.h"
 

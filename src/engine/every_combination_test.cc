@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/json.h"
-#include "engine/accounting_testing.h"
-#include "engine/sequence.h"
+#include "engine/scheduler/accounting_testing.h"
+#include "engine/sequence/sequence.h"
 
 namespace vlcache {
 namespace {

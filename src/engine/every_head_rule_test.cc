@@ -3,8 +3,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "engine/batch.h"
 #include "engine/engine_testing.h"
+#include "engine/scheduler/batch.h"
 
 namespace vlcache {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/json.h"
 #include "base/splitmix.h"
-#include "engine/cache_slots.h"
-#include "engine/policy_hooks.h"
+#include "engine/hooks/cache_slots.h"
+#include "engine/hooks/policy_hooks.h"
 #include "ops/factory.h"
 #include "policy/registry.h"
 

@@ -13,9 +13,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/token_constraint.h"
-#include "engine/kept_image_tokens.h"
-#include "engine/prompt.h"
-#include "engine/sampler.h"
+#include "engine/prompt/prompt.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sequence/kept_image_tokens.h"
 #include "reuse/image_kv_form.h"
 #include "reuse/reuse_chooser.h"
 

@@ -6,15 +6,15 @@
 #include <string>
 
 #include "api/request_builder.h"
-#include "server/access.h"
-#include "server/answer_style.h"
-#include "server/cache_routes.h"
-#include "server/chat_request.h"
-#include "server/exchange.h"
-#include "server/http_server.h"
-#include "server/inference.h"
-#include "server/metrics.h"
-#include "server/named_images.h"
+#include "server/http/http_server.h"
+#include "server/operations/access.h"
+#include "server/operations/cache_routes.h"
+#include "server/operations/exchange.h"
+#include "server/operations/inference.h"
+#include "server/operations/metrics.h"
+#include "server/protocol/answer_style.h"
+#include "server/protocol/chat_request.h"
+#include "server/protocol/named_images.h"
 
 namespace vlcache {
 

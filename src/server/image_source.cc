@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "server/data_uri.h"
+#include "server/http/data_uri.h"
 
 namespace vlcache {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "server/http_get.h"
-#include "server/url.h"
+#include "server/http/http_get.h"
+#include "server/http/url.h"
 
 namespace vlcache {
 

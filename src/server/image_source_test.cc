@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 
 namespace vlcache {
 namespace {

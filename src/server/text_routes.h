@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
-#include "server/chat_request.h"
+#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/request_builder.h"
-#include "engine/batch.h"
+#include "engine/scheduler/batch.h"
 #include "policy/registry.h"
 
 namespace vlcache {

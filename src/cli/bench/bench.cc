@@ -1,0 +1,170 @@
+// `vlcache bench`: tokens/s of prefill and decode, with the share of the machine's limit.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "cli/bench/bench_engine.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_runner.h"
+
+namespace vlcache {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  std::vector<std::string> policies{"full"};
+  std::string random_weights;
+  std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, tiles{0}, threads;
+  int repetitions = 3;
+  std::string fill = "prefill", output = "md";
+  uint64_t seed = 1;
+};
+
+// The ratio of the times that reading weights and KV takes at the same bandwidth.
+double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult beside) {
+  bool by_bandwidth = false;
+  result.limits = beside.limits;
+  return limit_tokens_per_s(engine, result, by_bandwidth) / limit_tokens_per_s(engine, beside, by_bandwidth);
+}
+
+// All cases of one depth and batch size: they share a filled cache.
+void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPtr> policies, BenchReport base,
+               const std::vector<BenchCase>& cases, std::vector<BenchReport>& out) {
+  if (cases.empty()) return;
+  const auto fill = flags.fill == "random" ? BenchRunner::Fill::kRandom : BenchRunner::Fill::kPrefill;
+  std::vector<BenchRunner> runners;
+  std::vector<std::string> names;
+  for (const PolicyPtr& policy : policies) {
+    names.push_back(policy->name());
+    runners.emplace_back(engine, policy, fill, flags.seed);
+  }
+  const auto results = BenchRunner::run_in_turn(runners, cases, flags.repetitions);
+  for (size_t c = 0; c < cases.size(); ++c) {
+    for (size_t i = 0; i < runners.size(); ++i) {
+      base.kv_mode = names[i];
+      base.result = results[i][c];
+      base.speed_up = results[i][c].avg_ts / results[0][c].avg_ts;
+      base.predicted = base.result.by_bandwidth && results[0][c].by_bandwidth
+                           ? predicted_speed_up(engine, base.result, results[0][c])
+                           : 0;
+      out.push_back(base);
+    }
+  }
+}
+
+// Tiles know no depth and no batch of sequences.
+std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags) {
+  std::vector<BenchCase> cases;
+  for (int n : flags.tiles) {
+    if (n > 0) cases.push_back({.n_tiles = n});
+  }
+  if (!cases.empty() && !engine.model().sees_images()) {
+    throw Error(ErrorCode::kInput, "bench: --tiles needs a vision model; this one (" +
+                                       engine.model().config().model_type + ") takes text only");
+  }
+  return cases;
+}
+
+bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) {
+    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
+  }
+}
+
+void run(BenchFlags flags) {
+  std::vector<PolicyPtr> policies;
+  for (const std::string& kv : flags.policies) {
+    policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", flags.model.model_dir));
+  }
+  std::vector<BenchReport> reports;
+  if (flags.threads.empty()) flags.threads = {0};
+  for (int threads : flags.threads) {
+    flags.model.threads = threads;
+    const auto engine = bench_engine("bench", flags.model, flags.random_weights, flags.seed);
+    BenchReport base;
+    base.model = flags.random_weights.empty() ? flags.model.model_dir
+                                              : std::filesystem::path(flags.random_weights).stem().string();
+    base.threads = n_threads();
+    base.dtype = engine->model().compute_dtype();
+    base.codec = engine->kv_codec();
+    run_group(*engine, flags, policies, base, tile_cases(*engine, flags), reports);
+    for (int depth : flags.depths) {
+      for (int batch : flags.batches) {
+        std::vector<BenchCase> cases;
+        for (int p : flags.prompts) {
+          if (p > 0) cases.push_back({.n_prompt = p, .n_depth = depth, .n_seqs = batch});
+        }
+        for (int n : flags.gens) {
+          if (n > 0) cases.push_back({.n_gen = n, .n_depth = depth, .n_seqs = batch});
+        }
+        run_group(*engine, flags, policies, base, cases, reports);
+      }
+    }
+  }
+  if (!is_file(flags.output)) {
+    std::fputs(bench_text(reports, flags.output).c_str(), stdout);
+    return;
+  }
+  write(flags.output, bench_text(reports, "csv"));
+  const std::string chart = bench_chart(reports);
+  if (!chart.empty()) write(std::filesystem::path(flags.output).replace_extension(".svg"), chart);
+  std::fputs(bench_text(reports, "md").c_str(), stdout);
+}
+
+}  // namespace
+
+void add_bench_command(const Command& app) {
+  auto flags = std::make_shared<BenchFlags>();
+  const Command command = app.add_command("bench", "tokens/s of prefill and decode at several depths");
+  add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
+  command.add("--kv,--kv-mode", flags->policies, "policies to compare, in turn (one per use)")
+      .value_name("POLICY")
+      .one_per_use()
+      .show_default();
+  command.add("--kv-budget", flags->model.kv_budget, "of those that take one (0.1)").value_name("BUDGET");
+  command.remove(command.flag("--threads"));
+  const auto list = [&](const char* names, std::vector<int>& values, const char* help, int low = 0,
+                        int high = INT32_MAX) {
+    return command.add(names, values, help).delimiter(',').value_name("N,..").show_default().range(low, high);
+  };
+  command
+      .add("--random-weights", flags->random_weights,
+           "a config.json: random weights in its shape instead of a checkpoint")
+      .value_name("FILE");
+  list("-p,--n-prompt", flags->prompts, "prefill tests of so many tokens (0: none)");
+  list("-n,--n-gen", flags->gens, "decode tests of so many tokens (0: none)");
+  list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
+  list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
+  list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
+  list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024)
+      .share_environment();
+  command.add("-r,--repetitions", flags->repetitions, "runs of each test").range(1, 1000).show_default();
+  command.add("--fill", flags->fill, "how a depth is reached: by prefilling, or with random K and V")
+      .one_of({"prefill", "random"})
+      .show_default();
+  command.add("-o,--output", flags->output, "md, csv or json; or FILE.csv, with a chart FILE.svg beside it")
+      .check([](const std::string& text) -> std::string {
+        if (text == "md" || text == "csv" || text == "json" || is_file(text)) return "";
+        return "expected md, csv, json or FILE.csv, found '" + text + "'";
+      })
+      .show_default();
+  command.add("--seed", flags->seed, "of weights, tokens and fill").show_default();
+  command.footer(
+      "Example: vlcache bench -m DIR -p 512,2048 -n 64 -d 0,4096,16384 -o md\n"
+      "tokens/s of a vision test: rows of features. % of limit: of the read bandwidth or FLOP/s that the same threads\n"
+      "reach in probes before and after every run.");
+  command.allow_command();
+  add_bench_reuse_command(command);
+  command.run([flags, command] {
+    if (!command.was_given_command()) run(*flags);
+  });
+}
+
+}  // namespace vlcache

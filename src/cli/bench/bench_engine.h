@@ -1,0 +1,16 @@
+// The engine that a benchmark times: a checkpoint, or random weights in the shape of a config.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cli/flags/command.h"
+
+namespace vlcache {
+
+// `command` is for messages. Throws Error(kInput) unless exactly one of model.model_dir and random_weights is given.
+std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& model, const std::string& random_weights,
+                                     uint64_t seed);
+
+}  // namespace vlcache

@@ -1,0 +1,263 @@
+// `vlcache bench reuse`: the time to the first token of a prompt whose pictures were seen in another one.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/splitmix.h"
+#include "cli/bench/bench_engine.h"
+#include "engine/scheduler/batch.h"
+#include "reuse/reuse_chooser.h"
+
+namespace vlcache {
+namespace {
+
+struct ReuseBenchFlags {
+  ModelFlags model;
+  std::string random_weights;
+  std::vector<int> images{1};
+  std::vector<std::string> choosers{"vlcache:r=0", "vlcache:r=0.025", "vlcache:r=0.05", "vlcache:r=0.1"};
+  int n_text = 40, repetitions = 3;
+  uint64_t seed = 1;
+};
+
+struct Sample {
+  double ttft_ms = 0, vision_ms = 0, computed = 0;  // computed: tokens, mean over the layers
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+class ReuseBench {
+ public:
+  ReuseBench(Engine& engine, const ReuseBenchFlags& flags) : engine_(engine), flags_(flags), state_(flags.seed) {}
+
+  void run(int n_images) {
+    pictures_.clear();
+    for (int i = 0; i < n_images; ++i) pictures_.push_back(random_picture());
+    engine_.image_kv().clear();
+    const ReuseOptions off{.encoder = false, .chooser = nullptr};
+    const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
+    time_once(prompt(flags_.n_text), record);  // as another prompt has left them
+    struct Row {
+      std::string name;
+      From from;
+      ReuseOptions reuse;
+      std::vector<Sample> samples;
+    };
+    std::vector<Row> rows{{"all computed", From::kRam, off, {}}};
+    const bool stored = engine_.tiers() != nullptr;
+    if (stored) engine_.tiers()->flush(kNoDeadline);
+    for (const From from : {From::kRam, From::kTier, From::kColdTier}) {
+      if (from != From::kRam && !stored) continue;
+      for (const std::string& chooser : flags_.choosers) {
+        rows.push_back(
+            {chooser + from_text(from), from, {.chooser = parse_reuse_chooser(chooser), .required = true}, {}});
+      }
+    }
+    for (int r = 0; r < flags_.repetitions; ++r) {
+      for (Row& row : rows) {
+        if (row.from != From::kRam) engine_.forget_images();
+        if (row.from == From::kColdTier) drop_page_cache();
+        row.samples.push_back(time_once(prompt(flags_.n_text), row.reuse));
+      }
+    }
+    for (const Row& row : rows) print(row.name, row.samples, rows[0].samples);
+  }
+
+  // Tokens a second of an answer by itself, and while images are being stored all the time.
+  void decode_while_saving() {
+    constexpr int kTokens = 32;
+    const auto kv = std::make_shared<const ImageKv>(engine_.kv_shape(), engine_.options().cache_form, 2048);
+    std::vector<double> idle, saving;
+    for (int r = 0; r < 2 * flags_.repetitions; ++r) {
+      const bool saves = r % 2 == 1;
+      Request request;
+      request.prompt = prompt(flags_.n_text);
+      request.prompt.spans.clear();
+      request.prompt.images.clear();
+      request.prompt.tokens.resize(static_cast<size_t>(flags_.n_text / 2));
+      request.policy = parse_policy("full");
+      request.options.max_tokens = kTokens;
+      request.options.ignore_eos = true;
+      request.callbacks.cancelled = [&] {  // before every step: something is always on its way
+        Sha256Digest image{};
+        std::memcpy(image.data(), &(state_ += kSplitmixStep), sizeof state_);
+        if (saves) engine_.image_store()->used(image, kv, /*computed=*/true);
+        return interrupted();
+      };
+      const TierStats before = engine_.tiers()->stats().at(0).stats;
+      const GenerateResult result = generate(engine_, std::move(request));
+      const double rate = (kTokens - 1) / result.timings.decode_ms * 1000;
+      (saves ? saving : idle).push_back(rate);
+      const TierStats after = engine_.tiers()->stats().at(0).stats;
+      if (saves) {
+        std::fprintf(stderr, "stored %.1f MiB meanwhile\n",
+                     static_cast<double>(after.bytes_written - before.bytes_written) / 1048576.0);
+      }
+      engine_.tiers()->flush(kNoDeadline);
+    }
+    std::printf("\nAn answer: %.1f tokens/s, while images are stored %.1f (%.1f %%).\n", median(idle), median(saving),
+                100 * median(saving) / median(idle));
+  }
+
+ private:
+  enum class From : uint8_t { kRam, kTier, kColdTier };
+  std::string from_text(From from) const {
+    if (from == From::kRam) return "";
+    const std::string tier = engine_.tiers()->stats().at(0).name;
+    return from == From::kTier ? ", " + tier : ", " + tier + " after dropping the page cache";
+  }
+
+  // Of the folder of --cache-disk; what the machine below this one keeps is beyond us.
+  void drop_page_cache() const {
+    sync();
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(disk_folder(flags_.model.cache))) {
+      if (!entry.is_regular_file()) continue;
+      const int file = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+      if (file < 0) continue;
+      posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+      close(file);
+    }
+  }
+
+  // A picture in two by two tiles, if the model splits any.
+  ImageTiles random_picture() {
+    const VisionConfig& vision = *engine_.model().config().vision;
+    const bool splits = !engine_.model().config().grid_pinpoints.empty();
+    ImageTiles image;
+    image.allocate(splits ? 5 : 1, vision.image_size, vision.image_size);
+    if (splits) {
+      image.tile_rows = image.tile_cols = 2;
+      image.overview = 0;
+    }
+    image.original_width = (splits ? 2 : 1) * vision.image_size;
+    image.original_height = image.original_width * 3 / 4;
+    for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel()))) {
+      x = static_cast<float>(splitmix(state_ += kSplitmixStep) >> 40) * 0x1p-23f - 1.0f;
+    }
+    return image;
+  }
+
+  int32_t random_token() {
+    const ModelConfig& config = engine_.model().config();
+    while (true) {
+      const auto id =
+          static_cast<int32_t>(splitmix(state_ += kSplitmixStep) % static_cast<uint64_t>(config.text.vocab_size));
+      if (id != config.image_token_id) return id;
+    }
+  }
+
+  // Half of the text before the pictures, half behind them; other text every time.
+  Prompt prompt(int n_text) {
+    Prompt prompt;
+    for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
+    for (size_t i = 0; i < pictures_.size(); ++i) {
+      const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(pictures_[i]));
+      const int32_t begin = prompt.n_tokens();
+      prompt.tokens.insert(prompt.tokens.end(), static_cast<size_t>(n),
+                           static_cast<int32_t>(engine_.model().config().image_token_id));
+      prompt.spans.push_back({.begin = begin, .end = begin + n, .image = static_cast<int32_t>(i)});
+      prompt.images.push_back(pictures_[i].copy());
+    }
+    for (int i = n_text / 2; i < n_text; ++i) prompt.tokens.push_back(random_token());
+    return prompt;
+  }
+
+  Sample time_once(Prompt prompt, const ReuseOptions& reuse) {
+    if (interrupted()) throw Interrupted();
+    Request request;
+    request.prompt = std::move(prompt);
+    request.policy = parse_policy("full");
+    request.reuse = reuse;
+    request.options.max_tokens = 1;
+    const GenerateResult result = generate(engine_, std::move(request));
+    Sample sample{.ttft_ms = result.timings.ttft_ms,
+                  .vision_ms = result.timings.vision_ms,
+                  .computed = static_cast<double>(result.n_prompt - result.n_vision)};
+    for (const CacheReport::Image& image : result.cache.images) sample.computed += image.n_recomputed;
+    n_vision_ = result.n_vision;
+    n_prompt_ = result.n_prompt;
+    return sample;
+  }
+
+  // FLOPs of a prompt of which so many tokens are computed, each of which sees half of it at least.
+  double flops(double computed) const {
+    const TextConfig& text = engine_.model().config().text;
+    return computed * text.layers_flops(n_prompt_ / 2.0);
+  }
+
+  void print(const std::string& name, const std::vector<Sample>& samples, const std::vector<Sample>& all) const {
+    const auto of = [](const std::vector<Sample>& from, double Sample::*member) {
+      std::vector<double> values;
+      for (const Sample& s : from) values.push_back(s.*member);
+      return values;
+    };
+    const std::vector<double> ttft = of(samples, &Sample::ttft_ms);
+    const double time = median(ttft), whole = median(of(all, &Sample::ttft_ms));
+    std::printf("| %d | %s | %.0f | %.0f | %.0f to %.0f | %.0f | %.1f | %.1f |\n", n_vision_, name.c_str(),
+                samples[0].computed, time, std::ranges::min(ttft), std::ranges::max(ttft),
+                median(of(samples, &Sample::vision_ms)), whole / time,
+                flops(all[0].computed) / flops(samples[0].computed));
+    std::fflush(stdout);
+  }
+
+  Engine& engine_;
+  const ReuseBenchFlags& flags_;
+  uint64_t state_;
+  std::vector<ImageTiles> pictures_;
+  int32_t n_vision_ = 0, n_prompt_ = 0;
+};
+
+void run(const ReuseBenchFlags& flags) {
+  for (const std::string& chooser : flags.choosers) parse_reuse_chooser(chooser);
+  watch_interrupts();
+  const auto engine = bench_engine("bench reuse", flags.model, flags.random_weights, flags.seed);
+  if (!engine->model().sees_images()) throw Error(ErrorCode::kInput, "bench reuse: needs a vision model");
+  std::printf(
+      "| image tokens | --reuse | tokens computed | first token, ms | spread | encoder, ms | times faster | "
+      "times fewer FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
+  ReuseBench bench(*engine, flags);
+  for (const int n : flags.images) bench.run(n);
+  if (engine->tiers() != nullptr) bench.decode_while_saving();
+}
+
+}  // namespace
+
+void add_bench_reuse_command(const Command& bench_command) {
+  auto flags = std::make_shared<ReuseBenchFlags>();
+  const Command command =
+      bench_command.add_command("reuse", "time to the first token where the pictures were seen in another prompt");
+  add_model_flags(command, flags->model, {.needs_model = false, .policy = false});
+  command
+      .add("--random-weights", flags->random_weights,
+           "a config.json: random weights in its shape instead of a checkpoint")
+      .value_name("FILE");
+  command.add("--images", flags->images, "pictures of a prompt, of two by two tiles where the model splits them")
+      .delimiter(',')
+      .value_name("N,..")
+      .range(1, 1000)
+      .show_default();
+  command.add("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
+      .value_name("CHOOSER")
+      .one_per_use()
+      .show_default();
+  command.add("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
+      .range(2, 1 << 20)
+      .show_default();
+  command.add("-r,--repetitions", flags->repetitions, "runs of each").range(1, 1000).show_default();
+  command.add("--seed", flags->seed, "of weights, pictures and text").show_default();
+  command.footer(
+      "With --cache-disk also from there, and what storing takes of an answer.\n"
+      "Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

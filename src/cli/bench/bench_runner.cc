@@ -1,0 +1,262 @@
+// Filling depths, timing steps, counting what they had to do.
+#include "cli/bench/bench_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/splitmix.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kFillRows = 256;
+constexpr int32_t kSeenTokens = 64;  // of a random fill are computed, so that a policy acts on something real
+constexpr double kProbeSeconds = 0.3;
+
+uint64_t fnv1a(const void* data, size_t bytes) {
+  uint64_t h = 14695981039346656037ull;
+  for (size_t i = 0; i < bytes; ++i) h = (h ^ static_cast<const uint8_t*>(data)[i]) * 1099511628211ull;
+  return h;
+}
+
+// A number in [0, 2^32) per call.
+uint32_t next_random(uint64_t& state) { return static_cast<uint32_t>(splitmix(state += kSplitmixStep) >> 32); }
+
+// What one run has to do at least.
+struct Work {
+  double tokens, flops, bytes;
+};
+
+Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
+  const Model& model = engine.model();
+  const TextConfig& t = model.config().text;
+  const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
+  const double layer_weights = static_cast<double>(t.n_layers) * t.layer_weights();
+  const double output_weights = t.output_weights();
+  const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
+  const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
+  // Row i of n attends to what is left of the depth, and i + 1 slots.
+  const double depth = test.n_depth * kept_share, mean_slots = depth + (n + 1) / 2;
+  const double rows = n * seqs;
+  const double logit_rows = test.n_gen > 0 ? rows : seqs;
+  const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
+  const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (depth + n) * steps;
+  return {.tokens = rows,
+          .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
+          .bytes = (layer_weights + output_weights) * element_bytes * steps +
+                   2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs};
+}
+
+Work vision_work(const Engine& engine, const BenchCase& test) {
+  const Model& model = engine.model();
+  const VisionConfig& v = *model.config().vision;
+  const double tiles = test.n_tiles, rows = static_cast<double>(v.n_positions()),
+               h = static_cast<double>(v.hidden_size);
+  const double layers = static_cast<double>(v.n_used_layers());
+  const double layer_weights = 4 * h * h + 2 * h * static_cast<double>(v.ffn_size);
+  const double patch_weights = static_cast<double>(v.n_channels * v.patch_size * v.patch_size) * h;
+  const double patches = static_cast<double>(v.side() * v.side());
+  return {.tokens = tiles * (patches + static_cast<double>(v.n_class_features())),
+          .flops = tiles * (layers * (2 * rows * layer_weights + 4 * rows * rows * h) + 2 * patches * patch_weights),
+          .bytes = (layers * layer_weights + patch_weights) * static_cast<double>(dtype_bytes(model.compute_dtype()))};
+}
+
+}  // namespace
+
+BenchRunner::BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed)
+    : engine_(engine), policy_(std::move(policy)), fill_(fill), state_(seed) {}
+
+int32_t BenchRunner::random_token() {
+  return static_cast<int32_t>(next_random(state_) % static_cast<uint64_t>(engine_.model().config().text.vocab_size));
+}
+
+// Runs every sequence until it has computed what is pending and then n_tokens - 1 more; returns what compressing a
+// prompt took, the mean.
+double BenchRunner::run_all(int32_t n_tokens) {
+  Batch batch(engine_);
+  std::vector<RequestId> ids;
+  for (const auto& sequence : sequences_) {
+    if (sequence->n_pending() == 0) continue;
+    Request request;
+    request.sequence = sequence.get();
+    request.options.max_tokens = n_tokens;
+    request.options.ignore_eos = true;
+    request.callbacks.choose = [this, n_tokens, n_chosen = 0](std::span<float> logits) mutable {
+      if (++n_chosen == n_tokens) last_hash_ = fnv1a(logits.data(), logits.size_bytes());
+      return random_token();
+    };
+    ids.push_back(batch.add(std::move(request)));
+  }
+  while (batch.step()) {
+  }
+  double compress_ms = 0;
+  for (const RequestId id : ids) compress_ms += batch.remove(id).timings.compress_ms / static_cast<double>(ids.size());
+  return compress_ms;
+}
+
+void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
+  std::vector<float> values;
+  std::vector<int32_t> tokens;
+  const KvShape& shape = sequence.cache().shape();
+  for (int32_t l = 0; l < shape.n_layers(); ++l) {
+    const KvLayerShape& layer = shape.layers[static_cast<size_t>(l)];
+    if (shape.n_own_heads(l) == 0) continue;
+    const int64_t n = int64_t{kFillRows} * layer.n_kv_heads * layer.head_dim;
+    values.resize(static_cast<size_t>(2 * n));
+    for (float& x : values) x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
+    for (int32_t begin = 0; begin < depth; begin += kFillRows) {
+      const int32_t rows = std::min(kFillRows, depth - begin);
+      tokens.resize(static_cast<size_t>(rows));
+      std::iota(tokens.begin(), tokens.end(), begin);
+      const KvView view = sequence.cache().append(l, tokens, tokens);
+      const Tensor k(values.data(), DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
+      const Tensor v(values.data() + n, DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
+      engine_.backend().kv_write(k, v, view);
+    }
+  }
+  sequence.assume_computed(depth);
+}
+
+Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
+  Prompt prompt;
+  for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts go on from
+  for (int32_t t = 0; t < n_more; ++t) prompt.tokens.push_back(random_token());
+  // What drops tokens between the layers may look for a picture's: the depth is said to be one, but for its end. The
+  // embeddings stay those of the text.
+  if (policy_->row_dropper() != nullptr && depth > kSeenTokens) {
+    prompt.spans = {{.begin = 0, .end = depth - kSeenTokens, .image = 0, .first_row = 0}};
+    prompt.images.emplace_back().allocate(1, 1, 1);
+  }
+  return prompt;
+}
+
+void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
+  sequences_.clear();
+  for (int32_t i = 0; i < n_seqs; ++i) {
+    sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
+    if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
+    // A policy that acts behind the prompt wants to have seen its last tokens, or all; what drops tokens between the
+    // layers must compute them.
+    const std::vector<CaptureRequest> needs = policy_->needs(sequences_.back()->prompt_shape());
+    const bool all = policy_->row_dropper() != nullptr || std::ranges::any_of(needs, &CaptureRequest::needs_all_rows);
+    if (all) continue;
+    fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
+  }
+  if (depth == 0) return;
+  compress_ms_ = run_all(1);
+  int64_t n_kept = 0, n_heads = 0;
+  const Sequence& s = *sequences_[0];
+  for (int32_t layer = 0; layer < s.cache().shape().n_layers(); ++layer) {
+    for (int32_t head = 0; head < s.cache().shape().n_own_heads(layer); ++head, ++n_heads)
+      n_kept += s.n_visible(layer, head);
+  }
+  kept_share_ = static_cast<double>(n_kept) / static_cast<double>(std::max<int64_t>(n_heads, 1)) / depth;
+}
+
+double BenchRunner::time_once(const BenchCase& test) {
+  if (test.n_tiles > 0) return time_tiles(test.n_tiles);
+  for (const auto& s : sequences_) {
+    s->rewind(test.n_depth);
+    s->reserve(test.n_prompt + test.n_gen);
+    if (test.n_prompt > 0) {
+      const int32_t kept = s->continue_with(random_prompt(test.n_depth, test.n_prompt));
+      if (kept < test.n_depth && policy_->keeps_kv()) {
+        throw Error(ErrorCode::kInput, "bench: prompts behind a depth cannot be timed with " + policy_->name() +
+                                           ", which has evicted parts of it; use -p 0 or -d 0");
+      }
+    } else {
+      s->add_token(random_token());
+    }
+  }
+  const auto start = Clock::now();
+  run_all(std::max(1, test.n_gen));
+  return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds_since(start);
+}
+
+double BenchRunner::time_tiles(int32_t n_tiles) {
+  const VisionConfig& vision = *engine_.model().config().vision;
+  ImageTiles image;
+  image.allocate(n_tiles, vision.image_size, vision.image_size);
+  for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel())))
+    x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
+  const auto start = Clock::now();
+  const VisionOutput features = engine_.model().encode_features(image);
+  const double seconds = seconds_since(start);
+  last_hash_ = fnv1a(features.embeds.data, static_cast<size_t>(features.embeds.bytes()));
+  return static_cast<double>(features.embeds.rows()) / seconds;
+}
+
+// Workspaces and clock speed settle in a short run of the same kind.
+BenchResult BenchRunner::begin(const BenchCase& test) {
+  BenchResult result;
+  result.test = test;
+  result.kept_share = kept_share_;
+  result.compress_ms = compress_ms_;
+  for (const auto& s : sequences_) result.kv_bytes += s->cache().bytes() + s->cache().table_bytes();
+  BenchCase warm_up = test;
+  warm_up.n_gen = std::min(warm_up.n_gen, 4);
+  time_once(warm_up);
+  return result;
+}
+
+void BenchRunner::repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after,
+                         double tokens_per_s) {
+  result.tokens_per_s.push_back(tokens_per_s);
+  result.limits.read_gb_s += (before.read_gb_s + after.read_gb_s) / 2;
+  result.limits.bf16_tflops += (before.bf16_tflops + after.bf16_tflops) / 2;
+  result.limits.f32_tflops += (before.f32_tflops + after.f32_tflops) / 2;
+  result.output_hash = last_hash_;
+}
+
+void BenchRunner::finish(BenchResult& result) {
+  const auto n = static_cast<double>(result.tokens_per_s.size());
+  for (double* limit : {&result.limits.read_gb_s, &result.limits.bf16_tflops, &result.limits.f32_tflops}) *limit /= n;
+  result.avg_ts = std::accumulate(result.tokens_per_s.begin(), result.tokens_per_s.end(), 0.0) / n;
+  double square = 0;
+  for (double x : result.tokens_per_s) square += (x - result.avg_ts) * (x - result.avg_ts);
+  result.stddev_ts = n > 1 ? std::sqrt(square / (n - 1)) : 0.0;
+  result.limit_ts = limit_tokens_per_s(engine_, result, result.by_bandwidth);
+  result.limit_pct = 100.0 * result.avg_ts / result.limit_ts;
+}
+
+std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRunner> runners,
+                                                               const std::vector<BenchCase>& cases,
+                                                               int32_t repetitions) {
+  std::vector<std::vector<BenchResult>> results(runners.size());
+  LimitsProbe probe;
+  for (BenchRunner& runner : runners) runner.fill(cases[0].n_depth, cases[0].n_seqs);
+  for (const BenchCase& test : cases) {
+    CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
+    CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
+    for (size_t i = 0; i < runners.size(); ++i) results[i].push_back(runners[i].begin(test));
+    MachineLimits before = probe.measure(kProbeSeconds);
+    for (int32_t r = 0; r < repetitions; ++r) {
+      for (size_t i = 0; i < runners.size(); ++i) {
+        const double tokens_per_s = runners[i].time_once(test);
+        const MachineLimits after = probe.measure(kProbeSeconds);
+        runners[i].repeat(results[i].back(), before, after, tokens_per_s);
+        before = after;
+      }
+    }
+    for (size_t i = 0; i < runners.size(); ++i) runners[i].finish(results[i].back());
+  }
+  for (BenchRunner& runner : runners) runner.sequences_.clear();
+  return results;
+}
+
+double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth) {
+  const BenchCase& test = result.test;
+  const MachineLimits& limits = result.limits;
+  const Work work = test.n_tiles > 0 ? vision_work(engine, test) : text_work(engine, test, result.kept_share);
+  const bool f32 = engine.model().compute_dtype() == DType::kF32;
+  const double flop_seconds = work.flops / (1e12 * (f32 ? limits.f32_tflops : limits.bf16_tflops));
+  const double byte_seconds = work.bytes / (1e9 * limits.read_gb_s);
+  by_bandwidth = byte_seconds > flop_seconds;
+  return work.tokens / std::max(flop_seconds, byte_seconds);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,75 @@
+// Timing prefill and decode at a depth, beside what the machine could do.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/scheduler/batch.h"
+#include "ops/limits.h"
+
+namespace vlcache {
+
+// One row of the report: n_prompt tokens prefilled, or n_gen tokens generated one by one, after n_depth tokens, in
+// every of n_seqs sequences; or n_tiles tiles through the vision encoder.
+struct BenchCase {
+  int32_t n_prompt = 0;
+  int32_t n_gen = 0;
+  int32_t n_tiles = 0;
+  int32_t n_depth = 0;
+  int32_t n_seqs = 1;
+};
+
+struct BenchResult {
+  BenchCase test;
+  std::vector<double> tokens_per_s;  // one per repetition
+  double avg_ts = 0, stddev_ts = 0;
+  MachineLimits limits;       // mean of the probes before and after each repetition
+  double limit_ts = 0;        // tokens/s at the measured limit
+  double limit_pct = 0;       // avg_ts / limit_ts
+  bool by_bandwidth = false;  // which limit: bytes (weights once a step, KV) or FLOPs
+  uint64_t output_hash = 0;   // of the logits' bits of the last step: equal runs agree
+  double kept_share = 1;      // of the depth's slots, behind what a policy evicted
+  double compress_ms = 0;     // of that, per sequence: statistics, scores, compaction
+  int64_t kv_bytes = 0;       // pages and tables of all sequences before the test
+};
+
+// Sequences filled to one depth; every test starts there and is rewound.
+class BenchRunner {
+ public:
+  enum class Fill : uint8_t { kPrefill, kRandom };
+  BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed);
+
+  // Runs cases of one depth and batch size under each of `runners`, in turn, `repetitions` times each after one
+  // warm-up, with a probe of the machine between any two runs. [runners][cases]
+  static std::vector<std::vector<BenchResult>> run_in_turn(std::span<BenchRunner> runners,
+                                                           const std::vector<BenchCase>& cases, int32_t repetitions);
+
+ private:
+  void fill(int32_t depth, int32_t n_seqs);
+  void fill_random(Sequence& sequence, int32_t depth);
+  BenchResult begin(const BenchCase& test);
+  void repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after, double tokens_per_s);
+  void finish(BenchResult& result);
+  double time_once(const BenchCase& test);
+  double time_tiles(int32_t n_tiles);
+  Prompt random_prompt(int32_t depth, int32_t n_more);
+  double run_all(int32_t n_tokens);
+  int32_t random_token();
+
+  Engine& engine_;
+  PolicyPtr policy_;
+  Fill fill_;
+  uint64_t state_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+  uint64_t last_hash_ = 0;
+  double kept_share_ = 1, compress_ms_ = 0;
+};
+
+// FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach. A
+// tile's tokens are the rows it gives.
+double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth);
+
+}  // namespace vlcache

@@ -1,0 +1,240 @@
+// `vlcache eval`: how right the answers stay, policy by policy and budget by budget, on the user's own questions.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "analysis/dataset.h"
+#include "analysis/eval_report.h"
+#include "analysis/eval_runner.h"
+#include "analysis/eval_table.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/flags/command.h"
+#include "cli/flags/generate_flags.h"
+#include "cli/terminal/progress.h"
+
+namespace vlcache {
+namespace {
+
+struct EvalFlags {
+  ModelFlags model;
+  std::string data;
+  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto"};
+  std::vector<std::string> budgets{"0.4", "0.2", "0.1", "0.05"};
+  std::string metric = "exact";
+  std::string output;
+  int samples = 0;
+  int kl_tokens = 0;
+  uint64_t seed = 0;
+  double find = 0;
+  FieldFlags request;
+  bool restart = false;
+};
+
+std::vector<EvalChoice> choices_of(const EvalFlags& flags) {
+  std::vector<EvalChoice> choices{{"full", "", parse_policy("full")}};
+  for (const std::string& kv : flags.policies) {
+    if (!takes_budget(kv)) {
+      choices.push_back({kv, "", parse_policy(kv, "", flags.model.model_dir)});
+      continue;
+    }
+    for (const std::string& budget : flags.budgets)
+      choices.push_back({kv, budget, parse_policy(kv, budget, flags.model.model_dir)});
+  }
+  return choices;
+}
+
+// What must be the same for an evaluation to be gone on with.
+nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fields,
+                                const std::vector<EvalChoice>& choices) {
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  for (const EvalChoice& c : choices) names.push_back({c.policy->name(), c.budget});
+  return {{"model", flags.model.model_dir},
+          {"data", flags.data},
+          {"metric", flags.metric},
+          {"dtype", flags.model.dtype},
+          {"kv_dtype", flags.model.kv_dtype},
+          {"max_tokens", *fields.max_tokens},
+          {"kl", flags.kl_tokens},
+          {"seed", flags.seed},
+          {"query_aware", *fields.query_aware ? "on" : "off"},
+          {"choices", std::move(names)}};
+}
+
+// The results on disk: settings.json and a line of samples.jsonl for every turn.
+class ResultLog {
+ public:
+  ResultLog(std::filesystem::path folder, const nlohmann::ordered_json& settings, bool restart)
+      : folder_(std::move(folder)) {
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error) throw Error(ErrorCode::kIo, folder_.string() + ": cannot be made: " + error.message());
+    const std::filesystem::path path = folder_ / "settings.json", samples = folder_ / "samples.jsonl";
+    if (!restart && std::filesystem::exists(path)) {
+      if (parse_ordered_json(read_text_file(path), path.string()) != settings) {
+        throw Error(ErrorCode::kInput, folder_.string() +
+                                           ": holds results of other settings (settings.json); choose another folder "
+                                           "with -o, or --restart");
+      }
+      if (std::filesystem::exists(samples)) read(samples);
+    }
+    write("settings.json", settings.dump(2) + "\n");
+    file_.open(samples, std::ios::trunc);
+    for (const EvalTurnResult& result : results_) file_ << to_json(result).dump() << "\n";
+    flush();
+  }
+
+  const std::vector<EvalTurnResult>& results() const { return results_; }
+  bool has(const std::string& id) const { return n_turns_.contains(id); }
+  void add(std::vector<EvalTurnResult> turns) {
+    for (EvalTurnResult& turn : turns) {
+      file_ << to_json(turn).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+      ++n_turns_[turn.id];
+      results_.push_back(std::move(turn));
+    }
+    flush();
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream file(folder_ / name);
+    file << text;
+    if (!file.flush()) throw Error(ErrorCode::kIo, (folder_ / name).string() + ": writing failed (is the disk full?)");
+  }
+
+ private:
+  // A sample whose lines were cut short when the program was killed is computed again.
+  void read(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      try {
+        results_.push_back(turn_from_json(nlohmann::ordered_json::parse(line)));
+        ++n_turns_[results_.back().id];
+      } catch (const nlohmann::ordered_json::exception&) {
+      }
+    }
+    std::erase_if(results_, [&](const EvalTurnResult& r) { return n_turns_[r.id] < r.n_turns; });
+    n_turns_.clear();
+    for (const EvalTurnResult& r : results_) ++n_turns_[r.id];
+  }
+  void flush() {
+    if (!file_.flush())
+      throw Error(ErrorCode::kIo, (folder_ / "samples.jsonl").string() + ": writing failed (is the disk full?)");
+  }
+
+  std::filesystem::path folder_;
+  std::vector<EvalTurnResult> results_;
+  std::map<std::string, int32_t> n_turns_;  // of each sample
+  std::ofstream file_;
+};
+
+void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, const std::vector<EvalSample>& samples,
+            const ResultLog& log) {
+  std::string markdown;
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const bool later : {false, true}) {
+    EvalTable table = make_table(choices, log.results(), later, flags.seed);
+    if (table.n_turns == 0) continue;
+    table.model = flags.model.model_dir;
+    table.data = flags.data;
+    const std::string heading = "## " + std::to_string(table.n_turns) +
+                                (later ? " later questions, behind a first that chose what stays" : " questions") +
+                                "\n\n";
+    markdown += heading + to_markdown(table) + "\n";
+    json.push_back(to_json(table));
+    log.write(later ? "table-later.csv" : "table.csv", to_csv(table));
+    if (!later) log.write("report.html", eval_page(table, choices, log.results(), samples));
+    if (flags.find > 0) markdown += safe_budgets(table, flags.find) + "\n";
+  }
+  log.write("table.md", markdown);
+  log.write("table.json", json.dump(1) + "\n");
+  std::fputs(markdown.c_str(), stdout);
+}
+
+void run(const EvalFlags& flags) {
+  const auto metric = metric_from_name(flags.metric);
+  if (!metric)
+    throw Error(ErrorCode::kInput, "--metric: expected one of " + metric_names() + ", found '" + flags.metric + "'");
+  std::vector<EvalChoice> choices = choices_of(flags);
+  EvalDataset data = load_dataset(flags.data, *metric);
+  for (const std::string& problem : data.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
+  if (flags.samples > 0 && flags.samples < static_cast<int>(data.samples.size())) {
+    std::mt19937_64 random(flags.seed);
+    std::ranges::shuffle(data.samples, random);
+    data.samples.resize(static_cast<size_t>(flags.samples));
+  }
+  const RequestFields fields = over(flags.request.fields(), fallback_fields(Front::kEval));
+  ResultLog log(flags.output, settings(flags, fields, choices), flags.restart);
+  watch_interrupts();
+  std::vector<PolicyPtr> policies;
+  for (const EvalChoice& choice : choices) policies.push_back(choice.policy);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, policies);
+  EvalRunner runner(
+      *engine, choices,
+      {.max_tokens = *fields.max_tokens, .query_aware = *fields.query_aware, .n_kl_tokens = flags.kl_tokens});
+  int64_t n_done = 0, n_failed = 0;
+  {
+    ProgressBar bar("evaluating");
+    for (const EvalSample& sample : data.samples) {
+      bar.update(n_done++, std::ssize(data.samples));
+      if (interrupted()) break;
+      if (log.has(sample.id)) continue;
+      try {
+        log.add(runner.run(sample));
+      } catch (const Error& e) {
+        bar.clear();
+        std::fprintf(stderr, "left out: %s: %s\n", sample.id.c_str(), e.what());
+        ++n_failed;
+      }
+    }
+  }
+  report(flags, choices, data.samples, log);
+  if (!data.problems.empty() || n_failed > 0) {
+    std::fprintf(stderr, "%zu broken lines and %lld samples that cannot be computed were left out\n",
+                 data.problems.size(), static_cast<long long>(n_failed));
+  }
+  if (interrupted()) throw Interrupted();
+}
+
+}  // namespace
+
+void add_eval_command(const Command& app) {
+  auto flags = std::make_shared<EvalFlags>();
+  const Command command = app.add_command("eval", "measure how right the answers stay under policies and budgets");
+  add_model_flags(command, flags->model, {.policy = false});
+  command.add("--data", flags->data, "JSON lines {images, question | turns, answer | answers, kind, metric, id}")
+      .value_name("FILE")
+      .required();
+  command.add("--kv", flags->policies, "policies to compare (one per use)")
+      .value_name("POLICY")
+      .one_per_use()
+      .show_default();
+  command.add("--kv-budget", flags->budgets, "budgets to try with each")
+      .value_name("LIST")
+      .delimiter(',')
+      .show_default();
+  command.add("--metric", flags->metric, "of lines that name none: " + metric_names()).show_default();
+  command.add("--samples", flags->samples, "so many, drawn by --seed (0: all)").not_negative().show_default();
+  command.add("--seed", flags->seed, "of drawing samples and of the intervals").show_default();
+  for (const char* name : {"max_tokens", "query_aware"}) {
+    flags->request.add(command, request_field(name), Front::kEval);
+  }
+  command.add("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")
+      .value_name("N")
+      .range(0, 1 << 16)
+      .show_default();
+  command.add("--find", flags->find, "say the smallest budget that keeps this share of the full cache's score")
+      .value_name("SHARE")
+      .range(0.0, 1.0);
+  command.add("-o,--output", flags->output, "folder of the results; an evaluation that was stopped goes on there")
+      .value_name("DIR")
+      .required();
+  command.add("--restart", flags->restart, "forget the results in that folder");
+  command.footer(
+      "Example: vlcache eval -m DIR --data questions.jsonl --kv vlcache --kv snapkv --kv-budget 0.2,0.1 --find 0.98 -o "
+      "out");
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

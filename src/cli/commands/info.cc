@@ -1,0 +1,132 @@
+// `vlcache info`: what a checkpoint is and what it costs, and who would hold what of the memory, before it is loaded.
+#include <cstdio>
+
+#include "base/format.h"
+#include "base/machine.h"
+#include "cli/flags/command.h"
+#include "engine/memory_plan.h"
+#include "io/snapshot.h"
+
+namespace vlcache {
+namespace {
+
+std::string human(double x, const char* unit) {
+  const char* prefixes[] = {"", "k", "M", "G", "T"};
+  int i = 0;
+  for (; x >= 1000 && i < 4; ++i) x /= 1000;
+  return format(i == 0 ? "%.0f %s%s" : "%.2f %s%s", x, prefixes[i], unit);
+}
+
+void line(const char* name, const std::string& value) { std::printf("%-16s %s\n", name, value.c_str()); }
+
+void describe_text(const TextConfig& t) {
+  std::string text = t.model_type + ", " + std::to_string(t.n_layers) + " layers x " + std::to_string(t.hidden_size) +
+                     ", " + std::to_string(t.n_heads) + " query / " + std::to_string(t.n_kv_heads) + " kv heads x " +
+                     std::to_string(t.head_dim) + ", MLP " + std::to_string(t.ffn_size) + ", vocabulary " +
+                     std::to_string(t.vocab_size);
+  if (t.tied_embeddings) text += " (tied)";
+  line("language", text);
+  line("context", std::to_string(t.max_positions) + " tokens");
+  int32_t n_windowed = 0, window = 0;
+  for (int32_t w : t.windows) {
+    n_windowed += w > 0;
+    window = std::max(window, w);
+  }
+  if (n_windowed > 0) {
+    line("sliding window", std::to_string(window) + " tokens in " + std::to_string(n_windowed) + " of " +
+                               std::to_string(t.n_layers) + " layers");
+  }
+}
+
+void describe_vision(const VisionConfig& v) {
+  line("vision", v.name + ", " + std::to_string(v.n_layers) + " layers x " + std::to_string(v.hidden_size) + ", " +
+                     std::to_string(v.n_heads) + " heads, tiles of " + std::to_string(v.image_size) +
+                     " px, patches of " + std::to_string(v.patch_size) + " px");
+}
+
+std::string bytes(int64_t n) { return human(static_cast<double>(n), "B"); }
+
+void describe_tier(const char* flag, const std::string& place, KvTier& tier, const std::string& limit) {
+  int64_t held = 0;
+  const std::vector<ListedRecord> records = tier.list();
+  for (const ListedRecord& record : records) held += record.bytes;
+  const TierStats stats = tier.stats();
+  line(flag, place + ": " +
+                 (stats.n_failed() > 0 ? stats.last_problem
+                                       : std::to_string(records.size()) + " records, " + bytes(held) + limit));
+}
+
+// Who holds what, with these flags.
+void describe_memory(const ModelFlags& flags, int64_t weights) {
+  ModelFlags memory_alone = flags;
+  memory_alone.cache = {};
+  const EngineOptions options = engine_options(memory_alone);
+  const int64_t usable = usable_memory(), kv = options.kv_memory_bytes;
+  line("memory", bytes(usable) + " that machine and cgroup grant:");
+  line("  weights", bytes(weights));
+  line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of pictures and their embeddings" +
+                            (flags.cache_ram.empty() ? " (a quarter of it)" : ""));
+  line("  --kv-memory",
+       bytes(kv > 0 ? kv : default_kv_bytes(usable, weights, options.cache_bytes)) +
+           " at most, of running requests, and of prefixes once more" +
+           (kv > 0 ? "" : " (three quarters of what weights and cache leave, a sixteenth of all at least)"));
+  if (!flags.cache.disk.empty() && !std::filesystem::exists(disk_folder(flags.cache))) {
+    line("--cache-disk", disk_folder(flags.cache).string() + ": not there yet");
+  } else if (!flags.cache.disk.empty()) {
+    const auto tier = open_disk_tier(flags.cache);
+    describe_tier("--cache-disk", disk_folder(flags.cache).string(), *tier, " of at most " + bytes(tier->max_bytes()));
+  }
+  if (!flags.cache.redis.empty()) {
+    describe_tier("--cache-redis", parse_redis_url(flags.cache.redis, flags.cache.redis_password_file).shown(),
+                  *open_redis_tier(flags.cache), "");
+  }
+}
+
+void run(const ModelFlags& flags) {
+  const ModelConfig config = Model::read_config(flags.model_dir);
+  const Snapshot snapshot(flags.model_dir);
+  const Safetensors weights = snapshot.weights();
+  int64_t parameters = 0, stored_bytes = 0;
+  for (std::string_view name : weights.names()) {
+    const SafetensorsEntry& entry = *weights.find(name);
+    int64_t n = 1;
+    for (int64_t d : entry.shape) n *= d;
+    parameters += n;
+    stored_bytes += entry.end - entry.begin;
+  }
+  const TextConfig& t = config.text;
+  line("architecture", config.model_type);
+  describe_text(t);
+  if (config.vision) describe_vision(*config.vision);
+  line("parameters", human(static_cast<double>(parameters), ""));
+  line("weights", bytes(stored_bytes) + " as " + std::string(dtype_name(config.dtype)));
+  line("KV cache", human(static_cast<double>(config.kv_bytes_per_token(2)) * 1000, "B") +
+                       " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
+                       std::to_string(t.n_kv_heads) + " heads x " + std::to_string(t.head_dim) + " x 2 B)");
+  line("", human(static_cast<double>(config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
+  const int32_t rows = EngineOptions().prefill_chunk;
+  const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  const DType compute = flags.dtype == "auto" ? own : flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  line("workspace", human(static_cast<double>(TextDecoder::workspace_bytes(t, compute, rows)), "B") + " for steps of " +
+                        std::to_string(rows) + " rows in " + std::string(dtype_name(compute)));
+  line("hidden states", human(static_cast<double>(t.hidden_size * dtype_bytes(compute)) * 1000, "B") +
+                            " per 1k prompt tokens, where a prompt is computed layer by layer (fastv, pyramid_infer)");
+  for (double cached : {0.0, 4096.0, 32768.0}) {
+    if (cached > static_cast<double>(t.max_positions)) continue;
+    line(cached == 0 ? "FLOPs per token" : "", human(t.layers_flops(cached) + 2 * t.output_weights(), "") + " with " +
+                                                   std::to_string(static_cast<int>(cached)) + " tokens cached");
+  }
+  describe_memory(flags, parameters * dtype_bytes(compute));
+}
+
+}  // namespace
+
+void add_info_command(const Command& app) {
+  auto flags = std::make_shared<ModelFlags>();
+  const Command command = app.add_command(
+      "info", "architecture, parameters, bytes, KV bytes and FLOPs per token, and who holds what of the memory");
+  add_model_flags(command, *flags, {.policy = false});
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

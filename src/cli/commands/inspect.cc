@@ -1,0 +1,88 @@
+// `vlcache inspect`: what a model attends to in a prompt and what a policy keeps of it, to look at.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "analysis/inspection.h"
+#include "analysis/inspection_report.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "cli/commands/request.h"
+#include "cli/flags/command.h"
+#include "io/image/encode.h"
+
+namespace vlcache {
+namespace {
+
+struct InspectFlags {
+  ModelFlags model;
+  std::string prompt;
+  std::vector<std::string> images;
+  bool raw = false;
+  int max_tokens = 32;
+  std::string output, json;
+};
+
+// report.html has report-image1.png, report-image1-layer03.png, .. beside it.
+void write_heat_maps(const std::filesystem::path& page, const Inspection& inspection,
+                     const std::vector<Image>& pictures) {
+  constexpr int64_t kSide = 1024;
+  for (size_t i = 0; i < std::min(pictures.size(), inspection.images.size()); ++i) {
+    const Image small = shrink(pictures[i], kSide);
+    const double scale = static_cast<double>(small.width) / static_cast<double>(pictures[i].width);
+    for (int32_t layer = -1; layer < static_cast<int32_t>(inspection.layers.size()); ++layer) {
+      const InspectedImage& image = inspection.images[i];
+      const std::vector<std::byte> png =
+          encode_png(heat_map(small, scale, image, kept_shares(inspection, image, layer)));
+      const std::string name =
+          layer < 0 ? format("-image%zu.png", i + 1) : format("-image%zu-layer%02d.png", i + 1, layer);
+      std::filesystem::path path = page;
+      path.replace_filename(page.stem().string() + name);
+      write_file(path, {reinterpret_cast<const char*>(png.data()), png.size()});
+    }
+  }
+}
+
+void run(const InspectFlags& flags) {
+  if (flags.output.empty() && flags.json.empty()) {
+    throw Error(ErrorCode::kInput, "inspect: expected -o PAGE.html, --json FILE or both, found neither");
+  }
+  ModelFlags model = flags.model;
+  if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
+  PolicyPtr policy = chosen_policy(model);
+  const std::unique_ptr<Engine> engine = load_engine(model, {&policy, 1});
+  std::vector<Image> pictures;
+  for (const std::string& path : flags.images) pictures.push_back(load_image(path));
+  Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
+  const Inspection inspection = inspect(*engine, std::move(prompt), std::move(policy), flags.max_tokens);
+  if (!flags.json.empty())
+    write_file(flags.json,
+               to_json(inspection).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  if (!flags.output.empty()) {
+    write_file(flags.output, inspection_page(inspection, flags.prompt, pictures));
+    write_heat_maps(flags.output, inspection, pictures);
+    std::fprintf(stderr, "%s, and heat maps beside it\n", flags.output.c_str());
+  }
+  std::printf("%s\n", inspection.answer.c_str());
+}
+
+}  // namespace
+
+void add_inspect_command(const Command& app) {
+  auto flags = std::make_shared<InspectFlags>();
+  const Command command = app.add_command("inspect", "show what a policy keeps of a prompt: a page, heat maps, JSON");
+  add_model_flags(command, flags->model);
+  command.add("PROMPT", flags->prompt, "the question").required();
+  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  command.add("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
+      .range(1, 4096)
+      .show_default();
+  command.add("-o,--output", flags->output, "the page; PNG heat maps stand beside it").value_name("FILE");
+  command.add("--json", flags->json, "the same as JSON").value_name("FILE");
+  command.footer(
+      "Example: vlcache inspect -m models/tinydoc -i page.png \"What is the TOTAL?\" --kv vlcache --kv-budget 0.1 -o "
+      "report.html");
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,72 @@
+// `vlcache logits`: the logits of every prompt token, for comparing with any other implementation.
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/commands/request.h"
+#include "cli/flags/command.h"
+#include "cli/terminal/progress.h"
+#include "engine/scheduler/batch.h"
+#include "io/safetensors.h"
+
+namespace vlcache {
+namespace {
+
+struct LogitsFlags {
+  ModelFlags model;
+  std::string prompt;
+  std::vector<int32_t> tokens;
+  std::vector<std::string> images;
+  bool raw = false;
+  std::string output;
+};
+
+void run(const LogitsFlags& flags) {
+  if (flags.prompt.empty() == flags.tokens.empty())
+    throw Error(ErrorCode::kInput, "logits: expected either a PROMPT or --tokens");
+  if (!flags.tokens.empty() && !flags.images.empty())
+    throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
+  Request request;
+  request.policy = chosen_policy(flags.model);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&request.policy, 1});
+  request.prompt = flags.tokens.empty()
+                       ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
+                       : engine->prepare_tokens(flags.tokens);
+  if (request.policy->n_seen(request.prompt.shape()) < request.prompt.n_tokens()) {
+    throw Error(ErrorCode::kInput,
+                "logits: '" + request.policy->name() + "' does not compute every token of this prompt");
+  }
+  std::vector<int32_t> ids(request.prompt.tokens);
+  const int64_t n = request.prompt.n_tokens(), vocab = engine->model().config().text.vocab_size;
+  Buffer storage(n * vocab * dtype_bytes(DType::kF32));
+  const Tensor logits(storage.data(), DType::kF32, {n, vocab});
+  ProgressBar bar("computing");
+  request.options.max_tokens = 0;
+  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_logits = [&](int32_t first, const Tensor& rows) {
+    std::copy_n(rows.as<float>(), rows.numel(), logits.row<float>(first));
+  };
+  generate(*engine, std::move(request));
+  const NamedTensor tensors[] = {{"logits", logits}, {"token_ids", Tensor(ids.data(), DType::kI32, {n})}};
+  write_safetensors(flags.output, tensors);
+  bar.clear();
+  std::fprintf(stderr, "%s: logits [%lld, %lld] f32, token_ids [%lld] i32\n", flags.output.c_str(),
+               static_cast<long long>(n), static_cast<long long>(vocab), static_cast<long long>(n));
+}
+
+}  // namespace
+
+void add_logits_command(const Command& app) {
+  auto flags = std::make_shared<LogitsFlags>();
+  const Command command = app.add_command("logits", "write the logits of every prompt token to a safetensors file");
+  add_model_flags(command, flags->model);
+  command.add("PROMPT", flags->prompt, "text");
+  command.add("--tokens", flags->tokens, "token ids instead of text: 1,2,3").delimiter(',').value_name("IDS");
+  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  command.add("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
+      .value_name("FILE")
+      .required();
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

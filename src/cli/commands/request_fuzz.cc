@@ -1,0 +1,24 @@
+// Fuzzes a line of `run --requests`: it is a request, or there is an error that says why not.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/fuzz_target.h"
+#include "cli/commands/request.h"
+
+FUZZ_TARGET(request) {
+  using namespace vlcache;
+  static const RequestFields kDefaults = fallback_fields(Front::kRun);
+  const RequestLine line = read_request({reinterpret_cast<const char*>(data), size}, {}, kDefaults);
+  if (!line.question) {
+    if (line.error.empty()) std::abort();
+    return 0;
+  }
+  const Question& r = *line.question;
+  if (*line.fields.max_tokens < 1 || (r.raw && !r.messages.is_null())) std::abort();
+  for (const std::string& path : r.images) {
+    if (path.find('\0') != std::string::npos) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,123 @@
+// Lines of `run --requests`: what they become, and what is said of those that are none.
+#include "cli/commands/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace vlcache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RequestLine read(const std::string& line, const Question& defaults = {}, const RequestFields& fields = {}) {
+  RequestLine read = read_request(line, defaults, fields);
+  EXPECT_TRUE(read.question) << read.error;
+  if (!read.question) read.question.emplace();
+  return read;
+}
+
+std::string error_of(const std::string& line) {
+  const RequestLine read = read_request(line, {}, {});
+  EXPECT_FALSE(read.question) << line;
+  return read.error;
+}
+
+TEST(Request, TakesItsKeysAndTheDefaults) {
+  const Question defaults{.prompt = "", .messages = {}, .images = {}, .system = "s", .raw = true};
+  RequestFields fields;
+  fields.max_tokens = 5;
+  fields.top_k = 3;
+  const RequestLine r =
+      read(R"({"prompt": "p", "images": "a.png", "temperature": 0.5, "top_k": null, "stop": ["x"]})", defaults, fields);
+  EXPECT_EQ(r.question->prompt, "p");
+  EXPECT_TRUE(r.question->raw && r.question->system == "s" && r.question->messages.is_null());
+  EXPECT_EQ(r.fields.max_tokens, 5);
+  EXPECT_EQ(r.fields.top_k, 3);
+  EXPECT_FLOAT_EQ(*r.fields.temperature, 0.5f);
+  EXPECT_THAT(*r.fields.stop, ElementsAre("x"));
+  EXPECT_THAT(r.question->images, ElementsAre("a.png"));
+}
+
+TEST(Request, TheIdIsKnownThoughTheRestIsWrong) {
+  const RequestLine line = read_request(R"({"id": {"n": 1}, "prompt": 3})", {}, {});
+  EXPECT_FALSE(line.question);
+  EXPECT_EQ(line.id.dump(), R"({"n":1})");
+  EXPECT_THAT(line.error, HasSubstr("prompt"));
+  EXPECT_TRUE(read_request("[1]", {}, {}).id.is_null());
+}
+
+TEST(Request, DeepNestingIsAnErrorWhereverItIs) {
+  std::string deep(100'000, '[');
+  deep.append(100'000, ']');
+  EXPECT_THAT(error_of(R"({"id": )" + deep + R"(, "prompt": "x"})"), HasSubstr("256"));
+  EXPECT_THAT(error_of(R"({"prompt": "x", "stop": )" + deep + "}"), HasSubstr("256"));
+}
+
+TEST(Request, PathsWithNulAreRefused) {
+  EXPECT_THAT(error_of(R"({"prompt": "x", "images": "\u0000"})"), HasSubstr("NUL"));
+  EXPECT_THAT(error_of(R"({"prompt": "x", "images": ["a", "b.png\u0000.txt"]})"), HasSubstr("b.png"));
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "\u0000"}]}]})"),
+              HasSubstr("NUL"));
+}
+
+TEST(Request, PicturesStandInTheOrderOfTheirParts) {
+  const Question r = *read(R"({"images": ["b1", "b2", "rest"], "messages": [
+      {"role": "user", "content": [{"type": "image"}, {"type": "image_url", "image_url": {"url": "file://own1"}}]},
+      {"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "image", "path": "own2"}, {"type": "image"}]},
+      {"role": "user", "content": "text"}]})")
+                          .question;
+  EXPECT_THAT(r.images, ElementsAre("b1", "own1", "own2", "b2", "rest"));
+  for (const auto& part : {r.messages[0]["content"][1], r.messages[1]["content"][1]}) {
+    EXPECT_EQ(part.dump(), R"({"type":"image"})");
+  }
+  EXPECT_THAT(error_of(R"({"images": ["one"], "messages": [{"role": "user", "content": [{"type": "image"},
+      {"type": "image"}]}]})"),
+              HasSubstr("images"));
+}
+
+TEST(Request, SeedsGoToTheirEnd) {
+  const auto seed = [](const std::string& text) {
+    return *read(R"({"prompt": "x", "seed": )" + text + "}").fields.seed;
+  };
+  EXPECT_EQ(seed("18446744073709551615").value, UINT64_MAX);
+  EXPECT_EQ(seed("1e3").value, 1000u);
+  EXPECT_TRUE(seed("-1").fresh);
+  EXPECT_FALSE(seed("18446744073709551615").fresh || seed("-2").fresh);
+  for (const char* bad : {"1.5", "18446744073709551616", "\"1\""}) {
+    EXPECT_THAT(error_of(R"({"prompt": "x", "seed": )" + std::string(bad) + "}"), HasSubstr("seed")) << bad;
+  }
+}
+
+TEST(Request, AnUnknownKeyNamesTheNearestOne) {
+  EXPECT_THAT(error_of(R"({"prompt": "x", "max_token": 3})"), HasSubstr("did you mean 'max_tokens'"));
+  EXPECT_THAT(error_of(R"({"prompt": "x", "mesages": []})"), HasSubstr("did you mean 'messages'"));
+  EXPECT_THAT(error_of(R"({"prompt": "x", "zzzz": []})"), HasSubstr("known are id, prompt"));
+}
+
+TEST(Request, ABudgetWithoutAPolicyIsNotThatOfTheFlags) {
+  RequestFields fields;
+  fields.kv = "snapkv";
+  fields.kv_budget = BudgetText{"0.5"};
+  EXPECT_EQ(read(R"({"prompt": "x"})", {}, fields).fields.kv, "snapkv");
+  const RequestFields r = read(R"({"prompt": "x", "kv_budget": 0.2})", {}, fields).fields;
+  EXPECT_FALSE(r.kv);
+  EXPECT_EQ(r.kv_budget->text, "0.2");
+}
+
+TEST(Request, KeepsTheKeysOfMessagesInOrder) {
+  const Question r = *read(R"({"messages": [{"role": "user", "zeta": 1, "alpha": 2, "content": "x"}]})").question;
+  EXPECT_EQ(r.messages.dump(), R"([{"role":"user","zeta":1,"alpha":2,"content":"x"}])");
+}
+
+TEST(Request, ErrorsAreNeverEmpty) {
+  for (const char* line : {"", "{", "1", "{}", R"({"prompt": "x", "messages": [1]})", R"({"messages": []})",
+                           R"({"messages": [1]})", R"({"messages": [{"role": 1}]})", R"({"raw": true, "messages": 1})",
+                           R"({"prompt": "x", "stop_token_ids": [-1]})", R"({"prompt": "x", "top_p": 2})",
+                           R"({"prompt": "x", "images": [1]})", R"({"x": 1})"}) {
+    EXPECT_NE(error_of(line), "") << line;
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,232 @@
+// `vlcache run`: one question, or a file of requests.
+#include <cstdio>
+#include <deque>
+#include <new>
+#include <optional>
+
+#include "api/request_builder.h"
+#include "api/result_json.h"
+#include "base/error.h"
+#include "cli/commands/request.h"
+#include "cli/flags/command.h"
+#include "cli/flags/generate_flags.h"
+#include "cli/terminal/line_source.h"
+#include "cli/terminal/progress.h"
+#include "engine/scheduler/batch.h"
+
+namespace vlcache {
+namespace {
+
+struct RunFlags {
+  ModelFlags model;
+  GenerateFlags generate;
+  std::string prompt;
+  std::vector<std::string> images;
+  std::string system;
+  bool raw = false;
+  bool json = false;
+  std::string requests;
+  int batch = 1, lookahead = 0;
+};
+
+void print_line(const nlohmann::ordered_json& json) {
+  const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  // Whoever reads a stream of answers wants each when it is there; without a reader or room there is no point in going
+  // on.
+  if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
+}
+
+void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
+  const RequestFields fields =
+      default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun);
+  ProgressBar bar("reading the prompt");
+  Prompt prompt = prepare(
+      engine,
+      {.prompt = flags.prompt, .messages = {}, .images = flags.images, .system = flags.system, .raw = flags.raw});
+  if (!*fields.query_aware && prompt.spans.empty()) {
+    std::fprintf(stderr,
+                 "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
+  }
+  Request request = builder.request(std::move(prompt), fields);
+  request.callbacks.cancelled = interrupted;
+  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  request.callbacks.on_text = [&](std::string_view text) {
+    bar.clear();
+    if (flags.json) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  const GenerateResult result = generate(engine, std::move(request));
+  bar.clear();
+  if (flags.json) {
+    print_line(result_json(result, engine.cache_totals()));
+  } else {
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
+  }
+  std::fprintf(stderr, "%s\n", summary(result).c_str());
+  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.cache_totals()).c_str());
+  if (interrupted()) throw Interrupted();
+}
+
+// Requests of a file or a client, as many at once as --batch says; when one has ended, that of the next lines starts
+// which finds most of its prompt computed. Every line gets its answer, in the order of the lines.
+class RequestQueue {
+ public:
+  RequestQueue(Engine& engine, const RunFlags& flags, RequestBuilder& builder, TierWarnings& warnings)
+      : batch_(engine, {.max_running = flags.batch}),
+        engine_(engine),
+        builder_(builder),
+        warnings_(warnings),
+        places_(flags.batch),
+        lookahead_(flags.lookahead),
+        source_(flags.requests, interrupted),
+        default_question_{.prompt = "", .messages = {}, .images = {}, .system = flags.system, .raw = flags.raw},
+        default_fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {}
+
+  void run() {
+    while (true) {
+      print_answers();
+      const bool more = read_requests();
+      if (!batch_.step() && !more && lines_.empty()) return;
+    }
+  }
+
+ private:
+  // A line on its way: its request, or why there is none.
+  struct Line {
+    nlohmann::ordered_json id;
+    RequestId request = 0;  // 0: it has ended, with an answer or an error
+    nlohmann::ordered_json answer;
+    std::optional<std::string> error;
+    bool explain = false;
+  };
+
+  // Fills the free places with what has come, and reads one line further ahead: those who run wait for the pictures of
+  // one at most. Waits for a line only when nothing else is to do. False: no more will come.
+  bool read_requests() {
+    std::string text;
+    while (n_taken_ < places_ + lookahead_) {
+      const bool idle = n_taken_ == 0 && lines_.empty(), ahead = n_taken_ >= places_;
+      if (!source_.next(text, /*wait=*/idle)) return !idle;
+      if (text.find_first_not_of(" \t\r") != std::string::npos) add(text);
+      if (ahead) break;
+    }
+    return true;
+  }
+
+  void add(const std::string& text) {
+    Line& line = lines_.emplace_back();
+    try {
+      RequestLine read = read_request(text, default_question_, default_fields_);
+      line.id = std::move(read.id);
+      if (!read.question) throw Error(ErrorCode::kInput, read.error);
+      line.explain = *read.fields.explain;
+      Request request = builder_.request(prepare(engine_, *read.question), read.fields);
+      request.callbacks.cancelled = interrupted;
+      line.request = batch_.add(std::move(request));
+      ++n_taken_;
+    } catch (const Error& e) {
+      line.error = e.what();
+    } catch (const std::bad_alloc&) {
+      line.error = "out of memory: the machine does not give what this request needs";
+    }
+  }
+
+  void print_answers() {
+    for (Line& line : lines_) {
+      if (line.request == 0 || !batch_.done(line.request)) continue;
+      GenerateResult result = batch_.remove(line.request);
+      line.request = 0;
+      --n_taken_;
+      warnings_.tell();
+      if (result.error) {
+        line.error = result.error->what();
+      } else {
+        line.answer = result_json(result, engine_.cache_totals());
+        if (line.explain) std::fprintf(stderr, "%s\n", explanation(result, engine_.cache_totals()).c_str());
+      }
+    }
+    for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
+      Line& line = lines_.front();
+      nlohmann::ordered_json object{{"id", line.id}};
+      if (line.error) {
+        object["error"] = *line.error;
+      } else {
+        object.update(line.answer);
+      }
+      print_line(object);
+    }
+  }
+
+  Batch batch_;
+  Engine& engine_;
+  RequestBuilder& builder_;
+  TierWarnings& warnings_;
+  int places_, lookahead_, n_taken_ = 0;  // lines that run or wait for a place
+  LineSource source_;
+  Question default_question_;
+  RequestFields default_fields_;
+  std::deque<Line> lines_;
+};
+
+void run(const RunFlags& flags) {
+  const PolicyPtr policy = chosen_policy(flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
+  if (flags.prompt.empty() == flags.requests.empty()) {
+    throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
+                                                        : "run: expected a PROMPT or --requests FILE, found both");
+  }
+  if (!flags.requests.empty() && !flags.images.empty()) {
+    throw Error(ErrorCode::kInput, "run: -i goes with a PROMPT; with --requests every line names its own images");
+  }
+  watch_interrupts();
+  TierWarnings warnings;
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
+  RequestBuilder builder(*engine, reuse, flags.model.model_dir);
+  if (flags.requests.empty()) {
+    run_one(*engine, flags, builder);
+  } else {
+    if (engine->model().sees_images()) warn(reuse);
+    RequestQueue(*engine, flags, builder, warnings).run();
+    if (interrupted()) throw Interrupted();
+  }
+}
+
+}  // namespace
+
+void add_run_command(const Command& app) {
+  auto flags = std::make_shared<RunFlags>();
+  const Command command = app.add_command("run", "answer a question about pictures, or a file of questions");
+  add_model_flags(command, flags->model);
+  add_generate_flags(command, flags->generate, Front::kRun);
+  command.add("PROMPT", flags->prompt, "the question");
+  command
+      .add("-i,--image", flags->images,
+           "a picture: JPEG, PNG, WebP, BMP, GIF (one per use); stands before the text, or where "
+           "<image:N> says")
+      .value_name("FILE")
+      .one_per_use();
+  command.add("--system", flags->system, "system message").value_name("TEXT");
+  command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
+  command.add("--json", flags->json, "print one JSON object instead of the text");
+  command
+      .add("--requests", flags->requests,
+           "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
+           "JSON line out for each")
+      .value_name("FILE");
+  command.add("--batch", flags->batch, "requests computed together, of those that have come")
+      .range(1, 4096)
+      .show_default();
+  command
+      .add("--lookahead", flags->lookahead,
+           "lines read ahead of those: whichever finds most of its prompt computed starts next; answers keep "
+           "the lines' order")
+      .range(0, 4096)
+      .show_default();
+  command.footer("Example: vlcache run -m models/tinydoc -i page.png \"What is the TOTAL?\"");
+  command.run([flags] { run(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,136 @@
+// `vlcache serve`: OpenAI's API over HTTP.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/flags/command.h"
+#include "cli/flags/generate_flags.h"
+#include "cli/flags/serve_flags.h"
+#include "server/api.h"
+#include "server/http/tls.h"
+#include "server/operations/access_log.h"
+
+namespace vlcache {
+namespace {
+
+struct ServeFlags {
+  ModelFlags model;
+  GenerateFlags generate;
+  ServerFlags server;
+  std::string name;
+  double step_ms = 0;
+  int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0, max_logprobs = 20;
+};
+
+std::string default_name(const std::string& model_dir) {
+  const std::filesystem::path path = std::filesystem::absolute(model_dir).lexically_normal();
+  return path.filename().empty() ? path.parent_path().filename() : path.filename();
+}
+
+ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const ReuseChoice& reuse) {
+  ApiOptions options;
+  options.model_dir = flags.model.model_dir;
+  options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
+  options.defaults = default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kServe);
+  generate_options(options.defaults);  // what is out of range is an error now, not with every request
+  options.limits.max_images = static_cast<size_t>(flags.max_images);
+  options.limits.max_logprobs = flags.max_logprobs;
+  options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
+  options.request_timeout = std::chrono::seconds(flags.server.request_timeout_s);
+  options.max_prompt_tokens = flags.max_prompt_tokens;
+  options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
+  options.n_parallel = flags.n_running;
+  options.reuse = &reuse;
+  return options;
+}
+
+// What SIGHUP asks for: keys and log, read and opened anew.
+void reload(Access& access, std::optional<AccessLog>& log) {
+  try {
+    access.reload();
+    if (log) log->reopen();
+    std::fprintf(stderr, "read keys and opened the log anew\n");
+  } catch (const Error& e) {
+    std::fprintf(stderr, "vlcache: %s; going on as before\n", e.what());
+  }
+}
+
+void serve(const ServeFlags& flags) {
+  const PolicyPtr policy = chosen_policy(flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
+  if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // or fails early
+  Access access(access_options(flags.server));
+  const ImageSource images(image_options(flags.server));
+  std::optional<AccessLog> log;
+  if (!flags.server.access_log.empty()) log.emplace(flags.server.access_log);
+  watch_interrupts();
+  watch_hangups();
+  raise_file_limit();
+  TierWarnings warnings;
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
+  if (engine->model().sees_images()) warn(reuse);
+  Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
+  std::atomic<const HttpServer*> listening = nullptr;
+  ApiOptions options = api_options(flags, *engine, reuse);
+  options.access = &access;
+  options.limits.read_image = [&images](const std::string& url, const std::string& where) {
+    return images.read(url, where);
+  };
+  options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
+  options.on_end = [&log](const ExchangeReport& report) {
+    if (!report.bug.empty()) std::fprintf(stderr, "vlcache: request %s: %s\n", report.id.c_str(), report.bug.c_str());
+    if (log) log->write(report);
+  };
+  Api api(*engine, inference, options);
+  api.warm_up();
+  HttpServer server(http_options(flags.server),
+                    [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
+  listening = &server;
+  std::fprintf(stderr, "%s://%s:%d/v1 serves %s\n", flags.server.tls_cert.empty() ? "http" : "https",
+               flags.server.host.c_str(), server.port(), flags.model.model_dir.c_str());
+  while (!interrupted()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    warnings.tell();
+    if (hung_up()) reload(access, log);
+  }
+  std::fprintf(stderr, "ending: %zu connections\n", server.n_connections());
+  server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.server.grace_s));
+  inference.end();  // lets go of all replies
+}
+
+}  // namespace
+
+void add_serve_command(const Command& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  const Command command = app.add_command("serve", "OpenAI's API over HTTP");
+  add_model_flags(command, flags->model);
+  add_generate_flags(command, flags->generate, Front::kServe);
+  add_server_flags(command, flags->server);
+  command.add("--name", flags->name, "the model's name (default: its folder's)");
+  command.add("--parallel", flags->n_running, "requests computed together").range(1, 4096).show_default();
+  command.add("--max-waiting", flags->n_waiting, "requests that wait for that; others get 429")
+      .range(1, 1 << 20)
+      .show_default();
+  command
+      .add("--step-ms", flags->step_ms,
+           "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
+           "is faster for the prompt (0: what answers alone take, and 1.25 times that for each prompt, eight at most)")
+      .range(0.0, 1e6)
+      .show_default();
+  command
+      .add("--max-prompt-tokens", flags->max_prompt_tokens,
+           "tokens of a prompt, its pictures' included; 0: as many as there is room for")
+      .range(0, INT32_MAX)
+      .show_default();
+  command.add("--max-logprobs", flags->max_logprobs, "alternatives of a token that a request may ask for")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
+  command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();
+  command.footer("Example: vlcache serve -m models/tinydoc --port 8080");
+  command.run([flags] { serve(*flags); });
+}
+
+}  // namespace vlcache

@@ -1,0 +1,59 @@
+// Reading them.
+#include "cli/flags/cache_flags.h"
+
+#include "cli/flags/command.h"
+
+namespace vlcache {
+namespace {
+
+template <typename Value>
+Flag add_flag(const Command& command, const char* name, Value& value, const char* help) {
+  const Flag option = command.add(name, value, help).group("Cache");
+  return option.share_environment();
+}
+
+}  // namespace
+
+void add_cache_secrets(const Command& command, CacheOptions& options) {
+  add_flag(
+      command, "--cache-salt", options.salt,
+      "secret that names and checksums of what is kept are keyed by: who has another one finds nothing, and cannot "
+      "change an answer")
+      .value_name("TEXT");
+  add_flag(command, "--cache-redis-password-file", options.redis_password_file,
+           "the first line of this file is Redis' password, which then stands in no list of processes")
+      .value_name("FILE");
+}
+
+void add_cache_flags(const Command& command, CacheOptions& options) {
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return add_flag(command, name, value, help);
+  };
+  add("--cache-disk", options.disk,
+      "keep embeddings and KV of pictures in this folder, of so many bytes (default 20GiB), for later runs and other "
+      "processes")
+      .value_name("DIR[,BYTES]");
+  add("--cache-redis", options.redis,
+      "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; asked behind "
+      "the folder, done without while it is down")
+      .value_name("URL");
+  add_cache_secrets(command, options);
+  add("--cache-ttl", options.ttl, "what was kept so long ago is computed anew: 90s, 15m, 12h, 30d (default: never)")
+      .value_name("TIME");
+  add("--cache-admit", options.admit, "keep a picture beyond the process from its N-th use on")
+      .value_name("N")
+      .range(1, 1 << 20)
+      .show_default();
+  add("--cache-codec", options.codec,
+      "how the KV of pictures is kept, in memory and beyond: exact, int8 (half the bytes), int4 (less than a third); "
+      "what was kept in another way is not found")
+      .value_name("CODEC")
+      .show_default();
+  add("--cache-keep", options.keep,
+      "keep this share of a picture's tokens only, chosen by key_diff, knorm or kvzip before any question is known, "
+      "such as "
+      "0.2:key_diff; needs a chooser of --reuse that is named")
+      .value_name("SHARE:SCORER");
+}
+
+}  // namespace vlcache

@@ -1,0 +1,152 @@
+// Flags that commands share.
+#include "cli/flags/command.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+#include "api/request_fields.h"
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/threads.h"
+#include "cli/terminal/progress.h"
+#include "engine/memory_plan.h"
+#include "engine/scheduler/image_selection.h"
+
+namespace vlcache {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+
+void on_interrupt(int signal) {
+  g_interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+bool interrupted() { return g_interrupted; }
+
+void watch_interrupts() {
+  g_interrupted = false;
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+}
+
+void add_model_dir(const Command& command, std::string& model_dir) {
+  command.add("-m,--model", model_dir, "Hugging Face snapshot directory")
+      .value_name("DIR")
+      .required()
+      .share_environment();
+}
+
+namespace {
+
+void add_policy_flags(const Command& command, ModelFlags& flags) {
+  const auto add = [&](const RequestField& field, std::string& value) {
+    command.add(field.flag, value, field.help).value_name(field.value_name).share_environment();
+  };
+  add(request_field("kv"), flags.kv);
+  add(request_field("kv_budget"), flags.kv_budget);
+}
+
+}  // namespace
+
+void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set) {
+  add_model_dir(command, flags.model_dir);
+  command.flag("--model").required(set.needs_model);
+  command.add("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
+  command.add("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
+      .one_of({"auto", "f32", "bf16"})
+      .show_default();
+  if (set.policy) add_policy_flags(command, flags);
+  command
+      .add("--kv-memory", flags.kv_memory,
+           "limit of the KV cache: 512MiB, or a number of GiB (0: 3/4 of what the weights and --cache-ram leave of the "
+           "memory that machine and cgroup grant)")
+      .value_name("BYTES")
+      .show_default();
+  command
+      .add("--cache-ram", flags.cache_ram,
+           "memory for what is kept beyond a request, KV of prompts and pictures and their embeddings: 512MiB, "
+           "or a number of GiB, 0: none (1/4 of the memory that machine and cgroup grant)")
+      .value_name("BYTES");
+  add_cache_flags(command, flags.cache);
+  command.add("-t,--threads", flags.threads, "threads (0: one per CPU that affinity and cgroup grant)")
+      .range(0, 1024)
+      .show_default();
+  command.add("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
+      .range(1, 1 << 20)
+      .show_default();
+  command.add("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
+      .one_of({"auto", "cpu", "ref"})
+      .show_default();
+  command.add("--max-isa", flags.max_isa, "highest instruction set to use")
+      .one_of({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"})
+      .show_default();
+  for (const char* name : {"--dtype", "--kv-dtype", "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk",
+                           "--backend", "--max-isa"}) {
+    command.flag(name).share_environment();
+  }
+}
+
+namespace {
+
+int64_t bytes_of(const char* flag, const std::string& value) {
+  const std::optional<int64_t> bytes = parse_bytes(value, /*bare_unit=*/int64_t{1} << 30);
+  if (bytes) return *bytes;
+  throw Error(ErrorCode::kInput,
+              std::string(flag) + ": expected bytes such as 512MiB, or a number of GiB, found '" + value + "'");
+}
+
+}  // namespace
+
+EngineOptions engine_options(const ModelFlags& flags) {
+  set_threads(flags.threads > 0 ? flags.threads : usable_cpus());
+  EngineOptions options;
+  options.backend = flags.backend;
+  options.backend_options.max_isa = flags.max_isa;
+  if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
+  options.prefill_chunk = flags.prefill_chunk;
+  options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
+  options.tiers = open_tiers(flags.cache);
+  options.cache_admit = flags.cache.admit;
+  options.cache_form = image_form(flags.cache);
+  options.cache_bytes =
+      flags.cache_ram.empty() ? default_cache_bytes(usable_memory()) : bytes_of("--cache-ram", flags.cache_ram);
+  return options;
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.flush())
+    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
+}
+
+PolicyPtr chosen_policy(const ModelFlags& flags) {
+  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget, flags.model_dir);
+  if (is_auto(flags.kv, flags.kv_budget)) {
+    std::fprintf(stderr, "KV policy: %s (%s)\n", policy->name().c_str(), std::string(auto_reason()).c_str());
+  }
+  return policy;
+}
+
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies,
+                                    TierWarnings* warnings) {
+  for (const PolicyPtr& policy : policies) {
+    if (!policy->vision_layers().empty()) check_suits(Model::read_config(flags.model_dir), *policy);
+  }
+  EngineOptions options = engine_options(flags);
+  if (warnings != nullptr) warnings->watch(options.tiers);
+  ProgressBar bar("loading");
+  options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
+  return Engine::load(flags.model_dir, options);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,85 @@
+// What every sub-command is made of: a function that registers its flags and, when chosen, runs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cli/flags/cache_flags.h"
+#include "cli/flags/flags.h"
+#include "cli/terminal/tier_warnings.h"
+#include "engine/engine.h"
+#include "policy/registry.h"
+
+namespace vlcache {
+
+// Flags that every command with a model has.
+struct ModelFlags {
+  std::string model_dir;
+  std::string dtype = "auto";     // auto, f32, bf16
+  std::string kv_dtype = "auto";  // auto, f32, bf16
+  std::string kv;                 // empty: full, or auto with a budget
+  std::string kv_budget;          // empty: the default of policies that take one
+  std::string backend = "auto";
+  std::string max_isa = "auto";
+  int threads = 0;  // 0: usable_cpus()
+  int prefill_chunk = 512;
+  std::string kv_memory = "0";  // 0: the rest, as memory_plan.h has it
+  std::string cache_ram;        // empty: a quarter of the machine's
+  CacheOptions cache;
+};
+
+// -m alone, for commands that read a checkpoint without running it.
+void add_model_dir(const Command& command, std::string& model_dir);
+
+// Which flags of a model a command takes.
+struct ModelFlagSet {
+  bool needs_model = true;  // -m is required
+  bool policy = true;       // one --kv with one --kv-budget
+};
+void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
+
+// Checks the flags, sets the number of threads and gives the engine's options (without progress).
+EngineOptions engine_options(const ModelFlags& flags);
+
+// As --kv and --kv-budget say; a choice that is left to us is told in a line on stderr.
+PolicyPtr chosen_policy(const ModelFlags& flags);
+
+// Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
+// are read (check_suits).
+//   warnings: is given the engine's tiers to watch.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {},
+                                    TierWarnings* warnings = nullptr);
+
+// True from the first Ctrl-C (or SIGTERM) after watch_interrupts(): running generations end as "cancelled". A second
+// one kills the process.
+void watch_interrupts();
+bool interrupted();
+
+// Thrown by a command that Ctrl-C ended, once what it had is printed: exit code 130, as shells have it.
+struct Interrupted {};
+
+// Throws Error(kIo) that names the file.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+// One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
+void add_run_command(const Command& app);
+void add_chat_command(const Command& app);
+void add_serve_command(const Command& app);
+void add_logits_command(const Command& app);
+void add_tokenize_commands(const Command& app);
+void add_info_command(const Command& app);
+void add_bench_command(const Command& app);
+void add_bench_reuse_command(const Command& bench_command);
+void add_eval_command(const Command& app);
+void add_inspect_command(const Command& app);
+void add_policies_command(const Command& app);
+void add_cache_command(const Command& app);
+void add_simulate_command(const Command& app);
+void add_tune_command(const Command& app);
+void add_tune_reuse_command(const Command& tune_command);
+void add_verify_command(const Command& app);
+
+}  // namespace vlcache

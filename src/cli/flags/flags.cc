@@ -1,0 +1,168 @@
+// Flags by CLI11.
+#include "cli/flags/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+std::string environment_name(const std::string& command, const CLI::Option& option) {
+  std::string name = "vlcache_" + (command.empty() ? "" : command + "_") + option.get_lnames().at(0);
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// Every flag has an environment variable: what no command shares is its own (--batch of bench is VLCACHE_BENCH_BATCH).
+// A flag given twice means the last.
+void finish_flags(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const auto& names = option->get_lnames();
+    if (names.empty() || names[0] == "help" || names[0] == "config" || names[0] == "version") continue;
+    if (option->get_envname().empty()) option->envname(environment_name(app.get_name(), *option));
+    if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  for (CLI::App* command : app.get_subcommands({})) finish_flags(*command);
+}
+
+// CLI11 calls every configuration file INI, and what it does not know of it "run.no-such-flag", "no-such-command.++".
+std::string config_problem(std::string what) {
+  constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
+  if (!what.starts_with(kUnknown)) return "--config: " + what;
+  what.erase(0, kUnknown.size());
+  if (!what.ends_with(kSection)) return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64";
+  what.erase(what.size() - kSection.size());
+  return "--config: [" + what + "]: there is no such command";
+}
+
+}  // namespace
+
+const Flag& Flag::group(const std::string& heading) const {
+  option_->group(heading);
+  return *this;
+}
+const Flag& Flag::value_name(const std::string& name) const {
+  option_->type_name(name);
+  return *this;
+}
+const Flag& Flag::show_default() const {
+  option_->capture_default_str();
+  return *this;
+}
+const Flag& Flag::default_text(const std::string& text) const {
+  option_->default_str(text);
+  return *this;
+}
+const Flag& Flag::required(bool is_required) const {
+  option_->required(is_required);
+  return *this;
+}
+const Flag& Flag::one_per_use() const {
+  option_->allow_extra_args(false);
+  return *this;
+}
+const Flag& Flag::delimiter(char c) const {
+  option_->delimiter(c);
+  return *this;
+}
+const Flag& Flag::needs(const Flag& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
+const Flag& Flag::one_of(const std::vector<std::string>& values) const {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+const Flag& Flag::not_negative() const {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
+}
+const Flag& Flag::integer_range(int64_t low, int64_t high) const {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+const Flag& Flag::range(double low, double high) const {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+const Flag& Flag::check(const std::function<std::string(const std::string& text)>& check) const {
+  option_->check(check);
+  return *this;
+}
+const Flag& Flag::share_environment() const {
+  option_->envname(environment_name("", *option_));
+  return *this;
+}
+
+Command Command::add_command(const std::string& name, const std::string& help) const {
+  return Command(app_->add_subcommand(name, help));
+}
+template <typename T>
+Flag Command::add(const std::string& names, T& value, const std::string& help) const {
+  if constexpr (std::is_same_v<T, bool>) {
+    return Flag(app_->add_flag(names, value, help));
+  } else if constexpr (std::is_same_v<T, std::optional<bool>>) {
+    return Flag(app_->add_flag_function(
+        names, [&value](int64_t times) { value = times > 0; }, help));
+  } else {
+    return Flag(app_->add_option(names, value, help));
+  }
+}
+template Flag Command::add(const std::string&, bool&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<bool>&, const std::string&) const;
+template Flag Command::add(const std::string&, int&, const std::string&) const;
+template Flag Command::add(const std::string&, int64_t&, const std::string&) const;
+template Flag Command::add(const std::string&, uint64_t&, const std::string&) const;
+template Flag Command::add(const std::string&, float&, const std::string&) const;
+template Flag Command::add(const std::string&, double&, const std::string&) const;
+template Flag Command::add(const std::string&, std::string&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<int>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<float>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<double>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<std::string>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::vector<int>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::vector<int64_t>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<std::vector<int>>&, const std::string&) const;
+template Flag Command::add(const std::string&, std::optional<std::vector<std::string>>&, const std::string&) const;
+
+Flag Command::flag(const std::string& name) const { return Flag(app_->get_option(name)); }
+void Command::remove(const Flag& flag) const { app_->remove_option(flag.option()); }
+void Command::footer(const std::string& text) const { app_->footer(text); }
+void Command::require_command() const { app_->require_subcommand(1); }
+void Command::allow_command() const { app_->require_subcommand(0, 1); }
+bool Command::was_given_command() const { return !app_->get_subcommands().empty(); }
+void Command::run(const std::function<void()>& action) const { app_->callback(action); }
+
+int run_command_line(int argc, char** argv, const std::function<void(const Command& root)>& describe) {
+  CLI::App app{
+      "vlcache: an inference engine for vision-language models with a KV cache that can be seen, cut and reused",
+      "vlcache"};
+  app.set_version_flag("--version", "vlcache " VLCACHE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
+  app.allow_config_extras(CLI::config_extras_mode::error);  // a typo is not silently another run
+  app.fallthrough();
+  describe(Command(&app));
+  finish_flags(app);
+  app.footer(
+      "Flags have environment variables, named beside them in each command's help: of flags about the model and the\n"
+      "generation VLCACHE_ and the name in capitals (VLCACHE_THREADS=2), of all others with the command between\n"
+      "(VLCACHE_BENCH_BATCH=4).\n"
+      "vlcache COMMAND --help describes a command.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ConfigError& e) {
+    throw Error(ErrorCode::kInput, config_problem(e.what()));
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  return 0;
+}
+
+}  // namespace vlcache

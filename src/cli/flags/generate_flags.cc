@@ -1,0 +1,198 @@
+// Registering generation flags and summing up a generation.
+#include "cli/flags/generate_flags.h"
+
+#include <cstdio>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/json.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// A field of a text: a number as JSON, ID=BIAS, a file of a schema, on or off.
+OrderedJson json_of(const RequestField& field, const std::string& text) {
+  if (std::holds_alternative<OrderedJson RequestFields::*>(field.member)) {  // response_format
+    return {{"type", "json_schema"}, {"json_schema", {{"schema", parse_ordered_json(read_text_file(text), text)}}}};
+  }
+  if (std::holds_alternative<std::optional<bool> RequestFields::*>(field.member)) return text == "on";
+  const OrderedJson number = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  return number.is_number() ? number : OrderedJson(text);
+}
+
+void read_text(const RequestField& field, OrderedJson value, RequestFields& fields) {
+  const OrderedJson object{{field.name, std::move(value)}};
+  read_field(field, {.object = object, .where = ""}, fields);
+}
+
+// {"ID": BIAS, ...}
+OrderedJson biases_of(const std::vector<std::string>& texts) {
+  OrderedJson biases = OrderedJson::object();
+  for (const std::string& text : texts) {
+    const size_t at = std::min(text.find('='), text.size());
+    const std::string bias = text.substr(std::min(at + 1, text.size()));
+    biases[text.substr(0, at)] = OrderedJson::parse(bias, nullptr, /*allow_exceptions=*/false);
+  }
+  return biases;
+}
+
+// What is wrong with a flag's text; "": nothing.
+std::string problem_of(const RequestField& field, const OrderedJson& value) {
+  try {
+    RequestFields fields;
+    read_text(field, value, fields);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+Flag FieldFlags::add(const Command& command, const RequestField& field, Front front) {
+  const auto add_typed = [&](auto member) {
+    using Member = decltype(member);
+    constexpr bool kInteger = std::is_same_v<Member, std::optional<int32_t> RequestFields::*>;
+    if constexpr (kInteger || std::is_same_v<Member, std::optional<float> RequestFields::*>) {
+      Flag flag = command.add(field.flag, given_.*member, field.help);
+      if constexpr (kInteger) flag.range(static_cast<int64_t>(field.low), static_cast<int64_t>(field.high));
+      return flag;
+    } else if constexpr (std::is_same_v<Member, std::optional<std::string> RequestFields::*> ||
+                         std::is_same_v<Member, std::optional<std::vector<std::string>> RequestFields::*> ||
+                         std::is_same_v<Member, std::optional<std::vector<int32_t>> RequestFields::*>) {
+      return command.add(field.flag, given_.*member, field.help);
+    } else if constexpr (std::is_same_v<Member, std::optional<bool> RequestFields::*>) {
+      if (field.fallback == std::string_view("false")) return command.add(field.flag, given_.*member, field.help);
+      return command.add(field.flag, texts_[&field], field.help).one_of({"on", "off"});
+    } else if constexpr (std::is_same_v<Member, std::optional<std::vector<TokenBias>> RequestFields::*>) {
+      return command.add(field.flag, lists_[&field], field.help).check([&field](const std::string& text) {
+        return problem_of(field, biases_of({text}));
+      });
+    } else {
+      const Flag flag = command.add(field.flag, texts_[&field], field.help);
+      if constexpr (std::is_same_v<Member, std::optional<Seed> RequestFields::*>) {
+        flag.check([&field](const std::string& text) { return problem_of(field, json_of(field, text)); });
+      }
+      return flag;
+    }
+  };
+  const Flag flag = std::visit(add_typed, field.member);
+  const bool is_list = std::holds_alternative<std::optional<std::vector<std::string>> RequestFields::*>(field.member) ||
+                       std::holds_alternative<std::optional<std::vector<int32_t>> RequestFields::*>(field.member) ||
+                       std::holds_alternative<std::optional<std::vector<TokenBias>> RequestFields::*>(field.member);
+  if (is_list) flag.one_per_use();
+  if (*field.value_name != '\0') flag.value_name(field.value_name);
+  const std::string fallback = field.fallback_of(front);
+  const bool is_switch = fallback == "false", is_on = fallback == "true";
+  if (!fallback.empty() && !field.from_checkpoint && !is_switch) {
+    flag.default_text(is_on ? "on" : fallback.starts_with('"') ? fallback.substr(1, fallback.size() - 2) : fallback);
+  }
+  return flag;
+}
+
+RequestFields FieldFlags::fields() const {
+  RequestFields fields = given_;
+  for (const auto& [field, text] : texts_) {
+    if (!text.empty()) read_text(*field, json_of(*field, text), fields);
+  }
+  for (const auto& [field, texts] : lists_) {
+    if (!texts.empty()) read_text(*field, biases_of(texts), fields);
+  }
+  return fields;
+}
+
+void add_generate_flags(const Command& command, GenerateFlags& flags, Front front) {
+  const std::string group = "Generation";
+  for (const RequestField& field : request_fields()) {
+    const bool has_flag = *field.flag != '\0', is_policy = std::string_view(field.name).starts_with("kv");
+    if (!has_flag || is_policy) continue;
+    const Flag flag = flags.request.add(command, field, front).group(group);
+    if (field.shares_environment) flag.share_environment();
+  }
+  const auto add = [&](const char* names, auto& value, const char* help) {
+    return command.add(names, value, help).group(group).share_environment();
+  };
+  add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
+      .value_name("FILE");
+  add("--reuse-origin", flags.reuse.origin,
+      "where a picture's KV is computed that others reuse: in the first prompt that does so exactly (first), or always "
+      "by itself, so that answers do not depend on what was asked before (neutral)")
+      .one_of({"first", "neutral"})
+      .show_default();
+  add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
+      .range(0.0, 1.0)
+      .show_default();
+  add("--cache-exact", flags.reuse.keep_exact,
+      "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
+}
+
+RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
+                             Front front) {
+  RequestFields given = flags.request.fields();
+  if (!model.kv.empty()) given.kv = model.kv;
+  if (!model.kv_budget.empty()) given.kv_budget = BudgetText{model.kv_budget};
+  return over(over(std::move(given), checkpoint_fields(checkpoint)), fallback_fields(front));
+}
+
+ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model) {
+  ReuseFlags reuse = flags.reuse;
+  reuse.how = flags.request.fields().reuse.value_or(reuse.how);
+  return ReuseChoice(reuse, model.model_dir, image_form(model.cache));
+}
+
+void warn(const ReuseChoice& reuse) {
+  if (const std::string text = reuse.warning(); !text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
+  const CacheReport& cache = result.cache;
+  std::string text = format("prefix: %d of %d tokens were there", cache.n_prefix_tokens, result.n_prompt);
+  if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
+  text += "\n";
+  for (size_t i = 0; i < cache.images.size(); ++i) {
+    const CacheReport::Image& image = cache.images[i];
+    using Image = CacheReport::Image;
+    text += format("image %zu: %d tokens ", i + 1, image.n_tokens);
+    if (image.source == Image::Source::kPrefix) text += "in the prefix";
+    if (image.loaded()) {
+      const char* from = image.source == Image::Source::kRam ? "RAM" : image.tier.c_str();
+      text += format("from %s (%s", from, image.form.c_str());
+      if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);
+      text += format("), %.1f computed anew", image.n_recomputed);
+    }
+    if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
+    if (image.encoder == Image::Encoder::kHit) text += "; its embeddings were there";
+    if (image.encoder == Image::Encoder::kComputed) text += "; its embeddings were computed";
+    text += "\n";
+  }
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
+  const auto line = [&](const char* name, const CacheTotals::Cache& c) {
+    return format("%s %lld hits, %lld misses, %.1f MiB", name, static_cast<long long>(c.n_hits),
+                  static_cast<long long>(c.n_misses), mib(c.bytes));
+  };
+  return text + "caches: " + line("prefixes", totals.prefix) + "; " + line("images", totals.image_kv) + "; " +
+         line("embeddings", totals.encoder) + format("; of %.0f MiB", mib(totals.max_bytes));
+}
+
+std::string summary(const GenerateResult& result) {
+  const auto rate = [](double n, double ms) { return ms > 0 ? n / ms * 1000.0 : 0.0; };
+  const Timings& t = result.timings;
+  std::string line;
+  if (result.n_vision > 0) line += format("vision %.0f ms (%d tokens) | ", t.vision_ms, result.n_vision);
+  const double loaded = result.cache.n_loaded();
+  line += format("first token %.0f ms (%d prompt tokens, ", t.ttft_ms, result.n_prompt);
+  if (loaded > 0) line += format("%.0f of them from a cache, ", loaded);
+  line += format("%.0f/s) | ", rate(result.n_prompt - loaded, t.prefill_ms));
+  const size_t n = result.tokens.size();
+  if (n > 1) {
+    line += format("%zu tokens, %.1f/s | ", n, rate(static_cast<double>(n - 1), t.decode_ms));
+  } else {
+    line += format("%zu token%s | ", n, n == 1 ? "" : "s");
+  }
+  return line + format("KV %.1f MiB (%s)", static_cast<double>(result.kv.bytes) / 1048576.0, result.kv.mode.c_str());
+}
+
+}  // namespace vlcache

@@ -1,0 +1,54 @@
+// Flags of requests, shared by `run`, `chat`, `serve` and `eval`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "api/request_fields.h"
+#include "api/reuse_choice.h"
+#include "cli/flags/command.h"
+#include "cli/flags/flags.h"
+#include "engine/cache_totals.h"
+
+namespace vlcache {
+
+// The request fields that a command line gives.
+class FieldFlags {
+ public:
+  // Adds the flag of a field.
+  Flag add(const Command& command, const RequestField& field, Front front);
+  // As they were given; those that were not are not set. Throws Error(kInput or kIo) for a file that cannot be read.
+  RequestFields fields() const;
+
+ private:
+  RequestFields given_;                               // of fields whose flags have their type
+  std::map<const RequestField*, std::string> texts_;  // of the others
+  std::map<const RequestField*, std::vector<std::string>> lists_;
+};
+
+struct GenerateFlags {
+  FieldFlags request;
+  ReuseFlags reuse;  // but for `how`, which is a field
+};
+
+// Flags of the group Generation: all request fields that have one, and those about reuse.
+void add_generate_flags(const Command& command, GenerateFlags& flags, Front front);
+
+// What requests of this command leave out: flags, then the checkpoint, then the table's defaults.
+RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
+                             Front front);
+// What `--reuse` and the flags about it say. Throws Error(kInput).
+ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model);
+
+// Tells on stderr what is to be known about reuse, where something is.
+void warn(const ReuseChoice& reuse);
+
+// "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
+std::string summary(const GenerateResult& result);
+
+// What was reused and why not more, and what the caches hold, a line each:
+// "prefix: 412 of 981 tokens were there", "image 1: 2304 tokens from ram, 58 of them computed anew".
+std::string explanation(const GenerateResult& result, const CacheTotals& totals);
+
+}  // namespace vlcache

@@ -1,0 +1,120 @@
+// Reading them.
+#include "cli/flags/serve_flags.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+namespace vlcache {
+namespace {
+
+constexpr int kFetchers = 16;  // workers, where they wait for other hosts
+
+std::atomic<bool> g_hung_up{false};
+
+void on_hangup(int) { g_hung_up = true; }
+
+// One each time it is given, or several with commas between, as environment variables have them.
+void add_list(const Command& command, const char* name, std::vector<std::string>& list, const char* type,
+              const char* help) {
+  command.add(name, list, help).value_name(type).delimiter(',').one_per_use();
+}
+
+void add_access_flags(const Command& command, ServerFlags& flags) {
+  command.add("--host", flags.host, "address to listen on; 0.0.0.0: all").show_default();
+  command.add("--port", flags.port, "port; 0: any that is free").range(0, 65535).show_default();
+  command
+      .add("--api-keys", flags.keys_file,
+           "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
+           "[admin]; callers of different names share no cache; read anew at SIGHUP")
+      .value_name("FILE");
+  add_list(command, "--allowed-host", flags.allowed_hosts, "NAME",
+           "name that requests may call this server by (Host header), besides localhost, --host and addresses; *: any");
+  add_list(command, "--cors", flags.origins, "ORIGIN",
+           "web site whose pages may ask this server, such as https://chat.example; *: all");
+  const Flag cert = command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain: HTTPS");
+  const Flag key = command.add("--tls-key", flags.tls_key, "PEM file of its key");
+  cert.value_name("FILE").needs(key);
+  key.value_name("FILE").needs(cert);
+}
+
+void add_image_flags(const Command& command, ServerFlags& flags) {
+  add_list(command, "--image-url-prefix", flags.image_urls, "URL",
+           "fetch pictures whose URLs begin like this, such as https://images.example/public/; no redirects, and no "
+           "private addresses but such as stand here");
+  add_list(command, "--image-path-prefix", flags.image_folders, "DIR",
+           "read pictures of file:// URLs below this folder");
+  command
+      .add("--named-images", flags.named_images_mib,
+           "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
+      .range(0, 1 << 20)
+      .show_default();
+  command.add("--image-timeout", flags.image_timeout_s, "seconds until a picture must have been fetched")
+      .range(1, 3600)
+      .show_default();
+}
+
+}  // namespace
+
+void add_server_flags(const Command& command, ServerFlags& flags) {
+  add_access_flags(command, flags);
+  add_image_flags(command, flags);
+  command.add("--max-body", flags.max_body_mib, "MiB of a request").range(1, 4096).show_default();
+  command
+      .add("--request-timeout", flags.request_timeout_s,
+           "seconds a request may take, waiting included; then it ends with an error; 0: as long as it takes")
+      .range(0, 86400)
+      .show_default();
+  command
+      .add("--access-log", flags.access_log,
+           "append a line of JSON for every request, without its text, to this file; -: to standard output; "
+           "opened anew at SIGHUP")
+      .value_name("FILE");
+  command.add("--grace", flags.grace_s, "seconds that running requests have behind Ctrl-C or SIGTERM")
+      .range(0, 86400)
+      .show_default();
+}
+
+AccessOptions access_options(const ServerFlags& flags) {
+  AccessOptions options{.hosts = flags.allowed_hosts, .origins = flags.origins, .keys_file = flags.keys_file};
+  if (!is_address(flags.host)) options.hosts.push_back(flags.host);
+  struct stat file {};
+  if (!flags.keys_file.empty() && stat(flags.keys_file.c_str(), &file) == 0 && (file.st_mode & 077) != 0) {
+    std::fprintf(stderr, "vlcache: warning: others may read %s (chmod 600)\n", flags.keys_file.c_str());
+  }
+  return options;
+}
+
+ImageSourceOptions image_options(const ServerFlags& flags) {
+  return {.url_prefixes = flags.image_urls,
+          .path_prefixes = {flags.image_folders.begin(), flags.image_folders.end()},
+          .limits = {.max_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20,
+                     .timeout = std::chrono::seconds(flags.image_timeout_s)}};
+}
+
+HttpOptions http_options(const ServerFlags& flags) {
+  HttpOptions http;
+  http.host = flags.host;
+  http.port = static_cast<uint16_t>(flags.port);
+  http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20;
+  if (!flags.image_urls.empty()) http.n_workers = kFetchers;
+  http.tls_cert = flags.tls_cert;
+  http.tls_key = flags.tls_key;
+  return http;
+}
+
+void watch_hangups() { std::signal(SIGHUP, on_hangup); }
+
+bool hung_up() { return g_hung_up.exchange(false); }
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace vlcache

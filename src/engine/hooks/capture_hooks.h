@@ -1,0 +1,66 @@
+// Fills a Capture while a prompt is prefilled, in as many chunks as it takes: a thin extra pass of the backend over
+// what a layer has just attended to.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/capture.h"
+#include "base/function_ref.h"
+#include "base/layer_hooks.h"
+#include "engine/hooks/query_moments.h"
+#include "engine/hooks/rehearsal.h"
+#include "ops/backend.h"
+
+namespace vlcache {
+
+// Of one sequence whose prompt has n_prompt tokens; what comes behind them is a rehearsal. Rows are told by their token
+// index: some may come from a cache or be supplied by others; the window then is what is left of it. No slot may be
+// evicted before the prompt is complete.
+class CaptureHooks final : public LayerHooks {
+ public:
+  CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture);
+
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+  // What comes behind the prompt from now on.
+  void begin(const Rehearsal& rehearsal);
+
+ private:
+  // The window's rows in a layer, as far as they have come by.
+  struct Window {
+    std::vector<int32_t> positions;
+    std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
+    std::vector<float> weights;   // empty: 1
+    std::vector<float> lse;       // [rows, H]
+    int32_t next_token = 0;       // the first that has not been counted
+    Tensor queries;               // [window + ahead, H, d], not all of them filled
+  };
+  void prepare(Window& window, LayerCapture& layer, const Observed& observed);
+  void sum_rows(int layer, const Observed& observed, int64_t n_old);
+  void add_moments(int layer, const Observed& observed, int32_t first);
+  void keep_window(int layer, const Observed& observed, int64_t n_old);
+  void keep_replayed(int layer, const Observed& observed, int64_t n_old);
+  void copy_queries(Window& window, const Observed& observed) const;
+  void sum_window(int layer, const Observed& observed);
+  void sum_draft(int layer, const Observed& observed);
+  void sum_replay(int layer, const Observed& observed, int64_t n_old);
+  // The same slots with biases of `extra` on top.
+  KvView biased(const KvView& view, FunctionRef<float(int32_t head, int32_t slot)> extra);
+  AttentionStats window_stats(const Observed& observed);
+  void join_window(const AttentionStats& stats, int32_t n_columns, LayerCapture& layer) const;
+  void reduce(const Tensor& heads, int32_t n_columns, bool maxima, const Tensor& sum) const;
+  Tensor scratch(int32_t i, const Observed& observed);
+  void note_seen(const Observed& observed);
+
+  Backend& backend_;
+  int32_t n_prompt_;
+  Capture& capture_;
+  std::vector<Window> windows_;        // [n_layers]
+  std::vector<QueryMoments> moments_;  // [n_layers], if wanted
+  std::vector<int32_t> n_seen_, behind_, rows_;
+  std::vector<float> biases_;  // of a view, [Hk, slot_stride]
+  Buffer scratch_;             // [4, H, slots] f32
+  Rehearsal rehearsal_;
+};
+
+}  // namespace vlcache

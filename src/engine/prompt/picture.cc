@@ -1,0 +1,13 @@
+#include "engine/prompt/picture.h"
+
+namespace vlcache {
+
+EncodedPicture read_picture(const std::filesystem::path& path) {
+  return {.bytes = std::make_shared<const std::vector<std::byte>>(read_image_file(path)),
+          .where = path.string(),
+          .limits = {},
+          .options = {},
+          .owner = ""};
+}
+
+}  // namespace vlcache

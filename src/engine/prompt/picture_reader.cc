@@ -1,0 +1,121 @@
+// Decoding, processing, remembering.
+#include "engine/prompt/picture_reader.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kMaxKnownBytes = int64_t{16} << 20;
+constexpr size_t kMaxChanged = 64;
+
+int64_t bytes_of(const ImageTiles& tiles) {
+  return static_cast<int64_t>(sizeof(ImageTiles) + tiles.shown.size() * sizeof(PixelRect)) + 256;
+}
+
+void add(Sha256& hash, std::span<const std::byte> bytes) {
+  hash.add(std::ssize(bytes));
+  hash.add(bytes);
+}
+
+// Of the file, and of all that decides what becomes of it.
+Sha256Digest digest_of(const EncodedPicture& picture) {
+  Sha256 hash;
+  const PictureOptions& o = picture.options;
+  add(hash, std::as_bytes(std::span(picture.owner)));
+  add(hash, std::as_bytes(std::span(o.settings)));
+  for (const int64_t number : {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail},
+                               picture.limits.max_pixels, picture.limits.max_side, picture.limits.max_bytes}) {
+    hash.add(number);
+  }
+  add(hash, *picture.bytes);
+  return hash.finish();
+}
+
+}  // namespace
+
+PictureReader::PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make)
+    : model_(model), make_(std::move(make)), processor_(std::move(processor)) {}
+
+void PictureReader::read(Pictures pictures, Prompt& prompt) const {
+  if (auto* decoded = std::get_if<std::vector<Image>>(&pictures)) {
+    for (const Image& image : *decoded) prompt.images.push_back(processor_->process(image));
+    return;
+  }
+  int64_t held_bytes = 0;
+  for (EncodedPicture& picture : std::get<std::vector<EncodedPicture>>(pictures)) {
+    read(std::move(picture), prompt, held_bytes);
+  }
+}
+
+void PictureReader::read(EncodedPicture picture, Prompt& prompt, int64_t& held_bytes) const {
+  const Sha256Digest file = digest_of(picture);
+  KnownPtr known = find(file);
+  if (known != nullptr) {
+    prompt.images.push_back(known->tiles.copy());
+  } else {
+    Fitted fitted = fit(decode_image(*picture.bytes, picture.where, picture.limits), picture);
+    known = std::make_shared<const Known>(
+        Known{fitted.tiles.without_pixels(), image_key(fitted.tiles), std::move(fitted.processor)});
+    remember(file, known);
+    held_bytes += fitted.tiles.pixels.bytes();
+    prompt.images.push_back(held_bytes <= kMaxHeldBytes ? std::move(fitted.tiles) : known->tiles.copy());
+  }
+  prompt.contents.push_back(known->content);
+  prompt.pixel_sources.push_back([known, picture = std::move(picture)] {
+    return known->processor->process(decode_image(*picture.bytes, picture.where, picture.limits));
+  });
+}
+
+PictureReader::KnownPtr PictureReader::find(const Sha256Digest& file) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = known_.find(file);
+  return at == known_.end() ? nullptr : at->second;
+}
+
+void PictureReader::remember(const Sha256Digest& file, const KnownPtr& known) const {
+  const int64_t bytes = bytes_of(known->tiles);
+  const std::lock_guard lock(mutex_);
+  if (known_bytes_ + bytes > kMaxKnownBytes) {
+    known_.clear();
+    known_bytes_ = 0;
+  }
+  if (known_.emplace(file, known).second) known_bytes_ += bytes;
+}
+
+PictureReader::ProcessorPtr PictureReader::processor(const std::string& settings) const {
+  if (settings.empty()) return processor_;
+  const std::lock_guard lock(mutex_);
+  if (const auto at = changed_.find(settings); at != changed_.end()) return at->second;
+  ProcessorPtr made = make_(settings);
+  if (changed_.size() == kMaxChanged) changed_.clear();
+  return changed_[settings] = made;
+}
+
+// The tiles of a picture under its options, and what has made them.
+PictureReader::Fitted PictureReader::fit(const Image& image, const EncodedPicture& picture) const {
+  const PictureOptions& options = picture.options;
+  Fitted fitted{.processor = processor(options.settings), .tiles = {}};
+  std::set<int64_t> found;
+  while (fitted.processor != nullptr) {
+    fitted.tiles = fitted.processor->process(image);
+    const int64_t n_tokens = model_.n_image_tokens(fitted.tiles);
+    ProcessorPtr coarser = fitted.processor->coarser();
+    const bool coarse_enough = !options.least_detail || coarser == nullptr;
+    const bool few_enough = options.max_tokens == 0 || n_tokens <= options.max_tokens;
+    if (coarse_enough && few_enough && n_tokens >= options.min_tokens) return fitted;
+    found.insert(n_tokens);
+    fitted.processor = std::move(coarser);
+  }
+  std::string counts;
+  for (const int64_t n : found) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
+  throw Error(ErrorCode::kInput, picture.where + ": a picture of " + std::to_string(image.width) + " x " +
+                                     std::to_string(image.height) + " pixels can have " + counts +
+                                     " tokens; expected one of these between min_image_tokens and max_image_tokens");
+}
+
+}  // namespace vlcache

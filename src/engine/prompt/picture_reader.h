@@ -1,0 +1,67 @@
+// PictureReader: from pictures to the tiles of a prompt. It remembers what the tiles of a file were, their pixels
+// aside, so that a history that grows by a picture is not decoded anew with each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/sha256.h"
+#include "engine/prompt/picture.h"
+#include "engine/prompt/prompt.h"
+#include "model/image_tiles.h"
+#include "model/model.h"
+#include "model/processors/image_processor.h"
+
+namespace vlcache {
+
+// By any thread.
+class PictureReader {
+ public:
+  using ProcessorPtr = std::shared_ptr<const ImageProcessor>;
+  // The checkpoint's image processor with some settings (a JSON object, or nothing) changed.
+  using MakeProcessor = std::function<ProcessorPtr(const std::string& settings)>;
+
+  // Of the checkpoint's own processor, and others made from it. The model outlives this.
+  PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make);
+
+  // Sets the images of a prompt. Of encoded pictures that were seen before, and of those beyond the first
+  // kMaxHeldBytes of pixels, the pixels are left out (Prompt::with_pixels). Throws Error(kInput) for options that this
+  // model or picture cannot satisfy, else what decoding and processing throw.
+  void read(Pictures pictures, Prompt& prompt) const;
+
+  static constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
+
+ private:
+  // What a file becomes.
+  struct Known {
+    ImageTiles tiles;  // without pixels
+    Sha256Digest content;
+    ProcessorPtr processor;
+  };
+  using KnownPtr = std::shared_ptr<const Known>;
+  struct Fitted {
+    ProcessorPtr processor;
+    ImageTiles tiles;
+  };
+
+  KnownPtr find(const Sha256Digest& file) const;
+  void remember(const Sha256Digest& file, const KnownPtr& known) const;
+  void read(EncodedPicture picture, Prompt& prompt, int64_t& held_bytes) const;
+  ProcessorPtr processor(const std::string& settings) const;
+  Fitted fit(const Image& image, const EncodedPicture& picture) const;
+
+  const Model& model_;
+  const MakeProcessor make_;
+  const ProcessorPtr processor_;  // the checkpoint's own
+  mutable std::mutex mutex_;      // of what follows
+  mutable std::map<Sha256Digest, KnownPtr> known_;
+  mutable int64_t known_bytes_ = 0;
+  mutable std::map<std::string, ProcessorPtr> changed_;  // by settings
+};
+
+}  // namespace vlcache

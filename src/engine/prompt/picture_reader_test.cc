@@ -1,0 +1,154 @@
+// Pictures as files have them: what is known of them again, how much of them a model is shown, and what cannot be.
+#include "engine/prompt/picture_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace vlcache {
+namespace {
+
+std::string fixture(const std::string& model) {
+  return std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/" + model;
+}
+
+std::shared_ptr<const std::vector<std::byte>> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+// A model and a picture (of its fixture) that is asked about.
+class Reading : public testing::TestWithParam<const char*> {
+ protected:
+  EncodedPicture picture(PictureOptions options = {}, std::string owner = "") const {
+    return {.bytes = bytes_, .where = "here", .limits = {}, .options = std::move(options), .owner = std::move(owner)};
+  }
+  Prompt prepare(std::vector<EncodedPicture> pictures) const {
+    std::string text;
+    for (size_t i = 0; i < pictures.size(); ++i) text += "<image>";
+    return engine_->prepare_raw(text + "?", std::move(pictures));
+  }
+  int32_t n_tokens(PictureOptions options) const { return prepare({picture(std::move(options))}).n_vision_tokens(); }
+  std::string error_of(PictureOptions options) const {
+    try {
+      prepare({picture(std::move(options))});
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInput) << e.what();
+      return e.what();
+    }
+    return "none";
+  }
+
+  const std::unique_ptr<Engine> engine_ =
+      Engine::load(fixture(GetParam()), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const std::shared_ptr<const std::vector<std::byte>> bytes_ = read_file(fixture(GetParam()) + "/picture-0.png");
+  const Image image_ = load_image(fixture(GetParam()) + "/picture-0.png");
+};
+
+TEST_P(Reading, IsWhatADecodedPictureIs) {
+  Prompt decoded = engine_->prepare_raw("<image><image>?", std::vector<Image>{image_, image_});
+  for (const bool known : {false, true}) {
+    Prompt encoded = prepare({picture(), picture()});
+    EXPECT_EQ(encoded.tokens, decoded.tokens);
+    EXPECT_EQ(image_keys(encoded), image_keys(decoded));
+    EXPECT_EQ(encoded.images[0].pixels.empty(), known);  // decoded once
+    EXPECT_TRUE(encoded.images[1].pixels.empty());
+    for (const size_t i : {0, 1}) {
+      EXPECT_EQ(encoded.with_pixels(i), decoded.images[i]);
+      encoded.let_pixels_go(i);
+      EXPECT_TRUE(encoded.images[i].pixels.empty());
+      EXPECT_EQ(encoded.with_pixels(i), decoded.images[i]);
+    }
+    Prompt other = encoded.copy();
+    EXPECT_EQ(image_keys(other), image_keys(decoded));
+    EXPECT_TRUE(other.images[1].pixels.empty());
+    EXPECT_EQ(other.with_pixels(1), decoded.images[1]);
+  }
+  decoded.let_pixels_go(0);
+  EXPECT_EQ(decoded.with_pixels(0), decoded.images[1]);  // they cannot be had again, and are still there
+}
+
+TEST_P(Reading, OthersLearnNothingOfWhatIsKnown) {
+  prepare({picture({}, "alice")});
+  EXPECT_TRUE(prepare({picture({}, "alice")}).images[0].pixels.empty());
+  EXPECT_FALSE(prepare({picture({}, "bob")}).images[0].pixels.empty());
+}
+
+TEST_P(Reading, BoundsChooseHowMuchIsShown) {
+  const int32_t finest = n_tokens({}), coarsest = n_tokens({.least_detail = true});
+  EXPECT_LT(coarsest, finest);
+  for (int32_t most = finest + 1; most >= coarsest; --most) {
+    const int32_t n = n_tokens({.max_tokens = most});
+    EXPECT_LE(n, most);
+    EXPECT_EQ(n_tokens({.min_tokens = n, .max_tokens = most}), n);
+    EXPECT_EQ(n_tokens({.min_tokens = n, .max_tokens = n}), n);
+  }
+  EXPECT_EQ(n_tokens({.min_tokens = finest}), finest);
+  const std::string error = error_of({.max_tokens = coarsest - 1});
+  EXPECT_THAT(error, testing::StartsWith("here: a picture of "));
+  EXPECT_THAT(error, testing::HasSubstr(std::to_string(coarsest)));
+  EXPECT_THAT(error, testing::HasSubstr(std::to_string(finest)));
+  EXPECT_NE(error_of({.min_tokens = finest + 1}), "none");
+  // Pictures that are shown otherwise are others.
+  EXPECT_NE(image_keys(prepare({picture()})), image_keys(prepare({picture({.least_detail = true})})));
+}
+
+TEST_P(Reading, ChangedSettingsAreChecked) {
+  EXPECT_THAT(error_of({.settings = R"({"image_mean": 0})"}), testing::StartsWith("mm_processor_kwargs: image_mean"));
+  EXPECT_THAT(error_of({.settings = R"({"size": "large"})"}), testing::StartsWith("mm_processor_kwargs"));
+  EXPECT_THAT(error_of({.settings = "[]"}), testing::StartsWith("mm_processor_kwargs"));
+  EXPECT_THAT(error_of({.settings = R"({"image_grid_pinpoints": []})"}),
+              std::string(GetParam()).starts_with("llava-next") ? testing::StartsWith("mm_processor_kwargs")
+                                                                : testing::StartsWith("none"));
+}
+
+TEST_P(Reading, PicturesThatAreNoneAreTheirOwnError) {
+  EncodedPicture broken = picture();
+  broken.bytes = std::make_shared<const std::vector<std::byte>>(100, std::byte{7});
+  EXPECT_THROW(prepare({picture(), broken}), Error);
+  EXPECT_EQ(prepare({picture()}).n_vision_tokens(), n_tokens({}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Reading, testing::Values("smolvlm-split", "llava-next-llama"),
+                         [](const auto& model) { return model.index == 0 ? "SmolVlm" : "LlavaNext"; });
+
+TEST(PictureSettings, ChangeWhatAProcessorShows) {
+  const auto engine =
+      Engine::load(fixture("smolvlm-split"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const auto bytes = read_file(fixture("smolvlm-split") + "/picture-0.png");
+  const auto n_tiles = [&](const std::string& settings) {
+    EncodedPicture picture{
+        .bytes = bytes, .where = "here", .limits = {}, .options = {.settings = settings}, .owner = ""};
+    return engine->prepare_raw("<image>?", std::vector{std::move(picture)}).images[0].n_tiles;
+  };
+  EXPECT_EQ(n_tiles(R"({"do_image_splitting": false})"), 1);
+  EXPECT_EQ(n_tiles(R"({"size": {"longest_edge": 42}})"), 1);
+  EXPECT_LT(n_tiles(R"({"size": {"longest_edge": 84}})"), n_tiles(""));
+  EXPECT_GT(n_tiles(R"({"size": {"longest_edge": 168}})"), n_tiles(""));
+}
+
+// An encoder of one size of picture is not given another.
+TEST(PictureSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
+  const auto engine =
+      Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  EncodedPicture picture{.bytes = read_file(fixture("llava-clip") + "/picture-0.png"),
+                         .where = "here",
+                         .limits = {},
+                         .options = {},
+                         .owner = ""};
+  EXPECT_EQ(engine->prepare_raw("<image>?", std::vector{picture}).images.size(), 1U);
+  picture.options.settings = R"({"size": {"height": 2000, "width": 3}})";
+  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{picture}));  // cut to the encoder's size
+  picture.options = {.least_detail = true};
+  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{picture}));  // there is one way only
+}
+
+}  // namespace
+}  // namespace vlcache

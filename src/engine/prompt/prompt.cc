@@ -1,0 +1,104 @@
+// What a prompt's tokens are.
+#include "engine/prompt/prompt.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+Prompt Prompt::copy() const {
+  CHECK(!selection);
+  Prompt other;
+  other.tokens = tokens;
+  other.classes = classes;
+  other.spans = spans;
+  for (size_t i = 0; i < images.size(); ++i) copy_image(i, other);
+  other.keys = keys;
+  other.salt = salt;
+  other.query_aware = query_aware;
+  other.evict_every = evict_every;
+  return other;
+}
+
+void Prompt::copy_image(size_t image, Prompt& to) const {
+  const bool has_source = !pixel_sources.empty();
+  to.images.push_back(has_source ? images[image].without_pixels() : images[image].copy());
+  if (has_source) to.pixel_sources.push_back(pixel_sources[image]);
+  if (!contents.empty()) to.contents.push_back(contents[image]);
+}
+
+const ImageTiles& Prompt::with_pixels(size_t image) {
+  if (images[image].pixels.bytes() == 0 && !pixel_sources.empty()) images[image] = pixel_sources[image]();
+  return images[image];
+}
+
+void Prompt::let_pixels_go(size_t image) {
+  if (!pixel_sources.empty()) images[image].pixels = {};
+}
+
+int32_t Prompt::n_vision_tokens() const {
+  int32_t n = 0;
+  for (const ImageSpan& s : spans) n += s.end - s.begin;
+  return n;
+}
+
+PromptShape Prompt::shape() const { return shape_until(n_tokens()); }
+
+PromptShape Prompt::shape_until(int32_t n) const {
+  PromptShape shape{.n_tokens = n, .n_vision = 0, .n_after_vision = n};
+  for (const ImageSpan& s : spans) {
+    if (s.begin >= n) break;
+    const int32_t end = std::min(s.end, n);
+    shape.n_vision += end - s.begin;
+    shape.n_after_vision = n - end;
+  }
+  return shape;
+}
+
+PromptShape Prompt::acting_shape() const {
+  return query_aware || spans.empty() ? shape() : shape_until(spans.back().end);
+}
+
+std::vector<TokenInfo> Prompt::token_infos() const {
+  std::vector<TokenInfo> infos(tokens.size());
+  for (size_t i = 0; i < infos.size(); ++i) {
+    infos[i].id = tokens[i];
+    if (!classes.empty()) infos[i].token_class = classes[i];
+    infos[i].meta.t = static_cast<int32_t>(i);
+  }
+  for (const ImageSpan& s : spans) {
+    for (int32_t i = s.begin; i < s.end; ++i) {
+      infos[static_cast<size_t>(i)].meta.modality = Modality::kVision;
+      infos[static_cast<size_t>(i)].meta.segment = s.image;
+    }
+  }
+  return infos;
+}
+
+Sha256Digest image_key(const ImageTiles& image) {
+  Sha256 hash;
+  for (const int64_t size : {image.n_tiles, image.height, image.width, image.original_height, image.original_width,
+                             image.tile_rows, image.tile_cols, image.overview}) {
+    hash.add(size);
+  }
+  hash.add({image.pixels.data(), static_cast<size_t>(image.tensor().bytes())});
+  return hash.finish();
+}
+
+std::vector<Sha256Digest> image_keys(const Prompt& prompt) {
+  if (prompt.keys.size() == prompt.images.size()) return prompt.keys;
+  std::vector<Sha256Digest> keys = prompt.contents;
+  for (size_t i = keys.size(); i < prompt.images.size(); ++i) keys.push_back(image_key(prompt.images[i]));
+  for (Sha256Digest& key : keys) {
+    if (!prompt.salt) continue;
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(*prompt.salt)));
+    hash.add(std::as_bytes(std::span(key)));
+    key = hash.finish();
+  }
+  return keys;
+}
+
+}  // namespace vlcache

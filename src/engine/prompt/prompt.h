@@ -1,0 +1,89 @@
+// Text and pictures to the tokens a model sees: chat template, placeholder expansion, tokenizer, in transformers'
+// order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/sha256.h"
+#include "base/token_info.h"
+#include "engine/hooks/rehearsal.h"
+#include "model/image_tiles.h"
+#include "model/model.h"
+#include "policy/policy.h"
+
+namespace vlcache {
+
+// Tokens [begin, end) of a prompt that stand for rows of an image's embeddings: first_row and those behind it, or the
+// ones that are named one by one.
+struct ImageSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t image = 0;
+  int32_t first_row = 0;      // of those that are not named
+  std::vector<int32_t> rows;  // [end - begin], ascending, or empty
+
+  int32_t row_of(int32_t token) const {
+    return rows.empty() ? first_row + token - begin : rows[static_cast<size_t>(token - begin)];
+  }
+  bool same_rows(const ImageSpan& other) const {
+    return begin == other.begin && end == other.end && first_row == other.first_row && rows == other.rows;
+  }
+};
+
+// What a policy has made of a prompt's images before the language model sees them (image_selection.h).
+struct ImageSelection {
+  std::vector<VisionOutput> outputs;  // by image, as far as they were encoded for it
+  int32_t n_dropped = 0;              // tokens
+  double vision_ms = 0, select_ms = 0;
+};
+
+struct Prompt {
+  std::vector<int32_t> tokens;      // image tokens expanded
+  std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
+  std::vector<ImageSpan> spans;     // ascending, disjoint
+  std::vector<ImageTiles> images;   // in prompt order
+  // By image: makes those pixels that were left out of it; empty where none ever are.
+  std::vector<std::function<ImageTiles()>> pixel_sources;
+  // image_key of every image, and image_keys(), where somebody has made them: it takes a while.
+  std::vector<Sha256Digest> contents, keys;
+  // Whose prompt it is: of what is kept, KV and embeddings, only prompts of the same salt share anything.
+  std::optional<Sha256Digest> salt;
+  // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
+  // difference.
+  bool query_aware = true;
+  // > 0: a policy acts each time so many tokens have been computed, as if the prompt ended there, so that the prompt's
+  // KV is never held as a whole. What it drops so was judged by fewer queries.
+  int32_t evict_every = 0;
+  std::optional<ImageSelection> selection;  // set once a policy has chosen
+  ReplayText replay_text;                   // for policies that have the prompt repeated
+
+  // Its pictures too. Not of a prompt that a policy has shortened.
+  Prompt copy() const;
+  // One of its images becomes the last one of another prompt's, too.
+  void copy_image(size_t image, Prompt& to) const;
+  // An image with its pixels. Throws what decoding throws, if they were left out.
+  const ImageTiles& with_pixels(size_t image);
+  // Nobody needs them for now. Those that cannot be made again stay.
+  void let_pixels_go(size_t image);
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t n_vision_tokens() const;
+  PromptShape shape() const;
+  // Of its first n tokens.
+  PromptShape shape_until(int32_t n) const;
+  // Of the part behind which a policy acts (at last).
+  PromptShape acting_shape() const;
+  // Id, class, modality, segment and position of every token.
+  std::vector<TokenInfo> token_infos() const;
+};
+
+// What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
+// encoder sees, and the sizes that decide how tiles become rows.
+Sha256Digest image_key(const ImageTiles& image);
+// What each of a prompt's is known by: image_key, and the prompt's salt.
+std::vector<Sha256Digest> image_keys(const Prompt& prompt);
+
+}  // namespace vlcache

@@ -1,0 +1,56 @@
+// Cutting a prompt down to one of its images.
+#include "engine/reuse/image_origin.h"
+
+#include <algorithm>
+
+#include "engine/engine.h"
+#include "io/tokenizer/tokenizer.h"
+#include "policy/registry.h"
+#include "reuse/image_keep.h"
+
+namespace vlcache {
+namespace {
+
+void append(Prompt& to, const Prompt& from, int32_t begin, int32_t end) {
+  to.tokens.insert(to.tokens.end(), from.tokens.begin() + begin, from.tokens.begin() + end);
+  if (from.classes.empty()) return;
+  to.classes.insert(to.classes.end(), from.classes.begin() + begin, from.classes.begin() + end);
+}
+
+}  // namespace
+
+Request origin_request(const Engine& engine, const Prompt& prompt, size_t image) {
+  Request request;
+  Prompt& alone = request.prompt;
+  const auto of_image = [&](const ImageSpan& span) { return span.image == static_cast<int32_t>(image); };
+  const auto first = std::ranges::find_if(prompt.spans, of_image);
+  CHECK(first != prompt.spans.end());
+  if (prompt.spans[0].begin > 0) append(alone, prompt, 0, 1);
+  if (engine.has_tokenizer() && engine.tokenizer().bos_id() >= 0) {
+    alone.tokens = {engine.tokenizer().bos_id()};
+    if (!prompt.classes.empty()) alone.classes = {engine.tokenizer().token_class(alone.tokens[0])};
+  }
+  const int32_t shift = alone.n_tokens() - first->begin;
+  for (auto span = first; span != prompt.spans.end() && of_image(*span); ++span) {
+    ImageSpan& moved = alone.spans.emplace_back(*span);
+    moved.begin += shift;
+    moved.end += shift;
+    moved.image = 0;
+  }
+  append(alone, prompt, first->begin, alone.spans.back().end - shift);
+  prompt.copy_image(image, alone);
+  alone.salt = prompt.salt;
+  if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
+  request.policy = parse_policy("full");
+  const ImageKvForm& form = engine.options().cache_form;
+  if (form.wants_repetition()) {
+    request.reuse.kept_tokens = std::make_shared<KeptTokens>();
+    const auto note = [kept = request.reuse.kept_tokens](KeptTokens tokens) { *kept = std::move(tokens); };
+    request.policy = std::make_shared<RepeatedImage>(form, alone.spans[0].begin, note);
+  }
+  request.reuse.chooser = parse_reuse_chooser("static:r=1");
+  request.options.max_tokens = 0;
+  return request;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,336 @@
+// Looking images up, and saying why one is not reused.
+#include "engine/reuse/image_reuse.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "reuse/image_keep.h"
+
+namespace vlcache {
+namespace {
+
+using Source = CacheReport::Image::Source;
+
+// Why a chooser or a policy cannot go on from some of an image's tokens; "": they can.
+std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, const Policy& policy,
+                          const PromptShape& prompt) {
+  if (form.keeps_all()) return "";
+  if (chooser.preview(1).n_layers > 0) return chooser.name() + " looks at all tokens, and --cache-keep keeps some";
+  const auto replays = [](const CaptureRequest& request) { return request.replay.piece > 0; };
+  if (std::ranges::none_of(policy.needs(prompt), replays)) return "";
+  return "KV policy " + policy.name() + " has all of a prompt repeated, and --cache-keep keeps some tokens";
+}
+
+}  // namespace
+
+std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
+  if (!policy.computes_as_full()) return "KV policy " + policy.name() + " computes prompts its own way";
+  if (!prompt.query_aware) return "what is compressed before the question is known must be there by then";
+  if (prompt.evict_every > 0) return "eviction while the prompt is computed needs it computed";
+  const std::vector<CaptureRequest> needs = policy.needs(prompt.shape());
+  if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
+    return "KV policy " + policy.name() + " needs the attention of every prompt token";
+  }
+  return "";
+}
+
+KnownPrompt prompt_of(const Sequence& sequence) {
+  const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
+  return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys(), sequence.salt()};
+}
+
+Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
+                            int32_t n_tokens) {
+  const int32_t n_layers = engine.kv_shape().n_layers();
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(prompt.image_keys[image])));
+  const std::string form = engine.options().cache_form.name();
+  hash.add(std::as_bytes(std::span(form)));
+  if (chooser.preview(n_layers).n_layers == 0) {
+    const RecomputePlan plan = chooser.plan(n_layers, n_tokens);
+    for (int32_t layer = 0; layer < n_layers; ++layer) hash.add(int64_t{plan.n_tokens(layer, n_tokens)});
+    return hash.finish();
+  }
+  const std::string name = chooser.name();
+  hash.add(std::as_bytes(std::span(name)));
+  for (const TokenInfo& token : prompt.tokens) hash.add(int64_t{token.id});
+  for (const Sha256Digest& key : prompt.image_keys) hash.add(std::as_bytes(std::span(key)));
+  return hash.finish();
+}
+
+ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                       ImagesInTiers& stored, CacheReport& report)
+    : engine_(engine),
+      sequence_(sequence),
+      reused_(engine.backend(), engine.model().rope()),
+      chooser_(options.chooser),
+      kept_tokens_(options.kept_tokens),
+      report_(report),
+      stored_(stored),
+      needs_embeddings_(prompt.images.size(), true) {
+  if (prompt.images.empty()) return;
+  if (options.chooser == nullptr) {
+    for (CacheReport::Image& image : report.images) {
+      if (image.source != Source::kPrefix)
+        image.reason = options.encoder ? "only what is exact is reused" : "reuse is off";
+    }
+    return;
+  }
+  const Policy& policy = sequence.policy();
+  std::string why_not = reuse_obstacle(policy, prompt);
+  const bool plain = policy.computes_as_full();
+  if (why_not.empty()) {
+    why_not = keep_obstacle(engine.options().cache_form, *options.chooser, policy, prompt.shape());
+  }
+  if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
+  if (!why_not.empty() && options.required) {
+    throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
+  }
+  const std::vector<Found> images = list_images(prompt);
+  for (size_t i = 0; i < images.size(); ++i) {
+    CacheReport::Image& image = report.images[i];
+    if (image.source == Source::kPrefix) continue;
+    if (!images[i].whole) {
+      if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
+    } else if (!why_not.empty()) {
+      image.reason = why_not;
+    } else {
+      place(i, images[i], image);
+    }
+    if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
+    if (engine.image_kv().contains(image.key)) continue;
+    if (why_not.empty() && halt_before(image.key, images)) {
+      std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
+      break;
+    }
+    const bool neutral = options.origin == ReuseOrigin::kNeutral ||
+                         (engine.options().cache_form.wants_repetition() && kept_tokens_ == nullptr);
+    if (!neutral && reused_.empty() && sequence.exact()) {
+      record(i, images[i], image);
+    } else if (why_not.empty() && could_be_kept(images[i], image)) {
+      if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
+      if (neutral || engine.lacks_origin_again(image.key)) without_origin_.push_back(i);
+    }
+  }
+  if (!reused_.empty()) begin_reuse();
+}
+
+ImageReuse::~ImageReuse() {
+  if (preview_ != nullptr) sequence_.take_back_supplied();
+  sequence_.forget_source();
+  end_work();
+}
+
+void ImageReuse::end_work() {
+  for (const Sha256Digest& key : in_work_) engine_.images_in_work().erase(key);
+  in_work_.clear();
+}
+
+std::vector<ImageReuse::Found> ImageReuse::list_images(const Prompt& prompt) const {
+  std::vector<Found> images(prompt.images.size());
+  for (size_t i = 0; i < images.size(); ++i) images[i].whole = true;
+  for (const ImageSpan& span : prompt.spans) {
+    Found& image = images[static_cast<size_t>(span.image)];
+    const bool next = span.rows.empty() && span.first_row == image.n_tokens && span.begin >= sequence_.n_done();
+    image.whole = image.whole && next;
+    image.n_tokens += span.end - span.begin;
+    image.spans.push_back(span);
+  }
+  for (size_t i = 0; i < images.size(); ++i) {
+    images[i].whole = images[i].whole && images[i].n_tokens == engine_.model().n_image_tokens(prompt.images[i]);
+  }
+  return images;
+}
+
+void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& report) {
+  if (found.spans.back().end == sequence_.n_tokens()) {
+    report.reason = "the prompt ends with it";
+    return;
+  }
+  const int32_t n_layers = engine_.kv_shape().n_layers();
+  RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
+  int64_t n_computed = 0;
+  for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
+  if (n_computed == int64_t{n_layers} * found.n_tokens) {
+    report.reason = "the plan computes all of it";
+    return;
+  }
+  std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<ImageLoad> load;
+  if (known == nullptr) {
+    const LoadingImage* const stored = load_stored(image, found.n_tokens);
+    if (stored == nullptr) {
+      report.reason = stored_.tiers.answered(image) ? "first use" : "not known in time whether a tier has it";
+      return;
+    }
+    if (stored->state() == ImageLoad::State::kMissed) {
+      report.reason = std::string(stored->load->tier()) + ": " + describe(stored->load->miss());
+      return;
+    }
+    known = stored->kv;
+    load = stored->load;
+  }
+  CHECK(known->n_tokens() == found.n_tokens);
+  needs_embeddings_[image] = plan.n_tokens(0, found.n_tokens) > 0 || sequence_.replays_prompt();
+  report.source = load == nullptr ? Source::kRam : Source::kTier;
+  report.tier = load == nullptr ? "" : load->tier();
+  report.n_recomputed = static_cast<double>(n_computed) / n_layers;
+  report.form = engine_.options().cache_form.name();
+  report.n_kept = known->n_kept();
+  placed_.push_back({image, known, load});
+  reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
+}
+
+const LoadingImage* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
+  if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
+  if (engine_.image_prefetch() == nullptr) return nullptr;
+  if (const std::optional<LoadingImage> comes = engine_.image_prefetch()->take(sequence_.image_keys()[image])) {
+    return &stored_.loads.emplace(image, *comes).first->second;
+  }
+  ChainedTier* const from = stored_.tiers.kv(image);
+  if (from == nullptr) return nullptr;
+  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, n_tokens);
+  std::shared_ptr<ImageLoad> load =
+      engine_.image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
+  return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
+}
+
+void ImageReuse::begin_reuse() {
+  const int32_t n_layers = placed_[0].kv->n_layers(), n_tokens = static_cast<int32_t>(reused_.tokens().size());
+  if (chooser_->preview(n_layers).n_layers > 0 && chooser_->plan(n_layers, n_tokens).n_tokens(0, n_tokens) > 0) {
+    preview_ = std::make_unique<PreviewHooks>(engine_.backend(), engine_.model().rope(), reused_, chooser_, sequence_,
+                                              n_layers);
+  }
+  supply();
+  if (preview_ != nullptr && preview_->complete(sequence_)) choose();
+}
+
+void ImageReuse::supply() {
+  reused_.supply(sequence_);
+  const KnownPrompt prompt = prompt_of(sequence_);
+  for (const Placed& placed : placed_) {
+    sequence_.set_image_content(placed.image,
+                                reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens()));
+  }
+}
+
+bool ImageReuse::cut(std::vector<TokenRun>& runs) {
+  in_preview_ = preview_ != nullptr && preview_->cut(runs);
+  while (!finished_ && runs.back().end > halt_) {
+    runs.back().end = std::max(halt_, runs.back().begin);
+    if (runs.back().begin == runs.back().end) runs.pop_back();
+  }
+  return in_preview_;
+}
+
+void ImageReuse::after_preview_step() {
+  in_preview_ = false;
+  preview_->finish_step();
+  if (preview_->complete(sequence_)) choose();
+}
+
+void ImageReuse::choose() {
+  const int32_t n_layers = placed_[0].kv->n_layers();
+  const Preview wanted = preview_->wanted();
+  const std::vector<double> scores = preview_->scores();
+  const std::vector<int32_t> depths = chooser_->plan(n_layers, static_cast<int32_t>(scores.size())).depths(scores);
+  preview_.reset();
+  sequence_.take_back_supplied();
+  reused_.set_depths(depths);
+  std::vector<int64_t> n_computed(placed_.size(), 0);
+  const std::vector<size_t> images = reused_.images_of_tokens();
+  for (size_t i = 0; i < images.size(); ++i) {
+    n_computed[images[i]] += depths[i] + (wanted.reused_tokens ? wanted.n_layers : 0);
+  }
+  for (size_t i = 0; i < placed_.size(); ++i) {
+    CacheReport::Image& report = report_.images[placed_[i].image];
+    report.n_recomputed = std::min<double>(report.n_tokens, static_cast<double>(n_computed[i]) / n_layers);
+  }
+  supply();
+}
+
+bool ImageReuse::loading(Deadline until) const {
+  const auto comes = [&](const Placed& placed) {
+    const auto last = static_cast<size_t>(placed.kv->n_layers()) - 1;
+    return placed.load != nullptr && placed.load->wait(last, until) == ImageLoad::State::kPending;
+  };
+  return !finished_ && std::ranges::any_of(placed_, comes);
+}
+
+ImageReuse::Want ImageReuse::take_want() {
+  const int32_t missed = reused_.take_missed();
+  if (missed < 0) return Want::kNone;
+  const Placed& placed = placed_[static_cast<size_t>(missed)];
+  return placed.load->state() == ImageLoad::State::kMissed ? Want::kMissed : Want::kComes;
+}
+
+void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
+  engine_.image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
+}
+
+// Where the image is being recorded already: the prompt is computed up to there first.
+bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& images) {
+  for (const size_t image : recorded_) {
+    if (sequence_.image_keys()[image] == key) halt_ = images[image].spans.back().end;
+  }
+  return halt_ < INT32_MAX;
+}
+
+bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
+  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, found.n_tokens) <=
+                    engine_.cache_ledger().max_bytes();
+  if (!fits) report.reason = "its KV is larger than the cache";
+  return fits;
+}
+
+void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
+  if (!could_be_kept(found, report)) return;
+  const ImageKvForm form = engine_.options().cache_form.complete();
+  const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), form, found.n_tokens));
+  for (const ImageSpan& span : found.spans) {
+    recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
+  }
+  recorded_.push_back(image);
+  if (engine_.images_in_work().insert(report.key).second) in_work_.push_back(report.key);
+}
+
+void ImageReuse::finish(double prefill_ms) {
+  if (finished_ || (kept_tokens_ != nullptr && kept_tokens_->empty())) return;
+  finished_ = true;
+  end_work();
+  sequence_.forget_source();
+  const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
+  ImageStore* store = engine_.image_store();
+  const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
+    if (store != nullptr) store->used(sequence_.image_keys()[image], kv, computed);
+  };
+  for (size_t i = 0; i < recorder_.size(); ++i) {
+    if (!recorder_.complete(i)) continue;
+    std::shared_ptr<const ImageKv> kv = recorder_.image(i);
+    const ImageKvForm& form = engine_.options().cache_form;
+    if (kept_tokens_ != nullptr) {
+      kv = keep_these(engine_.kv_shape(), form, *kv, *kept_tokens_);
+    } else if (!form.keeps_all()) {
+      kv = keep_best(engine_.backend(), engine_.kv_shape(), form, *kv);
+    }
+    keep(recorded_[i], kv, per_token);
+    use(recorded_[i], kv, /*computed=*/true);
+  }
+  for (const Placed& placed : placed_) {
+    if (placed.load == nullptr) {
+      use(placed.image, placed.kv, /*computed=*/false);
+    } else if (LoadingImage{placed.kv, placed.load}.state() == ImageLoad::State::kReady) {
+      keep(placed.image, placed.kv, per_token);
+      store->loaded(sequence_.image_keys()[placed.image], placed.kv, *placed.load);
+    }
+  }
+}
+
+bool ImageReuse::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+  if (in_preview_) return preview_->after_attention(layer, observed, keep);
+  recorder_.after_attention(layer, observed, keep);
+  return reused_.after_attention(layer, observed, keep);
+}
+
+}  // namespace vlcache

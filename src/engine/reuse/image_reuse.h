@@ -1,0 +1,121 @@
+// What becomes of the KV of a prompt's images: what is known is placed, what is new is recorded for other prompts.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/reuse/preview_hooks.h"
+#include "engine/reuse/reused_images.h"
+
+namespace vlcache {
+
+class Engine;
+
+// Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
+std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
+
+// A prompt as reuse knows it.
+struct KnownPrompt {
+  std::span<const TokenInfo> tokens;
+  std::span<const ImageSpan> spans;
+  std::span<const Sha256Digest> image_keys;
+  std::optional<Sha256Digest> salt;
+};
+KnownPrompt prompt_of(const Sequence& sequence);
+
+// What the KV of an image of the prompt is known by where a chooser is followed for it, in the form in which the engine
+// keeps it: not to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
+Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
+                            int32_t n_tokens);
+
+// What is beyond this process of a request's images.
+struct ImagesInTiers {
+  ImageSearch tiers;
+  std::map<size_t, LoadingImage> loads;  // by image of the prompt: each begins once, and one that was missed stays so
+};
+
+class ImageReuse final : public LayerHooks {
+ public:
+  // `sequence` has taken `prompt`; what of it is pending is computed next. Notes in `report` where each image comes
+  // from. Throws Error(kInput) where a chooser was asked for that the policy or the prompt does not allow.
+  ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+             ImagesInTiers& stored, CacheReport& report);
+  ~ImageReuse() override;  // the sequence goes on without
+
+  // Whether the steps of the prompt need these hooks.
+  bool active() const { return !finished_ && (!reused_.empty() || recorder_.size() > 0); }
+  // Tokens before the first that is computed, also of those that only a preview shows to be.
+  int32_t n_done() const { return std::min(sequence_.n_done(), preview_ == nullptr ? INT32_MAX : preview_->begin()); }
+  // Whether some of the image's tokens are computed.
+  bool needs_embeddings(size_t image) const { return needs_embeddings_[image]; }
+  // Images whose KV is to be computed in a prompt of its own (image_origin.h) before this one is: with it they would be
+  // reused.
+  std::span<const size_t> without_origin() const { return without_origin_; }
+  // Cuts the next runs of the sequence to what these hooks are for. True: the next step is one of a chooser's preview.
+  bool cut(std::vector<TokenRun>& runs);
+  // Whether an image that stands in this prompt twice has been recorded for its second place: finish() keeps it, and
+  // the rest of the prompt is looked through anew.
+  bool halts() const { return !finished_ && sequence_.n_done() >= halt_; }
+  bool in_preview() const { return in_preview_; }
+  // Behind such a step. Once all is seen, the chooser chooses, and the prompt begins anew with the first image.
+  void after_preview_step();
+  // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on. Does nothing
+  // until it is known which tokens are kept.
+  void finish(double prefill_ms);
+  // Whether KV is still on its way, at `until` at the latest.
+  bool loading(Deadline until) const;
+  // Whether the last step failed for want of KV that was to be loaded: it will come, or not.
+  enum class Want : uint8_t { kNone, kComes, kMissed };
+  Want take_want();
+
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+
+ private:
+  // An image of the prompt, as far as it matters here.
+  struct Found {
+    std::vector<ImageSpan> spans;
+    int32_t n_tokens = 0;
+    bool whole = false;  // all of its rows, in order, none of them computed yet
+  };
+  std::vector<Found> list_images(const Prompt& prompt) const;
+  void place(size_t image, const Found& found, CacheReport::Image& report);
+  // Null: no tier has it.
+  const LoadingImage* load_stored(size_t image, int32_t n_tokens);
+  void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
+  bool halt_before(const Sha256Digest& key, const std::vector<Found>& images);
+  bool could_be_kept(const Found& found, CacheReport::Image& report) const;
+  void record(size_t image, const Found& found, CacheReport::Image& report);
+  void begin_reuse();
+  void supply();
+  void choose();
+  void end_work();
+
+  Engine& engine_;
+  Sequence& sequence_;
+  ReusedImages reused_;
+  ImageRecorder recorder_;
+  ReuseChooserPtr chooser_;
+  std::shared_ptr<const KeptTokens> kept_tokens_;
+  CacheReport& report_;
+  std::unique_ptr<PreviewHooks> preview_;  // null: all is chosen
+  bool in_preview_ = false;                // the next step is a part of it
+  ImagesInTiers& stored_;
+  // An image of the prompt that is reused, in the order of reused_.
+  struct Placed {
+    size_t image;
+    std::shared_ptr<const ImageKv> kv;
+    std::shared_ptr<ImageLoad> load;  // null: it was in memory
+  };
+  std::vector<Placed> placed_;
+  std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_
+  std::vector<Sha256Digest> in_work_;  // those that nobody else was recording
+  std::vector<bool> needs_embeddings_;
+  std::vector<size_t> without_origin_;
+  int32_t halt_ = INT32_MAX;  // behind the image that is recorded for a second place
+  bool finished_ = false;
+};
+
+}  // namespace vlcache

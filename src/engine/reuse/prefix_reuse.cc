@@ -1,0 +1,208 @@
+// Keys: tokens, and what the KV of their images is.
+#include "engine/reuse/prefix_reuse.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/engine.h"
+#include "reuse/prefix_store.h"
+
+namespace vlcache {
+namespace {
+
+constexpr double kRestoredMsPerToken = 1;  // what computing it took is not known any more
+
+// Tokens whose images' KV is known by `contents`, and who may find it.
+struct KeyParts {
+  std::span<const TokenInfo> tokens;
+  std::span<const ImageSpan> spans;
+  std::span<const Sha256Digest> contents;
+  std::optional<Sha256Digest> salt;
+};
+
+KeyParts parts_of(const Sequence& sequence, int64_t n) {
+  return {sequence.tokens().first(static_cast<size_t>(n)), sequence.spans(), sequence.image_contents(),
+          sequence.salt()};
+}
+
+std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
+  std::vector<Element> key;
+  for (const TokenInfo& token : parts.tokens) key.push_back(token.id);
+  for (const ImageSpan& span : parts.spans) {
+    for (int32_t t = span.begin; t < std::min(span.end, static_cast<int32_t>(key.size())); ++t) {
+      key[static_cast<size_t>(t)] = cache.image_row(parts.contents[static_cast<size_t>(span.image)], span.row_of(t));
+    }
+  }
+  if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing behind it is shared either
+    Sha256 hash;
+    hash.add(std::as_bytes(std::span(*parts.salt)));
+    hash.add(key[0]);
+    key[0] = cache.image_row(hash.finish(), 0);
+  }
+  return key;
+}
+
+// What the store knows the tokens by.
+std::vector<Sha256Digest> digests_of(const PrefixTokens& tokens) {
+  std::vector<Sha256Digest> digests(tokens.ids.size());
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    std::memcpy(digests[i].data(), &tokens.ids[i], sizeof(int32_t));
+  }
+  for (const ImageSpan& span : tokens.spans) {
+    for (int32_t t = span.begin; t < span.end; ++t) {
+      Sha256 hash;
+      hash.add(std::as_bytes(std::span(tokens.contents[static_cast<size_t>(span.image)])));
+      hash.add(int64_t{span.row_of(t)});
+      digests[static_cast<size_t>(t)] = hash.finish();
+    }
+  }
+  return digests;
+}
+
+std::vector<PrefixMatch::Image> list_places(const KnownPrompt& prompt) {
+  std::vector<PrefixMatch::Image> images(prompt.image_keys.size());
+  for (size_t i = 0; i < images.size(); ++i) images[i].content = prompt.image_keys[i];
+  for (const ImageSpan& span : prompt.spans) {
+    PrefixMatch::Image& image = images[static_cast<size_t>(span.image)];
+    image.begin = std::min(image.begin, span.begin);
+    image.end = std::max(image.end, span.end);
+    image.n_tokens += span.end - span.begin;
+  }
+  return images;
+}
+
+// Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
+// queries the policy asks for.
+int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
+  int32_t n = 1;
+  for (const CaptureRequest& request : policy.needs(prompt.shape())) {
+    if (request.replay.piece == 0) n = std::max(n, request.window);
+    if (request.future > 0) n = prompt.n_tokens();
+  }
+  return std::min(n, prompt.n_tokens());
+}
+
+std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options) {
+  if (!options.prefix) return "reuse is off";
+  if (std::string why = reuse_obstacle(policy, prompt); !why.empty()) return why;
+  if (policy.capacity() != 0) return "KV policy " + policy.name() + " has its pages taken before";
+  if (prompt.selection) return "the policy has chosen among its image tokens";
+  if (n_to_compute(policy, prompt) == prompt.n_tokens() && prompt.n_tokens() > 1) {
+    return "KV policy " + policy.name() + " needs every prompt token computed";
+  }
+  return "";
+}
+
+// Whether pages of this policy's sequences are what any other's are.
+bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
+
+std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {
+  std::vector<Sha256Digest> contents;
+  for (const PrefixMatch::Image& image : images) contents.push_back(image.content);
+  return contents;
+}
+
+}  // namespace
+
+int32_t PrefixMatch::cut(int32_t n) const {
+  for (const Image& image : images) {
+    if (image.reused && image.begin < n && n < image.end) n = image.begin;
+  }
+  return n;
+}
+
+PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& prompt, const KnownPrompt& known,
+                         const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known) {
+  PrefixMatch match{.obstacle = prefix_obstacle(policy, prompt, options), .key = {}, .images = {}};
+  if (!match.obstacle.empty()) return match;
+  PrefixCache& cache = engine.prefixes();
+  const std::span<const TokenInfo> asked =
+      known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
+  std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
+  match.key = key_of(cache, {asked, known.spans, known.image_keys, known.salt});
+  match.n = cache.n_known(match.key);
+  // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
+  const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
+  const bool neutral = options.origin == ReuseOrigin::kNeutral;  // whatever is known exactly: it would depend on that
+  for (size_t i = 0; i < images.size() && reuses; ++i) {
+    PrefixMatch::Image& image = images[i];
+    const int32_t n_left = image.end - match.n;  // of one that is known in part, whole pages as a rule
+    if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
+    image.reused = true;
+    image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);
+  }
+  if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
+  const std::vector<Sha256Digest> contents = contents_of(images);
+  match.key = key_of(cache, {asked, known.spans, contents, known.salt});
+  match.n = match.cut(cache.n_known(match.key));
+  return match;
+}
+
+std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
+                               ImageSearch& tiers) {
+  const KnownPrompt known = prompt_of(sequence);
+  const auto is_known = [&](size_t image) {
+    return engine.image_kv().contains(known.image_keys[image]) || tiers.kv(image) != nullptr;
+  };
+  const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
+  if (!match.obstacle.empty()) return match.obstacle;
+  if (match.n > sequence.n_done()) {
+    int32_t n_exact = INT32_MAX;
+    for (const PrefixMatch::Image& image : match.images) {
+      if (image.reused && image.end <= match.n) n_exact = std::min(n_exact, image.begin);
+    }
+    sequence.release();
+    pin_ = engine.prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
+    sequence.assume_computed(match.n, n_exact);
+    for (size_t i = 0; i < match.images.size(); ++i) {
+      const PrefixMatch::Image& image = match.images[i];
+      if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
+    }
+  }
+  return sequence.n_done() >= std::ssize(match.key) ? "" : "nothing that is known goes on like this";
+}
+
+std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,
+                                          const ReuseOptions& options) {
+  const Policy& policy = sequence.policy();
+  const bool acts_behind = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
+  const bool stays = !policy.evicts() || (options.keep_exact && acts_behind);
+  if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
+  PrefixCache& cache = engine.prefixes();
+  const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
+  return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
+}
+
+void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages) {
+  const Policy& policy = sequence.policy();
+  if (!shares_pages(policy) || !sequence.complete()) return;
+  int32_t n = sequence.n_done();
+  if (whole_pages) n = n / kPageSlots * kPageSlots;
+  if (n == 0) return;
+  PrefixCache& cache = engine.prefixes();
+  cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
+}
+
+PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
+  const Policy& policy = sequence.policy();
+  if (!shares_pages(policy) || !sequence.complete()) return {};
+  const auto n = static_cast<size_t>(sequence.n_done());
+  PrefixTokens tokens;
+  for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
+  tokens.spans.assign(sequence.spans().begin(), sequence.spans().end());
+  tokens.contents.assign(sequence.image_contents().begin(), sequence.image_contents().end());
+  engine.prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
+  return tokens;
+}
+
+int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
+  KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
+  const int32_t n = engine.prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
+  std::vector<TokenInfo> infos(static_cast<size_t>(n));
+  for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
+  const KeyParts parts{infos, tokens.spans, tokens.contents, std::nullopt};
+  engine.prefixes().keep(key_of(engine.prefixes(), parts), cache, kRestoredMsPerToken);
+  return n;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,104 @@
+// Rows as they come by.
+#include "engine/reuse/preview_hooks.h"
+
+#include <algorithm>
+
+namespace vlcache {
+namespace {
+
+std::vector<int32_t> positions_of(const Sequence& sequence, std::span<const int32_t> tokens) {
+  std::vector<int32_t> positions;
+  for (const int32_t t : tokens) positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.t);
+  return positions;
+}
+
+}  // namespace
+
+PreviewHooks::PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages& images, ReuseChooserPtr chooser,
+                           const Sequence& sequence, int32_t n_layers)
+    : backend_(backend),
+      rope_(rope),
+      images_(images),
+      chooser_(std::move(chooser)),
+      n_layers_(n_layers),
+      wanted_(chooser_->preview(n_layers)),
+      end_(sequence.n_tokens() - (wanted_.n_layers < n_layers ? 1 : 0)),
+      tokens_(images.tokens()),
+      positions_(positions_of(sequence, tokens_)),
+      scores_(static_cast<size_t>(n_layers)),
+      layers_(static_cast<size_t>(n_layers)) {
+  images_.set_depths(std::vector<int32_t>(tokens_.size(), wanted_.reused_tokens ? wanted_.n_layers : 0));
+}
+
+bool PreviewHooks::cut(std::vector<TokenRun>& runs) {
+  CHECK(!runs.empty());
+  const bool begun = runs.front().begin >= tokens_.front();
+  const int32_t end = begun ? end_ : tokens_.front();
+  while (runs.back().begin >= end) runs.pop_back();
+  runs.back().end = std::min(runs.back().end, end);
+  step_scores_ = scores_;
+  return begun;
+}
+
+std::vector<double> PreviewHooks::scores() const {
+  return chooser_->rank({.layers = scores_, .images = images_.images_of_tokens()});
+}
+
+bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {
+  if (layer >= wanted_.first_layer && images_.holds(layer)) {
+    PreviewedLayer seen{.backend = backend_,
+                        .layer = layer,
+                        .observed = observed,
+                        .tokens = tokens_,
+                        .positions = positions_,
+                        .k = {},
+                        .v = {},
+                        .loaded_k = {},
+                        .loaded_v = {}};
+    if (wanted_.reused_tokens) compare(layer, observed, seen);
+    const int64_t n_heads = observed.q.dim(1), n = std::ssize(tokens_);
+    std::vector<float>& scores = step_scores_[static_cast<size_t>(layer)];
+    scores.resize(static_cast<size_t>(n_heads * n), 0.0f);
+    chooser_->score(seen, Tensor(scores.data(), DType::kF32, {n_heads, n}));
+  }
+  return layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_;  // nobody goes on
+}
+
+// Fills in what is computed and what is loaded.
+void PreviewHooks::compare(int layer, const Observed& observed, PreviewedLayer& seen) {
+  const int64_t n = std::ssize(tokens_), n_heads = observed.k.dim(1), d = observed.k.dim(2);
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  const DType dtype = backend_.compute_dtype();
+  const auto rows = [&](Buffer& buffer, int64_t n_rows) {
+    const int64_t bytes = n_rows * n_heads * d * dtype_bytes(dtype);
+    if (buffer.bytes() < bytes) buffer = Buffer(bytes);
+    return Tensor(buffer.data(), dtype, {n_rows, n_heads, d});
+  };
+  const auto values = [&](std::vector<float>& x) { return Tensor(x.data(), DType::kF32, {n, n_heads, d}); };
+  if (l.k.empty()) {
+    const Tensor k = rows(k_rows_, n), v = rows(v_rows_, n);
+    images_.read(layer, tokens_, k, v);  // may throw: the step comes again
+    for (std::vector<float>* x : {&l.k, &l.v, &l.loaded_k, &l.loaded_v})
+      x->resize(static_cast<size_t>(n * n_heads * d));
+    backend_.convert(k, values(l.loaded_k));
+    backend_.convert(v, values(l.loaded_v));
+  }
+  std::vector<float> cos(static_cast<size_t>(d / 2)), sin(cos.size());
+  const Tensor cos_row(cos.data(), DType::kF32, {1, d / 2}), sin_row(sin.data(), DType::kF32, {1, d / 2});
+  for (int64_t i = 0; i < std::ssize(observed.tokens); ++i) {
+    const auto at = std::ranges::lower_bound(tokens_, observed.tokens[static_cast<size_t>(i)]);
+    if (at == tokens_.end() || *at != observed.tokens[static_cast<size_t>(i)]) continue;
+    const int64_t j = at - tokens_.begin();
+    rope_.fill(std::span(positions_).subspan(static_cast<size_t>(j), 1), cos_row, sin_row);
+    const Tensor rotated = rows(k_rows_, 1);
+    backend_.rope(observed.k.slice_rows(i, i + 1), cos_row, sin_row, rotated);
+    backend_.convert(rotated, values(l.k).slice_rows(j, j + 1));
+    backend_.convert(observed.v.slice_rows(i, i + 1), values(l.v).slice_rows(j, j + 1));
+  }
+  seen.k = values(l.k);
+  seen.v = values(l.v);
+  seen.loaded_k = values(l.loaded_k);
+  seen.loaded_v = values(l.loaded_v);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,53 @@
+// What a chooser sees of a prompt whose images are reused before it chooses: the layers it asked for, with what is
+// loaded beside what is computed anew.
+#pragma once
+
+#include <vector>
+
+#include "engine/reuse/reused_images.h"
+#include "model/rope.h"
+#include "reuse/reuse_chooser.h"
+
+namespace vlcache {
+
+class PreviewHooks final : public LayerHooks {
+ public:
+  // Of all images of `images`, which have been placed in `sequence`.
+  PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages& images, ReuseChooserPtr chooser,
+               const Sequence& sequence, int32_t n_layers);
+
+  // Cuts the next runs of the sequence to those that come before the preview (false), or to its own (true): these may
+  // not take in the prompt's last token where its logits are not computed.
+  bool cut(std::vector<TokenRun>& runs);
+  int32_t begin() const { return tokens_.front(); }
+  // Whether all of it has been seen.
+  bool complete(const Sequence& sequence) const { return sequence.n_done() >= end_; }
+  // The step that cut() has begun has been computed: its scores stand. One that failed comes again.
+  void finish_step() { scores_ = step_scores_; }
+  // [tokens of all images] what the chooser makes of all it has seen.
+  std::vector<double> scores() const;
+  const Preview& wanted() const { return wanted_; }
+
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+
+ private:
+  void compare(int layer, const Observed& observed, PreviewedLayer& seen);
+
+  Backend& backend_;
+  const RopeTable& rope_;
+  ReusedImages& images_;
+  ReuseChooserPtr chooser_;
+  int32_t n_layers_;
+  Preview wanted_;
+  int32_t end_;  // behind the last token that is seen
+  std::vector<int32_t> tokens_, positions_;
+  std::vector<std::vector<float>> scores_, step_scores_;  // [n_layers] of those that have been looked at [H, n]
+  // A layer's K and V of them, as PreviewedLayer has them.
+  struct Layer {
+    std::vector<float> k, v, loaded_k, loaded_v;
+  };
+  std::vector<Layer> layers_;  // those that are looked at
+  Buffer k_rows_, v_rows_;     // on their way
+};
+
+}  // namespace vlcache

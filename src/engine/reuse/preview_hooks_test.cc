@@ -1,0 +1,193 @@
+// What choosers see before they choose, and what they then choose: against K, V and attention written out.
+#include "engine/reuse/preview_hooks.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "engine/reuse/reuse_testing.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int32_t kPreviewLayers = 4, kBefore = 45;
+
+// Scores as they are, ranked by their sums: how a chooser ranks them is tested beside it.
+class Summed final : public ReuseChooser {
+ public:
+  explicit Summed(std::string_view chooser) : chooser_(parse_reuse_chooser(chooser)) {}
+  std::string name() const override { return chooser_->name(); }
+  RecomputePlan plan(int32_t n_layers, int32_t n_tokens) const override { return chooser_->plan(n_layers, n_tokens); }
+  Preview preview(int32_t n_layers) const override { return chooser_->preview(n_layers); }
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override { chooser_->score(seen, scores); }
+
+ private:
+  ReuseChooserPtr chooser_;
+};
+
+// Scores of `chooser` for the image's tokens behind other tokens than those it was recorded behind.
+std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
+                           int32_t chunk) {
+  ReusedImages images(engine.backend(), engine.model().rope());
+  const auto s = make_sequence(engine, image_prompt(kBefore, 5));
+  images.add(*s, {{image_at(kBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
+  PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kPreviewLayers);
+  images.supply(*s);
+  while (!preview.complete(*s)) {
+    std::vector<TokenRun> runs;
+    s->next_runs(chunk, runs);
+    StepItem item{.sequence = s.get()};
+    item.preview = preview.cut(runs);
+    item.runs = runs;
+    item.hooks = item.preview ? static_cast<LayerHooks*>(&preview) : &images;
+    engine.stepper().step({&item, 1});
+    if (item.preview) preview.finish_step();
+  }
+  return preview.scores();
+}
+
+// In one layer, of every row the attention of each head to the image's tokens; the keys may be exchanged for others.
+class Attention final : public LayerHooks {
+ public:
+  Attention(Engine& engine, int32_t layer) : engine_(engine), layer_(layer) {}
+  // [row][head][slot]: scale q k over all slots the row sees, the image's keys those of `image` if there is one.
+  std::vector<std::vector<std::vector<double>>> matrix;
+  std::vector<int32_t> tokens;  // of the rows
+  const ImageKv* image = nullptr;
+
+  bool after_attention(int layer, const Observed& o, std::vector<int32_t>&) override {
+    if (layer != layer_) return false;
+    const KvView& view = o.views.back();
+    const int64_t n = view.n_slots[0];
+    std::vector<int32_t> slots(static_cast<size_t>(n));
+    std::iota(slots.begin(), slots.end(), 0);
+    tokens.assign(o.tokens.begin(), o.tokens.end());
+    matrix.assign(o.tokens.size(), std::vector<std::vector<double>>(kHeads));
+    for (int32_t h = 0; h < kHeads; ++h) {
+      std::vector<float> k(static_cast<size_t>(n * kHeadDim)), v(k.size());
+      engine_.backend().kv_read(view, h / (kHeads / kKvHeads), slots, Tensor(k.data(), DType::kF32, {n, kHeadDim}),
+                                Tensor(v.data(), DType::kF32, {n, kHeadDim}));
+      if (image != nullptr) exchange(h / (kHeads / kKvHeads), k);
+      for (size_t i = 0; i < o.tokens.size(); ++i) {
+        std::vector<double>& row = matrix[i][static_cast<size_t>(h)];
+        for (int32_t j = 0; j <= o.tokens[i]; ++j) {
+          double dot = 0;
+          for (int32_t c = 0; c < kHeadDim; ++c) {
+            dot += double{o.q.row<float>(static_cast<int64_t>(i))[h * kHeadDim + c]} *
+                   double{k[static_cast<size_t>(j * kHeadDim + c)]};
+          }
+          row.push_back(std::exp(dot * double{o.scale}));
+        }
+        const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+        for (double& a : row) a /= sum;
+      }
+    }
+    return false;
+  }
+
+ private:
+  // The image's keys are those that were recorded, turned to where they stand.
+  void exchange(int32_t head, std::vector<float>& k) const {
+    const auto frequencies = engine_.model().rope().frequencies();
+    constexpr int32_t kHalf = kHeadDim / 2;
+    const ImageRows rows(engine_, *image, layer_);
+    for (int32_t i = 0; i < kImage; ++i) {
+      const float* from = rows.k.data() + (i * kKvHeads + head) * kHeadDim;
+      float* to = k.data() + (kBefore + i) * kHeadDim;
+      for (int32_t c = 0; c < kHalf; ++c) {
+        const double angle = double{frequencies[static_cast<size_t>(c)]} * (kBefore + i);
+        const double x = from[c], y = from[c + kHalf];
+        to[c] = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
+        to[c + kHalf] = static_cast<float>(y * std::cos(angle) + x * std::sin(angle));
+      }
+    }
+  }
+  Engine& engine_;
+  int32_t layer_;
+};
+
+std::unique_ptr<Engine> engine_of(std::string_view backend) { return make_engine(kPreviewLayers, backend); }
+
+void expect_scores(const std::vector<double>& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  const double largest = *std::ranges::max_element(expected);
+  EXPECT_GT(largest, 0);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4 * largest) << i;
+}
+
+TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = engine_of(backend);
+    const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
+    const auto right = record_image(*engine, image_prompt(kBefore, 5), kBefore, 512);
+    const ImageRows old_rows(*engine, *old, 1), right_rows(*engine, *right, 1);
+    std::vector<double> expected;
+    for (size_t at = 0; at < old_rows.v.size();) {
+      double sum = 0;
+      for (int32_t c = 0; c < kKvHeads * kHeadDim; ++c, ++at) {
+        sum += std::pow(double{old_rows.v[at]} - double{right_rows.v[at]}, 2);
+      }
+      expected.push_back(sum);
+    }
+    for (const int32_t chunk : {512, 17}) {
+      expect_scores(scores(*engine, parse_reuse_chooser("cacheblend"), old, chunk), expected);
+    }
+  }
+}
+
+TEST(PreviewHooks, KvshareComparesWhatTextAttendsToInLayer1) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = engine_of(backend);
+    const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
+    Attention fresh(*engine, 1), reused(*engine, 1);
+    reused.image = old.get();
+    for (Attention* attention : {&fresh, &reused}) {
+      const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
+      compute(*engine, *s, 512, attention);
+    }
+    std::vector<double> expected(kImage, 0);
+    for (size_t row = kBefore + kImage; row + 1 < fresh.matrix.size(); ++row) {  // the last token is not looked at
+      for (size_t h = 0; h < kHeads; ++h) {
+        for (size_t j = 0; j < kImage; ++j) {
+          expected[j] += std::abs(fresh.matrix[row][h][kBefore + j] - reused.matrix[row][h][kBefore + j]);
+        }
+      }
+    }
+    for (const int32_t chunk : {512, 17}) {
+      expect_scores(scores(*engine, parse_reuse_chooser("kvshare"), old, chunk), expected);
+    }
+  }
+}
+
+TEST(PreviewHooks, AskedSumsTheMostThatTheQuestionAttendsToInDeepLayers) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = engine_of(backend);
+    const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
+    std::vector<double> expected(kImage, 0);
+    for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
+      Attention attention(*engine, layer);
+      ReusedImages images(engine->backend(), engine->model().rope());
+      const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
+      images.add(*s, {{image_at(kBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
+      images.supply(*s);
+      compute(*engine, *s, 512, &attention);
+      for (size_t h = 0; h < kHeads; ++h) {
+        for (size_t j = 0; j < kImage; ++j) {
+          double most = 0;
+          for (size_t row = 0; row < attention.tokens.size(); ++row) {
+            if (attention.tokens[row] > kBefore) most = std::max(most, attention.matrix[row][h][kBefore + j]);
+          }
+          expected[j] += most;
+        }
+      }
+    }
+    for (const int32_t chunk : {512, 17}) {
+      expect_scores(scores(*engine, std::make_shared<Summed>("asked"), old, chunk), expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,166 @@
+// Rotation and rows.
+#include "engine/reuse/reused_images.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+// A step waits so long for a layer, and with it whoever comes meanwhile: what loads as fast as disks and networks do is
+// hidden behind computing, what does not is waited for outside.
+constexpr std::chrono::milliseconds kLongestStall{50};
+
+}  // namespace
+
+void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
+                       const RecomputePlan& plan, std::shared_ptr<ImageLoad> load) {
+  CHECK(image->n_layers() == plan.n_layers());
+  std::vector<int32_t> depths = plan.depths(image->n_tokens());
+  images_.push_back({std::move(image), std::move(load), std::move(depths)});
+  for (const ImageSpan& span : spans) {
+    const int32_t n = span.end - span.begin, n_rows = images_.back().image->n_tokens();
+    CHECK(span.rows.empty() && span.first_row + n <= n_rows);
+    CHECK(pieces_.empty() || pieces_.back().end <= span.begin);
+    Piece& piece = pieces_.emplace_back(
+        Piece{.image = images_.size() - 1, .begin = span.begin, .end = span.end, .first_row = span.first_row});
+    std::vector<int32_t> positions;
+    for (int32_t t = span.begin; t < span.end; ++t) {
+      positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.t);
+    }
+    const int64_t half = std::ssize(rope_.frequencies());
+    piece.cos.resize(static_cast<size_t>(n * half));
+    piece.sin.resize(piece.cos.size());
+    rope_.fill(positions, Tensor(piece.cos.data(), DType::kF32, {n, half}),
+               Tensor(piece.sin.data(), DType::kF32, {n, half}));
+  }
+}
+
+void ReusedImages::set_depths(std::span<const int32_t> depths) {
+  size_t next = 0;
+  for (const Piece& piece : pieces_) {
+    for (int32_t i = 0; i < piece.end - piece.begin; ++i) {
+      images_[piece.image].depths[static_cast<size_t>(piece.first_row + i)] = depths[next++];
+    }
+  }
+  CHECK(next == depths.size());
+}
+
+std::vector<int32_t> ReusedImages::tokens() const {
+  std::vector<int32_t> tokens;
+  for (const Piece& piece : pieces_) {
+    for (int32_t t = piece.begin; t < piece.end; ++t) tokens.push_back(t);
+  }
+  return tokens;
+}
+
+std::vector<size_t> ReusedImages::images_of_tokens() const {
+  std::vector<size_t> images;
+  for (const Piece& piece : pieces_)
+    images.insert(images.end(), static_cast<size_t>(piece.end - piece.begin), piece.image);
+  return images;
+}
+
+void ReusedImages::supply(Sequence& sequence) {
+  std::vector<TokenRun> all, entering;
+  for (const Piece& piece : pieces_) {
+    all.push_back({piece.begin, piece.end});
+    for (int32_t t = piece.begin; t < piece.end; ++t) {
+      if (depth(piece, t) == 0) continue;
+      if (entering.empty() || entering.back().end != t) entering.push_back({t, t});
+      ++entering.back().end;
+    }
+  }
+  sequence.supply(all, *this, entering);
+}
+
+int64_t ReusedImages::n_recomputed(int32_t layer) const {
+  int64_t n = 0;
+  for (const Placed& placed : images_) {
+    n += std::ranges::count_if(placed.depths, [&](int32_t depth) { return depth > layer; });
+  }
+  return n;
+}
+
+int32_t ReusedImages::depth(const Piece& piece, int32_t token) const {
+  return images_[piece.image].depths[static_cast<size_t>(piece.first_row + token - piece.begin)];
+}
+
+const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
+  const auto behind = std::ranges::upper_bound(pieces_, token, {}, &Piece::begin);
+  if (behind == pieces_.begin() || token >= std::prev(behind)->end) return nullptr;
+  return &*std::prev(behind);
+}
+
+const ImageKv& ReusedImages::loaded(const Piece& piece, int32_t layer) {
+  const Placed& placed = images_[piece.image];
+  const auto there = [&] {
+    const auto until = Clock::now() + kLongestStall;
+    return LoadingImage{placed.image, placed.load}.wait(layer, until) == ImageLoad::State::kReady;
+  };
+  if (placed.load != nullptr && !there()) {
+    missed_ = static_cast<int32_t>(piece.image);
+    throw Error(ErrorCode::kIo, "KV of an image: " + describe(placed.load->miss()));
+  }
+  return *placed.image;
+}
+
+void ReusedImages::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
+  if (std::ranges::all_of(images_, [](const Placed& placed) { return placed.image->keeps_all(); })) return;
+  std::erase_if(tokens, [&](int32_t token) {
+    const Piece& piece = *find(token);
+    return loaded(piece, layer).row_of(layer, piece.first_row + token - piece.begin) < 0;
+  });
+}
+
+void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& view) {
+  const auto n = static_cast<int64_t>(tokens.indices.size());
+  const int64_t n_heads = view.n_kv_heads, d = view.head_dim;
+  const DType dtype = backend_.compute_dtype();
+  for (Buffer* buffer : {&k_, &v_}) {
+    if (buffer->bytes() < n * n_heads * d * dtype_bytes(dtype)) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
+  }
+  const Tensor k(k_.data(), dtype, {n, n_heads, d}), v(v_.data(), dtype, {n, n_heads, d});
+  read(layer, tokens.indices, k, v);
+  backend_.kv_write(k, v, view);
+}
+
+void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  const int64_t half = k.dim(2) / 2;
+  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // tokens of one piece, side by side
+    const int32_t first = tokens[static_cast<size_t>(begin)];
+    const Piece* piece = find(first);
+    CHECK(piece != nullptr);
+    const ImageKv& image = loaded(*piece, layer);
+    const int64_t at = first - piece->begin;
+    const auto follows = [&](int64_t i) {
+      const int32_t token = tokens[static_cast<size_t>(i)];
+      return token == first + (i - begin) && token < piece->end;
+    };
+    for (end = begin + 1; end < n && follows(end);) ++end;
+    const int64_t m = end - begin;
+    const int32_t row = image.row_of(layer, piece->first_row + static_cast<int32_t>(at));
+    CHECK(row >= 0);  // and the others, which follow, lie behind it
+    const Tensor k_rows = k.slice_rows(begin, end), v_rows = v.slice_rows(begin, end);
+    image.read(backend_, layer, row, k_rows, v_rows);
+    const auto table = [&](const std::vector<float>& values) {
+      return Tensor(const_cast<float*>(values.data()) + at * half, DType::kF32, {m, half});  // only read
+    };
+    backend_.rope(k_rows, table(piece->cos), table(piece->sin), k_rows);
+  }
+}
+
+bool ReusedImages::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
+  if (images_.empty() || layer + 1 >= images_[0].image->n_layers()) return false;
+  for (size_t i = 0; i < observed.tokens.size(); ++i) {
+    const int32_t token = observed.tokens[i];
+    const Piece* piece = find(token);
+    if (piece == nullptr || depth(*piece, token) > layer + 1) keep.push_back(static_cast<int32_t>(i));
+  }
+  return keep.size() < observed.tokens.size();
+}
+
+}  // namespace vlcache

@@ -1,0 +1,80 @@
+// Images whose KV was computed elsewhere, put into a prompt: rotated to where they stand there, some tokens of each
+// computed anew in the first layers.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/sequence/sequence.h"
+#include "model/rope.h"
+#include "reuse/image_kv.h"
+#include "reuse/image_store.h"
+#include "reuse/recompute_plan.h"
+
+namespace vlcache {
+
+class ReusedImages final : public SlotSource, public LayerHooks {
+ public:
+  // The rotation of the model's keys.
+  ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
+
+  // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. Its first tokens
+  // are computed anew as `plan` says, which has the model's layers. With a `load` its layers are waited for.
+  void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
+           const RecomputePlan& plan, std::shared_ptr<ImageLoad> load = nullptr);
+  // Of each token of all images, in the order of the sequence, how many of the first layers compute it anew. Before
+  // supply().
+  void set_depths(std::span<const int32_t> depths);
+  // The number (in the order they were added) of the image whose load has failed or was not there, and so the step; -1:
+  // none.
+  int32_t take_missed() { return std::exchange(missed_, -1); }
+  bool empty() const { return images_.empty(); }
+  // Whether `layer` has K and V of its own.
+  bool holds(int32_t layer) const { return images_[0].image->holds(layer); }
+  // All images' tokens, ascending.
+  std::vector<int32_t> tokens() const;
+  // Which image each of them is of, in the order they were added.
+  std::vector<size_t> images_of_tokens() const;
+  // Takes the sequence's tokens over. From then on the steps that compute it need these hooks, and both need each
+  // other, until the sequence forgets its source.
+  void supply(Sequence& sequence);
+  // Tokens that `layer` computes, of all images.
+  int64_t n_recomputed(int32_t layer) const;
+
+  // K, rotated, and V of `tokens`, which are images' and kept, in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo)
+  // where an image's load has failed, or is so slow that the step had better come again.
+  void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
+  void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
+  // Those that their images do not keep.
+  void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) override;
+  bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
+
+ private:
+  struct Placed {
+    std::shared_ptr<const ImageKv> image;
+    std::shared_ptr<ImageLoad> load;  // null: it is all there
+    std::vector<int32_t> depths;      // [n_tokens] first layers that compute the row
+  };
+  // Rows of an image side by side in the prompt.
+  struct Piece {
+    size_t image;
+    int32_t begin, end;           // tokens
+    int32_t first_row;            // of the image
+    std::vector<float> cos, sin;  // [end - begin, d / 2]
+  };
+  const Piece* find(int32_t token) const;  // null: no image's
+  int32_t depth(const Piece& piece, int32_t token) const;
+  // The image of a piece, once it has the layer.
+  const ImageKv& loaded(const Piece& piece, int32_t layer);
+
+  Backend& backend_;
+  const RopeTable& rope_;
+  std::vector<Placed> images_;
+  std::vector<Piece> pieces_;
+  int32_t missed_ = -1;
+  Buffer k_, v_;  // rows on their way
+};
+
+}  // namespace vlcache

@@ -1,0 +1,196 @@
+// Images in other places, computed anew in part, beside prompts that were computed whole.
+#include "engine/reuse/reused_images.h"
+
+#include <numeric>
+
+#include "engine/reuse/reuse_testing.h"
+#include "reuse/reuse_chooser.h"
+
+namespace vlcache {
+namespace {
+
+struct Reused {
+  std::vector<float> logits;
+  std::unique_ptr<Sequence> sequence;
+};
+
+Reused reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
+             std::vector<double> shares, int32_t chunk = 512) {
+  const TextConfig& config = engine.model().config().text;
+  const RopeTable rope(config.rope, config.head_dim);
+  ReusedImages images(engine.backend(), rope);
+  Reused reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
+  images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
+  images.supply(*reused.sequence);
+  reused.logits = compute(engine, *reused.sequence, chunk, &images);
+  return reused;
+}
+
+std::vector<float> whole(Engine& engine, std::vector<int32_t> tokens) {
+  const auto s = make_sequence(engine, std::move(tokens));
+  return compute(engine, *s, 512);
+}
+
+// Behind the same beginning nothing was computed otherwise: any plan gives the whole prompt's answer.
+TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
+  for (const std::string_view backend : backend_names()) {
+    for (const char* model_type : {"llama", "mistral"}) {
+      SCOPED_TRACE(std::string(backend) + " " + model_type);
+      const auto engine = make_engine(4, backend, 64 << 20, model_type);
+      const auto image = record_image(*engine, image_prompt(20, 1), 20, 33);
+      const std::vector<float> expected = whole(*engine, image_prompt(20, 1));
+      for (const std::vector<double>& shares :
+           {std::vector<double>{0, 0, 0, 0}, {1, 1, 1, 1}, {1, 0.5, 0.1, 0}, {0.1, 0.1, 0.1, 0.1}}) {
+        for (const int32_t chunk : {512, 17}) {
+          const Reused reused = reuse(*engine, image_prompt(20, 1), 20, image, shares, chunk);
+          expect_close(reused.logits, expected);
+          EXPECT_EQ(reused.sequence->cache().n_slots(3, 0), 100);
+        }
+      }
+    }
+  }
+}
+
+// One layer: K and V come from the embeddings alone, so an image may stand anywhere.
+TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = make_engine(1, backend);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+    for (const int32_t before : {0, 3, 77, 300}) {
+      const std::vector<float> expected = whole(*engine, image_prompt(before, 5));
+      expect_close(reuse(*engine, image_prompt(before, 5), before, image, {0}).logits, expected);
+    }
+  }
+}
+
+// What is computed anew is not taken from the image: with all of it, whatever was recorded does not matter, and the
+// fewer layers load, the nearer is the answer.
+TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = make_engine(4, backend);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+    const std::vector<int32_t> other = image_prompt(45, 5);
+    const std::vector<float> expected = whole(*engine, other);
+    expect_close(reuse(*engine, other, 45, image, {1, 1, 1, 1}).logits, expected);
+    const float none = distance(reuse(*engine, other, 45, image, {0, 0, 0, 0}).logits, expected);
+    EXPECT_GT(none, 1e-4f);
+    const float most = distance(reuse(*engine, other, 45, image, {1, 1, 1, 0}).logits, expected);
+    EXPECT_LT(most, none);
+    const float chunks = distance(reuse(*engine, other, 45, image, {1, 1, 1, 0}, 13).logits, expected);
+    EXPECT_NEAR(chunks, most, 1e-4f);
+  }
+}
+
+// Tiles of a picture with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
+TEST(ReusedImages, AnImageMayStandInPieces) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = make_engine(3, backend);
+    std::vector<int32_t> tokens = image_prompt(20, 1);
+    const std::vector<int32_t> words = random_tokens(5, 3);
+    tokens.insert(tokens.begin() + 50, words.begin(), words.end());
+    const std::vector<ImageSpan> spans{{.begin = 20, .end = 50, .image = 0, .first_row = 0, .rows = {}},
+                                       {.begin = 55, .end = 75, .image = 0, .first_row = 30, .rows = {}}};
+    auto image = std::make_shared<ImageKv>(engine->kv_shape(), ImageKvForm(), kImage);
+    ImageRecorder recorder;
+    recorder.place(recorder.add(image), 20, 0, 30);
+    recorder.place(0, 55, 30, 20);
+    const auto whole = make_sequence(*engine, tokens);
+    const std::vector<float> expected = compute(*engine, *whole, 41, &recorder);
+    ASSERT_TRUE(recorder.complete(0));
+    for (const std::vector<double>& shares : {std::vector<double>{0, 0, 0}, {0.9, 0.7, 0.2}, {0.5, 0.5, 0.5}}) {
+      ReusedImages images(engine->backend(), engine->model().rope());
+      const auto s = make_sequence(*engine, tokens);
+      images.add(*s, spans, image, RecomputePlan(shares));
+      images.supply(*s);
+      EXPECT_EQ(s->n_pending(), 55 + static_cast<int32_t>(50 * shares[0]));
+      expect_close(compute(*engine, *s, 23, &images), expected);
+    }
+  }
+}
+
+// A sequence that goes on without its images: behind the prompt as if it had computed them, within it from where the
+// first of them stands.
+TEST(ReusedImages, AreForgottenWithTheirSource) {
+  const auto engine = make_engine(3, "ref");
+  const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+  for (const int32_t n_rows : {100, 12, 30}) {
+    const auto s = make_sequence(*engine, image_prompt(9, 5));
+    {
+      ReusedImages images(engine->backend(), engine->model().rope());
+      images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
+      images.supply(*s);
+      EXPECT_FALSE(s->n_pending() == s->n_tokens());
+      step(*engine, *s, n_rows, &images);
+      s->forget_source();
+    }
+    if (n_rows == 100) {
+      EXPECT_EQ(s->n_pending(), 0);
+      EXPECT_FALSE(s->exact());
+      s->rewind(9);
+      EXPECT_TRUE(s->exact());
+    } else {
+      EXPECT_EQ(s->n_done(), 9);
+      EXPECT_EQ(s->n_pending(), s->n_tokens() - 9);
+      EXPECT_TRUE(s->exact());
+      expect_close(compute(*engine, *s, 512), whole(*engine, image_prompt(9, 5)));
+    }
+  }
+}
+
+TEST(ReusedImages, GivingKvBackBeginsAnew) {
+  const auto engine = make_engine(3, "ref");
+  const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+  const std::vector<int32_t> other = image_prompt(9, 5);
+  const TextConfig& config = engine->model().config().text;
+  const RopeTable rope(config.rope, config.head_dim);
+  ReusedImages images(engine->backend(), rope);
+  const auto s = make_sequence(*engine, other);
+  images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
+  images.supply(*s);
+  EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
+  EXPECT_EQ(images.n_recomputed(0), 25);
+  EXPECT_EQ(images.n_recomputed(1), 10);
+  const std::vector<float> once = compute(*engine, *s, 16, &images);
+  s->release();
+  EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
+  EXPECT_EQ(compute(*engine, *s, 16, &images), once);
+}
+
+TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
+  for (const double r : {0.0, 0.01, 0.025, 0.1, 0.5, 0.8, 1.0}) {
+    const RecomputePlan plan = parse_reuse_chooser("vlcache:r=" + std::to_string(r))->plan(22, 2304);
+    EXPECT_NEAR(plan.mean(), r, 1e-12);
+    EXPECT_NEAR(parse_reuse_chooser("static:r=" + std::to_string(r))->plan(22, 2304).mean(), r, 1e-12);
+  }
+  const RecomputePlan plan = parse_reuse_chooser("vlcache")->plan(5, 1000);
+  for (int32_t layer = 0; layer < 5; ++layer) EXPECT_EQ(plan.n_tokens(layer, 1000), 45 - 10 * layer);
+  EXPECT_EQ(parse_reuse_chooser("mpic:k=7")->plan(3, 300).n_tokens(2, 300), 7);
+  EXPECT_EQ(parse_reuse_chooser("mpic")->plan(3, 20).n_tokens(2, 20), 20);
+  EXPECT_EQ(parse_reuse_chooser("vlcache:r=0.1")->name(), "vlcache:r=0.1");
+  for (const char* wrong : {"", "vlcash", "vlcache:r=2", "vlcache:k=2", "mpic:k=-1", "static:r=x", "exact"}) {
+    EXPECT_THROW(parse_reuse_chooser(wrong), Error) << wrong;
+  }
+}
+
+TEST(RecomputePlan, GoesDeepestWhereScoresAreHighest) {
+  const RecomputePlan plan({0.8, 0.4, 0.2, 0});
+  EXPECT_EQ(plan.depths(5), (std::vector<int32_t>{3, 2, 1, 1, 0}));
+  EXPECT_EQ(plan.depths(std::vector<double>{0.5, 2, 0.1, 2, 1}), (std::vector<int32_t>{1, 3, 0, 2, 1}));
+  EXPECT_EQ(plan.depths(std::vector<double>(5, 0)), plan.depths(5));
+}
+
+TEST(RecomputePlan, SharesNeverRise) {
+  EXPECT_EQ(RecomputePlan({0.1, 0.1}).n_tokens(1, 30), 3);
+  EXPECT_EQ(RecomputePlan({0.101}).n_tokens(0, 30), 4);
+  EXPECT_EQ(RecomputePlan({1}).n_tokens(0, 7), 7);
+  EXPECT_DOUBLE_EQ(RecomputePlan({1, 0.5}).mean(), 0.75);
+  for (const std::vector<double>& wrong : {std::vector<double>{0.1, 0.2}, {-0.1}, {1.1}, {std::nan("")}}) {
+    EXPECT_THROW(RecomputePlan{wrong}, Error);
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,255 @@
+// Tiers that are far away: whoever waits for them waits alone, once, and what was found there is kept nearby.
+#include "engine/reuse/stored_images_testing.h"
+#include "store/redis_testing.h"
+
+namespace vlcache {
+namespace {
+
+using Source = CacheReport::Image::Source;
+using Encoder = CacheReport::Image::Encoder;
+
+class SlowTiers : public StoredImages {
+ protected:
+  SlowTiers() {
+    tier_->near = false;
+    tier_->named = "far";
+  }
+
+  // What the request takes by itself, ms to the first token.
+  double ms_alone() {
+    const auto tiers = std::exchange(tiers_, {});
+    const std::unique_ptr<Engine> e = engine();
+    tiers_ = tiers;
+    return generate(*e, request(*e, "static:r=0.3")).timings.ttft_ms;
+  }
+  // A patience more would show, whatever else the machine does.
+  static void expect_one_patience(const GenerateResult& result, double patience_ms, double ms_alone) {
+    EXPECT_GE(result.timings.ttft_ms, patience_ms);
+    EXPECT_LT(result.timings.ttft_ms, 1.8 * patience_ms + ms_alone);
+  }
+  static bool ends(Batch& batch, RequestId id) {
+    for (int i = 0; i < 10'000 && !batch.done(id); ++i) batch.step();
+    return batch.done(id);
+  }
+  void expect_from(const GenerateResult& result, const char* tier) {
+    EXPECT_EQ(ids(result), greedy());
+    for (const CacheReport::Image& image : result.cache.images) {
+      EXPECT_EQ(image.source, Source::kTier) << image.reason;
+      EXPECT_EQ(image.tier, tier);
+      EXPECT_EQ(image.encoder, Encoder::kHit);
+    }
+  }
+};
+
+TEST_F(SlowTiers, OthersDoNotWait) {
+  store();
+  for (const char* held : {"exists", "read kv", "read embeddings"}) {
+    for (const char* chooser : {"static:r=0.3", "asked:r=0.1", "cacheblend:r=0.1"}) {
+      SCOPED_TRACE(std::string(held) + " " + chooser);
+      const std::unique_ptr<Engine> e = engine();
+      tier_->n_searches = 0;
+      tier_->hold(held);
+      Batch batch(*e);
+      const RequestId waits = batch.add(request(*e, chooser));
+      // By itself, too, it waits outside of steps: somebody may come.
+      for (int i = 0; i < 8; ++i) EXPECT_TRUE(batch.step());
+      EXPECT_FALSE(batch.done(waits));
+      const RequestId other = batch.add(without_picture(*e));
+      EXPECT_TRUE(ends(batch, other));
+      EXPECT_FALSE(batch.done(waits));
+      tier_->release();
+      ASSERT_TRUE(ends(batch, waits));
+      GenerateResult result = batch.remove(waits);
+      if (std::string_view(chooser) == "asked:r=0.1") {  // may leave out an image
+        for (CacheReport::Image& image : result.cache.images) image.encoder = Encoder::kHit;
+      }
+      expect_from(result, "far");
+      EXPECT_EQ(batch.remove(other).tokens.size(), 12u);
+      EXPECT_EQ(tier_->n_searches, 1);  // of all images, KV and embeddings
+      EXPECT_EQ(e->pools().used_bytes(), 0);
+    }
+  }
+}
+
+// Whatever it is that does not come: all of it together costs the request its patience, once.
+TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
+  store();
+  constexpr double kPatience = 1500;
+  const double alone = ms_alone();
+  for (const char* held : {"exists", "read"}) {
+    SCOPED_TRACE(held);
+    const std::unique_ptr<Engine> e = engine(kPatience);
+    tier_->hold(held);
+    const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+    tier_->release();
+    EXPECT_EQ(ids(result), greedy());
+    expect_one_patience(result, kPatience, alone);
+    for (const CacheReport::Image& image : result.cache.images) {
+      EXPECT_EQ(image.source, Source::kComputed);
+      EXPECT_EQ(image.encoder, Encoder::kComputed);
+      const bool searched = held == std::string_view("read");
+      EXPECT_EQ(image.reason, searched ? "far: late: not there in time" : "not known in time whether a tier has it");
+    }
+  }
+}
+
+TEST_F(SlowTiers, WhatMemoryHasIsNotWaitedFor) {
+  const std::unique_ptr<Engine> e = engine();
+  generate(*e, request(*e, "static:r=0.3"));
+  tier_->hold("exists");
+  for (const char* chooser : {"static:r=0.3", static_cast<const char*>(nullptr)}) {
+    const GenerateResult result = generate(*e, request(*e, chooser));
+    EXPECT_EQ(ids(result), greedy());
+    for (const CacheReport::Image& image : result.cache.images) EXPECT_EQ(image.encoder, Encoder::kHit);
+  }
+  tier_->release();
+}
+
+// Cancelled or taken out at any moment of waiting.
+TEST_F(SlowTiers, WhoWaitsMayLeave) {
+  store();
+  for (const char* held : {"exists", "read kv", "read embeddings"}) {
+    SCOPED_TRACE(held);
+    const std::unique_ptr<Engine> e = engine();
+    tier_->hold(held);
+    Batch batch(*e);
+    const RequestId id = batch.add(request(*e, "static:r=0.3"));
+    for (int i = 0; i < 4; ++i) batch.step();
+    EXPECT_EQ(batch.remove(id).finish_reason, "cancelled");
+    EXPECT_FALSE(batch.step());
+    tier_->release();
+    EXPECT_EQ(e->pools().used_bytes(), 0);
+    expect_from(generate(*e, request(*e, "static:r=0.3")), "far");
+  }
+}
+
+// ---- a server that takes its time
+// ------------------------------------------------------------------------------------
+
+class SlowRedis : public SlowTiers {
+ protected:
+  void use(const RedisTimes& times) {
+    RedisTierOptions options;
+    options.address = local_address(server_.port());
+    options.times = times;
+    redis_ = std::make_shared<RedisTier>(options);
+    tiers_ = {redis_};
+  }
+  void stand_still_at(const std::string& command) {
+    standing_ = true;
+    server_.set_hook([this, command](const FakeRedis::Words& words) -> std::optional<std::string> {
+      while (standing_ && !server_.stopping() && words[0] == command)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return std::nullopt;
+    });
+  }
+
+  FakeRedis server_;
+  std::atomic<bool> standing_{false};
+  std::shared_ptr<RedisTier> redis_;
+};
+
+TEST_F(SlowRedis, CostsOthersNothing) {
+  use({.connect_ms = 60'000, .reply_ms = 60'000});
+  store();
+  for (const char* command : {"EXISTS", "GET", "GETRANGE"}) {
+    SCOPED_TRACE(command);
+    const std::unique_ptr<Engine> e = engine();
+    stand_still_at(command);
+    Batch batch(*e);
+    const RequestId waits = batch.add(request(*e, "static:r=0.3")), other = batch.add(without_picture(*e));
+    EXPECT_TRUE(ends(batch, other));
+    EXPECT_FALSE(batch.done(waits));
+    standing_ = false;
+    ASSERT_TRUE(ends(batch, waits));
+    expect_from(batch.remove(waits), "redis");
+  }
+  server_.set_hook(nullptr);
+}
+
+TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
+  use({.connect_ms = 60'000, .reply_ms = 60'000});
+  store();
+  const double alone = ms_alone();
+  for (const char* command : {"EXISTS", "GET", "GETRANGE"}) {
+    SCOPED_TRACE(command);
+    const std::unique_ptr<Engine> e = engine(1500);
+    stand_still_at(command);
+    const GenerateResult result = generate(*e, request(*e, "static:r=0.3"));
+    standing_ = false;
+    EXPECT_EQ(ids(result), greedy());
+    expect_one_patience(result, 1500, alone);
+  }
+  server_.set_hook(nullptr);
+}
+
+// ---- what was found far away
+// -----------------------------------------------------------------------------------------
+
+class Nearer : public SlowTiers {
+ protected:
+  void add_disk(int64_t max_bytes) {
+    near_ = std::make_shared<DiskTier>(
+        DiskTierOptions{.dir = dir_ / "near", .max_bytes = max_bytes, .ttl_ms = 0, .salt = ""});
+    tiers_ = {near_, tier_};
+  }
+  GenerateResult ask(Engine& e) const {
+    GenerateResult result = generate(e, request(e, "static:r=0.3"));
+    e.tiers()->flush(kNoDeadline);
+    return result;
+  }
+  static int64_t n_written(const KvTier& tier) { return tier.stats().n_put[static_cast<size_t>(PutOutcome::kStored)]; }
+
+  std::shared_ptr<DiskTier> near_;
+};
+
+TEST_F(Nearer, IsCopiedOnce) {
+  store();
+  add_disk(64 << 20);
+  const int64_t n_before = n_written(*disk_), n_records = std::ssize(disk_->list());
+  expect_from(ask(*engine()), "far");
+  EXPECT_EQ(n_written(*near_), n_records);
+  EXPECT_GT(near_->stats().bytes_written, 0);
+  for (const ListedRecord& record : disk_->list()) {
+    EXPECT_EQ(read_all(*near_, record.key).sections, read_all(*disk_, record.key).sections);
+    EXPECT_EQ(near_->open(record.key, kNoDeadline).reader->header().created_ms, record.created_ms);
+  }
+  expect_from(ask(*engine()), "disk");
+  EXPECT_EQ(n_written(*near_), n_records);
+  EXPECT_EQ(n_written(*disk_), n_before);  // nothing went back
+}
+
+TEST_F(Nearer, IsCopiedFromTheUseOnThatIsAskedFor) {
+  store();
+  add_disk(64 << 20);
+  const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/2);
+  expect_from(ask(*e), "far");
+  EXPECT_EQ(n_written(*near_), 0);
+  e->forget_images();
+  expect_from(ask(*e), "far");
+  EXPECT_EQ(n_written(*near_), std::ssize(disk_->list()));
+  e->forget_images();
+  expect_from(ask(*e), "disk");
+}
+
+TEST_F(Nearer, KeepsTheLimitOfTheDisk) {
+  store();
+  add_disk(1000);
+  for (int i = 0; i < 2; ++i) expect_from(ask(*engine()), "far");
+  EXPECT_EQ(std::ssize(near_->list()), 0);
+  EXPECT_GT(near_->stats().n_put[static_cast<size_t>(PutOutcome::kTooLarge)], 0);
+}
+
+// Only what was loaded whole: from a damaged record nothing comes nearer, what was computed instead does.
+TEST_F(Nearer, DamagedRecordsAreNotCopied) {
+  store();
+  add_disk(64 << 20);
+  tier_->bad_sections = {1};
+  for (const CacheReport::Image& image : ask(*engine()).cache.images) EXPECT_EQ(image.source, Source::kComputed);
+  for (const ListedRecord& record : near_->list()) {
+    EXPECT_EQ(read_all(*near_, record.key).sections, read_all(*disk_, record.key).sections);
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,171 @@
+// For tests of images in tiers: a model with three pictures in its prompt, and a tier in which something goes wrong.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/json.h"
+#include "engine/engine_testing.h"
+#include "engine/scheduler/batch.h"
+#include "reuse/prefix_cache.h"
+#include "store/disk_tier.h"
+
+namespace vlcache {
+
+// A tier between which and us something goes wrong.
+class FaultyTier final : public KvTier {
+ public:
+  explicit FaultyTier(std::shared_ptr<KvTier> tier) : tier_(std::move(tier)) {}
+
+  std::set<int32_t> bad_sections;       // of KV records
+  std::optional<Sha256Digest> only_of;  // these contents' alone
+  std::chrono::milliseconds delay{0};   // of every section
+  bool gone = false;                    // opens nothing
+  bool lies = false;                    // gives other bytes than were stored, and says that they are right
+  bool near = true;                     // answers at once
+  std::string named = "disk";
+  std::atomic<int> n_searches{0};
+
+  // Whatever begins like this ("exists", "read kv", "read embeddings") takes until it is released.
+  void hold(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    held_ = what;
+  }
+  void release() {
+    hold("none");
+    changed_.notify_all();
+  }
+
+  std::string_view name() const override { return named; }
+  bool answers_at_once() const override { return near; }
+  RecordId id_of(const RecordKey& key) const override { return tier_->id_of(key); }
+  std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override {
+    ++n_searches;
+    pass("exists");
+    return tier_->exists(keys, deadline);
+  }
+  OpenedRecord open(const RecordKey& key, Deadline deadline) override {
+    if (gone) return {nullptr, {MissReason::kIo, "gone"}};
+    OpenedRecord opened = tier_->open(key, deadline);
+    if (opened.reader == nullptr || (only_of && *only_of != key.content)) return opened;
+    opened.reader = std::make_unique<Reader>(*this, std::move(opened.reader));
+    return opened;
+  }
+  PutResult put(const Record& record, Deadline deadline) override { return tier_->put(record, deadline); }
+  bool erase(const RecordId& id) override { return tier_->erase(id); }
+  std::vector<ListedRecord> list() override { return tier_->list(); }
+  TierStats stats() const override { return tier_->stats(); }
+
+ private:
+  class Reader final : public RecordReader {
+   public:
+    Reader(FaultyTier& tier, std::unique_ptr<RecordReader> reader) : tier_(tier), reader_(std::move(reader)) {}
+    const RecordHeader& header() const override { return reader_->header(); }
+    std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline) override {
+      const bool kv = header().key.layout.starts_with("kv");
+      tier_.pass(kv ? "read kv" : "read embeddings");
+      if (kv) std::this_thread::sleep_for(tier_.delay);
+      if (kv && tier_.bad_sections.contains(section)) {
+        std::ranges::fill(to, std::byte{0x7f});  // as it may look
+        return Miss{MissReason::kChecksum, "section " + std::to_string(section)};
+      }
+      const std::optional<Miss> miss = reader_->read(section, to, deadline);
+      if (kv && tier_.lies) std::ranges::fill(to, std::byte{0x7f});
+      return miss;
+    }
+
+   private:
+    FaultyTier& tier_;
+    std::unique_ptr<RecordReader> reader_;
+  };
+
+  void pass(std::string_view what) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !what.starts_with(held_); });
+  }
+
+  std::shared_ptr<KvTier> tier_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string held_ = "none";
+};
+
+class StoredImages : public testing::Test {
+ protected:
+  StoredImages()
+      : fixture_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-llama"),
+        case_(parse_ordered_json(read_text_file(fixture_ / "case.json"), "case.json")),
+        dir_(std::filesystem::temp_directory_path() / ("vlcache-stored-images-" + std::to_string(getpid()))),
+        disk_(std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20, .ttl_ms = 0, .salt = ""})),
+        tier_(std::make_shared<FaultyTier>(disk_)),
+        tiers_{tier_} {}
+  ~StoredImages() override { std::filesystem::remove_all(dir_); }
+
+  // A process of its own, as far as memory goes.
+  std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1, const ImageKvForm& form = {}) const {
+    EngineOptions options = engine_options();
+    options.cache_form = form;
+    options.cache_deadline_ms = deadline_ms;
+    options.cache_admit = admit;
+    return Engine::load(fixture_, options);
+  }
+  EngineOptions engine_options() const {
+    EngineOptions options;
+    options.dtype = DType::kF32;
+    options.kv_memory_bytes = 64 << 20;
+    options.cache_bytes = 64 << 20;
+    options.tiers = tiers_;
+    return options;
+  }
+
+  Request request(Engine& engine, const char* chooser, bool other_picture = false) const {
+    std::vector<Image> images;
+    for (const auto& name : case_["images"]) images.push_back(load_image(fixture_ / name.get<std::string>()));
+    if (other_picture) {
+      for (uint8_t& value : images.back().rgb) value ^= 0x80;
+    }
+    Request request;
+    request.prompt = engine.prepare_raw(case_["prompt"].get<std::string>(), std::move(images));
+    request.policy = parse_policy("full");
+    if (chooser != nullptr) request.reuse = {.chooser = parse_reuse_chooser(chooser), .required = true};
+    request.options.max_tokens = static_cast<int32_t>(greedy().size());
+    request.options.ignore_eos = true;
+    return request;
+  }
+
+  Request without_picture(Engine& engine) const {
+    Request request;
+    request.prompt = engine.prepare_raw("No picture.", {});
+    request.policy = parse_policy("full");
+    request.options.max_tokens = 12;
+    request.options.ignore_eos = true;
+    return request;
+  }
+
+  std::vector<int32_t> greedy() const { return case_["greedy"].get<std::vector<int32_t>>(); }
+  static std::vector<int32_t> ids(const GenerateResult& result) {
+    std::vector<int32_t> ids;
+    for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
+    return ids;
+  }
+  // Leaves the case's image in the tier.
+  void store(const ImageKvForm& form = {}) const {
+    const std::unique_ptr<Engine> e = engine(60'000, 1, form);
+    EXPECT_EQ(ids(generate(*e, request(*e, "static:r=0"))), greedy());
+  }
+
+  std::filesystem::path fixture_;
+  nlohmann::ordered_json case_;
+  std::filesystem::path dir_;
+  std::shared_ptr<DiskTier> disk_;
+  std::shared_ptr<FaultyTier> tier_;
+  std::vector<std::shared_ptr<KvTier>> tiers_;  // of the next engine
+};
+
+}  // namespace vlcache

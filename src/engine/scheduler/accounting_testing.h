@@ -1,0 +1,63 @@
+// For tests: what machines lose when nobody looks. Every page is free, or held by sequences and caches that say so, by
+// each as often as it is counted; caches keep to their budget, queues to theirs.
+#pragma once
+
+#include <map>
+
+#include "engine/engine_testing.h"
+#include "engine/scheduler/batch.h"
+#include "reuse/prefix_cache.h"
+
+namespace vlcache {
+
+class Accounts {
+ public:
+  explicit Accounts(Engine& engine) : engine_(engine) { total_ = pool().n_free() + pool().n_used(); }
+
+  // Between two steps.
+  void check(const Batch& batch) {
+    std::map<int32_t, int32_t> live, cached;  // times held, by page
+    batch.for_each_sequence([&](const Sequence& sequence) {
+      sequence.cache().for_each_page([&](const PagePool&, int32_t page) { ++live[page]; });
+    });
+    engine_.prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
+    std::map<int32_t, int32_t> held = live;
+    int64_t n_shared = 0;  // pinned: a running sequence begins with it
+    for (const auto& [page, n] : cached) {
+      n_shared += live.contains(page) ? 1 : 0;
+      held[page] += n;
+    }
+    for (const auto& [page, n] : held) EXPECT_EQ(pool().references(page), n) << "page " << page;
+    const auto n_live = std::ssize(live), n_cached = std::ssize(cached);
+    EXPECT_EQ(pool().n_free() + n_live + n_cached - n_shared, total_);
+    EXPECT_EQ(pool().n_used(), n_live + n_cached - n_shared);
+    EXPECT_EQ(engine_.pools().used_bytes(), pool().n_used() * pool().page_bytes());
+    EXPECT_LE(engine_.pools().used_bytes(), engine_.pools().max_bytes());
+    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.prefixes().bytes());
+    const CacheTotals totals = engine_.cache_totals();
+    const int64_t in_flight = engine_.image_prefetch() != nullptr ? engine_.image_prefetch()->bytes() : 0;
+    EXPECT_EQ(engine_.cache_ledger().used_bytes(),
+              totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
+    EXPECT_LE(engine_.cache_ledger().used_bytes(), engine_.cache_ledger().max_bytes());
+    n_seen_shared += n_shared;
+    n_seen_cached += n_cached;
+  }
+  // When everybody has gone.
+  void check_end(const Batch& batch) {
+    check(batch);
+    engine_.prefixes().clear();
+    EXPECT_EQ(engine_.pools().used_bytes(), 0);
+    EXPECT_EQ(pool().n_free(), total_);
+  }
+
+  int64_t n_seen_shared = 0, n_seen_cached = 0;  // summed over all checks: that there was something to count
+
+ private:
+  // Models here have one head size, so one pool.
+  PagePool& pool() { return engine_.pools().of(engine_.kv_shape().layers[0].head_dim); }
+
+  Engine& engine_;
+  int64_t total_;
+};
+
+}  // namespace vlcache

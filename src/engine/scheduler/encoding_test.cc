@@ -1,0 +1,158 @@
+// Pictures are encoded in steps, between which others decode.
+#include <cstring>
+
+#include "engine/reuse/stored_images_testing.h"
+#include "engine/scheduler/batch.h"
+
+namespace vlcache {
+namespace {
+
+using Encoder = CacheReport::Image::Encoder;
+
+constexpr int kPictures = 8;
+
+class Encoding : public StoredImages {
+ protected:
+  Encoding() { tiers_.clear(); }
+
+  // So many tokens of an answer to a few words.
+  Request words(Engine& engine, int32_t n_answer) {
+    Request request;
+    request.prompt = engine.prepare_raw("some words", {});
+    request.policy = parse_policy("full");
+    request.options.max_tokens = n_answer;
+    request.options.ignore_eos = true;
+    request.callbacks.on_token = [this](const GeneratedToken&) { ++n_decoded_; };
+    return request;
+  }
+  // About so many pictures, no two the same; each takes a step of the encoder, which has one layer here, for every
+  // tile.
+  Request pictures(Engine& engine, int n) const {
+    std::string text;
+    std::vector<Image> images;
+    for (int i = 0; i < n; ++i) {
+      text += "<image>";
+      images.push_back(load_image(fixture_ / "picture-0.png"));
+      for (uint8_t& value : images.back().rgb) value ^= static_cast<uint8_t>(8 * i);
+    }
+    Request request;
+    request.prompt = engine.prepare_raw(text + "\nWhat is the TOTAL?", std::move(images));
+    request.policy = parse_policy("full");
+    request.options.max_tokens = 4;
+    request.options.ignore_eos = true;
+    return request;
+  }
+  std::vector<int32_t> answer(int n_pictures) const {
+    const std::unique_ptr<Engine> e = engine();
+    return ids(generate(*e, pictures(*e, n_pictures)));
+  }
+  static void finish(Batch& batch, RequestId id) {
+    while (!batch.done(id)) batch.step();
+  }
+
+  int n_decoded_ = 0;
+};
+
+// Tiles by themselves are what they are in groups.
+TEST_F(Encoding, ShorterStepsChangeNothing) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    EngineOptions options = engine_options();
+    options.dtype = dtype;
+    const std::unique_ptr<Engine> e = Engine::load(fixture_, options);
+    Request asked = pictures(*e, 1);
+    const ImageTiles& image = asked.prompt.with_pixels(0);
+    ASSERT_GT(image.n_tiles, 2);
+    const VisionOutput expected = e->model().encode_image(image);
+    Model::Encoding encoding = e->model().begin_encoding(image, nullptr, /*tile_by_tile=*/true);
+    int n_steps = 1;
+    while (encoding.step()) ++n_steps;
+    EXPECT_EQ(n_steps, image.n_tiles);  // of one layer
+    const VisionOutput found = encoding.finish();
+    ASSERT_EQ(found.embeds.bytes(), expected.embeds.bytes());
+    EXPECT_EQ(std::memcmp(found.embeds.data, expected.embeds.data, static_cast<size_t>(found.embeds.bytes())), 0);
+  }
+}
+
+// No time at all: one step of the encoder beside each token.
+TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
+  const std::unique_ptr<Engine> e = engine();
+  Batch batch(*e, {.max_step_ms = 1e-6});
+  const RequestId decoding = batch.add(words(*e, 200));
+  while (n_decoded_ < 3) batch.step();
+  Request asked = pictures(*e, kPictures);
+  const auto n_tiles = static_cast<int>(asked.prompt.images[0].n_tiles);
+  int n_before = -1;
+  asked.callbacks.on_prefill = [&](int32_t, int32_t) {
+    if (n_before < 0) n_before = n_decoded_;
+  };
+  const RequestId encoded = batch.add(std::move(asked));
+  n_decoded_ = 0;
+  finish(batch, encoded);
+  EXPECT_GE(n_before, kPictures * n_tiles);
+  EXPECT_LE(n_before, kPictures * n_tiles + 4);
+  const GenerateResult result = batch.remove(encoded);
+  EXPECT_EQ(ids(result), answer(kPictures));
+  EXPECT_GT(result.timings.vision_ms, 0);
+  finish(batch, decoding);
+  EXPECT_EQ(ids(batch.remove(decoding)), ids(generate(*e, words(*e, 200))));
+}
+
+// Prompts of others do not wait for all of somebody's pictures.
+TEST_F(Encoding, TakesTurnsWithPrompts) {
+  const std::unique_ptr<Engine> e = engine();
+  Batch batch(*e, {.max_step_ms = 1e-6});
+  batch.add(words(*e, 200));
+  while (n_decoded_ < 3) batch.step();
+  const RequestId encoded = batch.add(pictures(*e, kPictures));
+  batch.step();
+  const RequestId other = batch.add(words(*e, 1));
+  for (int i = 0; i < 4; ++i) batch.step();
+  EXPECT_TRUE(batch.done(other));
+  EXPECT_FALSE(batch.done(encoded));
+  finish(batch, encoded);
+  EXPECT_EQ(ids(batch.remove(encoded)), answer(kPictures));
+}
+
+TEST_F(Encoding, APictureOfTwoRequestsIsEncodedOnce) {
+  const std::unique_ptr<Engine> e = engine();
+  Batch batch(*e, {.max_step_ms = 1e-6});
+  batch.add(words(*e, 200));
+  while (n_decoded_ < 3) batch.step();
+  const RequestId one = batch.add(pictures(*e, kPictures)), two = batch.add(pictures(*e, kPictures));
+  finish(batch, one);
+  finish(batch, two);
+  const GenerateResult first = batch.remove(one), second = batch.remove(two);
+  EXPECT_EQ(ids(first), answer(kPictures));
+  EXPECT_EQ(ids(second), ids(first));
+  for (const CacheReport::Image& image : first.cache.images) EXPECT_EQ(image.encoder, Encoder::kComputed);
+  for (const CacheReport::Image& image : second.cache.images) EXPECT_EQ(image.encoder, Encoder::kHit);
+}
+
+// Whoever encodes may be interrupted anywhere: by its client, or by somebody more important.
+TEST_F(Encoding, MayBeInterrupted) {
+  const std::unique_ptr<Engine> e = engine();
+  const std::vector<int32_t> expected = answer(kPictures);
+  for (int n_before = 1; n_before < kPictures + 4; ++n_before) {
+    e->forget_kept();
+    n_decoded_ = 0;
+    Batch batch(*e, {.max_running = 2, .max_step_ms = 1e-6});
+    Request first = words(*e, 100);
+    first.priority = 1;
+    batch.add(std::move(first));
+    while (n_decoded_ < 3) batch.step();
+    const RequestId left = batch.add(pictures(*e, kPictures));
+    for (int i = 0; i < n_before; ++i) batch.step();
+    EXPECT_EQ(batch.remove(left).finish_reason, "cancelled");
+    const RequestId waits = batch.add(pictures(*e, kPictures));
+    for (int i = 0; i < n_before; ++i) batch.step();
+    Request urgent = words(*e, 2);
+    urgent.priority = 2;
+    const RequestId passes = batch.add(std::move(urgent));
+    finish(batch, passes);
+    finish(batch, waits);
+    EXPECT_EQ(ids(batch.remove(waits)), expected) << n_before;
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,147 @@
+// One request of a batch while it runs: its pictures, sampler, stop rules, timings.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/reuse/image_reuse.h"
+#include "engine/sampling/stop_filter.h"
+#include "reuse/prefix_tree.h"
+
+namespace vlcache {
+
+class PrefixReuse;
+class StreamDecoder;
+class WaitingPrompt;
+
+class Generation {
+ public:
+  // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
+  Generation(Engine& engine, Request request);
+  ~Generation();
+
+  Sequence* sequence() { return sequence_; }  // null before start() of a request without one
+  bool done() const { return !result_.finish_reason.empty(); }
+  bool has_tokens() const { return !result_.tokens.empty(); }
+  // Whether its prompt is in the cache as a whole before a policy takes anything away.
+  bool needs_whole_prompt() const;
+  // Of a request that has not started: as it stands in line.
+  WaitingPrompt& in_line();
+  // The beginning of the prompt that will be kept for others once it is computed; empty: nothing, or it has been.
+  std::span<const Element> promised();
+  // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
+  bool awaits_search(Deadline until);
+  // Makes the sequence if there is none; pictures that are still needed are to be encoded, or loaded. Throws Error.
+  void start();
+  // What must be computed before this request goes on, behind start() and go_on_without_load(): nothing, as a rule.
+  // Else it waits until start() is called again.
+  std::vector<Request> take_origins();
+  // One of these has ended.
+  void origin_done(const GenerateResult& origin);
+  // Takes the embeddings that have come; those that will not are to be encoded.
+  void take_embeddings();
+  // Whether it has pictures to encode, without which there is no next step.
+  bool encodes() const { return !to_encode_.empty(); }
+  // Goes on with the first of them, for one step of the encoder at least, until it is encoded or that time. Throws
+  // Error.
+  void encode(Deadline until);
+  // Whether something is on its way, at `until` at the latest, without which there is no next step. A step that may
+  // stall computes beside what is coming in, unless one has stalled before.
+  bool awaits_load(bool may_stall, Deadline until);
+  // Room in the tables for what is to come, so that decoding allocates nothing but pages.
+  void make_room();
+  // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
+  // from what is computed already; or the same step comes again, once the image is there. Throws Error.
+  bool go_on_without_load();
+  // Gives all KV back, but for what the prefix cache keeps: the request waits until start(). Tokens that were generated
+  // stay.
+  void suspend();
+  bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
+
+  // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
+  StepItem next_item(int32_t max_rows);
+  // What is to happen behind a step, in this order. The step took `ms` and has computed the item; `logits` of its rows,
+  // if any were asked for.
+  void after_step(const StepItem& item, const Tensor& logits, double ms);
+  // True: the step was one of a preview, or tokens of a rehearsal are pending, which the policy wants to see before it
+  // acts.
+  bool rehearse(const Tensor& logits);
+  // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
+  void after_policy(bool compressed, double ms);
+  // The next token, where the prompt is complete.
+  void choose(const Tensor& logits);
+  // Ends it here: "cancelled", or "length" where memory ends.
+  void finish(std::string_view reason);
+  void fail(const Error& error);
+  const GenerateResult& result() const { return result_; }
+  GenerateResult take_result() { return std::move(result_); }
+
+ private:
+  void take_images();
+  void place_images();
+  void place_rest();
+  void charge_origins();
+  void note_computed_images();
+  void charge_computed_images();
+  void release();
+  void find_prefix();
+  void keep_prefix(bool whole_pages);
+  bool takes_prefix() const;
+  void note_origins();
+  void list_images();
+  bool take_known(size_t image);
+  void take_encoded(size_t image, double ms);
+  void forget_encoding();
+  void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
+  void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
+  void choose_token(const Tensor& logits);
+  void take(int32_t token);
+  void emit(const std::string& text);
+  void report();
+
+  Engine& engine_;
+  Request request_;
+  std::unique_ptr<Sequence> own_sequence_;
+  Sequence* sequence_;
+  ImagesInTiers stored_;
+  std::unique_ptr<WaitingPrompt> in_line_;        // null: nobody has asked
+  std::optional<std::vector<Element>> promised_;  // none: nobody has asked
+  std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
+  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
+  std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
+  std::deque<size_t> to_encode_;                                     // images of the prompt
+  std::unique_ptr<Model::Encoding> encoding_;                        // of the first of them; null: not begun
+  double encoding_ms_ = 0;                                           // of it, so far
+  int32_t n_found_ = INT32_MAX;                                      // tokens that the prefix cache had
+  bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
+  std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end
+  std::vector<Request> origins_;                                     // to be computed before
+  std::set<Sha256Digest> origins_asked_;
+  std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
+  std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before it gave way
+  std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
+  std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;                   // null: no tokenizer
+  StopFilter filter_;
+  std::vector<int32_t> stop_ids_;
+  std::vector<TokenRun> runs_;
+  std::vector<float> prompt_logits_;  // of the prompt's last token, while something is rehearsed behind it
+  double select_ms_ = 0, rehearsal_ms_ = 0, policy_ms_ = 0;
+  Clock::time_point begin_, first_token_;
+  GenerateResult result_;
+};
+
+// Throws Error(kInput) unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
+// 0) in the model's context and in the policy's capacity.
+void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens);
+
+}  // namespace vlcache

@@ -1,0 +1,88 @@
+// Looked up anew only where the caches have changed.
+#include "engine/scheduler/waiting_prompt.h"
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace vlcache {
+
+WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy& policy, const ReuseOptions& options,
+                             ImageSearch& tiers, int32_t n_done)
+    : engine_(engine),
+      prompt_(prompt),
+      policy_(policy),
+      options_(options),
+      tiers_(tiers),
+      n_done_(n_done),
+      keys_(image_keys(prompt)),
+      in_tiers_(keys_.size(), nullptr),
+      prefetched_(keys_.size(), false) {}
+
+void WaitingPrompt::look() {
+  const int64_t prefix_version = engine_.prefixes().version(), image_version = engine_.image_kv().version();
+  std::vector<ChainedTier*> in_tiers;
+  for (size_t i = 0; i < keys_.size(); ++i) in_tiers.push_back(tiers_.kv(i));
+  if (prefix_version == prefix_version_ && image_version == image_version_ && in_tiers == in_tiers_) return;
+  prefix_version_ = prefix_version;
+  image_version_ = image_version;
+  in_tiers_ = std::move(in_tiers);
+  held_ = false;
+  const std::vector<TokenInfo> tokens = prompt_.token_infos();
+  match_ = match_prefix(
+      engine_, policy_, prompt_, {tokens, prompt_.spans, keys_, prompt_.salt}, options_,
+      [this](size_t image) { return engine_.image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr; });
+}
+
+int32_t WaitingPrompt::n_matched() {
+  look();
+  const int32_t n_prefix = std::max(n_done_, match_.n);
+  int32_t n = n_prefix;
+  for (size_t i = 0; i < match_.images.size(); ++i) {
+    const PrefixMatch::Image& image = match_.images[i];
+    if (image.reused && image.begin >= n_prefix && engine_.image_kv().contains(keys_[i])) n += image.n_tokens;
+  }
+  return n;
+}
+
+bool WaitingPrompt::wants(const Sha256Digest& image) const {
+  return options_.chooser != nullptr && std::ranges::find(keys_, image) != keys_.end();
+}
+
+bool WaitingPrompt::awaits_image() const {
+  return std::ranges::any_of(engine_.images_in_work(), [this](const Sha256Digest& image) { return wants(image); });
+}
+
+bool WaitingPrompt::awaits(std::span<const Element> promised) {
+  if (promised.empty()) return false;
+  look();
+  const auto n_common = std::ranges::mismatch(match_.key, promised).in1 - match_.key.begin();
+  return match_.cut(static_cast<int32_t>(n_common)) - std::max(n_done_, match_.n) >= kPageSlots;
+}
+
+void WaitingPrompt::hold() {
+  look();
+  if (std::exchange(held_, true)) return;
+  std::vector<CacheHold> holds;
+  if (match_.n > 0)
+    holds.push_back(engine_.prefixes().hold(std::span(match_.key).first(static_cast<size_t>(match_.n))));
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (i < match_.images.size() && match_.images[i].end <= match_.n) continue;
+    if (options_.encoder) holds.push_back(engine_.encoder_outputs().hold(keys_[i]));
+    if (options_.chooser != nullptr) holds.push_back(engine_.image_kv().hold(keys_[i]));
+  }
+  holds_ = std::move(holds);
+}
+
+void WaitingPrompt::prefetch() {
+  if (engine_.image_prefetch() == nullptr) return;
+  look();
+  for (size_t i = 0; i < match_.images.size(); ++i) {
+    const PrefixMatch::Image& image = match_.images[i];
+    const bool wanted = image.reused && image.end > match_.n && !prefetched_[i];
+    if (!wanted || in_tiers_[i] == nullptr || engine_.image_kv().contains(keys_[i])) continue;
+    prefetched_[i] = engine_.image_prefetch()->start(keys_[i], image.n_tokens, *in_tiers_[i]);
+  }
+}
+
+}  // namespace vlcache

@@ -1,0 +1,205 @@
+// Sequence: the tokens of one conversation and the KV they have so far. Who asked for it, and what becomes of its
+// logits, is a request's business (batch.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "cache/kv_cache.h"
+#include "engine/hooks/cache_slots.h"
+#include "engine/hooks/policy_hooks.h"
+#include "engine/prompt/prompt.h"
+#include "engine/sequence/layered_prompt.h"
+
+namespace vlcache {
+
+enum class TokenState : uint8_t {
+  kPending,   // waits to be computed
+  kEntering,  // waits to go through the first layers; deeper ones will load it
+  kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
+  kComputed,  // went through the model; the cache has seen its K and V
+  kOutside,   // before the window of a policy that looks at the last tokens only; never computed again
+};
+
+// Supplies K and V of tokens that are not computed: reused images, say.
+class SlotSource {
+ public:
+  virtual ~SlotSource() = default;
+  // Leaves out of `tokens`, ascending, what has no slot in this layer. May throw as load() does.
+  virtual void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
+    static_cast<void>(layer), static_cast<void>(tokens);
+  }
+  // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
+  // `view`. May throw Error: the step then fails, and only this sequence is to blame.
+  virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
+};
+
+class Sequence {
+ public:
+  Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden);
+  Sequence(const Sequence&) = delete;  // hooks know its cache by address
+
+  const Policy& policy() const { return *policy_; }
+  KvCache& cache() { return cache_; }
+  const KvCache& cache() const { return cache_; }
+  const PolicySlots& slots() const { return slots_; }
+
+  std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated; a rehearsal's while it lasts
+  std::span<const ImageSpan> image_spans() const { return spans_; }  // among them
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+  const PromptShape& prompt_shape() const { return prompt_; }
+  TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
+  const std::optional<Sha256Digest>& salt() const { return salt_; }  // the prompt's
+  // Of the prompt's pictures: the tokens that stand for them, and image_keys().
+  std::span<const ImageSpan> spans() const { return spans_; }
+  std::span<const Sha256Digest> image_keys() const { return image_keys_; }
+  // What the KV of each of them is: its key where it was computed as in a prompt by itself, else what
+  // set_image_content has said.
+  std::span<const Sha256Digest> image_contents() const { return image_contents_; }
+  void set_image_content(size_t image, const Sha256Digest& content) { image_contents_[image] = content; }
+  // Tokens before the first pending one; those outside a window among them.
+  int32_t n_done() const { return n_done_; }
+  int32_t n_pending() const { return n_pending_; }
+  bool in_prompt() const { return n_done_ < prompt_.n_tokens; }
+  // One more than the largest position so far: what the context limit counts.
+  int32_t next_position() const { return next_position_; }
+  // Slots per head that are not hidden.
+  int32_t n_visible(int32_t layer, int32_t head) const {
+    return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
+  }
+
+  // Room for what is pending and n_more tokens: growing up to there allocates nothing but pages.
+  void reserve(int32_t n_more);
+  void add_token(int32_t id, TokenClass token_class = TokenClass::kOther);
+  // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is
+  // pending. Returns how many were kept. A cache that evicted something is kept only when the old sequence is wholly a
+  // prefix of the new one.
+  int32_t continue_with(const Prompt& prompt);
+  // Forgets every token from index n on.
+  void rewind(int32_t n);
+  // Gives all KV back; every token that is not loaded is pending again.
+  void release();  // also what a policy did is undone: it acts again behind the prompt
+  // The caller has filled the cache with K and V of the first n tokens itself; those of them from n_exact on were
+  // computed behind something that was supplied or evicted.
+  void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
+  // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are wanted. The
+  // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
+  // layers nevertheless, until the step's hooks drop them.
+  void supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering = {});
+  // The source is no longer needed: behind a prompt that has been computed. Before its end everything from the first
+  // token that was to be supplied is pending again.
+  void forget_source();
+  // The same at any time: the rest of the prompt is computed again, or supplied by whoever is asked next.
+  void take_back_supplied();
+  // Whether what comes next is computed as it would be in a prompt by itself: nothing before it was evicted or supplied
+  // by somebody else.
+  bool exact() const { return n_exact_ >= n_done_ && complete(); }
+  // Whether every computed token has its slot in every layer and head.
+  bool complete() const { return cache_.complete(n_done_); }
+
+  // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
+  // budget cannot be met. next_runs() does so, too.
+  void start_prompt();
+  // The next pending tokens, at most max_rows of them, as runs; never tokens from before and behind a place where a
+  // policy acts, or the prompt's end. Of a prompt that goes layer by layer: those that are next to go through the
+  // layers in the answer, whose hidden states stay here.
+  StepLayers next_runs(int32_t max_rows, std::vector<TokenRun>& runs);
+  // Of all layers, those that the next step computes.
+  double next_share_of_layers() const { return layered_ == nullptr ? 1.0 : layered_->share_of_layers(); }
+  // Of the prompt, for showing progress: tokens before the first pending one, or as many as layers are done.
+  int32_t n_prefilled() const;
+
+  // To be called behind every step, before apply_policy(). True: tokens are pending that the policy wants to see before
+  // it acts (rehearsal.h), behind the place where it does; what the prompt has behind that waits. They are computed
+  // like any others, and forgotten when there are no more of them; then the answer is false. `likeliest`: the token
+  // that follows the last one in a draft, negative where that ends.
+  bool rehearse(FunctionRef<int32_t()> likeliest);
+  bool rehearsing() const { return rehearsing_; }
+  // Drops what is rehearsed, as if it had not begun.
+  void forget_rehearsal();
+  // Whether the embeddings of all the prompt's pictures will be wanted, also of those that have been computed.
+  bool replays_prompt() const;
+
+  // A sequence with the same tokens and KV, whose pages are shared, that keeps what `plan` says of them and goes on by
+  // `policy`, which has acted with that. All tokens must have been computed; nothing is written through this one.
+  std::unique_ptr<Sequence> fork(PolicyPtr policy, const KeepPlan& plan) const;
+
+  // Lets the policy act on what has been computed, once it has seen all rehearsals: its plan behind the prompt, its
+  // rule after every step. True: the prompt was compressed, so the pool may have much to give back (PagePools::trim).
+  // Throws Error(kMemory) where shared pages cannot be copied; nothing is lost then.
+  bool apply_policy();
+
+  // ---- for the stepper --------------------------------------------------------------------------------------------
+  // What the policy wants to see of the next step; null: nothing. Throws Error(kInput) if it cannot be had: attention
+  // of prompt tokens that this sequence does not compute.
+  LayerHooks* policy_hooks(Backend& backend);
+  void begin_step() noexcept;
+  void rollback_step() noexcept;
+  // So that views of a layer stay valid while n_rows rows, in several runs, are appended to it.
+  void make_room(int32_t n_rows);
+  // These tokens have gone through their step; last_layer: and so through all layers.
+  void finish_step(std::span<const TokenRun> runs, bool last_layer);
+  // Room in `layer` for a run's K and V behind the slots of loaded tokens before it, which are supplied here.
+  // `lengths` [n_kv_heads] becomes the view's.
+  KvView append(int32_t layer, const RunTokens& run, int32_t* lengths);
+  bool supplies(int32_t after, int32_t before) const;
+
+  int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
+  // What watching this prompt's attention for the policy has taken.
+  double watch_ms() const { return watch_ms_; }
+
+ private:
+  Sequence(const Sequence& other, PolicyPtr policy);
+  void count_states();
+  void mark_entering();
+  void slide_window();
+  PlanInputs plan_inputs(int32_t first) const;
+  void drop_rows();
+  bool act_behind_prompt();
+  const PromptShape& acting() const { return places_[place_]; }
+  void list_places(const Prompt& prompt);
+  void reset_hooks();
+  void list_rehearsals();
+  void forget_kv_behind(int32_t n);
+  void begin_rehearsal();
+  void repeat(int32_t begin, int32_t end);
+
+  KvCache cache_;
+  PolicyPtr policy_;
+  CacheSlots slots_;
+  PromptShape prompt_;
+  std::vector<PromptShape> places_;  // the parts of the prompt behind which the policy acts, ascending
+  size_t place_ = 0;                 // the next of them, or the last
+  std::vector<ImageSpan> spans_;     // of the prompt, then of what is rehearsed
+  std::optional<Sha256Digest> salt_;
+  std::vector<Sha256Digest> image_keys_, image_contents_;  // of its pictures
+  std::vector<TokenInfo> tokens_;
+  std::vector<TokenState> states_;
+  int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
+  bool planned_ = false;  // the policy has acted behind this prompt
+  ReplayText replay_text_;
+  std::vector<Rehearsal> rehearsals_;  // wanted at this place
+  size_t n_rehearsed_ = 0;             // of them
+  bool rehearsing_ = false;            // the next of them is under way
+  size_t n_prompt_spans_ = 0;          // in spans_, while rehearsing
+  // What the prompt has behind the place where the policy acts, while rehearsing.
+  std::vector<TokenInfo> tail_;
+  std::vector<TokenState> tail_states_;
+  SlotSource* source_ = nullptr;
+  std::vector<TokenRun> entering_;  // of the loaded tokens
+  int32_t n_exact_ = INT32_MAX;     // tokens in front of the first that was ever supplied
+  std::unique_ptr<PolicyHooks> hooks_;
+  HiddenShape hidden_;
+  int32_t first_ = -1;                      // the first token that this prompt computes; -1: not asked yet
+  std::unique_ptr<LayeredPrompt> layered_;  // null: every token goes through all layers at once
+  std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer
+  std::vector<int32_t> next_token_before_;  // this step
+  std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;
+  int64_t peak_kv_bytes_ = 0;
+  double watch_ms_ = 0;
+};
+
+}  // namespace vlcache

@@ -1,0 +1,99 @@
+// What a sequence computes for its policy and forgets again: parts of the prompt repeated, a draft of the answer.
+#include <algorithm>
+
+#include "engine/sequence/sequence.h"
+
+namespace vlcache {
+
+void Sequence::list_rehearsals() {
+  const int32_t n = acting().n_tokens;
+  rehearsals_ = hooks_->list_rehearsals(n, replay_text_);
+  if (n == prompt_.n_tokens) return;
+  std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer is not what follows there
+}
+
+bool Sequence::replays_prompt() const {
+  const auto replays = [](const CaptureRequest& request) { return request.replay.piece > 0; };
+  return !planned_ && std::ranges::any_of(policy_->needs(acting()), replays);
+}
+
+bool Sequence::rehearse(FunctionRef<int32_t()> likeliest) {
+  if (planned_ || n_done_ < acting().n_tokens) return false;
+  if (rehearsing_) {
+    if (n_pending_ > 0) return true;
+    if (rehearsals_[n_rehearsed_].n_draft > n_tokens() - acting().n_tokens) {
+      if (const int32_t token = likeliest(); token >= 0) {
+        add_token(token);
+        return true;
+      }
+    }
+    forget_rehearsal();
+    ++n_rehearsed_;
+  }
+  for (; n_rehearsed_ < rehearsals_.size(); ++n_rehearsed_) {
+    const bool draft = rehearsals_[n_rehearsed_].n_draft > 0;
+    const int32_t token = draft ? likeliest() : -1;
+    if (draft && token < 0) continue;
+    begin_rehearsal();
+    if (draft) add_token(token);
+    return true;
+  }
+  return false;
+}
+
+void Sequence::begin_rehearsal() {
+  const auto n = acting().n_tokens;
+  tail_.assign(tokens_.begin() + n, tokens_.end());
+  tail_states_.assign(states_.begin() + n, states_.end());
+  n_prompt_spans_ = spans_.size();
+  rehearsing_ = true;
+  rewind(n);
+  Rehearsal& rehearsal = rehearsals_[n_rehearsed_];
+  rehearsal.own_position = next_position_;
+  if (rehearsal.n_draft == 0) {
+    rehearsal.begin_position = tokens_[static_cast<size_t>(rehearsal.begin)].meta.t;
+    rehearsal.end_position = tokens_[static_cast<size_t>(rehearsal.end) - 1].meta.t + 1;
+    const int32_t n_sinks = rehearsal.replay.n_sinks;
+    const bool first = rehearsal.begin == n_sinks;
+    for (const int32_t id : first ? replay_text_.first : replay_text_.later) add_token(id);
+    if (!first) repeat(std::max(n_sinks, rehearsal.begin - kReplayOverlap), rehearsal.begin);
+    for (const int32_t id : replay_text_.suffix) add_token(id);
+    rehearsal.first_repeated = n_tokens();
+    repeat(rehearsal.begin, rehearsal.end);
+  }
+  hooks_->begin(rehearsal);
+}
+
+// Tokens [begin, end) of the prompt once more, pictures' rows among them.
+void Sequence::repeat(int32_t begin, int32_t end) {
+  const int32_t shift = n_tokens() - begin;
+  for (int32_t t = begin; t < end; ++t) {
+    const TokenInfo& from = tokens_[static_cast<size_t>(t)];
+    const int32_t segment = from.meta.segment;
+    const Modality modality = from.meta.modality;
+    add_token(from.id, from.token_class);
+    tokens_.back().meta.modality = modality;
+    tokens_.back().meta.segment = segment;
+  }
+  for (size_t i = 0; i < n_prompt_spans_; ++i) {
+    const ImageSpan& span = spans_[i];
+    const int32_t from = std::max(begin, span.begin), to = std::min(end, span.end);
+    if (from >= to) continue;
+    ImageSpan again{.begin = from + shift, .end = to + shift, .image = span.image, .first_row = span.row_of(from)};
+    if (!span.rows.empty())
+      again.rows.assign(span.rows.begin() + from - span.begin, span.rows.begin() + to - span.begin);
+    spans_.push_back(std::move(again));
+  }
+}
+
+void Sequence::forget_rehearsal() {
+  if (!rehearsing_) return;
+  rehearsing_ = false;
+  rewind(acting().n_tokens);
+  spans_.resize(n_prompt_spans_);
+  tokens_.insert(tokens_.end(), tail_.begin(), tail_.end());
+  states_.insert(states_.end(), tail_states_.begin(), tail_states_.end());
+  count_states();
+}
+
+}  // namespace vlcache

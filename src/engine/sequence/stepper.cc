@@ -1,0 +1,262 @@
+// Gathering rows, running the model, handing out logits.
+#include "engine/sequence/stepper.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace vlcache {
+
+// The caches of a group's sequences, as the forward pass sees them.
+class Stepper::StepKv final : public KvAccess {
+ public:
+  StepKv(KvCodec codec) : codec_(codec) {}
+
+  void begin(std::span<const StepItem> items, std::span<const int32_t> members, size_t n_rows) {
+    items_ = items;
+    members_ = members;
+    layer_ = last_called_ = -1;
+    size_t most_heads = 0;
+    for (const int32_t m : members) {
+      for (const KvLayerShape& shape : items[static_cast<size_t>(m)].sequence->cache().shape().layers) {
+        most_heads = std::max(most_heads, static_cast<size_t>(shape.n_kv_heads));
+      }
+    }
+    lengths_.resize(std::max(lengths_.size(), n_rows * most_heads));  // a run has one row at least
+    n_heads_ = most_heads;
+  }
+
+  KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) override {
+    static_cast<void>(k), static_cast<void>(v);  // position-free keys are for stores; none is attached here
+    if (layer != layer_) n_views_ = 0;
+    layer_ = layer;
+    last_called_ = run.seq;
+    const KvView view = sequence(run.seq).append(layer, tokens, lengths_.data() + n_views_++ * n_heads_);
+    last_called_ = -1;
+    return view;
+  }
+  bool supplies(int32_t seq, int32_t after, int32_t before) const override {
+    return sequence(seq).supplies(after, before);
+  }
+  KvCodec codec() const override { return codec_; }
+  // The sequence whose cache was asked last: to blame when it throws.
+  int32_t last_called() const { return last_called_; }
+
+ private:
+  Sequence& sequence(int32_t seq) const {
+    return *items_[static_cast<size_t>(members_[static_cast<size_t>(seq)])].sequence;
+  }
+
+  KvCodec codec_;
+  std::span<const StepItem> items_;
+  std::span<const int32_t> members_;
+  int32_t layer_ = -1, last_called_ = -1;
+  std::vector<int32_t> lengths_;  // of the views of the current layer, n_heads_ each
+  size_t n_heads_ = 0, n_views_ = 0;
+};
+
+namespace {
+
+int32_t n_rows_of(const StepItem& item) {
+  int32_t n = 0;
+  for (const TokenRun& run : item.runs) n += run.end - run.begin;
+  return n;
+}
+
+bool alike(const StepItem& a, const StepItem& b) {
+  return a.sequence->policy().pattern() == b.sequence->policy().pattern() && a.layers == b.layers;
+}
+
+// Calls use(span, first token of the item that lies in the span, one past the last, row of the first) for every piece
+// of an image among an item's rows, which start at `row`.
+template <typename Use>
+void for_each_image_piece(const StepItem& item, int32_t row, const Use& use) {
+  if (item.images.empty()) return;
+  for (const TokenRun& run : item.runs) {
+    for (const ImageSpan& span : item.sequence->image_spans()) {
+      const int32_t from = std::max(run.begin, span.begin), to = std::min(run.end, span.end);
+      if (from < to) use(span, from, to, row + from - run.begin);
+    }
+    row += run.end - run.begin;
+  }
+}
+
+}  // namespace
+
+Stepper::Stepper(Model& model, KvCodec codec) : model_(model), kv_(std::make_unique<StepKv>(codec)) {}
+Stepper::~Stepper() = default;
+
+// The rows of all items that go through the model like this one.
+void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
+  members_.clear();
+  runs_.clear();
+  ids_.clear();
+  tokens_.clear();
+  positions_.clear();
+  logit_rows_.clear();
+  hooks_.begin();
+  const bool to_the_end = like.layers.end >= model_.config().text.n_layers;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const StepItem& item = items[i];
+    if (done_[i] != 0 || !alike(item, like)) continue;
+    done_[i] = 1;
+    Sequence& s = *item.sequence;
+    const auto seq = static_cast<int32_t>(members_.size());
+    members_.push_back(static_cast<int32_t>(i));
+    blame_ = static_cast<int32_t>(i);
+    LayerHooks* policy_hooks = item.preview ? nullptr : s.policy_hooks(model_.backend());
+    if (policy_hooks != nullptr) hooks_.add(seq, *policy_hooks);
+    blame_ = -1;
+    if (item.hooks != nullptr) hooks_.add(seq, *item.hooks);
+    int32_t last = -1;
+    for (const TokenRun& run : item.runs) {
+      CHECK(run.begin < run.end && run.end <= s.n_tokens());
+      // Between tokens that have left before these layers there is nothing: one run for all.
+      const bool goes_on = last >= 0 && run.begin > last + 1 && !s.supplies(last, run.begin);
+      if (!goes_on) runs_.push_back({seq, static_cast<int32_t>(ids_.size()), 0});
+      runs_.back().n_rows += run.end - run.begin;
+      last = run.end - 1;
+      for (int32_t t = run.begin; t < run.end; ++t) {
+        const TokenInfo& token = s.tokens()[static_cast<size_t>(t)];
+        const bool wanted = item.all_logits && s.state(t) == TokenState::kPending;  // entering tokens leave before
+        if (to_the_end && (wanted || t + 1 == s.n_tokens())) {
+          logit_rows_.push_back(static_cast<int32_t>(ids_.size()));
+        }
+        ids_.push_back(token.id);
+        tokens_.push_back(t);
+        positions_.push_back(token.meta.t);
+      }
+    }
+  }
+}
+
+// Embeddings of the group's rows: the table's for text, the encoder's for image tokens (whose ids may lie outside the
+// table).
+void Stepper::embed(std::span<const StepItem> items, const Tensor& x) {
+  int32_t row = 0;
+  for (const int32_t m : members_) {
+    const StepItem& item = items[static_cast<size_t>(m)];
+    for_each_image_piece(item, row, [&](const ImageSpan&, int32_t from, int32_t to, int32_t first_row) {
+      std::fill_n(ids_.begin() + first_row, to - from, 0);
+    });
+    row += n_rows_of(item);
+  }
+  model_.embed(ids_, x);
+  row = 0;
+  for (const int32_t m : members_) {
+    const StepItem& item = items[static_cast<size_t>(m)];
+    for_each_image_piece(item, row, [&](const ImageSpan& span, int32_t from, int32_t to, int32_t first_row) {
+      image_rows_.clear();
+      for (int32_t token = from; token < to; ++token) image_rows_.push_back(span.row_of(token));
+      const Tensor& embeds = item.images[static_cast<size_t>(span.image)].embeds;
+      model_.backend().gather_rows(embeds, image_rows_, x.slice_rows(first_row, first_row + to - from));
+    });
+    row += n_rows_of(item);
+  }
+}
+
+void Stepper::take_hidden(std::span<const StepItem> items, const Tensor& x) {
+  std::byte* to = x.data;
+  for (const int32_t m : members_) {
+    const Tensor& hidden = items[static_cast<size_t>(m)].hidden;
+    CHECK(hidden.dense() && hidden.dtype == x.dtype && hidden.row_size() == x.row_size());
+    std::memcpy(to, hidden.data, static_cast<size_t>(hidden.bytes()));
+    to += hidden.bytes();
+  }
+}
+
+void Stepper::leave_hidden(std::span<const StepItem> items, const Tensor& x) {
+  const std::byte* from = x.data;
+  for (const int32_t m : members_) {
+    const Tensor& hidden = items[static_cast<size_t>(m)].hidden;
+    CHECK(hidden.dense() && hidden.dtype == x.dtype && hidden.rows() == n_rows_of(items[static_cast<size_t>(m)]));
+    std::memcpy(hidden.data, from, static_cast<size_t>(hidden.bytes()));
+    from += hidden.bytes();
+  }
+}
+
+void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
+  gather(items, like);
+  const auto n = static_cast<int64_t>(ids_.size()), n_logits = static_cast<int64_t>(logit_rows_.size());
+  const TextConfig& text = model_.config().text;
+  const int64_t x_bytes = n * text.hidden_size * dtype_bytes(model_.compute_dtype());
+  if (x_bytes > x_.bytes()) x_ = Buffer(x_bytes);
+
+  StepInput in;
+  in.x = Tensor(x_.data(), model_.compute_dtype(), {n, text.hidden_size});
+  in.tokens = tokens_;
+  in.positions = positions_;
+  in.runs = runs_;
+  in.logit_rows = logit_rows_;
+  in.kv = kv_.get();
+  in.hooks = hooks_.any() ? &hooks_ : nullptr;
+  in.pattern = like.sequence->policy().pattern();
+  in.layers = like.layers;
+  const Tensor all(logits_.data(), DType::kF32, {n_logits_ + n_logits, text.vocab_size});
+  in.logits = all.slice_rows(n_logits_, n_logits_ + n_logits);
+  if (like.layers.begin == 0) {
+    embed(items, in.x);
+  } else {
+    take_hidden(items, in.x);
+  }
+  kv_->begin(items, members_, ids_.size());
+  model_.forward(in);
+  if (like.layers.end < text.n_layers) leave_hidden(items, in.x);
+
+  size_t next = 0;  // of logit_rows_
+  int32_t end_row = 0;
+  for (const int32_t m : members_) {
+    end_row += n_rows_of(items[static_cast<size_t>(m)]);
+    const size_t first = next;
+    while (next < logit_rows_.size() && logit_rows_[next] < end_row) ++next;
+    results_[static_cast<size_t>(m)] = in.logits.slice_rows(static_cast<int64_t>(first), static_cast<int64_t>(next));
+  }
+  n_logits_ += n_logits;
+}
+
+void Stepper::forward_all(std::span<const StepItem> items) {
+  int64_t n_logits = 0;
+  for (const StepItem& item : items) {
+    const int32_t n_rows = n_rows_of(item);
+    n_logits += item.all_logits ? n_rows : 1;  // at most
+    item.sequence->make_room(n_rows);
+  }
+  const int64_t bytes = n_logits * model_.config().text.vocab_size * dtype_bytes(DType::kF32);
+  if (bytes > logits_.bytes()) logits_ = Buffer(bytes);
+  n_logits_ = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (done_[i] == 0) run_group(items, items[i]);
+  }
+}
+
+// The item whose cache, hooks or policy was asked when something was thrown; -1: none was.
+int32_t Stepper::to_blame() const {
+  const int32_t seq = std::max(kv_->last_called(), hooks_.last_called());
+  return seq < 0 ? blame_ : members_[static_cast<size_t>(seq)];
+}
+
+std::span<const Tensor> Stepper::step(std::span<const StepItem> items) {
+  done_.assign(items.size(), 0);
+  results_.assign(items.size(), Tensor());
+  blame_ = -1;
+  kv_->begin(items, {}, 0);
+  hooks_.begin();
+  for (const StepItem& item : items) item.sequence->begin_step();
+  const auto undo = [&] {
+    for (const StepItem& item : items) item.sequence->rollback_step();
+  };
+  try {
+    const CheckScope own(CheckScope::Failure::kThrow);  // a step that fails is undone
+    forward_all(items);
+  } catch (...) {
+    const Error error = caught_error();
+    undo();
+    throw StepFailed(error.code(), error.what(), to_blame());
+  }
+  for (const StepItem& item : items) {
+    item.sequence->finish_step(item.runs, item.layers.end >= model_.config().text.n_layers);
+  }
+  return results_;
+}
+
+}  // namespace vlcache

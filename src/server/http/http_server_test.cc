@@ -1,0 +1,213 @@
+// Replies of all kinds over real sockets, clients that behave and clients that do not.
+#include "server/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Client {
+ public:
+  explicit Client(uint16_t port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer > 0) setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Client() { leave(); }
+  void leave() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+  void send(std::string_view text) const {
+    EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // Until the text has come (the end of the connection: all there is).
+  std::string read(std::string_view until = "no such text") {
+    char piece[4096];
+    while (seen_.find(until) == seen_.npos) {
+      const ssize_t n = recv(fd_, piece, sizeof piece, 0);
+      if (n <= 0) break;
+      seen_.append(piece, static_cast<size_t>(n));
+    }
+    return seen_;
+  }
+
+ private:
+  int fd_;
+  std::string seen_;
+};
+
+// Replies wait here until a test says what becomes of them.
+class Replies {
+ public:
+  HttpServer::Handler handler() {
+    return [this](HttpRequest, HttpReplyPtr reply) {
+      const std::lock_guard lock(mutex_);
+      replies_.push_back(std::move(reply));
+    };
+  }
+  HttpReplyPtr next() {
+    for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(1ms)) {
+      const std::lock_guard lock(mutex_);
+      if (replies_.empty()) continue;
+      HttpReplyPtr reply = std::move(replies_.back());
+      replies_.pop_back();
+      return reply;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<HttpReplyPtr> replies_;
+};
+
+bool comes_true(const std::function<bool()>& what) {
+  for (int i = 0; i < 5000 && !what(); ++i) std::this_thread::sleep_for(1ms);
+  return what();
+}
+
+constexpr std::string_view kGet = "GET /x?y=z HTTP/1.1\r\nHost: h\r\nX-Mine: v\r\n\r\n";
+
+TEST(HttpServer, HandsOverWhatWasAskedAndSendsWhatIsAnswered) {
+  HttpServer server({}, [](const HttpRequest& r, const HttpReplyPtr& reply) {
+    const std::string said =
+        r.method + " " + r.path + " " + r.query + " " + std::string(r.header("x-mine")) + " " + r.body;
+    reply->send({.status = 201, .content_type = "text/plain", .headers = {{"a", "b"}}, .body = said});
+    reply->send({});  // too late
+  });
+  Client client(server.port());
+  client.send("POST /x?y=z HTTP/1.1\r\nX-Mine: v\r\nContent-Length: 2\r\n\r\nhi");
+  const std::string first = client.read("POST /x y=z v hi");
+  EXPECT_TRUE(first.starts_with("HTTP/1.1 201 Created\r\n")) << first;
+  EXPECT_NE(first.find("a: b\r\n"), first.npos);
+  client.send("GET / HTTP/1.1\r\nconnection: close\r\n\r\n");
+  EXPECT_TRUE(client.read().ends_with("GET /   "));
+}
+
+TEST(HttpServer, RepliesInPiecesComeAsTheyAreWritten) {
+  Replies replies;
+  HttpServer server({.heartbeat = 20ms}, replies.handler());
+  Client client(server.port());
+  client.send(kGet);
+  HttpReplyPtr reply = replies.next();
+  reply->begin({.content_type = "text/plain"}, "~");
+  EXPECT_NE(client.read("1\r\n~\r\n1\r\n~\r\n").find("transfer-encoding: chunked"), std::string::npos);
+  reply->write("some words");
+  client.read("a\r\nsome words\r\n");
+  reply->end();
+  EXPECT_TRUE(client.read("0\r\n\r\n").ends_with("0\r\n\r\n"));
+  client.send(kGet);  // the connection goes on
+  replies.next()->send({.status = 204});
+  client.read("204");
+}
+
+TEST(HttpServer, SaysThatAClientHasGone) {
+  for (const bool begun : {false, true}) {
+    Replies replies;
+    HttpServer server({}, replies.handler());
+    Client client(server.port());
+    client.send(kGet);
+    HttpReplyPtr reply = replies.next();
+    if (begun) reply->begin({}, "");
+    std::atomic<int> n_gone = 0;
+    reply->on_gone([&] { ++n_gone; });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(n_gone, 0);
+    client.leave();
+    EXPECT_TRUE(comes_true([&] { return n_gone == 1; }));
+    reply->on_gone([&] { ++n_gone; });  // it has gone already
+    EXPECT_TRUE(comes_true([&] { return n_gone == 2; }));
+    reply->write("to nobody");
+    reply->end();
+    reply.reset();
+    EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+  }
+}
+
+TEST(HttpServer, WhoDoesNotReadIsGivenUp) {
+  Replies replies;
+  HttpServer server({.max_unread_bytes = 100'000}, replies.handler());
+  Client client(server.port(), /*receive_buffer=*/4096);
+  client.send(kGet);
+  HttpReplyPtr reply = replies.next();
+  std::atomic<bool> gone = false;
+  reply->begin({}, "");
+  reply->on_gone([&] { gone = true; });
+  for (int i = 0; i < 20'000 && !gone; ++i) reply->write(std::string(1000, 'x'));
+  EXPECT_TRUE(comes_true([&] { return gone.load(); }));
+}
+
+TEST(HttpServer, WhoSaysNothingIsGivenUp) {
+  Replies replies;
+  HttpServer server({.idle_timeout = 30ms, .request_timeout = 30ms}, replies.handler());
+  Client silent(server.port()), slow(server.port());
+  slow.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
+  EXPECT_EQ(silent.read(), "");
+  EXPECT_EQ(slow.read(), "");
+  EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
+}
+
+TEST(HttpServer, TooMuchIsRefused) {
+  Replies replies;
+  HttpServer server({.max_header_bytes = 1000, .max_body_bytes = 10, .max_connections = 3}, replies.handler());
+  Client large(server.port()), long_header(server.port()), no_http(server.port()), fourth(server.port());
+  EXPECT_TRUE(fourth.read().starts_with("HTTP/1.1 503"));
+  large.send("POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n");
+  EXPECT_TRUE(large.read().starts_with("HTTP/1.1 413"));
+  long_header.send("GET / HTTP/1.1\r\nx: " + std::string(2000, 'y'));
+  EXPECT_TRUE(long_header.read().starts_with("HTTP/1.1 431"));
+  no_http.send("\x16\x03\x01\r\n\r\n");
+  EXPECT_TRUE(no_http.read().starts_with("HTTP/1.1 400"));
+}
+
+TEST(HttpServer, ADroppedReplyEndsTheConnection) {
+  HttpServer server({}, [](const HttpRequest&, const HttpReplyPtr&) {});
+  Client client(server.port());
+  client.send(kGet);
+  EXPECT_EQ(client.read(), "");
+}
+
+TEST(HttpServer, DrainingWaitsForReplies) {
+  Replies replies;
+  HttpServer server({}, replies.handler());
+  Client idle(server.port()), waiting(server.port());
+  waiting.send(kGet);
+  HttpReplyPtr reply = replies.next();
+  EXPECT_FALSE(server.drain(std::chrono::steady_clock::now() + 50ms));
+  EXPECT_EQ(idle.read(), "");
+  EXPECT_EQ(server.n_connections(), 1u);
+  std::future<bool> drained = std::async([&] { return server.drain(std::chrono::steady_clock::now() + 10s); });
+  reply->send({.body = "at last"});
+  reply.reset();
+  EXPECT_TRUE(waiting.read().ends_with("at last"));
+  EXPECT_TRUE(drained.get());
+}
+
+TEST(HttpServer, APortThatIsTakenIsAnError) {
+  HttpServer server({}, [](const HttpRequest&, const HttpReplyPtr&) {});
+  try {
+    HttpServer second({.port = server.port()}, [](const HttpRequest&, const HttpReplyPtr&) {});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("--port"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

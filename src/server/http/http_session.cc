@@ -1,0 +1,411 @@
+// Requests are read, handed over, and waited for; replies come from other threads.
+#include "server/http/http_session.h"
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <deque>
+#include <optional>
+
+#include "server/http/socket_stream.h"
+#include "server/http/tls.h"
+
+namespace vlcache {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return out;
+}
+
+std::string chunk(std::string_view piece) {
+  char size[20];
+  std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
+  return size + std::string(piece) + "\r\n";
+}
+
+std::string problem(std::string_view what) {
+  return R"({"error":{"message":")" + std::string(what) +
+         R"(","type":"invalid_request_error","param":null,"code":null}})";
+}
+
+}  // namespace
+
+// Runs in the thread that reads and writes.
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(tcp::socket socket, HttpShared& shared)
+      : stream_(std::move(socket), shared.tls.get()),
+        timer_(stream_.get_executor()),
+        deadline_(stream_.get_executor()),
+        shared_(shared) {
+    shared_.sessions.add(this);
+  }
+  ~HttpSession() { shared_.sessions.remove(this); }
+
+  void start() {
+    post([self = shared_from_this()] { self->stream_.has_tls() ? self->shake_hands() : self->read(); });
+  }
+  void refuse() {
+    post([self = shared_from_this()] {
+      if (self->stream_.has_tls()) return self->close();  // shaking hands is what there is no room for
+      self->fail(503, "too many connections; try again later");
+    });
+  }
+  // Ends it between two requests.
+  void drain() {
+    if (auto self = weak_from_this().lock()) {
+      post([self] {
+        if (!self->replying_ && self->queue_.empty()) self->close();  // else behind the reply
+      });
+    }
+  }
+  template <typename F>
+  void post(F f) {
+    asio::post(stream_.get_executor(), std::move(f));
+  }
+
+  // ---- a reply's side ---------------------------------------------------------------------------------------------
+  void send(uint64_t number, const HttpResponse& response) {
+    if (number != number_ || !replying_ || begun_) return;
+    // 304 speaks of a body that is not sent: it has no length of its own.
+    const std::string length =
+        response.status == 304 ? "" : "content-length: " + std::to_string(response.body.size()) + "\r\n";
+    write(head(response) + length + "\r\n" + (parser_->get().method() == http::verb::head ? "" : response.body));
+    finish();
+  }
+  void begin(uint64_t number, const HttpResponse& response, std::string heartbeat) {
+    if (number != number_ || !replying_ || begun_) return;
+    begun_ = true;
+    heartbeat_ = std::move(heartbeat);
+    in_chunks_ = parser_->get().version() >= 11;
+    if (!in_chunks_) keep_alive_ = false;  // its end is the connection's
+    write(head(response) + (in_chunks_ ? "transfer-encoding: chunked\r\n\r\n" : "\r\n"));
+    beat();
+  }
+  void write_piece(uint64_t number, std::string_view piece) {
+    if (number != number_ || !replying_ || !begun_ || piece.empty()) return;
+    write(in_chunks_ ? chunk(piece) : std::string(piece));
+  }
+  void end(uint64_t number) {
+    if (number != number_ || !replying_ || !begun_) return;
+    if (in_chunks_) write("0\r\n\r\n");
+    finish();
+  }
+  void on_gone(uint64_t number, std::function<void()> callback) {
+    if (number == number_ && replying_) {
+      gone_ = std::move(callback);
+    } else if (number == number_ && closed_ && !finished_) {
+      callback();
+    }
+  }
+  // Nobody will write to it any more.
+  void dropped(uint64_t number) {
+    if (number == number_ && replying_) close();
+  }
+
+ private:
+  std::string head(const HttpResponse& response) const {
+    std::string text = "HTTP/1.1 " + std::to_string(response.status) + " " +
+                       std::string(http::obsolete_reason(static_cast<http::status>(response.status))) + "\r\n";
+    text += "content-type: " + response.content_type + "\r\n";
+    for (const auto& [name, value] : response.headers) text += name + ": " + value + "\r\n";
+    text += keep_alive_ ? "connection: keep-alive\r\n" : "connection: close\r\n";
+    return text;
+  }
+
+  // The connection ends at that time, unless another deadline, or none, is set before.
+  void end_in(std::chrono::milliseconds time) {
+    deadline_.expires_after(time);
+    deadline_.async_wait([weak = weak_from_this()](error_code e) {
+      const auto self = weak.lock();
+      if (self && !e && self->deadline_.expiry() <= std::chrono::steady_clock::now()) self->close();
+    });
+  }
+  void end_never() { deadline_.expires_at(std::chrono::steady_clock::time_point::max()); }
+
+  void shake_hands() {
+    end_in(shared_.options.request_timeout);
+    stream_.async_handshake(asio::ssl::stream_base::server,
+                            [self = shared_from_this()](error_code e) { e ? self->close() : self->read(); });
+  }
+
+  void read() {
+    if (shared_.draining) return close();
+    end_in(shared_.options.idle_timeout);
+    wants_to_read_ = reading_ahead_;
+    if (wants_to_read_) return;  // once what is being read is there
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header_bytes));
+    parser_->body_limit(shared_.options.max_body_bytes);
+    http::async_read_header(stream_, buffer_, *parser_,
+                            [self = shared_from_this()](error_code e, size_t) { self->on_header(e); });
+  }
+
+  void on_header(error_code e) {
+    if (e) return on_bad_request(e);
+    end_in(shared_.options.request_timeout);
+    if (lower(parser_->get()[http::field::expect]) == "100-continue") {
+      stream_.write_now("HTTP/1.1 100 Continue\r\n\r\n");
+    }
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](error_code body_error, size_t) {
+      if (body_error) return self->on_bad_request(body_error);
+      self->on_request();
+    });
+  }
+
+  void on_bad_request(error_code e) {
+    if (e == http::error::body_limit) {
+      return fail(413,
+                  "the request's body is larger than " + std::to_string(shared_.options.max_body_bytes) + " bytes");
+    }
+    if (e == http::error::header_limit) return fail(431, "the request's headers are too large");
+    const bool no_http = e.category() == make_error_code(http::error::bad_method).category();
+    if (no_http && e != http::error::end_of_stream && e != http::error::partial_message) {
+      return fail(400, "not an HTTP request: " + e.message());
+    }
+    close();
+  }
+
+  // A reply without a request that could be read; the connection ends behind it.
+  void fail(int status, const std::string& what) {
+    keep_alive_ = false;
+    replying_ = true;
+    finished_ = false;
+    const HttpResponse response{
+        .status = status, .content_type = "application/json", .headers = {}, .body = problem(what)};
+    write(head(response) + "content-length: " + std::to_string(response.body.size()) + "\r\n\r\n" + response.body);
+    finish();
+  }
+
+  void on_request();
+  void watch_client();
+  void read_ahead();
+
+  void write(std::string bytes) {
+    unread_ += bytes.size();
+    queue_.push_back(std::move(bytes));
+    if (begun_ && unread_ > shared_.options.max_unread_bytes) return close();
+    if (queue_.size() == 1) write_next();
+  }
+
+  void write_next() {
+    if (queue_.empty() || closed_) return;
+    end_in(shared_.options.write_timeout);
+    asio::async_write(stream_, asio::buffer(queue_.front()), [self = shared_from_this()](error_code e, size_t) {
+      if (e) return self->close();
+      if (self->closed_) return;
+      self->unread_ -= self->queue_.front().size();
+      self->queue_.pop_front();
+      if (!self->queue_.empty()) return self->write_next();
+      self->end_never();
+      self->on_written();
+    });
+  }
+
+  void on_written() {
+    if (!replying_) {
+      if (finished_) next();
+      return;
+    }
+    if (begun_) beat();
+  }
+
+  // The reply is complete; what of it is still to be written is.
+  void finish() {
+    replying_ = begun_ = false;
+    finished_ = true;
+    gone_ = nullptr;
+    timer_.cancel();
+  }
+
+  void next() {
+    finished_ = false;
+    ++number_;
+    if (keep_alive_) return read();
+    end_in(std::chrono::seconds(1));
+    if (!stream_.has_tls()) return hang_up();
+    stream_.async_shutdown([self = shared_from_this()](error_code) { self->hang_up(); });
+  }
+
+  void hang_up() {
+    error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    linger();
+  }
+
+  // Reads what still comes, so that the client sees the reply and no reset.
+  void linger() {
+    stream_.socket().async_read_some(asio::buffer(waste_), [self = shared_from_this()](error_code e, size_t) {
+      if (e) return self->close();
+      self->linger();
+    });
+  }
+
+  void beat() {
+    if (heartbeat_.empty()) return;
+    timer_.expires_after(shared_.options.heartbeat);
+    timer_.async_wait([self = shared_from_this(), number = number_](error_code e) {
+      if (!e) self->write_piece(number, self->heartbeat_);
+    });
+  }
+
+  void close() {
+    if (closed_) return;
+    closed_ = true;
+    timer_.cancel();
+    deadline_.cancel();
+    stream_.close();
+    replying_ = false;
+    if (std::function<void()> gone = std::exchange(gone_, nullptr)) gone();
+  }
+
+  SocketStream stream_;
+  asio::steady_timer timer_, deadline_;
+  HttpShared& shared_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::deque<std::string> queue_;  // to be written, the first of them on its way
+  size_t unread_ = 0;              // bytes of it
+  uint64_t number_ = 0;            // of the request
+  bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
+  bool reading_ahead_ = false, wants_to_read_ = false;
+  std::string heartbeat_;
+  std::function<void()> gone_;
+  std::array<char, 1024> waste_;
+};
+
+namespace {
+
+class Reply final : public HttpReply {
+ public:
+  Reply(std::shared_ptr<HttpSession> session, uint64_t number) : session_(std::move(session)), number_(number) {}
+  ~Reply() override {
+    session_->post([s = session_, n = number_] { s->dropped(n); });
+  }
+  void send(HttpResponse response) override {
+    session_->post([s = session_, n = number_, r = std::move(response)] { s->send(n, r); });
+  }
+  void begin(HttpResponse head, std::string heartbeat) override {
+    session_->post([s = session_, n = number_, r = std::move(head), h = std::move(heartbeat)] { s->begin(n, r, h); });
+  }
+  void write(std::string piece) override {
+    session_->post([s = session_, n = number_, p = std::move(piece)] { s->write_piece(n, p); });
+  }
+  void end() override {
+    session_->post([s = session_, n = number_] { s->end(n); });
+  }
+  void on_gone(std::function<void()> callback) override {
+    session_->post([s = session_, n = number_, c = std::move(callback)] { s->on_gone(n, c); });
+  }
+
+ private:
+  std::shared_ptr<HttpSession> session_;
+  uint64_t number_;
+};
+
+}  // namespace
+
+void HttpSession::on_request() {
+  http::request<http::string_body>& message = parser_->get();
+  keep_alive_ = message.keep_alive() && !shared_.draining;
+  replying_ = true;
+  finished_ = false;
+  HttpRequest request;
+  request.method = message.method_string();
+  const std::string_view target(message.target().data(), message.target().size());
+  request.path = target.substr(0, target.find('?'));
+  if (const size_t mark = target.find('?'); mark != std::string_view::npos) request.query = target.substr(mark + 1);
+  for (const auto& field : message) {
+    request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
+                                 std::string(field.value().data(), field.value().size()));
+  }
+  request.body = std::move(message.body());
+  error_code gone;
+  const tcp::endpoint peer = stream_.socket().remote_endpoint(gone);
+  if (!gone) request.peer = peer.address().to_string();
+  end_never();
+  watch_client();
+  asio::post(shared_.workers,
+             [this, r = std::move(request), reply = std::make_shared<Reply>(shared_from_this(), number_)]() mutable {
+               shared_.handler(std::move(r), std::move(reply));
+             });
+}
+
+// While a reply is made nothing is read: whether the client is there shows in what the socket has to say.
+void HttpSession::watch_client() {
+  if (stream_.has_tls()) return read_ahead();
+  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](error_code e) {
+    if (e || self->closed_ || number != self->number_ || !self->replying_) return;
+    char byte = 0;
+    error_code state;
+    const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
+    if (state == asio::error::would_block || state == asio::error::try_again) return self->watch_client();
+    if (state || n == 0) self->close();  // else its next request, which waits
+  });
+}
+
+// Records of TLS do not show from outside what they are: what comes while a reply is made is read, and waits for its
+// turn. Who has sent the next request already is there.
+void HttpSession::read_ahead() {
+  if (reading_ahead_ || buffer_.size() > 0) return;
+  reading_ahead_ = true;
+  stream_.async_read_some(buffer_.prepare(4096), [self = shared_from_this()](error_code e, size_t n) {
+    self->reading_ahead_ = false;
+    if (e) return self->close();
+    self->buffer_.commit(n);
+    if (std::exchange(self->wants_to_read_, false)) self->read();
+  });
+}
+
+HttpShared::HttpShared(const HttpOptions& o, HttpServer::Handler h)
+    : options(o), handler(std::move(h)), workers(static_cast<size_t>(std::max(1, o.n_workers))) {
+  if (!o.tls_cert.empty()) tls = server_tls(o.tls_cert, o.tls_key);
+}
+
+void HttpSessions::add(HttpSession* session) {
+  const std::lock_guard lock(mutex_);
+  sessions_.insert(session);
+}
+
+void HttpSessions::remove(HttpSession* session) {
+  const std::lock_guard lock(mutex_);
+  sessions_.erase(session);
+  if (sessions_.empty()) empty_.notify_all();
+}
+
+size_t HttpSessions::size() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.size();
+}
+
+bool HttpSessions::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return empty_.wait_until(lock, deadline, [&] { return sessions_.empty(); });
+}
+
+void HttpSessions::drain_all() {
+  std::vector<std::shared_ptr<HttpSession>> alive;  // let go without the lock: the last holder's remove() takes it
+  {
+    const std::lock_guard lock(mutex_);
+    for (HttpSession* session : sessions_) {
+      if (auto held = session->weak_from_this().lock()) alive.push_back(std::move(held));  // else it is about to go
+    }
+  }
+  for (const auto& session : alive) session->drain();
+}
+
+void begin_session(tcp::socket socket, HttpShared& shared, bool has_room) {
+  auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+  has_room ? session->start() : session->refuse();
+}
+
+}  // namespace vlcache

@@ -1,0 +1,51 @@
+// What an HttpServer does with a connection: one request after another, each with its reply.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "server/http/http_server.h"
+
+namespace vlcache {
+
+class HttpSession;
+
+// Those that live, so that they can be told to end.
+class HttpSessions {
+ public:
+  void add(HttpSession* session);
+  void remove(HttpSession* session);
+  size_t size() const;
+  bool wait_until_empty(std::chrono::steady_clock::time_point deadline);
+  void drain_all();
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable empty_;
+  std::set<HttpSession*> sessions_;
+};
+
+// What all sessions of a server have in common.
+struct HttpShared {
+  // Throws what server_tls does.
+  HttpShared(const HttpOptions& options, HttpServer::Handler handler);
+
+  HttpOptions options;
+  HttpServer::Handler handler;
+  std::unique_ptr<boost::asio::ssl::context> tls;  // null: in the clear
+  std::atomic<bool> draining{false};
+  HttpSessions sessions;
+  boost::asio::thread_pool workers;
+};
+
+// Reads and writes in the thread of the socket's context. Without room it is told so, and closed.
+void begin_session(boost::asio::ip::tcp::socket socket, HttpShared& shared, bool has_room);
+
+}  // namespace vlcache

@@ -1,0 +1,21 @@
+// Replies that are JSON, and errors as OpenAI's clients expect them.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/error.h"
+#include "server/http/http_server.h"
+
+namespace vlcache {
+
+HttpResponse json_response(const nlohmann::ordered_json& json, int status = 200);
+
+// {"error": {message, type, param, code}}; `param` is the field that the message begins with.
+nlohmann::ordered_json error_json(const Error& error);
+int http_status(const Error& error);
+HttpResponse error_response(const Error& error);
+// An error that no part of a request's body is to blame for.
+HttpResponse refusal(int status, const std::string& message, const std::string& type, const std::string& code = "");
+
+}  // namespace vlcache

@@ -1,0 +1,22 @@
+// Fuzzes URLs: what is taken for one says the same when it is written down again, and does not climb.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "base/fuzz_target.h"
+#include "server/http/url.h"
+
+FUZZ_TARGET(url) {
+  using namespace vlcache;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::optional<Url> url = parse_url(text);
+  if (!url) return 0;
+  const std::optional<Url> again =
+      parse_url((url->tls ? "https://" : "http://") + url->authority() + url->path + url->query);
+  if (!again || again->host != url->host || again->port != url->port || again->tls != url->tls) std::abort();
+  if (again->path != url->path || again->query != url->query || again->is_address != url->is_address) std::abort();
+  if (url->path[0] != '/' || (url->path + "/").find("/../") != std::string::npos) std::abort();
+  if ((url->path + url->query + url->host).find_first_of(std::string_view(" \r\n\0#", 5)) != std::string::npos)
+    std::abort();
+  return 0;
+}

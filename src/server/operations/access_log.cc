@@ -1,0 +1,75 @@
+// Lines, whole ones.
+#include "server/operations/access_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/format.h"
+
+namespace vlcache {
+
+AccessLog::AccessLog(std::filesystem::path file) : file_(std::move(file)), to_(open()) {}
+
+AccessLog::~AccessLog() {
+  if (to_ != stdout) std::fclose(to_);
+}
+
+std::FILE* AccessLog::open() const {
+  if (file_ == "-") return stdout;
+  const int fd = ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+  std::FILE* opened = fd < 0 ? nullptr : fdopen(fd, "a");
+  if (opened == nullptr) {
+    const std::string why = std::strerror(errno);
+    if (fd >= 0) close(fd);
+    throw Error(ErrorCode::kIo, "--access-log: " + file_.string() + ": " + why);
+  }
+  return opened;
+}
+
+void AccessLog::reopen() {
+  std::FILE* opened = open();
+  const std::lock_guard lock(mutex_);
+  if (to_ != stdout) std::fclose(to_);
+  to_ = opened;
+}
+
+void AccessLog::write(const ExchangeReport& report) {
+  const std::string line = log_line(report, std::chrono::system_clock::now()) + "\n";
+  const std::lock_guard lock(mutex_);
+  std::fwrite(line.data(), 1, line.size(), to_);
+  std::fflush(to_);
+}
+
+std::string log_line(const ExchangeReport& report, std::chrono::system_clock::time_point time) {
+  using OrderedJson = nlohmann::ordered_json;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
+  const std::time_t seconds = ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  OrderedJson line{{"time", text + format(".%03dZ", static_cast<int>(ms % 1000))}, {"id", report.id}};
+  if (!report.peer.empty()) line["peer"] = report.peer;
+  if (!report.tenant.empty()) line["tenant"] = report.tenant;
+  line["method"] = report.method;
+  line["path"] = report.path;
+  line["status"] = report.status;
+  line["ms"] = std::round(report.ms * 1000) / 1000;
+  if (report.generates) {
+    line["prompt_tokens"] = report.n_prompt;
+    line["cached_tokens"] = report.n_cached;
+    line["completion_tokens"] = report.n_generated;
+  }
+  if (report.gone) line["gone"] = true;
+  if (!report.bug.empty()) line["bug"] = report.bug;
+  return line.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace vlcache

@@ -1,0 +1,138 @@
+// Hosts, origins and keys that may pass, and those that may not.
+#include "server/operations/access.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// The status with which a request is turned away; 0: it may go on.
+int status(const Access& access, const Headers& headers, const std::string& method = "POST",
+           const std::string& path = "/v1/chat/completions") {
+  const Access::Verdict verdict = access.check({.method = method, .path = path, .headers = headers});
+  return verdict.answer ? verdict.answer->status : 0;
+}
+
+std::string header(const Headers& headers, std::string_view name) {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+TEST(Access, OtherNamesOfThisHostAreRefused) {
+  const Access access({.hosts = {"Chat.Example"}});
+  for (const char* host : {"", "localhost", "localhost:8080", "LOCALHOST:1", "a.localhost", "127.0.0.1:8080",
+                           "[::1]:8080", "[::1]", "192.168.1.7", "chat.example:443", "chat.example."}) {
+    EXPECT_EQ(status(access, {{"host", host}}, "GET", "/v1/models"), 0) << host;
+  }
+  for (const char* host :
+       {"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "chat.example.evil", "localhost.evil",
+        "notlocalhost", "chat.example:x", "[evil.example]", "a b", "chat.example@evil.example", "[::1", "1.2.3.4.5",
+        "0x7f.1", "2130706433", ":80", "localhost/"}) {
+    EXPECT_EQ(status(access, {{"host", host}}, "GET", "/v1/models"), 403) << host;
+  }
+  EXPECT_EQ(status(Access({.hosts = {"*"}}), {{"host", "whatever.example"}}), 0);
+}
+
+TEST(Access, PagesOfOtherSitesMayNotAsk) {
+  const Access access({.origins = {"https://chat.example"}});
+  const std::string host = "localhost:8080";
+  for (const char* origin : {"http://localhost:8080", "https://localhost:8080", "https://chat.example"}) {
+    EXPECT_EQ(status(access, {{"host", host}, {"origin", origin}}), 0) << origin;
+  }
+  for (const char* origin :
+       {"https://evil.example", "http://chat.example", "https://chat.example:8443", "null", "x", "http://localhost",
+        "http://localhost:80800", "https://chat.example.evil", "http://evil@localhost:8080"}) {
+    EXPECT_EQ(status(access, {{"host", host}, {"origin", origin}}), 403) << origin;
+    EXPECT_EQ(status(access, {{"host", host}, {"origin", origin}}, "DELETE"), 403) << origin;
+    const Access::Verdict read =
+        access.check({.method = "GET", .path = "/v1/models", .headers = {{"host", host}, {"origin", origin}}});
+    EXPECT_FALSE(read.answer);  // but the browser does not show it
+    EXPECT_TRUE(read.headers.empty()) << origin;
+  }
+  EXPECT_EQ(status(access, {{"host", "localhost"}, {"origin", "http://localhost:80"}}), 0);
+  EXPECT_EQ(status(access, {{"host", "localhost:80"}, {"origin", "http://localhost"}}), 0);
+}
+
+TEST(Access, AllowedOriginsAreToldSo) {
+  const Access access({.origins = {"https://chat.example"}});
+  const Headers headers{{"host", "localhost"},
+                        {"origin", "https://chat.example"},
+                        {"access-control-request-headers", "authorization,x-stainless-os"}};
+  const Access::Verdict preflight = access.check({.method = "OPTIONS", .path = "/v1/models", .headers = headers});
+  ASSERT_TRUE(preflight.answer);
+  EXPECT_EQ(preflight.answer->status, 204);
+  EXPECT_EQ(header(preflight.answer->headers, "access-control-allow-headers"), "authorization,x-stainless-os");
+  EXPECT_EQ(header(preflight.headers, "access-control-allow-origin"), "https://chat.example");
+  const Access::Verdict asked = access.check({.method = "POST", .path = "/v1/x", .headers = headers});
+  EXPECT_EQ(header(asked.headers, "access-control-allow-origin"), "https://chat.example");
+  EXPECT_EQ(header(asked.headers, "vary"), "origin");
+  EXPECT_FALSE(Access({}).check({.method = "OPTIONS", .path = "/v1/x", .headers = headers}).answer);
+}
+
+TEST(Access, OptionsThatCannotBeAreErrors) {
+  for (const char* origin :
+       {"chat.example", "https://chat.example/", "https://", "ftp://x", "https://Chat.example", ""}) {
+    EXPECT_THROW(Access({.origins = {origin}}), Error) << origin;
+  }
+  for (const char* host : {"", "http://x", "a/b"}) EXPECT_THROW(Access({.hosts = {host}}), Error) << host;
+  EXPECT_THROW(Access({.keys_file = "/no/such/file"}), Error);
+}
+
+class Keys : public testing::Test {
+ protected:
+  Keys() : file_(std::filesystem::temp_directory_path() / ("vlcache-keys-" + std::to_string(getpid()))) {
+    write("alices-key-1234567 alice admin\nbobs-key-123456789 bob\n");
+  }
+  ~Keys() override { std::filesystem::remove(file_); }
+  void write(const std::string& text) const { std::ofstream(file_) << text; }
+
+  std::filesystem::path file_;
+};
+
+TEST_F(Keys, AreAskedForWhereTheyAreNeeded) {
+  const Access access({.keys_file = file_});
+  for (const char* path :
+       {"/v1/models", "/metrics", "/tokenize", "/health/", "//health", "/v1/../health", "/no/such"}) {
+    EXPECT_EQ(status(access, {}, "GET", path), 401) << path;
+    EXPECT_EQ(status(access, {{"authorization", "Bearer alices-key-1234567"}}, "GET", path), 0) << path;
+  }
+  EXPECT_EQ(status(access, {}, "GET", "/health"), 0);
+  EXPECT_EQ(status(access, {}, "GET", "/"), 0);
+  EXPECT_EQ(status(access, {{"x-api-key", "bobs-key-123456789"}}), 0);
+  EXPECT_EQ(status(access, {{"authorization", "bearer bobs-key-123456789"}}), 0);
+  for (const char* wrong : {"Bearer", "Bearer ", "Bearer bobs-key-12345678", "Basic bobs-key-123456789",
+                            "bobs-key-123456789", "Bearer bobs-key-123456789 "}) {
+    EXPECT_EQ(status(access, {{"authorization", wrong}}), 401) << wrong;
+  }
+  const Access::Verdict alice = access.check({.path = "/v1/x", .headers = {{"x-api-key", "alices-key-1234567"}}});
+  EXPECT_EQ(alice.caller.name, "alice");
+  EXPECT_TRUE(alice.caller.admin);
+  const Access::Verdict bob = access.check({.path = "/v1/x", .headers = {{"x-api-key", "bobs-key-123456789"}}});
+  EXPECT_FALSE(bob.caller.admin);
+  EXPECT_NE(alice.caller.salt, bob.caller.salt);
+  EXPECT_TRUE(Access({}).check({.path = "/v1/x"}).caller.admin);
+}
+
+TEST_F(Keys, AreReadAnew) {
+  Access access({.keys_file = file_});
+  write("bobs-new-key-12345 bob\n");
+  EXPECT_EQ(status(access, {{"x-api-key", "bobs-key-123456789"}}), 0);
+  access.reload();
+  EXPECT_EQ(status(access, {{"x-api-key", "bobs-key-123456789"}}), 401);
+  EXPECT_EQ(status(access, {{"x-api-key", "bobs-new-key-12345"}}), 0);
+  write("short\n");
+  EXPECT_THROW(access.reload(), Error);
+  EXPECT_EQ(status(access, {{"x-api-key", "bobs-new-key-12345"}}), 0);
+}
+
+}  // namespace
+}  // namespace vlcache

@@ -1,0 +1,68 @@
+// Files of keys as people write them, and keys that are not there.
+#include "server/operations/api_keys.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr std::string_view kFile = R"(# who may ask
+0123456789abcdef0123 alice admin
+
+  fedcba9876543210fedc	bob
+another-key-of-bob-1234 bob
+a-key-without-a-name
+)";
+
+TEST(ApiKeys, AreFoundWithTheirNames) {
+  const ApiKeys keys = ApiKeys::parse(kFile, "keys");
+  EXPECT_EQ(keys.size(), 4u);
+  const std::optional<Caller> alice = keys.find("0123456789abcdef0123"), bob = keys.find("fedcba9876543210fedc"),
+                              bob_too = keys.find("another-key-of-bob-1234"), other = keys.find("a-key-without-a-name");
+  ASSERT_TRUE(alice && bob && bob_too && other);
+  EXPECT_EQ(alice->name, "alice");
+  EXPECT_TRUE(alice->admin);
+  EXPECT_FALSE(bob->admin);
+  EXPECT_TRUE(other->name.starts_with("key-"));
+  EXPECT_EQ(other->name.find("without"), std::string::npos);  // it stands in logs
+  EXPECT_EQ(bob->salt, bob_too->salt);
+  EXPECT_NE(bob->salt, alice->salt);
+  EXPECT_NE(bob->salt, other->salt);
+  EXPECT_TRUE(bob->salt);
+}
+
+TEST(ApiKeys, NothingElseIsAKey) {
+  const ApiKeys keys = ApiKeys::parse(kFile, "keys");
+  for (const char* wrong : {"", "0123456789abcdef012", "0123456789abcdef01234", "0123456789ABCDEF0123", "alice",
+                            "0123456789abcdef0123 alice", "# who may ask"}) {
+    EXPECT_FALSE(keys.find(wrong)) << wrong;
+  }
+}
+
+TEST(ApiKeys, MistakesAreNamedButNotTheKey) {
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"", "at least one line"},
+           {"# nothing\n", "at least one line"},
+           {"\nshort-secret\n", "line 2: expected a key of 16"},
+           {"0123456789secret admin\n", "line 1: expected a name"},
+           {"0123456789secret n a m e\n", "'admin' behind the name"},
+           {"0123456789secret name root\n", "'admin' behind the name"},
+           {"0123456789secret na/me\n", "expected a name"},
+           {"0123456789secret a\n0123456789secret b\n", "line 2: expected another key"}}) {
+    try {
+      ApiKeys::parse(text, "keys.txt");
+      FAIL() << text;
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      EXPECT_EQ(e.code(), ErrorCode::kInput);
+      EXPECT_TRUE(what.starts_with("keys.txt: ")) << what;
+      EXPECT_NE(what.find(says), what.npos) << what;
+      EXPECT_EQ(what.find("secret"), what.npos) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

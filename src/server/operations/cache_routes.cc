@@ -1,0 +1,108 @@
+// Work between two steps.
+#include "server/operations/cache_routes.h"
+
+#include <charconv>
+
+#include "api/json_fields.h"
+#include "api/result_json.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/image_entries.h"
+#include "server/http/json_reply.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// True: that was the answer.
+bool refuse_others(const ExchangePtr& exchange) {
+  if (exchange->caller().admin) return false;
+  exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
+  return true;
+}
+
+Sha256Digest read_id(const OrderedJson& body) {
+  const OrderedJson* id = find_field(body, "id");
+  const std::string text = id != nullptr && id->is_string() ? id->get<std::string>() : "";
+  Sha256Digest digest{};
+  bool good = text.size() == 2 * digest.size();
+  for (size_t i = 0; good && i < digest.size(); ++i) {
+    const char* begin = text.data() + 2 * i;
+    good = std::from_chars(begin, begin + 2, digest[i], 16).ptr == begin + 2;
+  }
+  if (!good) bad_field("id: expected the 64 hexadecimal digits that answers give as an image's hash");
+  return digest;
+}
+
+OrderedJson json_of(const ImageEntry& entry) {
+  return {{"id", hex(entry.key)},
+          {"kv_bytes", entry.kv_bytes},
+          {"embeddings_bytes", entry.rows_bytes},
+          {"uses", entry.n_uses},
+          {"pinned", entry.pinned}};
+}
+
+// Of an image that is not here.
+HttpResponse unknown_image(const Sha256Digest& id) {
+  return refusal(404, "id: memory keeps no image " + hex(id) + " (GET /v1/cache/entries)", "invalid_request_error",
+                 "not_found");
+}
+
+}  // namespace
+
+HttpResponse CacheRoutes::stats() const {
+  const Inference::State state = inference_.state();
+  OrderedJson stats = totals_json(state.caches);
+  stats["kv"] = {{"bytes", state.kv_bytes}, {"max_bytes", state.kv_max_bytes}};
+  const NamedImages::State named = named_images_.state();
+  stats["named_images"] = {{"images", named.n_images}, {"bytes", named.bytes}, {"max_bytes", named.max_bytes}};
+  stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
+  return json_response(stats);
+}
+
+void CacheRoutes::entries(const ExchangePtr& exchange) {
+  if (refuse_others(exchange)) return;
+  inference_.between_steps([exchange](Engine& engine) {
+    OrderedJson data = OrderedJson::array();
+    for (const ImageEntry& entry : engine.image_entries().list()) data.push_back(json_of(entry));
+    exchange->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
+  });
+}
+
+void CacheRoutes::pin(const HttpRequest& request, const ExchangePtr& exchange) {
+  if (refuse_others(exchange)) return;
+  const OrderedJson body = parse_body(request.body);
+  const Sha256Digest id = read_id(body);
+  const bool pins = bool_field(body, "pinned", true);
+  inference_.between_steps([exchange, id, pins](Engine& engine) {
+    ImageEntries& entries = engine.image_entries();
+    if (!entries.has(id)) return exchange->send(unknown_image(id));
+    pins ? entries.pin(id) : entries.unpin(id);
+    exchange->send(json_response({{"id", hex(id)}, {"pinned", pins}}));
+  });
+}
+
+void CacheRoutes::drop(const HttpRequest& request, const ExchangePtr& exchange) {
+  if (refuse_others(exchange)) return;
+  const Sha256Digest id = read_id(parse_body(request.body));
+  inference_.between_steps([exchange, id](Engine& engine) {
+    ImageEntries& entries = engine.image_entries();
+    const bool known = entries.has(id) || engine.image_store() != nullptr;  // tiers are not asked
+    if (!known) return exchange->send(unknown_image(id));
+    exchange->send(json_response({{"id", hex(id)}, {"freed_bytes", entries.drop(id)}}));
+  });
+}
+
+void CacheRoutes::reset(const ExchangePtr& exchange) {
+  if (refuse_others(exchange)) return;
+  named_images_.clear();
+  inference_.between_steps([exchange](Engine& engine) {
+    const int64_t before = engine.cache_ledger().used_bytes();
+    engine.image_entries().unpin_all();
+    engine.forget_kept();
+    exchange->send(json_response({{"freed_bytes", before - engine.cache_ledger().used_bytes()}}));
+  });
+}
+
+}  // namespace vlcache

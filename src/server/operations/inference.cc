@@ -1,0 +1,135 @@
+// Taking requests in between two steps.
+#include "server/operations/inference.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace vlcache {
+
+Inference::Inference(Engine& engine, const Limits& limits)
+    : engine_(engine),
+      limits_(limits),
+      batch_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
+  state_.caches = engine_.cache_totals();
+  state_.kv_max_bytes = engine_.pools().max_bytes();
+  thread_ = std::thread([this] { run(); });
+}
+
+void Inference::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+// Places that are free count, so that a line of none takes as many as run.
+bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
+                       const std::function<void()>& accepted) {
+  CHECK(requests.size() == done.size());
+  {
+    const std::lock_guard lock(mutex_);
+    const size_t n = static_cast<size_t>(state_.n_running + state_.n_waiting) + coming_.size() + requests.size();
+    if (ending_ || n > static_cast<size_t>(limits_.n_running + limits_.n_waiting)) return false;
+    accepted();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].callbacks.cancelled = [wanted] { return wanted->cancelled(); };
+      coming_.push_back({std::move(requests[i]), std::move(done[i])});
+    }
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Inference::between_steps(std::function<void(Engine&)> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+Inference::State Inference::state() const {
+  const std::lock_guard lock(mutex_);
+  State state = state_;
+  state.n_waiting += static_cast<int>(coming_.size());
+  return state;
+}
+
+void Inference::run() {
+  while (take()) step();
+}
+
+// Gives the batch what has come; waits where there is nothing else to do. False: this is the end.
+bool Inference::take() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); });
+  if (ending_) {
+    coming_.clear();
+    for (const auto& [id, done] : requests_) batch_.remove(id);
+    requests_.clear();
+    work_.clear();
+    return false;
+  }
+  do_work(lock);
+  while (!coming_.empty()) {
+    Coming next = std::move(coming_.front());
+    coming_.pop_front();
+    ++state_.n_waiting;
+    lock.unlock();
+    try {
+      const RequestId id = batch_.add(std::move(next.request));
+      requests_.emplace(id, std::move(next.done));
+    } catch (const Error& e) {
+      GenerateResult refused;
+      refused.error = e;
+      refused.finish_reason = "error";
+      next.done(std::move(refused));
+    }
+    lock.lock();
+  }
+  return true;
+}
+
+void Inference::do_work(std::unique_lock<std::mutex>& lock) {
+  if (work_.empty()) return;
+  while (!work_.empty()) {
+    const std::function<void(Engine&)> work = std::move(work_.front());
+    work_.pop_front();
+    lock.unlock();
+    work(engine_);
+    lock.lock();
+  }
+  state_.caches = engine_.cache_totals();
+  note_state();
+}
+
+void Inference::step() {
+  batch_.step();
+  std::vector<std::pair<Done, GenerateResult>> ended;
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    if (!batch_.done(it->first)) {
+      ++it;
+      continue;
+    }
+    ended.emplace_back(std::move(it->second), batch_.remove(it->first));
+    it = requests_.erase(it);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended.empty()) state_.caches = engine_.cache_totals();
+    note_state();
+  }
+  for (auto& [done, result] : ended) done(std::move(result));  // who hears of it finds the place free
+}
+
+// What costs nothing to know.
+void Inference::note_state() {
+  state_.n_running = static_cast<int>(batch_.n_running());
+  state_.n_waiting = static_cast<int>(batch_.n_waiting());
+  state_.kv_bytes = engine_.pools().used_bytes();
+}
+
+}  // namespace vlcache

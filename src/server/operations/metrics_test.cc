@@ -1,0 +1,96 @@
+// The text that Prometheus reads: every line in its grammar, buckets that add up, labels that cannot break out.
+#include "server/operations/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace vlcache {
+namespace {
+
+GenerateResult result(size_t n_tokens, const std::string& reason) {
+  GenerateResult r;
+  r.tokens.resize(n_tokens);
+  r.finish_reason = reason;
+  r.n_prompt = 100;
+  r.cache.n_prefix_tokens = 64;
+  r.timings.ttft_ms = 50;
+  r.timings.decode_ms = 300;
+  return r;
+}
+
+double value(const std::string& text, const std::string& series) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(series + " ")) return std::stod(line.substr(series.size() + 1));
+  }
+  ADD_FAILURE() << series << " is not in\n" << text;
+  return -1;
+}
+
+const std::string kModel = R"({model_name="m",engine="0")";
+
+TEST(Metrics, SayWhatWasAnswered) {
+  Metrics metrics("m", 4096);
+  metrics.add(result(4, "stop"), {.to_first = 0.07, .all = 0.4});
+  metrics.add(result(1, "length"), {.to_first = 3, .all = 3});
+  metrics.add(result(0, "cancelled"), {.to_first = 1, .all = 1});
+  metrics.add_gap(0.1);
+  metrics.add_refused("queue");
+  const std::string text = metrics.text({.n_running = 2, .n_waiting = 3, .kv_bytes = 1, .kv_max_bytes = 4}, 7);
+  EXPECT_EQ(value(text, "vllm:num_requests_running" + kModel + "}"), 2);
+  EXPECT_EQ(value(text, "vllm:num_requests_waiting" + kModel + "}"), 3);
+  EXPECT_EQ(value(text, "vllm:kv_cache_usage_perc" + kModel + "}"), 0.25);
+  EXPECT_EQ(value(text, "vllm:prompt_tokens_total" + kModel + "}"), 200);
+  EXPECT_EQ(value(text, "vllm:generation_tokens_total" + kModel + "}"), 5);
+  EXPECT_EQ(value(text, "vllm:prefix_cache_queries_total" + kModel + "}"), 200);
+  EXPECT_EQ(value(text, "vllm:prefix_cache_hits_total" + kModel + "}"), 128);
+  EXPECT_EQ(value(text, "vllm:request_success_total" + kModel + ",finished_reason=\"stop\"}"), 1);
+  EXPECT_EQ(value(text, "vllm:request_success_total" + kModel + ",finished_reason=\"abort\"}"), 1);
+  EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_count" + kModel + "}"), 2);
+  EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_bucket" + kModel + ",le=\"0.06\"}"), 0);
+  EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_bucket" + kModel + ",le=\"0.08\"}"), 1);
+  EXPECT_EQ(value(text, "vllm:inter_token_latency_seconds_bucket" + kModel + ",le=\"0.1\"}"), 1);  // a bound is in it
+  EXPECT_EQ(value(text, "vllm:inter_token_latency_seconds_bucket" + kModel + ",le=\"0.075\"}"), 0);
+  EXPECT_DOUBLE_EQ(value(text, "vllm:request_time_per_output_token_seconds_sum" + kModel + "}"), 0.1);
+  EXPECT_EQ(value(text, "vllm:request_generation_tokens_bucket" + kModel + ",le=\"2.0\"}"), 1);
+  EXPECT_EQ(value(text, "vlcache:requests_refused_total" + kModel + ",reason=\"queue\"}"), 1);
+  EXPECT_EQ(value(text, "vlcache:connections" + kModel + "}"), 7);
+}
+
+TEST(Metrics, EveryLineIsInTheGrammar) {
+  Metrics metrics("a \"quoted\\\" name\nof two lines", 100);
+  for (int i = 0; i < 20; ++i)
+    metrics.add(result(static_cast<size_t>(i), "stop"), {.to_first = 0.01 * i, .all = 0.1 * i});
+  metrics.add_status(200);
+  Inference::State state;
+  state.caches.tiers.push_back({.name = "disk"});
+  const std::string text = metrics.text(state, 0);
+  const std::regex comment("# (HELP|TYPE) [a-z0-9_:]+ .+"),
+      sample("[a-z_:0-9]+\\{([a-z_]+=\"([^\"\\\\\n]|\\\\[\\\\\"n])*\",?)*\\} (\\+Inf|NaN|[0-9.e+-]+)");
+  std::istringstream lines(text);
+  std::set<std::string> series, types;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(std::regex_match(line, line.starts_with('#') ? comment : sample)) << line;
+    const std::string name =
+        line.starts_with('#') ? line.substr(0, line.find(' ', 8)) : line.substr(0, line.rfind(' '));
+    EXPECT_TRUE(series.insert(name).second) << "twice: " << line;
+  }
+  EXPECT_NE(text.find("model_name=\"a \\\"quoted\\\\\\\" name\\nof two lines\""), text.npos);
+  EXPECT_NE(text.find("vlcache:tier_hits_total{"), text.npos);
+}
+
+TEST(Histogram, BucketsAreCumulative) {
+  Histogram histogram({1, 2});
+  for (const double x : {0.5, 1.0, 1.5, 2.5, 100.0}) histogram.add(x);
+  std::string text;
+  histogram.append(text, "h", "a=\"b\"");
+  EXPECT_EQ(text,
+            "h_bucket{a=\"b\",le=\"1.0\"} 2.0\nh_bucket{a=\"b\",le=\"2.0\"} 3.0\nh_bucket{a=\"b\",le=\"+Inf\"} 5.0\n"
+            "h_sum{a=\"b\"} 105.5\nh_count{a=\"b\"} 5.0\n");
+}
+
+}  // namespace
+}  // namespace vlcache

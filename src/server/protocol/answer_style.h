@@ -1,0 +1,47 @@
+// AnswerStyle: what an answer looks like to the clients of an endpoint, whole or as the pieces of a stream. One a
+// request.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "engine/request.h"
+#include "server/protocol/chat_reply.h"
+
+namespace vlcache {
+
+class Tokenizer;
+
+class AnswerStyle {
+ public:
+  virtual ~AnswerStyle() = default;
+
+  virtual nlohmann::ordered_json whole(std::span<const GenerateResult> results) = 0;
+
+  // Of a stream, each what is to be sent, "" for nothing: its beginning, more of answer `index`, that one's end (with
+  // calls in it, or none), and the end of all; or that it has failed, behind which nothing comes.
+  virtual std::string begin() = 0;
+  virtual std::string text(int index, std::string_view text) = 0;
+  // So many of the prompt's tokens are computed or found, of all.
+  virtual std::string progress(int /*n_done*/, int /*n_total*/) { return ""; }
+  // A token of answer `index`, before the text that it completes; for those who tell its log probability.
+  virtual void token(int /*index*/, const GeneratedToken& /*token*/) {}
+  virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;
+  virtual std::string ended(int index, const GenerateResult& result, bool has_calls) = 0;
+  virtual std::string end(std::span<const GenerateResult> results) = 0;
+  virtual std::string failed(const Error& error) = 0;
+  // Sent while nothing else is; the same at any time.
+  virtual std::string heartbeat() const { return ": waiting\n\n"; }
+};
+
+std::unique_ptr<AnswerStyle> make_chat_style(const AnswerHead& head, const ChatRequest& asked,
+                                             const Tokenizer& tokenizer);
+std::unique_ptr<AnswerStyle> make_messages_style(const AnswerHead& head, const ChatRequest& asked);
+std::unique_ptr<AnswerStyle> make_responses_style(const AnswerHead& head, const ChatRequest& asked,
+                                                  const nlohmann::ordered_json& body, const Tokenizer& tokenizer);
+
+}  // namespace vlcache

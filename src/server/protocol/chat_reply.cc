@@ -1,0 +1,125 @@
+// Shapes of OpenAI's API.
+#include "server/protocol/chat_reply.h"
+
+#include <openssl/rand.h>
+
+#include <cmath>
+
+#include "api/result_json.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson token_json(const Tokenizer& tokenizer, int32_t id, float logprob) {
+  const std::string text = tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false);
+  OrderedJson bytes = OrderedJson::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
+// Nine letters and digits, as Mistral's templates want it.
+std::string call_id() {
+  unsigned char bytes[9] = {};
+  RAND_bytes(bytes, sizeof bytes);
+  std::string id;
+  for (const unsigned char b : bytes) id += "abcdefghijklmnopqrstuvwxyz012345"[b & 31];
+  return id;
+}
+
+OrderedJson message_json(const AnswerText& answer) {
+  OrderedJson message{{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (answer.calls.empty()) return message;
+  if (answer.content.empty()) message["content"] = nullptr;
+  message["tool_calls"] = tool_calls_json(answer.calls);
+  return message;
+}
+
+OrderedJson head_json(const AnswerHead& head, const char* object) {
+  return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+}
+
+}  // namespace
+
+OrderedJson usage_json(std::span<const GenerateResult> results) {
+  size_t n_completion = 0;
+  for (const GenerateResult& result : results) n_completion += result.tokens.size();
+  const int32_t n_prompt = results.empty() ? 0 : results[0].n_prompt;
+  const double n_cached = results.empty() ? 0 : results[0].cache.n_loaded();
+  return {{"prompt_tokens", n_prompt},
+          {"completion_tokens", n_completion},
+          {"total_tokens", static_cast<size_t>(n_prompt) + n_completion},
+          {"prompt_tokens_details", {{"cached_tokens", std::llround(n_cached)}}}};
+}
+
+OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenizer& tokenizer) {
+  OrderedJson content = OrderedJson::array();
+  for (const GeneratedToken& token : tokens) {
+    OrderedJson& entry = content.emplace_back(token_json(tokenizer, token.id, token.logprob));
+    OrderedJson& top = entry["top_logprobs"] = OrderedJson::array();
+    for (const TokenLogprob& other : token.top) top.push_back(token_json(tokenizer, other.token, other.logprob));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
+  if (!asked.tools.may_call()) return {text, {}};
+  ToolCallReader reader(asked.call_syntax, asked.tools.names());
+  AnswerText answer;
+  for (const bool last : {false, true}) {
+    const ToolCallReader::Piece piece = last ? reader.finish() : reader.push(text);
+    answer.content += piece.text;
+    answer.calls.insert(answer.calls.end(), piece.calls.begin(), piece.calls.end());
+  }
+  return answer;
+}
+
+std::string finish_reason(const GenerateResult& result, bool has_calls) {
+  return has_calls && result.finish_reason == "stop" ? "tool_calls" : result.finish_reason;
+}
+
+OrderedJson tool_calls_json(std::span<const ToolCall> calls, int first) {
+  OrderedJson list = OrderedJson::array();
+  for (const ToolCall& call : calls) {
+    OrderedJson& one = list.emplace_back(OrderedJson::object());
+    if (first >= 0) one["index"] = first++;
+    one["id"] = call_id();
+    one["type"] = "function";
+    one["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+  }
+  return list;
+}
+
+OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::span<const GenerateResult> results,
+                      const Tokenizer& tokenizer) {
+  OrderedJson json = head_json(head, "chat.completion");
+  OrderedJson& choices = json["choices"] = OrderedJson::array();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const AnswerText answer = read_answer(asked, results[i].text);
+    choices.push_back({{"index", i},
+                       {"message", message_json(answer)},
+                       {"logprobs", results[i].has_logprobs ? logprobs_json(results[i].tokens, tokenizer) : nullptr},
+                       {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
+  }
+  json["usage"] = usage_json(results);
+  if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain());
+  return json;
+}
+
+std::string event(const OrderedJson& json) {
+  return "data: " + json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n\n";
+}
+
+OrderedJson chunk_json(const AnswerHead& head, int index, OrderedJson delta, const std::string& finish_reason) {
+  OrderedJson json = head_json(head, "chat.completion.chunk");
+  json["choices"] =
+      OrderedJson::array({{{"index", index},
+                           {"delta", std::move(delta)},
+                           {"logprobs", nullptr},
+                           {"finish_reason", finish_reason.empty() ? OrderedJson() : OrderedJson(finish_reason)}}});
+  return json;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,30 @@
+// Fuzzes the body of Anthropic's messages and of OpenAI's Responses: each is said as a chat completion within the
+// limits, or there is an error that says why not.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "api/json_fields.h"
+#include "base/error.h"
+#include "base/fuzz_target.h"
+#include "server/http/json_reply.h"
+#include "server/protocol/chat_reply.h"
+#include "server/protocol/messages_request.h"
+#include "server/protocol/responses_request.h"
+
+FUZZ_TARGET(messages_request) {
+  using namespace vlcache;
+  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}};
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  for (const bool anthropic : {true, false}) {
+    try {
+      const nlohmann::ordered_json body = parse_body(text);
+      const ChatRequest r = chat_request_of(anthropic ? chat_of_messages(body) : chat_of_responses(body), {}, limits);
+      if (r.pictures.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
+    } catch (const Error& e) {
+      if (std::string_view(e.what()).empty() || http_status(e) >= 500) std::abort();
+    }
+  }
+  return 0;
+}

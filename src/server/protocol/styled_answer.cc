@@ -1,0 +1,69 @@
+// Calls are read out of the text on the way.
+#include "server/protocol/styled_answer.h"
+
+#include <utility>
+
+#include "server/http/json_reply.h"
+#include "server/protocol/chat_reply.h"
+
+namespace vlcache {
+
+StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers,
+                           HttpReplyPtr reply)
+    : style_(std::move(style)), n_(n_answers), stream_(asked.stream()), reply_(std::move(reply)) {
+  if (!asked.stream() || !asked.tools.may_call()) return;
+  readers_.resize(n_answers, {{asked.call_syntax, asked.tools.names()}});
+}
+
+void StyledAnswer::begin() {
+  if (!stream_) return;
+  reply_->begin(
+      {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
+      style_->heartbeat());
+  write(style_->begin());
+}
+
+void StyledAnswer::text(int index, std::string_view text) {
+  if (!stream_) return;
+  if (readers_.empty()) return write(style_->text(index, text));
+  say(index, readers_[static_cast<size_t>(index)].reader.push(text));
+}
+
+void StyledAnswer::progress(int n_done, int n_total) { write(style_->progress(n_done, n_total)); }
+
+void StyledAnswer::token(int index, const GeneratedToken& token) { style_->token(index, token); }
+
+void StyledAnswer::done(int index, GenerateResult result) {
+  if (result.error && !error_) error_ = result.error;
+  if (stream_ && !result.error) {
+    if (!readers_.empty()) say(index, readers_[static_cast<size_t>(index)].reader.finish());
+    const bool has_calls = !readers_.empty() && readers_[static_cast<size_t>(index)].has_calls;
+    write(style_->ended(index, result, has_calls));
+  }
+  results_[index] = std::move(result);
+  if (results_.size() == n_) finish();
+}
+
+void StyledAnswer::say(int index, const ToolCallReader::Piece& piece) {
+  if (!piece.text.empty()) write(style_->text(index, piece.text));
+  if (piece.calls.empty()) return;
+  readers_[static_cast<size_t>(index)].has_calls = true;
+  write(style_->calls(index, piece.calls));
+}
+
+void StyledAnswer::write(std::string piece) {
+  if (!piece.empty()) reply_->write(std::move(piece));
+}
+
+void StyledAnswer::finish() {
+  std::vector<GenerateResult> results;
+  for (auto& [index, result] : results_) results.push_back(std::move(result));
+  if (!stream_) {
+    reply_->send(error_ ? error_response(*error_) : json_response(style_->whole(results)));
+    return;
+  }
+  write(error_ ? style_->failed(*error_) : style_->end(results));
+  reply_->end();
+}
+
+}  // namespace vlcache

@@ -1,0 +1,44 @@
+// StyledAnswer: the answers of one request, which come from the inference thread as they go on, on their way to
+// the reply in the style of an endpoint.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/http/http_server.h"
+#include "server/protocol/answer_style.h"
+
+namespace vlcache {
+
+class StyledAnswer {
+ public:
+  StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers, HttpReplyPtr reply);
+
+  // Once it is accepted; then by the inference thread alone.
+  void begin();
+  void progress(int n_done, int n_total);
+  void token(int index, const GeneratedToken& token);
+  void text(int index, std::string_view text);
+  void done(int index, GenerateResult result);
+
+ private:
+  struct Reader {
+    ToolCallReader reader;
+    bool has_calls = false;
+  };
+  void say(int index, const ToolCallReader::Piece& piece);
+  void write(std::string piece);
+  void finish();
+
+  std::unique_ptr<AnswerStyle> style_;
+  size_t n_;
+  bool stream_;
+  HttpReplyPtr reply_;
+  std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole
+  std::map<int, GenerateResult> results_;
+  std::optional<Error> error_;
+};
+
+}  // namespace vlcache
