@@ -15,14 +15,14 @@
 namespace vlcache {
 namespace {
 
-struct Flags {
+struct CacheCommandFlags {
   std::string place;  // a folder, or a URL
   CacheOptions cache;
   bool json = false;
   std::string image, model_dir;
 };
 
-std::shared_ptr<KvTier> open(const Flags& flags) {
+std::shared_ptr<KvTier> open(const CacheCommandFlags& flags) {
   if (is_redis_url(flags.place)) {
     CacheOptions cache = flags.cache;
     cache.redis = flags.place;
@@ -71,7 +71,7 @@ nlohmann::ordered_json json_of(const ListedRecord& r) {
           {"problem", r.problem ? describe(*r.problem) : ""}};
 }
 
-void list(const Flags& flags) {
+void list(const CacheCommandFlags& flags) {
   int64_t n = 0, bytes = 0;
   const std::vector<ListedRecord> records = records_of(*open(flags));
   if (!flags.json && !records.empty()) {
@@ -98,7 +98,7 @@ void list(const Flags& flags) {
   std::fprintf(stderr, "%lld records, %.1f MiB\n", static_cast<long long>(n), static_cast<double>(bytes) / 1048576.0);
 }
 
-void verify(const Flags& flags) {
+void verify(const CacheCommandFlags& flags) {
   const auto tier = open(flags);
   const std::vector<ListedRecord> records = records_of(*tier);
   int64_t n_right = 0, n_wrong = 0, n_foreign = 0, n_unread = 0;
@@ -131,7 +131,7 @@ void verify(const Flags& flags) {
               static_cast<long long>(n_right), static_cast<long long>(n_wrong), static_cast<long long>(n_foreign));
 }
 
-void clear(const Flags& flags) {
+void clear(const CacheCommandFlags& flags) {
   const auto tier = open(flags);
   std::optional<Sha256Digest> content;
   if (!flags.image.empty()) {
@@ -155,8 +155,8 @@ void clear(const Flags& flags) {
 void add_cache_command(const Command& app) {
   const Command command = app.add_command("cache", "what a folder of --cache-disk or a server of --cache-redis holds");
   command.require_command();
-  const auto add = [&](const char* name, const char* help, void (*action)(const Flags&)) {
-    auto flags = std::make_shared<Flags>();
+  const auto add = [&](const char* name, const char* help, void (*action)(const CacheCommandFlags&)) {
+    auto flags = std::make_shared<CacheCommandFlags>();
     const Command sub = command.add_command(name, help);
     sub.add("DIR", flags->place, "the folder, or redis://[user:password@]host[:port][/db]").required();
     add_cache_secrets(sub, flags->cache);

@@ -10,13 +10,13 @@
 namespace vlcache {
 namespace {
 
-struct Flags {
+struct SimulateFlags {
   std::string trace;
   std::vector<int64_t> capacities{1000, 10000, 0};
   int64_t block = 512;
 };
 
-void run(const Flags& flags) {
+void run(const SimulateFlags& flags) {
   const Trace trace = parse_trace(read_text_file(flags.trace), flags.trace, flags.block);
   for (const std::string& problem : trace.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
   if (trace.requests.empty()) throw Error(ErrorCode::kInput, flags.trace + ": no request in it");
@@ -38,7 +38,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_simulate_command(const Command& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SimulateFlags>();
   const Command command = app.add_command("simulate", "block hit rate of a prefix cache over a recorded trace");
   command.add("trace", flags->trace, "JSON lines: timestamp, input_length, hash_ids (as Mooncake's traces)").required();
   command.add("--capacity", flags->capacities, "blocks the cache holds, 0: no limit")

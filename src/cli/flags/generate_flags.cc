@@ -14,7 +14,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // A field of a text: a number as JSON, ID=BIAS, a file of a schema, on or off.
-OrderedJson json_of(const RequestField& field, const std::string& text) {
+OrderedJson json_of_text(const RequestField& field, const std::string& text) {
   if (std::holds_alternative<OrderedJson RequestFields::*>(field.member)) {  // response_format
     return {{"type", "json_schema"}, {"json_schema", {{"schema", parse_ordered_json(read_text_file(text), text)}}}};
   }
@@ -74,7 +74,7 @@ Flag FieldFlags::add(const Command& command, const RequestField& field, Front fr
     } else {
       const Flag flag = command.add(field.flag, texts_[&field], field.help);
       if constexpr (std::is_same_v<Member, std::optional<Seed> RequestFields::*>) {
-        flag.check([&field](const std::string& text) { return problem_of(field, json_of(field, text)); });
+        flag.check([&field](const std::string& text) { return problem_of(field, json_of_text(field, text)); });
       }
       return flag;
     }
@@ -96,7 +96,7 @@ Flag FieldFlags::add(const Command& command, const RequestField& field, Front fr
 RequestFields FieldFlags::fields() const {
   RequestFields fields = given_;
   for (const auto& [field, text] : texts_) {
-    if (!text.empty()) read_text(*field, json_of(*field, text), fields);
+    if (!text.empty()) read_text(*field, json_of_text(*field, text), fields);
   }
   for (const auto& [field, texts] : lists_) {
     if (!texts.empty()) read_text(*field, biases_of(texts), fields);

@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kPreviewLayers = 4, kBefore = 45;
+constexpr int32_t kPreviewLayers = 4, kTextBefore = 45;
 
 // Scores as they are, ranked by their sums: how a chooser ranks them is tested beside it.
 class Summed final : public ReuseChooser {
@@ -28,8 +28,8 @@ class Summed final : public ReuseChooser {
 std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
                            int32_t chunk) {
   ReusedImages images(engine.backend(), engine.model().rope());
-  const auto s = make_sequence(engine, image_prompt(kBefore, 5));
-  images.add(*s, {{image_at(kBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
+  const auto s = make_sequence(engine, image_prompt(kTextBefore, 5));
+  images.add(*s, {{image_at(kTextBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
   PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kPreviewLayers);
   images.supply(*s);
   while (!preview.complete(*s)) {
@@ -92,9 +92,9 @@ class Attention final : public LayerHooks {
     const ImageRows rows(engine_, *image, layer_);
     for (int32_t i = 0; i < kImage; ++i) {
       const float* from = rows.k.data() + (i * kKvHeads + head) * kHeadDim;
-      float* to = k.data() + (kBefore + i) * kHeadDim;
+      float* to = k.data() + (kTextBefore + i) * kHeadDim;
       for (int32_t c = 0; c < kHalf; ++c) {
-        const double angle = double{frequencies[static_cast<size_t>(c)]} * (kBefore + i);
+        const double angle = double{frequencies[static_cast<size_t>(c)]} * (kTextBefore + i);
         const double x = from[c], y = from[c + kHalf];
         to[c] = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         to[c + kHalf] = static_cast<float>(y * std::cos(angle) + x * std::sin(angle));
@@ -119,7 +119,7 @@ TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
     SCOPED_TRACE(backend);
     const auto engine = engine_of(backend);
     const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
-    const auto right = record_image(*engine, image_prompt(kBefore, 5), kBefore, 512);
+    const auto right = record_image(*engine, image_prompt(kTextBefore, 5), kTextBefore, 512);
     const ImageRows old_rows(*engine, *old, 1), right_rows(*engine, *right, 1);
     std::vector<double> expected;
     for (size_t at = 0; at < old_rows.v.size();) {
@@ -143,14 +143,14 @@ TEST(PreviewHooks, KvshareComparesWhatTextAttendsToInLayer1) {
     Attention fresh(*engine, 1), reused(*engine, 1);
     reused.image = old.get();
     for (Attention* attention : {&fresh, &reused}) {
-      const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
+      const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
       compute(*engine, *s, 512, attention);
     }
     std::vector<double> expected(kImage, 0);
-    for (size_t row = kBefore + kImage; row + 1 < fresh.matrix.size(); ++row) {  // the last token is not looked at
+    for (size_t row = kTextBefore + kImage; row + 1 < fresh.matrix.size(); ++row) {  // the last token is not looked at
       for (size_t h = 0; h < kHeads; ++h) {
         for (size_t j = 0; j < kImage; ++j) {
-          expected[j] += std::abs(fresh.matrix[row][h][kBefore + j] - reused.matrix[row][h][kBefore + j]);
+          expected[j] += std::abs(fresh.matrix[row][h][kTextBefore + j] - reused.matrix[row][h][kTextBefore + j]);
         }
       }
     }
@@ -169,15 +169,15 @@ TEST(PreviewHooks, AskedSumsTheMostThatTheQuestionAttendsToInDeepLayers) {
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
       ReusedImages images(engine->backend(), engine->model().rope());
-      const auto s = make_sequence(*engine, image_prompt(kBefore, 5));
-      images.add(*s, {{image_at(kBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
+      const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
+      images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.supply(*s);
       compute(*engine, *s, 512, &attention);
       for (size_t h = 0; h < kHeads; ++h) {
         for (size_t j = 0; j < kImage; ++j) {
           double most = 0;
           for (size_t row = 0; row < attention.tokens.size(); ++row) {
-            if (attention.tokens[row] > kBefore) most = std::max(most, attention.matrix[row][h][kBefore + j]);
+            if (attention.tokens[row] > kTextBefore) most = std::max(most, attention.matrix[row][h][kTextBefore + j]);
           }
           expected[j] += most;
         }

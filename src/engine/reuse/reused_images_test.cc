@@ -9,17 +9,17 @@
 namespace vlcache {
 namespace {
 
-struct Reused {
+struct ReusedPrompt {
   std::vector<float> logits;
   std::unique_ptr<Sequence> sequence;
 };
 
-Reused reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
-             std::vector<double> shares, int32_t chunk = 512) {
+ReusedPrompt reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
+                   std::vector<double> shares, int32_t chunk = 512) {
   const TextConfig& config = engine.model().config().text;
   const RopeTable rope(config.rope, config.head_dim);
   ReusedImages images(engine.backend(), rope);
-  Reused reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
+  ReusedPrompt reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
   images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
   reused.logits = compute(engine, *reused.sequence, chunk, &images);
@@ -42,7 +42,7 @@ TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
       for (const std::vector<double>& shares :
            {std::vector<double>{0, 0, 0, 0}, {1, 1, 1, 1}, {1, 0.5, 0.1, 0}, {0.1, 0.1, 0.1, 0.1}}) {
         for (const int32_t chunk : {512, 17}) {
-          const Reused reused = reuse(*engine, image_prompt(20, 1), 20, image, shares, chunk);
+          const ReusedPrompt reused = reuse(*engine, image_prompt(20, 1), 20, image, shares, chunk);
           expect_close(reused.logits, expected);
           EXPECT_EQ(reused.sequence->cache().n_slots(3, 0), 100);
         }

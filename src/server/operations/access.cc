@@ -12,7 +12,7 @@
 namespace vlcache {
 namespace {
 
-std::string lower(std::string_view text) {
+std::string lower_case(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return out;
@@ -33,12 +33,12 @@ std::string_view authority_of(std::string_view origin) {
   return authority;
 }
 
-bool is_origin(std::string_view text) { return !authority_of(text).empty() && text == lower(text); }
+bool is_origin(std::string_view text) { return !authority_of(text).empty() && text == lower_case(text); }
 
 std::string_view key_of(const HttpRequest& request) {
   constexpr std::string_view kBearer = "bearer ";
   const std::string_view authorization = request.header("authorization");
-  if (lower(authorization.substr(0, kBearer.size())) == kBearer) return authorization.substr(kBearer.size());
+  if (lower_case(authorization.substr(0, kBearer.size())) == kBearer) return authorization.substr(kBearer.size());
   return request.header("x-api-key");
 }
 
@@ -78,7 +78,7 @@ std::string host_name(std::string_view authority) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   if (!port.empty() && (port[0] != ':' || port.size() > 6 || !std::ranges::all_of(port.substr(1), digit))) return "";
   if (name.ends_with('.')) name.remove_suffix(1);
-  std::string host = lower(name);
+  std::string host = lower_case(name);
   const auto plain = [&](char c) { return digit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_'; };
   const bool good = authority.starts_with('[') ? is_address(host) : std::ranges::all_of(host, plain);
   return good ? host : "";
@@ -125,7 +125,7 @@ bool Access::allows_origin(std::string_view origin, std::string_view host) const
   if (contains(options_.origins, origin)) return true;
   const std::string_view from = authority_of(origin);
   if (host.ends_with(":80") || host.ends_with(":443")) host = host.substr(0, host.rfind(':'));
-  return !from.empty() && lower(from) == lower(host);
+  return !from.empty() && lower_case(from) == lower_case(host);
 }
 
 Access::Verdict Access::check(const HttpRequest& request) const {

@@ -20,7 +20,7 @@ struct Resource {
   std::string content_type, body, etag;
 };
 
-std::string type_of(std::string_view name) {
+std::string content_type_of(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kTypes[] = {{".html", "text/html; charset=utf-8"},
                                                                  {".css", "text/css; charset=utf-8"},
                                                                  {".js", "text/javascript; charset=utf-8"},
@@ -56,7 +56,7 @@ std::map<std::string, Resource, std::less<>> make_resources() {
   };
   for (const PageFile& file : page_files()) {
     const std::string path = file.name == "index.html" ? "/" : "/page/" + std::string(file.name);
-    add(path, type_of(file.name), std::string(file.bytes));
+    add(path, content_type_of(file.name), std::string(file.bytes));
   }
   add("/page/policies.json", "application/json", policies_json());
   return resources;

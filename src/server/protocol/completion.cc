@@ -87,7 +87,7 @@ OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset,
           {"text_offset", std::move(offsets)}};
 }
 
-OrderedJson head_json(const AnswerHead& head) {
+OrderedJson completion_head(const AnswerHead& head) {
   return {{"id", head.id}, {"object", "text_completion"}, {"created", head.created}, {"model", head.model}};
 }
 
@@ -120,7 +120,7 @@ class CompletionStyle final : public AnswerStyle {
   }
   std::string begin() override { return ""; }
   std::string progress(int n_done, int n_total) override {
-    OrderedJson json = head_json(head_);
+    OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array();
     json["prompt_progress"] = {{"total", n_total}, {"processed", n_done}};
     return event(json);
@@ -151,7 +151,7 @@ class CompletionStyle final : public AnswerStyle {
     OrderedJson logprobs;
     if (!told.tokens.empty()) logprobs = logprobs_json(told.tokens, told.offset, tokenizer_);
     told.tokens.clear();
-    OrderedJson json = head_json(head_);
+    OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array({choice_json(index, text, std::move(logprobs), finish_reason)});
     return event(json);
   }
@@ -166,7 +166,7 @@ class CompletionStyle final : public AnswerStyle {
       n_prompt += results[i].n_prompt;
       n_cached += results[i].cache.n_loaded();
     }
-    OrderedJson json = head_json(head_);
+    OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array();
     json["usage"] = {{"prompt_tokens", n_prompt},
                      {"completion_tokens", n_completion},

@@ -12,7 +12,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson part_of(const OrderedJson& part, const std::string& where) {
+OrderedJson item_part(const OrderedJson& part, const std::string& where) {
   if (!part.is_object()) bad_field(where + ": expected an object");
   const std::string type = string_field(part, "type", where);
   if (type == "input_text" || type == "output_text" || type == "text") {
@@ -32,12 +32,12 @@ OrderedJson part_of(const OrderedJson& part, const std::string& where) {
 }
 
 // A text, or a list of parts.
-OrderedJson parts_of(const OrderedJson* content, const std::string& where) {
+OrderedJson item_parts(const OrderedJson* content, const std::string& where) {
   if (content == nullptr) return "";
   if (content->is_string()) return *content;
   if (!content->is_array()) bad_field(where + ": expected a string or a list of parts");
   OrderedJson parts = OrderedJson::array();
-  for (size_t i = 0; i < content->size(); ++i) parts.push_back(part_of((*content)[i], item_name(where, i)));
+  for (size_t i = 0; i < content->size(); ++i) parts.push_back(item_part((*content)[i], item_name(where, i)));
   return parts;
 }
 
@@ -59,20 +59,20 @@ void add_item(const OrderedJson& item, const std::string& where, OrderedJson& me
   if (type == "reasoning") return;
   if (type == "message") {
     messages.push_back({{"role", string_field(item, "role", where)},
-                        {"content", parts_of(find_field(item, "content"), where + ".content")}});
+                        {"content", item_parts(find_field(item, "content"), where + ".content")}});
   } else if (type == "function_call") {
     add_call(item, where, messages);
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", string_field(item, "call_id", where)},
-                        {"content", parts_of(find_field(item, "output"), where + ".output")}});
+                        {"content", item_parts(find_field(item, "output"), where + ".output")}});
   } else {
     bad_field(where + ".type: expected message, function_call, function_call_output or reasoning, found \"" + type +
               "\"");
   }
 }
 
-OrderedJson messages_of(const OrderedJson& body) {
+OrderedJson messages_of_items(const OrderedJson& body) {
   OrderedJson messages = OrderedJson::array();
   if (find_field(body, "instructions") != nullptr) {
     messages.push_back({{"role", "system"}, {"content", string_field(body, "instructions", "the request")}});
@@ -88,7 +88,7 @@ OrderedJson messages_of(const OrderedJson& body) {
   return messages;
 }
 
-void add_tools(const OrderedJson& body, OrderedJson& chat) {
+void add_functions(const OrderedJson& body, OrderedJson& chat) {
   if (const OrderedJson* tools = find_field(body, "tools")) {
     if (!tools->is_array()) bad_field("tools: expected a list");
     chat["tools"] = OrderedJson::array();
@@ -127,7 +127,7 @@ void add_include(const OrderedJson& body, OrderedJson& chat) {
 }
 
 // text.format, where a schema stands beside its name.
-void add_format(const OrderedJson& body, OrderedJson& chat) {
+void add_text_format(const OrderedJson& body, OrderedJson& chat) {
   const OrderedJson* text = find_field(body, "text");
   const OrderedJson* format = text != nullptr && text->is_object() ? find_field(*text, "format") : nullptr;
   if (format == nullptr) return;
@@ -152,10 +152,10 @@ OrderedJson chat_of_responses(const OrderedJson& body) {
   OrderedJson chat;
   copy_common_fields(body, chat);
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
-  add_tools(body, chat);
-  add_format(body, chat);
+  add_functions(body, chat);
+  add_text_format(body, chat);
   add_include(body, chat);
-  chat["messages"] = messages_of(body);
+  chat["messages"] = messages_of_items(body);
   return chat;
 }
 

@@ -29,7 +29,7 @@ OrderedJson call_item(const std::string& id, const char* status, const std::stri
           {"call_id", call_id}, {"name", call.name},       {"arguments", call.arguments}};
 }
 
-OrderedJson usage_of(const GenerateResult& result) {
+OrderedJson response_usage(const GenerateResult& result) {
   const size_t n_answer = result.tokens.size();
   return {{"input_tokens", result.n_prompt},
           {"input_tokens_details", {{"cached_tokens", std::llround(result.cache.n_loaded())}}},
@@ -123,7 +123,7 @@ class ResponsesStyle final : public AnswerStyle {
     json["previous_response_id"] = nullptr;
     json["store"] = false;
     json.update(echoed_);
-    json["usage"] = result == nullptr ? OrderedJson() : usage_of(*result);
+    json["usage"] = result == nullptr ? OrderedJson() : response_usage(*result);
     if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain());
     return json;
   }
