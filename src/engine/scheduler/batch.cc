@@ -15,7 +15,6 @@ namespace {
 // While others decode, a step's prompt rows may cost about this share of a whole chunk at the beginning of a prompt:
 // what a decoding request waits for its next token then is bounded, wherever in its prompt a newcomer is.
 constexpr double kShareBesideDecoding = 0.25;
-constexpr int32_t kFewestRows = 8;  // fewer would read the weights for next to nothing
 
 // With nothing to compute, tiers are waited for; so long, then whoever drives the batch may add or cancel.
 constexpr std::chrono::milliseconds kTierWait{10};
@@ -118,76 +117,56 @@ void Batch::wait_for_tiers() {
   }
 }
 
-double Batch::row_flops(const Sequence& sequence) const {
-  return sequence.next_share_of_layers() * engine_.model().config().text.layers_flops(sequence.n_done());
+// The requests that run, as a plan sees them.
+void Batch::look() {
+  list_running();
+  running_states_.clear();
+  for (const Entry* const entry : running_) {
+    using State = RunningRequest::State;
+    RunningRequest& seen = running_states_.emplace_back();
+    Generation& generation = *entry->generation;
+    if (generation.encodes()) {
+      seen.state = State::kEncodes;
+    } else if (generation.awaits_load(/*may_stall=*/false, Deadline::min())) {
+      seen.state = generation.awaits_load(/*may_stall=*/true, Deadline::min()) ? State::kLoading : State::kStalls;
+    } else {
+      const Sequence& sequence = *generation.sequence();
+      seen.n_pending = sequence.n_pending();
+      if (seen.n_pending == 1) continue;
+      seen.row_flops = sequence.next_share_of_layers() * engine_.model().config().text.layers_flops(sequence.n_done());
+    }
+  }
 }
 
-int32_t Batch::prompt_rows(const Sequence& sequence) const {
-  const int32_t chunk = engine_.options().prefill_chunk;
-  if (!decodes_) return chunk;
-  const double unknown = kShareBesideDecoding * chunk * engine_.model().config().text.layers_flops(0);
-  const double allowed = budget_.prompt_flops(n_prompts_).value_or(unknown);
-  const auto rows = static_cast<int32_t>(std::min<double>(chunk, (allowed - prompt_flops_) / row_flops(sequence)));
-  return std::clamp(rows, std::min(kFewestRows, chunk), chunk);
-}
-
-// Rows of the next step: the one pending token of every decoding request, then pieces of prompts, first come first
-// served, together at most a chunk; beside requests that decode, pictures and prompts have steps in turn. Without a KV
-// cache (policy `none`) every step is a prompt. Whose images are still coming in is left out; where that is everybody,
-// the first computes beside it, and nobody else has to wait if it stalls.
+// Makes the items of the next step; encodes what the plan wants encoded before it.
 void Batch::plan() {
   items_.clear();
   owners_.clear();
-  const auto add = [&](Entry& entry, int32_t rows) {
-    items_.push_back(entry.generation->next_item(rows));
-    owners_.push_back(&entry);
-  };
-  const auto can_run = [](const Entry& e, bool may_stall) {
-    return e.runs() && !e.generation->awaits_load(may_stall, Deadline::min());
-  };
-  const auto runs = [&](const Entry& e) { return can_run(e, /*may_stall=*/false); };
-  for (Entry& entry : requests_) {
-    if (runs(entry) && entry.generation->sequence()->n_pending() == 1) add(entry, 1);
-  }
-  decodes_ = !items_.empty();
-  prompt_flops_ = 0;
-  const auto has_prompt = [&](const Entry& e) { return runs(e) && e.generation->sequence()->n_pending() != 1; };
-  n_prompts_ =
-      static_cast<int>(std::ranges::count_if(requests_, [&](const Entry& e) { return e.encodes() || has_prompt(e); }));
-  const bool leaves_to_prompts = std::exchange(has_encoded_, false) && std::ranges::any_of(requests_, has_prompt);
-  if (!leaves_to_prompts && encode() && decodes_) {
-    has_encoded_ = true;
-    return;
-  }
-  int32_t room = engine_.options().prefill_chunk - static_cast<int32_t>(items_.size());
-  for (Entry& entry : requests_) {
-    if (!runs(entry) || entry.generation->sequence()->n_pending() == 1) continue;
-    if (decodes_ && (budget_.decodes_alone() || room <= 0)) break;
-    Sequence& sequence = *entry.generation->sequence();
-    const double per_row = row_flops(sequence);
-    const int32_t rows = std::min(room, prompt_rows(sequence));
-    if (rows <= 0) break;
-    add(entry, rows);
-    for (const TokenRun& run : items_.back().runs) {
-      room -= run.end - run.begin;
-      prompt_flops_ += per_row * (run.end - run.begin);
+  const int32_t chunk = engine_.options().prefill_chunk;
+  StepLimits limits{.chunk = chunk,
+                    .unknown_flops = kShareBesideDecoding * chunk * engine_.model().config().text.layers_flops(0),
+                    .encoded_last_step = std::exchange(has_encoded_, false)};
+  look();
+  plan_step(running_states_, budget_, limits, plan_);
+  if (plan_.encode) {
+    Entry& entry = *running_[*plan_.encode];
+    Deadline until = kNoDeadline;
+    if (plan_.encode_ms) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *plan_.encode_ms));
+    attempt(entry, [&] { entry.generation->encode(until); });
+    has_encoded_ = plan_.decodes;
+    if (!plan_.decodes) {
+      limits.encoded_now = true;
+      look();
+      plan_step(running_states_, budget_, limits, plan_);
     }
-    if (decodes_ && rows <= kFewestRows) break;
   }
-  if (!items_.empty()) return;
-  const auto first = std::ranges::find_if(requests_, [&](const Entry& e) { return can_run(e, /*may_stall=*/true); });
-  if (first != requests_.end()) add(*first, engine_.options().prefill_chunk);
-}
-
-// Pictures, first come first served: one, or as much of it as a step has time for beside requests that decode. False:
-// there is none, or it is not known yet what decoding takes.
-bool Batch::encode() {
-  const auto first = std::ranges::find_if(requests_, &Entry::encodes);
-  if (first == requests_.end() || (decodes_ && budget_.decodes_alone())) return false;
-  Deadline until = kNoDeadline;
-  if (decodes_) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *budget_.prompt_ms(n_prompts_)));
-  attempt(*first, [&] { first->generation->encode(until); });
-  return true;
+  prompt_flops_ = 0;
+  for (const StepPlan::Part& part : plan_.parts) {
+    const RunningRequest& seen = running_states_[part.request];
+    items_.push_back(running_[part.request]->generation->next_item(part.max_rows));
+    owners_.push_back(running_[part.request]);
+    for (const TokenRun& run : items_.back().runs) prompt_flops_ += seen.row_flops * (run.end - run.begin);
+  }
 }
 
 bool Batch::step() {
@@ -205,7 +184,7 @@ bool Batch::step() {
   try {
     const std::span<const Tensor> logits = engine_.stepper().step(items_);
     const double ms = ms_since(begin);
-    budget_.took(decodes_, prompt_flops_, ms);
+    budget_.took(plan_.decodes, prompt_flops_, ms);
     for (size_t i = 0; i < items_.size(); ++i) act(*owners_[i], items_[i], logits[i], ms);
   } catch (const StepFailed& failure) {
     recover(failure);
@@ -244,18 +223,18 @@ void Batch::recover(const StepFailed& failure) {
 
 // Out of pages: the last comer of those that run waits; a request alone has come as far as it can.
 void Batch::give_way(const StepFailed& failure) {
-  Entry* const last = last_running();
+  Entry& last = last_running();
   if (n_running() > 1) {
-    suspend(*last);
+    suspend(last);
     full_ = true;
     return;
   }
-  if (last->generation->has_tokens()) {
-    last->generation->finish("length");
+  if (last.generation->has_tokens()) {
+    last.generation->finish("length");
   } else {
-    last->generation->fail(failure);
+    last.generation->fail(failure);
   }
-  end(*last);
+  end(last);
 }
 
 std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests) {

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/function_ref.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/scheduler/admission.h"
 #include "engine/scheduler/step_budget.h"
+#include "engine/scheduler/step_plan.h"
 
 namespace vlcache {
 
@@ -73,19 +76,17 @@ class Batch {
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
-  bool places_for_all() const;
-  bool has_place() const;
   bool fits(Entry& entry) const;
-  bool make_place(const Entry& entry);
   void suspend(Entry& entry);
-  Entry* last_running();
-  Entry* take_next();
+  void list_running();
+  Entry& last_running();
+  std::optional<size_t> take_next();
   bool awaits(Entry& entry);
+  void consider(Entry& entry, WaitingRequest& waiting);
+  bool admit(size_t next);
   void start(Entry& entry);
+  void look();
   void plan();
-  bool encode();
-  double row_flops(const Sequence& sequence) const;
-  int32_t prompt_rows(const Sequence& sequence) const;
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
   void recover(const StepFailed& failure);
   void give_way(const StepFailed& failure);
@@ -96,15 +97,20 @@ class Batch {
   RequestId next_id_ = 1;
   std::deque<Entry> requests_;   // in the order they came
   std::vector<Entry> servants_;  // that join them before the next step
-  std::vector<Entry*> line_;     // those that wait, while they are admitted
+  // While requests are admitted: those that wait, and what admission knows of them.
+  std::vector<Entry*> line_;
+  std::vector<WaitingRequest> waiting_;
+  // Those that run, in the order they came; their priorities; what a plan knows of them.
+  std::vector<Entry*> running_;
+  std::vector<int32_t> priorities_;
+  std::vector<RunningRequest> running_states_;
   int64_t n_started_ = 0;
   bool full_ = false;  // pages ran out: nobody is admitted until a request ends
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
-  bool decodes_ = false;        // some of them do
-  int n_prompts_ = 0;           // requests with a prompt or a picture to compute
-  double prompt_flops_ = 0;     // of those that are in the step
-  bool has_encoded_ = false;    // in the step before, beside some that decode
+  StepPlan plan_;
+  double prompt_flops_ = 0;   // of prompts that are in the step
+  bool has_encoded_ = false;  // in the step before, beside some that decode
 };
 
 // Runs all requests to their ends in one batch; results in order, errors inside.

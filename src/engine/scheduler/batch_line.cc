@@ -4,7 +4,6 @@
 
 #include "engine/scheduler/batch.h"
 #include "engine/scheduler/generation.h"
-#include "engine/scheduler/request_order.h"
 #include "engine/scheduler/waiting_prompt.h"
 
 namespace vlcache {
@@ -16,35 +15,24 @@ bool Batch::Entry::encodes() const { return runs() && generation->encodes(); }
 size_t Batch::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
 size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::in_line)); }
 
-bool Batch::has_place() const {
-  const size_t n = n_running();
-  return n == 0 || (!full_ && (options_.max_running == 0 || n < static_cast<size_t>(options_.max_running)));
-}
-
-bool Batch::places_for_all() const {
-  const bool equals = std::ranges::all_of(line_, [&](const Entry* e) { return e->priority == line_[0]->priority; });
-  return equals &&
-         (options_.max_running == 0 || line_.size() + n_running() <= static_cast<size_t>(options_.max_running));
-}
-
-// In the order of arrival where there are places for all; null: none is left. A request that fails while its caches are
-// looked up ends here.
-Batch::Entry* Batch::take_next() {
-  std::erase_if(line_, [](const Entry* entry) { return !entry->in_line(); });
-  if (line_.empty()) return nullptr;
-  size_t next = 0;
-  if (!places_for_all()) {
-    std::vector<InLine> line;
-    for (Entry* entry : line_) {
-      int32_t n_matched = 0;
-      attempt(*entry, [&] { n_matched = entry->generation->in_line().n_matched(); });
-      line.push_back({.n_matched = n_matched, .n_turns = n_started_ - entry->came_at, .priority = entry->priority});
+// The index in line_ of the request to consider next. A request that fails while its caches are looked up ends here.
+std::optional<size_t> Batch::take_next() {
+  const Places places{.max_running = options_.max_running, .full = full_};
+  const auto pass_ended = [&] {
+    for (size_t i = 0; i < line_.size(); ++i) waiting_[i].passed |= !line_[i]->in_line();
+  };
+  pass_ended();
+  if (!all_find_places(waiting_, n_running(), places)) {
+    for (size_t i = 0; i < line_.size(); ++i) {
+      InLine& order = waiting_[i].order;
+      order.n_turns = n_started_ - line_[i]->came_at;
+      order.n_matched = 0;
+      if (waiting_[i].passed) continue;
+      attempt(*line_[i], [&] { order.n_matched = line_[i]->generation->in_line().n_matched(); });
     }
-    next = next_in_line(line);
+    pass_ended();
   }
-  Entry* const entry = line_[next];
-  line_.erase(line_.begin() + static_cast<ptrdiff_t>(next));
-  return entry;
+  return next_waiting(waiting_, n_running(), places);
 }
 
 // Whether somebody who runs is computing what this one could use. Of prefixes it waits for those that came before it
@@ -58,35 +46,55 @@ bool Batch::awaits(Entry& entry) {
   });
 }
 
-// Whoever waits gets its sequence and its pictures' embeddings, as far as there are places.
+// What decides whether a request can start now.
+void Batch::consider(Entry& entry, WaitingRequest& waiting) {
+  attempt(entry, [&] {
+    waiting.awaits =
+        awaits_servant(entry) || entry.generation->awaits_search(Deadline::min()) || (n_running() > 0 && awaits(entry));
+    waiting.fits = waiting.awaits || fits(entry);
+  });
+}
+
+// Starts it, or leaves it waiting. False: nothing else is admitted before it.
+bool Batch::admit(size_t next) {
+  Entry& entry = *line_[next];
+  WaitingRequest& waiting = waiting_[next];
+  waiting.passed = true;
+  consider(entry, waiting);
+  while (entry.in_line()) {
+    list_running();
+    const Places places{.max_running = options_.max_running, .full = full_};
+    const Admission admission = vlcache::admit(waiting_, next, priorities_, places);
+    if (admission.action == Admission::Action::kNone) return false;
+    if (admission.action == Admission::Action::kPass) return true;
+    if (admission.action == Admission::Action::kStart) {
+      start(entry);
+      return true;
+    }
+    suspend(*running_[admission.victim]);
+    full_ = false;
+    attempt(entry, [&] { waiting.fits = fits(entry); });
+  }
+  return true;
+}
+
+// Waiting requests get their sequences and their images' embeddings, as far as there are places.
 void Batch::admit() {
   if (engine_.image_prefetch() != nullptr) engine_.image_prefetch()->take_in();
   line_.clear();
+  waiting_.clear();
   for (Entry& entry : requests_) {
-    if (entry.in_line()) line_.push_back(&entry);
+    if (!entry.in_line()) continue;
+    line_.push_back(&entry);
+    waiting_.emplace_back().order.priority = entry.priority;
   }
   if (line_.empty()) return;
-  const bool for_all = places_for_all();
+  const bool for_all = all_find_places(waiting_, n_running(), {.max_running = options_.max_running});
   for (Entry* entry : line_) {
     if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });  // before others make room
   }
-  while (Entry* const entry = take_next()) {
-    bool goes_on = false, fits_now = false;
-    attempt(*entry, [&] {
-      if (awaits_servant(*entry) || entry->generation->awaits_search(Deadline::min())) return;
-      if (n_running() > 0 && awaits(*entry)) return;
-      fits_now = fits(*entry);
-      goes_on = true;
-    });
-    if (!goes_on) continue;
-    bool has_room = true;
-    while (has_room && (!has_place() || !fits_now)) {
-      has_room = make_place(*entry);
-      attempt(*entry, [&] { fits_now = fits(*entry); });
-      if (entry->generation->done()) break;
-    }
-    if (!has_room) break;  // nobody passes it: it would wait for as long as smaller ones come
-    if (entry->in_line()) start(*entry);
+  while (const std::optional<size_t> next = take_next()) {
+    if (!admit(*next)) break;
   }
   const auto each_in_line = [&](void (WaitingPrompt::*act)()) {
     for (Entry& entry : requests_) {
@@ -97,27 +105,25 @@ void Batch::admit() {
   each_in_line(&WaitingPrompt::prefetch);
 }
 
-// The one that gives way first: of those that run with the lowest priority the last comer.
-Batch::Entry* Batch::last_running() {
-  Entry* last = nullptr;
+void Batch::list_running() {
+  running_.clear();
+  priorities_.clear();
   for (Entry& entry : requests_) {
-    if (entry.runs() && (last == nullptr || entry.priority <= last->priority)) last = &entry;
+    if (!entry.runs()) continue;
+    running_.push_back(&entry);
+    priorities_.push_back(entry.priority);
   }
-  return last;
+}
+
+// The request that is preempted first.
+Batch::Entry& Batch::last_running() {
+  list_running();
+  return *running_[preempted_first(priorities_)];
 }
 
 void Batch::suspend(Entry& entry) {
   entry.generation->suspend();
   entry.waiting = true;
-}
-
-// By one that runs with a lower priority, if there is one.
-bool Batch::make_place(const Entry& entry) {
-  Entry* const last = last_running();
-  if (last == nullptr || last->priority >= entry.priority) return false;
-  suspend(*last);
-  full_ = false;
-  return true;
 }
 
 // Whether there are pages for its prompt beside those that the prompts before it still need. What its answer needs is
