@@ -161,7 +161,7 @@ ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const s
 ReuseTuner::Records ReuseTuner::take(const Prompt& prompt, size_t n_new) {
   Records records(prompt.images.size());
   for (size_t i = n_new; i < records.size(); ++i) {
-    records[i] = engine_.image_kv().find<ImageKv>(image_key(prompt.images[i]));
+    records[i] = engine_.kv().image_kv().find<ImageKv>(image_key(prompt.images[i]));
     if (records[i] != nullptr) continue;
     throw Error(ErrorCode::kInput, "the KV of " + std::to_string(records.size()) +
                                        " images does not fit into the cache; --cache-ram gives it more room");
@@ -170,16 +170,16 @@ ReuseTuner::Records ReuseTuner::take(const Prompt& prompt, size_t n_new) {
 }
 
 void ReuseTuner::put(const Prompt& prompt, const Records& records) {
-  engine_.image_kv().clear();
+  engine_.kv().image_kv().clear();
   for (size_t i = 0; i < records.size(); ++i) {
     if (records[i] == nullptr) continue;
-    engine_.image_kv().put(image_key(prompt.images[i]), records[i], records[i]->bytes(), /*cost=*/1);
+    engine_.kv().image_kv().put(image_key(prompt.images[i]), records[i], records[i]->bytes(), /*cost=*/1);
   }
 }
 
 // As each image has been seen before.
 ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) {
-  engine_.image_kv().clear();
+  engine_.kv().image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
     request.prompt = prepare_chat(engine_, conversation("", 1, c.first_question), std::vector{load_image(c.images[i])});
@@ -261,7 +261,7 @@ KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
 
 ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<double>& levels) {
   const Prompt prompt = this->prompt(c);
-  engine_.image_kv().clear();
+  engine_.kv().image_kv().clear();
   const Answer full = answer(prompt.copy(), recording(), nullptr);
   const Records right = take(prompt, c.n_new), old = known(c, prompt);
   std::vector<std::shared_ptr<ImageKv>> mixed(old.size());  // in one layer right up to a level, elsewhere as before
@@ -290,7 +290,7 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
     copy(old, layer, 1);
   }
   const Prompt longer = followed(prompt, full.tokens);
-  engine_.image_kv().clear();
+  engine_.kv().image_kv().clear();
   const std::unique_ptr<Sequence> all_computed = compute(longer, {});
   put(prompt, records);
   const std::vector<int32_t> tokens = tokens_of_last_image(longer);

@@ -23,9 +23,6 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-constexpr size_t kMaxWithoutOrigin = 1 << 16;     // images that have been seen once where nothing could be recorded
-constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
-
 // Runs of image tokens, each with the rows of its image's embeddings it stands for.
 std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
                                   const std::vector<int64_t>& rows_per_image) {
@@ -104,21 +101,7 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
                             ? options.kv_memory_bytes
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
   pools_ = std::make_unique<PagePools>(*backend_, kv_shape_, limit);
-  ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
-  encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
-  image_kv_ = std::make_unique<DigestCache>(*ledger_);
-  prefixes_ = std::make_unique<PrefixCache>(*ledger_, *pools_, kv_shape_);
-  if (!options.tiers.empty()) {
-    tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
-    tiers_->set_model(model_->fingerprint());
-    const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
-    image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_->fingerprint(), kv_shape_, options.cache_form,
-                                                model_->compute_dtype(), text.hidden_size);
-    image_prefetch_ =
-        std::make_unique<ImagePrefetch>(*ledger_, *image_kv_, *image_store_, kv_shape_, options.cache_form);
-    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_->fingerprint(), kv_shape_);
-  }
-  image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get());
+  kv_ = std::make_unique<KvServices>(*model_, *pools_, kv_shape_, options_);
   stepper_ = std::make_unique<Stepper>(*model_, kv_shape_.codec);
   replay_text_.max_positions = max_positions();
   if (tokenizer_ != nullptr) write_replay_text();
@@ -236,72 +219,6 @@ std::unique_ptr<Sequence> Engine::new_sequence(const Prompt& prompt, PolicyPtr p
   return std::make_unique<Sequence>(
       prompt, std::move(cache), std::move(policy),
       HiddenShape{.dtype = model_->compute_dtype(), .size = model_->config().text.hidden_size});
-}
-
-CacheTotals Engine::cache_totals() const {
-  CacheTotals totals = totals_;
-  totals.max_bytes = ledger_->max_bytes();
-  const auto held = [](CacheTotals::Cache& cache, const auto& stats) {
-    cache.bytes = stats.bytes;
-    cache.n_evictions = stats.n_evictions;
-  };
-  held(totals.prefix, prefixes_->stats());
-  held(totals.image_kv, image_kv_->stats());
-  held(totals.encoder, encoder_outputs_->stats());
-  if (tiers_ != nullptr) totals.tiers = tiers_->stats();
-  return totals;
-}
-
-std::shared_ptr<const VisionOutput> Engine::find_embeddings(const Sha256Digest& key) {
-  auto known = encoder_outputs_->find<VisionOutput>(key);
-  if (known != nullptr && image_store_ != nullptr) {
-    image_store_->rows_used(key, known->embeds, known, /*computed=*/false);
-  }
-  return known;
-}
-
-std::shared_ptr<const VisionOutput> Engine::keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms) {
-  auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
-  const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
-  if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
-  encoder_outputs_->put(key, output, output->storage.bytes(), ms);
-  return output;
-}
-
-Engine::LoadedEmbeddings Engine::load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
-                                                 Deadline by) const {
-  auto output = std::make_shared<VisionOutput>();
-  const int64_t n = model_->n_image_tokens(image), width = model_->config().text.hidden_size;
-  output->storage = Buffer(n * width * dtype_bytes(model_->compute_dtype()));
-  output->embeds = Tensor(output->storage.data(), model_->compute_dtype(), {n, width});
-  auto load = image_store_->load_rows(key, output->embeds, output, from, by);
-  return {.output = std::move(output), .load = std::move(load), .begin = Clock::now()};
-}
-
-void Engine::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded) {
-  image_store_->rows_loaded(key, loaded.output->embeds, loaded.output, *loaded.load);
-  encoder_outputs_->put(key, loaded.output, loaded.output->storage.bytes(), ms_since(loaded.begin));
-}
-
-bool Engine::holds_image(const Sha256Digest& key, bool kv) const {
-  return encoder_outputs_->contains(key) && (!kv || image_kv_->contains(key));
-}
-
-bool Engine::lacks_origin_again(const Sha256Digest& image) {
-  if (images_without_origin_.erase(image) > 0) return true;
-  if (images_without_origin_.size() >= kMaxWithoutOrigin) images_without_origin_.clear();
-  images_without_origin_.insert(image);
-  return false;
-}
-
-void Engine::forget_kept() {
-  prefixes_->clear();
-  forget_images();
-}
-
-void Engine::forget_images() {
-  image_kv_->clear();
-  encoder_outputs_->clear();
 }
 
 }  // namespace vlcache

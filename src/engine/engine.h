@@ -6,13 +6,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cache/page_pools.h"
-#include "engine/cache_totals.h"
+#include "engine/kv_services.h"
 #include "engine/prompt/picture.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sequence/sequence.h"
@@ -20,16 +19,10 @@
 #include "io/chat/chat_templates.h"
 #include "model/model.h"
 #include "ops/factory.h"
-#include "reuse/cache_ledger.h"
-#include "reuse/image_prefetch.h"
-#include "reuse/image_store.h"
 
 namespace vlcache {
 
-class ImageEntries;
 class PictureReader;
-class PrefixCache;
-class PrefixStore;
 class Tokenizer;
 
 struct EngineOptions {
@@ -87,45 +80,9 @@ class Engine {
   int64_t token_bytes() const;
   // Slots per head that a policy reserves; 0: as many as come.
   int64_t slot_capacity(const Policy& policy) const;
-  // What memory has of the embeddings that the tokens of an image stand for whose image_key is `key`; null: nothing.
-  std::shared_ptr<const VisionOutput> find_embeddings(const Sha256Digest& key);
-  // Those that the encoder has given, which took `ms`.
-  std::shared_ptr<const VisionOutput> keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms);
-  // What a tier has of them, on its way here: anything until it is ready, then to be kept. Until `by`.
-  struct LoadedEmbeddings {
-    std::shared_ptr<VisionOutput> output;
-    std::unique_ptr<ImageLoad> load;
-    Clock::time_point begin;
-  };
-  LoadedEmbeddings load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
-                                   Deadline by) const;
-  void keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded);
-  // Whether memory has an image's KV (if that is of use) and embeddings.
-  bool holds_image(const Sha256Digest& key, bool kv) const;
-  // Forgets what memory holds of images: embeddings and KV. Tiers keep theirs.
-  void forget_images();
-  // Forgets all that memory keeps beyond running requests.
-  void forget_kept();
-  const CacheLedger& cache_ledger() const { return *ledger_; }
-  // What the caches have done since loading, and hold now; requests count themselves when they end.
-  CacheTotals cache_totals() const;
-  void count(const CacheReport& report) { totals_.add(report); }
-  // As if no request had been.
-  void forget_counts() { totals_ = {}; }
-  // ImageKv by image_key, of KV that was computed exactly, in options().cache_form.
-  DigestCache& image_kv() { return *image_kv_; }
-  DigestCache& encoder_outputs() { return *encoder_outputs_; }
-  ImageEntries& image_entries() { return *image_entries_; }
-  // Null, all three: nothing is kept beyond the process.
-  ImageStore* image_store() { return image_store_.get(); }
-  ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
-  PrefixStore* prefix_store() { return prefix_store_.get(); }
-  TierChain* tiers() { return tiers_.get(); }
-  PrefixCache& prefixes() { return *prefixes_; }
-  // Whose KV is being recorded: others who bring the same image do well to wait.
-  std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
-  // An image stood where its KV could not be recorded for others. True: not for the first time.
-  bool lacks_origin_again(const Sha256Digest& image);
+  // What is kept beyond running requests.
+  KvServices& kv() { return *kv_; }
+  const KvServices& kv() const { return *kv_; }
 
  private:
   Engine() = default;
@@ -143,16 +100,7 @@ class Engine {
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;
-  std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
-  std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
-  std::unique_ptr<PrefixCache> prefixes_;
-  std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it
-  std::unique_ptr<ImageStore> image_store_;
-  std::unique_ptr<ImagePrefetch> image_prefetch_;
-  std::unique_ptr<PrefixStore> prefix_store_;
-  std::unique_ptr<ImageEntries> image_entries_;
-  CacheTotals totals_;  // of requests
-  std::set<Sha256Digest> images_in_work_, images_without_origin_;
+  std::unique_ptr<KvServices> kv_;
   std::unique_ptr<Stepper> stepper_;
   double load_ms_ = 0;
 };

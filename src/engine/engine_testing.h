@@ -79,9 +79,9 @@ inline std::vector<int32_t> answer_alone(Engine& engine, const std::vector<int32
 
 // Nothing but what the prefix cache holds is in use, and it can all be given back.
 inline void expect_no_page_lost(Engine& engine) {
-  EXPECT_EQ(engine.pools().used_bytes(), engine.prefixes().bytes());
-  EXPECT_LE(engine.cache_ledger().used_bytes(), engine.cache_ledger().max_bytes());
-  engine.prefixes().clear();
+  EXPECT_EQ(engine.pools().used_bytes(), engine.kv().prefixes().bytes());
+  EXPECT_LE(engine.kv().ledger().used_bytes(), engine.kv().ledger().max_bytes());
+  engine.kv().prefixes().clear();
   EXPECT_EQ(engine.pools().used_bytes(), 0);
 }
 

@@ -196,13 +196,13 @@ class EveryCombination : public testing::Test {
     std::vector<Outcome> alone;
     const Outcome second = second_turn(c);
     for (int which = 0; which < kPrompts; ++which) {
-      engine_->prefixes().clear();
+      engine_->kv().prefixes().clear();
       alone.push_back(run(request(c, which)));
       EXPECT_TRUE(alone.back().error.empty() == !alone.back().ids.empty());
     }
     for (const char* chooser : {static_cast<const char*>(nullptr), "static:r=0.2"}) {
-      engine_->prefixes().clear();
-      engine_->image_kv().clear();
+      engine_->kv().prefixes().clear();
+      engine_->kv().image_kv().clear();
       for (int round = 0; round < 2; ++round) {  // at first nothing is known, then all of it
         Batch batch(*engine_);
         Accounts accounts(*engine_);
@@ -225,8 +225,8 @@ class EveryCombination : public testing::Test {
 
   // A conversation goes on in what was left of it.
   Outcome second_turn(const Combination& c) {
-    engine_->prefixes().clear();
-    engine_->image_kv().clear();
+    engine_->kv().prefixes().clear();
+    engine_->kv().image_kv().clear();
     Request first = request(c, 1);
     if (!first.policy->vision_layers().empty()) return {};  // it chooses image tokens, which a sequence of ours has not
     const std::unique_ptr<Sequence> sequence = engine_->new_sequence(first.prompt, first.policy);

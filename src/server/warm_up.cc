@@ -35,7 +35,7 @@ void warm_up(Engine& engine) {
     generate(engine, std::move(request));
   } catch (const Error&) {  // whoever asks for it is told
   }
-  engine.forget_counts();
+  engine.kv().forget_counts();
 }
 
 }  // namespace vlcache

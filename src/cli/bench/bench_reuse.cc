@@ -42,7 +42,7 @@ class ReuseBench {
   void run(int n_images) {
     pictures_.clear();
     for (int i = 0; i < n_images; ++i) pictures_.push_back(random_picture());
-    engine_.image_kv().clear();
+    engine_.kv().image_kv().clear();
     const ReuseOptions off{.encoder = false, .chooser = nullptr};
     const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
     time_once(prompt(flags_.n_text), record);  // as another prompt has left them
@@ -53,8 +53,8 @@ class ReuseBench {
       std::vector<Sample> samples;
     };
     std::vector<Row> rows{{"all computed", From::kRam, off, {}}};
-    const bool stored = engine_.tiers() != nullptr;
-    if (stored) engine_.tiers()->flush(kNoDeadline);
+    const bool stored = engine_.kv().tiers() != nullptr;
+    if (stored) engine_.kv().tiers()->flush(kNoDeadline);
     for (const From from : {From::kRam, From::kTier, From::kColdTier}) {
       if (from != From::kRam && !stored) continue;
       for (const std::string& chooser : flags_.choosers) {
@@ -64,7 +64,7 @@ class ReuseBench {
     }
     for (int r = 0; r < flags_.repetitions; ++r) {
       for (Row& row : rows) {
-        if (row.from != From::kRam) engine_.forget_images();
+        if (row.from != From::kRam) engine_.kv().forget_images();
         if (row.from == From::kColdTier) drop_page_cache();
         row.samples.push_back(time_once(prompt(flags_.n_text), row.reuse));
       }
@@ -90,19 +90,19 @@ class ReuseBench {
       request.callbacks.cancelled = [&] {  // before every step: something is always on its way
         Sha256Digest image{};
         std::memcpy(image.data(), &(state_ += kSplitmixStep), sizeof state_);
-        if (saves) engine_.image_store()->used(image, kv, /*computed=*/true);
+        if (saves) engine_.kv().image_store()->used(image, kv, /*computed=*/true);
         return interrupted();
       };
-      const TierStats before = engine_.tiers()->stats().at(0).stats;
+      const TierStats before = engine_.kv().tiers()->stats().at(0).stats;
       const GenerateResult result = generate(engine_, std::move(request));
       const double rate = (kTokens - 1) / result.timings.decode_ms * 1000;
       (saves ? saving : idle).push_back(rate);
-      const TierStats after = engine_.tiers()->stats().at(0).stats;
+      const TierStats after = engine_.kv().tiers()->stats().at(0).stats;
       if (saves) {
         std::fprintf(stderr, "stored %.1f MiB meanwhile\n",
                      static_cast<double>(after.bytes_written - before.bytes_written) / 1048576.0);
       }
-      engine_.tiers()->flush(kNoDeadline);
+      engine_.kv().tiers()->flush(kNoDeadline);
     }
     std::printf("\nAn answer: %.1f tokens/s, while images are stored %.1f (%.1f %%).\n", median(idle), median(saving),
                 100 * median(saving) / median(idle));
@@ -112,7 +112,7 @@ class ReuseBench {
   enum class From : uint8_t { kRam, kTier, kColdTier };
   std::string from_text(From from) const {
     if (from == From::kRam) return "";
-    const std::string tier = engine_.tiers()->stats().at(0).name;
+    const std::string tier = engine_.kv().tiers()->stats().at(0).name;
     return from == From::kTier ? ", " + tier : ", " + tier + " after dropping the page cache";
   }
 
@@ -226,7 +226,7 @@ void run(const ReuseBenchFlags& flags) {
       "times fewer FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
   ReuseBench bench(*engine, flags);
   for (const int n : flags.images) bench.run(n);
-  if (engine->tiers() != nullptr) bench.decode_while_saving();
+  if (engine->kv().tiers() != nullptr) bench.decode_while_saving();
 }
 
 }  // namespace

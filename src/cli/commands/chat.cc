@@ -235,7 +235,7 @@ class Chat {
     last_ = generate(engine_, std::move(request));
     std::fputs("\n", stdout);
     std::fflush(stdout);
-    if (*fields_.explain) std::fprintf(stderr, "%s\n", explanation(*last_, engine_.cache_totals()).c_str());
+    if (*fields_.explain) std::fprintf(stderr, "%s\n", explanation(*last_, engine_.kv().totals()).c_str());
     return last_->text;
   }
 

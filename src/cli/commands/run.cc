@@ -60,13 +60,13 @@ void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
   const GenerateResult result = generate(engine, std::move(request));
   bar.clear();
   if (flags.json) {
-    print_line(result_json(result, engine.cache_totals()));
+    print_line(result_json(result, engine.kv().totals()));
   } else {
     std::fputs("\n", stdout);
     std::fflush(stdout);
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
-  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.cache_totals()).c_str());
+  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.kv().totals()).c_str());
   if (interrupted()) throw Interrupted();
 }
 
@@ -144,8 +144,8 @@ class RequestQueue {
       if (result.error) {
         line.error = result.error->what();
       } else {
-        line.answer = result_json(result, engine_.cache_totals());
-        if (line.explain) std::fprintf(stderr, "%s\n", explanation(result, engine_.cache_totals()).c_str());
+        line.answer = result_json(result, engine_.kv().totals());
+        if (line.explain) std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals()).c_str());
       }
     }
     for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {

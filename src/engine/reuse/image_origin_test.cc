@@ -106,7 +106,7 @@ TEST_F(ImageOrigin, FromItsSecondUseOnItIsComputedByItself) {
   EXPECT_GT(second.cache.images[1].n_recomputed, second.cache.images[1].n_tokens);
   const GenerateResult third = ask("There <image>\nwith <image>. So?", {0, 1}, reuse());
   EXPECT_EQ(sources(third), (std::vector{Source::kRam, Source::kRam}));
-  EXPECT_EQ(engine_->pools().used_bytes(), engine_->prefixes().stats().bytes);
+  EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
 }
 
 // Which tokens are kept is seen while the image is repeated: by itself, each once.
@@ -124,7 +124,7 @@ TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
     EXPECT_EQ(image.reason, "computed by itself, then reused");
     EXPECT_EQ(image.n_recomputed, image.n_tokens);
   }
-  EXPECT_EQ(engine_->pools().used_bytes(), engine_->prefixes().stats().bytes);
+  EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
 }
 
 TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
@@ -183,8 +183,8 @@ TEST_F(ImageOrigin, WhoeverWaitsForItMayLeave) {
     const GenerateResult result = batch.remove(stays);
     EXPECT_FALSE(result.error);
     EXPECT_EQ(result.tokens.size(), size_t{kTokens});
-    EXPECT_TRUE(engine_->images_in_work().empty());
-    EXPECT_EQ(engine_->pools().used_bytes(), engine_->prefixes().stats().bytes);
+    EXPECT_TRUE(engine_->kv().images_in_work().empty());
+    EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
     EXPECT_LT(difference(alone, ask(text, {0, 1}, reuse(ReuseOrigin::kNeutral))), kNothing);
   }
 }

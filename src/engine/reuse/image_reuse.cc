@@ -99,7 +99,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       place(i, images[i], image);
     }
     if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
-    if (engine.image_kv().contains(image.key)) continue;
+    if (engine.kv().image_kv().contains(image.key)) continue;
     if (why_not.empty() && halt_before(image.key, images)) {
       std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
       break;
@@ -110,7 +110,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       record(i, images[i], image);
     } else if (why_not.empty() && could_be_kept(images[i], image)) {
       if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
-      if (neutral || engine.lacks_origin_again(image.key)) without_origin_.push_back(i);
+      if (neutral || engine.kv().lacks_origin_again(image.key)) without_origin_.push_back(i);
     }
   }
   if (!reused_.empty()) begin_reuse();
@@ -123,7 +123,7 @@ ImageReuse::~ImageReuse() {
 }
 
 void ImageReuse::end_work() {
-  for (const Sha256Digest& key : in_work_) engine_.images_in_work().erase(key);
+  for (const Sha256Digest& key : in_work_) engine_.kv().images_in_work().erase(key);
   in_work_.clear();
 }
 
@@ -156,7 +156,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
     report.reason = "the plan computes all of it";
     return;
   }
-  std::shared_ptr<const ImageKv> known = engine_.image_kv().find<ImageKv>(report.key);
+  std::shared_ptr<const ImageKv> known = engine_.kv().image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
     const LoadingImage* const stored = load_stored(image, found.n_tokens);
@@ -184,15 +184,15 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
 
 const LoadingImage* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
-  if (engine_.image_prefetch() == nullptr) return nullptr;
-  if (const std::optional<LoadingImage> comes = engine_.image_prefetch()->take(sequence_.image_keys()[image])) {
+  if (engine_.kv().image_prefetch() == nullptr) return nullptr;
+  if (const std::optional<LoadingImage> comes = engine_.kv().image_prefetch()->take(sequence_.image_keys()[image])) {
     return &stored_.loads.emplace(image, *comes).first->second;
   }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
   const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, n_tokens);
   std::shared_ptr<ImageLoad> load =
-      engine_.image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
+      engine_.kv().image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
@@ -266,7 +266,7 @@ ImageReuse::Want ImageReuse::take_want() {
 }
 
 void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
-  engine_.image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
+  engine_.kv().image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
 // Where the image is being recorded already: the prompt is computed up to there first.
@@ -279,7 +279,7 @@ bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& 
 
 bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
   const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, found.n_tokens) <=
-                    engine_.cache_ledger().max_bytes();
+                    engine_.kv().ledger().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }
@@ -292,7 +292,7 @@ void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& re
     recorder_.place(number, span.begin, span.first_row, span.end - span.begin);
   }
   recorded_.push_back(image);
-  if (engine_.images_in_work().insert(report.key).second) in_work_.push_back(report.key);
+  if (engine_.kv().images_in_work().insert(report.key).second) in_work_.push_back(report.key);
 }
 
 void ImageReuse::finish(double prefill_ms) {
@@ -301,7 +301,7 @@ void ImageReuse::finish(double prefill_ms) {
   end_work();
   sequence_.forget_source();
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
-  ImageStore* store = engine_.image_store();
+  ImageStore* store = engine_.kv().image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
     if (store != nullptr) store->used(sequence_.image_keys()[image], kv, computed);
   };

@@ -115,7 +115,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
                          const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known) {
   PrefixMatch match{.obstacle = prefix_obstacle(policy, prompt, options), .key = {}, .images = {}};
   if (!match.obstacle.empty()) return match;
-  PrefixCache& cache = engine.prefixes();
+  PrefixCache& cache = engine.kv().prefixes();
   const std::span<const TokenInfo> asked =
       known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
   std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
@@ -142,7 +142,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
                                ImageSearch& tiers) {
   const KnownPrompt known = prompt_of(sequence);
   const auto is_known = [&](size_t image) {
-    return engine.image_kv().contains(known.image_keys[image]) || tiers.kv(image) != nullptr;
+    return engine.kv().image_kv().contains(known.image_keys[image]) || tiers.kv(image) != nullptr;
   };
   const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
   if (!match.obstacle.empty()) return match.obstacle;
@@ -152,7 +152,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) n_exact = std::min(n_exact, image.begin);
     }
     sequence.release();
-    pin_ = engine.prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
+    pin_ = engine.kv().prefixes().share(std::span(match.key).first(static_cast<size_t>(match.n)), sequence.cache());
     sequence.assume_computed(match.n, n_exact);
     for (size_t i = 0; i < match.images.size(); ++i) {
       const PrefixMatch::Image& image = match.images[i];
@@ -168,7 +168,7 @@ std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequen
   const bool acts_behind = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
   const bool stays = !policy.evicts() || (options.keep_exact && acts_behind);
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
-  PrefixCache& cache = engine.prefixes();
+  PrefixCache& cache = engine.kv().prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());
   return key_of(cache, parts_of(sequence, n_pages * kPageSlots));
 }
@@ -179,7 +179,7 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   int32_t n = sequence.n_done();
   if (whole_pages) n = n / kPageSlots * kPageSlots;
   if (n == 0) return;
-  PrefixCache& cache = engine.prefixes();
+  PrefixCache& cache = engine.kv().prefixes();
   cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
@@ -191,17 +191,17 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
   tokens.spans.assign(sequence.spans().begin(), sequence.spans().end());
   tokens.contents.assign(sequence.image_contents().begin(), sequence.image_contents().end());
-  engine.prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
+  engine.kv().prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
   return tokens;
 }
 
 int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
   KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
-  const int32_t n = engine.prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
+  const int32_t n = engine.kv().prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
   std::vector<TokenInfo> infos(static_cast<size_t>(n));
   for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
   const KeyParts parts{infos, tokens.spans, tokens.contents, std::nullopt};
-  engine.prefixes().keep(key_of(engine.prefixes(), parts), cache, kRestoredMsPerToken);
+  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), parts), cache, kRestoredMsPerToken);
   return n;
 }
 

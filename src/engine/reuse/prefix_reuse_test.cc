@@ -65,7 +65,7 @@ TEST_P(PrefixReuseTest, WithoutRoomNothingIsKept) {
 
 TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
   // Room for about 400 tokens, all of which the cache may have.
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
@@ -133,7 +133,7 @@ TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
 
 // What was asked for twice outlives any number of prompts that come once.
 TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(16 * group);
   const std::vector<int32_t> often = random_tokens(200, 99);
   for (int i = 0; i < 3; ++i) generate(*e, prefix_request(*e, often));
@@ -150,7 +150,7 @@ TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
 // Prompts of other lengths come and go, some stay: the memory that the cache may have does not grow with them.
 TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "sanitizers have memory of their own";
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(32 * group, 2000 * group);
   const auto ask = [&](uint32_t seed) {
     Request asked = prefix_request(*e, random_tokens(100 + static_cast<int32_t>(seed % 7) * 80, seed));
@@ -165,7 +165,7 @@ TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
 
 // Many prompts that share beginnings, several at a time, with room for a part of them.
 TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;

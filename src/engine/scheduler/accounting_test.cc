@@ -12,7 +12,7 @@ class Accounting : public StoredImages {
  protected:
   // Room for about two of the prompts with pictures, and caches that hold less than they are asked to.
   std::unique_ptr<Engine> small_engine() const {
-    const int64_t group = engine()->prefixes().group_bytes();
+    const int64_t group = engine()->kv().prefixes().group_bytes();
     EngineOptions options = engine_options();
     options.kv_memory_bytes = 9 * group;
     options.cache_bytes = 6 * group;

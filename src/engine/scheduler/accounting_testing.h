@@ -20,7 +20,7 @@ class Accounts {
     batch.for_each_sequence([&](const Sequence& sequence) {
       sequence.cache().for_each_page([&](const PagePool&, int32_t page) { ++live[page]; });
     });
-    engine_.prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
+    engine_.kv().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
     std::map<int32_t, int32_t> held = live;
     int64_t n_shared = 0;  // pinned: a running sequence begins with it
     for (const auto& [page, n] : cached) {
@@ -33,19 +33,19 @@ class Accounts {
     EXPECT_EQ(pool().n_used(), n_live + n_cached - n_shared);
     EXPECT_EQ(engine_.pools().used_bytes(), pool().n_used() * pool().page_bytes());
     EXPECT_LE(engine_.pools().used_bytes(), engine_.pools().max_bytes());
-    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.prefixes().bytes());
-    const CacheTotals totals = engine_.cache_totals();
-    const int64_t in_flight = engine_.image_prefetch() != nullptr ? engine_.image_prefetch()->bytes() : 0;
-    EXPECT_EQ(engine_.cache_ledger().used_bytes(),
+    EXPECT_EQ(n_cached * pool().page_bytes(), engine_.kv().prefixes().bytes());
+    const CacheTotals totals = engine_.kv().totals();
+    const int64_t in_flight = engine_.kv().image_prefetch() != nullptr ? engine_.kv().image_prefetch()->bytes() : 0;
+    EXPECT_EQ(engine_.kv().ledger().used_bytes(),
               totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
-    EXPECT_LE(engine_.cache_ledger().used_bytes(), engine_.cache_ledger().max_bytes());
+    EXPECT_LE(engine_.kv().ledger().used_bytes(), engine_.kv().ledger().max_bytes());
     n_seen_shared += n_shared;
     n_seen_cached += n_cached;
   }
   // When everybody has gone.
   void check_end(const Batch& batch) {
     check(batch);
-    engine_.prefixes().clear();
+    engine_.kv().prefixes().clear();
     EXPECT_EQ(engine_.pools().used_bytes(), 0);
     EXPECT_EQ(pool().n_free(), total_);
   }

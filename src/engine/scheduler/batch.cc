@@ -170,7 +170,7 @@ void Batch::plan() {
 }
 
 bool Batch::step() {
-  const SavePace::Computing computing(engine_.tiers() != nullptr ? &engine_.tiers()->pace() : nullptr);
+  const SavePace::Computing computing(engine_.kv().tiers() != nullptr ? &engine_.kv().tiers()->pace() : nullptr);
   check_cancelled();
   exchange_servants();
   admit();

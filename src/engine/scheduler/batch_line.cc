@@ -38,7 +38,7 @@ std::optional<size_t> Batch::take_next() {
 // Whether somebody who runs is computing what this one could use. Of prefixes it waits for those that came before it
 // only, each of which ends: so nobody waits forever, whatever becomes of them.
 bool Batch::awaits(Entry& entry) {
-  if (!engine_.images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
+  if (!engine_.kv().images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
     if (other.id >= entry.id || !other.runs()) return false;
     const std::span<const Element> promised = other.generation->promised();
@@ -80,7 +80,7 @@ bool Batch::admit(size_t next) {
 
 // Waiting requests get their sequences and their images' embeddings, as far as there are places.
 void Batch::admit() {
-  if (engine_.image_prefetch() != nullptr) engine_.image_prefetch()->take_in();
+  if (engine_.kv().image_prefetch() != nullptr) engine_.kv().image_prefetch()->take_in();
   line_.clear();
   waiting_.clear();
   for (Entry& entry : requests_) {
@@ -134,7 +134,7 @@ bool Batch::fits(Entry& entry) const {
   for (const Entry& other : requests_) {
     if (other.runs()) n_needed += other.generation->sequence()->n_pending();
   }
-  const int64_t n_given_up = engine_.prefixes().bytes();  // by the prefix cache, but for what is in use
+  const int64_t n_given_up = engine_.kv().prefixes().bytes();  // by the prefix cache, but for what is in use
   const int64_t free = engine_.pools().max_bytes() - engine_.pools().used_bytes() + n_given_up;
   return n_needed * engine_.token_bytes() <= free;
 }

@@ -93,10 +93,10 @@ Generation::Generation(Engine& engine, Request request)
   if (request_.prompt.images.empty() || !request_.reuse.encoder) return;
   if (sequence_ != nullptr) {
     request_.prompt.keys.assign(sequence_->image_keys().begin(), sequence_->image_keys().end());
-  } else if (engine.image_store() != nullptr || request_.reuse.chooser != nullptr) {
+  } else if (engine.kv().image_store() != nullptr || request_.reuse.chooser != nullptr) {
     request_.prompt.keys = image_keys(request_.prompt);
   }
-  if (engine.image_store() != nullptr) stored_.tiers = engine.image_store()->search(request_.prompt.keys);
+  if (engine.kv().image_store() != nullptr) stored_.tiers = engine.kv().image_store()->search(request_.prompt.keys);
 }
 
 Generation::~Generation() = default;
@@ -112,7 +112,7 @@ bool Generation::awaits_search(Deadline until) {
   for (const ImageSpan& span : request_.prompt.spans) {
     const auto image = static_cast<size_t>(span.image);
     if (span.end <= n_done || image >= request_.prompt.keys.size()) continue;
-    if (!engine_.holds_image(request_.prompt.keys[image], kv) && !stored_.tiers.wait(image, until)) return true;
+    if (!engine_.kv().holds_image(request_.prompt.keys[image], kv) && !stored_.tiers.wait(image, until)) return true;
   }
   return false;
 }
@@ -366,7 +366,7 @@ void Generation::finish(std::string_view reason) {
   if (sequence_ != nullptr) {
     charge_origins();
     charge_computed_images();
-    engine_.count(result_.cache);
+    engine_.kv().count(result_.cache);
     sequence_->forget_rehearsal();
     reuse_.reset();
     if (reason != "error") keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);

@@ -116,15 +116,15 @@ class Generation {
   std::unique_ptr<WaitingPrompt> in_line_;        // null: nobody has asked
   std::optional<std::vector<Element>> promised_;  // none: nobody has asked
   std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
-  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;   // that lie in the cache, too
-  std::vector<std::pair<size_t, Engine::LoadedEmbeddings>> coming_;  // by image of the prompt
-  std::deque<size_t> to_encode_;                                     // images of the prompt
-  std::unique_ptr<Model::Encoding> encoding_;                        // of the first of them; null: not begun
-  double encoding_ms_ = 0;                                           // of it, so far
-  int32_t n_found_ = INT32_MAX;                                      // tokens that the prefix cache had
-  bool has_stalled_ = false;                                         // a step waited in vain for KV that was to come
-  std::unique_ptr<PrefixReuse> prefix_;                              // from start() to the end
-  std::vector<Request> origins_;                                     // to be computed before
+  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;       // that lie in the cache, too
+  std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image of the prompt
+  std::deque<size_t> to_encode_;                                         // images of the prompt
+  std::unique_ptr<Model::Encoding> encoding_;                            // of the first of them; null: not begun
+  double encoding_ms_ = 0;                                               // of it, so far
+  int32_t n_found_ = INT32_MAX;                                          // tokens that the prefix cache had
+  bool has_stalled_ = false;             // a step waited in vain for KV that was to come
+  std::unique_ptr<PrefixReuse> prefix_;  // from start() to the end
+  std::vector<Request> origins_;         // to be computed before
   std::set<Sha256Digest> origins_asked_;
   std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
   std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before it gave way

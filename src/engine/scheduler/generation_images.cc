@@ -138,8 +138,9 @@ void Generation::list_images() {
     if (take_known(image)) continue;
     ChainedTier* from = request_.reuse.encoder ? stored_.tiers.rows(image) : nullptr;
     if (from != nullptr) {
-      coming_.emplace_back(image, engine_.load_embeddings(request_.prompt.images[image], sequence_->image_keys()[image],
-                                                          *from, stored_.tiers.by()));
+      coming_.emplace_back(
+          image, engine_.kv().load_embeddings(request_.prompt.images[image], sequence_->image_keys()[image], *from,
+                                              stored_.tiers.by()));
     } else {
       to_encode_.push_back(image);
     }
@@ -148,7 +149,7 @@ void Generation::list_images() {
 
 // What memory has of it.
 bool Generation::take_known(size_t image) {
-  auto known = request_.reuse.encoder ? engine_.find_embeddings(sequence_->image_keys()[image]) : nullptr;
+  auto known = request_.reuse.encoder ? engine_.kv().find_embeddings(sequence_->image_keys()[image]) : nullptr;
   if (known == nullptr) return false;
   take_image(image, std::move(known), Encoder::kHit);
   return true;
@@ -188,7 +189,8 @@ void Generation::take_encoded(size_t image, double ms) {
   to_encode_.pop_front();
   request_.prompt.let_pixels_go(image);
   if (request_.reuse.encoder) {
-    take_image(image, engine_.keep_encoded(sequence_->image_keys()[image], std::move(output), ms), Encoder::kComputed);
+    take_image(image, engine_.kv().keep_encoded(sequence_->image_keys()[image], std::move(output), ms),
+               Encoder::kComputed);
   } else {
     images_[image] = std::move(output);
     result_.cache.images[image].encoder = Encoder::kComputed;
@@ -215,7 +217,7 @@ void Generation::take_embeddings() {
     if (state == ImageLoad::State::kPending) break;
     const Sha256Digest& key = sequence_->image_keys()[image];
     if (state == ImageLoad::State::kReady) {
-      engine_.keep_embeddings(key, loaded);
+      engine_.kv().keep_embeddings(key, loaded);
       take_image(image, loaded.output, Encoder::kHit);
     } else {
       to_encode_.push_back(image);

@@ -29,8 +29,8 @@ GenerateResult finish(Engine& engine, Batch& batch, RequestId id) {
   while (!batch.done(id)) {
     batch.step();
     EXPECT_LE(engine.pools().used_bytes(), engine.pools().max_bytes());
-    EXPECT_LE(engine.prefixes().bytes(), engine.pools().used_bytes());
-    EXPECT_LE(engine.cache_ledger().used_bytes(), engine.cache_ledger().max_bytes());
+    EXPECT_LE(engine.kv().prefixes().bytes(), engine.pools().used_bytes());
+    EXPECT_LE(engine.kv().ledger().used_bytes(), engine.kv().ledger().max_bytes());
   }
   return batch.remove(id);
 }
@@ -125,7 +125,7 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
 
 // The first one gives its pages back in the middle: the others do not wait for it then.
 TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   std::vector<Request> requests;
   const std::vector<std::vector<int32_t>> prompts{random_tokens(300, 1), random_tokens(600, 2), random_tokens(600, 2),
@@ -161,7 +161,7 @@ TEST(InLine, KnowsWhatItWouldFind) {
 }
 
 TEST(InLine, WhatItWouldFindIsKept) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
     for (int i = 0; i < 10; ++i) generate(*e, prefix_request(*e, random_tokens(200, seed++)));
@@ -180,7 +180,7 @@ TEST(InLine, WhatItWouldFindIsKept) {
 }
 
 TEST(InLine, WhoeverRunsGetsWhatIsHeld) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   Waiting waiting(*e, document(200, 7, 1, 60));
@@ -212,7 +212,7 @@ TEST(Line, WhoeverFindsMostGoesNext) {
 
 // Documents that are asked about in turn, with room for two of them: in order most are gone when they come again.
 TEST(Line, LookingAheadFindsMore) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
   std::map<bool, int64_t> n_found;
   for (const bool looks : {false, true}) {
@@ -237,7 +237,7 @@ TEST(Line, LookingAheadFindsMore) {
 
 // Little memory, many at once, some of them cancelled: everybody comes to an end, with the answer of no cache.
 TEST(Line, AnyMixGivesTheAnswersOfNoCache) {
-  const int64_t group = engine()->prefixes().group_bytes();
+  const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;

@@ -20,7 +20,7 @@ WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy&
       prefetched_(keys_.size(), false) {}
 
 void WaitingPrompt::look() {
-  const int64_t prefix_version = engine_.prefixes().version(), image_version = engine_.image_kv().version();
+  const int64_t prefix_version = engine_.kv().prefixes().version(), image_version = engine_.kv().image_kv().version();
   std::vector<ChainedTier*> in_tiers;
   for (size_t i = 0; i < keys_.size(); ++i) in_tiers.push_back(tiers_.kv(i));
   if (prefix_version == prefix_version_ && image_version == image_version_ && in_tiers == in_tiers_) return;
@@ -31,7 +31,7 @@ void WaitingPrompt::look() {
   const std::vector<TokenInfo> tokens = prompt_.token_infos();
   match_ = match_prefix(
       engine_, policy_, prompt_, {tokens, prompt_.spans, keys_, prompt_.salt}, options_,
-      [this](size_t image) { return engine_.image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr; });
+      [this](size_t image) { return engine_.kv().image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr; });
 }
 
 int32_t WaitingPrompt::n_matched() {
@@ -40,7 +40,7 @@ int32_t WaitingPrompt::n_matched() {
   int32_t n = n_prefix;
   for (size_t i = 0; i < match_.images.size(); ++i) {
     const PrefixMatch::Image& image = match_.images[i];
-    if (image.reused && image.begin >= n_prefix && engine_.image_kv().contains(keys_[i])) n += image.n_tokens;
+    if (image.reused && image.begin >= n_prefix && engine_.kv().image_kv().contains(keys_[i])) n += image.n_tokens;
   }
   return n;
 }
@@ -50,7 +50,7 @@ bool WaitingPrompt::wants(const Sha256Digest& image) const {
 }
 
 bool WaitingPrompt::awaits_image() const {
-  return std::ranges::any_of(engine_.images_in_work(), [this](const Sha256Digest& image) { return wants(image); });
+  return std::ranges::any_of(engine_.kv().images_in_work(), [this](const Sha256Digest& image) { return wants(image); });
 }
 
 bool WaitingPrompt::awaits(std::span<const Element> promised) {
@@ -65,23 +65,23 @@ void WaitingPrompt::hold() {
   if (std::exchange(held_, true)) return;
   std::vector<CacheHold> holds;
   if (match_.n > 0)
-    holds.push_back(engine_.prefixes().hold(std::span(match_.key).first(static_cast<size_t>(match_.n))));
+    holds.push_back(engine_.kv().prefixes().hold(std::span(match_.key).first(static_cast<size_t>(match_.n))));
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (i < match_.images.size() && match_.images[i].end <= match_.n) continue;
-    if (options_.encoder) holds.push_back(engine_.encoder_outputs().hold(keys_[i]));
-    if (options_.chooser != nullptr) holds.push_back(engine_.image_kv().hold(keys_[i]));
+    if (options_.encoder) holds.push_back(engine_.kv().encoder_outputs().hold(keys_[i]));
+    if (options_.chooser != nullptr) holds.push_back(engine_.kv().image_kv().hold(keys_[i]));
   }
   holds_ = std::move(holds);
 }
 
 void WaitingPrompt::prefetch() {
-  if (engine_.image_prefetch() == nullptr) return;
+  if (engine_.kv().image_prefetch() == nullptr) return;
   look();
   for (size_t i = 0; i < match_.images.size(); ++i) {
     const PrefixMatch::Image& image = match_.images[i];
     const bool wanted = image.reused && image.end > match_.n && !prefetched_[i];
-    if (!wanted || in_tiers_[i] == nullptr || engine_.image_kv().contains(keys_[i])) continue;
-    prefetched_[i] = engine_.image_prefetch()->start(keys_[i], image.n_tokens, *in_tiers_[i]);
+    if (!wanted || in_tiers_[i] == nullptr || engine_.kv().image_kv().contains(keys_[i])) continue;
+    prefetched_[i] = engine_.kv().image_prefetch()->start(keys_[i], image.n_tokens, *in_tiers_[i]);
   }
 }
 

@@ -65,7 +65,7 @@ void CacheRoutes::entries(const ExchangePtr& exchange) {
   if (refuse_others(exchange)) return;
   inference_.between_steps([exchange](Engine& engine) {
     OrderedJson data = OrderedJson::array();
-    for (const ImageEntry& entry : engine.image_entries().list()) data.push_back(json_of(entry));
+    for (const ImageEntry& entry : engine.kv().images().list()) data.push_back(json_of(entry));
     exchange->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
   });
 }
@@ -76,7 +76,7 @@ void CacheRoutes::pin(const HttpRequest& request, const ExchangePtr& exchange) {
   const Sha256Digest id = read_id(body);
   const bool pins = bool_field(body, "pinned", true);
   inference_.between_steps([exchange, id, pins](Engine& engine) {
-    ImageEntries& entries = engine.image_entries();
+    ImageEntries& entries = engine.kv().images();
     if (!entries.has(id)) return exchange->send(unknown_image(id));
     pins ? entries.pin(id) : entries.unpin(id);
     exchange->send(json_response({{"id", hex(id)}, {"pinned", pins}}));
@@ -87,8 +87,8 @@ void CacheRoutes::drop(const HttpRequest& request, const ExchangePtr& exchange) 
   if (refuse_others(exchange)) return;
   const Sha256Digest id = read_id(parse_body(request.body));
   inference_.between_steps([exchange, id](Engine& engine) {
-    ImageEntries& entries = engine.image_entries();
-    const bool known = entries.has(id) || engine.image_store() != nullptr;  // tiers are not asked
+    ImageEntries& entries = engine.kv().images();
+    const bool known = entries.has(id) || engine.kv().image_store() != nullptr;  // tiers are not asked
     if (!known) return exchange->send(unknown_image(id));
     exchange->send(json_response({{"id", hex(id)}, {"freed_bytes", entries.drop(id)}}));
   });
@@ -98,10 +98,10 @@ void CacheRoutes::reset(const ExchangePtr& exchange) {
   if (refuse_others(exchange)) return;
   named_images_.clear();
   inference_.between_steps([exchange](Engine& engine) {
-    const int64_t before = engine.cache_ledger().used_bytes();
-    engine.image_entries().unpin_all();
-    engine.forget_kept();
-    exchange->send(json_response({{"freed_bytes", before - engine.cache_ledger().used_bytes()}}));
+    const int64_t before = engine.kv().ledger().used_bytes();
+    engine.kv().images().unpin_all();
+    engine.kv().reset();
+    exchange->send(json_response({{"freed_bytes", before - engine.kv().ledger().used_bytes()}}));
   });
 }
 

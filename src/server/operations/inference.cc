@@ -11,7 +11,7 @@ Inference::Inference(Engine& engine, const Limits& limits)
     : engine_(engine),
       limits_(limits),
       batch_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
-  state_.caches = engine_.cache_totals();
+  state_.caches = engine_.kv().totals();
   state_.kv_max_bytes = engine_.pools().max_bytes();
   thread_ = std::thread([this] { run(); });
 }
@@ -102,7 +102,7 @@ void Inference::do_work(std::unique_lock<std::mutex>& lock) {
     work(engine_);
     lock.lock();
   }
-  state_.caches = engine_.cache_totals();
+  state_.caches = engine_.kv().totals();
   note_state();
 }
 
@@ -119,7 +119,7 @@ void Inference::step() {
   }
   {
     const std::lock_guard lock(mutex_);
-    if (!ended.empty()) state_.caches = engine_.cache_totals();
+    if (!ended.empty()) state_.caches = engine_.kv().totals();
     note_state();
   }
   for (auto& [done, result] : ended) done(std::move(result));  // who hears of it finds the place free

@@ -1,0 +1,92 @@
+// KvServices: what an engine keeps beyond running requests, KV of prefixes and images and embeddings, in memory and in
+// tiers: what it holds, which images are pinned, and the caches themselves for the engine's own folders.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+
+#include "base/clock.h"
+#include "cache/page_pools.h"
+#include "engine/cache_totals.h"
+#include "engine/image_entries.h"
+#include "model/image_tiles.h"
+#include "model/model.h"
+#include "reuse/cache_ledger.h"
+#include "reuse/image_prefetch.h"
+#include "reuse/image_store.h"
+
+namespace vlcache {
+
+class PrefixCache;
+class PrefixStore;
+struct EngineOptions;
+
+// Called by the thread that drives the engine.
+class KvServices {
+ public:
+  // All outlive this.
+  KvServices(const Model& model, PagePools& pools, const KvShape& shape, const EngineOptions& options);
+  ~KvServices();
+
+  // Counts since loading, and what the caches hold now.
+  CacheTotals totals() const;
+  void forget_counts() { totals_ = {}; }
+  // The images in memory: list, pin, drop.
+  ImageEntries& images() { return *image_entries_; }
+  // Forgets all that memory keeps beyond running requests; tiers keep theirs.
+  void reset();
+  // The same for images alone: embeddings and KV.
+  void forget_images();
+  // Null: nothing is kept beyond the process.
+  TierChain* tiers() { return tiers_.get(); }
+
+  // What follows is for the engine's own folders.
+
+  // A request has ended.
+  void count(const CacheReport& report) { totals_.add(report); }
+  const CacheLedger& ledger() const { return *ledger_; }
+  PrefixCache& prefixes() { return *prefixes_; }
+  // ImageKv by image_key, of KV that was computed exactly, in EngineOptions::cache_form.
+  DigestCache& image_kv() { return *image_kv_; }
+  DigestCache& encoder_outputs() { return *encoder_outputs_; }
+  // Null, all three: nothing is kept beyond the process.
+  ImageStore* image_store() { return image_store_.get(); }
+  ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
+  PrefixStore* prefix_store() { return prefix_store_.get(); }
+  // Images whose KV is being recorded: other requests with the same image wait for it.
+  std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
+  // An image stood where its KV could not be recorded for others. True: not for the first time.
+  bool lacks_origin_again(const Sha256Digest& image);
+  // Whether memory has an image's embeddings, and its KV if that is of use.
+  bool holds_image(const Sha256Digest& key, bool kv) const;
+
+  // Embeddings in memory of the image whose image_key is `key`; null: none.
+  std::shared_ptr<const VisionOutput> find_embeddings(const Sha256Digest& key);
+  // Those that the encoder has given, which took `ms`.
+  std::shared_ptr<const VisionOutput> keep_encoded(const Sha256Digest& key, VisionOutput embeddings, double ms);
+  // Embeddings on their way from a tier: undefined until the load is ready, then to be kept. Until `by`.
+  struct LoadedEmbeddings {
+    std::shared_ptr<VisionOutput> output;
+    std::unique_ptr<ImageLoad> load;
+    Clock::time_point begin;
+  };
+  LoadedEmbeddings load_embeddings(const ImageTiles& image, const Sha256Digest& key, ChainedTier& from,
+                                   Deadline by) const;
+  void keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded);
+
+ private:
+  const Model& model_;
+  std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
+  std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
+  std::unique_ptr<PrefixCache> prefixes_;
+  std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it
+  std::unique_ptr<ImageStore> image_store_;
+  std::unique_ptr<ImagePrefetch> image_prefetch_;
+  std::unique_ptr<PrefixStore> prefix_store_;
+  std::unique_ptr<ImageEntries> image_entries_;
+  CacheTotals totals_;  // of requests that have ended
+  std::set<Sha256Digest> images_in_work_, images_without_origin_;
+};
+
+}  // namespace vlcache
