@@ -195,7 +195,7 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
   const bool selects = !policy->vision_layers().empty(), drops_rows = policy->row_dropper() != nullptr;
   if (!selects && !drops_rows && !acts_behind_prompt(*policy)) {
     throw Error(ErrorCode::kInput, "inspect: '" + policy->name() +
-                                       "' evicts nothing behind a prompt; choose one that does, such as vlcache");
+                                       "' evicts nothing after a prompt; choose one that does, such as vlcache");
   }
   Inspection out;
   const PromptShape shape = prompt.shape();

@@ -169,12 +169,12 @@ std::string inspection_page(const Inspection& inspection, std::string_view quest
   std::string body = "<p><b>" + escape_html(question) +
                      "</b></p><p>With everything kept: " + escape_html(inspection.full_answer) + "<br>With " +
                      escape_html(inspection.policy) + ": " + escape_html(inspection.answer) + "</p>";
-  body += format("<p class=\"soft\">%d prompt tokens, %d of them behind the last picture.</p>", inspection.n_prompt,
+  body += format("<p class=\"soft\">%d prompt tokens, %d of them after the last image.</p>", inspection.n_prompt,
                  inspection.tau);
   for (size_t i = 0; i < std::min(pictures.size(), inspection.images.size()); ++i)
     body += picture_section(inspection, i, pictures[i]);
   body += "<h2>Sparsity</h2><p class=\"soft\">Attention below 1 % of its row's largest, among what a row sees.</p>" +
-          by_layer({figure(inspection, "prefill (behind the picture)", &InspectedLayer::sparsity),
+          by_layer({figure(inspection, "prefill (after the image)", &InspectedLayer::sparsity),
                     figure(inspection, "answer", &InspectedLayer::decode_sparsity)},
                    "sparsity", true);
   body += "<h2>Budgets</h2>" +

@@ -49,7 +49,7 @@ std::string chart(const std::vector<NamedKvError>& errors, const char* what,
       top = std::max(top, mean);
     }
   }
-  return line_chart(lines, {.x_label = "place of the token: 0 to 100 % the image, then what stands behind it",
+  return line_chart(lines, {.x_label = "position of the token: 0 to 100 % the image, then the text after it",
                             .y_label = format("relative error of %s", what),
                             .x_ticks = {0, 0.25, 0.5, 0.75, 1, 1.25},
                             .y_high = top > 0 ? top : 1,

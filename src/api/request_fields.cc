@@ -135,7 +135,7 @@ const std::array kFields = std::to_array<RequestField>({
      .member = &F::reuse,
      .help =
          "of pictures that were there before, wherever they stand: exact (their embeddings), off, or also their KV, "
-         "of which a chooser says what is computed anew: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N], "
+         "of which a chooser selects the tokens to recompute: vlcache[:r=SHARE], static[:r=SHARE], mpic[:k=N], "
          "asked[:r=SHARE] (for questions about several pictures), cacheblend[:r=SHARE], kvshare[:r=SHARE]; auto: "
          "by the plan of `tune reuse`, where that has held, else exact",
      .flag = "--reuse",
@@ -144,13 +144,13 @@ const std::array kFields = std::to_array<RequestField>({
      .fallback = "\"auto\""},
     {.name = "explain",
      .member = &F::explain,
-     .help = "say behind every answer what was reused, and why not more",
+     .help = "report after every answer what was reused, and why not more",
      .flag = "--explain",
      .body = Body::kVlcache,
      .fallback = "false"},
     {.name = "query_aware",
      .member = &F::query_aware,
-     .help = "off: a policy that evicts acts behind the last picture, before it has seen the question, as for a page "
+     .help = "off: a policy that evicts acts after the last image, before it has seen the question, as for a page "
              "that is compressed once and asked often",
      .flag = "--query-aware",
      .body = Body::kVlcache,

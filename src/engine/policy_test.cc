@@ -400,7 +400,7 @@ TEST(Replay, StaysInTheContextOrSaysWhyNot) {
     ADD_FAILURE() << "129 tokens leave 63 of 200 behind them and the 8 of an instruction";
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(),
-                 "KV policy kvzip+global repeats the prompt behind itself; one of 129 tokens leaves no room "
+                 "KV policy kvzip+global repeats the prompt after itself; one of 129 tokens leaves no room "
                  "for that in the model's context of 200");
   }
 }

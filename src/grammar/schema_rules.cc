@@ -278,7 +278,7 @@ class SchemaRules {
       if (!bound->is_number()) fail(path + "/" + key, "expected a number");
       const std::optional<Decimal> value = Decimal::parse(bound->dump());
       if (!value)
-        fail(path + "/" + key, "expected a number from -10^15 to 10^15 with at most 15 digits behind the point");
+        fail(path + "/" + key, "expected a number from -10^15 to 10^15 with at most 15 digits after the point");
       const std::string_view name = key;
       const bool inclusive = !name.starts_with("exclusive");
       name.ends_with("inimum") ? range.at_least(*value, inclusive) : range.at_most(*value, inclusive);

@@ -134,7 +134,7 @@ class Parser {
     } else {
       return node;
     }
-    if (peek() == '+' || peek() == '*' || peek() == '{') fail("a quantifier behind another", ErrorCode::kUnsupported);
+    if (peek() == '+' || peek() == '*' || peek() == '{') fail("a quantifier after another", ErrorCode::kUnsupported);
     take('?');  // lazy: the same texts
     Node repeat{.kind = Node::Kind::kRepeat, .set = {}, .parts = {}, .least = least, .most = most};
     repeat.parts.push_back(std::move(node));

@@ -61,7 +61,7 @@ class MappedFile {
     struct stat info = {};
     if (::fstat(fd_, &info) != 0 || info.st_size < bytes_) {
       throw Error(ErrorCode::kIo, path_.string() + ": was " + std::to_string(bytes_) + " bytes when opened, is now " +
-                                      std::to_string(info.st_size) + ": somebody is writing to it");
+                                      std::to_string(info.st_size) + ": another process is writing to it");
     }
   }
   void release(int64_t begin, int64_t end) const {

@@ -34,7 +34,7 @@ Parameters Parameters::parse(std::string_view text) {
   if (at != std::string_view::npos) {
     p.preset_ = head.substr(at + 1);
     if (p.preset_.empty()) {
-      throw Error(ErrorCode::kInput, "'" + p.text_ + "': expected the name of a preset behind '@', found none");
+      throw Error(ErrorCode::kInput, "'" + p.text_ + "': expected the name of a preset after '@', found none");
     }
   }
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);

@@ -84,20 +84,20 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
               HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
   EXPECT_THAT(policy_error("snapk"), HasSubstr("did you mean 'snapkv'?"));
   EXPECT_THAT(policy_error("snapkv@kvpres"), HasSubstr("snapkv: unknown preset 'kvpres' (did you mean 'kvpress'?)"));
-  EXPECT_THAT(policy_error("snapkv@"), HasSubstr("expected the name of a preset behind '@'"));
+  EXPECT_THAT(policy_error("snapkv@"), HasSubstr("expected the name of a preset after '@'"));
   EXPECT_THAT(policy_error("snapkv:k=4"), HasSubstr("snapkv: k: expected an odd integer, found '4'"));
   EXPECT_THAT(policy_error("snapkv:pool=min"), HasSubstr("expected one of max, mean, found 'min'"));
   EXPECT_THAT(policy_error("pyramidkv:beta=0.5"), HasSubstr("beta: expected a number from 1"));
   EXPECT_THAT(policy_error("pyramidkv:gamma=2"), HasSubstr("unknown parameter 'gamma'"));
   EXPECT_THAT(policy_error("vlcache+uniform"),
               HasSubstr("stands for post_vision+vlcache and takes no other allocator"));
-  EXPECT_THAT(policy_error("snapkv/"), HasSubstr("expected a decode rule behind '/'"));
+  EXPECT_THAT(policy_error("snapkv/"), HasSubstr("expected a decode rule after '/'"));
   EXPECT_THAT(policy_error("snapkv/h20"), HasSubstr("unknown decode rule 'h20' (did you mean 'h2o'?)"));
   EXPECT_THAT(policy_error("snapkv/h2o:recent=2"), HasSubstr("h2o: recent: expected a number from 0 to 1"));
   EXPECT_THAT(policy_error("full/h2o"), HasSubstr("'full' takes no decode rule"));
   EXPECT_THAT(policy_error("window+ada_head"), HasSubstr("looks at places, not at attention"));
   EXPECT_THAT(policy_error("am:on=replay,ahead=1"), HasSubstr("am: ahead: expected an integer from 0 to 0"));
-  EXPECT_THAT(policy_error("snapkv+"), HasSubstr("expected an allocator behind '+'"));
+  EXPECT_THAT(policy_error("snapkv+"), HasSubstr("expected an allocator after '+'"));
   EXPECT_THAT(policy_error("snapkv+per_error", "0.1"),
               HasSubstr("per_error: expected a KV budget of the form error=0.05"));
   EXPECT_THAT(policy_error("snapkv+pyramid", "error=0.1"),

@@ -74,7 +74,7 @@ constexpr std::array<Method, 4> kMethods{{
      "",
      true},
     {{Kind::kPolicy, "window_recompute", "window=what the budget says",
-      "each new token sees the last ones only, computed anew", "arXiv:2309.17453", "none; every step is a prompt"},
+      "each new token sees the last ones only, recomputed", "arXiv:2309.17453", "none; every step is a prompt"},
      make_window_recompute,
      "window",
      true},
@@ -84,7 +84,7 @@ constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
     {{Kind::kScorer, "pointer", "reach=3,ahead=0,own=0,fit=0,question=0.5; preset draft",
       "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
      make_pointer},
-    {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text behind the last image",
+    {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text after the last image",
       "VL-Cache, arXiv:2410.23317", kWindow},
      make_post_vision},
     {{Kind::kScorer, "snapkv", "w=32,ahead=0,k=7,pool=max; presets paper, kvpress, kvcache-factory",
@@ -175,7 +175,7 @@ constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 7> kRules{{
       kScores},
      make_periodic_rule},
     {{Kind::kRule, "refresh", "every=32,weight=1.2,sinks=4",
-      "now and then the slots are chosen anew, as many as behind the prompt", "PyramidInfer, arXiv:2405.12532",
+      "the slots are chosen again periodically, as many as after the prompt", "PyramidInfer, arXiv:2405.12532",
       kScores},
      make_refresh_rule},
 }};
@@ -291,7 +291,7 @@ Text cut(std::string_view text) {
     const std::string_view behind = text.substr(at + 1);
     if (behind.empty()) {
       throw Error(ErrorCode::kInput,
-                  "'" + std::string(text) + "': expected " + std::string(what) + " behind '" + mark + "', found none");
+                  "'" + std::string(text) + "': expected " + std::string(what) + " after '" + mark + "', found none");
     }
     text = text.substr(0, at);
     return behind;

@@ -57,7 +57,7 @@ void parse_image_keep(std::string_view text, ImageKvForm& form) {
   if (std::ranges::find(kScorers, form.scorer) != kScorers.end()) return;
   if (form.scorer == "am") {
     fail(
-        "am gives the tokens that stay the weight of all, and those that a chooser computes anew would count twice; "
+        "am gives the tokens that stay the weight of all, and those that a chooser recomputes would count twice; "
         "kvzip looks at the same repetition of a picture");
   }
   fail("unknown scorer '" + form.scorer + "'; those that know no question are key_diff, knorm and kvzip");

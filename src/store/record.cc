@@ -107,7 +107,7 @@ std::optional<Miss> take_sections(std::span<const std::byte> first, const Fixed&
   }
   if (left == 0 || !known) return std::nullopt;
   return miss(MissReason::kTruncated,
-              format("%lld bytes, %lld behind its sections", (long long)record_bytes, (long long)left));
+              format("%lld bytes, %lld after its sections", (long long)record_bytes, (long long)left));
 }
 
 std::optional<Miss> check_key(const RecordKey& found, const RecordKey& expected) {
@@ -196,7 +196,7 @@ std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::by
   header.key = {static_cast<RecordKind>(fixed.kind), fixed.model, fixed.content, ""};
   header.key.layout.assign(reinterpret_cast<const char*>(first.data()) + kFixedBytes, fixed.layout_bytes);
   header.created_ms = fixed.created_ms;
-  if (!valid(header.key)) return miss(MissReason::kMalformed, "a key that nobody writes");
+  if (!valid(header.key)) return miss(MissReason::kMalformed, "a malformed key");
   if (auto why = take_sections(first, fixed, record_bytes, header.sections)) return why;
   if (expected != nullptr) return check_key(header.key, *expected);
   return std::nullopt;

@@ -93,7 +93,7 @@ std::optional<Miss> RedisTier::take_header(const RedisConnection& connection, co
   if (!reply.is(Type::kString)) return unexpected(connection, reply);
   const auto bytes = bytes_of(reply.text);
   if (auto why = parse_header(seal_, bytes, kUnknownBytes, expected, header)) return why;
-  if (header.bytes() != std::ssize(bytes)) return Miss{MissReason::kMalformed, "something behind its header"};
+  if (header.bytes() != std::ssize(bytes)) return Miss{MissReason::kMalformed, "bytes after its header"};
   return check_age(header, ttl_ms_);
 }
 

@@ -114,7 +114,7 @@ class Policies(ProgramTest):
         self.assertEqual(cut[0]["kv"]["slots"], cut[1]["kv"]["slots"])
         self.assertGreater(cut[0]["timings_ms"]["compress"], cut[0]["timings_ms"]["prefill"] / 2)
         self.fails(*ASK, "--kv-evict-while-prefill", "--kv", "kvzip", "--prefill-chunk", "64", QUESTION,
-                   says="repeats the whole prompt behind itself; it cannot evict while that is computed")
+                   says="repeats the whole prompt after itself; it cannot evict while that is computed")
         p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "kvzip", "--kv-budget", "0.5", "--max-tokens", "8", "--temperature", "0",
                 stdin=f"{QUESTION}\nWhat is the DATE?\n/stats\n/quit\n")
         self.assertEqual(p.returncode, 0, p.stderr)

@@ -165,7 +165,7 @@ double BenchRunner::time_once(const BenchCase& test) {
     if (test.n_prompt > 0) {
       const int32_t kept = s->continue_with(random_prompt(test.n_depth, test.n_prompt));
       if (kept < test.n_depth && policy_->keeps_kv()) {
-        throw Error(ErrorCode::kInput, "bench: prompts behind a depth cannot be timed with " + policy_->name() +
+        throw Error(ErrorCode::kInput, "bench: prompts after a depth cannot be timed with " + policy_->name() +
                                            ", which has evicted parts of it; use -p 0 or -d 0");
       }
     } else {

@@ -139,7 +139,7 @@ void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, cons
     table.model = flags.model.model_dir;
     table.data = flags.data;
     const std::string heading = "## " + std::to_string(table.n_turns) +
-                                (later ? " later questions, behind a first that chose what stays" : " questions") +
+                                (later ? " later questions, after a first that decided what is kept" : " questions") +
                                 "\n\n";
     markdown += heading + to_markdown(table) + "\n";
     json.push_back(to_json(table));

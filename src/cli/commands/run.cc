@@ -45,8 +45,7 @@ void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
       engine,
       {.prompt = flags.prompt, .messages = {}, .images = flags.images, .system = flags.system, .raw = flags.raw});
   if (!*fields.query_aware && prompt.spans.empty()) {
-    std::fprintf(stderr,
-                 "--query-aware off: there is no picture behind which to compress; the whole prompt is looked at\n");
+    std::fprintf(stderr, "--query-aware off: the prompt has no image; the policy acts after the whole prompt\n");
   }
   Request request = builder.request(std::move(prompt), fields);
   request.callbacks.cancelled = interrupted;

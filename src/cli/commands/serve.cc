@@ -51,7 +51,7 @@ void reload(Access& access, std::optional<AccessLog>& log) {
   try {
     access.reload();
     if (log) log->reopen();
-    std::fprintf(stderr, "read keys and opened the log anew\n");
+    std::fprintf(stderr, "reloaded API keys, reopened the access log\n");
   } catch (const Error& e) {
     std::fprintf(stderr, "vlcache: %s; going on as before\n", e.what());
   }
@@ -95,7 +95,7 @@ void serve(const ServeFlags& flags) {
     warnings.tell();
     if (hung_up()) reload(access, log);
   }
-  std::fprintf(stderr, "ending: %zu connections\n", server.n_connections());
+  std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());
   server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.server.grace_s));
   inference.end();  // lets go of all replies
 }
@@ -115,8 +115,8 @@ void add_serve_command(const Command& app) {
       .show_default();
   command
       .add("--step-ms", flags->step_ms,
-           "time of a step in which answers go on while a prompt is computed: less is smoother for them, more "
-           "is faster for the prompt (0: what answers alone take, and 1.25 times that for each prompt, eight at most)")
+           "target time of a mixed prefill/decode step: lower is smoother for streams, higher is faster for prompts "
+           "(0: by what decoding alone takes, 1.25 times that beside it for one prompt, 10 times for three or more)")
       .range(0.0, 1e6)
       .show_default();
   command

@@ -198,10 +198,10 @@ std::string told(const ReusePlan& plan) {
 std::string error_charts(const std::vector<KvError>& errors) {
   std::vector<NamedKvError> named{{"loaded", errors[0]}};
   for (size_t i = 0; i < kErrorShares.size(); ++i) {
-    named.push_back({format("behind %g %% right", 100 * kErrorShares[i]), errors[i + 1]});
+    named.push_back({format("after %g %% right", 100 * kErrorShares[i]), errors[i + 1]});
   }
-  return "<h2>What loaded tokens do to those behind them</h2><p>How far K and V of a token are from those of computing "
-         "everything, over all layers: as they are loaded, and as they become if the token is computed behind what is "
+  return "<h2>What loaded tokens do to those after them</h2><p>How far K and V of a token are from those of computing "
+         "everything, over all layers: as they are loaded, and as they become if the token is computed after what is "
          "loaded, of which the first 0, 10 or 30 % are right (after arXiv:2512.12977, Fig. 2).</p>" +
          kv_error_charts(named);
 }
@@ -310,7 +310,7 @@ std::shared_ptr<TuneFlags> add_reuse_flags(const Command& command) {
 
 void add_tune_reuse_command(const Command& tune_command) {
   const Command command = tune_command.add_command(
-      "reuse", "how much of a reused picture each layer computes anew, and how often answers stay the same");
+      "reuse", "how much of a reused image each layer recomputes, and how often answers stay the same");
   const auto flags = add_reuse_flags(command);
   command.add("--target", flags->target, "mean share of a picture's tokens that is computed")
       .range(0.0, 1.0)

@@ -34,11 +34,12 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       "processes")
       .value_name("DIR[,BYTES]");
   add("--cache-redis", options.redis,
-      "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; asked behind "
-      "the folder, done without while it is down")
+      "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; searched "
+      "after "
+      "the folder; skipped while it is down")
       .value_name("URL");
   add_cache_secrets(command, options);
-  add("--cache-ttl", options.ttl, "what was kept so long ago is computed anew: 90s, 15m, 12h, 30d (default: never)")
+  add("--cache-ttl", options.ttl, "entries older than this are recomputed: 90s, 15m, 12h, 30d (default: never)")
       .value_name("TIME");
   add("--cache-admit", options.admit, "keep a picture beyond the process from its N-th use on")
       .value_name("N")

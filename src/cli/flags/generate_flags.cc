@@ -161,7 +161,7 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals)
       const char* from = image.source == Image::Source::kRam ? "RAM" : image.tier.c_str();
       text += format("from %s (%s", from, image.form.c_str());
       if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);
-      text += format("), %.1f computed anew", image.n_recomputed);
+      text += format("), %.1f recomputed", image.n_recomputed);
     }
     if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
     if (image.encoder == Image::Encoder::kHit) text += "; its embeddings were there";

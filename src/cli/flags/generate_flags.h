@@ -48,7 +48,7 @@ void warn(const ReuseChoice& reuse);
 std::string summary(const GenerateResult& result);
 
 // What was reused and why not more, and what the caches hold, a line each:
-// "prefix: 412 of 981 tokens were there", "image 1: 2304 tokens from ram, 58 of them computed anew".
+// "prefix: 412 of 981 tokens were there", "image 1: 2304 tokens from ram, 58 of them recomputed".
 std::string explanation(const GenerateResult& result, const CacheTotals& totals);
 
 }  // namespace vlcache

@@ -29,7 +29,7 @@ void add_access_flags(const Command& command, ServerFlags& flags) {
   command
       .add("--api-keys", flags.keys_file,
            "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
-           "[admin]; callers of different names share no cache; read anew at SIGHUP")
+           "[admin]; callers of different names share no cache; read again at SIGHUP")
       .value_name("FILE");
   add_list(command, "--allowed-host", flags.allowed_hosts, "NAME",
            "name that requests may call this server by (Host header), besides localhost, --host and addresses; *: any");
@@ -71,9 +71,9 @@ void add_server_flags(const Command& command, ServerFlags& flags) {
   command
       .add("--access-log", flags.access_log,
            "append a line of JSON for every request, without its text, to this file; -: to standard output; "
-           "opened anew at SIGHUP")
+           "reopened at SIGHUP")
       .value_name("FILE");
-  command.add("--grace", flags.grace_s, "seconds that running requests have behind Ctrl-C or SIGTERM")
+  command.add("--grace", flags.grace_s, "seconds that running requests have after Ctrl-C or SIGTERM")
       .range(0, 86400)
       .show_default();
 }

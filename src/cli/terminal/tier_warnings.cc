@@ -14,7 +14,7 @@ void TierWarnings::tell() {
   for (const std::shared_ptr<KvTier>& tier : tiers_) {
     const std::string name(tier->name()), problem = tier->stats().last_problem;
     if (problem.empty() || !told_.insert(name).second) continue;
-    std::fprintf(stderr, "--cache-%s: %s; what cannot be had from there is computed\n", name.c_str(), problem.c_str());
+    std::fprintf(stderr, "--cache-%s: %s; falling back to recomputation\n", name.c_str(), problem.c_str());
   }
 }
 

@@ -30,7 +30,7 @@ std::vector<Rehearsal> list_rehearsals(std::span<Capture> captures, int32_t n_pr
     const Replay& replay = capture.request.replay;
     if (replay.piece == 0 || n_prompt <= replay.n_sinks) continue;
     if (piece_tokens(replay, n_prompt, text) == 0) {
-      capture.problem = "repeats the prompt behind itself; one of " + std::to_string(n_prompt) +
+      capture.problem = "repeats the prompt after itself; one of " + std::to_string(n_prompt) +
                         " tokens leaves no room for that in the model's context of " +
                         std::to_string(text.max_positions);
     } else if (std::ranges::find(replays, replay) == replays.end()) {

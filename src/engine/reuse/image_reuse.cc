@@ -161,7 +161,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   if (known == nullptr) {
     const LoadingImage* const stored = load_stored(image, found.n_tokens);
     if (stored == nullptr) {
-      report.reason = stored_.tiers.answered(image) ? "first use" : "not known in time whether a tier has it";
+      report.reason = stored_.tiers.answered(image) ? "first use" : "tier lookup timed out";
       return;
     }
     if (stored->state() == ImageLoad::State::kMissed) {

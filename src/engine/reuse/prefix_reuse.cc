@@ -159,7 +159,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
     }
   }
-  return sequence.n_done() >= std::ssize(match.key) ? "" : "nothing that is known goes on like this";
+  return sequence.n_done() >= std::ssize(match.key) ? "" : "no longer cached prefix matches";
 }
 
 std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,

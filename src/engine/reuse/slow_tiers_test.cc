@@ -88,7 +88,7 @@ TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
       EXPECT_EQ(image.source, Source::kComputed);
       EXPECT_EQ(image.encoder, Encoder::kComputed);
       const bool searched = held == std::string_view("read");
-      EXPECT_EQ(image.reason, searched ? "far: late: not there in time" : "not known in time whether a tier has it");
+      EXPECT_EQ(image.reason, searched ? "far: late: not there in time" : "tier lookup timed out");
     }
   }
 }

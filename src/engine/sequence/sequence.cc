@@ -380,7 +380,7 @@ LayerHooks* Sequence::policy_hooks(Backend& backend) {
       const bool repeats = !hooks_->needs_all_rows();
       hooks_.reset();
       throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
-                                         (repeats ? " repeats the whole prompt behind itself"
+                                         (repeats ? " repeats the whole prompt after itself"
                                                   : " needs the attention of the whole prompt") +
                                          "; it cannot evict while that is computed");
     }

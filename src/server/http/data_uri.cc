@@ -33,7 +33,7 @@ std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& 
   int n = 0, n_last = 0;
   const bool good = EVP_DecodeUpdate(context.get(), out, &n, in, static_cast<int>(text.size())) >= 0 &&
                     EVP_DecodeFinal(context.get(), out + n, &n_last) == 1;
-  if (!good) fail("base64 behind the comma");
+  if (!good) fail("base64 after the comma");
   bytes.resize(static_cast<size_t>(n + n_last));
   return bytes;
 }

@@ -63,9 +63,9 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view where) {
       fail("a key of 16 to 512 printable characters (openssl rand -hex 24 makes one)");
     }
     if (words.size() > 1 && !is_name(words[1])) {
-      fail("a name of letters, digits and -_.@ behind the key, as in KEY NAME or KEY NAME admin");
+      fail("a name of letters, digits and -_.@ after the key, as in KEY NAME or KEY NAME admin");
     }
-    if (words.size() > 3 || (words.size() == 3 && words[2] != "admin")) fail("nothing or 'admin' behind the name");
+    if (words.size() > 3 || (words.size() == 3 && words[2] != "admin")) fail("nothing or 'admin' after the name");
     Key key{.digest = digest_of("key", words[0]), .caller = {}};
     if (std::ranges::find(keys.keys_, key.digest, &Key::digest) != keys.keys_.end()) fail("another key: it is there");
     key.caller.name = words.size() > 1 ? std::string(words[1]) : "key-" + hex(key.digest).substr(0, 12);
