@@ -102,7 +102,7 @@ class Policies(ProgramTest):
         # a tenth of what lies before the question's end of picture, the question itself whole
         self.assertGreater(unaware["kv"]["slots"][0][0], aware["kv"]["slots"][0][0])
         p = run("run", "-m", MODEL, "--kv", "post_vision", "--query-aware", "off", "--max-tokens", "2", "Hello there")
-        self.assertIn("no picture behind which to compress", p.stderr)
+        self.assertIn("the prompt has no image", p.stderr)
 
     def test_repeating_the_prompt_leaves_no_trace(self):
         full = self.json(*ASK, "--kv", "full", QUESTION)

@@ -59,10 +59,10 @@ const kEncoders = {skipped: '', hit: 'embeddings reused', computed: 'encoded'};
 
 // Where a picture's KV has come from, in a line.
 function pictureFacts(image, i) {
-  const anew = Math.round(image.recomputed_tokens);
+  const recomputed = Math.round(image.recomputed_tokens);
   return [`picture ${i + 1}`, [
     `${count(image.n_tokens, 'token')} ${kSources[image.source] ?? `loaded from ${image.source}`}`,
-    image.source !== 'computed' && anew > 0 ? `${anew} of them computed anew` : '',
+    image.source !== 'computed' && recomputed > 0 ? `${recomputed} of them recomputed` : '',
     kEncoders[image.encoder],
   ].filter(Boolean).join(', ') + (image.reason ? `; not more: ${image.reason}` : '')];
 }
