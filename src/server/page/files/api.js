@@ -38,7 +38,7 @@ async function errorOf(response) {
   return new ApiError(message, {status: response.status, retry});
 }
 
-// `mayAsk`: whether somebody is there who could give a key.
+// `mayAsk`: whether the user can be asked for a key.
 async function call(path, options = {}, mayAsk = true) {
   for (;;) {
     const key = sessionStorage.getItem(kKeyName);

@@ -5,7 +5,7 @@ import {keptPictures} from './kept.js';
 
 const kBarHeight = 80;  // of the drawing, in its own units
 
-// Tokens/s of the answer behind its first token; null: there is no second one.
+// Tokens/s of the answer after its first token; null: it has no second one.
 function tokensPerSecond({usage, served}) {
   const n = usage.completion_tokens - 1;
   return n > 0 && served.timings_ms.decode > 0 ? (1000 * n) / served.timings_ms.decode : null;
@@ -81,7 +81,7 @@ function details(answer) {
       ['first token', `${seen.first === null ? '' : `seen here after ${duration(seen.first)}; `}${duration(t.ttft)} at the server, ${duration(t.queue)} of that before its turn`],
       ['times', times.filter(Boolean).join(', ')],
       ['reused', prefix],
-      ['KV pages', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; with tables ${bytes(kv.prompt_bytes)} behind the prompt`],
+      ['KV pages', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; with tables ${bytes(kv.prompt_bytes)} after the prompt`],
       ...cache.images.map(pictureFacts),
     ]),
     budgetBars(kv.slots ?? [], usage.prompt_tokens + usage.completion_tokens - 1),

@@ -77,7 +77,7 @@ export class Chat {
 
   stop = (conversation) => this.running.get(conversation.id)?.abort();
 
-  // A new question behind all others.
+  // A new question after all others.
   async ask(conversation, text, attached) {
     for (const picture of attached) await pictures.put(picture);
     const shown = attached.map(({id, name, width, height}) => ({id, name, width, height}));
@@ -92,7 +92,7 @@ export class Chat {
     return this.answer(conversation);
   }
 
-  // Another text for the question at `index`; what came behind it is forgotten.
+  // Another text for the question at `index`; what came after it is forgotten.
   async edit(conversation, index, text) {
     const before = pictureIds(conversation);
     conversation.messages.length = index + 1;

@@ -1,4 +1,4 @@
-// What the server does right now: requests, KV memory, caches and tiers, asked every second while somebody looks.
+// What the server does right now: requests, KV memory, caches and tiers, polled every second while the panel is open.
 import {cacheStats} from './api.js';
 import {button, byId, el, facts} from './dom.js';
 import {bytes, count, share} from './format.js';
@@ -60,7 +60,7 @@ export class Live {
     this.ask();
   }
 
-  // Now, and again in a second; not while nobody can see it.
+  // Now, and again in a second; not while the panel is hidden.
   async ask() {
     clearTimeout(this.timer);
     this.pending?.abort();

@@ -70,7 +70,7 @@ export class Thread {
       }
     });
     const later = this.conversation.messages.length - index - 2;
-    const warning = later > 0 ? el('span', {class: 'soft'}, `${count(later, 'message')} behind it will be forgotten`) : null;
+    const warning = later > 0 ? el('span', {class: 'soft'}, `${count(later, 'message')} after it will be forgotten`) : null;
     node.replaceChildren(
       ...node.querySelectorAll('.pictures'), text,
       el('div', {class: 'actions'}, warning, button('Cancel', cancel), button('Send', send, {class: 'main'})));
