@@ -78,7 +78,7 @@ class Questions(PageTest):
         self.wait_until_ended()
         self.assertEqual((self.page.locator(".answer").count(), self.answer_text()), (2, RIGHT[DATE]))
         self.page.locator("text=Edit").first.click()
-        expect(self.page.locator("text=2 messages behind it will be forgotten")).to_be_visible()
+        expect(self.page.locator("text=2 messages after it will be forgotten")).to_be_visible()
         editor = self.page.locator("textarea[aria-label='Edit the question']")
         editor.fill(DATE)
         editor.press("Enter")
@@ -112,7 +112,7 @@ class Questions(PageTest):
         self.ask(TOTAL, PAGE)
         card = self.open_card()
         expect(card.locator("dt:text-is('picture 1') + dd")).to_have_text("256 tokens there as a prefix")
-        for words in ("first token", "tokens/s", "policy", "full", "at most", "behind the prompt", "before its turn"):
+        for words in ("first token", "tokens/s", "policy", "full", "at most", "after the prompt", "before its turn"):
             expect(card).to_contain_text(words)
 
     def test_settings_reach_the_server_and_stay(self):
