@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <ranges>
 #include <utility>
 
 #include "engine/reuse/prefix_reuse.h"
@@ -28,7 +27,8 @@ void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
     forbidden.emplace_back(i, std::exchange(logits[i], kNever));
   }
   if (std::ranges::any_of(logits, [](float x) { return x > kNever; })) return;
-  for (const auto& [i, logit] : std::views::reverse(forbidden)) logits[i] = logit;
+  for (size_t n = forbidden.size(); n-- > 0;)
+    logits[forbidden[n].first] = forbidden[n].second;  // an id may be there twice
 }
 
 }  // namespace
