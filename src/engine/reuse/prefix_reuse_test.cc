@@ -71,7 +71,7 @@ TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
     const std::vector<int32_t> tokens = random_tokens(seed % 2 == 0 ? 150 : 330, seed);
     EXPECT_EQ(ids_of(generate(*e, prefix_request(*e, tokens))), answer_alone(*e, tokens)) << seed;
   }
-  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->kv().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 
@@ -106,7 +106,7 @@ TEST_P(PrefixReuseTest, TheBeginningOfAPromptIsNotTheWholeOfIt) {
     asked.options.max_tokens = 1;
     const GenerateResult result = generate(*e, std::move(asked));
     EXPECT_THAT(result.kv.slots, testing::Each(testing::Each(4)));
-    EXPECT_EQ(e->prefixes().bytes(), 0);
+    EXPECT_EQ(e->kv().prefixes().bytes(), 0);
     const GenerateResult full = generate(*e, prefix_request(*e, tokens));
     EXPECT_EQ(full.cache.n_prefix_tokens, 0);
     EXPECT_EQ(ids_of(full), answer_alone(*e, tokens));
@@ -143,7 +143,7 @@ TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
     n_kept += generate(*e, prefix_request(*e, often)).cache.n_prefix_tokens == 199 ? 1 : 0;
   }
   EXPECT_EQ(n_kept, 20);
-  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->kv().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 
@@ -207,7 +207,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
   }
   EXPECT_GT(accounts.n_seen_shared, 0);
   EXPECT_GT(n_found, 1000);
-  EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+  EXPECT_GT(e->kv().prefixes().stats().n_evictions, 0);
   expect_no_page_lost(*e);
 }
 

@@ -195,7 +195,7 @@ class Nearer : public SlowTiers {
   }
   GenerateResult ask(Engine& e) const {
     GenerateResult result = generate(e, request(e, "static:r=0.3"));
-    e.tiers()->flush(kNoDeadline);
+    e.kv().tiers()->flush(kNoDeadline);
     return result;
   }
   static int64_t n_written(const KvTier& tier) { return tier.stats().n_put[static_cast<size_t>(PutOutcome::kStored)]; }
@@ -225,10 +225,10 @@ TEST_F(Nearer, IsCopiedFromTheUseOnThatIsAskedFor) {
   const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/2);
   expect_from(ask(*e), "far");
   EXPECT_EQ(n_written(*near_), 0);
-  e->forget_images();
+  e->kv().forget_images();
   expect_from(ask(*e), "far");
   EXPECT_EQ(n_written(*near_), std::ssize(disk_->list()));
-  e->forget_images();
+  e->kv().forget_images();
   expect_from(ask(*e), "disk");
 }
 

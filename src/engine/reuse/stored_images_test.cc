@@ -55,7 +55,7 @@ TEST_F(StoredImages, ABadLayerCostsItsStep) {
       EXPECT_EQ(image.n_recomputed, image.n_tokens);
     }
     EXPECT_EQ(result.cache.n_prefix_tokens, 0);
-    EXPECT_EQ(e->cache_totals().image_kv.n_hits, 0);
+    EXPECT_EQ(e->kv().totals().image_kv.n_hits, 0);
     EXPECT_EQ(e->pools().used_bytes(), 0);
   }
 }
@@ -161,7 +161,7 @@ TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
       }
       EXPECT_EQ(e->pools().used_bytes(), 0);
     }
-    bytes[form.name()] = e->cache_totals().image_kv.bytes;
+    bytes[form.name()] = e->kv().totals().image_kv.bytes;
   }
   std::set<std::string> layouts;
   for (const ListedRecord& record : disk_->list()) {
@@ -230,7 +230,7 @@ TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
   const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/3);
   for (int use = 1; use <= 4; ++use) {
     generate(*e, request(*e, "static:r=0"));
-    e->tiers()->flush(kNoDeadline);
+    e->kv().tiers()->flush(kNoDeadline);
     int64_t n_kv = 0;
     for (const ListedRecord& record : disk_->list()) n_kv += record.key.layout.starts_with("kv") ? 1 : 0;
     EXPECT_EQ(n_kv > 0, use >= 3) << use;

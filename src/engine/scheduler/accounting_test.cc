@@ -48,12 +48,12 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
   // What has not happened yet. Threads decide with the seed what images find in memory and in the tier, so a fixed
   // number of requests may see all of it or not.
   const auto not_seen = [&] {
-    const CacheTotals totals = e->cache_totals();
+    const CacheTotals totals = e->kv().totals();
     const std::pair<std::string_view, int64_t> counts[] = {{"a cancelled request", ends["cancelled"]},
                                                            {"a finished request", ends["length"]},
                                                            {"full memory", n_full},
                                                            {"shared pages", accounts.n_seen_shared},
-                                                           {"evicted prefixes", e->prefixes().stats().n_evictions},
+                                                           {"evicted prefixes", e->kv().prefixes().stats().n_evictions},
                                                            {"images found", totals.image_kv.n_hits},
                                                            {"evicted images", totals.image_kv.n_evictions},
                                                            {"records found", totals.tiers.at(0).stats.n_hits}};
@@ -72,7 +72,7 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
     }
     if (random() % 25 == 0) batch.cancel(running[random() % running.size()]);
     if (random() % 40 == 0) ends[batch.remove(std::exchange(running.back(), 0)).finish_reason] += 1;
-    if (random() % 20 == 0) e->forget_images();
+    if (random() % 20 == 0) e->kv().forget_images();
     tier_->bad_sections.clear();
     if (random() % 5 == 0) tier_->bad_sections.insert(static_cast<int32_t>(random() % 2));
     tier_->gone = random() % 10 == 0;

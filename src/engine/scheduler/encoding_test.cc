@@ -133,7 +133,7 @@ TEST_F(Encoding, MayBeInterrupted) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> expected = answer(kPictures);
   for (int n_before = 1; n_before < kPictures + 4; ++n_before) {
-    e->forget_kept();
+    e->kv().reset();
     n_decoded_ = 0;
     Batch batch(*e, {.max_running = 2, .max_step_ms = 1e-6});
     Request first = words(*e, 100);

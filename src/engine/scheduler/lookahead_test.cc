@@ -81,21 +81,21 @@ TEST(Together, NobodyWaitsForWhatWillNotBeKept) {
   };
   const std::unique_ptr<Engine> e = engine();
   EXPECT_FALSE(first_and_second(*e, prefix_request(*e, random_tokens(200))));
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200, 8))));  // another prompt
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25")));
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "static")));
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, prefix_request(*e, random_tokens(200), "streaming")));
   Request off = prefix_request(*e, random_tokens(200));
   off.reuse.prefix = false;
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_TRUE(first_and_second(*e, std::move(off)));
   Request exact = prefix_request(*e, random_tokens(200), "snapkv:w=16", "0.25");
   exact.reuse.keep_exact = true;
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_FALSE(first_and_second(*e, std::move(exact)));
   const std::unique_ptr<Engine> no_room = engine(/*cache_bytes=*/0);
   EXPECT_TRUE(first_and_second(*no_room, prefix_request(*no_room, random_tokens(200))));
@@ -156,7 +156,7 @@ TEST(InLine, KnowsWhatItWouldFind) {
   generate(*e, prefix_request(*e, document(200, 7, 2)));
   EXPECT_EQ(waiting.prompt.n_matched(), 200);
   EXPECT_EQ(off.prompt.n_matched(), 0);
-  e->prefixes().clear();
+  e->kv().prefixes().clear();
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
 }
 
@@ -171,7 +171,7 @@ TEST(InLine, WhatItWouldFindIsKept) {
     Waiting waiting(*e, document(200, 7, 1, 60));
     waiting.prompt.hold();
     flood();
-    EXPECT_GT(e->prefixes().stats().n_evictions, 0);
+    EXPECT_GT(e->kv().prefixes().stats().n_evictions, 0);
     EXPECT_EQ(waiting.prompt.n_matched(), 200);
   }
   flood();
