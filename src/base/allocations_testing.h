@@ -1,5 +1,5 @@
-// For tests that count allocations: stands in for malloc and mmap, which operator new and Buffer end in. Include it in
-// one file of a test program. Empty in sanitizer builds, whose own malloc must stay.
+// Counts allocations in tests: replaces malloc and mmap, which operator new and Buffer end in. Include it in one file
+// of a test program. Empty in sanitizer builds, whose own malloc must stay.
 #pragma once
 
 #ifndef VLCACHE_REF_ONLY

@@ -1,4 +1,4 @@
-// at(i): an index, signed here, as the standard library's containers take it.
+// at(i) turns a signed index, as used here, into the unsigned one that standard containers take.
 #pragma once
 
 #include <cstddef>

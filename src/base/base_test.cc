@@ -1,4 +1,3 @@
-// Conversions, views, memory and JSON access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

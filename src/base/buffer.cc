@@ -1,4 +1,3 @@
-// Buffers on anonymous mappings.
 #include "base/buffer.h"
 
 #include <sys/mman.h>
@@ -11,7 +10,7 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kHugePage = 2 << 20;  // above this a mapping is worth asking huge pages for: fewer TLB misses in GEMV
+constexpr int64_t kHugePage = 2 << 20;  // above this size huge pages are requested: fewer TLB misses in GEMV
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

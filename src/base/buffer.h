@@ -1,5 +1,5 @@
-// Buffer: owned memory. Large ones come straight from the kernel (huge pages where it grants them), so they cost memory
-// only where touched and give it back on destruction.
+// Buffer: owned memory. Large buffers are mapped from the kernel (huge pages where it grants them): they cost memory
+// only where touched and return it on destruction.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // Address space of `bytes` that is backed only where it is written. For pools that grow.
+  // Address space of `bytes` that takes memory only where it is written. For pools that grow.
   static Buffer reserve(int64_t bytes);
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   bool empty() const { return data_ == nullptr; }
-  // Returns the memory behind [begin, end) to the system (whole 4 KiB pages inside it); it reads as zero afterwards.
+  // Returns the memory of [begin, end) to the system (whole 4 KiB pages inside it); it reads as zero afterwards.
   void release(int64_t begin, int64_t end);
 
  private:

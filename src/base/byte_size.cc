@@ -1,4 +1,3 @@
-// A number, then its unit.
 #include "base/byte_size.h"
 
 #include <charconv>

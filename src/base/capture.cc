@@ -1,4 +1,3 @@
-// Joining what several parts of a policy want to know.
 #include "base/capture.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace vlcache {
 
 float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token) {
-  const uint64_t slot =  // a number that no two share
+  const uint64_t slot =  // unique to the slot
       static_cast<uint64_t>(token) << 32 | static_cast<uint64_t>(layer) << 16 | static_cast<uint64_t>(head);
   const float u = (static_cast<float>(splitmix(seed + slot * kSplitmixStep) >> 41) + 0.5f) * 0x1p-23f;  // never 0 or 1
   return -std::log(-std::log(u));

@@ -1,5 +1,5 @@
-// What a policy may ask the forward pass to record of a prefill, and the record. A = attention of a prompt token (a
-// row) to a slot (a column).
+// Defines what a policy may ask the forward pass to record of a prefill, and the record. A = attention of a prompt
+// token (a row) to a slot (a column).
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 
 namespace vlcache {
 
-// A prompt repeated behind itself in pieces, each behind an instruction to repeat it, computed for what its rows attend
-// to and forgotten. Its first n_sinks tokens are not repeated. Source: KVzip, arXiv:2505.23416.
+// The prompt repeated after itself in pieces, each after an instruction to repeat it. These tokens are computed for
+// what their rows attend to, then discarded. The first n_sinks tokens are not repeated. Source: KVzip,
+// arXiv:2505.23416.
 struct Replay {
-  int32_t piece = 0;  // tokens of a piece at most; 0: there is no replay
+  int32_t piece = 0;  // tokens of a piece at most; 0: no replay
   int32_t n_sinks = 0;
   bool operator==(const Replay&) const = default;
 };
@@ -30,11 +31,11 @@ struct CaptureRequest {
   // Over all prompt tokens. They are reduced chunk by chunk, so sums go with kMean or kSum, maxima with kMax.
   bool all_sums = false;
   bool all_max = false;
-  int32_t band = 0;  // > 0: sums once more, of the rows to whose last `band` slots, their own included, j belongs
+  int32_t band = 0;          // > 0: also sums over the rows to whose last `band` slots, their own included, j belongs
   uint64_t gumbel_seed = 0;  // != 0: of softmax(logits + gumbel_noise) instead of A
 
   // Over the last `window` prompt tokens, or as many of them as this request computes itself; and over `ahead` tokens
-  // of a draft of the answer, which are computed behind the prompt and forgotten.
+  // of a draft of the answer, which are computed after the prompt and then discarded.
   int32_t window = 0;
   int32_t ahead = 0;
   bool window_queries = false;  // keep their rotated queries
@@ -43,14 +44,14 @@ struct CaptureRequest {
   bool window_counts = false;     // where A is small: below threshold times the row's maximum, or ...
   bool small_is_uniform = false;  // ... below 1 / slots that the row sees
   float threshold = 0.01f;
-  // Where there is a replay, the window is all of its rows, instructions included, not the prompt's last tokens, and
-  // there is no draft. Of the prompt, A of such a row is over the sinks and the piece it repeats, and counted for that
-  // piece alone. window_queries are those of `window` rows that repeat a token, evenly spread.
+  // With a replay the window is all of its rows, instructions included, instead of the prompt's last tokens, and there
+  // is no draft. A of such a row is taken over the sinks and the piece it repeats, and counted for that piece alone.
+  // window_queries are those of `window` rows that repeat a token, evenly spread.
   Replay replay;
   std::vector<float> window_weights;  // [window] of each row in window_sums, the last one's last; empty: 1
 
-  // Mean and covariance of the queries before rotation, of all prompt tokens that are computed but the first
-  // future_skip, turned by the mean rotation of the next `future` positions; 0: not wanted.
+  // Mean and covariance of the queries before rotation, over all computed prompt tokens but the first future_skip,
+  // turned by the mean rotation of the next `future` positions; 0: not requested.
   int32_t future = 0;
   int32_t future_skip = 0;
 
@@ -59,11 +60,11 @@ struct CaptureRequest {
     return needs_all_rows() || future > 0 ||
            ((window > 0 || replay.piece > 0) && (window_queries || window_sums || window_max || window_counts));
   }
-  // Whether it can only be had where a prompt is there as a whole, nothing evicted before its end.
+  // Whether the capture requires the whole prompt, with nothing evicted before its end.
   bool needs_whole_prompt() const { return needs_all_rows() || replay.piece > 0; }
-  // Makes this request ask for what `other` wants, too, and returns true where one pass can answer both.
+  // Extends this request by what `other` asks for and returns true if one pass can answer both.
   bool join(const CaptureRequest& other);
-  // Whether this request asks for all that `other` wants.
+  // Whether this request covers everything `other` asks for.
   bool answers(const CaptureRequest& other) const;
   bool operator==(const CaptureRequest&) const = default;
 };
@@ -74,7 +75,7 @@ float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token);
 // One layer of one sequence, Hk kv heads. A column is a slot of the head, in the order of the cache; there are at most
 // n_columns. w rows of the window were computed.
 struct LayerCapture {
-  Tensor all_sums, band_sums, all_max;    // [Hk, n_columns] f32, where asked for
+  Tensor all_sums, band_sums, all_max;    // [Hk, n_columns] f32, where requested
   Tensor window_sums, window_max;         // [Hk, n_columns] f32
   Tensor below_counts, seen_counts;       // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
   Tensor window_queries;                  // [w, H, d] compute dtype
@@ -88,12 +89,12 @@ struct LayerCapture {
 struct Capture {
   CaptureRequest request;
   std::vector<LayerCapture> layers;
-  std::string problem;  // not empty: why what is asked for could not be had
+  std::string problem;  // not empty: why the capture is not available
 };
 
-// Adds `request` to the first of `all` that it can join, else behind them; returns where it is.
+// Adds `request` to the first entry of `all` that it can join, else appends it; returns its index.
 size_t join(std::vector<CaptureRequest>& all, const CaptureRequest& request);
-// The first that answers `request`; there must be one.
+// The first capture that answers `request`; there must be one.
 const Capture& answering(std::span<const Capture* const> captures, const CaptureRequest& request);
 
 }  // namespace vlcache

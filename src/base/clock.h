@@ -1,4 +1,4 @@
-// Time that has passed.
+// Measures elapsed time.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,3 @@
-// Sizes, names and the half-precision conversion.
 #include "base/dtype.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Element types and their scalar conversions.
+// Defines element types and their scalar conversions.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,3 @@
-// Where a failed CHECK ends.
 #include "base/error.h"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// The one exception of vlcache: what was expected, what was found, where. For input and environment; our own bugs are
-// CHECKs, which end the process, or only the request where CheckScope says so.
+// Error, the one exception of vlcache: what was expected, what was found, where. It is for input and environment; our
+// own bugs are CHECKs, which end the process, or only the request where CheckScope says so.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace vlcache {
 
 enum class ErrorCode {
-  kInput,        // a file, flag or request says something that cannot be
+  kInput,        // a file, flag or request holds an invalid value
   kUnsupported,  // well-formed, but nothing here implements it
-  kNotFound,     // a path, tensor or name that is not there
+  kNotFound,     // a path, tensor or name does not exist
   kShape,        // sizes that do not fit together
   kMemory,       // an allocation failed or a limit was reached
   kIo,           // reading or writing failed
   kCancelled,    // the caller asked to stop
-  kBug,          // a CHECK failed in the work of one request (CheckScope), or a library threw what nothing here expects
+  kBug,          // a CHECK failed in the work of one request (CheckScope), or a library threw an unexpected exception
 };
 
 class Error : public std::runtime_error {
@@ -29,16 +29,16 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// The exception that is being handled, in a catch clause: as it is, std::bad_alloc as kMemory, any other as kBug.
+// The exception being handled, in a catch clause: an Error as it is, std::bad_alloc as kMemory, any other as kBug.
 Error caught_error();
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 
 // What a failed CHECK of this thread does while the scope lives; the innermost scope counts, without one kAbort.
-//   kThrow: throws Error(kBug), around work that changes the state of one request alone, which then ends.
-//   kAbort: ends the process, around changes of what requests share (pages, prefixes, stored images): half a change
-//           there could give another request a wrong answer.
-// In a function that must not throw, a destructor for one, kThrow ends the process, too.
+//   kThrow: throws Error(kBug). For work that changes the state of one request alone, which then ends.
+//   kAbort: ends the process. For changes of what requests share (pages, prefixes, stored images): half a change
+//           could give another request a wrong answer.
+// In a function that must not throw, such as a destructor, kThrow ends the process, too.
 class CheckScope {
  public:
   enum class Failure : uint8_t { kAbort, kThrow };

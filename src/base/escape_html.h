@@ -1,4 +1,4 @@
-// Text in HTML.
+// Escapes text for HTML.
 #pragma once
 
 #include <string>

@@ -1,4 +1,3 @@
-// Hashing a few bytes of each file.
 #include "base/fingerprint.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Measures, then writes.
 #include "base/format.h"
 
 #include <cstdarg>

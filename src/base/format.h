@@ -1,4 +1,4 @@
-// printf into a string.
+// Formats a string by printf's rules.
 #pragma once
 
 #include <string>

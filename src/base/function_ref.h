@@ -1,4 +1,4 @@
-// FunctionRef: a callable passed down for the duration of a call. Unlike std::function it copies and allocates nothing,
+// FunctionRef: a callable passed down for the duration of a call. Unlike std::function it neither copies nor allocates,
 // which a decode step must not.
 #pragma once
 

@@ -1,6 +1,6 @@
-// FUZZ_TARGET(name) { ... }: a target of the program vlcache_fuzz (tests/fuzz_main.cc), which feeds it `data` and
-// `size`, starting from tests/corpus/name. A fault is an abort, a sanitizer's report, or more time or memory than it
-// may take.
+// FUZZ_TARGET(name) { ... } defines a target of the program vlcache_fuzz (tests/fuzz_main.cc), which passes it `data`
+// and `size`, starting from tests/corpus/name. A fault is an abort, a sanitizer's report, or exceeding the limits on
+// time or memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,3 @@
-// JSON with limits and errors a person can act on.
 #include "base/json.h"
 
 #include <algorithm>

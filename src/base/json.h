@@ -1,5 +1,4 @@
-// Reading JSON that somebody else wrote: depth and size limits, typed access with errors that name the key and the
-// file.
+// Reads untrusted JSON: depth and size limits, typed access with errors that name the key and the file.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,13 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 30);
 Json load_json(const std::filesystem::path& path);
 
-// Reads the lines of a JSON-lines file; empty ones are left out. `read` has the line as JSON, where it is ("FILE: line
-// 3") and its number from 1; what it or the parser throws (Error) is one problem more. Returns the problems.
+// Reads the lines of a JSON-lines file; empty ones are skipped. `read` gets the line as JSON, its location ("FILE: line
+// 3") and its number from 1; each Error that it or the parser throws becomes a problem. Returns the problems.
 std::vector<std::string> read_json_lines(
     std::string_view text, const std::string& file,
     const std::function<void(const Json& line, const std::string& where, int number)>& read);
 
-// A JSON object with the place it came from ("config.json: text_config"), for errors. Holds pointers: keep the Json
+// A JSON object with the location it came from ("config.json: text_config"), for errors. Holds pointers: keep the Json
 // alive.
 class JsonObject {
  public:
@@ -47,7 +46,7 @@ class JsonObject {
   const Json* find(std::string_view key) const;   // null if absent or JSON null
   const Json& raw() const { return *object_; }
   const std::string& where() const { return where_; }
-  // Throws Error(kInput): "<where>: <key>: expected <expected>, found <what is there>".
+  // Throws Error(kInput): "<where>: <key>: expected <expected>, found <the value>".
   [[noreturn]] void fail(std::string_view key, std::string_view expected) const;
 
  private:

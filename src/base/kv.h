@@ -1,4 +1,4 @@
-// What the KV cache shows to kernels, policies and models: plain views, no owners.
+// Defines plain views of the KV cache for kernels, policies and models; none of them owns memory.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class KvCodec : uint8_t { kF32 = 0, kBF16 = 1 };
 inline constexpr int kKvCodecs = 2;
 
 enum class Modality : uint8_t { kText, kVision };
-// What a token is to the tokenizer (Tokenizer::token_class): policies keep some classes always.
+// The kind of a token to the tokenizer (Tokenizer::token_class): policies always keep some classes.
 enum class TokenClass : uint8_t { kOther, kPunctuation, kSpecial };
 
 // Per token of a sequence, whatever happens to its slots. Positions are (t, h, w) for M-RoPE; t alone otherwise.
@@ -31,8 +31,8 @@ struct KvPool {
   int64_t page_bytes = 0;
 };
 
-// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head. Without
-// heads there is no KV in this layer.
+// One layer of one sequence: per kv head a list of pages that hold its slots in order. Lengths differ per head. A view
+// without heads is of a layer without KV.
 struct KvView {
   // By codec.
   KvPool pools[kKvCodecs];
@@ -62,7 +62,7 @@ struct KvView {
   }
 };
 
-// What compaction is to leave of one (layer, kv head): slots to keep, in position order, and slots that become one.
+// What compaction leaves of one (layer, kv head): slots to keep, in position order, and slots to merge into one.
 struct KeepPlan {
   struct Merge {
     std::vector<int32_t> sources;  // slots, none of them in `keep`
@@ -70,9 +70,9 @@ struct KeepPlan {
   };
   struct Head {
     std::vector<int32_t> keep;     // ascending slot indices
-    std::vector<Merge> merges;     // each becomes one slot, at the place of its first source
+    std::vector<Merge> merges;     // each becomes one slot, at the position of its first source
     std::vector<float> slot_bias;  // empty, or one per resulting slot
-    std::vector<float> planes;     // empty, or [n_planes, resulting slots]: what their planes hold from now on
+    std::vector<float> planes;     // empty, or [n_planes, resulting slots]: the new contents of their planes
     std::vector<float> values;     // empty, or [keep.size(), head_dim]: new V of the kept slots, whose K stays as it is
   };
   std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]; no heads in a layer without KV of its own

@@ -1,4 +1,3 @@
-// Affinity, and the cgroup files of both versions.
 #include "base/machine.h"
 
 #include <sched.h>
@@ -29,7 +28,7 @@ bool names(const std::string& list, std::string_view word) {
   return false;
 }
 
-// Where one controller of this process lies.
+// Where one controller of this process is mounted.
 struct Place {
   bool v2 = false;
   fs::path top;    // what is mounted
@@ -72,7 +71,7 @@ std::vector<Place> find_places(const fs::path& root, std::string_view controller
     if (point.empty() || !(v2 || (type == "cgroup" && names(options, controller)))) continue;
     const std::optional<std::string> path = group_path(root, v2, controller);
     if (!path) continue;
-    // Seen from inside a container the path may lead outside of what is mounted: then the top is all there is.
+    // Inside a container the path may lead outside of what is mounted: then only the top is visible.
     const fs::path top = root / fs::path(point).relative_path();
     const std::string inside = below(*path, mounted).value_or("");
     places.push_back({v2, top, inside.empty() || inside.starts_with("..") ? top : top / inside});
@@ -87,7 +86,7 @@ std::vector<std::string> words_of(const fs::path& file) {
   return words;
 }
 
-// The number `text` is, if it is one and positive: "max" and -1 limit nothing.
+// The number in `text` if it is positive; "max" and -1 mean no limit.
 std::optional<double> positive(const std::string& text) {
   double value = 0.0;
   std::istringstream in(text);
@@ -112,7 +111,7 @@ std::optional<double> memory_of(const fs::path& group, bool v2) {
   return words.size() == 1 ? positive(words[0]) : std::nullopt;
 }
 
-// The smallest of `limit_of` over the groups of `controller` from the process's own to the top.
+// The smallest `limit_of` over the groups of `controller` from the process's own to the top.
 double smallest(const fs::path& root, std::string_view controller,
                 std::optional<double> (*limit_of)(const fs::path&, bool)) {
   double least = std::numeric_limits<double>::infinity();
@@ -125,7 +124,7 @@ double smallest(const fs::path& root, std::string_view controller,
   return least;
 }
 
-// By the affinity of the calling thread. Sets grow until the kernel's fits.
+// Counts the CPUs in the affinity of the calling thread. The set grows until the kernel's fits.
 int allowed_cpus() {
   for (size_t n = CPU_SETSIZE; n <= size_t{1} << 20; n *= 2) {
     std::vector<cpu_set_t> set(n / CPU_SETSIZE);

@@ -1,4 +1,3 @@
-// Limits as the kernel's files state them, and the affinity of a thread.
 #include "base/machine.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +28,7 @@ class Cgroups : public testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  // A process in `group`, of which `mounted` and below is at /sys/fs/cgroup.
+  // A process in `group`; `mounted` is the group that /sys/fs/cgroup shows as its top.
   void v2(const std::string& group, const std::string& mounted = "/") {
     write("proc/self/cgroup", "0::" + group + "\n");
     write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/root rw\n31 22 0:27 " + mounted +

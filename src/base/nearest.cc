@@ -1,4 +1,3 @@
-// The distance a row at a time.
 #include "base/nearest.h"
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kLongestWord = 64;  // nobody mistypes a longer one
+constexpr size_t kLongestWord = 64;  // longer words are not typing mistakes
 
 }  // namespace
 

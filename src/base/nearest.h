@@ -1,4 +1,4 @@
-// The known word that a mistyped one was probably meant to be.
+// Finds the known word that a mistyped one was probably meant to be.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace vlcache {
 
-// Levenshtein: the bytes to insert, delete or replace that lie between a and b.
+// Levenshtein distance: the bytes to insert, delete or replace to turn a into b.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 // " (did you mean 'snapkv'?)" where one of `known` is at most a third of its letters away from `word`;

@@ -1,4 +1,4 @@
-// What the machine holds for this process. For tests of what gives memory back.
+// Measures the memory the machine holds for this process, for tests of code that returns memory.
 #pragma once
 
 #include <unistd.h>

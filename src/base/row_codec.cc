@@ -1,4 +1,3 @@
-// Scales, codes, rotations: plain loops.
 #include "base/row_codec.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kMaxBlock = 256;
-constexpr int64_t kValuesPerThread = 16384;  // some 20 us of work: starting a loop costs a few
+constexpr int64_t kValuesPerThread = 16384;  // about 20 us of work: starting a loop costs a few
 
 struct Grouping {
   int64_t group;  // values under one scale
@@ -29,9 +28,9 @@ Grouping grouping(RowCodec codec, int64_t d) {
   return codec == RowCodec::kInt8 ? Grouping{d, 127} : Grouping{std::min(d, kInt4Group), 7};
 }
 
-// x [n] = H x for each block, H of +-1 (Sylvester's order): every stage pairs the first half with the second and lays
-// sums and differences side by side, so that compilers make vectors of all of them. Whole numbers up to 127 times a
-// block fit int16.
+// x [n] = H x for each block, H of +-1 (Sylvester's order): every stage pairs the first half with the second and writes
+// sums and differences side by side, so that compilers vectorise all of it. Whole numbers up to 127 times a block fit
+// int16.
 template <typename T>
 void rotate(T* x, int64_t n, int64_t block) {
   std::array<T, kMaxBlock> other;
@@ -121,7 +120,7 @@ void store_row(const float* from, const Tensor& t, int64_t i) {
 
 bool is_plain(RowCodec codec) { return codec == RowCodec::kF32 || codec == RowCodec::kBF16; }
 
-// What a row's bytes are as values.
+// A row's bytes as values.
 Tensor plain_row(RowCodec codec, std::byte* row, int64_t n) {
   return {row, codec == RowCodec::kF32 ? DType::kF32 : DType::kBF16, {1, n}};
 }

@@ -1,4 +1,4 @@
-// Rows of K and V as they are kept between requests: their values, or whole numbers and what one of them is worth.
+// Encodes rows of K and V as they are kept between requests: as values, or as whole numbers and their scale.
 //
 //   a head's d values of a row   bytes
 //   f32, bf16                    the values
@@ -7,8 +7,8 @@
 //                                byte, the even one in the low half
 //
 // Codes are symmetric, -127..127 and -7..7, of the values after a Hadamard rotation of each group, block by block (a
-// block is the largest power of two that divides the group, 256 at most), which spreads what few values hold over all.
-// What is read back is a sum of whole numbers times the scale, rounded once, so every decoder gives the same bits.
+// block is the largest power of two that divides the group, 256 at most), which spreads outliers over all values.
+// Decoding gives a sum of whole numbers times the scale, rounded once, so every decoder returns the same bits.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ int64_t coded_bytes(RowCodec codec, int64_t d);
 // Values that are rotated together in a group of n.
 int64_t rotation_block(int64_t n);
 
-// x [n, H, d] f32 or bf16 to rows [n, H, coded_bytes]. What is not finite makes its group NaN.
+// x [n, H, d] f32 or bf16 to rows [n, H, coded_bytes]. A value that is not finite makes its group NaN.
 void encode_rows(RowCodec codec, const Tensor& x, std::byte* rows);
-// The same back: y [n, H, d] f32 or bf16.
+// Decodes the same rows: y [n, H, d] f32 or bf16.
 void decode_rows(RowCodec codec, const std::byte* rows, const Tensor& y);
 
 }  // namespace vlcache

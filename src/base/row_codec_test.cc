@@ -1,4 +1,3 @@
-// Codes by hand, and how far what comes back may be from what went in.
 #include "base/row_codec.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +51,7 @@ TEST(RowCodec, Int4ByHand) {
   EXPECT_EQ(decoded(RowCodec::kInt4, rows, 1, 4), x);
 }
 
-// Sum and difference of (100, 27) are 127 and 73, a code is worth 1; the other head is nothing at all.
+// Sum and difference of (100, 27) are 127 and 73, a code is worth 1; the other head is all zeros.
 TEST(RowCodec, Int8ByHand) {
   const std::vector<std::byte> rows = encoded(RowCodec::kInt8, {100, 27, 0, 0}, 2, 2);
   EXPECT_EQ(bytes_of(rows), (std::vector<int>{0x80, 0x3f, 127, 73, 0, 0, 0, 0}));
@@ -113,7 +112,7 @@ TEST(RowCodec, NothingIsMoreThanHalfAStepOff) {
   }
 }
 
-// Down to where a step is the smallest bf16 there is.
+// Down to values whose step is the smallest bf16.
 TEST(RowCodec, TakesSmallAndLargeValues) {
   for (const float factor : {1e-44f, 1e-39f, 1e-30f, 1e30f}) {
     std::vector<float> x = random_values(4 * 64, 11);
@@ -151,7 +150,7 @@ TEST(RowCodec, TakesAndGivesBf16) {
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i].bits, to_bf16(exact[i]).bits) << i;
 }
 
-// A value that is none does not hide: its group is NaN, its neighbours' are what they were.
+// A value that is not finite shows: its group is NaN, other groups are unchanged.
 TEST(RowCodec, WhatIsNotFiniteShows) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x = random_values(3 * 64, 9);

@@ -1,4 +1,4 @@
-// SHA-256, for identities that must not collide by accident or intent.
+// Computes SHA-256, for identities that must not collide by accident or intent.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void add(std::span<const std::byte> bytes);
-  // An integer, so that sizes which share no bytes with each other cannot run together.
+  // Adds an integer, such as a length between two byte strings, so that these cannot run together.
   void add(int64_t value);
   Sha256Digest finish();  // once
 

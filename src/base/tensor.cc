@@ -1,4 +1,3 @@
-// Shape arithmetic of Tensor views.
 #include "base/tensor.h"
 
 namespace vlcache {

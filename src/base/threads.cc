@@ -1,5 +1,5 @@
-// A pool whose workers help: the thread that starts a loop does every chunk that no worker has begun, and waits only
-// for those begun. Who waits spins for a moment and then sleeps.
+// A pool whose workers help: the thread that starts a loop runs every chunk that no worker has begun, and waits only
+// for chunks in progress. A waiting thread spins for a moment, then sleeps.
 #include "base/threads.h"
 
 #include <linux/futex.h>
@@ -22,9 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A loop of a decode step takes some tens of microseconds: at idle the next one, or the last chunk, comes before this
-// is over. Under load it is what a thread wastes while the one it waits for is off its CPU for milliseconds. Measured:
-// 10 to 1000 make no difference beyond noise, 0 costs a third of tinydoc's idle decode.
+// A loop of a decode step takes some tens of microseconds: on an idle machine the next loop, or the last chunk, arrives
+// before this time has passed. Under load it is what a thread wastes while the thread it waits for is off its CPU for
+// milliseconds. Measured: 10 to 1000 make no difference beyond noise, 0 costs a third of tinydoc's idle decode.
 constexpr Clock::duration kSpin = std::chrono::microseconds(50);
 constexpr int kPausesPerLook = 16;  // between two readings of the clock
 
@@ -36,13 +36,13 @@ void pause_briefly() {
 #endif
 }
 
-// Sleeps while `word` is `value`: true if somebody woke us.
+// Sleeps while `word` is `value`; true if another thread woke this one.
 bool sleep_while(std::atomic<int32_t>& word, int32_t value) {
   static_assert(sizeof(word) == sizeof(int32_t));
   return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0) == 0;
 }
 
-// Wakes at most n sleepers: how many it was.
+// Wakes at most n sleepers; returns the number woken.
 int wake(std::atomic<int32_t>& word, int n) {
   return static_cast<int>(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n, nullptr, nullptr, 0));
 }
@@ -60,17 +60,17 @@ bool spin_until(const Condition& holds) {
   return holds();
 }
 
-thread_local bool t_in_loop = false;  // of the pool
-thread_local int t_n_inline = 0;      // InlineLoops that live
+thread_local bool t_in_loop = false;  // this thread runs tasks of the pool
+thread_local int t_n_inline = 0;      // InlineLoops alive in this thread
 
-// One loop at a time. Trivially destructible, and its threads are detached: at exit nothing is waited for, and sleeping
-// workers touch nothing that goes away. A forked child has no workers, and does its loops alone.
+// One loop at a time. Trivially destructible, and its threads are detached: exit waits for none of them, and sleeping
+// workers touch nothing that is destroyed. A forked child has no workers and runs its loops alone.
 class Pool {
  public:
   void resize(int n) {
     CHECK(n >= 1 && !busy_);
     n_threads_ = n;
-    while (n_workers_ > n - 1) {  // those past the end leave when they see it
+    while (n_workers_ > n - 1) {  // workers past the end exit when they see it
       sleepers_ -= wake(unclaimed_, INT_MAX);
       std::this_thread::yield();
     }
@@ -93,7 +93,7 @@ class Pool {
     n_chunks_ = static_cast<int32_t>(n);
     chunk_ = &chunk;
     unfinished_.store(n_chunks_, std::memory_order_relaxed);
-    unclaimed_.store(n_chunks_);  // in one order with sleepers_: who is about to sleep sees it, or is seen
+    unclaimed_.store(n_chunks_);  // in one order with sleepers_: a thread about to sleep sees it, or is seen
     if (sleepers_.load() > 0) sleepers_ -= wake(unclaimed_, n_chunks_ - 1);
     help(0);
     wait_for_others();
@@ -112,7 +112,7 @@ class Pool {
         ++n_workers_;
       }
     } catch (const std::system_error&) {
-      // The others do it all.
+      // The existing workers do all the work.
     }
   }
 
@@ -123,13 +123,13 @@ class Pool {
     while (thread < n_threads_) {
       help(thread);
       if (spin_until(called)) continue;
-      ++sleepers_;  // who wakes us takes it back
+      ++sleepers_;  // the waking thread subtracts it again
       if (!sleep_while(unclaimed_, 0)) --sleepers_;
     }
     --n_workers_;
   }
 
-  // Does chunks until none is left to begin.
+  // Runs chunks until none is left to begin.
   void help(int thread) {
     int32_t n_done = 0;
     t_in_loop = true;
@@ -137,7 +137,7 @@ class Pool {
     while (left > 0) {
       if (!unclaimed_.compare_exchange_weak(left, left - 1, std::memory_order_acquire, std::memory_order_relaxed))
         continue;
-      // The loop cannot end before this chunk is reported, so what it consists of stays.
+      // The loop cannot end before this chunk is reported, so chunk_ stays valid.
       (*chunk_)(n_chunks_ - left, thread);
       ++n_done;
       left = unclaimed_.load(std::memory_order_relaxed);
@@ -154,7 +154,7 @@ class Pool {
     starter_sleeps_.store(false);
   }
 
-  // Chunks that nobody has begun: what workers take from, and sleep on.
+  // Chunks not begun yet: workers take from it, and sleep on it.
   alignas(64) std::atomic<int32_t> unclaimed_{0};
   // Chunks not reported as done: what the starter waits for.
   alignas(64) std::atomic<int32_t> unfinished_{0};

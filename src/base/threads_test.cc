@@ -1,4 +1,3 @@
-// Every chunk runs once on whatever threads there are, and the pool survives being resized, crowded and forked.
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +50,7 @@ TEST_P(Threads, RangesCoverEverythingAndStartAtMultiplesOfTheGrain) {
   }
 }
 
-// Whoever comes second does its loop alone.
+// The second thread runs its loop alone.
 TEST_P(Threads, SeveralThreadsMayHaveLoops) {
   const auto count = [](bool alone) {
     for (int round = 0; round < 200; ++round) {
@@ -89,7 +88,8 @@ TEST_P(Threads, NoTwoThreadsShareAnIndex) {
   });
 }
 
-// What one loop wrote the next one reads, whoever runs it; some loops come while workers spin, some when they sleep.
+// A loop reads what the previous one wrote, whichever thread runs it; loops start while workers spin and while they
+// sleep.
 TEST_P(Threads, ThousandsOfTinyLoopsFollowEachOther) {
   std::vector<int64_t> values(8);
   for (int loop = 0; loop < 4000; ++loop) {
@@ -114,8 +114,8 @@ TEST(ThreadPool, GrowsAndShrinks) {
   }
 }
 
-// Workers help: no chunk waits for one that has not come. Here all but one chunk hold their thread until they have seen
-// every other chunk begun, so that as many threads as chunks must take part.
+// Workers help: no chunk waits for a worker that has not arrived. Here all but one chunk hold their thread until they
+// have seen every other chunk begun, so as many threads as chunks must take part.
 TEST(ThreadPool, AsManyThreadsAsSetTakePart) {
   set_threads(3);
   std::atomic<int> begun{0};

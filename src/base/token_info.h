@@ -1,4 +1,4 @@
-// What the engine knows of a token, for policies.
+// TokenInfo: what the engine knows of a token, for policies.
 #pragma once
 
 #include <cstdint>

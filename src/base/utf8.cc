@@ -10,7 +10,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 enum class Scan { kCharacter, kInvalid, kIncomplete };
 
-// Looks at the character that starts at text[i]: its length, or the length of the maximal subpart that is wrong or cut.
+// Scans the character that starts at text[i]: its length, or that of the maximal subpart that is invalid or cut.
 Scan scan_character(std::string_view text, size_t i, size_t& length) {
   const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   const unsigned char lead = byte(i);

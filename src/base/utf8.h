@@ -1,4 +1,4 @@
-// UTF-8: walking valid text, and making text valid the way Python's errors="replace" does.
+// Walks valid UTF-8, and makes text valid the way Python's errors="replace" does.
 #pragma once
 
 #include <cstddef>
