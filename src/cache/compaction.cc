@@ -1,4 +1,4 @@
-// KvCache, continued: slots move together and pages are given back.
+// KvCache, continued: compaction and sweeping.
 #include <algorithm>
 #include <limits>
 
@@ -8,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-// One slot of the result of a compaction: a kept slot, or a merge that stands where its first source stood.
+// One slot of the result of a compaction: a kept slot, or a merge at the position of its first source.
 struct Placed {
   int32_t from = 0;
   int32_t keep = -1;   // index into KeepPlan::Head::keep
@@ -34,7 +34,7 @@ std::vector<Placed> place(const KeepPlan::Head& plan, int32_t n_slots) {
   return placed;
 }
 
-// What becomes of a head under a plan, page by page.
+// Lays out a head's result under a plan, page by page.
 void lay_out(const KeepPlan::Head& plan, std::span<const Placed> placed, SlotMoves& moves) {
   const auto overwritten = [&](const Placed& p) { return p.merge >= 0 || !plan.values.empty(); };
   moves.kept.clear();
@@ -67,7 +67,7 @@ std::vector<float> read_merges(Backend& backend, const KvView& view, int32_t hea
   return sums;
 }
 
-// New values for a slot whose key stays: read as f32 and written back, which no codec changes.
+// Writes a new value to a slot whose key stays: the key is read as f32 and written back, which no codec changes.
 void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot, const float* value) {
   const int64_t d = view.head_dim;
   std::vector<float> key(static_cast<size_t>(d));
@@ -78,7 +78,7 @@ void set_value(Backend& backend, const KvView& view, int32_t head, int32_t slot,
 
 }  // namespace
 
-// All pages that heads will need for what they share and write, before anything moves.
+// Takes all pages that heads will need to write shared pages, before anything moves.
 void KvCache::take_fresh_pages(LayOut lay_out) {
   fresh_.give_back();
   for (Layer& layer : layers_) {
@@ -89,7 +89,7 @@ void KvCache::take_fresh_pages(LayOut lay_out) {
   }
 }
 
-// Makes the pages and K and V of a head what moves_ says.
+// Moves the pages, K and V of a head as moves_ describes.
 void KvCache::move_slots(Layer& layer, int32_t head) {
   PageTable& pages = layer.pages;
   pages.relink(head, {.first = moves_.first_page, .links = moves_.links, .keep_rest = capacity_ > 0}, fresh_);
@@ -116,7 +116,7 @@ void KvCache::sweep() {
     move_slots(layer, head);
     layer.slots.gather(head, moves_.kept);
   });
-  fresh_.give_back();  // those for pages that nobody shares any more: taking them may have made others give way
+  fresh_.give_back();  // pages taken for pages no longer shared: taking pages may have evicted the other holders
 }
 
 void KvCache::compact(const KeepPlan& plan) {

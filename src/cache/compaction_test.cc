@@ -1,4 +1,3 @@
-// Compaction, merging and sweeping, against plain vectors of slots.
 #include <cmath>
 
 #include "cache/kv_cache_testing.h"
@@ -25,7 +24,7 @@ TEST_F(CompactionTest, CompactionKeepsOrderAndFreesPages) {
   EXPECT_FALSE(cache.complete(1));
   ASSERT_NE(cache.view(0).slot_pos, nullptr);
   EXPECT_EQ(cache.view(0).slot_pos[5], 15);
-  fill(cache, 300, 303);  // goes on at the true position
+  fill(cache, 300, 303);  // continues at the true position
   EXPECT_EQ(cache.slot_tokens(0, 0).back(), 302);
   EXPECT_EQ(cache.view(1).slot_pos[2 * cache.view(1).slot_stride + 3], 302);
 }
@@ -43,7 +42,7 @@ TEST_F(CompactionTest, CompactingAForkLeavesTheOriginal) {
   EXPECT_NE(b.view(0).pages[1], a.view(0).pages[1]);
 }
 
-// Taking pages for what is shared may make those give way with whom it was shared: what is left over goes back.
+// Taking fresh pages may make the reserve release the caches that shared the old ones: unneeded pages are returned.
 TEST_F(CompactionTest, PagesTakenForNothingAreGivenBack) {
   struct Others final : PageReserve {
     bool give_way() override {
@@ -87,7 +86,7 @@ TEST_F(CompactionTest, MergesBecomeOneWeightedSlotWithBias) {
   EXPECT_EQ(cache.view(1).slot_bias, nullptr);
 }
 
-// Merged slots stand where their first source stood, and go when that token is forgotten.
+// A merged slot stands at its first source's position, and is removed when that token is truncated.
 TEST_F(CompactionTest, TruncatingLooksAtAMergesFirstSource) {
   KvCache cache = make();
   fill(cache, 0, 10);
@@ -130,7 +129,7 @@ TEST_F(CompactionTest, TablesShrinkWithTheirPagesButLeaveRoom) {
   fill(cache, 6400, 6400 + 1024);  // an answer
   EXPECT_EQ(cache.view(0).pages, before.pages);
   cache.compact(keep_everywhere(range(0, 600)));
-  EXPECT_EQ(cache.view(0).pages, before.pages);  // not worth it
+  EXPECT_EQ(cache.view(0).pages, before.pages);  // too little to shrink
   fill(cache, 7424, 7424 + 6400);
   cache.truncate(100);
   EXPECT_EQ(cache.view(0).page_stride, 1 + 16);
@@ -194,7 +193,7 @@ class SharedPagesTest : public CompactionTest {
  protected:
   static constexpr int64_t kPages = 4 * kLayers * kHeads;  // of 250 tokens, shared by two caches
 
-  // `change` wants to write shared pages: it fails as long as those cannot be had, and then nothing has happened.
+  // `change` writes shared pages: it throws while no pages are free for the copies, and then has changed nothing.
   void expect_nothing_lost(FunctionRef<void(KvCache&)> change, int64_t n_copies) {
     for (int64_t free = 0; free <= n_copies; ++free) {
       PagePool small = pool_of(kPages + free);
@@ -234,7 +233,7 @@ TEST_F(SharedPagesTest, Sweeping) {
 TEST_F(SharedPagesTest, Merging) {
   KeepPlan plan = keep_everywhere(range(0, 249));
   for (auto& heads : plan.layers) {
-    for (KeepPlan::Head& head : heads) head.merges = {{.sources = {249}, .weights = {1}}};  // in its place
+    for (KeepPlan::Head& head : heads) head.merges = {{.sources = {249}, .weights = {1}}};  // at its position
   }
   plan.layers[1][1].keep = range(0, 248);
   expect_nothing_lost([&](KvCache& cache) { cache.compact(plan); }, kLayers * kHeads);

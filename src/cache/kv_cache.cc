@@ -1,4 +1,3 @@
-// Growing, viewing, forgetting: what happens to a sequence's KV step by step.
 #include "cache/kv_cache.h"
 
 #include <algorithm>
@@ -12,8 +11,8 @@
 namespace vlcache {
 namespace {
 
-// What tables keep beyond their slots when they shrink: as many again, and at least room for an answer of 1024 tokens,
-// so that decoding does not have to grow them at once.
+// Slots that tables keep free when they shrink: as many as are used, and at least an answer of 1024 tokens, so that
+// decoding does not have to grow them at once.
 constexpr int32_t kRoomPages = 16;
 
 }  // namespace
@@ -62,7 +61,7 @@ void KvCache::reserve(int64_t n_slots) {
   for (Layer& layer : layers_) grow(layer, pages_for(n_slots));
 }
 
-// Makes the tables of a layer at least so wide.
+// Grows the tables of a layer to at least n_pages pages a row.
 void KvCache::grow(Layer& layer, int32_t n_pages) {
   if (!layer.has_slots()) return;
   reserve_scratch(n_pages);
@@ -70,7 +69,7 @@ void KvCache::grow(Layer& layer, int32_t n_pages) {
   if (n_pages * kPageSlots > layer.slots.stride()) layer.slots.set_stride(n_pages * kPageSlots);
 }
 
-// Gives tables back that are much wider than they need to be.
+// Returns the memory of tables that are much wider than needed.
 void KvCache::shrink(Layer& layer) {
   if (!layer.has_slots() || capacity_ > 0) return;
   const int32_t needed = pages_for(layer.slots.longest());
@@ -103,7 +102,7 @@ KvView KvCache::view_of(const Layer& layer) const {
   return v;
 }
 
-// One head through a row of pages that need not be the table's: for moving slots.
+// A view of one head through a row of pages other than the table's, for moving slots.
 KvView KvCache::head_view(const Layer& layer, int32_t head, const int32_t* pages) const {
   KvView v = view_of(layer);
   v.pages = pages;
@@ -133,7 +132,7 @@ KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens, std
   return view;
 }
 
-// Tables and pages of our own for n more slots in every head.
+// Makes room in the tables, and pages of this cache's own, for n more slots in every head.
 void KvCache::make_room(Layer& layer, size_t n) {
   const int64_t longest = layer.slots.longest() + static_cast<int64_t>(n);
   if (capacity_ > 0 && longest > capacity_) {
@@ -150,7 +149,7 @@ void KvCache::make_room(Layer& layer, size_t n) {
   }
 }
 
-// Makes the pages that new slots of a head are written to, up to page `end`, ours alone.
+// Makes the pages that a head's new slots are written to, up to page `end`, unshared.
 void KvCache::own_pages(Layer& layer, int32_t head, int32_t end) {
   const int32_t n_slots = layer.slots.n_slots(head), first = n_slots / kPageSlots;
   moves_.links.clear();
@@ -212,7 +211,7 @@ std::span<const std::byte> KvCache::page(int32_t column, int32_t i) const {
 
 std::span<std::byte> KvCache::page(int32_t column, int32_t i) {
   const std::span<const std::byte> bytes = std::as_const(*this).page(column, i);
-  return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // of memory that is ours
+  return {const_cast<std::byte*>(bytes.data()), bytes.size()};  // this cache's own memory
 }
 
 void KvCache::list_pages(int32_t i, std::span<int32_t> pages) const {

@@ -28,59 +28,60 @@ class KvCache {
 
   // A second cache with the same contents that shares every page; the first write to a shared page copies it.
   KvCache fork() const;
-  // The pages of tokens [64 i, 64 i + 64), which must be there: pages[c], where c counts the kv heads of the layers
-  // with KV of their own, layer by layer (n_columns of them).
+  // The pages of tokens [64 i, 64 i + 64), all of which must be cached: pages[c], where c counts the kv heads of the
+  // layers with KV of their own, layer by layer (n_columns of them).
   void list_pages(int32_t i, std::span<int32_t> pages) const;
   int64_t n_columns() const;
-  // Makes what lies behind the last slot of every head zeros, so that nothing of other sequences leaves with its page.
+  // Zeroes the memory after the last slot of every head, so that a page leaves without data of other sequences.
   void clear_tails();
-  // The bytes of such a page, laid out as the backend does; to be written only where nobody shares it.
+  // The bytes of such a page in the backend's layout; to be written only while it is not shared.
   std::span<std::byte> page(int32_t column, int32_t i);
   std::span<const std::byte> page(int32_t column, int32_t i) const;
   // Begins with n_tokens of another sequence, whose pages are shared until they are written; the cache must be empty.
-  // groups[i] has the pages of tokens [64 i, 64 i + 64) as list_pages gave them.
+  // groups[i] has the pages of tokens [64 i, 64 i + 64) in the order of list_pages.
   void share(std::span<const std::span<const int32_t>> groups, int32_t n_tokens);
-  // Room in the tables (pages, slots, planes) for this many slots per head: growing up to there allocates nothing but
-  // pages and moves no table.
+  // Makes room in the tables (pages, slots, planes) for this many slots per head: growing to that size allocates
+  // nothing but pages and moves no table.
   void reserve(int64_t n_slots);
 
-  // Room for the K and V of tokens (indices in the sequence, ascending; positions[i] of tokens[i]) in every kv head of
-  // `layer`; the view ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's
-  // n_slots, so that the view stays as long as it is whatever else is appended in the step; null: the live lengths. A
-  // view is valid until tables grow (reserve) or slots go. A layer that shares another's KV takes nothing: its view is
-  // the other's, up to the last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length
-  // of this layer has changed.
+  // Makes room for the K and V of tokens (indices in the sequence, ascending; positions[i] of tokens[i]) in every kv
+  // head of `layer`; the view ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the
+  // view's n_slots, so that later appends of the step do not lengthen the view; null: the live lengths. A view is valid
+  // until tables grow (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the
+  // other's, up to the last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length of
+  // this layer has changed.
   KvView append(int32_t layer, std::span<const int32_t> tokens, std::span<const int32_t> positions,
                 int32_t* lengths = nullptr);
   KvView view(int32_t layer) const;
 
-  // A step that fails costs nothing: begin_step notes all lengths, rollback_step forgets the slots appended since and
-  // gives their pages back. Neither allocates. What compact, sweep, truncate or clear did in between is not undone:
-  // they end the step, and rollback_step does nothing then. Nor is hide.
+  // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees
+  // their pages. Neither allocates. What compact, sweep, truncate or clear did in between is not undone: they end the
+  // step, and rollback_step then does nothing. hide is not undone either.
   void begin_step();
   void rollback_step() noexcept;
 
-  // Hides a slot at once: its bias becomes -inf. sweep() gives pages back.
+  // Hides a slot at once: its bias becomes -inf. sweep() frees its page.
   void hide(int32_t layer, int32_t head, int32_t slot);
   int32_t n_hidden(int32_t layer, int32_t head) const { return slots(layer).n_hidden(head); }
-  // Moves what is not hidden together and frees pages, in every head that has a page's worth of hidden slots. Allocates
-  // nothing on the heap. Needs a free page for each shared page that it must write: throws Error(kMemory) when those
-  // cannot be had, and nothing has changed then.
+  // Moves the visible slots together and frees pages, in every head that has a page's worth of hidden slots. Allocates
+  // nothing on the heap. Requires a free page for each shared page that it must write: throws Error(kMemory) when there
+  // are too few, and then has changed nothing.
   void sweep();
-  // Keeps what the plan says, in the order of tokens, in as few pages as that takes; gives the other pages back. The
-  // tables shrink too. Throws as sweep does.
+  // Keeps the slots that the plan lists, in the order of tokens, in as few pages as possible; frees the other pages.
+  // The tables shrink too. Throws as sweep does.
   void compact(const KeepPlan& plan);
-  // Forgets every token from index n_tokens on; a merged slot stays if its first source began before.
+  // Drops every token from index n_tokens on; a merged slot stays if its first source is before it.
   void truncate(int32_t n_tokens);
   void clear();
 
-  // Per slot `n` f32 values for policies, zero for new slots. They stay with the slots; a merge has its sources' sum.
+  // Gives every slot `n` f32 values for policies, zero for new slots. They move with the slots; a merge has its
+  // sources' sum.
   void set_planes(int32_t n);
   std::span<float> plane(int32_t layer, int32_t head, int32_t plane);  // [n_slots]
 
   // K and V of a head's slots as f32: k, v [n_slots, head_dim]; either may be empty.
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
-  // Of a page of `layer`.
+  // Bytes of a page of `layer`.
   int64_t page_bytes(int32_t layer) const;
 
   const KvShape& shape() const { return shape_; }
@@ -88,13 +89,13 @@ class KvCache {
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
   std::span<const int32_t> slot_positions(int32_t layer, int32_t head) const { return slots(layer).positions(head); }
-  // Of those that it holds, shared or not, also those taken ahead.
+  // Visits the pages that the cache holds, shared or not, including those taken ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
   int64_t n_pages() const;
   int64_t bytes() const;        // of pages in use; spare ones are address space only
-  int64_t table_bytes() const;  // of what stands beside the pages: page ids, tokens, positions, biases, planes
+  int64_t table_bytes() const;  // of the tables beside the pages: page ids, tokens, positions, biases, planes
   // Whether the slots of every head are the first tokens, one each, at least n_tokens of them: none of these was
-  // evicted, hidden, merged or left out. The number is needed: a policy that keeps the beginning of a prompt leaves
+  // evicted, hidden, merged or dropped. n_tokens is needed because a policy that keeps the beginning of a prompt leaves
   // heads that look like a shorter prompt's.
   bool complete(int32_t n_tokens) const;
 
@@ -110,7 +111,7 @@ class KvCache {
     PageTable pages;
     SlotTable slots;  // of no heads where the layer shares another's KV or has none
   };
-  // Describes in moves_ what becomes of a head; false: nothing.
+  // Describes in moves_ how a head changes; returns false if it does not.
   using LayOut = FunctionRef<bool(Layer& layer, int32_t head)>;
 
   KvCache(Backend& backend, const KvShape& shape, int64_t capacity, FunctionRef<PagePool&(int32_t head_dim)> pool_of);
@@ -139,7 +140,7 @@ class KvCache {
   int64_t capacity_;
   std::vector<Layer> layers_;
   bool in_step_ = false;
-  SlotMoves moves_;   // scratch, as large as the tables ask for
+  SlotMoves moves_;   // scratch, sized for the tables
   FreshPages fresh_;  // likewise
 };
 

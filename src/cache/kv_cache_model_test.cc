@@ -91,7 +91,7 @@ class KvCacheModel : public KvCacheFixture,
       if (random(drop_one_in) == 0) {
         dropped.push_back(i);
         if (dropped.size() % 3 != 0) continue;
-        const int32_t other = dropped[dropped.size() - 2];  // merged with the one before: its place is that one's
+        const int32_t other = dropped[dropped.size() - 2];  // merged with the one before, at that one's position
         if (!after.empty() && first_token(after.back().token) > first_token(slots[static_cast<size_t>(other)].token)) {
           continue;
         }

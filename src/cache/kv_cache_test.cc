@@ -1,4 +1,3 @@
-// Growing, forking, forgetting and shapes, against plain vectors of tokens.
 #include "cache/kv_cache.h"
 
 #include <cmath>
@@ -89,7 +88,7 @@ TEST_F(KvCacheTest, PagesOfAHeadLieTogetherThoughHeadsGrowInTurn) {
   int32_t breaks = 0;
   for (int32_t i = 1; i < 40; ++i)
     breaks += view.pages[view.page_stride + i] != view.pages[view.page_stride + i - 1] + 1;
-  EXPECT_LE(breaks, 9);  // runs of 1, 1, 1, 1, 2, 3, 4, 6, 9, 14: half of what there was
+  EXPECT_LE(breaks, 9);  // runs of 1, 1, 1, 1, 2, 3, 4, 6, 9, 14: half of the pages before
 }
 
 // Two runs of one sequence in one layer: each view ends with its own run, whatever is appended later.
@@ -100,7 +99,7 @@ TEST_F(KvCacheTest, ViewsOfTwoRunsDoNotSeeEachOthersSlots) {
   std::vector<int32_t> first_lengths(kHeads), second_lengths(kHeads);
   const KvView a = cache.append(0, first, first, first_lengths.data());
   write(a, 0, first);
-  const KvView live = cache.append(0, range(40, 50), range(40, 50));  // what somebody else supplies for the gap
+  const KvView live = cache.append(0, range(40, 50), range(40, 50));  // slots from another source for the gap
   write(live, 0, range(40, 50));
   const KvView b = cache.append(0, second, second, second_lengths.data());
   write(b, 0, second);
@@ -187,7 +186,7 @@ TEST_F(KvCacheTest, RunsInASharingLayerEndWhereTheyEnd) {
 
 class KvCacheRollback : public KvCacheFixture {
  protected:
-  // A cache of 100 tokens with something in every table.
+  // A cache of 100 tokens with entries in every table.
   void prepare(KvCache& cache) {
     cache.set_planes(2);
     fill(cache, 0, 100);

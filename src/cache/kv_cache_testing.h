@@ -1,4 +1,4 @@
-// Caches filled with values that tell layer, head and token apart, and what is left of them. For tests.
+// Fills caches with values that tell layer, head and token apart, and checks the remaining ones. For tests.
 #pragma once
 
 #include <gtest/gtest.h>

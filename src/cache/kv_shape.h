@@ -1,4 +1,4 @@
-// KvShape: what a model's layers keep of each token.
+// KvShape: the K and V that a model's layers hold per token.
 #pragma once
 
 #include <cstdint>

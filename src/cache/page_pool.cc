@@ -1,4 +1,3 @@
-// Reference counts and the runs of free pages.
 #include "cache/page_pool.h"
 
 #include <algorithm>
@@ -17,7 +16,7 @@ PagePool::PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget)
       budget_(budget),
       memory_(Buffer::reserve(page_bytes * max_pages)) {
   CHECK(page_bytes > 0 && max_pages > 0 && max_pages <= INT32_MAX);
-  // Address space: nothing is touched, nothing moves later, and giving a page back never allocates.
+  // Address space only: no entry moves later, and freeing a page never allocates.
   references_.reserve(static_cast<size_t>(max_pages));
   free_.reserve(static_cast<size_t>(max_pages) / 2 + 2);
   free_.push_back({0, static_cast<int32_t>(max_pages)});
@@ -39,7 +38,7 @@ PageRun PagePool::allocate_run(int32_t wanted) {
   if (budget_ != nullptr) {
     wanted = static_cast<int32_t>(std::min<int64_t>(wanted, (budget_->max_bytes - budget_->used_bytes) / page_bytes_));
   }
-  // The first run that is long enough, else the longest of those looked at.
+  // The first run that is long enough, else the longest of those examined.
   size_t best = 0;
   for (size_t i = 0; i < std::min(free_.size(), kRunsToTry) && free_[best].size() < wanted; ++i) {
     if (free_[i].size() > free_[best].size()) best = i;

@@ -1,5 +1,4 @@
-// PagePool: the memory of all KV pages of one codec and size. Pages are counted references; free ones are handed out
-// again.
+// PagePool: the memory of all KV pages of one codec and size. Pages are reference-counted; free ones are reused.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,11 @@ struct PageRun {
   int32_t size() const { return end - begin; }
 };
 
-// Holds pages that running sequences may have when there are no others.
+// Holds pages that running sequences may take when the pools have no free ones.
 class PageReserve {
  public:
   virtual ~PageReserve() = default;
-  // Lets some of them go. False: there are none left that anybody could have.
+  // Frees some of them. Returns false if no more can be freed.
   virtual bool give_way() = 0;
 };
 
@@ -35,20 +34,20 @@ struct PageBudget {
 class PagePool {
  public:
   // Address space for max_pages pages; memory is used only where pages are written. With a `budget` (which must outlive
-  // the pool) pages are had only while it lasts.
+  // the pool) allocation also fails when the budget is used up.
   PagePool(int64_t page_bytes, int64_t max_pages, PageBudget* budget = nullptr);
 
-  // A page with one reference. Its contents are whatever was there. When all are in use, the budget's reserve is asked
-  // to give way; throws Error(kMemory) where it cannot.
+  // A page with one reference. Its contents are undefined. When all pages are in use, the budget's reserve is asked to
+  // free some; throws Error(kMemory) if it cannot.
   int32_t allocate() { return allocate_run(1).begin; }
   // Up to `wanted` neighbouring pages (one at least), each with one reference. Attention reads neighbours faster than
   // scattered pages: 30 against 22 GB/s a core in bf16. Throws as allocate does.
   PageRun allocate_run(int32_t wanted);
   void retain(int32_t page);
-  void release(int32_t page);  // free once nobody holds it
+  void release(int32_t page);  // free without references
   int32_t references(int32_t page) const { return references_[static_cast<size_t>(page)]; }
 
-  // Gives the memory of all free pages back to the system. Worth it after a large eviction, not in every step.
+  // Returns the memory of all free pages to the system. Worth it after a large eviction, not in every step.
   void trim();
 
   KvPool view() const { return {memory_.data(), page_bytes_}; }

@@ -1,4 +1,3 @@
-// Runs of free pages, memory given back, and pools that share a budget.
 #include "cache/page_pool.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ TEST(PagePool, FreedNeighboursBecomeOneRun) {
   const PageRun run = pool.allocate_run(3);
   EXPECT_EQ(run.begin, 3);
   EXPECT_EQ(run.size(), 3);
-  EXPECT_EQ(pool.allocate_run(4).size(), 1);  // what is left
+  EXPECT_EQ(pool.allocate_run(4).size(), 1);  // the remaining page
   EXPECT_THROW(pool.allocate(), Error);
 }
 
@@ -48,7 +47,7 @@ TEST(PagePools, HeadSizesShareOneBudget) {
   EXPECT_NE(&pools.of(32), &pools.of(64));
   const PageRun run = pools.of(32).allocate_run(3);
   EXPECT_EQ(run.size(), 3);
-  EXPECT_EQ(pools.of(64).allocate_run(2).size(), 1);  // what the budget leaves
+  EXPECT_EQ(pools.of(64).allocate_run(2).size(), 1);  // the rest of the budget
   EXPECT_EQ(pools.used_bytes(), 3 * small + large);
   EXPECT_THROW(pools.of(64).allocate(), Error);
   EXPECT_THROW(pools.of(32).allocate(), Error);

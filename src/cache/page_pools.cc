@@ -1,4 +1,3 @@
-// One pool per head size.
 #include "cache/page_pools.h"
 
 #include <algorithm>

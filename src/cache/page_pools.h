@@ -1,4 +1,4 @@
-// PagePools: the pages of a model, one pool for each head size of its layers, all out of the same memory.
+// PagePools: the pages of a model, one pool for each head size of its layers, all within one memory budget.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace vlcache {
 
 class PagePools {
  public:
-  // At most max_bytes of pages, whatever their sizes; room for one page of each at least.
+  // At most max_bytes of pages, whatever their sizes, and at least one page of each size.
   PagePools(Backend& backend, const KvShape& shape, int64_t max_bytes);
 
   PagePool& of(int32_t head_dim);  // CHECKs that the shape has such a layer
-  // Gives the memory of all free pages back to the system.
+  // Returns the memory of all free pages to the system.
   void trim();
-  // Asked for pages before allocating throws; null: nobody. It must outlive the pools' use.
+  // The reserve that is asked to free pages before allocating throws; null: none. It must outlive the pools' use.
   void set_reserve(PageReserve* reserve) { budget_->reserve = reserve; }
   int64_t used_bytes() const { return budget_->used_bytes; }
   int64_t max_bytes() const { return budget_->max_bytes; }

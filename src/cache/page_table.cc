@@ -1,4 +1,3 @@
-// Rows of pages: growing, sharing, relinking.
 #include "cache/page_table.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// PageTable: the pages of one layer of one sequence, a row of page ids per kv head. It is where pages are shared, and
-// where a shared page is replaced before it is written.
+// PageTable: the pages of one layer of one sequence, a row of page ids per kv head. It shares pages, and replaces a
+// shared page before it is written.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace vlcache {
 
 constexpr int32_t pages_for(int64_t n_slots) { return static_cast<int32_t>((n_slots + kPageSlots - 1) / kPageSlots); }
 
-// What becomes of one page of a row when slots move.
+// The new state of one page of a row when slots move.
 struct PageLink {
-  int32_t source = 0;  // the page of the row, by its index today, that takes this place
+  int32_t source = 0;  // index, in the row before, of the page that takes this place
   bool write = false;  // slots are going to be written into it
-  bool copy = false;   // ... and others hold it too, so a fresh page takes the place and its slots are copied
+  bool copy = false;   // ... and another table holds it too, so a fresh page takes the place and the slots are copied
 };
 
-// Pages taken before anything moves, one for each shared page that is going to be written: running out of them loses
-// nothing.
+// Pages taken before anything moves, one for each shared page that will be written, so that running out of pages
+// changes nothing.
 class FreshPages {
  public:
   FreshPages() = default;
@@ -58,7 +58,7 @@ class PageTable {
 
   PagePool& pool() const { return *pool_; }
   int32_t stride() const { return stride_; }
-  // Room for this many pages a row, which must be enough for those there are. Rows move unless it is the room there is.
+  // Makes room for this many pages a row, at least those in use. Rows move if the room changes.
   void set_stride(int32_t stride);
 
   const int32_t* pages() const { return pages_.data(); }  // [n_heads, stride]
@@ -67,30 +67,30 @@ class PageTable {
   int64_t n_pages() const;
   int64_t table_bytes() const { return static_cast<int64_t>(pages_.capacity() * sizeof(int32_t)); }
   bool any_shared() const;
-  // Of those that it holds: in its rows, and taken ahead.
+  // Visits the pages that the table holds: in its rows, and taken ahead.
   void for_each_page(FunctionRef<void(int32_t page)> visit) const;
 
-  // Makes a row at least n pages long, neighbours where those can be had. Throws Error(kMemory) when the pool is
-  // exhausted; the row keeps what it got until then.
+  // Makes a row at least n pages long, of neighbouring pages where possible. Throws Error(kMemory) when the pool is
+  // exhausted; the row keeps the pages it got until then.
   void extend(int32_t head, int32_t n);
-  // Puts a page of another row of the same pool behind a row's pages, which are shared from now on.
+  // Appends a page of another row of the same pool to a row; the page is shared from now on.
   void share(int32_t head, int32_t page);
-  // Makes a row at most n pages long and gives the other pages back, with those taken ahead.
+  // Makes a row at most n pages long and frees the other pages, including those taken ahead.
   void shorten(int32_t head, int32_t n);
   void clear();
 
-  // Copy on write, in steps so that nothing is lost when pages run out:
-  // 1. says which links need a fresh page, and returns how many;
+  // Copy on write, in steps so that running out of pages changes nothing:
+  // 1. mark_copies marks the links that need a fresh page, and returns their number;
   int32_t mark_copies(int32_t head, std::span<PageLink> links) const;
-  // 2. makes the row: its first `first` pages as they are, then one page a link, then, with `keep_rest`, the pages that
-  //    no link names (a reserve). `fresh` has a page for every copy;
+  // 2. relink replaces the row: its first `first` pages as they are, then one page a link, then, with `keep_rest`, the
+  //    pages that no link names (a reserve). `fresh` has a page for every copy;
   struct NewRow {
     int32_t first = 0;
     std::span<const PageLink> links;
     bool keep_rest = false;
   };
   void relink(int32_t head, const NewRow& to, FreshPages& fresh);
-  // 3. K and V can be read through the old row until the pages that left it are given back.
+  // 3. K and V can be read through the old row until release_old frees the pages that left it.
   const int32_t* old_row() const { return old_row_.data(); }
   void release_old();
 
@@ -103,7 +103,7 @@ class PageTable {
   std::vector<int32_t> n_pages_;  // [n_heads]
   std::vector<PageRun> spare_;    // [n_heads] pages taken ahead, so that a head's pages lie together; never written
   std::vector<int32_t> old_row_;  // [stride] during a relinking
-  std::vector<int32_t> left_;     // pages that have left the row
+  std::vector<int32_t> left_;     // pages removed from the row
 };
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Growing, sharing and relinking of page rows.
 #include "cache/page_table.h"
 
 #include <gtest/gtest.h>

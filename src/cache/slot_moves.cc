@@ -1,4 +1,3 @@
-// Choosing pages and ordering copies.
 #include "cache/slot_moves.h"
 
 #include <algorithm>
@@ -24,7 +23,7 @@ void SlotMoves::link_pages(int32_t first_changed) {
 
 void SlotMoves::link_page(int32_t page) {
   const int32_t begin = page * kPageSlots, end = std::min(begin + kPageSlots, n_kept());
-  // Without a slot that keeps its place: the page from which no slot has to move up, so that nothing is in the way.
+  // If no slot keeps its place: the page from which no slot has to move up, so that no copy overwrites a source.
   int32_t best = kept[static_cast<size_t>(begin)] / kPageSlots, best_slots = 0;
   for (int32_t i = begin, source = -1, n = 0; i < end; ++i) {
     const int32_t slot = kept[static_cast<size_t>(i)];
@@ -44,8 +43,7 @@ void SlotMoves::list_copies() {
 
 // Shifts never shrink from slot to slot. So in a page that takes a new place, first come the slots that move up inside
 // it, then those that stay, then those that move down; the former are copied last to first, the latter first to last.
-// Another page is never in the way: what lies before a staying slot's page goes to earlier pages, what lies behind it
-// to later ones.
+// Other pages never conflict: slots before a staying slot's page move to earlier pages, slots after it to later ones.
 void SlotMoves::list_page(int32_t page, const PageLink& link) {
   const int32_t begin = page * kPageSlots, end = std::min(begin + kPageSlots, n_kept());
   const int32_t base = link.source * kPageSlots - begin;  // slot i of the result lies where slot base + i lay

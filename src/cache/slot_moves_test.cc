@@ -15,7 +15,7 @@ std::vector<int32_t> range(int32_t begin, int32_t end) {
   return r;
 }
 
-// Plays the copies on pages that hold the numbers of their slots, and expects slot i of the result to hold kept[i].
+// Executes the copies on pages that hold the numbers of their slots, and expects slot i of the result to hold kept[i].
 void expect_moves_right(const SlotMoves& moves, int32_t n_slots) {
   std::vector<int32_t> old_pages(static_cast<size_t>(pages_for(n_slots)) * kPageSlots, -1);
   std::iota(old_pages.begin(), old_pages.begin() + n_slots, 0);
@@ -34,7 +34,7 @@ void expect_moves_right(const SlotMoves& moves, int32_t n_slots) {
   for (size_t i = 1; i < moves.links.size(); ++i) ASSERT_GT(moves.links[i].source, moves.links[i - 1].source);
 }
 
-// Four sinks, then a window from which 64 slots have slid out: 4 copies whatever the window.
+// Four sinks, then a window from which 64 slots have slid out: 4 copies whatever the window size.
 TEST(SlotMoves, ASlidingWindowCopiesItsSinksOnly) {
   SlotMoves moves;
   moves.kept = range(0, 4);
@@ -70,7 +70,8 @@ TEST(SlotMoves, LeadingPagesThatStayAreNotTouched) {
 
 TEST(SlotMoves, SlotsMoveUpInsideARelinkedPage) {
   SlotMoves moves;
-  // Slots 63 and 64 go to places 0 and 1 of page 1, which gives the rest: 64 must leave its place before 63 takes it.
+  // Slots 63 and 64 move to places 0 and 1 of page 1, the source of the rest: 64 must move out before 63 takes its
+  // place.
   moves.kept = {63, 64};
   for (int32_t slot : range(66, 128)) moves.kept.push_back(slot);
   moves.link_pages(1000);

@@ -1,4 +1,3 @@
-// Appending, hiding, gathering and forgetting slots.
 #include "cache/slot_table.h"
 
 #include <algorithm>
@@ -23,7 +22,7 @@ void SlotTable::set_stride(int32_t stride) {
     if (stride_ > 0) return with_stride(table, stride_, stride);
     return std::remove_cvref_t<decltype(table)>(n_slots_.size() * at(stride));
   };
-  // All made before any is replaced: running out of memory leaves the old ones together.
+  // All tables are allocated before any is replaced: running out of memory leaves the old ones consistent.
   auto tokens = resized(tokens_), positions = resized(positions_);
   auto biases = resized(biases_);
   std::vector<float> planes =

@@ -1,5 +1,5 @@
-// SlotTable: what the slots of one layer of one sequence stand for: per kv head the token, position, bias and running
-// sums of each slot. No K and V.
+// SlotTable: the token, position, bias and running sums of each slot, per kv head, of one layer of one sequence. It
+// holds no K and V.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace vlcache {
 
-// Slots lie in the order of their tokens. A merged slot's token is negative: it stands at the place of its first
+// Slots lie in the order of their tokens. A merged slot's token is negative: it stands at the position of its first
 // source.
 constexpr int32_t merged_token(int32_t first_source) { return -1 - first_source; }
 constexpr int32_t first_token(int32_t slot_token) { return slot_token < 0 ? -1 - slot_token : slot_token; }
@@ -21,10 +21,9 @@ class SlotTable {
 
   int32_t n_heads() const { return static_cast<int32_t>(n_slots_.size()); }
   int32_t stride() const { return stride_; }
-  // Room for this many slots a head, which must be enough for those there are. Tables move unless it is the room there
-  // is.
+  // Makes room for this many slots a head, at least those in use. Tables move if the room changes.
   void set_stride(int32_t stride);
-  // Planes of one f32 a slot, zero for new slots. Dropped planes lose what they held, new ones begin at zero.
+  // Gives every slot n planes of one f32, zero for new slots. Dropped planes lose their values, new ones begin at zero.
   void set_planes(int32_t n);
 
   int64_t bytes() const;  // room included
@@ -37,25 +36,25 @@ class SlotTable {
   std::span<const int32_t> positions(int32_t head) const { return row(positions_, head); }
   std::span<const float> biases(int32_t head) const { return row(biases_, head); }
   std::span<float> plane(int32_t head, int32_t plane);
-  // For a KvView: [n_heads, stride], or null while they say nothing.
+  // For a KvView: [n_heads, stride], or null while they are trivial.
   const int32_t* view_positions() const { return shifted_ ? positions_.data() : nullptr; }
   const float* view_biases() const { return biased_ ? biases_.data() : nullptr; }
-  // Slot i is token i, everywhere, and nothing is biased.
+  // Whether slot i is token i, everywhere, and no slot is biased.
   bool complete() const { return !biased_ && !reordered_; }
   void list_visible(int32_t head, std::vector<int32_t>& visible) const;
-  // Slots that stand for tokens up to this one.
+  // Number of slots that stand for tokens up to this one.
   int32_t n_until(int32_t head, int32_t token) const;
 
-  // tokens[i] at positions[i]; both ascend and go on behind the slots there are.
+  // Appends tokens[i] at positions[i]; both ascend and follow the existing slots.
   void append(int32_t head, std::span<const int32_t> tokens, std::span<const int32_t> positions);
   void shorten(int32_t head, int32_t n_slots);
   void set_bias(int32_t head, int32_t slot, float bias);
   void hide(int32_t head, int32_t slot);
 
-  // Slot i becomes what slot from[i] was; `from` ascends. Where merges[i] is set (`merges`: empty, or one per slot), it
+  // Slot i becomes old slot from[i]; `from` ascends. Where merges[i] is set (`merges`: empty, or one per slot), it
   // becomes the merge of those slots: planes hold running sums, so the merge has the sum of its sources'.
   void gather(int32_t head, std::span<const int32_t> from, std::span<const KeepPlan::Merge* const> merges = {});
-  // Looks whether positions and biases still say something, after slots have gone.
+  // Checks whether positions and biases are still not trivial, after slots were removed.
   void refresh();
 
   // Notes lengths; `forget` drops the slots appended since.
@@ -74,7 +73,7 @@ class SlotTable {
   int32_t n_planes_ = 0;
   std::vector<int32_t> n_slots_, n_hidden_;  // [n_heads]
   std::vector<int32_t> tokens_, positions_;  // [n_heads, stride]
-  std::vector<float> biases_;                // [n_heads, stride]; always there, so that hiding allocates nothing
+  std::vector<float> biases_;                // [n_heads, stride]; always allocated, so that hiding allocates nothing
   std::vector<float> planes_;                // [n_planes, n_heads, stride]
   bool shifted_ = false;                     // some slot's position is not its index
   bool reordered_ = false;                   // some slot's token is not its index

@@ -1,4 +1,3 @@
-// What slots stand for, through appending, hiding, gathering and forgetting.
 #include "cache/slot_table.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +77,7 @@ TEST(SlotTable, GathersSlotsWithAllTheyHave) {
   EXPECT_EQ(std::vector<float>(sums.begin(), sums.end()), (std::vector<float>{10, 70, 60, 70}));
   EXPECT_EQ(table.plane(1, 0)[3], 0);
   EXPECT_EQ(table.n_slots(0), 8);
-  // A merge of a merge begins where the first did.
+  // A merge of a merge begins at the first source of the first.
   const KeepPlan::Merge again{.sources = {1, 2}, .weights = {1, 1}};
   table.gather(1, std::vector<int32_t>{1}, std::vector<const KeepPlan::Merge*>{&again});
   EXPECT_EQ(table.tokens(1)[0], merged_token(2));

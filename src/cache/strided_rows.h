@@ -1,4 +1,4 @@
-// Tables whose rows lie `stride` elements apart: page ids and slots per kv head.
+// Copies tables whose rows lie `stride` elements apart: page ids and slots per kv head.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace vlcache {
 
-// The table with its rows at another distance: what fits both is kept, the rest is zero.
+// The table with rows of another stride: elements that fit both are kept, the rest is zero.
 template <typename T>
 std::vector<T> with_stride(const std::vector<T>& table, int64_t old_stride, int64_t stride) {
   const int64_t n_rows = old_stride > 0 ? static_cast<int64_t>(table.size()) / old_stride : 0;

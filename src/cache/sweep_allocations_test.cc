@@ -15,7 +15,7 @@ class SweepAllocations : public KvCacheFixture {
   SweepAllocations() : KvCacheFixture("cpu", KvCodec::kBF16) {}
 };
 
-// As decoding does under a sliding window: a token in, a token hidden; a step fails now and then.
+// As decoding does under a sliding window: a token is appended, a token hidden; a step fails now and then.
 TEST_F(SweepAllocations, ThereAreNone) {
   KvCache cache = make();
   cache.set_planes(1);
