@@ -1,4 +1,3 @@
-// Names of activations.
 #include "ops/backend.h"
 
 #include <string>

@@ -1,11 +1,10 @@
-// The contract of all arithmetic: what each op computes, on which shapes. `ops/ref` defines correct; `ops/cpu` is fast
-// and tested against it.
+// Backend, the contract of all arithmetic: what each op computes, on which shapes. `ops/ref` defines correct results;
+// `ops/cpu` is fast and tested against it.
 //
 // Common rules. n = rows (tokens of all sequences of a step), H heads, Hk kv heads, G = H / Hk, d head_dim. Activations
 // are all of one dtype, bf16 or f32 ("compute dtype"); every op reads its inputs in that dtype, computes in f32 and
 // rounds once on writing. Rows may be strided (Tensor::stride), inner dimensions are dense. Outputs may alias inputs
-// only where it says so. Shapes that do not fit are our bug (CHECK); nothing here throws but allocation
-// (Error(kMemory)).
+// only where stated. Shapes that do not fit are our bug (CHECK); no op throws except on allocation (Error(kMemory)).
 #pragma once
 
 #include <memory>
@@ -20,14 +19,13 @@ namespace vlcache {
 
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
-// A matrix [n_out, n_in] as the backend wants it, made by Backend::pack; or plain rows, put together by hand, for
-// embed.
+// A matrix [n_out, n_in] in the backend's layout, from Backend::pack; or plain rows, put together by hand, for embed.
 struct Weight {
   int64_t n_out = 0;
   int64_t n_in = 0;
   DType dtype = DType::kF32;
   bool packed = false;  // false: plain rows, possibly in the mapped file (embedding tables)
-  Buffer owned;         // the packed bytes; empty for a view of somebody else's memory
+  Buffer owned;         // the packed bytes; empty for a view of memory owned elsewhere
   Tensor rows;          // the view, when not packed
   int64_t bytes() const { return packed ? owned.bytes() : rows.bytes(); }
 };
@@ -39,8 +37,8 @@ struct Epilogue {
   const Tensor* residual = nullptr;  // shape and dtype of y
 };
 
-// Head sizes that attention and KV pages take, text and vision alike: even, and at most this (a page of one head is
-// then 512 KiB in f32). Configurations are to be refused by it.
+// Head sizes that attention and KV pages accept, text and vision alike: even, and at most this (a page of one head is
+// then 512 KiB in f32). Configurations with other sizes must be rejected.
 inline constexpr int64_t kMaxHeadDim = 1024;
 
 // The rows of one sequence in a step's batch, and what they attend to; their own keys are already written. Without
@@ -49,11 +47,11 @@ struct AttentionSeq {
   int32_t row_begin = 0;
   int32_t n_rows = 0;
   KvView kv;
-  // [n_rows] how many slots of every head lie behind row i's own, for scattered rows of one sequence: the row sees
-  // [0, n_slots[h] - behind[i]). At least 0, in any order. Null: n_rows - 1 - i.
+  // [n_rows] the number of slots of every head after row i's own, for scattered rows of one sequence: the row sees [0,
+  // n_slots[h] - behind[i]). At least 0, in any order. Null: n_rows - 1 - i.
   const int32_t* behind = nullptr;
   // Optional output for one row: its logits [H, logits_stride] f32, scale q.k + slot_bias, -inf where it does not see;
-  // slots at and beyond n_slots keep what is there. With lse, e^(logit - lse) is the attention. No second pass over K.
+  // slots at and beyond n_slots are not written. With lse, e^(logit - lse) is the attention. No second pass over K.
   float* logits = nullptr;
   int64_t logits_stride = 0;  // at least the largest n_slots
 };
@@ -79,8 +77,8 @@ struct AttentionStats {
   const int32_t* behind = nullptr;    // [n_rows] as in AttentionSeq
   const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums and band_sums; null: 1
   int32_t band = 0;                   // slots of band_sums, up to and with the query's own
-  Tensor lse;                         // [n_rows, H] f32 that attention gave over the same slots: saves finding it again
-  // Out, each optional, joined with what is there: [H, >= max n_slots] f32, one row per *query* head.
+  Tensor lse;  // [n_rows, H] f32 that attention returned over the same slots: saves computing it again
+  // Out, each optional, joined with the values already in it: [H, >= max n_slots] f32, one row per *query* head.
   Tensor column_sums;   // + sum over queries of row_weight_i A_ij
   Tensor band_sums;     // + the same over queries to whose last `band` slots j belongs: any columns and a band together
                         // weigh column_sums of those, band_sums of the others
@@ -159,22 +157,22 @@ class Backend {
   virtual void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Tensor& v) = 0;
 
   // out[i] = sum_j A_ij v_j per query head h (kv head h / G), A = softmax(scale q_i.k_j + slot_bias_j) over the slots
-  // row i sees. q, out [n, H, d] compute dtype; rows outside all sequences are left alone. Sequences run in one batch;
-  // work is split by pages, never by sequence. A slot of bias -inf is hidden: nobody sees it, and a page of such slots
-  // is not read. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
+  // row i sees. q, out [n, H, d] compute dtype; rows outside all sequences are not written. Sequences run in one batch;
+  // work is split by pages, never by sequence. A slot of bias -inf is hidden: no query sees it, and a page of such
+  // slots is not read. A query that sees no slot gives 0 and lse -inf. Softmax in f32, arXiv:2205.14135.
   virtual void attention(const Tensor& q, std::span<const AttentionSeq> seqs, const AttentionArgs& args,
                          const Tensor& out) = 0;
   // o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb): joins attention over two disjoint sets of slots.
   // oa, ob, o [n, H, d], la, lb, lse [n, H] f32; o may alias oa, lse may alias la.
   virtual void merge_attention(const Tensor& oa, const Tensor& la, const Tensor& ob, const Tensor& lb, const Tensor& o,
                                const Tensor& lse) = 0;
-  // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those that stats.behind
-  // places. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
+  // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those placed by
+  // stats.behind. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
 };
 
-// Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu.
-// Throws Error(kUnsupported) that lists what there is.
+// Activation by the name that `hidden_act` uses: silu, gelu, gelu_pytorch_tanh, gelu_new, quick_gelu, relu. Throws
+// Error(kUnsupported) that lists the known names.
 Activation activation_from_name(std::string_view name);
 
 }  // namespace vlcache

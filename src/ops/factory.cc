@@ -1,4 +1,4 @@
-// Which backends this build has: the only backend #ifdef of the project.
+// The only backend #ifdef of the project: which backends this build has.
 #include "ops/factory.h"
 
 #include <string>

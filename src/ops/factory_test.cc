@@ -1,4 +1,3 @@
-// Backends by name, activations by name.
 #include "ops/factory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the machine can do at this moment: the figures that every speed is compared with.
+// Measures what the machine can do at this moment: the figures that every speed is compared with.
 #pragma once
 
 #include "base/buffer.h"
@@ -16,8 +16,8 @@ class LimitsProbe {
  public:
   LimitsProbe();
 
-  // Takes about `seconds` on n_threads() threads: the median over pieces of about a millisecond, because what it is
-  // compared with is an average too. Shared machines drift within seconds: measure close before and after.
+  // Takes about `seconds` on n_threads() threads: the median over pieces of about a millisecond, because the measured
+  // speed it is compared with is an average too. Shared machines drift within seconds: measure right before and after.
   MachineLimits measure(double seconds) const;
 
  private:

@@ -1,4 +1,3 @@
-// Seeded inputs, watched outputs and test caches.
 #include "ops/op_case_maker.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 
 constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no row but the first is aligned
 
-// What nobody wrote: NaN in every float dtype.
+// Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;
 
 // The nearest f16 value, by rounding to its 10 mantissa bits. Only for normal values.

@@ -14,7 +14,7 @@ namespace vlcache {
 enum class RowLayout : uint8_t {
   kDense,
   kStrided,     // a gap after every row, as the q, k, v columns of a fused projection have
-  kMisaligned,  // a gap, and a first element that no vector load likes
+  kMisaligned,  // a gap, and a first element not aligned for vector loads
 };
 std::string_view row_layout_name(RowLayout layout);
 
@@ -46,7 +46,7 @@ class OpCaseMaker {
   Tensor input(std::initializer_list<int64_t> dims, float scale = 1.0f, RowLayout layout = RowLayout::kDense);
   // An input in a dtype of its own (f32, bf16, f16), rounded to it.
   Tensor input_as(DType dtype, std::initializer_list<int64_t> dims, float scale = 1.0f);
-  // All NaN, so that an element nobody writes shows. Gaps between rows are watched.
+  // All NaN, so that an unwritten element shows. Gaps between rows are watched.
   Tensor output(std::string name, std::initializer_list<int64_t> dims, RowLayout layout = RowLayout::kDense);
   Tensor output_f32(std::string name, std::initializer_list<int64_t> dims);
   Tensor zeros_f32(std::string name, std::initializer_list<int64_t> dims);

@@ -1,4 +1,4 @@
-// The parts of the op table, one function per file that fills some of it.
+// Declares the parts of the op table, one function per file that fills some of it.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,3 @@
-// The table: what every op is, and all its cases.
 #include "ops/op_cases.h"
 
 #include "ops/op_case_tables.h"

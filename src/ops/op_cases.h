@@ -1,4 +1,5 @@
-// One table, op x shapes. It drives the comparison of every backend with ops/ref, the benchmark and docs/ops.md.
+// Defines one table, op x shapes. It drives the comparison of every backend with ops/ref, the benchmark and
+// docs/ops.md.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct PreparedOp {
   std::deque<Buffer> buffers;
   std::deque<Weight> weights;
   std::deque<Tensor> tensors;     // those that argument structs point at
-  std::function<void()> run;      // calls the op; fit for repetition by a benchmark
+  std::function<void()> run;      // calls the op; may be repeated by a benchmark
   std::function<void()> finish;   // may be empty; else called once after run, before the outputs are read
   std::vector<OpOutput> outputs;  // valid after run
   std::vector<Tensor> untouched;  // all-ones bytes that must still be all ones after run: gaps between rows
@@ -52,7 +53,7 @@ struct OpCase {
   std::string name() const { return op + " " + shape; }
 };
 
-// What an op is, for the docs; every op of Backend is listed, and has at least one case.
+// Describes an op for the docs; every op of Backend is listed, and has at least one case.
 struct OpInfo {
   std::string_view op;
   std::string_view computes;
@@ -65,7 +66,7 @@ std::vector<OpCase> op_cases();
 // A few shapes of real models, for the benchmark.
 std::vector<OpCase> op_bench_cases();
 
-// docs/ops.md.
+// The text of docs/ops.md.
 std::string ops_markdown();
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Cases of attention over pages, of its statistics and of merging.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +24,7 @@ struct AttentionShape {
   bool ragged = false;  // head h keeps a (h + 1) / Hk part of the past
   bool bias = false, slot_pos = false, q_sinks = false;
   Hidden hidden = Hidden::kNone;
-  bool scattered = false;  // rows see up to anywhere, in no order; some see nothing
+  bool scattered = false;  // rows see up to any slot, in no order; some see nothing
   bool logits = false;     // of sequences of one row
   bool weights = false;    // of the rows, in statistics
   int32_t window = 0, n_sinks = 0;
@@ -83,7 +82,7 @@ PreparedAttention prepare_inputs(OpCaseMaker& make, const AttentionShape& s, int
   return a;
 }
 
-// An output [H, more than the slots] of ones, for what is joined or written in part: what lies beyond must stay.
+// An output [H, more than the slots] of ones, for outputs that are joined or written in part: the rest must stay.
 Tensor slots_output(OpCaseMaker& make, const AttentionShape& s, const SeqShape& seq, const OpOutput& what) {
   const Tensor t = make.scratch(DType::kF32, {s.n_kv_heads * s.group, std::max(0, seq.past + seq.n_rows) + 5});
   std::fill_n(t.as<float>(), t.numel(), 1.0f);
@@ -132,7 +131,7 @@ OpCase attention_case(const AttentionShape& s) {
 
 constexpr int32_t kBand = 50;  // ends within a page
 
-// with_lse: behind the attention itself, which has found the sums of the rows.
+// with_lse: after the attention itself, which has computed the sums of the rows.
 void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, bool with_lse, const OpSetup& setup,
                    PreparedOp& op) {
   OpCaseMaker make(setup, op);
@@ -143,7 +142,7 @@ void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, bool with
   stats.column_sums = output({"column_sums", Agreement::kRounded, {}});
   stats.band_sums = output({"band_sums", Agreement::kRounded, {}});
   stats.column_max = output({"column_max", Agreement::kRounded, {}});
-  // Without these nobody goes over the rows once their sums are there.
+  // Without these outputs no pass over the rows is needed once their sums are known.
   if (!with_lse || rule == AttentionStats::Rule::kRowMax)
     stats.below_counts = output({"below_counts", Agreement::kCounts, {}});
   stats.seen_counts = output({"seen_counts", Agreement::kExact, {}});
@@ -151,7 +150,7 @@ void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, bool with
   Tensor out;
   if (with_lse) {
     const int64_t n_heads = s.n_kv_heads * s.group;
-    out = make.input({count_rows(s), n_heads, s.d});  // written over; attention has cases of its own
+    out = make.input({count_rows(s), n_heads, s.d});  // overwritten; attention has cases of its own
     a.args.lse = stats.lse = make.output_f32("lse", {count_rows(s), n_heads});
   }
   op.run = [&backend = setup.backend, a, stats, out]() mutable {
@@ -225,7 +224,7 @@ void add_hidden_shapes(std::vector<AttentionShape>& shapes) {
   }
 }
 
-// Rows that stand anywhere among the slots.
+// Rows at any position among the slots.
 void add_scattered_shapes(std::vector<AttentionShape>& shapes) {
   for (const SeqShape& seq : {SeqShape{1, 300}, SeqShape{17, 300}, SeqShape{150, 100}}) {
     shapes.push_back({.label = "scattered", .seqs = {seq, {1, 100}}, .scattered = true, .logits = true});

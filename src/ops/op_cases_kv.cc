@@ -1,4 +1,3 @@
-// Cases of the ops that fill, read and move KV pages.
 #include <numeric>
 
 #include "ops/op_case_maker.h"
@@ -74,7 +73,7 @@ void add_compaction_case(OpCases& cases, const CacheShape& shape) {
   cases.push_back({"kv_move", "in place " + describe(shape), prepare});
 }
 
-// From one cache to another of its kind, to places in no order.
+// From one cache to another of its kind, to slots in no order.
 void add_move_case(OpCases& cases, const CacheShape& shape) {
   auto prepare = [=](const OpSetup& setup, PreparedOp& op) {
     OpCaseMaker make(setup, op);

@@ -1,4 +1,3 @@
-// Cases of pack, matmul and embed.
 #include "ops/op_case_maker.h"
 #include "ops/op_case_tables.h"
 

@@ -1,4 +1,3 @@
-// Cases of the ops that work row by row.
 #include <cmath>
 
 #include "ops/op_case_maker.h"

@@ -23,9 +23,8 @@ struct Tolerance {
   double relative, absolute;
 };
 
-// f32: both sides round at 2^-24, but sum up to 1536 products in different order, and vector exp, erf and tanh may be
-// some
-//      units in the last place off.
+// f32: both sides round at 2^-24, but sum up to 1536 products in different order, and vector exp, erf and tanh may
+//      be off by some units in the last place.
 // bf16: the result is rounded once (2^-9 relative), a normalised value, an epilogue's sum or the weights of a softmax
 //      once more before; cancellation turns the latter into an absolute error.
 Tolerance tolerance_of(DType values) {
@@ -78,7 +77,7 @@ std::string first_difference(const std::vector<float>& found, const std::vector<
       return text.str();
     }
   }
-  // Only comparisons at the very edge may fall to the other side.
+  // Only comparisons very close to the limit may differ.
   if (off_counts > 1.0 + 1e-3 * all_counts) return std::to_string(off_counts) + " counts are off";
   return "";
 }

@@ -1,4 +1,3 @@
-// Cases of patchify and dense_attention.
 #include <cmath>
 
 #include "ops/op_case_maker.h"
@@ -56,7 +55,7 @@ OpCase dense_case(const DenseShape& s) {
 void add_vision_cases(OpCases& cases) {
   cases.push_back(patchify_case(0, 28, 28, 14));
   cases.push_back(patchify_case(1, 28, 42, 14));
-  cases.push_back(patchify_case(3, 33, 50, 16));  // what does not fill a patch is left out
+  cases.push_back(patchify_case(3, 33, 50, 16));  // pixels that do not fill a patch are left out
   cases.push_back(patchify_case(2, 9, 7, 1));
   for (int32_t n : {1, 17, 63, 64, 65, 81, 577}) cases.push_back(dense_case({.offsets = {0, n}, .probs = n % 2 == 1}));
   for (int64_t d : {32, 64, 72, 80, 96, 128}) cases.push_back(dense_case({.offsets = {0, 81}, .n_heads = 3, .d = d}));

@@ -1,5 +1,5 @@
-// Activations on vectors of f32, compiled once per Highway target. Relative errors below 1e-6 where the result is
-// normal.
+// Computes activations on vectors of f32, compiled once per Highway target. Relative errors below 1e-6 where the result
+// is normal.
 #if defined(VLCACHE_OPS_CPU_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VLCACHE_OPS_CPU_ACTIVATION_INL_H_
 #undef VLCACHE_OPS_CPU_ACTIVATION_INL_H_

@@ -1,4 +1,4 @@
-// The registers of AMX: eight tiles of up to 16 rows of 64 bytes. For files compiled with AMX.
+// Wraps the registers of AMX: eight tiles of up to 16 rows of 64 bytes. For files compiled with AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 
 namespace vlcache::cpu {
 
-// What a thread's tiles look like, as LDTILECFG reads it.
+// The shape of a thread's tiles, as LDTILECFG reads it.
 struct alignas(64) AmxShape {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -22,11 +22,11 @@ struct alignas(64) AmxShape {
   }
 };
 
-// GCC's intrinsics do not say which memory they read: what was stored in p's object before this, they see.
+// GCC's intrinsics do not declare which memory they read: this makes earlier stores to p's object visible to them.
 inline void read_by_tiles(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
-// Gives the calling thread tiles of this shape. Loading a shape costs as much as twenty products, so one that is there
-// already is left. Nobody else in this process may load any.
+// Gives the calling thread tiles of this shape. Loading a shape costs as much as twenty products, so the current shape
+// is not loaded again. No other code in this process may load one.
 inline void use_tiles(const AmxShape& shape) {
   thread_local AmxShape current{.palette = 0};
   if (std::memcmp(&current, &shape, sizeof(shape)) == 0) return;

@@ -1,4 +1,4 @@
-// Values of one float dtype as another.
+// Converts between float dtypes.
 #include <cstring>
 
 #include "base/error.h"

@@ -1,4 +1,3 @@
-// Forwards each op of the contract to its kernel file.
 #include "ops/cpu/cpu_backend.h"
 
 #include "base/error.h"

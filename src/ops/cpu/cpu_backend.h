@@ -1,4 +1,4 @@
-// The CPU backend: our own kernels, and oneDNN for the matrix products where it is the faster.
+// Makes the CPU backend: our own kernels, and oneDNN for the matrix products where it is faster.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace vlcache {
 
 struct CpuBackendOptions {
-  cpu::Isa max_isa = cpu::Isa::kAmxBf16;  // use nothing above this even if the CPU has it
+  cpu::Isa max_isa = cpu::Isa::kAmxBf16;  // the highest level used, even if the CPU has more
 };
 
 // compute_dtype: kF32 or kBF16. One forward pass at a time per backend: it owns scratch memory.

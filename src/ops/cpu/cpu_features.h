@@ -1,4 +1,4 @@
-// Which instruction sets the kernels of ops/cpu may use: what the CPU has, capped by what the caller allows.
+// Detects which instruction sets the kernels of ops/cpu may use: those of the CPU, capped by the caller.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace vlcache::cpu {
 
-// Ordered: each level includes those before it. Elsewhere than on x86 everything that Highway has counts as kAvx2.
+// Ordered: each level includes those before it. On other CPUs than x86 everything that Highway supports counts as
+// kAvx2.
 enum class Isa : uint8_t {
   kScalar,      // Highway's scalar target: plain loops
   kAvx2,        // AVX2, FMA, F16C
@@ -19,8 +20,8 @@ enum class Isa : uint8_t {
 // global switch.
 Isa detect_isa(Isa cap = Isa::kAmxBf16);
 
-// The one whose kernels are the fastest here, at most `cap`: detect_isa(cap), but kAvx512 instead of kAvx512Bf16 where
-// the dot product does fewer operations than multiply-adds of f32 (limits.h).
+// The level whose kernels are the fastest here, at most `cap`: detect_isa(cap), but kAvx512 instead of kAvx512Bf16
+// where the dot product does fewer operations than multiply-adds of f32 (limits.h).
 Isa fastest_isa(Isa cap = Isa::kAmxBf16);
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"

@@ -1,4 +1,3 @@
-// Sums and activations.
 #include <algorithm>
 
 #include "base/error.h"
@@ -56,7 +55,7 @@ HWY_EXPORT(activate_bf16);
 HWY_EXPORT(gated_f32);
 HWY_EXPORT(gated_bf16);
 
-// exp and erf make an element as dear as several elements of a sum.
+// exp and erf make an element as costly as several elements of a sum.
 constexpr int64_t kActivationCost = 4;
 
 size_t width_of(const Tensor& t) { return static_cast<size_t>(t.row_size()); }

@@ -1,4 +1,4 @@
-// What happens to sums on their way out of a matrix product: bias, activation, residual, rounding.
+// Applies the epilogue of a matrix product to its sums: bias, activation, residual, rounding.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace vlcache::cpu {
 
-// A block of finished sums, f32, `ld` apart, and where in y it belongs.
+// A block of finished sums, f32, rows `ld` elements apart, and its place in y.
 struct SumTile {
   const float* sums;
   int64_t ld;

@@ -1,4 +1,3 @@
-// Writing, reading and moving slots inside pages.
 #include "ops/cpu/kv_pages.h"
 
 #include <algorithm>
@@ -29,8 +28,7 @@ void convert_rows(const std::byte* x, int64_t stride, int64_t n, int64_t d, To* 
   }
 }
 
-// n rows of the codec's type: those of the tensor themselves where they are of that type already, else converted into
-// `block`.
+// n rows of the codec's type: the tensor's own where they are of that type already, else converted into `block`.
 template <typename T>
 struct TypedRows {
   const T* data;
@@ -137,13 +135,13 @@ void write_slots_f32(const PageRef& page, const HeadRows& rows, int begin, int n
   }
 }
 
-// Some slots of one page go to slots of another or of itself, in this order.
+// Moves of slots of one page to slots of another page or of itself, in this order.
 struct PageMove {
   const std::byte* from;
   std::byte* to;
   KvCodec codec;
   int64_t head_dim;
-  SlotMap slots;  // slots of the whole view; their place in the page is what counts
+  SlotMap slots;  // slots of the whole view; only their place in the page counts
 };
 
 // Column j of every line of `n_lines` lines of 64 T.
@@ -181,7 +179,7 @@ void move_page(const PageMove& move) {
   }
 }
 
-// Some slots of one page, by their numbers in the sequence.
+// Slots of one page, by their numbers in the sequence.
 struct PageSlots {
   const std::byte* data;
   std::span<const int32_t> slots;
@@ -242,7 +240,7 @@ void kv_write(const Tensor& k, const Tensor& v, const KvView& kv) {
   const int64_t pages_per_head = (n_rows + kPageSlots - 1) / kPageSlots + 1;
   const auto write = [&](int64_t task, int) {
     const int head = static_cast<int>(task / pages_per_head);
-    const int64_t first = kv.n_slots[head] - n_rows;  // slot of row 0; rows before slot 0 have no place
+    const int64_t first = kv.n_slots[head] - n_rows;  // slot of row 0; rows before slot 0 are not written
     const int64_t page = std::max<int64_t>(first, 0) / kPageSlots + task % pages_per_head;
     const int64_t begin = std::max({first, page * kPageSlots, int64_t{0}});
     const int64_t end = std::min<int64_t>(kv.n_slots[head], (page + 1) * kPageSlots);
@@ -299,7 +297,7 @@ void kv_set(const KvView& kv, int head, int32_t slot, const Tensor& k, const Ten
 
 void kv_move(const KvView& src, const KvView& dst, int head, const SlotMap& slots) {
   CHECK(slots.from.size() == slots.to.size() && src.head_dim == dst.head_dim);
-  // Runs that stay within one page on either side, in the order given.
+  // Runs that stay within one page of both views, in the order given.
   for (size_t begin = 0, end = 0; begin < slots.from.size(); begin = end) {
     const int64_t from = slots.from[begin] / kPageSlots, to = slots.to[begin] / kPageSlots;
     while (end < slots.from.size() && slots.from[end] / kPageSlots == from && slots.to[end] / kPageSlots == to) ++end;

@@ -1,4 +1,4 @@
-// What a page of K and V looks like inside, for the cpu backend, and the ops that write, read and move slots.
+// Defines the cpu backend's layout of a page of K and V, and the ops that write, read and move slots.
 //
 // A page holds 64 slots of one kv head: first K, then V, each laid out as the right-hand operand of its product, so
 // that prefill and decode read the same bytes without unpacking. `dp` is head_dim rounded up to 16; the padding columns
@@ -6,8 +6,8 @@
 //   kBF16  K [d/2][64][2]: pairs of neighbouring dimensions, slots side by side     (q k^T contracts dimensions)
 //          V [32][dp][2]:  pairs of neighbouring slots, dimensions side by side     (p v contracts slots)
 //   kF32   K [d][64], V [64][dp]
-// Slots at and beyond a head's n_slots hold anything, NaN included (pages are recycled): kernels never read them into a
-// result.
+// Slots at and beyond a head's n_slots are undefined and may be NaN (pages are recycled): kernels never read them into
+// a result.
 #pragma once
 
 #include <span>

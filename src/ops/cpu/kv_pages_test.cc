@@ -1,4 +1,3 @@
-// Pages: what is written is read back, what is moved keeps its bits, and what was not asked for stays as it was.
 #include "ops/cpu/kv_pages.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-// Probes of memory bandwidth and arithmetic.
 #include "ops/cpu/limits.h"
 
 #include <algorithm>
@@ -67,7 +66,7 @@ namespace {
 HWY_EXPORT(fma_loop);
 HWY_EXPORT(read_loop);
 
-// Beyond the caches of today's servers' sockets that two cores can fill.
+// Larger than the caches of today's server sockets that two cores can fill.
 constexpr int64_t kReadBytes = int64_t{512} << 20;
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // timed at once: a millisecond or two
 constexpr int64_t kLoopSteps = 48 * 40000;          // about half a millisecond

@@ -1,4 +1,4 @@
-// The probes behind LimitsProbe.
+// Declares the probes of memory bandwidth and arithmetic used by LimitsProbe.
 #pragma once
 
 #include "base/buffer.h"
@@ -12,9 +12,9 @@ Buffer probe_memory();
 // See LimitsProbe::measure.
 MachineLimits measure_limits(double seconds, const Buffer& memory);
 
-// Whether bf16 dot products do more operations in a time than f32 multiply-adds do; needs Isa::kAvx512Bf16. Measured
-// once, in some 0.1 ms. On an Emerald Rapids they do half as many (a dot product every other cycle, two multiply-adds
-// each), which matters where a virtual machine shows no AMX.
+// Whether bf16 dot products do more operations in a time than f32 multiply-adds do; requires Isa::kAvx512Bf16. Measured
+// once, in about 0.1 ms. On an Emerald Rapids they do half as many (a dot product every other cycle, two multiply-adds
+// each), which matters where a virtual machine hides AMX.
 bool bf16_dots_pay();
 
 }  // namespace vlcache::cpu

@@ -1,14 +1,14 @@
-// Which kernel multiplies what.
+// Chooses the kernel of a product.
 //
 // bf16 with AMX: our panel kernel on tiles, on AVX-512 for few rows. With AVX-512 BF16 alone: our panel kernel for any
-// number of rows. oneDNN 2.6 (brgemm) on the same packed weights was
-// measured beside it, one core, 1.1B shapes, percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows
-// 91 / 92, 577 rows 74-85 / 85-92, 2048 rows 92 / 92; it also takes dense rows only, compiles code for every new row
-// count, and lets the other rows of a batch change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512:
-// the panel kernel widening in registers, for any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the
-// f32 peak: 20 rows 56, 40 rows 67, 512 rows 78; by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel
-// for few rows, oneDNN on the packed weights for many. Otherwise: the panel kernel widening in registers for few rows;
-// for many, tiles of the weights are laid out as plain f32 for oneDNN's f32 GEMM.
+// number of rows. oneDNN 2.6 (brgemm) was measured against it on the same packed weights, one core, 1.1B shapes,
+// percent of the bf16 peak: 8 rows 43 against 50, 16 rows 62 / 68, 512 rows 91 / 92, 577 rows 74-85 / 85-92, 2048 rows
+// 92 / 92; it also takes dense rows only, compiles code for every new row count, and lets the other rows of a batch
+// change a row's rounding. bench/gemm_bench prints both. bf16 with AVX-512: the panel kernel widening in registers, for
+// any number of rows (an Emerald Rapids, 1.1B as a whole, percent of the f32 peak: 20 rows 56, 40 rows 67, 512 rows 78;
+// by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel for few rows, oneDNN on the packed weights for
+// many. Otherwise: the panel kernel widening in registers for few rows; for many, tiles of the weights are laid out as
+// plain f32 for oneDNN's f32 GEMM.
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
@@ -25,11 +25,11 @@
 namespace vlcache::cpu {
 namespace {
 
-// Up to this many rows the panel kernel reads the weights as fast as memory gives them; beyond, oneDNN's blocking pays
-// where our kernel is not the faster one anyway.
+// Up to this many rows the panel kernel reads the weights as fast as memory delivers them; beyond, oneDNN's blocking
+// pays unless our kernel is the faster one anyway.
 constexpr int64_t kFewRows = 16;
 
-// Bytes of x that go over a panel before the next panel is taken: they stay in L2 and L3 (measured with 2048 rows of
+// Bytes of x that are multiplied with a panel before the next panel: they stay in L2 and L3 (measured with 2048 rows of
 // 2048 inputs: 84 % of the peak without blocks, 89-93 % with).
 constexpr int64_t kBlockBytes = 2 << 20;
 constexpr int64_t kMinRowBlock = 96;  // a panel fetched from memory must be worth it
@@ -37,7 +37,7 @@ constexpr int64_t kMinRowBlock = 96;  // a panel fetched from memory must be wor
 // Parts of a panel are multiples of 16 outputs: one cache line of a panel's row.
 constexpr int64_t kColumnUnit = 16;
 
-// Tasks per thread of a product with many rows: small enough ones that a disturbed core costs little.
+// Tasks per thread of a product with many rows: small enough that a disturbed core costs little.
 constexpr int64_t kTasksPerThread = 16;
 
 // Pieces per thread of a product with few rows.
@@ -49,14 +49,14 @@ constexpr int64_t kSmallProduct = 1 << 20;
 // Weights of fewer bytes than this are read by one thread in the time it takes to wake another.
 constexpr int64_t kBytesPerThread = 64 << 10;
 
-// Tiles of oneDNN's: a call of its costs microseconds and lays x out anew, so they are larger. Measured with one
+// oneDNN's tiles are larger, because each of its calls costs microseconds and lays x out again. Measured with one
 // thread, 512 rows of the 135M shape in f32, tokens/s: 4 panels x 512 rows 449-483 (AVX2: 400-423), 4 x 128 360-410
 // (328-351). Fewer panels where there would be too few tiles; laid out as plain f32 not below 2.
 constexpr int64_t kOneDnnTasksPerThread = 4, kOneDnnPanels = 4, kPlainPanels = 2;
 
 struct PanelJob {
   Isa isa;
-  const std::byte* x;  // as the kernel wants it
+  const std::byte* x;  // in the kernel's dtype
   int64_t x_stride;
   int64_t x_bytes;  // per element
   int64_t n_rows;
@@ -64,7 +64,7 @@ struct PanelJob {
   const Tensor& y;
   const Epilogue& epilogue;
 
-  // A few rows are read as fast as memory gives the weights by either; AMX was measured 20 % behind there.
+  // With few rows memory limits either kernel, yet AMX was measured 20 % slower there.
   bool on_amx() const { return isa >= Isa::kAmxBf16 && x_bytes == 2 && n_rows > kPanelRows; }
   int64_t tile_rows() const { return on_amx() ? kAmxRows : kPanelRows; }
 
@@ -92,8 +92,8 @@ struct PanelJob {
   }
 };
 
-// Few rows: every weight is read once. Pieces are handed out as threads come: on a shared machine cores are not equally
-// fast.
+// Few rows: every weight is read once. Threads take pieces as they become free: on a shared machine cores are not
+// equally fast.
 void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
   const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
@@ -111,7 +111,7 @@ struct Tiling {
   int64_t n_groups() const { return (n_out + columns - 1) / columns; }
   int64_t n_blocks() const { return (n_rows + rows - 1) / rows; }
 
-  // body(Columns, first row, last row, thread); the tiles of one block of rows next to each other in time.
+  // body(Columns, first row, last row, thread); the tiles of one block of rows run next to each other in time.
   template <typename Body>
   void for_each(const Body& body) const {
     const auto task = [&](int64_t i, int thread) {

@@ -1,4 +1,4 @@
-// Matrix products with packed weights: by our own kernels or by oneDNN, whichever is the faster.
+// Multiplies with packed weights: by our own kernels or by oneDNN, whichever is faster.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace vlcache::cpu {
 
 class OneDnn;
 
-// Memory that grows to the largest request and stays: nothing is allocated once the sizes repeat.
+// Memory that grows to the largest request and is kept: nothing is allocated once the sizes repeat.
 class Scratch {
  public:
   std::byte* get(int64_t bytes) {
@@ -37,8 +37,8 @@ class Matmul {
   // Backend::matmul. x, y and the residual may have strided rows.
   void run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 
-  // The two ways that `run` chooses from (matmul.cc says when). By panels, a row's result does not depend on the other
-  // rows.
+  // The two implementations that `run` chooses from (matmul.cc has the rule). By panels, a row's result does not depend
+  // on the other rows.
   void by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
   void by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 

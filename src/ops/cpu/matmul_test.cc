@@ -1,5 +1,5 @@
-// Matrix products on every instruction set, against sums in double; packing and embedding; what the table of op cases
-// does not reach: capped instruction sets, oneDNN's path, activations over their whole range.
+// Matrix products on every instruction set, against sums in double; packing and embedding; cases that the op table does
+// not reach: capped instruction sets, oneDNN's path, activations over their whole range.
 #include "ops/cpu/matmul.h"
 
 #include <gtest/gtest.h>
@@ -163,7 +163,7 @@ TEST_P(OnEveryIsa, OneDnnAndPanelsAgree) {
   }
 }
 
-// The promise behind "the same result whatever the chunk": panels sum in one order.
+// What makes "the same result whatever the chunk" hold: panels sum in one order.
 TEST_P(OnEveryIsa, PanelsGiveARowTheSameResultInAnyBatch) {
   const auto [dtype, isa] = GetParam();
   Matmul matmul(isa, dtype);

@@ -1,4 +1,3 @@
-// RMS and layer normalisation.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +12,7 @@
 
 #include "ops/cpu/simd-inl.h"
 
-#ifndef VLCACHE_NORM_ARGS  // this file is read once per target
+#ifndef VLCACHE_NORM_ARGS  // this file is compiled once per target
 #define VLCACHE_NORM_ARGS
 namespace vlcache::cpu {
 struct NormArgs {

@@ -1,4 +1,3 @@
-// oneDNN primitives by shape.
 #include "ops/cpu/onednn.h"
 
 #include <omp.h>
@@ -39,8 +38,8 @@ dnnl::matmul::primitive_desc describe(const OneDnn::Shape& shape, const dnnl::en
   return {dnnl::matmul::desc(x, w, sums), attributes, engine};
 }
 
-// oneDNN is built on OpenMP, whose threads would spin beside those of base/threads.h: it gets the thread that calls it.
-// OpenMP keeps this setting per thread.
+// oneDNN is built on OpenMP, whose threads would spin beside those of base/threads.h: it runs on the calling thread
+// alone. OpenMP keeps this setting per thread.
 void one_omp_thread() { omp_set_num_threads(1); }
 
 // One thread's memory objects of a primitive: their handles are set before every run.
@@ -119,7 +118,7 @@ int64_t OneDnn::scratch_bytes() const {
 }
 
 OneDnn::Product* OneDnn::prepare(const Shape& shape) {
-  one_omp_thread();  // a primitive remembers for how many it was made
+  one_omp_thread();  // a primitive is created for a fixed number of threads
   Product& product = state_->find(shape);
   if (!product.fast) return nullptr;
   const size_t n = static_cast<size_t>(n_threads());

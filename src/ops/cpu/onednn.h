@@ -1,5 +1,5 @@
-// oneDNN's matmul behind a bounded cache of primitives, one thread a call: the loop around it is ours. oneDNN 2.6 runs
-// its fast brgemm only for dense x and y, so that is what this takes.
+// Calls oneDNN's matmul through a bounded cache of primitives, one thread a call: the loop around it is ours. oneDNN
+// 2.6 runs its fast brgemm only for dense x and y, so only dense ones are accepted.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class OneDnn {
     float* sums;
   };
 
-  // Makes ready for `run` on any of n_threads() threads. Null: oneDNN has no fast implementation. Stays valid for the
-  // next three calls at least.
+  // Prepares a product for `run` on any of n_threads() threads. Null: oneDNN has no fast implementation. Stays valid
+  // for the next three calls at least.
   struct Product;
   Product* prepare(const Shape& shape);
 

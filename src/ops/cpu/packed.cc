@@ -1,4 +1,3 @@
-// Packing: rows of a checkpoint into panels, and back.
 #include "ops/cpu/packed.h"
 
 #include <algorithm>
@@ -11,10 +10,10 @@
 namespace vlcache::cpu {
 namespace {
 
-// Inputs that are transposed at a time: 64 rows x 128 elements fit into L1 together with what they become.
+// Inputs that are transposed at a time: 64 rows x 128 elements and their transposed copy fit into L1 together.
 constexpr int64_t kSpan = 128;
 
-// Where the rows of a panel come from.
+// The source of one row of a panel.
 struct Source {
   const std::byte* data;
   DType dtype;

@@ -1,10 +1,10 @@
-// The one layout of packed weights, read by oneDNN and by our own kernels alike.
+// Defines the one layout of packed weights, read by oneDNN and by our own kernels alike.
 //
 // W [n_out, n_in] is stored as panels of 64 outputs, each panel a stream along n_in:
 //   bf16  [panel][n_in / 2][64][2]   oneDNN's BA16a64b2a; n_in padded to 32
 //   f32   [panel][n_in][64]          oneDNN's BA16a64b;   n_in padded to 16
 // n_out is padded to 64; padding is zero. A panel is read front to back once per few rows of x: a plain stream for
-// decode, and small enough for L2 (256 KiB at n_in 2048 in bf16) when many rows go over it.
+// decode, and small enough for L2 (256 KiB at n_in 2048 in bf16) when many rows are multiplied with it.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,7 @@ HWY_NOINLINE void all_columns(const PanelArgs& args) {
 
 template <bool kBf16>
 HWY_INLINE void panel(PanelArgs args) {
-  constexpr int64_t kMostRows = hn::MaxLanes(F32Tag()) == 16 ? kPanelRows : 4;  // whose sums fit
+  constexpr int64_t kMostRows = hn::MaxLanes(F32Tag()) == 16 ? kPanelRows : 4;  // rows whose sums fit
   const std::byte* x = args.x;
   float* acc = args.acc;
   for (int64_t row = 0; row < args.n_rows; row += kMostRows) {

@@ -1,5 +1,6 @@
-// Inner product kernels: a few rows of x with one panel of packed weights. Sums run over n_in in one fixed order per
-// output, whatever the number of rows, so a row's result does not depend on its batch (but AMX's order is another).
+// Declares inner product kernels: a few rows of x with one panel of packed weights. Sums run over n_in in one fixed
+// order per output, whatever the number of rows, so a row's result does not depend on its batch (but AMX's order is
+// another).
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,9 @@ struct PanelArgs {
 inline constexpr int64_t kPanelRows = 6;  // 6 x 4 vectors of 16 sums fill the 32 registers of AVX-512
 inline constexpr int64_t kAmxRows = 32;   // 2 x 2 tiles of 16 x 16 sums, half of AMX's registers
 
-// bf16 weights and x. Needs Isa::kAvx512Bf16.
+// bf16 weights and x. Requires Isa::kAvx512Bf16.
 void panel_bf16dot(const PanelArgs& args);
-// The same on tiles. Needs Isa::kAmxBf16.
+// The same on tiles. Requires Isa::kAmxBf16.
 void panel_amx(const PanelArgs& args);
 // bf16 or f32 weights widened in registers, f32 x.
 void panel_simd_bf16(Isa isa, const PanelArgs& args);

@@ -1,5 +1,5 @@
-// The panel kernel on AMX: tiles of 16 rows x 32 inputs with tiles of 32 inputs x 16 outputs, which is how packed bf16
-// weights lie already.
+// The panel kernel on AMX: tiles of 16 rows x 32 inputs with tiles of 32 inputs x 16 outputs, the layout of packed bf16
+// weights.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,11 +16,11 @@ constexpr int64_t kPairBytes = 256;  // one pair of inputs of 64 outputs
 constexpr int64_t kStepBytes = 16 * kPairBytes;
 constexpr int64_t kAccBytes = 64 * 4;  // between rows of acc
 
-// Few rows read weights from memory, front to back; as far ahead as panel_kernel_avx512bf16.cc.
+// Few rows read weights from memory, front to back; prefetches as far ahead as panel_kernel_avx512bf16.cc.
 constexpr int64_t kAhead = 4096;
 
-// Rows of x, 32 inputs of each at a time; the last ones from a copy with zeros behind them, since what lies there may
-// be NaN.
+// Rows of x, 32 inputs of each at a time; the last ones are read from a zero-padded copy, because the memory after them
+// may be NaN.
 class Rows {
  public:
   explicit Rows(const PanelArgs& args) : at_(args.x), stride_(args.x_stride * 2), steps_(args.n_in / kDepth) {

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kPairBytes = 256;  // one pair of inputs of 64 outputs
 
-// How far ahead to fetch, since the hardware prefetcher stops at page ends. Measured at 1 and 4 rows, 0.5 to 8 KiB: one
-// row wants 1-2 KiB (100 % of the read bandwidth, 96 % at 4), four want 3-6 (98 %, 84 % at 1).
+// How far ahead to prefetch, since the hardware prefetcher stops at page ends. Measured at 1 and 4 rows, 0.5 to 8 KiB:
+// one row needs 1-2 KiB (100 % of the read bandwidth, 96 % at 4), four need 3-6 (98 %, 84 % at 1).
 constexpr int64_t prefetch_bytes(int n_rows) { return n_rows <= 2 ? 2048 : 4096; }
 
 __m512bh load_pairs(const std::byte* p) {

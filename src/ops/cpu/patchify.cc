@@ -1,4 +1,3 @@
-// Images as rows of patches.
 #include "base/error.h"
 #include "ops/cpu/row_ops.h"
 

@@ -1,4 +1,4 @@
-// Rotary embedding of the cpu backend.
+// Declares the rotary embedding of the cpu backend.
 #pragma once
 
 #include "ops/backend.h"

@@ -1,4 +1,5 @@
-// Row-wise ops of the CPU backend: one .cc per op, formulas and shapes in ops/backend.h. All of them check shapes.
+// Declares the row-wise ops of the CPU backend: one .cc per op, formulas and shapes in ops/backend.h. All of them check
+// shapes.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ void convert_values(Isa isa, Conversion dtypes, const std::byte* x, std::byte* y
 // Same rank and sizes; strides may differ.
 bool same_shape(const Tensor& a, const Tensor& b);
 
-// body(begin, end) over all rows, on several threads when there is enough to do. Starting a team costs some
+// Runs body(begin, end) over all rows, on several threads if the work is large enough. Starting a team costs some
 // microseconds, the time in which one core handles about this many elements of a cheap op.
 inline constexpr int64_t kElementsPerThread = 16384;
 

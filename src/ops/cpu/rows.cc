@@ -1,4 +1,3 @@
-// Row copies.
 #include <cstring>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Vectors of f32 from and to rows of f32 or bf16, compiled once per Highway target.
+// Loads and stores vectors of f32 from and to rows of f32 or bf16, compiled once per Highway target.
 #if defined(VLCACHE_OPS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef VLCACHE_OPS_CPU_SIMD_INL_H_
 #undef VLCACHE_OPS_CPU_SIMD_INL_H_

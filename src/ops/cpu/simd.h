@@ -1,5 +1,5 @@
-// Run-time dispatch of Highway kernels on the caller's Isa instead of Highway's process-wide choice. Use in a file like
-// this:
+// Dispatches Highway kernels at run time on the caller's Isa instead of Highway's process-wide choice. Use in a file
+// like this:
 //
 //   #undef HWY_TARGET_INCLUDE
 //   #define HWY_TARGET_INCLUDE "ops/cpu/op.cc"

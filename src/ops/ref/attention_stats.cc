@@ -1,4 +1,3 @@
-// What a group of queries attends to, summed over the queries.
 #include <algorithm>
 
 #include "base/threads.h"

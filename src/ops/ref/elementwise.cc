@@ -1,4 +1,3 @@
-// Sums, activations, row copies and conversions.
 #include <cstring>
 
 #include "base/threads.h"

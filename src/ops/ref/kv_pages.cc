@@ -1,4 +1,3 @@
-// Reading and writing KV pages.
 #include "ops/ref/kv_pages.h"
 
 #include <cstring>

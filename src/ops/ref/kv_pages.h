@@ -1,4 +1,4 @@
-// The layout of a KV page in the reference backend: K [64, d], then V [64, d], in the codec's element type.
+// Defines the layout of a KV page in the reference backend: K [64, d], then V [64, d], in the codec's element type.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct SlotRef {
 };
 SlotRef slot_ref(const KvView& kv, int head, int64_t slot);
 
-// One head's slots in f32, and what goes with them.
+// One head's slots in f32, with their biases and positions.
 struct HeadSlots {
   int64_t n_slots = 0;
   int64_t head_dim = 0;

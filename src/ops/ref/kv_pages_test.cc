@@ -1,4 +1,3 @@
-// Reference pages: what is written comes back, from the right slot, in the page's codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

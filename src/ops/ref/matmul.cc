@@ -1,4 +1,3 @@
-// Weights and what multiplies with them.
 #include <cstring>
 
 #include "base/threads.h"
@@ -8,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-// The rows of a weight, wherever they are.
+// The rows of a weight, packed or not.
 Tensor rows_of(const Weight& w) { return w.packed ? Tensor(w.owned.data(), w.dtype, {w.n_out, w.n_in}) : w.rows; }
 
 }  // namespace

@@ -1,4 +1,3 @@
-// Joins attention over disjoint sets of slots.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,3 @@
-// Normalisations over the last dimension.
 #include <cmath>
 #include <functional>
 

@@ -1,4 +1,4 @@
-// Reference attention against explicit m x m softmax in double, with everything that can mask, shift or weigh a slot.
+// Reference attention against explicit m x m softmax in double, with every way to mask, shift or weigh a slot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ struct Scene {
   Cache cache;
   AttentionArgs args;
   Rule rule;
-  std::vector<int32_t> behind;  // what attention is told when `scattered`
+  std::vector<int32_t> behind;  // passed to attention when `scattered`
   bool scattered = false;
 
   Scene(int32_t n_rows, int32_t n_slots, const std::function<void(Cache&)>& prepare = {})

@@ -1,4 +1,3 @@
-// Construction of the reference backend.
 #include "ops/ref/ref_backend.h"
 
 #include "ops/ref/ref_impl.h"

@@ -1,5 +1,5 @@
-// The reference backend: every op as a plain loop in fp32. It defines what is correct; the others are tested against
-// it.
+// Makes the reference backend: every op as a plain loop in fp32. It defines what is correct; the other backends are
+// tested against it.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The class behind make_ref_backend. Each group of ops is defined in a file of its own.
+// RefBackend: the class that make_ref_backend returns. Each group of ops is defined in a file of its own.
 #pragma once
 
 #include "ops/ref/ref_backend.h"

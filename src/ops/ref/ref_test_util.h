@@ -1,4 +1,4 @@
-// Owned f32 matrices and small caches for the tests of the reference backend.
+// Provides owned f32 matrices and small caches for the tests of the reference backend.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Conversions and sums that the reference ops share.
 #include "ops/ref/rows.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What all reference ops share: rows of any float dtype as f32 and back, and the dot product.
+// Converts rows of any float dtype to f32 and back, and computes the dot product, for all reference ops.
 #pragma once
 
 #include <cstdint>

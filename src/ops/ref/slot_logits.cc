@@ -1,4 +1,3 @@
-// Visibility, logits and softmax weights of one query.
 #include "ops/ref/slot_logits.h"
 
 #include <algorithm>
@@ -27,7 +26,7 @@ SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
     load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
     query.q_sinks = sink_query_.data();
   }
-  // Without positions a query stands where its own slot is.
+  // Without positions a query is at its own slot's index.
   query.position = args_.positions != nullptr ? args_.positions[row] : query.n_causal - 1;
   return query;
 }
@@ -57,7 +56,7 @@ void weigh_slots(const SlotQuery& query, const HeadSlots& slots, const Attention
   result.top = logits.empty() ? kUnseen : *std::max_element(logits.begin(), logits.end());
   std::vector<float>& w = result.weights;
   w.resize(logits.size());
-  // With nothing to see every weight is 0, and so is their sum.
+  // If no slot is visible every weight is 0, and so is their sum.
   std::transform(logits.begin(), logits.end(), w.begin(),
                  [&](float x) { return result.top == kUnseen ? 0.0f : std::exp(x - result.top); });
   result.total = sum(w.data(), slots.n_slots);

@@ -1,4 +1,5 @@
-// The logits of one query over one head's slots: who sees what is decided here, for attention and its statistics alike.
+// Computes the logits of one query over one head's slots, and decides which slots it sees, for attention and its
+// statistics alike.
 #pragma once
 
 #include <vector>
@@ -16,7 +17,7 @@ struct SlotQuery {
   int64_t position = 0;            // where the window ends
 };
 
-// Some rows of q, and where they stand among the slots.
+// Some rows of q, and their places among the slots.
 struct SlotRows {
   int64_t begin = 0;  // row of q, q_sinks and positions that belongs to the first query
   int64_t n = 0;

@@ -1,4 +1,3 @@
-// What vision towers need besides matrices: patches, and attention that looks both ways.
 #include <algorithm>
 #include <cmath>
 

@@ -32,7 +32,7 @@ class PrefetchPlan {
   int64_t part_bytes_;
 };
 
-// Asks for one line of every 4 KiB of a block's pages: the address translation, which costs most where pages are
+// Prefetches one line of every 4 KiB of a block's pages, for the address translation, which costs most where pages are
 // scattered.
 void prefetch_translation(const Block& block, int64_t head_dim) {
   const int64_t bytes = kv_page_bytes(block.codec, head_dim);
@@ -41,7 +41,7 @@ void prefetch_translation(const Block& block, int64_t head_dim) {
   }
 }
 
-// The logits of a tile of one token, written by whoever computes them; each item answers for its slots().
+// The logits of a tile of one token. Each item writes all of its slots(): those it computes, and -inf for the others.
 class LogitsOutput {
  public:
   explicit LogitsOutput(const Walk& walk) : walk_(walk), left_(walk.slots()) {}
@@ -109,7 +109,7 @@ Strips::Strips(const Tile& tile, const AttentionKernels& kernels, KvCodec codec)
 }
 
 Strip Strips::operator[](int i) const {
-  // Whole tiles of AMX, whose shape is costly to change; registers are rather shared out evenly.
+  // AMX: full tiles, because changing their shape is costly. Vector registers: rows are shared out evenly.
   const auto begin = [&](int j) { return most_ > kStripRows ? std::min(j * most_, n_rows_) : n_rows_ * j / size_; };
   return {.index = i, .row = begin(i), .m = begin(i + 1) - begin(i)};
 }

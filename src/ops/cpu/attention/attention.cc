@@ -1,4 +1,3 @@
-// Attention over pages: a batch as tiles.
 #include "ops/cpu/attention/attention.h"
 
 #include <algorithm>

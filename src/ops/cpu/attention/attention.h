@@ -1,4 +1,5 @@
-// Attention of the cpu backend over pages of K and V: prefill, decode, vision, and the sums that policies ask for.
+// Computes the cpu backend's attention over pages of K and V: prefill, decode, vision, and the sums that policies
+// request.
 //
 // One kernel shape serves all: a tile of query rows (the G query heads of a kv head x some tokens) against one page of
 // 64 slots, with online softmax, so that every byte of K and V is read once for all heads of its group. README.md draws

@@ -307,7 +307,7 @@ TEST_P(AttentionTest, Statistics) {
   }
 }
 
-// The last w rows and the others before them, asked for apart, are all of them; outputs that nobody wants are left out.
+// The last w rows and the earlier rows, requested separately, add up to all of them; unrequested outputs are left out.
 TEST_P(AttentionTest, StatisticsOfSlicesAddUp) {
   constexpr int kRows = 150, kLast = 40;
   TestData data({.group = 3, .n_rows = kRows, .n_slots = 400});

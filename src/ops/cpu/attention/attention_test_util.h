@@ -1,4 +1,5 @@
-// Sequences with random queries, keys and values for the tests of attention and pages, and who sees what, said naively.
+// Makes sequences with random queries, keys and values for the tests of attention and pages, and the naive rule of
+// which row sees which slot.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,7 @@ struct TestCase {
   bool slot_pos = false;
   bool bias = false;
   bool hidden = false;     // every third page and every fifth slot, whose K and V are NaN where a whole page is
-  bool scattered = false;  // rows see up to anywhere, in no order
+  bool scattered = false;  // rows see up to any slot, in no order
   bool mixed = false;      // codecs alternate from page to page
   bool ragged = false;     // heads have n_slots, n_slots - 77, ... slots
   float q_scale = 1.0f;
@@ -202,7 +203,7 @@ struct TestData {
     const int64_t row = int64_t{4} * c.d;
     for (int begin = 0; begin < n_slots[static_cast<size_t>(head)]; begin += kPageSlots) {
       const int n = std::min(kPageSlots, n_slots[static_cast<size_t>(head)] - begin), page = begin / kPageSlots;
-      if (c.hidden && page % 3 == 1) continue;  // not to be read
+      if (c.hidden && page % 3 == 1) continue;  // must not be read
       const size_t first = static_cast<size_t>((head * max_slots + begin) * c.d);
       write_slots({kv.page(head, page), codec_of(head, page), c.d},
                   {reinterpret_cast<const std::byte*>(&k[first]), reinterpret_cast<const std::byte*>(&v[first]), row,

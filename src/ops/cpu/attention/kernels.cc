@@ -65,7 +65,7 @@ struct Bf16Page {
   }
 };
 
-// Asks for what is wanted next, so many lines at every pair of indices.
+// Prefetches the next bytes, a fixed number of lines at every pair of indices.
 class Prefetch {
  public:
   Prefetch(const std::byte* from, int lines) : next_(from), lines_(from != nullptr ? lines : 0) {}
@@ -130,7 +130,7 @@ HWY_INLINE void values_columns(const ValueTile& t, int column) {
       for (int j = 0; j < NR; ++j) b[j] = Page::line(v + 4 * kN * j);
       multiply<Page, 0>(acc, p, t.p_stride, b);
       if constexpr (Page::kSteps == 2) {
-        if (s + 1 < n) multiply<Page, 1>(acc, p, t.p_stride, b);  // else what lies there may be NaN
+        if (s + 1 < n) multiply<Page, 1>(acc, p, t.p_stride, b);  // else the next row may be NaN
       }
     }
   }
@@ -197,7 +197,7 @@ HWY_INLINE void scale_by(float* x, int n, float factor) {
   for (int c = 0; c < n; c += kN) store(hn::Mul(load(x + c), all(factor)), x + c);
 }
 
-// Raises *top if a score is more than 2^8 above it; what was summed so far is to be multiplied by the result.
+// Raises *top if a score is more than 2^8 above it; the sums so far must be multiplied by the result.
 HWY_INLINE float raise_top(V largest, float* top) {
   const D d;
   if (hn::AllTrue(d, hn::Le(largest, all(*top + 8.0f)))) return 1.0f;

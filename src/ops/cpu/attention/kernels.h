@@ -1,5 +1,6 @@
-// The inner loops of attention, one table per instruction set. A call works on a few query rows ("strip") against one
-// page or a few pages, all in L1: everything above it (tiles, masks, tasks) is the same for all instruction sets.
+// Declares the inner loops of attention, one table per instruction set. A call works on a few query rows ("strip")
+// against one page or a few pages, all in L1: everything above it (tiles, masks, tasks) is the same for all instruction
+// sets.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ struct ScoreTile {
   int head_dim;
   float* s;  // s_stride floats between rows
   int64_t s_stride;
-  const std::byte* prefetch;  // where the next bytes will be wanted; null: nowhere
-  int prefetch_lines;         // cache lines to ask for per pair of dimensions
+  const std::byte* prefetch;  // where the bytes needed next lie; null: no prefetch
+  int prefetch_lines;         // cache lines to prefetch per pair of dimensions
 };
 
 // o_i += sum_j p[i, j] v_j over j < n slots of consecutive pages.
@@ -47,13 +48,13 @@ struct ValueTile {
   int padded_dim;
   float* o;  // o_stride floats between rows
   int64_t o_stride;
-  const std::byte* const* prefetch;  // per page, where the next bytes will be wanted; null: nowhere
-  int prefetch_lines;                // cache lines to ask for per pair of slots
+  const std::byte* const* prefetch;  // per page, where the bytes needed next lie; null: no prefetch
+  int prefetch_lines;                // cache lines to prefetch per pair of slots
 };
 
 // One step of online softmax in base 2 over n columns (a multiple of 16) of m rows: p = 2^(scale s - top), total += p.
 // `top` follows the largest score lazily, only when that is more than 2^8 above it; then total and o are scaled down.
-// Statistics want sums alone (row_sums): no p and o, the exact maxima beside; null total: the maxima alone.
+// Statistics need only the sums (row_sums): no p and o, but the exact maxima; null total: the maxima alone.
 struct SoftmaxTile {
   const float* s;
   int64_t s_stride;
@@ -70,8 +71,8 @@ struct SoftmaxTile {
   float* largest;  // [m, 16], row_sums only
 };
 
-// Statistics of the columns of A_ij = 2^(scale s_ij - log_total_i) over m rows, each joined with what is there; null:
-// not wanted. n is a multiple of 16.
+// Statistics of the columns of A_ij = 2^(scale s_ij - log_total_i) over m rows, each joined with the values already
+// there; null: not requested. n is a multiple of 16.
 struct ColumnTile {
   const float* s;
   int64_t s_stride;
@@ -87,12 +88,12 @@ struct ColumnTile {
   float* seen;             // [n] rows with s above kUnseen
 };
 
-// Of arrays by operand dtype.
+// Index of an operand dtype in arrays.
 constexpr int operand_index(DType dtype) { return dtype == DType::kBF16 ? 0 : 1; }
 
 struct AttentionKernels {
-  DType operand_dtype[kKvCodecs];  // of q and p beside pages of a codec
-  int strip_rows[kKvCodecs];       // that scores and values take at most
+  DType operand_dtype[kKvCodecs];  // of q and p for pages of a codec
+  int strip_rows[kKvCodecs];       // at most, for scores and values
   void (*scores[kKvCodecs])(const ScoreTile&);
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
@@ -114,9 +115,9 @@ struct AttentionKernels {
 // The fastest kernels that `isa` allows.
 AttentionKernels attention_kernels(Isa isa);
 
-// Those of kernels_avx512bf16.cc, for kBF16 pages; only where the CPU has the bf16 dot product.
+// Replaces the kernels for kBF16 pages by those of kernels_avx512bf16.cc; only where the CPU has the bf16 dot product.
 void use_avx512bf16(AttentionKernels& kernels);
-// Those of kernels_amx.cc beside them; only where the CPU has AMX.
+// Adds the kernels of kernels_amx.cc; only where the CPU has AMX.
 void use_amx(AttentionKernels& kernels);
 
 }  // namespace vlcache::cpu

@@ -13,8 +13,8 @@ namespace {
 constexpr int kDepth = 32;           // dimensions or slots that a product sums over
 constexpr int64_t kPairBytes = 256;  // a pair of dimensions of the 64 slots of a page
 
-// Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same for what is left of a head_dim that is no
-// multiple of 32.
+// Tiles: 0 to 3 sums, 4 left operand, 5 right operand; 6 and 7 the same for the rest of a head_dim that is no multiple
+// of 32.
 void use_strip_tiles(int m, int left) {
   AmxShape shape;
   for (int tile = 0; tile <= 4; ++tile) shape.set(tile, m);
@@ -167,7 +167,7 @@ void values_of_any(const ValueTile& t) {
   const int whole = t.n / kDepth * kDepth;
   if (whole > 0) values_tiles(t, whole);
   if (whole == t.n) return;
-  // What is left of the last page: behind it may lie NaN.
+  // The rest of the last page: the slots after it may be NaN.
   const std::byte* v = t.v[whole / kPageSlots] + int64_t{whole % kPageSlots} * 2 * t.padded_dim;
   for (int row = 0; row < t.m; row += kStripRows) {
     few_rows({.p = t.p + row * t.p_stride + 2 * whole,

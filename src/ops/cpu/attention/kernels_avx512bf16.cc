@@ -81,7 +81,7 @@ void values_tile(const ValueTile& t, int column) {
         for (int j = 0; j < NR; ++j) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], a, b[j]);
       }
     }
-    if (n % 2 != 0) {  // the second slot of the pair is not there: what lies in its place may be NaN
+    if (n % 2 != 0) {  // the pair has no second slot: the memory in its place may be NaN
 #pragma GCC unroll 8
       for (int j = 0; j < NR; ++j) {
         const __m512i pairs = _mm512_loadu_si512(v + 64 * j);

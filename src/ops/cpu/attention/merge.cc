@@ -1,4 +1,3 @@
-// Joins two partial results of attention.
 #include "ops/cpu/attention/merge.h"
 
 #include "base/threads.h"

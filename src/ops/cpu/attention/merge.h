@@ -1,5 +1,5 @@
-// Sums of exponentials over parts of the slots, and how two of them become one: what items of a tile, parts of
-// statistics and partial results of attention have in common.
+// Merges two sums of exponentials over parts of the slots: items of a tile, parts of statistics, partial results of
+// attention.
 #pragma once
 
 #include <algorithm>

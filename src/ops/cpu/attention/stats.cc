@@ -1,6 +1,6 @@
-// Statistics of the attention of a group of queries: one pass over the pages for every row's sum, which is left out
-// where attention has found it already, one for the columns.
-// Scores are computed twice and never stored beyond a block.
+// Statistics of the attention of a group of queries: one pass over the pages for every row's sum, skipped where
+// attention has already computed it, and one for the columns. Scores are computed twice and never stored beyond a
+// block.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,7 +21,7 @@ constexpr int64_t kMinItemPages = 8;
 // more it lies in L2 anyway, and a strip of one head's rows shares the sums of a column.
 constexpr int64_t kGroupedRows = 96;
 
-// What the first pass finds of a row over some pages, in base 2.
+// Results of the first pass for a row over some pages, in base 2.
 struct RowSums {
   float top = kNoTop;         // scale of `total`
   float total = 0.0f;         // sum of 2^(logit - top)
@@ -60,7 +60,7 @@ struct StatsRun {
   void add_columns(const Tile& tile, const Block& block, const Strip& strip, const TileScratch& scratch) const;
   void add_band(const Tile& tile, int row, int64_t slot, const ColumnTile& t, float* sums) const;
 
-  // Calls visit(block, strip) for every strip that sees some of a block, its scores in scratch.s.
+  // Calls visit(block, strip) for every strip that sees a slot of a block, its scores in scratch.s.
   template <typename Visit>
   void sweep(const Tile& tile, int64_t part, const TileScratch& scratch, const Visit& visit) const {
     pack_queries(tile, kernels(), q, scratch);
@@ -150,14 +150,14 @@ void StatsRun::thresholds(int64_t index, const TileScratch& scratch) const {
     scratch.sums.top[i] = log_total;
     const bool by_row = stats.rule == AttentionStats::Rule::kRowMax;
     const float limit = by_row ? row.largest - log_total + std::log2(stats.threshold) : -std::log2(row.n_seen);
-    // What lies on the limit is not below it (a row of equal weights under kUniform), whatever the rounding.
+    // A value on the limit is not below it (a row of equal weights under kUniform), whatever the rounding.
     const float slack = 4e-7f * (1.0f + std::fabs(log_total) + std::fabs(limit));
     scratch.sums.total[i] = any && std::isfinite(limit) ? limit - slack : limit;
   }
 }
 
-// Adds columns of rows of one head to a row of each output (null: not wanted). Where the slots end before the kernel's
-// columns do, by way of a copy.
+// Adds columns of rows of one head to a row of each output (null: not requested). Goes through a copy where the slots
+// end before the kernel's columns do.
 void add_page(const AttentionKernels& kernels, ColumnTile t, const std::array<float*, 4>& outputs) {
   const int n = t.n;
   t.n = (n + kLanes - 1) / kLanes * kLanes;
@@ -199,8 +199,8 @@ void StatsRun::add_columns(const Tile& tile, const Block& block, const Strip& st
   }
 }
 
-// Adds to `sums`, those of slots [slot, slot + t.n), the weights that rows [row, row + t.m) have within their bands:
-// all at once where the bands hold all these slots, else row by row.
+// Adds to `sums`, those of slots [slot, slot + t.n), the weights that rows [row, row + t.m) have within their bands: in
+// one call where the bands hold all these slots, else row by row.
 void StatsRun::add_band(const Tile& tile, int row, int64_t slot, const ColumnTile& t, float* sums) const {
   const auto begin = [&](int r) { return tile.limit((row + r) / tile.group) - stats.band; };
   int64_t last_begin = begin(0);

@@ -1,4 +1,4 @@
-// Who sees what, the walk over pages, packing.
+// Visibility, the walk over pages, packing.
 #include "ops/cpu/attention/tile.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void pack_tile(const Tile& tile, const Tensor& q, DType dtype, std::byte* y) {
   }
 }
 
-// Positions of a page's slots, as far as some token may see them.
+// Positions of a page's slots, as far as any token may see them.
 Interval page_positions(const Tile& tile, int64_t page) {
   const int64_t begin = page * kPageSlots, end = begin + kPageSlots;
   const int32_t* pos = slot_positions(tile);
@@ -58,7 +58,8 @@ Interval page_positions(const Tile& tile, int64_t page) {
   return {*low, *high};
 }
 
-// Whether no token sees any slot of the page, by limit and window; if one may, sets *masked unless all see all.
+// Whether no token sees any slot of the page, by limit and window; else sets *masked unless every token sees every
+// slot.
 bool is_out_of_sight(const Tile& tile, int64_t page, bool* masked) {
   const int64_t begin = page * kPageSlots, end = begin + kPageSlots;
   if (begin >= tile.limits.highest) return true;

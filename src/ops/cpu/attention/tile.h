@@ -1,4 +1,5 @@
-// A tile and the walk over its pages: what attention, vision attention and statistics share. README.md has the drawing.
+// Defines a tile and the walk over its pages, shared by attention, vision attention and statistics. README.md has the
+// drawing.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +35,17 @@ struct Tile {
   int group = 1;
   int64_t row = 0;  // of q: the first token
   int n_tokens = 0;
-  // Slots [0, limit(t)) exist for token t, which may be negative: n_seen + causal_step t, or what `behind` leaves.
+  // Slots [0, limit(t)) exist for token t; it may be negative. It is n_seen + causal_step t, or computed from `behind`.
   int64_t n_seen = 0;
   int causal_step = 1;              // 0: every token sees all slots (vision)
   const int32_t* behind = nullptr;  // [n_tokens] as in AttentionSeq
   float* logits = nullptr;          // one token: those of query_head, as in AttentionSeq
   int64_t logits_stride = 0;
 
-  // What place() finds: limits and, with a window, positions of all tokens, and the pages that some token sees.
+  // Set by place(): limits and, with a window, positions of all tokens, and the pages that some token sees.
   Interval limits{0, 0}, positions{0, 0};
   PageRange pages;
-  void place();  // to be called when everything above is set
+  void place();  // to be called after everything above is set
 
   int n_rows() const { return n_tokens * group; }
   int64_t limit(int64_t token) const {
@@ -57,10 +58,10 @@ struct Tile {
 };
 
 constexpr uint64_t low_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
-// Bit j: token sees slot 64 page + j, as far as limit and window say.
+// Bit j: token sees slot 64 page + j, by limit and window.
 uint64_t seen_mask(const Tile& tile, int64_t token, int64_t page);
 
-// Some pages of one codec that are worked on together; page i holds columns [64 i, 64 i + 64).
+// Pages of one codec that are processed together; page i holds columns [64 i, 64 i + 64).
 struct Block {
   int n_pages = 0;
   KvCodec codec = KvCodec::kBF16;
@@ -71,12 +72,12 @@ struct Block {
   const std::byte* k[kBlockPages];
   const std::byte* v[kBlockPages];
 
-  // Columns that a token with this limit may see: all pages but the last are full, or it sees nothing of the later
-  // ones.
+  // Columns that a token with this limit may see: all pages but the last are full, or it sees no slot of the later
+  // pages.
   int columns(int64_t limit) const;
 };
 
-// Walks an item, pages [begin, end) of tile.pages, block by block and past those that nobody sees.
+// Walks an item, pages [begin, end) of tile.pages, block by block, skipping pages that no token sees.
 class Walk {
  public:
   Walk(const Tile& tile, const AttentionKernels& kernels, int64_t begin, int64_t end)
@@ -85,7 +86,7 @@ class Walk {
 
   const Tile& tile() const { return tile_; }
   const AttentionKernels& kernels() const { return kernels_; }
-  // The item's slots: from its first page on to the next item's, pages that nobody sees included.
+  // The item's slots: from its first page to the next item's, including pages that no token sees.
   Interval slots() const;
 
  private:
@@ -120,16 +121,16 @@ struct TileScratch {
 // Packs the tile's rows of q, and of q_sinks, in the operand dtypes its pages need.
 void pack_queries(const Tile& tile, const AttentionKernels& kernels, const Tensor& q, const TileScratch& scratch);
 
-// What a block needs before its strips: masks of partly seen pages, biases.
+// Prepares what a block needs before its strips: masks of partly seen pages, biases.
 void prepare_block(const Tile& tile, const Block& block, const TileScratch& scratch);
 
-// Rows [row, row + m) of the tile, for a kernel call, and what score_strip finds.
+// Rows [row, row + m) of the tile, for a kernel call, and the results of score_strip.
 struct Strip {
   int index;
   int row;
   int m;
-  int n = 0;            // columns that some row sees; 0: nothing was computed
-  float scale = 1.0f;   // what is left to multiply scores with: then they are logits in base 2
+  int n = 0;            // columns that any row sees; 0: nothing was computed
+  float scale = 1.0f;   // factor still to apply to the scores: then they are logits in base 2
   int columns() const;  // n in whole vectors, what kernels take
 };
 
@@ -144,10 +145,10 @@ class Strips {
   int n_rows_, most_, size_;
 };
 
-// Scores of a strip over a block into scratch.s, masked. Meanwhile `next`, if not null, is fetched.
+// Computes the masked scores of a strip over a block into scratch.s. Meanwhile `next`, if not null, is prefetched.
 void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block* next, const TileScratch& scratch);
 
-// Attention of a tile over an item's pages into `sums`, added up from nothing; queries are packed.
+// Computes the attention of a tile over an item's pages into `sums`, which it overwrites; queries are packed.
 void attend(Walk walk, const TileScratch& scratch, const TileSums& sums);
 
 }  // namespace vlcache::cpu

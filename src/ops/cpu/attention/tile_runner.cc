@@ -16,9 +16,9 @@ namespace {
 // Rows of a tile: enough for the arithmetic on a page (128 cycles a row) to hide its transfer (about 2500), few enough
 // for queries and sums to stay in L2 beside the block.
 constexpr int kTileRows = 96;
-// What reading a page costs, in rows of arithmetic.
+// The cost of reading a page, in rows of arithmetic.
 constexpr int64_t kPageCost = 16;
-constexpr int64_t kItemsPerThread = 8;  // so that a thread that was held up leaves little behind
+constexpr int64_t kItemsPerThread = 8;  // so that a delayed thread leaves little work for the end
 constexpr int64_t kMinItemPages = 8;    // 128 KiB: some microseconds
 
 int64_t cost(const Tile& tile) { return tile.pages.size * (kPageCost + tile.n_rows()); }
@@ -67,7 +67,7 @@ std::byte* TileRunner::grow(Buffer& buffer, int64_t bytes) {
 void TileRunner::reserve(int64_t n_rows, int64_t head_dim) {
   TileScratch none;
   scratch_rows_ = n_rows, scratch_dim_ = head_dim;
-  // Not a multiple of 4096: threads' rows alias else.
+  // Not a multiple of 4096: otherwise the threads' rows alias in the cache.
   scratch_stride_ = TileScratch::layout(none, nullptr, n_rows, head_dim) + 128;
   grow(scratch_, scratch_stride_ * n_threads());
 }
@@ -106,7 +106,7 @@ TileSums TileRunner::shared_sums(const PlannedTile& planned, int64_t item) const
   return {at, at + o, at + o + n_rows};
 }
 
-// Adds the sums of all items of a tile into those of the first, in order.
+// Adds the sums of all items of a tile to those of the first, in order.
 TileSums TileRunner::merge_items(const PlannedTile& planned) const {
   const int64_t dp = padded_dim(planned.tile.kv->head_dim);
   const TileSums sum = shared_sums(planned, 0);

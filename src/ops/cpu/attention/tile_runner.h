@@ -1,4 +1,5 @@
-// Runs tiles on all threads, and owns the memory that takes. It only grows, so that a decode step allocates nothing.
+// TileRunner: runs tiles on all threads, and owns the memory for it. It only grows, so that a decode step allocates
+// nothing.
 #pragma once
 
 #include <vector>
@@ -14,36 +15,36 @@ struct PlannedTile {
   int64_t n_items = 0;
   int64_t first_item = 0;
   int64_t sums = -1;       // floats into the shared sums, of the first item's; -1: one item, whose sums stay in scratch
-  int32_t unfinished = 0;  // items still to do; whoever takes it to 0 merges them
+  int32_t unfinished = 0;  // items still to run; the thread that takes it to 0 merges them
 };
 
 class TileRunner {
  public:
   explicit TileRunner(Isa isa);
 
-  // By compute dtype. Those for f32 never round queries and weights to bf16, not even beside bf16 pages.
+  // Kernels by compute dtype. Those for f32 never round queries and weights to bf16, not even with bf16 pages.
   const AttentionKernels& kernels(DType compute) const {
     return compute == DType::kBF16 ? bf16_kernels_ : f32_kernels_;
   }
 
-  // Attention of some tiles, which are placed and write different rows: all that were added since clear().
+  // Attention of all tiles added since clear(); they are placed and write different rows.
   void clear() { tiles_.clear(); }
   void add(const Tile& tile) { tiles_.push_back({.tile = tile}); }
   void run(const Tensor& q, const Tensor& out, const Tensor& lse);  // lse may be empty
 
-  // For work of another kind on tiles of up to n_rows rows: scratch for every thread, and memory that they share. Valid
-  // until the next call that asks for some.
+  // Scratch for every thread, and shared memory, for other work on tiles of up to n_rows rows. Valid until the next
+  // call that requests some.
   void reserve(int64_t n_rows, int64_t head_dim);
   TileScratch scratch(int thread) const;
   std::byte* shared(int64_t bytes) { return grow(shared_, bytes); }
-  // A buffer that run() leaves alone.
+  // A buffer that run() does not touch.
   std::byte* pages(int64_t bytes) { return grow(pages_, bytes); }
 
   int64_t bytes() const;  // held at the moment
 
  private:
   static std::byte* grow(Buffer& buffer, int64_t bytes);
-  int64_t cut();  // tiles into items; returns the floats that shared sums take
+  int64_t cut();  // cuts tiles into items; returns the number of floats of shared sums
   void run_item(int64_t index, int thread, const Tensor& q, const Tensor& out, const Tensor& lse);
   TileSums merge_items(const PlannedTile& planned) const;
   TileSums shared_sums(const PlannedTile& planned, int64_t item) const;
@@ -57,7 +58,7 @@ class TileRunner {
   Buffer pages_;
 };
 
-// Tokens per tile when n_tokens tokens of `group` rows each are to be cut evenly.
+// Tokens per tile so that n_tokens tokens of `group` rows each are cut evenly.
 int tokens_per_tile(int64_t n_tokens, int group);
 
 }  // namespace vlcache::cpu
