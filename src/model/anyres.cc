@@ -1,4 +1,4 @@
-// Tile layout of LLaVA-NeXT. Same arithmetic as transformers' unpad_image, whose roundings decide the number of tokens.
+// The arithmetic is that of transformers' unpad_image, whose roundings decide the number of tokens.
 #include "model/anyres.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace vlcache {
 namespace {
 
-// int(round(x, 7)) of Python: correctly rounded to seven decimals, as printf does, then cut off.
+// int(round(x, 7)) of Python: correctly rounded to seven decimals, as printf does, then truncated.
 int64_t cut_after_7(double x) {
   char text[64];
   std::snprintf(text, sizeof text, "%.7f", x);

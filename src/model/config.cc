@@ -1,4 +1,3 @@
-// config.json and generation_config.json of whole models.
 #include "model/config.h"
 
 #include <algorithm>
@@ -25,8 +24,8 @@ std::optional<DType> parse_dtype(const JsonObject& config) {
   config.fail(key, "float32, bfloat16 or float16");
 }
 
-// One id or a list of them. Those outside the vocabulary, which no step can choose, are left out: published
-// checkpoints have such (-1, or an added token that the matrices have no row for).
+// One id or a list of them. Ids outside the vocabulary, which no step can choose, are left out: published checkpoints
+// have such ids (-1, or an added token without a row in the matrices).
 std::vector<int32_t> parse_ids(const JsonObject& object, std::string_view key, int64_t vocab_size) {
   const Json* value = object.find(key);
   std::vector<int32_t> ids;
@@ -60,7 +59,7 @@ void check_vision(const JsonObject& root, const ModelConfig& config) {
   }
 }
 
-// generation_config.json first; ids that it does not have, from config.json.
+// From generation_config.json; ids that it lacks, from config.json.
 GenerationDefaults parse_generation(const JsonObject& config, const Json* generation, int64_t vocab) {
   GenerationDefaults g;
   const auto take = [&](const JsonObject& from) {
@@ -79,7 +78,7 @@ GenerationDefaults parse_generation(const JsonObject& config, const Json* genera
     g.min_p = optional_number(own, "min_p", 0.0, 1.0);
     g.repetition_penalty = optional_number(own, "repetition_penalty", 1e-3, 1e3);
     if (own.has("top_k")) g.top_k = std::max<int64_t>(0, own.integer("top_k"));
-    // The files leave out what equals transformers' default, which for sampling is the 50 likeliest.
+    // The files leave out values equal to transformers' default, which for sampling is top_k 50.
     if (g.do_sample && !g.top_k) g.top_k = kDefaultTopK;
   }
   take(config);

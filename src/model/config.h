@@ -1,4 +1,5 @@
-// What a checkpoint's config.json says, in one vocabulary for all families. Shapes and switches only; no weights.
+// ModelConfig: the contents of a checkpoint's config.json, in one vocabulary for all families. Shapes and switches
+// only; no weights.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ struct TextConfig {
   bool qk_norm = false;          // RMS norm of each head's q and k before rotation (Qwen3)
   bool tied_embeddings = false;  // the output projection is the embedding table
   RopeConfig rope;
-  std::vector<int32_t> windows;  // [n_layers] sliding window in tokens, 0 = sees everything
+  std::vector<int32_t> windows;  // [n_layers] sliding window in tokens, 0 = no window
 
   int64_t q_size() const { return n_heads * head_dim; }
   int64_t kv_size() const { return n_kv_heads * head_dim; }
@@ -66,14 +67,14 @@ struct TextConfig {
   }
 };
 
-// What tells one vision transformer from another; the forward pass and the loader read these facts.
+// Traits that tell one vision transformer from another, read by the forward pass and the loader.
 struct VisionTraits {
   bool class_token = false;  // a learned row before the patches of every tile
   bool patch_bias = false;   // the patch embedding has a bias
   bool pre_norm = false;     // a norm before the first layer
-  bool post_norm = false;    // features are the last layer's output behind a norm
-  // Which of the side * side learned positions each patch of a rows x cols grid takes. Null: there is one grid, the
-  // trained one, and a patch takes its own.
+  bool post_norm = false;    // features are the last layer's output after a norm
+  // The learned position, of side * side, of each patch of a rows x cols grid. Null: only the trained grid is used, and
+  // a patch has its own position.
   std::vector<int32_t> (*position_ids)(int64_t side, int64_t rows, int64_t cols) = nullptr;
 };
 
@@ -89,7 +90,7 @@ struct VisionConfig {
   int64_t patch_size = 0;
   float layer_norm_eps = 1e-5f;
   Activation activation = Activation::kQuickGelu;
-  // Hidden states that make the features, concatenated: 0 = input of the first layer, n_layers = output of the last.
+  // Hidden states that form the features, concatenated: 0 = input of the first layer, n_layers = output of the last.
   std::vector<int32_t> feature_layers;
   bool drop_class_token = false;  // "default" select strategy: the class token's row is left out
 
@@ -99,7 +100,7 @@ struct VisionConfig {
   int64_t n_class_features() const { return traits.class_token && !drop_class_token ? 1 : 0; }  // and left in features
   int64_t n_positions() const { return side() * side() + n_class_rows(); }
   int64_t feature_size() const { return hidden_size * static_cast<int64_t>(feature_layers.size()); }
-  int64_t n_used_layers() const;  // layers that have to be computed
+  int64_t n_used_layers() const;  // layers that must be computed
 };
 
 struct Projector;  // projector.h
@@ -108,12 +109,12 @@ struct ProjectorConfig {
   const Projector* kind = nullptr;
   Activation activation = Activation::kGelu;
   bool bias = true;
-  int64_t scale = 1;     // patches a side that become one token
+  int64_t scale = 1;     // patches on a side of the square that becomes one token
   bool newline = false;  // a learned row that ends each line of an unpadded image (LLaVA-NeXT)
 };
 
-// generation_config.json, where the checkpoint has one; ids also from config.json. What is absent has transformers'
-// neutral value, but for sampling top_k, which is then filled in.
+// generation_config.json, where the checkpoint has one; ids also from config.json. Absent values have transformers'
+// neutral value, except for sampling top_k, which is then filled in.
 struct GenerationDefaults {
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
@@ -126,7 +127,7 @@ struct ModelConfig {
   const Family* family = nullptr;
   std::string model_type;     // as config.json has it
   DType dtype = DType::kF32;  // of the checkpoint
-  bool states_dtype = false;  // config.json names it; otherwise the weights are to be asked
+  bool states_dtype = false;  // config.json names it; otherwise it is that of the weights
   TextConfig text;
   std::optional<VisionConfig> vision;
   ProjectorConfig projector;
@@ -138,10 +139,10 @@ struct ModelConfig {
   int64_t kv_bytes_per_token(int64_t element_bytes) const { return 2 * text.n_layers * text.kv_size() * element_bytes; }
 };
 
-// `where` names the file in errors. Keys of transformers 4 and 5 are understood; what a key's absence means is what
-// transformers' configuration classes say. Throws Error(kUnsupported) for an unknown model_type (listing the known
-// ones) or an unknown variant, Error(kInput) for missing keys, wrong types and contradictions.
-// `generation`: generation_config.json; null if there is none.
+// `where` names the file in errors. Keys of transformers 4 and 5 are understood; an absent key has the default of
+// transformers' configuration classes. Throws Error(kUnsupported) for an unknown model_type (listing the known ones) or
+// an unknown variant, Error(kInput) for missing keys, wrong types and contradictions. `generation`:
+// generation_config.json; null if the checkpoint has none.
 ModelConfig parse_model_config(const Json& config, std::string_view where, const Json* generation = nullptr);
 
 RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions);

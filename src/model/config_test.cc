@@ -155,7 +155,7 @@ TEST(Config, GenerationDefaults) {
   EXPECT_THROW(read(R"({"top_p":3})"), Error);
 }
 
-// Files leave out what equals transformers' defaults, and None counts as left out: of sampling, the 50 likeliest.
+// Files leave out values equal to transformers' defaults, and None counts as left out: sampling alone means top_k 50.
 TEST(Config, SamplingAloneMeansTheFiftyLikeliest) {
   const Json config = parse_json(with(""), "config.json");
   const auto read = [&](const char* text) {

@@ -1,5 +1,5 @@
-// The simplest KV cache a forward pass can run on: every slot of every token, in order, in pages of one pool. For
-// tests.
+// ContiguousKv: the simplest KV cache a forward pass can run on: every slot of every token, in order, in pages of one
+// pool. For tests.
 #pragma once
 
 #include <cstdint>

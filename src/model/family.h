@@ -1,5 +1,5 @@
-// A model family: what its checkpoints call things, how its prompts name images, and which rows become image tokens.
-// One value per family, in families/.
+// Family: the tensor names of its checkpoints, how its prompts name images, and which rows become image tokens. One
+// value per family, in families/.
 #pragma once
 
 #include <optional>
@@ -36,26 +36,26 @@ struct Family {
   std::string (*image_text)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 };
 
-// Throws Error(kUnsupported) listing what there is.
+// Throws Error(kUnsupported) that lists the known model types.
 const Family& find_family(std::string_view model_type, std::string_view where);
 
-// The text that is to be tokenised: every placeholder of `text` replaced by what its image becomes, image tokens
-// repeated, as transformers' processor of the family does it. Throws Error(kInput) with both counts if placeholders and
-// images differ in number, also for an image given to a text model.
+// The text to tokenise: every placeholder of `text` replaced by its image's text, image tokens repeated, as the
+// family's processor in transformers does it. Throws Error(kInput) with both counts if placeholders and images differ
+// in number, also for an image given to a text model.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
 
-// What a token of an image was computed from.
+// The tile, row and patches a token of an image was computed from.
 struct TokenPlace {
   int32_t tile = -1;              // -1: a newline
-  int32_t row = -1;               // of the tile's rows that come out of the projector
-  std::optional<PixelRect> rect;  // what its patches show, beyond the picture in padding; none: newline, class token
+  int32_t row = -1;               // of the tile's rows in the projector's output
+  std::optional<PixelRect> rect;  // what its patches show, beyond the image in padding; none: newline, class token
 };
-// Of each token, as token_rows has them. Throws as token_rows.
+// Of each token, in the order of token_rows. Throws as token_rows.
 std::vector<TokenPlace> token_places(const ModelConfig& config, const ImageTiles& image);
 
-// Where each token of an image, as token_rows has them, was computed from: the rectangle of the original picture that
-// its patches show, clipped to the picture. None for newlines, class tokens, the overview of a picture that was split,
-// and tokens that show padding only. Throws as token_rows.
+// The rectangle of the original image that each token, in the order of token_rows, was computed from: what its patches
+// show, clipped to the image. None for newlines, class tokens, the overview of a split image, and tokens that show
+// padding only. Throws as token_rows.
 std::vector<std::optional<PixelRect>> token_rects(const ModelConfig& config, const ImageTiles& image);
 
 }  // namespace vlcache

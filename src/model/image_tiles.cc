@@ -1,4 +1,3 @@
-// Memory and comparison of tiles.
 #include "model/image_tiles.h"
 
 #include <cstring>

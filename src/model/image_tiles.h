@@ -1,4 +1,5 @@
-// One picture as a vision encoder takes it: the pixels of its tiles, and what of the picture each of them shows.
+// ImageTiles: an image in the form a vision encoder takes: the pixels of its tiles, and the part of the image each of
+// them shows.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +10,31 @@
 
 namespace vlcache {
 
-// In pixels of the picture as it was decoded; x to the right, y down, right and bottom exclusive.
+// In pixels of the decoded image; x to the right, y down, right and bottom exclusive.
 struct PixelRect {
   float left = 0, top = 0, right = 0, bottom = 0;
   bool operator==(const PixelRect&) const = default;
 };
 
-// The part (x, y, width, height), in pixels, of something of `size_x` x `size_y` pixels that shows `shown`.
+// What `part`, in pixels, shows of an image of `size_x` x `size_y` pixels that itself shows `shown`.
 PixelRect part_of(const PixelRect& shown, float size_x, float size_y, const PixelRect& part);
 
 struct ImageTiles {
-  // Of all tiles together; four times what Idefics3 makes of the largest picture, 768 MiB as floats.
+  // Of all tiles together; four times what Idefics3 needs for the largest image, 768 MiB as floats.
   static constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
-  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised; or empty, where only the rest is known
+  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised; or empty, where only the other fields are known
   int64_t n_tiles = 0, height = 0, width = 0;
-  int64_t original_height = 0, original_width = 0;  // of the picture
-  // The grid that the picture was split into, row by row; 0 x 0: it was not split.
+  int64_t original_height = 0, original_width = 0;  // of the image
+  // The grid that the image was split into, row by row; 0 x 0: not split.
   int64_t tile_rows = 0, tile_cols = 0;
   int64_t overview =
-      -1;  // the tile that shows all of a split picture once more: first for LLaVA-NeXT, last for Idefics3
-  // [n_tiles] what each tile shows: crops, resizing and padding undone. Beyond the picture where there is padding.
+      -1;  // the tile that shows the whole of a split image again: first for LLaVA-NeXT, last for Idefics3
+  // [n_tiles] what each tile shows: crops, resizing and padding undone. Reaches beyond the image where a tile is
+  // padded.
   std::vector<PixelRect> shown;
 
-  // Zeros. Throws Error(kMemory) above kMaxPixels.
+  // Allocates zeros. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
   ImageTiles copy() const;
   ImageTiles without_pixels() const;

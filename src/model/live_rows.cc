@@ -1,4 +1,3 @@
-// Narrowing a step's rows and cutting its runs.
 #include "model/live_rows.h"
 
 #include <algorithm>

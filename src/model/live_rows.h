@@ -1,5 +1,5 @@
-// The rows of a step that are still alive: which tokens they are, in which runs. Bookkeeping beside the arithmetic of
-// the forward pass.
+// LiveRows: the rows of a step that have not been dropped, their tokens and their runs. Bookkeeping for the forward
+// pass, without arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace vlcache {
 
 class LiveRows {
  public:
-  // Room for n_rows, so that steps up to there allocate nothing.
+  // Makes room for n_rows, so that steps of up to n_rows allocate nothing.
   void reserve(int64_t n_rows);
   void begin(const StepInput& step);
 
@@ -23,9 +23,9 @@ class LiveRows {
   std::span<const RowRun> runs() const { return runs_; }             // cover the rows, none of them empty
   RunTokens tokens_of(const RowRun& run) const;
 
-  // Narrows to the ascending rows `keep`. A run is cut where somebody else supplies slots between two of its rows.
+  // Narrows to the ascending rows `keep`. A run is cut where another source supplies slots between two of its rows.
   void keep(std::span<const int32_t> keep, const KvAccess& kv);
-  // The rows that `input_rows` of the step's input have become; CHECKs that all of them are alive.
+  // The current rows of the step's `input_rows`; CHECKs that none of them was dropped.
   void find(std::span<const int32_t> input_rows, std::vector<int32_t>& rows) const;
 
  private:

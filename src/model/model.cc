@@ -1,4 +1,3 @@
-// Joins configuration, weights and the two networks.
 #include "model/model.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 namespace vlcache {
 namespace {
 
-// What the weights themselves are stored in, for a config.json that does not say.
+// The dtype the weights themselves are stored in, for a config.json without one.
 DType stored_dtype(const Safetensors& files) {
   for (const std::string_view name : files.names()) {
     const std::optional<DType> dtype = files.find(name)->dtype;
@@ -67,11 +66,11 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const
 
 int64_t Model::n_image_tokens(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
-  encoder_->tokens_per_tile(image.height, image.width);  // throws for those it does not take
+  encoder_->tokens_per_tile(image.height, image.width);  // throws for sizes it does not accept
   return static_cast<int64_t>(config_.family->token_rows(config_, image).size());
 }
 
-// Room for the encoder's features.
+// Allocates room for the encoder's features.
 VisionOutput Model::features_of(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
   const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
@@ -109,13 +108,13 @@ Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* 
 
 VisionOutput Model::Encoding::finish() { return model_.project(image_, features_, std::move(order_)); }
 
-// Features to the rows that an image's tokens stand for, in their order.
+// Projects features, and gathers the rows of the image's tokens in their order.
 VisionOutput Model::project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const {
   const ProjectorConfig& projector = config_.projector;
   const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
   const int64_t n_features = features.embeds.rows() / n_tiles;
   const int64_t n_rows = n_tiles * projector.kind->n_rows(projector, n_features);
-  // The newline stands behind the projected rows, so that one gather puts everything in order.
+  // The newline follows the projected rows, so that one gather puts everything in order.
   const int64_t n_all = n_rows + (projector.newline ? 1 : 0);
   const int64_t row_bytes = hidden * dtype_bytes(compute_dtype());
   VisionOutput out;

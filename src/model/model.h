@@ -1,5 +1,5 @@
-// A loaded model: text decoder, vision encoder and projector behind the few calls an engine needs. Owns weights, no KV,
-// no policy.
+// Model: a loaded model: text decoder, vision encoder and projector, with the few calls an engine needs. Owns weights,
+// no KV, no policy.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@
 
 namespace vlcache {
 
-// What an image becomes. `extra` is for encoders that feed later layers too (DeepStack); none of today's families does.
+// The encoder's output for an image. `extra` is for encoders that feed later layers too (DeepStack); no current family
+// uses it.
 struct VisionOutput {
   Tensor embeds;              // [n_tokens, text hidden] compute dtype, in `storage`
   std::vector<Tensor> extra;  // [n_tokens, text hidden] each, in `storage`
@@ -37,16 +38,16 @@ struct LoadOptions {
 
 class Model {
  public:
-  // A Hugging Face snapshot directory. The backend must outlive the model. Throws Error for anything wrong in the
+  // Loads a Hugging Face snapshot directory. The backend must outlive the model. Throws Error for anything wrong in the
   // directory.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, Backend& backend,
                                      const LoadOptions& options = {});
-  // The same for a configuration that read_config has read already.
+  // The same with a configuration already read by read_config.
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
                                      const LoadOptions& options = {});
   // Random weights of any configuration, for timing.
   static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed);
-  // Only the configuration of a snapshot directory: cheap.
+  // Reads only the configuration of a snapshot directory: cheap.
   static ModelConfig read_config(const std::filesystem::path& dir);
 
   const ModelConfig& config() const { return config_; }
@@ -56,7 +57,7 @@ class Model {
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
   const Weights& weights() const { return weights_; }
-  // Of the weights, config.json and the arithmetic: two models of the same fingerprint compute the same.
+  // Hash of the weights, config.json and the arithmetic: two models with the same fingerprint compute the same.
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
 
   // ---- language ---------------------------------------------------------------------------------------------------
@@ -68,16 +69,16 @@ class Model {
   std::string expand_prompt(std::string_view text, std::span<const ImageTiles> images) const {
     return vlcache::expand_prompt(config_, text, images);
   }
-  // Tokens the image takes in a prompt (rows of encode_image). Throws Error(kInput) for a text model.
+  // Number of tokens of the image in a prompt (rows of encode_image). Throws Error(kInput) for a text model.
   int64_t n_image_tokens(const ImageTiles& image) const;
   // Encodes, projects and orders one image's tokens. Throws Error(kInput) for a text model, Error(kShape) for tiles of
   // a wrong size.
   VisionOutput encode_image(const ImageTiles& image, VisionCapture* capture = nullptr);
-  // The same in steps, between which anything else may be computed. The image outlives it.
+  // The same in steps, between which anything else may be computed. The image must outlive it.
   class Encoding {
    public:
-    bool step() { return pass_.step(); }  // false: that was the last one
-    VisionOutput finish();                // behind the last
+    bool step() { return pass_.step(); }  // false: that was the last step
+    VisionOutput finish();                // after the last step
 
    private:
     friend Model;

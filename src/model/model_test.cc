@@ -76,7 +76,7 @@ TEST_F(ModelTest, NamesWhatIsMissing) {
                                            HasSubstr("(from config.json), found [")));
 }
 
-// A checkpoint may say that its embeddings are tied and still have an output matrix of its own: then that is used.
+// A checkpoint may declare its embeddings tied and still have an output matrix of its own: then that is used.
 TEST_F(ModelTest, TiesOnlyWhatIsEqual) {
   copy("mistral-full");
   EXPECT_TRUE(Model::load(dir_, *backend_)->weights().text.tied);

@@ -1,4 +1,3 @@
-// LLaVA's two linear layers; Idefics3's pixel shuffle and one.
 #include "model/projector.h"
 
 #include <cmath>

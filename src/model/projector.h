@@ -1,4 +1,5 @@
-// From vision features to rows of the language model's input. A family names one of these values, or brings its own.
+// Projector: maps vision features to rows of the language model's input. A family names one of these values, or brings
+// its own.
 #pragma once
 
 #include "base/tensor.h"
@@ -10,7 +11,7 @@
 namespace vlcache {
 
 struct Projector {
-  // Rows that the `n_features` feature rows of one tile become. Throws Error(kShape) where it cannot take so many.
+  // Rows that the `n_features` feature rows of one tile become. Throws Error(kShape) if that number is not accepted.
   int64_t (*n_rows)(const ProjectorConfig& config, int64_t n_features);
   ProjectorWeights (*load)(WeightLoader& loader, const ModelConfig& config);
   // features [n_tiles, n, feature_size] -> out [n_tiles * n_rows(n), text hidden], both compute dtype.

@@ -1,4 +1,3 @@
-// Frequencies of the rope variants, and their table.
 #include "model/rope.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Cos and sin of rotary embeddings for a step's positions. Every variant (llama3, yarn, ...) lives in this table and
-// nowhere else.
+// RopeTable: cos and sin of rotary embeddings for a step's positions. Every variant (llama3, yarn, ...) is implemented
+// in this table and nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace vlcache {
 
 class RopeTable {
  public:
-  // kDynamic is plain rope: it changes frequencies only beyond the context the model was made for, where keys already
-  // in a cache would be wrong; the engine stops there.
+  // kDynamic is plain rope: it changes frequencies only beyond the context the model was trained for, where cached keys
+  // would be wrong; the engine stops there.
   RopeTable(const RopeConfig& config, int64_t head_dim);
 
   // cos, sin [positions.size(), head_dim / 2] f32: of position * frequency, times the attention factor. The product is

@@ -1,4 +1,4 @@
-// One step of a decoder: the rows of a batch of sequences in, logits out.
+// Defines one step of a decoder: its input, the rows of a batch of sequences, and its output, logits.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct LayerRange {
 };
 
 struct StepInput {
-  // [n, hidden] compute dtype: embeddings, or what layers before the range left. Overwritten; where the range ends
-  // before the last layer, with the hidden states of all rows that were not dropped on the way.
+  // [n, hidden] compute dtype: embeddings, or the output of the layers before the range. Overwritten; if the range ends
+  // before the last layer, with the hidden states of all rows that were not dropped.
   Tensor x;
   std::span<const int32_t> tokens;      // [n] index of each row's token in its sequence
   std::span<const int32_t> positions;   // [n]
   std::span<const RowRun> runs;         // cover all rows, in order
-  std::span<const int32_t> logit_rows;  // ascending rows whose logits are wanted; none unless the range has the last
+  std::span<const int32_t> logit_rows;  // ascending rows whose logits are computed; none unless the range has the last
                                         // layer
   KvAccess* kv = nullptr;
   LayerHooks* hooks = nullptr;  // may be null

@@ -1,4 +1,3 @@
-// Checkpoint files and random numbers behind one interface.
 #include "model/tensor_source.h"
 
 #include <cmath>
@@ -27,13 +26,13 @@ class CheckpointSource : public TensorSource {
   Safetensors files_;
 };
 
-// Passes what weights can notice, one multiply-chain per 64 bits.
+// Mixes well enough for weights, with one multiply-chain per 64 bits.
 uint64_t mix(uint64_t x) { return splitmix(x + kSplitmixStep); }
 
 class RandomSource : public TensorSource {
  public:
   RandomSource(uint64_t seed, bool with_lm_head) : seed_(seed), with_lm_head_(with_lm_head), normals_(kTable) {
-    // Box and Muller over a table's worth of hashes: drawing a weight is then one look-up.
+    // Box and Muller over a table of hashes: drawing a weight is then one look-up.
     for (size_t i = 0; i < kTable; ++i) {
       const double u = (static_cast<double>(mix(2 * i) >> 11) + 0.5) * 0x1p-53;
       const double v = static_cast<double>(mix(2 * i + 1) >> 11) * 0x1p-53;

@@ -1,4 +1,4 @@
-// Where weights come from: a checkpoint's files, or random numbers of the same shapes.
+// TensorSource: provides weights, from a checkpoint's files or as random numbers of the same shapes.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ class TensorSource {
   // The tensor with exactly this shape; valid until release(name). Its data may be misaligned for its type (safetensors
   // promises nothing). Throws Error(kNotFound / kShape / kUnsupported) naming tensor and file.
   virtual Tensor get(const std::string& name, std::span<const int64_t> shape) = 0;
-  // The caller has copied what it needs: memory behind the tensor may go.
+  // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;
   virtual int64_t total_bytes() const = 0;  // of all tensors; 0 if unknown
   virtual std::string where() const = 0;    // for errors
 };
 
-// A checkpoint's files; keeps them mapped while it lives. Views of tensors that are not released stay valid that long.
+// A checkpoint's files, mapped while the source lives. Views of tensors that are not released stay valid that long.
 std::unique_ptr<TensorSource> checkpoint_source(Safetensors files);
 
 // Any tensor of any shape, bf16: matrices normal with variance 1 / fan_in, norms 1, biases 0. The same seed gives the
-// same weights. `with_lm_head`: whether it claims to have an output matrix apart from the embeddings.
+// same weights. `with_lm_head`: whether the source reports an output matrix apart from the embeddings.
 std::unique_ptr<TensorSource> random_source(uint64_t seed, bool with_lm_head);
 
 }  // namespace vlcache

@@ -1,5 +1,5 @@
-// The language model's part of a configuration. What an absent key means is what transformers' class of that model_type
-// says: checkpoints leave out what equals the default.
+// The language model's part of a configuration. An absent key has the default of transformers' class for that
+// model_type: checkpoints leave out values equal to the default.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ const TextFamily& find_text_family(const std::string& model_type, const std::str
                                            "\" is not a supported language model; supported: " + known);
 }
 
-// Sizes that a matrix may have: far above any model, far below what overflows when multiplied.
+// Sizes that a matrix may have: far above any model, far below overflow when multiplied.
 int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t x = config.integer(key, fallback);
   if (x < 1 || x > (int64_t{1} << 24)) config.fail(key, "a size from 1 to 16777216");
@@ -70,7 +70,7 @@ RopeType rope_type(const JsonObject& rope) {
                                            "\" is not supported; supported: default, linear, dynamic, llama3, yarn");
 }
 
-// rope_scaling and rope_theta of transformers 4, rope_parameters of 5; null if there is neither.
+// rope_scaling and rope_theta of transformers 4, rope_parameters of 5; null if the file has neither.
 const Json* rope_object(const JsonObject& text) {
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     const Json* rope = text.find(key);

@@ -1,4 +1,4 @@
-// The forward pass of the language model. Reads top to bottom; every shape is in the header.
+// The forward pass of the language model, from top to bottom; every shape is in the header.
 #include "model/text_decoder.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void TextDecoder::reserve(int64_t n_rows) {
   if (n_rows <= capacity_) return;
   const int64_t element = dtype_bytes(backend_.compute_dtype());
   const auto room = [&](Buffer& buffer, int64_t width, int64_t size) {
-    buffer = Buffer();  // first give back, then take: the peak stays at one workspace
+    buffer = Buffer();  // first free, then allocate: the peak stays at one workspace
     buffer = Buffer(n_rows * width * size);
   };
   room(x_spare_[0], config_.hidden_size, element);
@@ -153,7 +153,7 @@ void TextDecoder::attend(int layer, const StepInput& step) {
   if (choose_rows(layer, step, p, args)) keep_rows(step);
 }
 
-// K and V of every run go where step.kv says; views_ is what the runs attend to.
+// Stores K and V of every run in step.kv; views_ is what the runs attend to.
 void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
   views_.clear();
   own_view_.clear();
@@ -171,8 +171,8 @@ void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
   }
 }
 
-// Runs of one sequence share a call, each row with a limit of its own, so that pages are read once for all of them;
-// unless a hook gave one of them something else to attend to.
+// Runs of one sequence share a call, each row with a limit of its own, so that pages are read once for all of them,
+// unless a hook gave one of them another view.
 void TextDecoder::plan_attention() {
   const std::span<const RowRun> runs = rows_.runs();
   behind_.resize(static_cast<size_t>(rows_.n()));
@@ -199,7 +199,7 @@ void TextDecoder::plan_attention() {
   }
 }
 
-// Room for the logits of sequences with one row whose hooks ask for them.
+// Makes room for the logits of sequences with one row whose hooks request them.
 void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
   scores_.clear();
   const std::span<const RowRun> runs = rows_.runs();
@@ -215,7 +215,7 @@ void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
     n_values += scores_[i].numel();
   }
   const int64_t bytes = n_values * dtype_bytes(DType::kF32);
-  if (bytes > score_values_.bytes()) {  // with room, for slots come one by one
+  if (bytes > score_values_.bytes()) {  // with room to grow, since slots are added one by one
     score_values_ = Buffer(bytes + rows_.n() * config_.n_heads * kMoreSlots * dtype_bytes(DType::kF32));
   }
   std::byte* at = score_values_.data();
@@ -230,8 +230,8 @@ void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
   }
 }
 
-// K enters the cache as its codec can hold it, before rotation: what is stored, reused and rotated later is then the
-// same number.
+// Rounds K to the codec's precision before rotation, so that the stored key and a reused and rotated one are the same
+// number.
 void TextDecoder::round_keys(const Tensor& k, KvCodec codec) {
   if (codec != KvCodec::kBF16 || backend_.compute_dtype() == DType::kBF16) return;
   const Tensor rounded(k_rounded_.data(), DType::kBF16, {rows_.n(), k.dim(1), k.dim(2)});
@@ -239,7 +239,8 @@ void TextDecoder::round_keys(const Tensor& k, KvCodec codec) {
   backend_.convert(rounded, k);
 }
 
-// Which rows go on, into keep_; false: all. Behind the last attention only those whose logits are wanted matter.
+// Puts the rows that continue into keep_; returns false if all do. After the last attention only rows with logits
+// matter.
 bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args) {
   keep_.clear();
   bool some = false;
@@ -260,17 +261,17 @@ bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected&
   }
   if (layer + 1 < config_.n_layers) return some && static_cast<int64_t>(keep_.size()) < rows_.n();
   rows_.find(step.logit_rows, logit_rows_);
-  CHECK(!some || std::ranges::includes(keep_, logit_rows_));  // a hook dropped a row whose logits are wanted
+  CHECK(!some || std::ranges::includes(keep_, logit_rows_));  // a hook dropped a row whose logits were requested
   std::swap(keep_, logit_rows_);
   return static_cast<int64_t>(keep_.size()) < rows_.n();
 }
 
-// Narrows the step to the rows in keep_: the residual stream and what they attended to move to spare buffers.
+// Narrows the step to the rows in keep_: the residual stream and the attention output move to spare buffers.
 void TextDecoder::keep_rows(const StepInput& step) {
   const auto n = static_cast<int64_t>(keep_.size());
   if (n > 0) {
     const Tensor attended = rows_of(attended_, config_.q_size());
-    // The sinks' queries have served this layer: their buffer, of the same size, takes the kept rows.
+    // The sinks' queries are no longer needed in this layer: their buffer, of the same size, takes the kept rows.
     backend_.gather_rows(attended, keep_, Tensor(q_sinks_.data(), attended.dtype, {n, config_.q_size()}));
     std::swap(attended_, q_sinks_);
     const Buffer& spare = x_spare_[x_.data == x_spare_[0].data() ? 1 : 0];
@@ -293,7 +294,7 @@ void TextDecoder::mix_and_feed(int layer) {
   backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
 }
 
-// The range ends early: the hidden states of the rows that are left go where the step's rows came from.
+// The range ends early: the hidden states of the remaining rows are written back to the step's x.
 void TextDecoder::leave(const StepInput& step) {
   if (x_.data != step.x.data) backend_.scatter_rows(x_, rows_.ids(), step.x);
 }

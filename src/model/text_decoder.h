@@ -1,4 +1,5 @@
-// The decoder of Llama, Mistral, Qwen2 and Qwen3: one straight-line forward pass over a batch of sequences.
+// TextDecoder: the decoder of Llama, Mistral, Qwen2 and Qwen3: one straight-line forward pass over a batch of
+// sequences.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@ class TextDecoder {
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
   const RopeTable& rope() const { return rope_; }
 
-  // One step through step.layers: K and V of every row go to step.kv, logits of step.logit_rows come out; step.x is
-  // overwritten. All rows are computed in one piece: cutting long prompts into chunks is the caller's job. Allocates
-  // only when a step has more rows than any before it (scores: more slots).
+  // Runs one step through step.layers: K and V of every row are stored in step.kv, logits of step.logit_rows are
+  // returned; step.x is overwritten. All rows are computed in one piece: cutting long prompts into chunks is the
+  // caller's job. Allocates only when a step has more rows than any before it (scores: more slots).
   //
   // Streaming pattern: windowed keys keep their own rotation, and so do the sinks, at their true positions 0 .. n_sinks
   // - 1. What is capped is the query's position towards the sinks, min(position, n_sinks + window - 1): the distance to
@@ -74,20 +75,20 @@ class TextDecoder {
   std::vector<KvView> views_;            // per run, of the current layer
   std::vector<bool> own_view_;           // per run: a hook has chosen it
   std::vector<AttentionSeq> attention_;  // one per run, or one per sequence where its runs can share a call
-  std::vector<int32_t> behind_;          // [n] slots behind each row's own
+  std::vector<int32_t> behind_;          // [n] slots after each row's own
   std::vector<int32_t> keep_, logit_rows_, sink_positions_;
   std::vector<Tensor> scores_;  // per run
 
   int64_t capacity_ = 0;  // rows the buffers below hold
-  Buffer x_spare_[2];     // [n, hidden] the residual stream after rows were dropped, in turns
+  Buffer x_spare_[2];     // [n, hidden] the residual stream after rows were dropped, alternating
   Buffer normed_;         // [n, hidden]
   Buffer qkv_;            // [n, (H + 2 Hk) d]
   Buffer k_rotated_;      // [n, Hk, d]
   Buffer k_rounded_;      // [n, Hk, d] in the KV dtype; only where that differs from the compute dtype
   Buffer q_sinks_;        // [n, H, d]; streaming only
   Buffer attended_;       // [n, H d]
-  Buffer lse_;            // [n, H] f32; where scores are wanted
-  Buffer score_values_;   // of all runs whose scores are wanted, [H, n_slots] f32 each
+  Buffer lse_;            // [n, H] f32; only for scores
+  Buffer score_values_;   // of all runs with scores, [H, n_slots] f32 each
   Buffer gate_up_;        // [n, 2 f]
   Buffer act_;            // [n, f]
   Buffer cos_, sin_;      // [n, d / 2] f32

@@ -1,4 +1,4 @@
-// The decoder's own promises: chunks, batches, dropped rows, chosen pages and streaming, on random weights.
+// The decoder's invariants: chunks, batches, dropped rows, chosen pages and streaming, on random weights.
 #include "model/text_decoder.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// From image tokens back to the picture: the family says which row a token is, the tile what it shows, the patch grid
-// which part of that.
+// Maps image tokens to the image: the family gives a token's row, the tile what it shows, the patch grid which part of
+// that.
 #include <algorithm>
 #include <array>
 
@@ -29,7 +29,7 @@ std::vector<TokenPlace> token_places(const ModelConfig& config, const ImageTiles
   const VisionConfig& vision = *config.vision;
   const std::vector<int32_t> rows = config.family->token_rows(config, image);
   CHECK(static_cast<int64_t>(image.shown.size()) == image.n_tiles);
-  // A tile's rows: the class token where it is kept, then cells of `cell` pixels a side, line by line. Pixels that no
+  // A tile's rows: the class token if it is kept, then cells of `cell` pixels a side, line by line. Pixels that no
   // patch covers lie to the right and below.
   const int64_t scale = config.projector.scale, cell = vision.patch_size * scale;
   const int64_t n_class = vision.n_class_features();

@@ -1,4 +1,4 @@
-// Where image tokens lie, against the pixels that every family's processor makes of known pictures.
+// Where image tokens lie, against the pixels that every family's processor produces from known images.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ std::string processor(const std::string& type, const std::string& more) {
 
 struct Case {
   std::string name, config, processor;
-  double least_share, most_share;  // of the picture's area that the rectangles cover together; square pictures: 1
+  double least_share, most_share;  // of the image's area that the rectangles cover together; square images: 1
 };
 
 std::vector<Case> cases() {
@@ -110,14 +110,14 @@ Colour mean_of(const ModelConfig& config, const ImageTiles& tiles, int64_t row) 
   return mean;
 }
 
-// What one case makes of a picture.
+// The tokens and rectangles of one case for an image.
 struct Placing {
   ModelConfig config;
   ImageTiles tiles;
   std::vector<int32_t> rows;
   std::vector<std::optional<PixelRect>> rects;
   float cell_width = 0,
-        cell_height = 0;  // of the picture, in a token; where padding is part of it, more than its rectangle
+        cell_height = 0;  // of the image, in a token; where padding is part of it, more than its rectangle
 
   Placing(const Case& c, const Image& picture)
       : config(parse_model_config(parse_json(c.config, "config.json"), "config.json")),
@@ -150,7 +150,7 @@ TEST_P(TokenRects, ShowTheColourOfTheirQuadrant) {
     for (size_t i = 0; i < p.rects.size(); ++i) {
       if (!p.rects[i] || !p.is_whole(*p.rects[i])) continue;
       const PixelRect& r = *p.rects[i];
-      // What lies across a border mixes colours, and the filters reach some pixels further.
+      // Tokens across a border mix colours, and the filters reach some pixels further.
       lefts.insert(r.left), tops.insert(r.top);
       const float mid_x = static_cast<float>(width_) / 2, mid_y = static_cast<float>(height_) / 2;
       const float reach_x = 0.4f * (r.right - r.left), reach_y = 0.4f * (r.bottom - r.top);
@@ -162,7 +162,7 @@ TEST_P(TokenRects, ShowTheColourOfTheirQuadrant) {
       for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(mean[k], kQuadrants[q][k] / 255.0, 0.03) << "token " << i;
       ++seen[q];
     }
-    // Four cells a side and more leave one in every quadrant.
+    // With at least four cells a side, every quadrant contains one.
     if (lefts.size() < 4 || tops.size() < 4 || c.most_share < 1) continue;
     for (const int n : seen) EXPECT_GT(n, 0);
     ++n_fine;
@@ -179,14 +179,14 @@ TEST_P(TokenRects, LieWhereTheirPixelsComeFrom) {
       if (!p.rects[i] || !p.is_whole(*p.rects[i])) continue;
       const PixelRect& r = *p.rects[i];
       const Colour mean = mean_of(p.config, p.tiles, p.rows[i]);
-      // A tenth of a token; at the picture's edge the filters bend the slope a little.
+      // A tenth of a token; at the image's edge the filters bend the slope a little.
       EXPECT_NEAR(mean[0] * static_cast<double>(width_), (r.left + r.right) / 2, 0.1 * p.cell_width + 0.5)
           << "token " << i;
       EXPECT_NEAR(mean[1] * static_cast<double>(height_), (r.top + r.bottom) / 2, 0.1 * p.cell_height + 0.5)
           << "token " << i;
       ++n_compared;
     }
-    // Bars may be part of every token of a picture that is far from square.
+    // Bars may be part of every token of an image that is far from square.
     EXPECT_TRUE(n_compared > 0 || (c.name == "LLaVA with bars" && width_ != height_));
   }
 }

@@ -1,4 +1,3 @@
-// The vision encoder's part of a configuration.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

@@ -1,4 +1,3 @@
-// Forward pass of the vision transformers.
 #include "model/vision_encoder.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-// Rows that run together: enough for full matrix speed, and a workspace of some 60 MB for CLIP-L in bf16.
+// Rows that run together: enough for full matrix speed, with a workspace of about 60 MB for CLIP-L in bf16.
 constexpr int64_t kGroupRows = 2560;
 
 }  // namespace
@@ -17,7 +16,7 @@ constexpr int64_t kGroupRows = 2560;
 struct VisionEncoder::Group {
   Tensor pixels;                 // [n_tiles, C, h, w]
   Tensor x;                      // [total(), hidden]
-  std::vector<int32_t> offsets;  // of the tiles' rows in it
+  std::vector<int32_t> offsets;  // of each tile's rows in x
   int64_t first_tile = 0;
   int64_t n_tiles = 0;
   int64_t n_patches = 0;  // per tile
@@ -94,7 +93,7 @@ VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Te
 VisionEncoder::Pass::~Pass() = default;
 VisionEncoder::Pass::Pass(Pass&&) noexcept = default;
 
-// The first tiles that are not done yet, embedded.
+// Embeds the first tiles that are not done yet.
 void VisionEncoder::Pass::begin_group() {
   Group& group = *group_;
   group.first_tile += group.n_tiles;
@@ -112,7 +111,7 @@ Tensor VisionEncoder::Pass::features_of_group() const {
   return features_.slice_rows(group_->first_tile * tokens_, (group_->first_tile + group_->n_tiles) * tokens_);
 }
 
-// Where the class token's attention in a layer goes; empty: nowhere.
+// Where the class token's attention in a layer is written; empty: nowhere.
 Tensor VisionEncoder::Pass::probs_of(int32_t layer) const {
   Tensor probs;
   const int64_t rows = group_->n_rows, first = group_->first_tile;
@@ -166,7 +165,7 @@ void VisionEncoder::embed_tiles(const Group& group) {
   }
 }
 
-// Position embeddings of the patches of a grid; those of the trained grid lie behind the class token's.
+// Position embeddings of the patches of a grid; those of the trained grid are stored after the class token's.
 Tensor VisionEncoder::position_rows(int64_t grid_rows, int64_t grid_cols) {
   const int64_t n = grid_rows * grid_cols, h = config_.hidden_size;
   const int64_t n_class = config_.n_class_rows();
@@ -200,7 +199,7 @@ void VisionEncoder::run_layer(int32_t index, const Group& group, const Tensor& c
   backend_.matmul(ffn, w.fc2, x, {.bias = &w.fc2_bias, .residual = &x});
 }
 
-// Copies hidden state `state` into its columns of the features, wherever the configuration names it.
+// Copies hidden state `state` to its columns of the features, wherever the configuration names it.
 void VisionEncoder::take_features(int32_t state, const Group& group, const Tensor& features) {
   const int64_t h = config_.hidden_size;
   const Tensor& x = group.x;

@@ -1,4 +1,5 @@
-// Vision transformers: CLIP (LLaVA) and SigLIP as Idefics3 uses it. Tiles in, features of the chosen layers out.
+// VisionEncoder: the vision transformers CLIP (LLaVA) and SigLIP as Idefics3 uses it. Takes tiles, returns features of
+// the chosen layers.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace vlcache {
 
-// Attention of the class token, for policies that rank image tokens before the language model (HiRED). Of encoders with
-// one.
+// Attention of the class token, for policies that rank image tokens before the language model (HiRED). Only for
+// encoders with a class token.
 struct VisionCapture {
   std::vector<int32_t> layers;  // in: layers to capture, each below n_used_layers
   std::vector<Buffer>
@@ -28,15 +29,15 @@ class VisionEncoder {
   // All three must outlive the encoder.
   VisionEncoder(const VisionConfig& config, const VisionWeights& weights, Backend& backend);
 
-  // Feature rows that one tile of this many pixels gives. Throws Error(kShape) for a size the encoder cannot take.
+  // Feature rows per tile of this many pixels. Throws Error(kShape) for a size the encoder does not accept.
   int64_t tokens_per_tile(int64_t height, int64_t width) const;
 
-  // The way of an image through the encoder, which others may go between its steps.
+  // Encodes an image in steps, between which other work may run.
   class Pass {
    public:
     ~Pass();
     Pass(Pass&&) noexcept;
-    // One layer further, of one group of tiles. False: that was the last one, the features are there.
+    // Computes one more layer of one group of tiles. Returns false after the last step, when the features are complete.
     bool step();
 
    private:
@@ -55,10 +56,10 @@ class VisionEncoder {
     std::unique_ptr<Group> group_;
     Buffer x_;  // [rows of a group, h]
   };
-  // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype; both outlive the
-  // pass. Tiles run in groups, so that the workspace does not grow with their number, or by themselves, in shorter
-  // steps and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that is not
-  // computed or of an encoder without a class token.
+  // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype; both must
+  // outlive the pass. Tiles run in groups, so that the workspace does not grow with their number, or one by one, in
+  // shorter steps and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that
+  // is not computed or of an encoder without a class token.
   Pass begin(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr,
              bool tile_by_tile = false) {
     return {*this, pixels, features, capture, tile_by_tile};
@@ -77,7 +78,7 @@ class VisionEncoder {
   const VisionWeights& weights_;
   Backend& backend_;
   Buffer class_row_;  // [1, h] class embedding plus its position
-  Buffer positions_;  // [grid_rows_ * grid_cols_, h]; of the last grid that was looked up
+  Buffer positions_;  // [grid_rows_ * grid_cols_, h]; of the grid last looked up
   int64_t grid_rows_ = 0, grid_cols_ = 0;
   int64_t capacity_ = 0;      // rows the buffers below hold
   Buffer normed_, attended_;  // [n, h]

@@ -1,4 +1,3 @@
-// Reading tensors: alignment, packing, conversion.
 #include "model/weight_loader.h"
 
 #include <xxhash.h>
@@ -93,7 +92,7 @@ bool WeightLoader::equal(const std::string& a, const std::string& b, std::initia
   return same;
 }
 
-// A tensor of float type, at an address its type may have. Files may put tensors anywhere: copies what is misaligned.
+// A tensor of float type, at an address its type allows. Files may place tensors anywhere: misaligned ones are copied.
 Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> shape, std::vector<Buffer>& copies) {
   Tensor t = source_.get(name, shape);
   if (t.dtype != DType::kF32 && t.dtype != DType::kBF16 && t.dtype != DType::kF16) {

@@ -1,4 +1,4 @@
-// Reads a model's tensors by name, checks their shapes, packs or converts them, lets go of the source.
+// WeightLoader: reads a model's tensors by name, checks their shapes, packs or converts them, and releases the source.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace vlcache {
 
 class WeightLoader {
  public:
-  // All must outlive the loader. What it converts is owned by `out`, which also counts it.
+  // All must outlive the loader. Converted tensors are owned by `out`, which also counts them.
   WeightLoader(TensorSource& source, Backend& backend, const LoadProgress& progress, Weights& out)
       : source_(source), backend_(backend), progress_(progress), out_(out), hash_(make_hash()) {}
 
@@ -35,12 +35,12 @@ class WeightLoader {
   Tensor vector(const std::string& name, int64_t n) { return vector(std::vector{name}, {n}); }
   // A small table of rows in the compute dtype; `stored` is its shape in the checkpoint.
   Tensor rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored);
-  // An embedding table that is only looked up: it stays where it is, in its own dtype.
+  // An embedding table that is only looked up: it stays in the file, in its own dtype.
   Weight table(const std::string& name, int64_t n, int64_t width);
   // Whether two tensors are the same to the bit.
   bool equal(const std::string& a, const std::string& b, std::initializer_list<int64_t> shape);
 
-  // Of name, type, shape and every byte of all tensors that were read, in their order (XXH3).
+  // Hash (XXH3) of name, type, shape and every byte of all tensors read, in order.
   WeightHash hash() const;
 
  private:

@@ -1,4 +1,3 @@
-// Which tensors a model has, by name and shape.
 #include "model/weights.h"
 
 #include "base/error.h"
@@ -32,8 +31,8 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   return w;
 }
 
-// tie_word_embeddings is taken at its word only where the checkpoint agrees, as transformers does: an output matrix of
-// other values is used, and one that is missing is the embedding table.
+// tie_word_embeddings is trusted only if the checkpoint agrees, as in transformers: an output matrix with other values
+// is used, and a missing one is the embedding table.
 void load_output(WeightLoader& load, const ModelConfig& config, const std::string& embed, TextWeights& w) {
   const TextConfig& c = config.text;
   std::string name;

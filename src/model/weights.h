@@ -1,4 +1,5 @@
-// All weights of a model, a shape on every line. Matrices are packed by the backend; vectors are in its compute dtype.
+// Weights: all weights of a model, a shape on every line. Matrices are packed by the backend; vectors are in its
+// compute dtype.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace vlcache {
 
-// H heads, Hk kv heads, d head_dim, f ffn_size. Empty tensors where the architecture has none.
+// H heads, Hk kv heads, d head_dim, f ffn_size. Tensors that the architecture lacks are empty.
 struct TextLayerWeights {
   Tensor attn_norm;       // [hidden]
   Weight qkv;             // [(H + 2 Hk) d, hidden]: rows of q, then k, then v
@@ -89,9 +90,8 @@ struct Weights {
 // done and total are bytes of the source; total is 0 if unknown.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
-// Reads and packs everything `config` needs; pages of the source are given back as soon as they were packed, so the
-// peak is the packed weights plus one matrix. Throws Error naming the tensor, its expected shape, and the prefixes
-// tried.
+// Reads and packs everything `config` needs; pages of the source are released as soon as they were packed, so the peak
+// is the packed weights plus one matrix. Throws Error naming the tensor, its expected shape, and the prefixes tried.
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
                      const LoadProgress& progress = {});
 

@@ -1,5 +1,5 @@
-// What a family is made of. A new one is a file in this folder and a line in registry.cc; a new language model is an
-// entry in text.cc.
+// Declares the parts of a family. A new family is a file in this folder and a line in registry.cc; a new language model
+// is an entry in text.cc.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace vlcache {
 
-// A decoder that text_decoder.cc can run: what its configuration class's absent keys mean, and which of the switches it
+// A decoder that text_decoder.cc can run: the defaults of its configuration class's absent keys, and the switches it
 // sets. Also the language model of vision families.
 struct TextFamily {
   std::string_view model_type;
   int64_t vocab_size = 0, ffn_size = 0, max_positions = 0;  // defaults
   int64_t n_kv_heads = 0;                                   // default; 0: as many as heads
   int64_t head_dim = 0;                                     // default; 0: hidden / heads
-  // Biases, norms and windows; everything else is read already, `windows` is all 0.
+  // Reads biases, norms and windows; everything else is already read, `windows` is all 0.
   void (*read_switches)(const JsonObject& config, TextConfig& out) = nullptr;
 };
 std::span<const TextFamily> text_families();
@@ -23,15 +23,15 @@ TextConfig parse_text_config(const JsonObject& config, std::string_view default_
 
 // The epsilon of a norm. Throws Error(kInput) unless it is from 0 to 1.
 float read_eps(const JsonObject& config, std::string_view key, double fallback);
-// sliding_window, or `fallback` where the key is absent; 0 where it is null.
+// sliding_window; `fallback` if the key is absent, 0 if it is null.
 int32_t read_window(const JsonObject& config, int32_t fallback);
 // use_sliding_window with layer_types or max_window_layers, of Qwen2 and Qwen3.
 void read_qwen_windows(const JsonObject& config, TextConfig& text);
 
-// A transformer that vision_encoder.cc can run, and what its configuration class's absent keys mean.
+// A transformer that vision_encoder.cc can run, and the defaults of its configuration class's absent keys.
 struct VisionFamily {
   std::string_view name;
-  std::string_view model_type;  // that a vision_config may state; empty: any
+  std::string_view model_type;  // that a vision_config may name; empty: any
   VisionTraits traits;
   int64_t hidden_size = 0, ffn_size = 0, n_layers = 0, n_heads = 0, image_size = 0, patch_size = 0;  // defaults
   double eps = 0;
@@ -40,7 +40,7 @@ struct VisionFamily {
 extern const VisionFamily kClipVision, kSiglipVision;
 VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& family);
 
-// text_config and vision_config of a vision model; where one is absent, the object given instead.
+// text_config and vision_config of a vision model; if one is absent, the object given instead.
 struct PartDefaults {
   const Json& text;
   const Json& vision;
@@ -53,8 +53,8 @@ extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm;
 void read_llava_config(const JsonObject& root, ModelConfig& out);
 WeightPrefixes llava_prefixes();
 
-// SigLIP's positions: the learned one at the same relative place. In f32 throughout, as transformers'
-// Idefics3VisionEmbeddings has it.
+// SigLIP's positions: the learned one at the same relative position. In f32 throughout, as in transformers'
+// Idefics3VisionEmbeddings.
 std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_t grid_cols);
 
 // `text` n times.

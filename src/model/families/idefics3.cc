@@ -15,7 +15,7 @@ constexpr std::string_view kAround = "<fake_token_around_image>";
 constexpr std::string_view kOverview = "<global-img>";
 
 void read_idefics3_config(const JsonObject& root, ModelConfig& out) {
-  // Their text model's own default; a text_config that is there has LlamaConfig's.
+  // The text model's own default; a text_config in the file has LlamaConfig's.
   static const Json kNoText = {{"rms_norm_eps", 1e-5}}, kNoVision = Json::object();
   read_parts(root, {kNoText, kNoVision}, kSiglipVision, out);
   const int64_t scale = root.integer("scale_factor", 2);
@@ -47,7 +47,7 @@ std::vector<int32_t> idefics3_token_rows(const ModelConfig& config, const ImageT
   return rows;
 }
 
-// As processing_idefics3.py and processing_smolvlm.py word it.
+// In the wording of processing_idefics3.py and processing_smolvlm.py.
 std::string image_text(const ModelConfig& config, const ImageTiles& image) {
   check_tiles(image);
   const std::string tile = repeat(config.family->image_placeholder, tokens_per_tile(config));

@@ -32,7 +32,7 @@ std::vector<int32_t> feature_layers(const JsonObject& root, int64_t n_layers) {
   return layers;
 }
 
-// The one tile's rows as they come.
+// The rows of the one tile, in order.
 std::vector<int32_t> llava_token_rows(const ModelConfig& config, const ImageTiles&) {
   const VisionConfig& vision = *config.vision;
   std::vector<int32_t> rows(static_cast<size_t>(vision.side() * vision.side() + vision.n_class_features()));

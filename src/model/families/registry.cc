@@ -1,4 +1,3 @@
-// The list of families, and what is common to all: finding one, expanding a prompt.
 #include <array>
 
 #include "base/error.h"

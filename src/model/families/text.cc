@@ -1,5 +1,5 @@
-// The language models there are, a table: a decoder that text_decoder.cc can run is an entry here. Each is a model of
-// its own and the language model of every vision family.
+// The table of language models: a decoder that text_decoder.cc can run is an entry here. Each is a model of its own and
+// the language model of every vision family.
 #include <algorithm>
 
 #include "model/families/families.h"
@@ -7,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-// Llama 1 to 3, and the many models of its shape (TinyLlama, SmolLM, Yi, Vicuna). arXiv:2302.13971.
+// Llama 1 to 3, and the many models with its architecture (TinyLlama, SmolLM, Yi, Vicuna). arXiv:2302.13971.
 constexpr TextFamily kLlama = {.model_type = "llama",
                                .vocab_size = 32000,
                                .ffn_size = 11008,

@@ -8,8 +8,8 @@ namespace vlcache {
 namespace {
 
 // Where the next position begins, as torch.arange(1 / side, 1, 1 / side) rounds it to f32. (Its vector loop rounds once
-// more, by the vector width of its machine; the grids of released models, 26, 27 and 32 a side, are the same either
-// way.)
+// more, depending on the machine's vector width; the grids of released models, 26, 27 and 32 a side, are the same
+// either way.)
 std::vector<float> bucket_boundaries(int64_t side) {
   const double step = 1.0 / static_cast<double>(side);
   std::vector<float> boundaries(static_cast<size_t>(std::ceil((1.0 - step) / step)));

@@ -1,5 +1,5 @@
-// Idefics3ImageProcessor and SmolVLMImageProcessor: the picture enlarged to a grid of square tiles, then the whole of
-// it as a last tile.
+// Idefics3ImageProcessor and SmolVLMImageProcessor: the image enlarged to a grid of square tiles, then the whole image
+// as a last tile.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kMaxSide = 4096;  // no picture is enlarged beyond it
+constexpr int64_t kMaxSide = 4096;  // no image is enlarged beyond it
 
 int64_t times(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) * b); }
 int64_t over(int64_t a, double b) { return static_cast<int64_t>(static_cast<double>(a) / b); }
@@ -55,7 +55,7 @@ class Idefics3ImageProcessor : public ImageProcessor {
     }
   }
 
-  // A column (or row) of tiles less, at last the whole alone.
+  // One column (or row) of tiles less, in the end the whole image alone.
   std::unique_ptr<ImageProcessor> coarser() const override {
     if (!split_) return nullptr;
     ProcessorSettings settings = settings_;
@@ -107,7 +107,7 @@ class Idefics3ImageProcessor : public ImageProcessor {
 std::unique_ptr<ImageProcessor> make_idefics3_processor(const JsonObject& config) {
   ProcessorSettings settings{.size = {.longest_edge = 4 * 364}, .resample = Resample::kLanczos};
   settings.read(config);
-  settings.do_pad = false;          // pads batches of pictures to the same number of tiles: not ours to do
+  settings.do_pad = false;          // pads batches of images to the same number of tiles: not ours to do
   settings.do_center_crop = false;  // the class has no such step
   const SizeSpec tile = read_size(config, "max_image_size", true, {.longest_edge = 364});
   if (tile.longest_edge == 0) config.fail("max_image_size", "an object with longest_edge");

@@ -1,5 +1,6 @@
-// Fuzzes preprocessor_config.json: what every processor accepts must take a small picture without more than an Error.
-// A small allowance of pixels keeps every input quick: what is within the usual one takes minutes in a sanitized build.
+// Fuzzes preprocessor_config.json: what every processor accepts must take a small image without more than an Error. A
+// small allowance of pixels keeps every input quick: inputs within the usual allowance take minutes in a sanitized
+// build.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

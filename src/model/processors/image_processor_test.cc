@@ -1,4 +1,4 @@
-// Image processors against transformers' with backend="pil", and against settings that cannot be.
+// Image processors against transformers' with backend="pil", and against invalid settings.
 #include "model/processors/image_processor.h"
 
 #include <gtest/gtest.h>
@@ -167,7 +167,7 @@ TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {
   EXPECT_EQ(square->process(Image(2000, 1)).n_tiles, 1);
 }
 
-// Every size alone is within the limits, but a resizing to 64 million pixels for each of 577 tiles would take minutes.
+// Every size alone is within the limits, but resizing each of 577 tiles to 64 million pixels would take minutes.
 TEST(ImageProcessor, RefusesTilesThatAreResizedToTooMuch) {
   const auto processor = from_config(R"({"image_processor_type": "LlavaNextImageProcessor", "size": 8000,
       "crop_size": 336, "image_grid_pinpoints": [[8064, 8064]]})");
@@ -225,7 +225,7 @@ TEST(ImageProcessor, SelectsTheGridThatShowsMost) {
   EXPECT_EQ(select_best_resolution(600, 300, pinpoints), Grid(672, 336));
   EXPECT_EQ(select_best_resolution(600, 600, pinpoints), Grid(672, 672));
   EXPECT_EQ(select_best_resolution(100, 1000, pinpoints), Grid(336, 1008));
-  EXPECT_EQ(select_best_resolution(1, 100000, {{1, 1}}), Grid(1, 1));  // shows nothing, but there is no other
+  EXPECT_EQ(select_best_resolution(1, 100000, {{1, 1}}), Grid(1, 1));  // shows nothing, but is the only one
   EXPECT_THROW(select_best_resolution(1, 1, {}), Error);
 }
 

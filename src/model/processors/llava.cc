@@ -1,4 +1,4 @@
-// LlavaImageProcessor: CLIP's steps; with do_pad, the picture is first made square with bars of the mean colour.
+// LlavaImageProcessor: CLIP's steps; with do_pad, the image is first made square with bars of the mean colour.
 #include <algorithm>
 
 #include "model/processors/registry.h"

@@ -1,4 +1,4 @@
-// LlavaNextImageProcessor ("anyres"): the whole picture, then the tiles of the grid that suits its shape best.
+// LlavaNextImageProcessor ("anyres"): the whole image, then the tiles of the grid that suits its shape best.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,11 +14,11 @@ namespace {
 
 using Pinpoints = std::vector<std::pair<int64_t, int64_t>>;  // (height, width)
 
-constexpr int64_t kMaxPinpoint = 8192;  // far beyond any encoder, and a picture of that size still fits in memory
+constexpr int64_t kMaxPinpoint = 8192;  // far beyond any encoder, and an image of that size still fits in memory
 constexpr size_t kMaxPinpoints = 1024;
 constexpr int64_t kMaxTiles = 4096;
 
-// Size of a picture scaled to just fit `target`.
+// Size of an image scaled to just fit `target`.
 Extent fitted_extent(Extent from, Extent target) {
   const double scale_w = static_cast<double>(target.width) / static_cast<double>(from.width);
   const double scale_h = static_cast<double>(target.height) / static_cast<double>(from.height);
@@ -89,8 +89,8 @@ class LlavaNextImageProcessor : public ImageProcessor {
     append_tile(resize_and_crop(tile, shown, settings_, allowance), tables_, out);
   }
 
-  // The picture scaled into the middle of `target`. The bars are computed from the scaled picture scaled once more, as
-  // in transformers: rounding up twice can leave the result one pixel away from `target`.
+  // The image scaled into the middle of `target`. The bars are computed from the scaled image scaled once more, as in
+  // transformers: rounding up twice can leave the result one pixel away from `target`.
   Placed fit(const Image& image, Extent target, PixelAllowance& allowance) const {
     const Image scaled =
         resize_to(image, fitted_extent({image.height, image.width}, target), settings_.resample, allowance);
@@ -155,7 +155,7 @@ std::pair<int64_t, int64_t> select_best_resolution(int64_t height, int64_t width
 std::unique_ptr<ImageProcessor> make_llava_next_processor(const JsonObject& config) {
   ProcessorSettings settings = clip_settings();
   settings.read(config);
-  settings.do_pad = false;  // pads batches of pictures to the same number of tiles: not ours to do
+  settings.do_pad = false;  // pads batches of images to the same number of tiles: not ours to do
   return std::make_unique<LlavaNextImageProcessor>(settings, read_pinpoints(config));
 }
 

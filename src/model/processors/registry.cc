@@ -1,4 +1,3 @@
-// Finding a checkpoint's image processor settings and the processor they ask for.
 #include "model/processors/registry.h"
 
 #include <algorithm>
@@ -35,7 +34,7 @@ std::string known_types() {
   return names;
 }
 
-// Fast and Pil only choose between implementations; the feature extractors of old became the image processors.
+// Fast and Pil only choose between implementations; old feature extractors became the image processors.
 std::string canonical_type(std::string type) {
   const size_t old = type.rfind("FeatureExtractor");
   if (old != std::string::npos) type.replace(old, std::string::npos, "ImageProcessor");
@@ -63,7 +62,7 @@ std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::st
                   "; supported are " + known_types());
 }
 
-// The image processor's settings of a checkpoint, and the file they are from.
+// The image processor's settings of a checkpoint, and the file they were read from.
 std::pair<Json, std::string> load_settings(const std::filesystem::path& model_dir) {
   const std::filesystem::path combined = model_dir / "processor_config.json",
                               own = model_dir / "preprocessor_config.json";
@@ -84,9 +83,9 @@ std::pair<Json, std::string> load_settings(const std::filesystem::path& model_di
   return {load_json(own), own.string()};
 }
 
-// How much of a picture is shown, but nothing that an encoder depends on.
+// Keys that change how much of an image is shown, but nothing that an encoder depends on.
 constexpr std::string_view kChangeable[] = {"size", "do_image_splitting", "image_grid_pinpoints"};
-constexpr const char* kChanged = "mm_processor_kwargs";  // in errors, as vLLM's requests call it
+constexpr const char* kChanged = "mm_processor_kwargs";  // in errors; the name vLLM uses in requests
 
 void change(Json& settings, std::string_view changed) {
   const Json changes = parse_json(changed, kChanged);
@@ -108,7 +107,7 @@ std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path
   auto [settings, where] = load_settings(model_dir);
   if (!changed.empty()) {
     change(settings, changed);
-    where = kChanged;  // the file was good
+    where = kChanged;  // the file itself was valid
   }
   return make_processor(JsonObject(settings, where), model_type);
 }

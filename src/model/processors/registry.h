@@ -1,4 +1,4 @@
-// The image processors there are. A new one is a file that defines its maker, and a line in registry.cc.
+// Declares the image processors. A new one is a file that defines its maker, and a line in registry.cc.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,3 @@
-// Reading the settings of image processors, and the steps that they share.
 #include "model/processors/settings.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kMaxEdge =
-    8192;  // of a size in a file: far beyond any encoder, and a picture of that size still fits in memory
+    8192;  // of a size in a file: far beyond any encoder, and an image of that size still fits in memory
 
 int64_t edge(const JsonObject& config, std::string_view key) {
   const int64_t value = config.integer(key, 0);

@@ -1,4 +1,4 @@
-// The settings that all image processors share, as preprocessor_config.json spells them.
+// ProcessorSettings: the settings that all image processors share, named as in preprocessor_config.json.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace vlcache {
 
-// `size`, `crop_size`, `pad_size`: which keys are set says what is meant; 0 is "not set".
+// `size`, `crop_size`, `pad_size`: the keys that are set decide the meaning; 0 is "not set".
 struct SizeSpec {
   int64_t height = 0, width = 0, shortest_edge = 0, longest_edge = 0, max_height = 0, max_width = 0;
   bool operator==(const SizeSpec&) const = default;
@@ -23,13 +23,13 @@ struct SizeSpec {
 struct ProcessorSettings {
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true, do_pad = false;
   SizeSpec size, crop_size, pad_size;
-  bool default_to_square = true;  // what a plain number means as `size`: both sides, or the shorter one
+  bool default_to_square = true;  // meaning of a plain number as `size`: both sides, or the shorter one
   Resample resample = Resample::kBilinear;
   double rescale_factor = 1.0 / 255.0;
   std::array<double, 3> image_mean{0.5, 0.5, 0.5}, image_std{0.5, 0.5, 0.5};
 
   void use_clip_statistics();
-  // Takes what `config` says, keeps the rest. As in transformers, null is not "absent" but "none": a step is off, a
+  // Takes the values in `config`, keeps the rest. As in transformers, null is not "absent" but "none": a step is off, a
   // size is unset.
   void read(const JsonObject& config);
   std::string key() const;
@@ -47,8 +47,8 @@ struct Extent {
   int64_t height = 0, width = 0;
 };
 
-// What a picture of `from` is to be resized to; transformers' rules, rounding included. Throws Error(kInput) if `size`
-// has no usable keys.
+// The size an image of `from` is resized to; transformers' rules, rounding included. Throws Error(kInput) if `size` has
+// no usable keys.
 Extent resized_extent(Extent from, const SizeSpec& size);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// resize, centre crop, rescale, normalise, pad; and the classes that are nothing else.
 #include "model/processors/standard.h"
 
 #include <cstring>

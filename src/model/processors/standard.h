@@ -1,4 +1,5 @@
-// The pipeline of most image processors: resize, centre crop, rescale, normalise, pad. One picture, one tile.
+// StandardImageProcessor: the pipeline of most image processors: resize, centre crop, rescale, normalise, pad. One
+// image, one tile.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ class StandardImageProcessor : public ImageProcessor {
   std::string settings_key() const override { return type_ + ": " + settings_.key(); }
 
  protected:
-  // The tile of a picture that another step has made of `original`.
+  // The tile of an image that another step has produced from `original`.
   ImageTiles process_placed(const Image& image, const PixelRect& shown, const Image& original,
                             PixelAllowance& allowance) const;
   ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const override;
@@ -25,7 +26,7 @@ class StandardImageProcessor : public ImageProcessor {
   const ChannelTables tables_;
 };
 
-// CLIP's defaults, from which LLaVA's processors start: the shorter side to 224, the middle square.
+// CLIP's defaults, used by LLaVA's processors too: the shorter side to 224, the middle square.
 ProcessorSettings clip_settings();
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Resizing, cropping, normalising.
 #include "model/processors/steps.h"
 
 #include <string>
@@ -17,7 +16,7 @@ Placed center_crop(const Image& image, const PixelRect& shown, Extent extent, Pi
 }  // namespace
 
 void PixelAllowance::take(int64_t width, int64_t height) {
-  if (width <= 0 || height <= 0) return;  // no picture; who would make it says so
+  if (width <= 0 || height <= 0) return;  // an invalid size; the step that would produce it throws
   if (width > left_ / height) {
     throw Error(ErrorCode::kMemory,
                 "image processor: its sizes make too much of one picture: " + std::to_string(width) + " x " +

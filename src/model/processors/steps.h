@@ -1,5 +1,5 @@
-// The steps that image processors are made of. Each says what its result shows of the original picture: resizing
-// changes nothing about that, cutting does.
+// Declares the steps of image processors. Each also returns the part of the original image that its result shows:
+// cutting changes that part, resizing does not.
 #pragma once
 
 #include "io/image/image.h"
@@ -10,7 +10,7 @@
 
 namespace vlcache {
 
-// A picture on its way, and the part of the original that it shows.
+// An image between two steps, and the part of the original that it shows.
 struct Placed {
   Image image;
   PixelRect shown;
@@ -19,14 +19,14 @@ struct Placed {
 PixelRect whole_of(const Image& picture);
 
 Image resize_to(const Image& image, Extent extent, Resample filter, PixelAllowance& allowance);
-// Part of a picture that shows `shown`; `colour` where it reaches beyond.
+// Part of an image that shows `shown`; `colour` where it reaches beyond.
 Placed cut_placed(const Image& image, const PixelRect& shown, const CutOut& part, PixelAllowance& allowance,
                   Rgb colour = {0, 0, 0});
-// Resizing, then the middle; where the picture is too small for that, black is put around it.
+// Resizing, then cropping the middle; an image too small for that is padded with black.
 Placed resize_and_crop(const Image& image, const PixelRect& shown, const ProcessorSettings& settings,
                        PixelAllowance& allowance);
 
-// Rescaling and normalising, for every 8-bit value.
+// Tables for rescaling and normalising every 8-bit value.
 ChannelTables value_tables(const ProcessorSettings& settings);
 
 // Tiles of `picture`, none filled yet.
