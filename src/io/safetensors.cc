@@ -1,4 +1,3 @@
-// Mapped safetensors files: open, look up, release.
 #include "io/safetensors.h"
 
 #include <fcntl.h>
@@ -23,7 +22,7 @@ namespace {
   throw Error(code, path.string() + ": " + std::string(what) + ": " + std::strerror(error));
 }
 
-// A file mapped read-only. Keeps the descriptor, to see whether somebody cut the file short meanwhile.
+// A file mapped read-only. Keeps the descriptor, to detect that the file was cut short meanwhile.
 class MappedFile {
  public:
   explicit MappedFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -56,7 +55,7 @@ class MappedFile {
   int64_t bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
 
-  // Touching a page beyond a file's end kills the process, so a file that shrank is refused.
+  // Touching a page beyond a file's end kills the process, so a file that shrank is rejected.
   void check_whole() const {
     struct stat info = {};
     if (::fstat(fd_, &info) != 0 || info.st_size < bytes_) {
@@ -125,7 +124,7 @@ Safetensors Safetensors::open_index(const std::filesystem::path& index) {
   for (const auto& [name, shard] : map.raw().items()) {
     if (!shard.is_string()) map.fail(name, "the name of a file");
     std::string file = shard.get<std::string>();
-    // An index is data from elsewhere: it may not point out of its directory.
+    // An index is untrusted: it may not point out of its directory.
     if (file.empty() || file.find('/') != std::string::npos || file == "..")
       map.fail(name, "the name of a file in the same directory");
     shards.push_back(file);

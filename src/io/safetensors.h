@@ -1,4 +1,5 @@
-// Safetensors files: names to views of mapped memory, and a writer. https://huggingface.co/docs/safetensors
+// Safetensors: opens safetensors files as named views of mapped memory; also writes them.
+// https://huggingface.co/docs/safetensors
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@ namespace vlcache {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;      // as the file says: "BF16", "F8_E4M3", ...
-  std::optional<DType> dtype;  // empty: a type nothing here computes with
+  std::string dtype_name;      // as in the file: "BF16", "F8_E4M3", ...
+  std::optional<DType> dtype;  // empty: a type that no op here supports
   std::vector<int64_t> shape;
   int64_t begin = 0, end = 0;  // bytes in the file
 };
 
 // Reads and validates the header of a file of `file_bytes` bytes whose beginning is `head` (the whole file, or at least
-// length and header). Throws Error(kInput) for anything that cannot be: a length beyond the file or 100 MB, bad JSON,
+// length and header). Throws Error(kInput) for an invalid header: a length beyond the file or 100 MB, bad JSON,
 // duplicate names, spans reversed, overlapping, with holes or beyond the file, a shape that overflows or does not fit
 // its span.
 std::vector<SafetensorsEntry> parse_safetensors_header(std::span<const std::byte> head, int64_t file_bytes,
@@ -33,7 +34,7 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::span<const std::byte
 class Safetensors {
  public:
   static Safetensors open(const std::filesystem::path& file);
-  // model.safetensors.index.json names shards beside it; every tensor must be where the index says.
+  // model.safetensors.index.json names shards in its own directory; every tensor must be in the shard the index names.
   static Safetensors open_index(const std::filesystem::path& index);
 
   Safetensors(Safetensors&&) noexcept;
@@ -43,13 +44,13 @@ class Safetensors {
   std::vector<std::string_view> names() const;  // sorted
   const SafetensorsEntry* find(std::string_view name) const;
 
-  // A view of the mapped bytes. They may be misaligned for the type (offsets are whatever the writer chose); a scalar
-  // has shape [1]. Throws Error(kNotFound) for an unknown name, Error(kUnsupported) for a type or rank (> 4) no view
+  // A view of the mapped bytes. They may be misaligned for the type (the writer chooses the offsets); a scalar has
+  // shape [1]. Throws Error(kNotFound) for an unknown name, Error(kUnsupported) for a type or rank (> 4) that no view
   // can have, Error(kShape) if `shape` is given and differs, Error(kIo) if the file has shrunk since it was opened.
   Tensor get(std::string_view name) const;
   Tensor get(std::string_view name, std::span<const int64_t> shape) const;
 
-  // Gives the memory behind a tensor back to the system; reading it again reads the file again.
+  // Returns a tensor's memory to the system; reading it again reads the file again.
   void release(std::string_view name) const;
   int64_t data_bytes() const;        // of all tensors
   const std::string& where() const;  // the file or the index, for errors
@@ -65,8 +66,8 @@ struct NamedTensor {
   Tensor tensor;  // dense
 };
 
-// Writes a temporary file beside `path` and renames it. Throws Error(kIo) (disk full, no such directory) and leaves
-// nothing behind.
+// Writes a temporary file beside `path` and renames it. Throws Error(kIo) (disk full, no such directory) and then
+// leaves no file.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 }  // namespace vlcache

@@ -1,5 +1,4 @@
-// The header of a safetensors file: a small JSON object that anybody may have written, checked before a byte of data is
-// touched.
+// The header of a safetensors file: a small untrusted JSON object, checked before a byte of data is touched.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -47,7 +46,7 @@ const FileType* find_type(std::string_view name) {
 }
 
 // Builds the entries while the parser runs: no document tree, so a 100 MB header costs no more than its tensors, and
-// nesting and duplicate names are seen where they stand.
+// nesting and duplicate names are detected where they occur.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string_view where) : where_(where) {}
@@ -147,7 +146,7 @@ std::string describe(const SafetensorsEntry& e, std::string_view where) {
   return std::string(where) + ": tensor \"" + e.name.substr(0, 200) + "\"";
 }
 
-// Fills dtype; checks that the span holds exactly what the shape says. Offsets are still relative to the data section.
+// Fills dtype; checks that the span has exactly the bytes of the shape. Offsets are still relative to the data section.
 void check_entry(SafetensorsEntry& e, int64_t data_bytes, std::string_view where) {
   if (e.begin > e.end || e.end > data_bytes) {
     throw Error(ErrorCode::kInput, describe(e, where) + ": data_offsets [" + std::to_string(e.begin) + ", " +
@@ -158,7 +157,7 @@ void check_entry(SafetensorsEntry& e, int64_t data_bytes, std::string_view where
   bool overflow = false;
   for (const int64_t d : e.shape) overflow = overflow || __builtin_mul_overflow(n, d, &n);
   const FileType* type = find_type(e.dtype_name);
-  if (type == nullptr) return;  // its size is unknown: an error only when somebody asks for it
+  if (type == nullptr) return;  // its size is unknown: an error only when the tensor is requested
   e.dtype = type->dtype;
   overflow = overflow || __builtin_mul_overflow(n, type->bits, &n);
   if (overflow || n % 8 != 0 || n / 8 != e.end - e.begin) {

@@ -1,4 +1,4 @@
-// Safetensors: round trips, and files that lie.
+// Safetensors: round trips, and files whose headers are false.
 #include "io/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -175,7 +175,7 @@ TEST_F(SafetensorsTest, ShardsFollowTheirIndex) {
   };
   EXPECT_THAT(index_error(R"({"a":"s1","b":"s1"})"), HasSubstr("\"b\" is in s1, where it is not"));
   EXPECT_THAT(index_error(R"({"a":"s3"})"), HasSubstr("No such file"));
-  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);  // nobody ever writes to it
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);  // no process ever writes to it
   EXPECT_THAT(index_error(R"({"a":"pipe"})"), HasSubstr("pipe: expected a regular file"));
   EXPECT_THAT(index_error(R"({"a":"../s1"})"), HasSubstr("same directory"));
   EXPECT_THAT(index_error(R"({"a":1})"), HasSubstr("the name of a file"));

@@ -1,4 +1,4 @@
-// Writes safetensors files: whole or not at all.
+// Writes safetensors files completely or not at all.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ class TemporaryFile {
   void commit() {
     const int fd = fd_;
     fd_ = -1;
-    // close() reports what a network file system could not store.
+    // close() reports data that a network file system could not store.
     if (::close(fd) != 0 || std::rename(path_.c_str(), target_.c_str()) != 0) fail("writing failed");
     committed_ = true;
   }

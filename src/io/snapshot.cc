@@ -1,4 +1,3 @@
-// Finds the files of a snapshot directory.
 #include "io/snapshot.h"
 
 #include <nlohmann/json.hpp>

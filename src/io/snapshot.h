@@ -1,4 +1,4 @@
-// A Hugging Face snapshot directory: which files are there, and how to open them.
+// Snapshot: the files of a Hugging Face snapshot directory, and how to open them.
 #pragma once
 
 #include <filesystem>

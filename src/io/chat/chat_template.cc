@@ -1,4 +1,4 @@
-// JSON to template values, transformers' preparation of messages, errors with their place.
+// Converts JSON to template values, prepares messages as transformers does, and adds the location to errors.
 #include "io/chat/chat_template.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ Value to_value(const OrderedJson& json) {
 
 constexpr const char* kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
 
-// transformers passes a message's reasoning under each name templates look for.
+// transformers passes a message's reasoning under each name that templates use.
 OrderedJson alias_reasoning(const OrderedJson& message) {
   const OrderedJson* reasoning = nullptr;
   for (const char* field : kReasoningFields) {

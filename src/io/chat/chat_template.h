@@ -1,4 +1,4 @@
-// The chat template of a checkpoint: messages to prompt text, as transformers renders it.
+// ChatTemplate: the chat template of a checkpoint: renders messages to prompt text, as transformers does.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,7 @@ struct ChatOptions {
   bool continue_final_message = false;     // end the text after the last message's content, open for more
   const OrderedJson* tools = nullptr;      // JSON array of schemas
   const OrderedJson* documents = nullptr;  // JSON array of {title, text}
-  // Further variables: special tokens (bos_token, eos_token, ...) and what a request's chat_template_kwargs says. An
-  // object.
+  // Further variables: special tokens (bos_token, eos_token, ...) and a request's chat_template_kwargs. An object.
   const OrderedJson* variables = nullptr;
   std::optional<std::tm> now;  // what strftime_now formats; local time when not given
 };
@@ -54,10 +53,10 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // messages: JSON array of objects. Throws ChatTemplateError: kInput for what Python would raise too, kUnsupported for
-  // a filter or method not implemented (named), kMemory when a limit on steps, depth or size is reached.
+  // messages: JSON array of objects. Throws ChatTemplateError: kInput where Python would raise too, kUnsupported for a
+  // filter or method not implemented (named), kMemory when a limit on steps, depth or size is reached.
   std::string render(const OrderedJson& messages, const ChatOptions& options) const;
-  // Renders the template with these variables alone (an object): what render() does underneath.
+  // Renders the template with these variables alone (an object), without the preparation that render() does.
   std::string render_variables(const OrderedJson& variables, const std::optional<std::tm>& now) const;
 
   const std::string& source() const;
@@ -68,15 +67,15 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-// The templates of a model directory by name. Where it keeps several, the first of these counts, as in transformers 5
-// for a model with a processor: chat_template.json; chat_template.jinja (name "default") with
+// The templates of a model directory by name. If it has several sources, the first of these counts, as in transformers
+// 5 for a model with a processor: chat_template.json; chat_template.jinja (name "default") with
 // additional_chat_templates/*.jinja; "chat_template" in tokenizer_config.json (a string, or a list of {name,
-// template}). Sources only: nothing is compiled here. Empty if the model has none; Error(kInput) where a file says
-// something else.
+// template}). Returns sources only: nothing is compiled here. Empty if the model has none; Error(kInput) if a file
+// holds something else.
 std::map<std::string, std::string> load_chat_templates(const std::filesystem::path& model_dir);
 
 // The name transformers would pick: "tool_use" if there are tools and the model has it, else "default", else the only
-// one. Empty if there is none of these.
+// one. Empty if the model has none of these.
 std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
 
 }  // namespace vlcache

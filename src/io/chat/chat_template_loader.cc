@@ -1,4 +1,4 @@
-// Where a checkpoint keeps its chat templates.
+// Finds the chat templates of a checkpoint.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

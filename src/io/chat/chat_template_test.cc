@@ -113,7 +113,7 @@ TEST(JinjaTest, RefusesHostileNesting) {
   error_code_of("{{ x" + repeat("|e", n) + " }}");
   error_code_of(repeat("{% if 1 %}", n));
   error_code_of(repeat("{% for x in [1] %}", n) + repeat("{% endfor %}", n));
-  // Many things side by side are no nesting.
+  // Many values side by side are not nesting.
   EXPECT_EQ(render_plain("{{ [" + repeat("1,", n) + "]|length }}"), std::to_string(n));
   EXPECT_EQ(render_plain("{% if 0 %}" + repeat("{% elif 0 %}", n) + "{% else %}x{% endif %}"), "x");
 }
@@ -202,7 +202,7 @@ TEST(ChatTemplateTest, RendersKnownTemplatesAsPythonDoes) {
     const fs::path path = fs::path(folder) / name;
     if (!fs::exists(path)) continue;
     const std::string source = read_text_file(path);
-    if (digest(source) != hashes.at("source").get<std::string>()) continue;  // another version of it
+    if (digest(source) != hashes.at("source").get<std::string>()) continue;  // another version of the template
     for (const OrderedJson& conversation : fixture.at("conversations")) {
       for (const bool prompt : {false, true}) {
         const std::string id = conversation.at("name").get<std::string>() + (prompt ? "/prompt" : "/plain");

@@ -1,4 +1,3 @@
-// Choosing, compiling and rendering a chat template.
 #include "io/chat/chat_templates.h"
 
 #include <mutex>
@@ -23,7 +22,7 @@ OrderedJson special_tokens(const Tokenizer& tokenizer) {
   return variables;
 }
 
-// For templates that are there for tools alone, which may fail without any.
+// For templates that are used with tools alone, which may fail without any.
 OrderedJson some_tools() {
   const OrderedJson parameters = {{"type", "object"}, {"properties", OrderedJson::object()}};
   const OrderedJson function = {{"name", "f"}, {"description", "f"}, {"parameters", parameters}};
@@ -32,14 +31,14 @@ OrderedJson some_tools() {
 
 }  // namespace
 
-// A template in use, once it is: that for tools, where a checkpoint has one of its own, is another.
+// A template in use, once compiled. A checkpoint's own template for tools is a separate one.
 struct ChatTemplates::Compiled {
-  std::mutex mutex;  // of making `chat_template` and of what `forms` and `tool_forms` have found out
+  std::mutex mutex;  // guards the compilation of `chat_template` and the probes of `forms` and `tool_forms`
   OrderedJson variables;
   std::optional<ChatTemplate> chat_template;
   std::optional<ContentForms> forms;
   std::optional<ToolForms> tool_forms;
-  std::optional<OrderedJson> probing_tools;  // what probes without tools have instead
+  std::optional<OrderedJson> probing_tools;  // passed to probes that have no tools
 
   void make(const std::string& source, const Tokenizer& tokenizer) {
     if (chat_template) return;
@@ -125,7 +124,7 @@ std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer
     const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kMark)}};
     const std::string chat = render(OrderedJson::array({message}), tokenizer);
     if (const size_t at = chat.rfind(kMark); at != chat.npos) return chat.substr(at + kMark.size());
-  } catch (const Error&) {  // there is none, or none that takes a bare question
+  } catch (const Error&) {  // no template, or one that rejects a single question
   }
   return "\n";
 }

@@ -1,4 +1,4 @@
-// The chat templates of a checkpoint, rendered with its tokenizer's special tokens.
+// ChatTemplates: the chat templates of a checkpoint, rendered with its tokenizer's special tokens.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace vlcache {
 
-// What a template may show beside the messages; either may be null.
+// Optional inputs of a template besides the messages; either may be null.
 struct TemplateInput {
   const nlohmann::ordered_json* tools = nullptr;      // definitions in OpenAI's shape
   const nlohmann::ordered_json* variables = nullptr;  // an object: {"enable_thinking": false}
@@ -20,22 +20,23 @@ struct TemplateInput {
 
 class ChatTemplates {
  public:
-  // Reads the sources; a template is compiled when it is first rendered, so that one that is never used cannot fail.
+  // Reads the sources; a template is compiled when it is first rendered, so an unused one cannot fail.
   static ChatTemplates load(const std::filesystem::path& model_dir);
   ChatTemplates(ChatTemplates&&) noexcept;
   ~ChatTemplates();
 
-  // The prompt text that ends where the assistant's answer begins. Contents may be strings or lists of parts: they are
-  // handed over in the form that the template reads (io/chat/content_forms.h). Throws Error(kInput) if the checkpoint
-  // has no template, or the template rejects the messages or does not show them. `tokenizer` is the same every time.
-  // May be called by many threads. Calls and results of tools in the messages take the form that the template reads
-  // (io/chat/tool_forms.h).
+  // The prompt text up to where the assistant's answer begins. Contents may be strings or lists of parts: they are
+  // passed in the form that the template reads (io/chat/content_forms.h). Calls and results of tools in the messages
+  // are passed in the form that the template reads (io/chat/tool_forms.h). Throws Error(kInput) if the checkpoint has
+  // no template, or the template rejects the messages or does not show them. `tokenizer` must be the same every time.
+  // May be called by many threads.
   std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
                      const TemplateInput& more = {}) const;
-  // Whether the template shows what tools there are; what it is written in.
+  // Whether the template shows the available tools; and its source text.
   bool shows_tools(const Tokenizer& tokenizer) const;
   std::string source(bool with_tools) const;
-  // What stands between the text of a user's message and the answer; "\n" where no template says it.
+  // The text between a user's message and the answer; "
+  // " if no template defines it.
   std::string between_message_and_answer(const Tokenizer& tokenizer) const;
 
  private:

@@ -1,4 +1,4 @@
-// Probing a template with marked messages.
+// Probes a template with marked messages.
 #include "io/chat/content_forms.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 // Plain letters, so that nothing a template does to a text (trimming, escaping) changes them.
 constexpr std::string_view kFirst = "vlcacheprobefirst", kSecond = "vlcacheprobesecond";
-// A key of probing parts. A template that prints the list itself, brackets and all, shows it.
+// A key in probing parts, which only a template that prints the list itself, brackets and all, shows.
 constexpr const char* kKey = "vlcacheprobekey";
 
 OrderedJson text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
@@ -38,7 +38,7 @@ OrderedJson message(const std::string& role, OrderedJson content) {
 
 }  // namespace
 
-// A message of the role with this content, in a conversation where it may stand, makes the template print `wanted`.
+// Whether a message of the role with this content, in a valid conversation, makes the template print `wanted`.
 bool ContentForms::shows(const std::string& role, OrderedJson content, std::string_view wanted, std::string& problem) {
   OrderedJson messages = OrderedJson::array();
   if (role == "user") {
@@ -78,7 +78,7 @@ ContentForms::Reads ContentForms::reads(const std::string& role) {
 OrderedJson ContentForms::fit_content(const OrderedJson& content, const std::string& role) {
   const Reads r = reads(role);
   if (!r.string && !r.parts) {
-    // A text that is not there cannot vanish, and how a role of other kinds (tool) must stand is not known here.
+    // An empty text cannot vanish, and the rules for messages of other roles (tool) are not known here.
     if (content == "" || content.empty() || !is_plain_role(role)) return content;
     throw Error(ErrorCode::kInput, "the chat template does not show messages of role '" + role +
                                        "', neither as a string nor as a list of parts" +

@@ -1,5 +1,6 @@
-// Which form of `content` a chat template reads, and messages brought into it. Many published templates go through a
-// list of parts and drop a string without a word, others the reverse; which, is found by rendering marked messages.
+// ContentForms: finds which form of `content` a chat template reads, and converts messages to it. Many published
+// templates iterate over a list of parts and silently drop a string, others the reverse; rendering marked messages
+// shows which.
 #pragma once
 
 #include <functional>
@@ -13,14 +14,14 @@ namespace vlcache {
 
 class ContentForms {
  public:
-  // Renders messages as the template does; ChatTemplateError means that it does not take them.
+  // Renders messages as the template does; ChatTemplateError means that it rejects them.
   using Render = std::function<std::string(const OrderedJson& messages)>;
   explicit ContentForms(Render render) : render_(std::move(render)) {}
 
-  // The messages with every content that is a string or a list of parts in a form that the template shows. What it
-  // shows as it is stays untouched, so do all other keys. A list becomes a string by joining its texts, nothing between
-  // them. Throws Error(kInput) naming the role when the template shows no form of a system, user or assistant message,
-  // or takes a string only where there is a picture.
+  // The messages with every content that is a string or a list of parts in a form that the template shows. Content that
+  // it already shows stays untouched, as do all other keys. A list becomes a string by joining its texts with nothing
+  // between them. Throws Error(kInput) naming the role when the template shows no form of a system, user or assistant
+  // message, or accepts only strings for a message with an image.
   OrderedJson fit(const OrderedJson& messages);
 
  private:
@@ -28,7 +29,7 @@ class ContentForms {
     bool string = false;
     bool parts = false;      // the first text of a list at least
     bool all_parts = false;  // every text of it
-    std::string problem;     // what the template said against the last form that it refused
+    std::string problem;     // the template's error for the last form that it rejected
   };
 
   Reads reads(const std::string& role);

@@ -11,7 +11,7 @@ namespace {
 
 using vlcache::jinja::Value;
 
-// Small limits: a fuzzer is after crashes, not after the time a template may take.
+// Small limits: the fuzzer looks for crashes, not for slow templates.
 constexpr vlcache::jinja::Limits kLimits{.max_steps = 100'000,
                                          .max_output_bytes = 1 << 20,
                                          .max_allocated_bytes = 8 << 20,

@@ -1,4 +1,4 @@
-// Probing with a tool, a call and a result.
+// Probes a template with a tool, a call and a result.
 #include "io/chat/tool_forms.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 // Plain letters, so that nothing a template does to a text changes them.
 constexpr const char* kTool = "vlcacheprobetool";
 constexpr const char* kResult = "vlcacheproberesult";
-constexpr const char* kCallId = "probe1234";  // Mistral's templates want nine letters or digits
+constexpr const char* kCallId = "probe1234";  // Mistral's templates require nine letters or digits
 constexpr size_t kShortId = 9;
 constexpr const char* kLongCallId = "call_vlcacheprobe";
 
@@ -52,7 +52,7 @@ OrderedJson parts_of(const OrderedJson& message) {
   return OrderedJson::array({text_part(content.is_string() ? content.get<std::string>() : "")});
 }
 
-// Adds parts to a user's turn at the end, which is made if there is none.
+// Adds parts to a user's turn at the end of the messages; appends a turn if the last one is not the user's.
 void add_to_user(OrderedJson& messages, const OrderedJson& parts) {
   if (messages.empty() || messages.back()["role"] != "user") {
     messages.push_back({{"role", "user"}, {"content", OrderedJson::array()}});
@@ -62,7 +62,7 @@ void add_to_user(OrderedJson& messages, const OrderedJson& parts) {
   for (const OrderedJson& part : parts) content.push_back(part);
 }
 
-// {"name", "arguments"} as a model without a form of its own would write it.
+// {"name", "arguments"} as a model without a call format of its own would write it.
 std::string call_text(const OrderedJson& call) {
   const OrderedJson function = call.value("function", OrderedJson::object());
   const OrderedJson arguments = function.value("arguments", OrderedJson::object());
@@ -70,7 +70,7 @@ std::string call_text(const OrderedJson& call) {
   return "{\"name\": " + OrderedJson(function.value("name", "")).dump() + ", \"arguments\": " + text + "}";
 }
 
-// What a message without tools would be for a template that has no place for them.
+// Rewrites a message about tools for a template without a form for them.
 void spell_out(const OrderedJson& message, OrderedJson& out, bool& behind_result) {
   if (is_result(message)) {
     const Content content = split(message);
@@ -101,7 +101,7 @@ void with_arguments(OrderedJson& message, bool as_text) {
     if (as_text && !arguments.is_string()) arguments = arguments.dump();
     if (as_text || !arguments.is_string()) continue;
     OrderedJson read = OrderedJson::parse(arguments.get<std::string>(), nullptr, /*allow_exceptions=*/false);
-    if (read.is_object()) arguments = std::move(read);  // else the model's own slip: it is shown as it was
+    if (read.is_object()) arguments = std::move(read);  // else invalid JSON from the model: passed as it is
   }
 }
 
@@ -110,7 +110,7 @@ std::string text_of(const OrderedJson& object, const char* field) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Messages of several calls as one for each, with the results behind it that have its id.
+// Splits a message with several calls into one message per call, each followed by the results with its id.
 OrderedJson one_call_each(const OrderedJson& messages) {
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -132,13 +132,13 @@ OrderedJson one_call_each(const OrderedJson& messages) {
       }
       std::erase_if(results, answers);
     }
-    for (const OrderedJson& result : results) out.push_back(result);  // of nobody here
+    for (const OrderedJson& result : results) out.push_back(result);  // results without a call in this message
   }
   return out;
 }
 
-// Calls and results by ids of nine letters and digits: other ids become numbers, in the order in which they come, so
-// that a conversation that grows begins as before.
+// Gives calls and results ids of nine letters and digits: other ids become numbers, in the order in which they occur,
+// so that the beginning of a growing conversation does not change.
 void number_ids(OrderedJson& messages) {
   std::map<std::string, std::string> numbered;
   const auto replace = [&](OrderedJson& of, const char* field) {

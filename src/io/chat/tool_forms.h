@@ -1,5 +1,5 @@
-// What a chat template does with tools, and messages about tools in a form that it reads: found, as with content, by
-// rendering marked ones.
+// ToolForms: finds how a chat template renders tools, and converts messages about tools to a form that it reads. As
+// with content, it renders marked messages to find out.
 #pragma once
 
 #include <functional>
@@ -13,18 +13,18 @@ namespace vlcache {
 
 class ToolForms {
  public:
-  // Renders messages with tools (null: none) as the template does; Error means that it does not take them.
+  // Renders messages with tools (null: none) as the template does; Error means that it rejects them.
   using Render = std::function<std::string(const OrderedJson& messages, const OrderedJson* tools)>;
   explicit ToolForms(Render render) : render_(std::move(render)) {}
 
-  // Whether it shows what tools there are.
+  // Whether the template shows the available tools.
   bool shows_tools();
-  // Messages in OpenAI's shape ("tool_calls" of assistants, whose arguments may be objects or text, and role "tool")
-  // as the template takes them. Where it has no tool role, calls become the assistant's text and results a user's turn,
-  // together with what the user says next. Pictures of results go into a user's turn behind them either way. Where it
-  // takes one call a message (Llama 3.1), each call of several is a message with its results behind it. Ids of calls
-  // are replaced where it takes none but such as Mistral's, of nine letters and digits. Messages without tools are left
-  // as they are.
+  // Converts messages in OpenAI's shape ("tool_calls" of assistants, whose arguments may be objects or text, and role
+  // "tool") to the template's form. If it has no tool role, calls become the assistant's text and results a user's
+  // turn, together with the user's next message. Images of results are put into a user's turn after them either way. If
+  // the template accepts one call a message (Llama 3.1), each of several calls becomes a message followed by its
+  // results. Ids of calls are replaced if the template accepts only ids such as Mistral's, of nine letters and digits.
+  // Messages without tools are not changed.
   OrderedJson fit(const OrderedJson& messages);
 
  private:
@@ -32,7 +32,7 @@ class ToolForms {
     kAsObjects,
     kAsText,
     kNotAtAll
-  };  // how it takes calls' arguments, where it shows calls and results
+  };  // the form of calls' arguments, if the template shows calls and results
   Calls calls();
   bool shows_calls(bool as_text, int n_calls, const char* id);
 

@@ -8,13 +8,13 @@
 namespace vlcache {
 namespace {
 
-// As Qwen2.5 and Llama 3.1 have it: arguments are an object that tojson prints.
+// As in Qwen2.5 and Llama 3.1: arguments are an object that tojson prints.
 constexpr const char* kObjects =
     "{% if tools %}Tools:{% for t in tools %}{{ t | tojson }}{% endfor %}{{ '\\n' }}{% endif %}"
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
     "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>"
     "{% endfor %}{{ '\\n' }}{% endfor %}";
-// Arguments that are put together with texts.
+// Arguments that are concatenated with texts.
 constexpr const char* kTexts =
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
     "{% for c in m.tool_calls or [] %}{{ '[' + c.function.name + c.function.arguments + ']' }}{% endfor %}{{ '\\n' "
@@ -82,7 +82,7 @@ TEST(ToolForms, ArgumentsAsTheTemplateTakesThem) {
   }
   EXPECT_EQ(Chat(kTexts).show(as_text), "user:Q\nassistant:[look{\"x\": 1}]\ntool:R\n");
   EXPECT_EQ(Chat(kTexts).show(as_object), "user:Q\nassistant:[look{\"x\":1}]\ntool:R\n");
-  // What is no JSON, a model's slip, is shown as it was.
+  // Invalid JSON from the model is shown as it is.
   EXPECT_EQ(Chat(kTexts).show({user("Q"), call("{x"), result("R")}), "user:Q\nassistant:[look{x]\ntool:R\n");
 }
 

@@ -1,4 +1,3 @@
-// Blending with white in place.
 #include "io/image/alpha.h"
 
 #include <cstring>

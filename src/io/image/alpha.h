@@ -1,4 +1,4 @@
-// Transparency: pictures are seen before a white page; used inside io/image only.
+// Blends transparency: images are shown on a white page; used inside io/image only.
 #pragma once
 
 #include <cstdint>

@@ -100,12 +100,12 @@ class BmpReader {
     header_.masks = header_.bits == 16 ? std::array<uint32_t, 3>{0x7c00, 0x3e0, 0x1f}
                                        : std::array<uint32_t, 3>{0xff0000, 0xff00, 0xff};
     if (header_.compression != kBitFields) return;
-    // Headers of 52 bytes and more hold the masks; behind shorter ones they follow.
+    // Headers of 52 bytes and more hold the masks; after shorter headers they follow.
     const uint8_t* at = need(kFileHeader + 40, 12);
     std::array<uint32_t, 3> masks{read_u32(at), read_u32(at + 4), read_u32(at + 8)};
     if (header_size < 52) *after += 12;
     const bool is_default = masks == std::array<uint32_t, 3>{0, 0, 0};
-    // The fourth byte of 32 bits is alpha where a header that can say so does, or where bit fields are all left zero.
+    // The fourth byte of 32 bits is alpha if the header declares it, or if all bit fields are zero.
     if (header_.bits == 32) {
       header_.alpha_mask = header_size >= 56 ? read_u32(need(kFileHeader + 52, 4)) : 0;
       if (is_default && header_.alpha_mask == 0) header_.alpha_mask = 0xff000000;
@@ -170,11 +170,11 @@ class BmpReader {
     return static_cast<uint8_t>(value * 255 / most);
   }
 
-  // Run-length codes fill the picture row by row; what they skip has index 0.
+  // Run-length codes fill the image row by row; skipped pixels have index 0.
   void read_rle(Image* image) {
     const int64_t width = header_.width, total = width * header_.height;
     const bool nibbles = header_.compression == kRle4;
-    // A pair of bytes skips at most 255 rows and 255 columns: a file shorter than that cannot fill the picture.
+    // A pair of bytes skips at most 255 rows and 255 columns: a file shorter than that cannot fill the image.
     if (total / (256 * (width + 1)) > static_cast<int64_t>(in_.bytes.size())) fail("the file is truncated");
     *image = Image(header_.width, header_.height);
     std::vector<uint8_t> indices(static_cast<size_t>(total), 0);
@@ -213,7 +213,7 @@ class BmpReader {
                                                              : literal[i / 2] & 15;
         }
         x += value;
-        at += at % 2;  // literals end at an even place in the file
+        at += at % 2;  // literals end at an even offset in the file
       }
     }
     for (int64_t i = 0; i < total; ++i) {

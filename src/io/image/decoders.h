@@ -1,4 +1,4 @@
-// What the decoders of image formats share; used inside io/image only.
+// Declares what the decoders of image formats share; used inside io/image only.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Pictures to bytes.
+// Encodes images as PNG and base64.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace vlcache {
 
-// A PNG of the picture. Throws Error(kMemory) where it cannot be made.
+// The image as PNG. Throws Error(kMemory) if it cannot be encoded.
 std::vector<std::byte> encode_png(const Image& image);
-// The picture at most `max_side` pixels wide and high, each pixel the mean of those it covers.
+// The image scaled to at most `max_side` pixels in width and height, each pixel the mean of those it covers.
 Image shrink(const Image& image, int64_t max_side);
 std::string base64(const std::vector<std::byte>& bytes);
 

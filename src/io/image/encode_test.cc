@@ -1,4 +1,3 @@
-// What is written can be read again.
 #include "io/image/encode.h"
 
 #include <gtest/gtest.h>

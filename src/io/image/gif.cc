@@ -1,4 +1,4 @@
-// GIF by giflib: the first frame on its canvas, what is transparent white.
+// GIF by giflib: the first frame on its canvas, transparent pixels white.
 #include <gif_lib.h>
 
 #include <array>

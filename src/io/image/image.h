@@ -1,4 +1,4 @@
-// Pictures from files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to what Pillow gives, transparency
+// Decodes image files: JPEG, PNG, WebP, BMP and GIF bytes become 8-bit RGB, equal to Pillow's result, with transparency
 // over white.
 #pragma once
 
@@ -28,17 +28,18 @@ struct ImageLimits {
   int64_t max_bytes = int64_t{512} << 20;  // of the file; a 16-bit RGBA PNG at the pixel limit compresses to less
 };
 
-// The picture in `bytes`, its format told by its first bytes, as transformers' image processors see it when they are
-// given PIL.Image.open of the file (Pillow 13): the EXIF (or XMP) orientation applied, then their convert_to_rgb, which
-// blends transparency with white, as a viewer with a white page does (load_image of transformers would drop alpha and
-// show what lies hidden below). 16-bit grey saturates at 255, other 16-bit samples keep their high byte. Animations
-// give their first frame. `where` names the source in errors. Throws Error: kUnsupported (other formats, variants),
-// kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are allocated).
+// Decodes `bytes`, whose first bytes tell the format, to the image that transformers' image processors see when they
+// are given PIL.Image.open of the file (Pillow 13): the EXIF (or XMP) orientation applied, then their convert_to_rgb,
+// which blends transparency with white, as a viewer with a white page does (load_image of transformers would drop alpha
+// and show the hidden colours). 16-bit grey saturates at 255, other 16-bit samples keep their high byte. Of an
+// animation, the first frame is returned. `where` names the source in errors. Throws Error: kUnsupported (other
+// formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are
+// allocated).
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
 
-// The bytes of a picture's file. Throws Error: kNotFound, kIo, kMemory (larger than limits.max_bytes).
+// The bytes of an image file. Throws Error: kNotFound, kIo, kMemory (larger than limits.max_bytes).
 std::vector<std::byte> read_image_file(const std::filesystem::path& path, const ImageLimits& limits = {});
-// decode_image of them.
+// Reads and decodes an image file.
 Image load_image(const std::filesystem::path& path, const ImageLimits& limits = {});
 
 }  // namespace vlcache

@@ -42,7 +42,7 @@ void set_u32(std::vector<std::byte>* bytes, size_t at, uint32_t value, bool big_
   for (size_t i = 0; i < 4; ++i) (*bytes)[at + i] = static_cast<std::byte>(value >> 8 * (big_endian ? 3 - i : i));
 }
 
-// The error of decoding, or nothing if it succeeds.
+// The error of decoding; none if it succeeds.
 std::optional<ErrorCode> decode_error(std::span<const std::byte> bytes, const ImageLimits& limits = {}) {
   try {
     decode_image(bytes, "test", limits);
@@ -77,7 +77,7 @@ TEST(Image, TruncatedFilesAreErrorsUnlessAllPixelsWereThere) {
     for (size_t size = 0; size < whole.size(); size += 1 + size / 16) {
       try {
         const Image image = decode_image(std::span(whole).first(size), "test");
-        // What may be missing without harm lies behind the pixels: padding, an end marker, orientation.
+        // Only data after the pixels may be missing without harm: padding, an end marker, orientation.
         if (name.find("exif") == std::string::npos && name.find("xmp") == std::string::npos) {
           EXPECT_EQ(sha256_hex(image.rgb.data(), image.rgb.size()), expected["sha256"].get<std::string>()) << size;
         }
@@ -184,7 +184,7 @@ std::vector<std::byte> with_texts(const std::string& file, int n, size_t length)
   const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(all.data()) + 4, static_cast<uInt>(all.size() - 4));
   all.resize(all.size() + 4);
   set_u32(&all, all.size() - 4, static_cast<uint32_t>(crc), true);
-  for (int i = 0; i < n; ++i) bytes.insert(bytes.begin() + 33, all.begin(), all.end());  // behind IHDR
+  for (int i = 0; i < n; ++i) bytes.insert(bytes.begin() + 33, all.begin(), all.end());  // after IHDR
   return bytes;
 }
 

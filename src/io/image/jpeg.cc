@@ -13,7 +13,7 @@
 namespace vlcache {
 namespace {
 
-// A progressive file may repeat tiny scans that each cost a pass over the whole picture; real ones have about ten.
+// A progressive file may repeat tiny scans that each cost a pass over the whole image; real ones have about ten.
 constexpr int kMaxScans = 500;
 
 struct JpegErrors {
@@ -44,8 +44,8 @@ void on_progress(j_common_ptr cinfo) {
   if (reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number > kMaxScans) leave(cinfo, "more than 500 scans");
 }
 
-// libjpeg reports errors by longjmp, which must not pass over a destructor: everything that owns memory lives in this
-// class or outside the functions that call setjmp.
+// libjpeg reports errors by longjmp, which must not pass over a destructor: every owner of memory lives in this class
+// or outside the functions that call setjmp.
 class JpegReader {
  public:
   explicit JpegReader(const DecodeInput& in) : in_(in) {

@@ -1,4 +1,3 @@
-// EXIF and XMP orientation.
 #include "io/image/orientation.h"
 
 #include <cstring>
@@ -35,7 +34,7 @@ int64_t entry_value(const TiffReader& tiff, size_t entry) {
   return is_short ? tiff.u16(at) : tiff.u32(at);
 }
 
-// Size of the picture whose pixel (x, y) is source(x, y) of the old one.
+// Size of the image whose pixel (x, y) is source(x, y) of the old one.
 template <typename Source>
 Image rearranged(const Image& image, bool swap_axes, Source source) {
   Image out(swap_axes ? image.height : image.width, swap_axes ? image.width : image.height);

@@ -1,5 +1,5 @@
-// For tests of pictures: the computed picture of tools/fixtures/images/pattern.py, and SHA-256 as its fixtures spell
-// it.
+// Provides, for image tests, the computed image of tools/fixtures/images/pattern.py, and SHA-256 in the form its
+// fixtures have.
 #pragma once
 
 #include <openssl/sha.h>

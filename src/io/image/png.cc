@@ -16,15 +16,16 @@ namespace vlcache {
 namespace {
 
 constexpr int64_t kDeflateMaxRatio = 1032;  // of zlib: no stream expands further
-// Pillow's limits (1 MiB a text chunk, 64 MiB in all) as libpng can express them. It leaves out what is beyond; its own
+// Pillow's limits (1 MiB a text chunk, 64 MiB in all) as libpng can express them. It skips chunks beyond them; its own
 // defaults let a file of a few kilobytes take gigabytes.
 constexpr png_alloc_size_t kMaxChunkBytes = 1 << 20;
 constexpr png_uint_32 kMaxTextChunks = 64;
-// libpng takes as much memory as a chunk says it is long, whatever the limit above. Nothing that is really there needs
-// more than the file has bytes, a line of 16-bit RGBA twice, and text and zlib's state.
+// libpng allocates as much memory as a chunk declares, whatever the limit above. Valid data never needs more than the
+// file's size, a line of 16-bit RGBA twice, and text and zlib's state.
 constexpr png_alloc_size_t kBytesBesides = 4 << 20;
 
-// libpng reports errors by longjmp: what owns memory lives in this class or outside the functions that call setjmp.
+// libpng reports errors by longjmp: every owner of memory lives in this class or outside the functions that call
+// setjmp.
 class PngReader {
  public:
   explicit PngReader(const DecodeInput& in) : in_(in) {
@@ -100,8 +101,8 @@ class PngReader {
     return true;
   }
 
-  // The transparent colour of grey or RGB as Pillow understands it: the low bytes of its samples, whatever their depth
-  // (at 2, 4 and 16 bits that seldom is the colour meant), of 1 bit black or white.
+  // The transparent colour of grey or RGB as Pillow interprets it: the low bytes of its samples, whatever their depth
+  // (at 2, 4 and 16 bits that is seldom the intended colour), of 1 bit black or white.
   std::optional<std::array<uint8_t, 3>> colour_key(int colour_type) const {
     png_color_16p key = nullptr;
     if ((colour_type != PNG_COLOR_TYPE_GRAY && colour_type != PNG_COLOR_TYPE_RGB) ||
@@ -114,7 +115,7 @@ class PngReader {
     return std::array{grey, grey, grey};
   }
 
-  // All to 3 bytes a pixel, or 4 with alpha; 16-bit grey alone to 2, as its conversion is not libpng's.
+  // Converts to 3 bytes a pixel, or 4 with alpha; only 16-bit grey to 2, as its conversion is not libpng's.
   bool read_pixels(bool grey16, bool has_alpha) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     if (!grey16) {
@@ -132,7 +133,7 @@ class PngReader {
     return true;
   }
 
-  // Chunks behind the pixels; damage there does not make the picture unusable.
+  // Reads chunks after the pixels; damage there does not make the image unusable.
   void read_trailer() {
     if (setjmp(png_jmpbuf(png_)) != 0) return;
     png_read_end(png_, info_);

@@ -114,7 +114,7 @@ Taps compute_taps(int64_t n_in, int64_t n_out, const Filter& filter) {
   return taps;
 }
 
-// Rows that one thread takes together: enough work to pay for handing it out.
+// Rows that one thread takes together: enough work to outweigh the cost of handing it out.
 int64_t row_grain(int64_t row_work) { return std::max<int64_t>(1, (1 << 19) / std::max<int64_t>(1, row_work)); }
 
 Image resample_horizontally(const Image& image, int64_t width, const Filter& filter) {
@@ -128,7 +128,7 @@ Image resample_horizontally(const Image& image, int64_t width, const Filter& fil
   }
   const HorizontalPass pass{taps.first.data(), weights.data(), n_taps, width};
   Image out(width, image.height);
-  // Each thread's copy of a row with room behind it: padded taps read past the end. Allocated here, as nothing may
+  // Each thread's copy of a row, with room after it: padded taps read past the end. Allocated here, as nothing may
   // throw inside the loop.
   const int64_t copy_bytes = (image.width + n_taps) * 3;
   std::vector<uint8_t> copies(static_cast<size_t>(n_threads() * copy_bytes));
@@ -157,7 +157,7 @@ Image resample_vertically(const Image& image, int64_t height, const Filter& filt
   return out;
 }
 
-// Source position of each output position. The position is summed up, as Pillow does; its rounding is part of the
+// Source position of each output position. The position is accumulated, as in Pillow; its rounding is part of the
 // result.
 std::vector<int64_t> nearest_positions(int64_t n_in, int64_t n_out) {
   const double step = static_cast<double>(n_in) / static_cast<double>(n_out);
@@ -184,14 +184,14 @@ Image resize_nearest(const Image& image, int64_t width, int64_t height) {
   return out;
 }
 
-// Which pass runs first decides what is rounded. Pillow 13 starts with the rows where the height shrinks by more than
+// The order of the passes decides what is rounded. Pillow 13 starts with the rows where the height shrinks by more than
 // twice what the width does (measured: 1850 random sizes around the boundary, no exception); up to Pillow 12 the
 // columns always came first.
 bool vertical_first(const Image& image, int64_t width, int64_t height) {
   return height < image.height && image.height - height > 2 * (image.width - width);
 }
 
-// `tallest`: the most rows a picture of this width has on the way.
+// `tallest`: the largest number of rows of any intermediate image of this width.
 void check_size(std::string_view what, const Image& image, const CutOut& to, int64_t tallest,
                 const ImageLimits& limits) {
   const bool positive = to.width > 0 && to.height > 0;

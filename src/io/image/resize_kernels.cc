@@ -1,5 +1,5 @@
-// Inner loops of the resampler: plain, and with AVX2 where the processor has it. Integer sums, so every way to order
-// them gives the same result.
+// Inner loops of the resampler: plain, and with AVX2 where the processor has it. Sums are integers, so every order of
+// summation gives the same result.
 #include "io/image/resize_kernels.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Inner loops of the resampler; used inside io/image only.
+// Declares the inner loops of the resampler; used inside io/image only.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct RowBlend {
 // out[n] = the weighted sum of the first n bytes of the rows.
 void combine_rows(const RowBlend& blend, int64_t n, uint8_t* out);
 
-// What other processors run; for tests.
+// The loop that other processors run; for tests.
 void resample_row_portable(const HorizontalPass& pass, const uint8_t* row, uint8_t* out);
 void combine_rows_portable(const RowBlend& blend, int64_t n, uint8_t* out);
 

@@ -1,4 +1,4 @@
-// WebP by libwebp: the first frame on its canvas, before white where the file says it has alpha, else before black.
+// WebP by libwebp: the first frame on its canvas, over white if the file declares alpha, else over black.
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -57,7 +57,7 @@ Decoded decode_webp(const DecodeInput& in) {
       int64_t{frame.x_offset} + frame.width > width || int64_t{frame.y_offset} + frame.height > height) {
     fail_image(in, "WebP", "the first frame is damaged or does not fit the canvas");
   }
-  WebPBitstreamFeatures file_features;  // as opposed to the frame's: alpha in a file that denies it is ignored
+  WebPBitstreamFeatures file_features;  // as opposed to the frame's: alpha that the file does not declare is ignored
   const bool has_alpha = WebPGetFeatures(in.bytes.data(), in.bytes.size(), &file_features) == VP8_STATUS_OK &&
                          file_features.has_alpha != 0;
   const int64_t channels = has_alpha ? 4 : 3;

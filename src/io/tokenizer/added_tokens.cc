@@ -148,7 +148,7 @@ void AddedTokens::extract(const Piece& piece, bool normalized, std::vector<Piece
     size_t start = at;
     size_t stop = at + length;
     if (token.single_word && (is_word_before(text, start) || is_word_at(text, stop))) continue;
-    // White space that a match before has taken is not taken again.
+    // White space taken by the previous match is not taken again.
     if (token.lstrip) start = std::max(skip_space_left(text, start, 0), covered);
     if (token.rstrip) stop = skip_space_right(text, stop);
     if (covered < start) out.push_back(slice_piece(piece, covered, start));

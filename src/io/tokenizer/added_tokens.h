@@ -1,4 +1,4 @@
-// Tokens that are found in the text before the model sees it: "<image>", "<|im_end|>" and the like.
+// AddedTokens: tokens that are found in the text before the model sees it: "<image>", "<|im_end|>" and the like.
 #pragma once
 
 #include <cstdint>
@@ -31,23 +31,23 @@ AddedToken parse_added_token(const JsonObject& object);
 
 class AddedTokens {
  public:
-  // Gives each token the id it has already, in the model or here, else the next free one; a token that is there takes
-  // the new flags. Ids written in a file count for nothing, as in the reference. Call build afterwards.
+  // Gives each token its existing id, in the model or here, else the next free one; an existing token takes the new
+  // flags. Ids written in a file are ignored, as in the reference. Call build afterwards.
   void add(const std::vector<AddedToken>& tokens, const TokenModel& model, const Normalizer* normalizer);
   void build();
 
   // Cuts the text of `piece` at the tokens found in it; tokens with `normalized` set or the others.
   void extract(const Piece& piece, bool normalized, std::vector<Piece>& out) const;
 
-  int32_t token_id(std::string_view content) const;  // -1 if there is none
-  const std::string* token_text(int32_t id) const;   // normalized form if it differs; null if there is none
+  int32_t token_id(std::string_view content) const;  // -1 if no token has this text
+  const std::string* token_text(int32_t id) const;   // normalized form if it differs; null for an unknown id
   const AddedToken* token(int32_t id) const;
   bool is_special(std::string_view text) const { return special_.contains(std::string(text)); }
   bool contains(std::string_view content) const { return token_id(content) >= 0; }
   const std::unordered_map<std::string, int32_t>& ids() const { return ids_; }
 
  private:
-  // All tokens of one kind as a tree of bytes; finds the longest that starts at a place.
+  // All tokens of one kind as a tree of bytes; finds the longest that starts at a position.
   class Tree {
    public:
     void insert(std::string_view content, int32_t id);

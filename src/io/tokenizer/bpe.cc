@@ -242,7 +242,7 @@ void BpeModel::split_characters(std::string_view word, std::vector<Symbol>& symb
     }
     if (byte_fallback_) {
       const std::string whole = (first ? "" : prefix_) + std::string(character) + (last ? suffix_ : "");
-      if (append_bytes(whole, symbols)) continue;  // an unknown token that waits goes on waiting, as in the reference
+      if (append_bytes(whole, symbols)) continue;  // a pending unknown token stays pending, as in the reference
     }
     if (!has_unk_) continue;  // dropped
     if (unk_id_ < 0)

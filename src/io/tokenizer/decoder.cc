@@ -15,7 +15,7 @@ namespace {
 
 constexpr DecodeStage::Part kWhole{.begins = true, .ends = true};
 
-// A stage that works on whole tokens, and so waits for the rest of one that comes in parts.
+// A stage that works on whole tokens, so it waits for the rest of a token that arrives in parts.
 class WholeTokenStage : public DecodeStage {
  public:
   explicit WholeTokenStage(DecodeStage& next) : next_(next) {}
@@ -51,7 +51,7 @@ class BytesStep : public SimpleStep<Stage> {
   bool bytes(std::string_view token, std::string& out) const override { return Stage::append_bytes(token, out); }
 };
 
-// Everything behind becomes one token.
+// Passes its output on as one token.
 class FusingStage : public DecodeStage {
  public:
   explicit FusingStage(DecodeStage& next) : next_(next) {}
@@ -78,7 +78,7 @@ class FuseStage : public FusingStage {
   void push(std::string_view text, Part) override { emit(text); }
 };
 
-// Characters back to bytes, bytes to text. A token with a character that is no byte stands for its own UTF-8.
+// Maps characters back to bytes, bytes to text. A token with a character that maps to no byte is taken as UTF-8.
 class ByteLevelStage : public FusingStage {
  public:
   using FusingStage::FusingStage;
@@ -116,8 +116,8 @@ class ByteLevelStage : public FusingStage {
   Utf8Assembler assembler_;
 };
 
-// <0xE2> and the like: a run of them is text if it is valid as a whole, else a U+FFFD for every one, so a run waits for
-// its end.
+// <0xE2> and the like: a run of them is text if it is valid as a whole, else a U+FFFD for every one, so the stage waits
+// for the end of a run.
 class ByteFallbackStage : public WholeTokenStage {
  public:
   using WholeTokenStage::WholeTokenStage;
@@ -193,7 +193,7 @@ class ReplaceStep : public DecodeStep {
   std::string content_;
 };
 
-// Takes up to `left` and `right` times the character `content` off the ends of each token.
+// Removes the character `content` up to `left` times from the start and `right` times from the end of each token.
 class StripStep : public DecodeStep {
  public:
   StripStep(std::string content, int64_t left, int64_t right)
@@ -243,7 +243,7 @@ class StripStep : public DecodeStep {
   int64_t left_, right_;
 };
 
-// U+2581 is a space, none in the first token when one was put before the text.
+// U+2581 is a space, removed in the first token if one was put before the text.
 class MetaspaceStep : public DecodeStep {
  public:
   MetaspaceStep(std::string replacement, bool prepended)

@@ -1,5 +1,5 @@
-// The "decoder" of tokenizer.json as a pipeline: token texts go in one by one, text comes out as soon as nothing that
-// follows can change it. Decoding a list and streaming are the same code.
+// Runs the "decoder" of tokenizer.json as a pipeline: it takes token texts one by one, and returns text as soon as no
+// later token can change it. Decoding a list and streaming are the same code.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace vlcache {
 
-// One step at work on one sequence of tokens. A token may arrive in parts once a step before has fused tokens into one.
+// One step working on one sequence of tokens. A token may arrive in parts once a previous step has fused tokens into
+// one.
 class DecodeStage {
  public:
   struct Part {
@@ -25,7 +26,7 @@ class DecodeStage {
 class DecodeStep {
  public:
   virtual ~DecodeStep() = default;
-  // Whether this token stands for bytes that need not be whole characters: appends them.
+  // If this token stands for bytes that need not be whole characters: appends them and returns true.
   virtual bool bytes(std::string_view /*token*/, std::string& /*out*/) const { return false; }
   virtual std::unique_ptr<DecodeStage> start(DecodeStage& next) const = 0;
 };
@@ -35,7 +36,7 @@ class DecoderSpec {
  public:
   DecoderSpec(const Json* json, const std::string& where);
   const std::vector<std::unique_ptr<DecodeStep>>& steps() const { return steps_; }
-  // Whether one of the steps says what bytes the token stands for: appends them.
+  // If a step knows the bytes of the token: appends them and returns true.
   bool bytes(std::string_view token, std::string& out) const;
 
  private:
@@ -50,7 +51,7 @@ class DecoderRun {
   DecoderRun(DecoderRun&&) noexcept;
   void push(std::string_view token);
   void finish();
-  std::string take();  // what came out since the last call
+  std::string take();  // the text since the last call
 
  private:
   struct Sink;

@@ -34,7 +34,7 @@ const ByteLevelTable& byte_level_table() {
   return table;
 }
 
-// Rewrites character by character, or leaves characters out.
+// Rewrites or drops character by character.
 template <typename Rewrite>
 void rewrite_characters(Piece& piece, std::string& text, Rewrite rewrite) {
   std::string out;

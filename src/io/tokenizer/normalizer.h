@@ -1,4 +1,4 @@
-// The "normalizer" of tokenizer.json: what happens to text before it is cut.
+// Normalizer: the "normalizer" of tokenizer.json, which rewrites text before it is cut.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace vlcache {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // Rewrites the piece: reads piece.text, leaves it a view of `text` (which must outlive it). Constant, thread-safe.
+  // Rewrites the piece: reads piece.text, leaves it a view of `text` (which must outlive it). Const, thread-safe.
   virtual void apply(Piece& piece, std::string& text) const = 0;
 };
 

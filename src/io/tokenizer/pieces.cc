@@ -1,4 +1,3 @@
-// Slicing and splitting pieces.
 #include "io/tokenizer/pieces.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A text on its way through the tokenizer: cut into pieces, some of which are tokens already.
+// Defines the pieces that a text is cut into by the tokenizer, some of which are tokens already.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace vlcache {
 
 // Where a piece began in the original text matters to one rule only (Metaspace with prepend_scheme "first"), so of the
-// reference's alignments this keeps the part that the rule can see.
+// reference's alignments only the part needed by that rule is kept.
 struct Piece {
   std::string_view text;
-  int32_t token = -1;        // an added token; such a piece is not looked at again
+  int32_t token = -1;        // an added token; such a piece is final
   bool at_start = false;     // it was cut from the very beginning of the original text
   size_t n_start_bytes = 0;  // that many leading bytes stem from the original's first character
 };
@@ -36,11 +36,11 @@ class PieceList {
 // The part [start, end) of a piece, not empty, as a piece of its own.
 Piece slice_piece(const Piece& piece, size_t start, size_t end);
 
-// Appends the parts of `piece` to `out` by what `behavior` does with matches; empty parts are left out.
+// Appends the parts of `piece` to `out`, treating matches by `behavior`; empty parts are left out.
 void split_piece(const Piece& piece, const std::vector<TextMatch>& matches, SplitBehavior behavior,
                  std::vector<Piece>& out);
 
-// Replaces what matches by `content`.
+// Replaces matches by `content`.
 Piece replace_matches(const Piece& piece, const std::vector<TextMatch>& matches, std::string_view content,
                       std::string& text);
 

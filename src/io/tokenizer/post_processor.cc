@@ -51,7 +51,7 @@ std::vector<int32_t> parse_post_processor(const Json* json, const std::string& w
   if (json == nullptr || json->is_null()) return {kTextItself};
   const JsonObject object(*json, where);
   const std::string type = object.string("type");
-  if (type == "ByteLevel") return {kTextItself};  // trims offsets, which nobody here asks for
+  if (type == "ByteLevel") return {kTextItself};  // trims offsets, which are not computed here
   if (type == "TemplateProcessing") return parse_template(object);
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     return {parse_named_id(object, "cls"), kTextItself, parse_named_id(object, "sep")};

@@ -1,4 +1,4 @@
-// The "post_processor" of tokenizer.json, reduced to what it does to the ids of one text.
+// Parses the "post_processor" of tokenizer.json, reduced to its effect on the ids of one text.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace vlcache {
 
-// Where the text stands in a template; any other entry is the id of a special token.
+// Marks the text in a template; any other entry is the id of a special token.
 constexpr int32_t kTextItself = -1;
 
-// The template of a single text, [kTextItself] if there is no post-processor. Throws Error(kUnsupported / kInput).
+// The template of a single text, [kTextItself] without a post-processor. Throws Error(kUnsupported / kInput).
 std::vector<int32_t> parse_post_processor(const Json* json, const std::string& where);
 
 }  // namespace vlcache

@@ -32,7 +32,7 @@ void cut_characters(std::string_view text, CharacterClass matches, std::vector<T
   if (covered < text.size()) out.push_back({covered, text.size(), false});
 }
 
-// Runs `split(piece, out)` on all pieces that are no tokens.
+// Runs `split(piece, out)` on all pieces that are not tokens.
 template <typename Split>
 void split_all(PieceList& list, Split split) {
   std::vector<Piece> out;
@@ -84,7 +84,7 @@ class CharacterPreTokenizer : public PreTokenizer {
   SplitBehavior behavior_;
 };
 
-// Runs of word characters and runs of what is neither word nor white space; white space goes.
+// Runs of word characters and runs of other characters; white space is dropped.
 class WhitespacePreTokenizer : public PreTokenizer {
  public:
   void apply(PieceList& list) const override {
@@ -133,7 +133,7 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     }
   }
 
-  // All pieces into one text, so that a long document does not cost an allocation per word.
+  // Joins all pieces into one text, so that a long document does not cost an allocation per word.
   static void spell_bytes(PieceList& list) {
     std::string all;
     std::vector<size_t> ends;
@@ -219,7 +219,7 @@ class SequencePreTokenizer : public PreTokenizer {
 
 SplitBehavior parse_behavior(const JsonObject& object, std::string_view fallback) {
   std::string name = object.string("behavior", fallback);
-  if (!name.empty()) name[0] = static_cast<char>(name[0] & ~0x20);  // newer files write it in lower case
+  if (!name.empty()) name[0] = static_cast<char>(name[0] & ~0x20);  // newer files have it in lower case
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "Isolated") return SplitBehavior::kIsolated;
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;

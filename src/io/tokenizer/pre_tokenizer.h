@@ -1,4 +1,5 @@
-// The "pre_tokenizer" of tokenizer.json: cuts normalized text into the words that the model sees one by one.
+// PreTokenizer: the "pre_tokenizer" of tokenizer.json, which cuts normalized text into the words that the model sees
+// one by one.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace vlcache {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  // Cuts every piece that is no token. Constant, thread-safe.
+  // Cuts every piece that is not a token. Const, thread-safe.
   virtual void apply(PieceList& list) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// PCRE2 behind Regex: options that make it behave like Oniguruma, limits, and the search loop.
+// Regex by PCRE2: options that make it behave like Oniguruma, limits, and the search loop.
 #include "io/tokenizer/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kJitStackStart = size_t{64} << 10;
 constexpr size_t kJitStackMax = size_t{256} << 20;  // reserved address space; pages are used only when touched
-// Steps a search may take: what Oniguruma allows (10 million), more for texts that long.
+// Steps a search may take: Oniguruma's limit (10 million), more for longer texts.
 constexpr uint32_t kMinMatchLimit = 10'000'000;
 
 template <auto kFree>
@@ -36,7 +36,7 @@ std::string describe(int error) {
   return buffer;
 }
 
-// `text` with characters that PCRE2 does not know replaced by like ones of the same length; empty if there are none.
+// `text` with characters unknown to PCRE2 replaced by similar ones of the same length; empty if it has none.
 std::string with_stand_ins(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
@@ -63,7 +63,7 @@ class Search {
     if (data_ == nullptr) throw Error(ErrorCode::kMemory, "no memory for a regular expression search");
   }
 
-  // The first match at or after `from`; false if there is none.
+  // The first match at or after `from`; false if none is left.
   bool next(size_t from, size_t& start, size_t& end) {
     int rc = match(from);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && stack_ == nullptr) {
@@ -78,18 +78,18 @@ class Search {
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
     end = bounds[1];
-    start = std::min<size_t>(bounds[0], end);  // \K in a lookahead can put the start behind the end
+    start = std::min<size_t>(bounds[0], end);  // \K in a lookahead can put the start after the end
     return true;
   }
 
  private:
   int match(size_t from) {
-    // The text was checked once; checking it again at every call would make cutting quadratic.
+    // The text was checked once; checking it again in every call would make cutting quadratic.
     return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, PCRE2_NO_UTF_CHECK,
                        data_.get(), long_context());
   }
 
-  // A context only where the defaults do not do: for long texts and after the small stack overflowed.
+  // A context only where the defaults do not suffice: for long texts and after the small stack overflowed.
   pcre2_match_context* long_context() {
     if (context_ == nullptr && text_.size() * 16 > kMinMatchLimit) make_context();
     return context_.get();
@@ -163,7 +163,7 @@ void Regex::cut(std::string_view text, std::vector<TextMatch>& out) const {
       after_match = false;
       continue;
     }
-    // A lookbehind with \K can reach back into what was matched already.
+    // A lookbehind with \K can reach back into text that was already matched.
     start = std::max(start, covered);
     if (start > covered) out.push_back({covered, start, false});
     out.push_back({start, end, true});

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer.json: written for Oniguruma's Ruby syntax, run by PCRE2.
+// Regex: regular expressions of tokenizer.json, written in Oniguruma's Ruby syntax, run by PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace vlcache {
 
-// The same expression in PCRE2's syntax. Throws Error(kUnsupported) naming `where`, the position and the construct when
-// it means something else there, or nothing here.
+// The same expression in PCRE2's syntax. Throws Error(kUnsupported) naming `where`, the position and the construct if
+// it means something else in PCRE2 or is not supported here.
 std::string translate_oniguruma(std::string_view pattern, std::string_view where);
 
 struct TextMatch {
@@ -26,8 +26,8 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // Cuts `text` (valid UTF-8) into matches and what lies between, in order, into `out` (cleared first). Empty matches
-  // count, but not directly behind another match. Throws Error(kInput) when the search runs into its step limit.
+  // Cuts `text` (valid UTF-8) into matches and the text between them, in order, into `out` (cleared first). Empty
+  // matches count, but not directly after another match. Throws Error(kInput) when the search reaches its step limit.
   void cut(std::string_view text, std::vector<TextMatch>& out) const;
 
  private:

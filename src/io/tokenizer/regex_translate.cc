@@ -1,6 +1,6 @@
-// Oniguruma (Ruby syntax, UTF-8) to PCRE2. A small recursive parser, because meaning hangs on structure: {n,m}+ repeats
-// in one and is possessive in the other, (?m) is (?s), (?i) reaches over |, classes nest and intersect, \h is a hex
-// digit, \s, \w and POSIX brackets hold other characters.
+// Translates Oniguruma (Ruby syntax, UTF-8) to PCRE2. A small recursive parser, because meaning depends on structure:
+// {n,m}+ repeats in Oniguruma and is possessive in PCRE2, (?m) is (?s), (?i) reaches over |, classes nest and
+// intersect, \h is a hex digit, \s, \w and POSIX brackets hold other characters.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -24,7 +24,7 @@ constexpr std::string_view kHex = "0-9a-fA-F";
 constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 // Superscripts and vulgar fractions are \w in Oniguruma, but not [\w].
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
-// With what became alphabetic or lower case between Unicode 14 and 16.
+// Includes characters that became alphabetic or lower case between Unicode 14 and 16.
 constexpr std::string_view kAlphabetic =
     R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}-\x{f83}\x{1dd3}-\x{1de6}\x{11080}-\x{11081})";
 constexpr std::string_view kAlphanumeric =
@@ -191,7 +191,7 @@ class Translator {
     }
   }
 
-  // {n}, {n,}, {n,m}, {,m}; anything else is a literal brace, left where it is.
+  // {n}, {n,}, {n,m}, {,m}; anything else is a literal brace and not consumed.
   bool take_interval(std::string& q, bool& fixed) {
     size_t k = i_ + 1;
     const auto digits = [&] {
@@ -414,7 +414,7 @@ class Translator {
     } else if (key == "word") {
       items = kWord;
     } else if (key == "punct") {
-      items = R"(\p{P})";  // [:punct:] has symbols too
+      items = R"(\p{P})";  // [:punct:] includes symbols
     } else if (!posix.empty()) {
       items = posix;
     } else if (key == "alphabetic" || key == "lowercase" || key == "uppercase") {
@@ -424,13 +424,13 @@ class Translator {
     } else if (kBinary.find(listed) != std::string_view::npos) {
       items = "\\p{" + key + "}";
     } else {
-      items = "\\p{sc:" + name + "}";  // a script (not its extensions); PCRE2 rejects what is none
+      items = "\\p{sc:" + name + "}";  // a script (not its extensions); PCRE2 rejects unknown names
     }
     i_ = end + 1;
     return add(set, items, negated);
   }
 
-  // Behind the [; returns an expression for one character.
+  // Called after the [; returns an expression for one character.
   std::string character_class(int depth) {
     if (depth > kMaxDepth) fail("nested deeper than " + std::to_string(kMaxDepth) + " brackets");
     const bool negated = take("^");

@@ -1,4 +1,4 @@
-// The "model" of tokenizer.json: words in, token ids out.
+// TokenModel: the "model" of tokenizer.json, which maps words to token ids.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class TokenModel {
  public:
   virtual ~TokenModel() = default;
   virtual std::unique_ptr<ModelScratch> make_scratch() const = 0;
-  // Appends the ids of `word` (not empty). Constant, thread-safe with a scratch per thread.
+  // Appends the ids of `word` (not empty). Const, thread-safe with a scratch per thread.
   virtual void encode(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& ids) const = 0;
-  virtual int32_t token_id(std::string_view token) const = 0;   // -1 if there is none
-  virtual const std::string* token_text(int32_t id) const = 0;  // null if there is none
+  virtual int32_t token_id(std::string_view token) const = 0;   // -1 if no token has this text
+  virtual const std::string* token_text(int32_t id) const = 0;  // null for an unknown id
   virtual int64_t size() const = 0;                             // tokens in the vocabulary
-  virtual std::string unk_token() const = 0;                    // empty if there is none
+  virtual std::string unk_token() const = 0;                    // empty if the model has none
 };
 
 // Throws Error(kUnsupported) naming a type that is not known, Error(kInput) for anything inconsistent.

@@ -1,4 +1,4 @@
-// Loading the parts of a tokenizer.json and running text through them.
+// Loads the parts of a tokenizer.json and runs text through them.
 #include "io/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ struct Tokenizer::Parts {
   int64_t n_tokens = 0;
 };
 
-// Added tokens are looked for in the text as it is, then, between them, in the normalized text.
+// Added tokens are searched in the original text, then, between them, in the normalized text.
 void Tokenizer::Parts::cut(std::string_view text, PieceList& list) const {
   size_t first_character = 0;
   if (!text.empty()) next_code_point(text, first_character);
@@ -185,7 +185,7 @@ std::string Tokenizer::token_bytes(int32_t id) const {
   if (text == nullptr || is_special(id)) return {};
   std::string bytes;
   if (parts_->decoder.bytes(*text, bytes)) return bytes;
-  // The first token of a text may lose a space; one behind another does not.
+  // The first token of a text may lose a space; a later one does not.
   const int32_t two[] = {id, id};
   const std::string once = decode({&id, 1}, /*skip_special_tokens=*/true);
   const std::string twice = decode(two, /*skip_special_tokens=*/true);

@@ -1,4 +1,5 @@
-// Text <-> token ids, from the tokenizer.json of a Hugging Face snapshot, with the ids and the text of its own library.
+// Tokenizer: maps text to token ids and back, from the tokenizer.json of a Hugging Face snapshot, equal to its own
+// library's ids and text.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class StreamDecoder;
 // Immutable after loading; any number of threads may use one.
 class Tokenizer {
  public:
-  // tokenizer.json, and from tokenizer_config.json and special_tokens_map.json, if there, the named special tokens.
-  // Throws Error(kNotFound) if there is no tokenizer.json, Error(kUnsupported) naming a part that is not known,
+  // Reads tokenizer.json, and the named special tokens from tokenizer_config.json and special_tokens_map.json if they
+  // exist. Throws Error(kNotFound) if the directory has no tokenizer.json, Error(kUnsupported) naming an unknown part,
   // Error(kInput) naming what is wrong and where.
   static Tokenizer load(const std::filesystem::path& model_dir);
   // The text of a tokenizer.json alone; `where` names it in errors.
@@ -30,27 +31,26 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Ids equal to those of the Python package; special tokens where the post-processor puts them. Invalid UTF-8 counts
-  // as U+FFFD, as Python's errors="replace" gives. Time is linear in the text (n log n in its longest word). Throws
-  // Error(kInput) above 1 GiB, or when a regular expression runs into its step limit.
+  // as U+FFFD, as with Python's errors="replace". Time is linear in the text (n log n in its longest word). Throws
+  // Error(kInput) above 1 GiB, or when a regular expression reaches its step limit.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
-  // Ids that no token has are left out, as in the Python package.
+  // Unknown ids are left out, as in the Python package.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  std::string token_text(int32_t id) const;  // the raw vocabulary entry ("Ġthe"), empty if there is none
-  // What the token adds to a text that has begun, as bytes, which may be a part of a character. Empty for special
-  // tokens and ids that no token has.
+  std::string token_text(int32_t id) const;  // the raw vocabulary entry ("Ġthe"), empty for an unknown id
+  // The bytes the token adds to a text that has begun, which may be a part of a character. Empty for special tokens and
+  // unknown ids.
   std::string token_bytes(int32_t id) const;
-  int32_t token_id(std::string_view token) const;  // -1 if there is none
+  int32_t token_id(std::string_view token) const;  // -1 if no token has this text
   bool is_special(int32_t id) const;               // left out by skip_special_tokens
   bool has_token(int32_t id) const;
-  // Special: as is_special. Punctuation: nothing but white space and at least one character of Unicode category P or of
-  // the ASCII symbols $+<=>^`|~. Everything else, parts of characters and ids
-  // that no token has are kOther. Costs one decoded token.
+  // Special: as is_special. Punctuation: only white space and at least one character of Unicode category P or of the
+  // ASCII symbols $+<=>^`|~. Everything else, parts of characters and unknown ids are kOther. Costs one decoded token.
   TokenClass token_class(int32_t id) const;
-  int64_t vocab_size() const;  // different tokens, added ones included
+  int64_t vocab_size() const;  // distinct tokens, added ones included
 
-  // Named special tokens, empty and -1 where the snapshot names none. `name` may be any "..._token" of
+  // Named special tokens, empty and -1 if the snapshot names none. `name` may be any "..._token" of
   // tokenizer_config.json or special_tokens_map.json: "bos_token", "eos_token", "pad_token", "image_token".
   std::string special_token(std::string_view name) const;
   int32_t special_token_id(std::string_view name) const;
@@ -66,15 +66,15 @@ class Tokenizer {
   std::unique_ptr<Parts> parts_;
 };
 
-// Decodes tokens as they come. The pieces are whole characters, and together with finish() equal to decode() of all
+// Decodes tokens as they arrive. The pieces are whole characters, and together with finish() equal to decode() of all
 // ids.
 class StreamDecoder {
  public:
-  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);  // keep the tokenizer alive
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);  // the tokenizer must outlive it
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
 
-  // The text that is certain now, often empty. `shown`: it is no part of it only if no token has the id.
+  // The text that is certain now, often empty. `shown`: the token is not skipped even if it is special.
   std::string push(int32_t id, bool shown = false);
   std::string finish();  // the rest; call once, at the end
 

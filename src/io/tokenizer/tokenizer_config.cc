@@ -1,4 +1,4 @@
-// tokenizer_config.json and its older companions. Keys are read in the order of the file: it decides about ids.
+// tokenizer_config.json and its older companions. Keys are read in the order of the file, because it decides the ids.
 #include "io/tokenizer/tokenizer_config.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ OrderedJson read_optional(const std::filesystem::path& path) {
   return OrderedJson::parse(text);
 }
 
-// "<s>" or {"content": "<s>", ...}; nothing for anything else.
+// "<s>" or {"content": "<s>", ...}; other values give no token.
 bool read_token(const OrderedJson& json, const std::string& where, AddedToken& token) {
   if (json.is_string()) {
     token = {.content = json.get<std::string>(), .normalized = false, .special = true};
@@ -103,7 +103,7 @@ class ConfigReader {
     for (auto& [id, token] : by_id) result_.listed.push_back(std::move(token));
   }
 
-  // Before added_tokens_decoder existed: what the map says wins over the configuration.
+  // Before added_tokens_decoder existed: the map overrides the configuration.
   void merge_special_tokens_map() {
     for (const auto& [key, value] : map_.items()) {
       config_[key] = value;

@@ -1,5 +1,5 @@
-// What transformers adds to a tokenizer.json from the files beside it: named special tokens, and tokens that stand only
-// there.
+// Reads what transformers adds to a tokenizer.json from the files beside it: named special tokens, and tokens found
+// only there.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +20,10 @@ struct TokenizerConfig {
   std::map<std::string, std::string> names;  // "bos_token" -> "<s>"
 };
 
-// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a snapshot, each if it is there, the
-// way transformers 5.23 does (TokenizersBackend): added_tokens_decoder makes the other two files obsolete, and
-// add_bos_token and add_eos_token are ignored, because the post-processor of tokenizer.json says it. One difference: a
-// bos, eos, unk or pad token that only special_tokens_map.json names is used.
+// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a snapshot, each if it exists, the way
+// transformers 5.23 does (TokenizersBackend): added_tokens_decoder makes the other two files obsolete, and
+// add_bos_token and add_eos_token are ignored, because the post-processor of tokenizer.json decides it. One difference:
+// a bos, eos, unk or pad token that only special_tokens_map.json names is used.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
 
 }  // namespace vlcache

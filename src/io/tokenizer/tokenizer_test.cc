@@ -1,5 +1,5 @@
 // The tokenizer against the Python package: ids and texts of 10,400 lines for every tokenizer in
-// tests/fixtures/tokenizers (tools/fixtures/tokenizers/make.py), then the parts, and files that are wrong.
+// tests/fixtures/tokenizers (tools/fixtures/tokenizers/make.py), then its parts, and invalid files.
 #include "io/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -135,7 +135,7 @@ TEST(TokenClasses, AreReadFromTheText) {
   for (const int32_t none : {-1, 1 << 30}) EXPECT_EQ(pieces.token_class(none), TokenClass::kOther);
 }
 
-// The bytes of an encoded text's tokens are its text, but for a space that the first of them loses.
+// The bytes of an encoded text's tokens are its text, except for a space that the first token loses.
 TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
   for (const char* name :
        {"gpt2", "llama2", "llama2_metaspace", "llama3", "gemma", "mistral", "qwen2", "smollm", "tekken"}) {
@@ -276,7 +276,7 @@ TEST(Tokenizer, TakesNamedTokensFromTheFilesBeside) {
   EXPECT_EQ(tokenizer.pad_id(), tokenizer.token_id("<pad>"));
   EXPECT_EQ(tokenizer.unk_id(), 0);
   EXPECT_EQ(tokenizer.special_token_id("image_token"), tokenizer.token_id("<image>"));
-  // New ones go behind the last, in the order of the file.
+  // New tokens follow the last existing one, in the order of the file.
   EXPECT_EQ(tokenizer.token_id("<z>"), 632);
   EXPECT_EQ(tokenizer.token_id("<extra>"), 633);
   EXPECT_TRUE(tokenizer.is_special(632));

@@ -15,7 +15,7 @@
 namespace vlcache {
 namespace {
 
-// What is known of a character that is newer than Unicode 14; null if it is not.
+// The entry of a character that is newer than Unicode 14; null for an older one.
 const NewCharacters* new_character(char32_t c) {
   if (c < kNewCharacters[0].first) return nullptr;
   const NewCharacters* end = kNewCharacters + kNewCharactersCount;

@@ -1,4 +1,4 @@
-// Character classes and normalization forms as Hugging Face tokenizers sees them. Its libraries carry several Unicode
+// Classifies characters and normalizes text as Hugging Face tokenizers does. Its libraries carry several Unicode
 // versions (normalization and accents 9, punctuation 8, regular expressions 16); each function follows its own.
 #pragma once
 
@@ -21,8 +21,8 @@ enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // `text` must be valid UTF-8. Characters assigned after Unicode 9 neither decompose, compose nor reorder.
 std::string normalize_text(NormalForm form, std::string_view text);
 
-// Of a character that PCRE2's Unicode 14 does not know but the reference's 16 does: an older one of the same category
-// and UTF-8 length, which a pattern treats alike. 0 if c needs none. Also stands in for nothing below U+0800.
+// For a character that PCRE2's Unicode 14 lacks but the reference's 16 has: an older one of the same category and UTF-8
+// length, which a pattern treats alike. 0 if c needs none. Never replaces a character below U+0800.
 char32_t stand_in_character(char32_t c);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Characters that are newer than the Unicode versions of PCRE2 and ICU in Debian 12, as the reference knows them.
+// Lists characters newer than the Unicode versions of PCRE2 and ICU in Debian 12, with the reference's properties.
 #pragma once
 
 #include <cstdint>

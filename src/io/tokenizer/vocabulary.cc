@@ -1,4 +1,3 @@
-// The two hash maps of a vocabulary.
 #include "io/tokenizer/vocabulary.h"
 
 #include "base/error.h"

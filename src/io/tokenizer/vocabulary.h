@@ -1,4 +1,4 @@
-// Token text <-> id, for vocabularies whose ids may have gaps of any size.
+// Vocabulary: maps token text to id and back, for vocabularies whose ids may have gaps of any size.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Vocabulary {
  private:
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::unordered_map<int32_t, const std::string*> by_id_;  // a hash, because an id promises nothing about memory
+  std::unordered_map<int32_t, const std::string*> by_id_;  // a hash, because an id may have any size
 };
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// The tree of a template. The parser builds it, scope.cc gives every name its slot, the interpreter walks it.
+// Defines the tree of a template. The parser builds it, scope.cc gives every name its slot, the interpreter walks it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SlotRef {
   int slot = -1;
 };
 
-// Done when a scope is entered: its variables start as a value from the caller, a copy of an outer variable, or unset.
+// Executed on entry to a scope: its variables start as a value from the caller, a copy of an outer variable, or unset.
 struct Load {
   enum class Kind { kResolve, kAlias, kUndefined };
   Kind kind;
@@ -78,7 +78,7 @@ struct Statement {
   enum class Kind : uint8_t {
     kOutput,       // exprs
     kAssign,       // target = expr
-    kAssignBlock,  // target = body, filtered by expr if there is one
+    kAssignBlock,  // target = body, filtered by expr if not null
     kFor,          // for target in expr if test: body else: else_body
     kIf,           // if expr: body; elifs (kIf each); else_body
     kMacro,        // name(exprs = parameters, defaults of the last ones): body

@@ -15,7 +15,7 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Methods that would change a list or dict: the sandbox lets nobody call them.
+// Methods that would change a list or dict: the sandbox forbids calling them.
 bool modifies(const Value& object, std::string_view name) {
   if (object.is_dict()) return one_of(name, {"clear", "pop", "popitem", "setdefault", "update"});
   if (object.is(Type::kList))

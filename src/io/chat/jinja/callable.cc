@@ -1,4 +1,3 @@
-// Matching arguments to parameters, and stepping a loop.
 #include "io/chat/jinja/callable.h"
 
 #include <algorithm>

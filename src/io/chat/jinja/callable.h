@@ -1,4 +1,4 @@
-// Values that can be called, the arguments of a call, and the `loop` object.
+// Defines values that can be called, the arguments of a call, and the `loop` object.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct Args {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Arguments matched to parameter names as Python does; throws TypeError's text for too many, unknown, double or missing
-// ones.
+// Arguments matched to parameter names as in Python; throws TypeError's text for too many, unknown, double or missing
+// arguments.
 class Bound {
  public:
   Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> names,
@@ -65,7 +65,7 @@ struct Loop : Object, std::enable_shared_from_this<Loop> {
   int64_t index0 = -1;
   int64_t known_length = -1;
   int64_t depth0 = 0;
-  Value before, current, after;  // missing when there is none
+  Value before, current, after;  // missing at the ends
   Value last_changed;
   const Statement* recurse = nullptr;  // the recursive for statement
   Activation* closure = nullptr;

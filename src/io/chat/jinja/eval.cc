@@ -1,4 +1,3 @@
-// Expressions.
 #include <algorithm>
 
 #include "io/chat/jinja/interpreter.h"

@@ -1,4 +1,4 @@
-// The filters of jinja2, in two files: those that make text or numbers, and those that work on sequences.
+// Declares the filters of jinja2, in two files: those that return text or numbers, and those that work on sequences.
 #pragma once
 
 #include "io/chat/jinja/runtime.h"

@@ -1,5 +1,4 @@
-// Filters on sequences and mappings. Source of behaviour: jinja2 3.1 filters.py. What is a generator there is lazy here
-// too.
+// Filters on sequences and mappings. Source of behaviour: jinja2 3.1 filters.py. Its generators are lazy here too.
 #include <algorithm>
 #include <unordered_set>
 

@@ -1,5 +1,5 @@
-// Filters that make text and numbers. Source of behaviour: jinja2 3.1 filters.py, with tojson as transformers replaces
-// it.
+// Filters that return text and numbers. Source of behaviour: jinja2 3.1 filters.py, with tojson as transformers
+// replaces it.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,3 @@
-// Statements: output, variables, loops, macros.
 #include "io/chat/jinja/interpreter.h"
 
 #include <algorithm>
@@ -126,7 +125,7 @@ Interpreter::Flow Interpreter::run_buffered(const Statement& s, Activation* a, s
   enter(s.loads, a);
   std::string body;
   const Flow flow = run_block(s.body, a, body);
-  if (flow != Flow::kNext) return flow;  // break inside the block: what it wrote is lost, as in Python
+  if (flow != Flow::kNext) return flow;  // break inside the block: its output is discarded, as in Python
   line_ = s.line;
   Value value = new_string(std::move(body));
   if (s.expr) value = eval_filter(*s.expr, a, &value);
@@ -271,7 +270,7 @@ Interpreter::Flow Interpreter::loop_over(const LoopRun& run_of, const Value& ite
   if (s.extended) {
     loop = std::make_shared<Loop>();
     loop->depth = iterable.depth() + 1;
-    loop->iterable = s.test ? Value::none() : iterable;  // a filtered one has no length of its own
+    loop->iterable = s.test ? Value::none() : iterable;  // a filtered iterable has no length of its own
     loop->pull = std::move(next);
     loop->depth0 = run_of.depth0;
     loop->recurse = s.recursive ? &s : nullptr;

@@ -1,4 +1,4 @@
-// Walks a template's tree and writes its text.
+// Interpreter: walks a template's tree and writes its text.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class Interpreter : public Runtime {
       : Runtime(limits, now), variables_(std::move(variables)) {}
   ~Interpreter() override;
 
-  // Throws RenderError; line() then says where.
+  // Throws RenderError; line() then returns where.
   std::string render(const TemplateTree& tree);
   int line() const { return line_; }
 
@@ -81,7 +81,7 @@ class Interpreter : public Runtime {
   Args eval_args(const Expr& e, Activation* a);
 
   std::unordered_map<std::string, Value> variables_;
-  std::vector<std::unique_ptr<Activation>> kept_;  // those that macros and loops may still refer to
+  std::vector<std::unique_ptr<Activation>> kept_;  // activations that macros and loops may still refer to
   int line_ = 1;
   int depth_ = 0;
 };

@@ -1,4 +1,3 @@
-// Template text to tokens, as jinja2's lexer cuts it with trim_blocks and lstrip_blocks.
 #include "io/chat/jinja/lexer.h"
 
 #include <algorithm>
@@ -131,7 +130,7 @@ class Lexer {
     lex_tag(kind == '{');
   }
 
-  // After `-%}` white space goes, after `%}` one newline (trim_blocks), after `+%}` nothing.
+  // After `-%}` white space is dropped, after `%}` one newline (trim_blocks), after `+%}` nothing.
   size_t end_of_closing(size_t at, std::string_view closing) const {
     if (starts(at, "+") && starts(at + 1, closing)) return at + 1 + closing.size();
     if (starts(at, "-") && starts(at + 1, closing)) return skip_space(at + 1 + closing.size());

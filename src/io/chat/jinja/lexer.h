@@ -1,4 +1,4 @@
-// Template text to tokens, as jinja2's lexer cuts it with trim_blocks and lstrip_blocks.
+// Splits template text into tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct SyntaxError : RenderError {
 
 // Throws SyntaxError. The source must be valid UTF-8.
 std::vector<Token> tokenize(std::string_view source);
-// What an error message calls the token.
+// The token's name in error messages.
 std::string describe(const Token& token);
 
 }  // namespace vlcache::jinja

@@ -1,4 +1,3 @@
-// Numbers as Python writes and reads them.
 #include "io/chat/jinja/number.h"
 
 #include <array>
@@ -21,7 +20,7 @@ std::string lower_ascii(std::string_view text) {
   return out;
 }
 
-// Removes the underscores Python allows between digits; empty when one stands elsewhere.
+// Removes the underscores Python allows between digits; returns an empty text if one stands elsewhere.
 std::string drop_underscores(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

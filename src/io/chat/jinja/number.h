@@ -1,4 +1,4 @@
-// Numbers as Python writes and reads them.
+// Reads and writes numbers as Python does.
 #pragma once
 
 #include <cstdint>

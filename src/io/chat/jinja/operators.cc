@@ -1,4 +1,4 @@
-// + - * / // % ** on values, with Python's types and errors.
+// Applies + - * / // % ** to values, with Python's types and errors.
 #include <cmath>
 
 #include "base/escape_html.h"

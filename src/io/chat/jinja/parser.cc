@@ -281,7 +281,7 @@ StatementPtr Parser::parse_call_block() {
   return block;
 }
 
-// transformers marks what the assistant said with this; when no mask is asked for it only prints its body.
+// transformers marks the assistant's text with this; when no mask is requested it only prints its body.
 StatementPtr Parser::parse_generation() {
   StatementPtr block = make_statement(Statement::Kind::kCallBlock, take().line);
   block->body = parse_body({"endgeneration"});

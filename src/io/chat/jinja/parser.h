@@ -1,4 +1,4 @@
-// The recursive-descent parser, split in two files: expressions and statements.
+// Parser: recursive descent, split in two files: expressions and statements.
 #pragma once
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// Expressions, with the precedences of jinja2 (| and `is` bind tighter than **, unary minus tighter still).
+// Parses expressions, with the precedences of jinja2 (| and `is` bind tighter than **, unary minus tighter still).
 #include <algorithm>
 
 #include "io/chat/jinja/parser.h"

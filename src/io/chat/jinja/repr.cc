@@ -1,4 +1,3 @@
-// str() and repr() of values.
 #include "io/chat/jinja/callable.h"
 #include "io/chat/jinja/number.h"
 #include "io/chat/jinja/text.h"

@@ -1,4 +1,3 @@
-// Limits, calls of filters, tests and callables.
 #include "io/chat/jinja/runtime.h"
 
 #include <algorithm>

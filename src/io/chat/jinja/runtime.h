@@ -1,4 +1,5 @@
-// What filters, tests, methods and globals need from the interpreter: limits, calls, attribute access.
+// Runtime: gives filters, tests, methods and globals what they need of the interpreter: limits, calls, attribute
+// access.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace vlcache::jinja {
 struct Limits {
   int64_t max_steps = 50'000'000;                  // nodes evaluated and items visited
   int64_t max_output_bytes = int64_t{64} << 20;    // the rendered text, and any one string
-  int64_t max_allocated_bytes = int64_t{2} << 30;  // all strings and lists made, whether or not still alive
+  int64_t max_allocated_bytes = int64_t{2} << 30;  // all strings and lists created, alive or not
   int max_depth = 800;                             // nested evaluations: macros calling macros
   int64_t max_closures = 100'000;                  // namespaces and scopes kept until the end
 };
@@ -29,7 +30,7 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Before doing it: n units of work, or n bytes to be allocated. Throws kLimit.
+  // Charges n units of work, or n bytes to be allocated, in advance. Throws kLimit.
   void charge_steps(int64_t n) {
     if ((steps_ += n) > limits_.max_steps)
       fail_limit("the template does more than " + std::to_string(limits_.max_steps) + " steps");
@@ -40,7 +41,7 @@ class Runtime {
   // Objects that may refer to themselves are emptied when the rendering ends.
   void track(ObjectPtr object);
 
-  // An unbounded iterator of the template's own making is charged for each item.
+  // Charges each item, since a template may create an iterator without end.
   std::vector<Value> collect(const Value& iterable);
 
   Value call(const Value& callee, Args& args);
@@ -77,7 +78,7 @@ Value call_string_method(Runtime& runtime, const Value& self, const std::string&
 
 // range, dict, namespace, cycler, joiner, raise_exception, strftime_now, lipsum; missing if it is none of them.
 Value find_global(std::string_view name);
-// Throws for a name that a namespace refuses (a leading underscore).
+// Throws for a name that a namespace rejects (a leading underscore).
 void check_namespace_name(const std::string& name);
 
 enum class BinaryOp { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow };

@@ -1,5 +1,6 @@
 // Gives every name of a template its variable, by the rules of jinja2's idtracking: which scope owns a name, and
-// whether it starts as a render argument, as a copy of an outer variable, or unset, is decided before anything runs.
+// whether it starts as a render argument, as a copy of an outer variable, or unset, is decided before the template
+// runs.
 #include <algorithm>
 #include <map>
 #include <optional>

@@ -1,4 +1,4 @@
-// The escapes of a string literal in a template.
+// Resolves the escapes of a string literal in a template.
 #pragma once
 
 #include <string>
@@ -6,8 +6,7 @@
 
 namespace vlcache::jinja {
 
-// What stands between the quotes, with Python's unicode-escape sequences resolved. Throws RenderError for a broken
-// escape.
+// The text between the quotes, with Python's unicode-escape sequences resolved. Throws RenderError for a broken escape.
 std::string unescape_literal(std::string_view body);
 
 }  // namespace vlcache::jinja

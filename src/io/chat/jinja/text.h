@@ -1,4 +1,4 @@
-// Python's str operations on UTF-8: code points, white space, case, searching, splitting, repr.
+// Implements Python's str operations on UTF-8: code points, white space, case, searching, splitting, repr.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ std::vector<std::string_view> rsplit(std::string_view text, const std::string_vi
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 // count < 0: all.
 std::string replace(std::string_view text, std::string_view old, std::string_view with, int64_t count);
-// How many bytes replace() would return, so that a limit can be checked before they are allocated.
+// Number of bytes replace() would return, so that a limit can be checked before they are allocated.
 size_t replaced_size(std::string_view text, std::string_view old, std::string_view with, int64_t count);
 std::string expand_tabs(std::string_view text, int64_t tab_size);
 std::string repr(std::string_view text);

@@ -1,4 +1,4 @@
-// Making values, and what Python's data model does with them: truth, equality, order, hash, length, iteration.
+// Constructs values and implements Python's data model: truth, equality, order, hash, length, iteration.
 #include "io/chat/jinja/value.h"
 
 #include <algorithm>
@@ -175,7 +175,7 @@ void Dict::set(const Value& key, const Value& value) {
 }
 
 void Namespace::set(const std::string& name, const Value& value) {
-  // Others may hold no reference to this dict: it never leaves the namespace.
+  // No other object may refer to this dict: it never leaves the namespace.
   attributes.as<Dict>().set(Value::string(name), value);
 }
 

@@ -1,5 +1,5 @@
-// A Python value as templates see it. Lists, tuples and dicts never change once made (the sandbox forbids it), so
-// values share.
+// Value: a Python value as templates see it. Lists, tuples and dicts never change once created (the sandbox forbids
+// it), so values share them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace vlcache::jinja {
 
-// What Python would have raised. The interpreter turns it into an Error with the line.
+// An error that Python would have raised. The interpreter turns it into an Error with the line.
 struct RenderError : std::runtime_error {
   enum class Kind { kError, kRaised /* raise_exception */, kUnsupported, kLimit };
   explicit RenderError(const std::string& message, Kind k = Kind::kError) : std::runtime_error(message), kind(k) {}
@@ -45,7 +45,7 @@ enum class Type : uint8_t {
   kJoiner,
 };
 
-// Heap part of a value. `depth` is how deep containers nest below it and `weight` how many values a walk over it meets
+// Heap part of a value. `depth` is how deep containers nest below it and `weight` how many values a walk over it visits
 // (shared ones count each time), so that recursion and work over values stay bounded.
 struct Object {
   virtual ~Object() = default;
