@@ -26,8 +26,8 @@ class TextDecoder {
   const RopeTable& rope() const { return rope_; }
 
   // Runs one step through step.layers: K and V of every row are stored in step.kv, logits of step.logit_rows are
-  // returned; step.x is overwritten. All rows are computed in one piece: cutting long prompts into chunks is the
-  // caller's job. Allocates only when a step has more rows than any before it (scores: more slots).
+  // written to step.logits; step.x is overwritten. All rows are computed in one piece: cutting long prompts into chunks
+  // is the caller's job. Allocates only when a step has more rows than any before it (scores: more slots).
   //
   // Streaming pattern: windowed keys keep their own rotation, and so do the sinks, at their true positions 0 .. n_sinks
   // - 1. What is capped is the query's position towards the sinks, min(position, n_sinks + window - 1): the distance to

@@ -1,4 +1,4 @@
-// Makes a backend by name. No other file knows which backends were built.
+// Makes a backend by name. The factory alone knows which backends were built.
 #pragma once
 
 #include <memory>

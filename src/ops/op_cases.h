@@ -37,7 +37,7 @@ struct OpSetup {
 struct PreparedOp {
   std::deque<Buffer> buffers;
   std::deque<Weight> weights;
-  std::deque<Tensor> tensors;     // those that argument structs point at
+  std::deque<Tensor> tensors;     // that argument structs point at
   std::function<void()> run;      // calls the op; may be repeated by a benchmark
   std::function<void()> finish;   // may be empty; else called once after run, before the outputs are read
   std::vector<OpOutput> outputs;  // valid after run

@@ -51,7 +51,7 @@ class TileRunner {
 
   AttentionKernels bf16_kernels_, f32_kernels_;
   std::vector<PlannedTile> tiles_;
-  std::vector<int32_t> items_;  // each one's tile; those of a tile follow one another
+  std::vector<int32_t> items_;  // the tile of each item; a tile's items are consecutive
   Buffer scratch_;              // per thread
   int64_t scratch_rows_ = 0, scratch_dim_ = 0, scratch_stride_ = 0;
   Buffer shared_;  // sums of items that share a tile
