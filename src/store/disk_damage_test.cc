@@ -1,5 +1,5 @@
-// Files that are not what was written: flipped, cut, mixed, forged, replaced. A miss, and the file gone; or right
-// bytes.
+// Damaged files (flipped, cut, mixed, forged, replaced): reading one is a miss that removes the file, or returns the
+// right bytes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -28,8 +28,8 @@ class DiskDamage : public StoreTest, public testing::WithParamInterface<const ch
     ASSERT_EQ(reason(why), "hit");
   }
 
-  // Of a file with these bytes at the record's place; whatever is wrong with it, it is gone afterwards and a new record
-  // takes its place.
+  // Writes these bytes at the record's path and reads. A corrupt file must be gone afterwards, and a new record must be
+  // stored in its place.
   std::string reading(const Bytes& bytes) {
     write_file(path_, bytes);
     const ReadAll read = read_all(*tier_, stored_.record.key);
@@ -110,7 +110,7 @@ TEST_P(DiskDamage, CutWhileItIsRead) {
   EXPECT_FALSE(fs::exists(path_));
 }
 
-// Another record under this one's name: of another kind, model, layout, image.
+// Another record under this one's file name: another kind, model, layout or image.
 TEST_P(DiskDamage, AnotherRecordInItsPlace) {
   std::map<std::string, RecordKey> others;
   for (const char* name : {"other kind", "other model", "other layout", "other key"}) others[name] = stored_.record.key;
@@ -121,7 +121,7 @@ TEST_P(DiskDamage, AnotherRecordInItsPlace) {
   for (const auto& [name, key] : others) {
     ASSERT_TRUE(tier_->put(make_record(key, {300, 0, 77, 512}).record, kNoDeadline).there());
     EXPECT_EQ(reading(read_file(tier_->path_of(key))), name);
-    EXPECT_TRUE(fs::exists(tier_->path_of(key)));  // where it belongs, it stays
+    EXPECT_TRUE(fs::exists(tier_->path_of(key)));  // the other record is intact under its own name
   }
 }
 
@@ -145,7 +145,7 @@ TEST_P(DiskDamage, MixedRecords) {
   EXPECT_EQ(reading(mixed), "checksum");
 }
 
-// Who may write to the directory, knows the format and the key, but not the salt.
+// A forger with write access knows the format and the key, but not the salt.
 TEST_P(DiskDamage, AForgedRecord) {
   Stored forged = make_record(stored_.record.key, {300, 0, 77, 512});
   const Bytes lie = random_bytes(300, 5);
@@ -154,7 +154,7 @@ TEST_P(DiskDamage, AForgedRecord) {
     const RecordSeal seal(guess);
     Bytes bytes = encode_header(seal, make_header(seal, forged.record));
     for (const auto& section : forged.record.sections) bytes.insert(bytes.end(), section.begin(), section.end());
-    Bytes disguised = bytes;  // with the tenant's own mark, which can be read in every record of his
+    Bytes disguised = bytes;  // with the tenant mark, which every record of the tenant shows
     std::copy(file_.begin() + 80, file_.begin() + 96, disguised.begin() + 80);
     if (*GetParam() != 0) {
       EXPECT_EQ(reading(bytes), "other tenant");
@@ -165,7 +165,7 @@ TEST_P(DiskDamage, AForgedRecord) {
   }
 }
 
-// Found bad while somebody else has written it anew: the new one stays.
+// The reader finds a bad file that another process has rewritten meanwhile: the new file stays.
 TEST_P(DiskDamage, WhatWasWrittenAnewStays) {
   Bytes flipped = file_;
   flipped.back() ^= std::byte{1};
@@ -180,7 +180,7 @@ TEST_P(DiskDamage, WhatWasWrittenAnewStays) {
   EXPECT_EQ(reading(read_file(path_)), "hit");
 }
 
-// Not files at all: neither followed nor waited for.
+// Not regular files: neither followed nor waited for.
 TEST_P(DiskDamage, OtherThingsInItsPlace) {
   const auto read = [&] { return reason(read_all(*tier_, stored_.record.key).miss); };
   const fs::path elsewhere = root_ / "elsewhere";
@@ -188,7 +188,7 @@ TEST_P(DiskDamage, OtherThingsInItsPlace) {
   fs::create_symlink(elsewhere, path_);
   EXPECT_EQ(read(), "io error");
   EXPECT_EQ(tier_->exists({{stored_.record.key}}, kNoDeadline), std::vector<bool>{false});
-  EXPECT_EQ(tier_->put(stored_.record, kNoDeadline).outcome, PutOutcome::kStored);  // takes the link's place
+  EXPECT_EQ(tier_->put(stored_.record, kNoDeadline).outcome, PutOutcome::kStored);  // replaces the link
   EXPECT_EQ(read(), "hit");
   EXPECT_EQ(read_file(elsewhere), file_);
   fs::remove(path_);
@@ -205,7 +205,7 @@ TEST_P(DiskDamage, OtherThingsInItsPlace) {
 INSTANTIATE_TEST_SUITE_P(Salts, DiskDamage, testing::Values("", "salt"),
                          [](const auto& info) { return *info.param == 0 ? "None" : "Salt"; });
 
-// A long section, flipped at places all over it.
+// A long section with single bits flipped throughout.
 TEST_F(StoreTest, FlipsAcrossALongSection) {
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {10, 2'500'000});

@@ -1,5 +1,5 @@
-// What happens to machines: full disks, directories that go, processes that die or share. Nothing thrown, nothing left
-// behind, nothing wrong read.
+// Failures of the machine: full disks, removed directories, processes that die or share a directory. Nothing throws, no
+// files are left over, no wrong bytes are read.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -28,13 +28,13 @@ pid_t start_child(const std::function<int()>& work) {
   _exit(work());
 }
 
-// What a child returned; -1 for one that a signal ended.
+// The child's exit status; -1 if a signal ended it.
 int result_of(pid_t child) {
   int status = 0;
   return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// A record whose sizes follow from its number, too.
+// A record whose section sizes, too, depend on its number.
 Stored numbered(int n) {
   const uint64_t bits = splitmix(static_cast<uint64_t>(n));
   return make_record(make_key(n), {bits % 5'000, bits >> 20 & 7, (bits >> 30) % 20'000});
@@ -44,7 +44,7 @@ int number_of(const RecordKey& key) {
   std::memcpy(&n, key.content.data(), sizeof(n));
   return n;
 }
-// Number of records in the directory, each of which is right; -1 if one is not.
+// Number of records in the directory, each of which must be right; -1 if one is not.
 int n_right(KvTier& tier) {
   int n = 0;
   for (const ListedRecord& listed : tier.list()) {
@@ -77,7 +77,7 @@ TEST_F(DiskFaults, AFileTooLargeForItsProcess) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // TSan refuses threads after a fork
-// The signal that comes with it does not end a process whose worker writes.
+// The signal that accompanies EFBIG does not end a process whose worker writes.
 TEST_F(DiskFaults, AFileTooLargeForAWorker) {
   const pid_t child = start_child([&] {
     signal(SIGXFSZ, SIG_DFL);
@@ -94,7 +94,7 @@ TEST_F(DiskFaults, AFileTooLargeForAWorker) {
 }
 #endif
 
-// A file system of its own, gone behind the test.
+// A file system of its own, unmounted after the test.
 class MountedFaults : public StoreTest {
  protected:
   bool mount_here(const char* size) {
@@ -109,8 +109,8 @@ class MountedFaults : public StoreTest {
   bool mounted_ = false;
 };
 
-// The cache gives way to itself, the least recently used first, below its limit too; never for a record that would not
-// fit even so.
+// The cache evicts its own records, least recently used first, also below its limit; never for a record that would not
+// fit even then.
 TEST_F(MountedFaults, AFullDisk) {
   if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
@@ -137,12 +137,12 @@ TEST_F(MountedFaults, AFullDisk) {
   EXPECT_FALSE(verify_record(tier, make_key(39)));
 }
 
-// Full of what is not ours: one attempt at making room, then the record is done without.
+// The disk is full of other files: one attempt to make room, then the record is not stored.
 TEST_F(MountedFaults, ADiskThatOthersFill) {
   if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
   ASSERT_TRUE(tier.put(make_record(make_key(1), {30'000}).record, kNoDeadline).there());
-  std::ofstream(root_ / "cache" / "others") << std::string(300'000, 'x');  // as much as there is
+  std::ofstream(root_ / "cache" / "others") << std::string(300'000, 'x');  // as much as the disk holds
   EXPECT_EQ(tier.put(make_record(make_key(2), {60'000}).record, kNoDeadline).outcome, PutOutcome::kNoSpace);
   EXPECT_FALSE(verify_record(tier, make_key(1)));
   EXPECT_EQ(tier.put(make_record(make_key(3), {20'000}).record, kNoDeadline).outcome, PutOutcome::kStored);
@@ -158,12 +158,12 @@ TEST_F(MountedFaults, ADirectoryMadeReadOnly) {
   const PutResult result = tier.put(make_record(make_key(2), {100}).record, kNoDeadline);
   EXPECT_EQ(result.outcome, PutOutcome::kIo);
   EXPECT_NE(result.detail.find("Read-only"), std::string::npos) << result.detail;
-  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);  // still of use
+  EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);  // still readable
   EXPECT_FALSE(tier.erase(tier.id_of(stored.record.key)));
   EXPECT_EQ(read_all(*std::make_unique<DiskTier>(options()), stored.record.key).sections, stored.sections);
 }
 
-// --- directories that go
+// --- directories that vanish
 
 TEST_F(DiskFaults, TheDirectoryVanishes) {
   DiskTier tier(options());
@@ -172,11 +172,11 @@ TEST_F(DiskFaults, TheDirectoryVanishes) {
   const OpenedRecord opened = tier.open(stored.record.key, kNoDeadline);
   fs::remove_all(root_ / "cache");
   Bytes to(200);
-  EXPECT_FALSE(opened.reader->read(1, to, kNoDeadline));  // what is open can be read to its end
+  EXPECT_FALSE(opened.reader->read(1, to, kNoDeadline));  // an open record can be read to its end
   EXPECT_EQ(to, stored.sections[1]);
   EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "absent");
   EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kIo);
-  EXPECT_FALSE(fs::exists(root_ / "cache"));  // whoever removed it may have meant it
+  EXPECT_FALSE(fs::exists(root_ / "cache"));  // not recreated: its removal may have been intended
   EXPECT_EQ(tier.list().size(), 0u);
   EXPECT_FALSE(tier.erase(tier.id_of(stored.record.key)));
   fs::create_directory(root_ / "cache");
@@ -216,7 +216,8 @@ TEST_F(DiskFaults, OnlyDeadWritersFilesAreRemoved) {
   });
   char c = 0;
   ASSERT_EQ(read(ready[0], &c, 1), 1);
-  // Of a number that nobody has, and of this process, which does not write: both are dead writers'.
+  // One of a process number that is not in use, one of this process, which does not write: both count as left by dead
+  // writers.
   write_file(folder / ".999999999-3.tmp", random_bytes(10, 1));
   write_file(folder / ("." + std::to_string(getpid()) + "-9999.tmp"), random_bytes(10, 1));
   write_file(folder / ".notes.tmp", random_bytes(10, 1));  // not a writer's
@@ -240,13 +241,13 @@ TEST_F(DiskFaults, OnlyDeadWritersFilesAreRemoved) {
   close(ready[1]);
 }
 
-// Many times, at any moment: what is there afterwards is whole, what is not leaves nothing. VLCACHE_TEST_KILLS: how
-// often.
+// Killed many times, at any moment: every record found afterwards is whole, and an unfinished one leaves no file.
+// VLCACHE_TEST_KILLS: the number of kills.
 TEST_F(DiskFaults, KilledWhileSaving) {
   const char* const asked = std::getenv("VLCACHE_TEST_KILLS");
   const int n_kills = asked != nullptr ? std::atoi(asked) : 100;
   int n_interrupted = 0, n_whole = 0;
-  const double put_us = [&] {  // on this machine, at this time
+  const double put_us = [&] {  // measured on this machine, now
     DiskTier tier(options(200'000));
     const auto start = Clock::now();
     for (int i = 0; i < 20; ++i) tier.put(numbered(i).record, kNoDeadline);
@@ -275,12 +276,12 @@ TEST_F(DiskFaults, KilledWhileSaving) {
     ASSERT_GE(n, 0) << "a record that is not what was stored, after kill " << round;
     n_whole += n;
   }
-  EXPECT_GT(n_interrupted, 0);  // else this has tested something else
+  EXPECT_GT(n_interrupted, 0);  // else no save was interrupted and this has tested nothing
   EXPECT_GT(n_whole, n_kills);
 }
 
 TEST_F(DiskFaults, ProcessesShareADirectory) {
-  constexpr int kProcesses = 3, kOperations = 250, kLimit = 300'000;  // a third of what all records take
+  constexpr int kProcesses = 3, kOperations = 250, kLimit = 300'000;  // a third of the bytes of all records
   std::vector<pid_t> children;
   for (int process = 0; process < kProcesses; ++process) {
     children.push_back(start_child([&] {

@@ -1,4 +1,4 @@
-// System calls, each retried where a signal interrupted it.
+// System calls, each retried after a signal interrupted it.
 #include "store/disk_files.h"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of one read or write: short enough to look at the deadline often and to be checksummed from the L2 cache, long enough
-// that system calls do not show.
+// Bytes of one read or write: short enough to check the deadline often and to compute the checksum from the L2 cache,
+// long enough that the cost of system calls does not show.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr std::string_view kRecordSuffix = ".vlr";
 constexpr std::string_view kTemporarySuffix = ".tmp";
@@ -41,7 +41,7 @@ PutOutcome outcome_of(int error) {
   return error == ENOSPC || error == EDQUOT ? PutOutcome::kNoSpace : PutOutcome::kIo;
 }
 
-// A directory's entries reach the medium with it.
+// Syncs a directory's entries to the medium.
 bool sync_folder(const fs::path& folder) {
   const File file(retried([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   return file && retried([&] { return fsync(file.fd()); }) == 0;
@@ -60,8 +60,8 @@ std::optional<pid_t> writer_of(const std::string& name) {
   return error == std::errc() && *end == '-' && pid > 0 ? std::optional(pid) : std::nullopt;
 }
 
-// A writer holds its file's lock. That also tells it from a later process of the same number, and from one of another
-// container; where the file system has no locks, the process number has to do.
+// A writer holds a lock on its file. The lock also distinguishes it from a later process of the same number, and from
+// one of another container; on a file system without locks, the process number decides.
 bool writer_is_dead(const fs::path& path, pid_t pid) {
   const File file(retried([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
   if (!file) return false;
@@ -81,13 +81,13 @@ std::optional<RecordId> id_of_name(std::string_view name) {
   return id;
 }
 
-// Without exceptions: a folder may vanish while it is read.
+// Throws nothing: a folder may vanish while it is read.
 void for_each_in(const fs::path& folder, const std::function<void(const fs::path&)>& see) {
   std::error_code ec;
   for (fs::directory_iterator file(folder, ec), end; !ec && file != end; file.increment(ec)) see(file->path());
 }
 
-// Of the folders 00 to ff, whatever is there.
+// Every file in the folders 00 to ff.
 void for_each_file(const fs::path& root, const std::function<void(const fs::path&)>& see) {
   for_each_in(root, [&](const fs::path& folder) {
     const std::string name = folder.filename().string();
@@ -148,7 +148,7 @@ std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byt
 }
 
 void touch(const File& file) {
-  // Not UTIME_NOW, which is as coarse as the kernel's tick: the order of uses decides what goes first.
+  // Not UTIME_NOW, which is as coarse as the kernel's tick: the order of uses decides which record is evicted first.
   timespec times[2] = {{0, UTIME_OMIT}, {}};
   clock_gettime(CLOCK_REALTIME, &times[1]);
   static_cast<void>(futimens(file.fd(), times));
@@ -173,12 +173,12 @@ TemporaryFile::TemporaryFile(fs::path folder) : folder_(std::move(folder)) {
 }
 
 void TemporaryFile::create() {
-  // Who looks for stale files may come between making the file and locking it, and remove it: then the next one.
+  // remove_stale_files() of another process may remove the file between its creation and its lock: then try again.
   for (int attempt = 0; attempt < 10; ++attempt) {
     path_ = folder_ / temporary_name();
     file_ =
         File(retried([&] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }));
-    if (!file_ && errno == EEXIST) continue;  // of an earlier process of this number
+    if (!file_ && errno == EEXIST) continue;  // left by an earlier process of this number
     if (!file_) return fail(path_);
     const bool locked = retried([&] { return flock(file_.fd(), LOCK_EX); }) == 0;
     struct stat status {};
@@ -212,7 +212,7 @@ void TemporaryFile::commit(const fs::path& path) {
   if (retried([&] { return fsync(file_.fd()); }) != 0) return fail(folder_);
   if (retried([&] { return rename(path_.c_str(), path.c_str()); }) != 0) return fail(path);
   path_.clear();
-  // The record is whole and can be read; that its name might not outlast a power cut is no reason to call it failed.
+  // The record is whole and readable; that its name might not survive a power cut is no reason to report a failure.
   sync_folder(folder_);
 }
 

@@ -1,4 +1,4 @@
-// Files of a directory of records: DIR/ab/ab12....vlr, and the temporary ones that become such.
+// File operations of a directory of records: DIR/ab/ab12....vlr, and the temporary files that are renamed to these.
 #pragma once
 
 #include <cstddef>
@@ -32,44 +32,44 @@ class File {
   int fd_ = -1;
 };
 
-// "what: No such file or directory", of errno.
+// "what: No such file or directory", from errno.
 std::string errno_text(const std::string& what);
 
-// A regular file for reading; never follows a link or waits for a pipe. kAbsent where there is none.
+// A regular file opened for reading; never follows a link or waits for a pipe. kAbsent if there is none.
 struct OpenedFile {
   File file;
   int64_t bytes = 0;
-  std::optional<Miss> miss;  // set where `file` is not
+  std::optional<Miss> miss;  // set if `file` is not
 };
 OpenedFile open_record_file(const std::filesystem::path& path);
-// All of `to` from `offset`, in pieces; the deadline is looked at before each. `on_piece` sees the pieces while they
-// are in the processor's caches.
+// Reads all of `to` from `offset`, in pieces; the deadline is checked before each. `on_piece` receives each piece while
+// it is in the processor's caches.
 std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byte> to, Deadline deadline,
                             ChecksumStream* sum = nullptr);
-// Used now: what evicts by the time of last use looks at it. Failing costs nothing but that.
+// Sets the time of last use, by which eviction orders records, to now. Failure has no other effect.
 void touch(const File& file);
-// Removes the file at `path` if it is still this one: another process may have written it anew.
+// Removes the file at `path` if it is still this one: another process may have replaced it.
 bool remove_if_same(const std::filesystem::path& path, const File& file);
 
-// A record while it is written. Until committed it has a name that no reader looks at and holds a lock that says its
-// writer lives; unless committed it is removed.
+// A record while it is written. Until committed it has a name that no reader opens, and holds a lock that shows that
+// its writer lives; it is removed unless committed.
 class TemporaryFile {
  public:
-  // In `folder`, which is made if only its last part is missing.
+  // In `folder`, which is created if only its last part is missing.
   explicit TemporaryFile(std::filesystem::path folder);
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace = nullptr);
-  // To the medium, then to its name, in one step for every reader.
+  // Syncs to the medium, then renames: one step for every reader.
   void commit(const std::filesystem::path& path);
-  // kStored: nothing has gone wrong. Once something has, the other functions do nothing.
+  // kStored: no error so far. After an error the other functions do nothing.
   const PutResult& result() const { return result_; }
 
  private:
   bool ok() const { return result_.outcome == PutOutcome::kStored; }
-  void fail(const std::filesystem::path& path);  // by errno
+  void fail(const std::filesystem::path& path);  // from errno
   void create();
 
   std::filesystem::path folder_, path_;
@@ -77,9 +77,9 @@ class TemporaryFile {
   PutResult result_;
 };
 
-// Removes what dead writers left below `root`. Number of files.
+// Removes the files that dead writers left below `root`. Returns their number.
 int64_t remove_stale_files(const std::filesystem::path& root);
-// The same of one folder, without those in it.
+// The same for one folder, without its subfolders.
 int64_t remove_stale_files_in(const std::filesystem::path& folder);
 
 struct FoundRecord {
@@ -88,7 +88,7 @@ struct FoundRecord {
   int64_t bytes = 0;
   int64_t used_ns = 0;  // since 1970
 };
-// Every file below `root` with a record's name; others are nobody's business.
+// Every file below `root` with a record's name; other files are ignored.
 std::vector<FoundRecord> find_records(const std::filesystem::path& root);
 std::filesystem::path record_path(const std::filesystem::path& root, const RecordId& id);
 

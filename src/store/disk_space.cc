@@ -1,4 +1,4 @@
-// Eviction by scan: a record is tens of megabytes, so that even a large directory has few of them.
+// Eviction by scan: a record is tens of megabytes, so even a large directory holds few of them.
 #include "store/disk_space.h"
 
 #include <unistd.h>
@@ -10,10 +10,11 @@
 namespace vlcache {
 namespace {
 
-// After so large a part of the limit the directory is looked at again: n processes exceed it by n times this at most.
+// The directory is scanned again after this part of the limit was written: n processes exceed the limit by n times this
+// at most.
 constexpr int64_t kScanParts = 16;
 
-// In the order in which records go.
+// In the order of eviction.
 enum class Worth { kUseless, kOtherModel, kInUse };
 
 }  // namespace
@@ -70,7 +71,7 @@ int64_t DiskSpace::remove_down_to(std::vector<Candidate> candidates, int64_t mos
   int64_t n_removed = 0;
   for (const Candidate& candidate : candidates) {
     if (used_bytes_ <= most_bytes) break;
-    // What another process removed in the meantime is gone as well.
+    // Bytes that another process freed in the meantime count, too.
     if (unlink(candidate.record.path.c_str()) == 0) {
       ++n_removed;
     } else if (errno != ENOENT) {

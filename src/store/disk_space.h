@@ -1,5 +1,5 @@
-// The bytes that a directory of records may take. Several processes may write to it: what each knows is what it found
-// and wrote itself, and it looks again now and then.
+// DiskSpace keeps a directory of records within its limit in bytes. Several processes may write to the directory: each
+// counts the bytes that it found and wrote itself, and scans again now and then.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ class DiskSpace {
   DiskSpace(std::filesystem::path root, int64_t max_bytes, int64_t ttl_ms);
 
   void set_model(const ModelFingerprint& model) { models_.insert(model); }
-  // Where so many more bytes do not fit: removes records until they fill nine tenths of the limit with them. First what
-  // is expired or no record, then records of other models, then the least recently used. Number of records removed.
+  // If this many more bytes do not fit: removes records until the limit is nine tenths full with them. First expired
+  // files and files that are no records, then records of other models, then the least recently used. Returns the number
+  // of records removed.
   int64_t make_room(int64_t bytes);
-  // Where the medium is full below the limit: removes records in the same order until so many bytes are free. Number of
-  // records removed; none where all of them together have less.
+  // If the medium is full below the limit: removes records in the same order until this many bytes are free. Returns
+  // the number of records removed; 0 if all of them together hold less.
   int64_t free(int64_t bytes);
-  // Removes what is expired: by make_room() it goes only when room is needed. Number of records removed.
+  // Removes expired records: make_room() removes them only when room is needed. Returns the number of records removed.
   int64_t remove_expired();
   void changed(int64_t bytes) { used_bytes_ += bytes; }
   void wrote(int64_t bytes);

@@ -1,5 +1,5 @@
-// Every system call of storing and reading fails once, in every way it can: interrupted, partly, for lack of space, for
-// good. Stands in for libc's functions, which sanitizers do themselves: not in their builds.
+// Every system call of storing and reading fails once, in every way it can: interrupted, partial, for lack of space,
+// permanently. Replaces libc's functions, as sanitizers also do: not built with them.
 #ifndef VLCACHE_REF_ONLY
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// The next but n call fails with `error`, or, for 0, does half of what it was asked for.
+// After n more calls, one fails with `error`, or, for 0, does half of the work.
 thread_local int t_calls_left = -1;
 thread_local int t_error = 0;
 
@@ -66,7 +66,8 @@ namespace {
 
 using DiskSyscalls = StoreTest;
 
-// Runs `work` with its n-th call failing, n = 0, 1, ..., until it makes fewer calls than that. Number of calls.
+// Runs `work` with its n-th call failing, n = 0, 1, ..., until it makes fewer calls than that. Returns the number of
+// calls.
 template <typename F>
 int with_each_call(int error, const F& work) {
   for (int n = 0;; ++n) {
@@ -90,7 +91,7 @@ TEST_F(DiskSyscalls, StoringFailsCleanly) {
     const int n_calls = with_each_call(error, [&](int n) {
       std::filesystem::remove_all(tier.path_of(stored.record.key).parent_path());
       const PutResult result = tier.put(stored.record, kNoDeadline);
-      const int left = std::exchange(t_calls_left, -1);  // what follows is not under test
+      const int left = std::exchange(t_calls_left, -1);  // the calls below are not under test
       const bool full = error == ENOSPC || error == EDQUOT;
       EXPECT_TRUE(result.there() || result.outcome == (full ? PutOutcome::kNoSpace : PutOutcome::kIo)) << n;
       EXPECT_EQ(result.there(), result.detail.empty());
@@ -108,7 +109,7 @@ TEST_F(DiskSyscalls, StoringFailsCleanly) {
     if (error == 0) {
       EXPECT_EQ(n_failed, 0);
     } else if (error != EINTR) {
-      EXPECT_EQ(n_failed, n_calls - 2) << error;  // folders that do not sync cost nothing
+      EXPECT_EQ(n_failed, n_calls - 2) << error;  // a folder that cannot be synced is no failure
     }
   }
 }
@@ -129,8 +130,8 @@ TEST_F(DiskSyscalls, ReadingFailsCleanly) {
       return read.miss.has_value();
     });
     EXPECT_EQ(n_calls, 303);                                                          // with the time of use
-    EXPECT_EQ(n_failed, error == 0 || error == EINTR ? 0 : 302);                      // which may fail
-    EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections) << error;  // nothing was removed for it
+    EXPECT_EQ(n_failed, error == 0 || error == EINTR ? 0 : 302);                      // which may fail without effect
+    EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections) << error;  // no failure removed it
   }
 }
 

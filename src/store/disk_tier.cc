@@ -1,4 +1,3 @@
-// Finding, verifying and replacing files.
 #include "store/disk_tier.h"
 
 #include <sys/stat.h>
@@ -17,7 +16,7 @@ namespace fs = std::filesystem;
 // Enough for the header of a model of 150 layers; longer ones take a second read.
 constexpr size_t kFirstRead = 4096;
 
-// Before anything else is made of the options.
+// The checks and the directory that the members' constructors need.
 fs::path prepared(const DiskTierOptions& options) {
   const std::string dir = options.dir.string();
   if (dir.empty()) throw Error(ErrorCode::kInput, "cache directory: expected a path, found nothing");
@@ -155,7 +154,8 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
   }
   PutResult result = write(record, header, path, deadline);
   if (result.outcome != PutOutcome::kNoSpace) return result;
-  // The medium is full, of whatever it is: a cache gives way to others, but only where that helps itself.
+  // The medium is full, perhaps of other files: the cache evicts its own records, but only if that makes room for this
+  // one.
   int64_t n_evicted = 0;
   {
     const std::lock_guard lock(space_mutex_);
@@ -196,7 +196,7 @@ std::vector<ListedRecord> DiskTier::list() {
     const OpenedFile opened = open_record_file(found.path);
     RecordHeader header;
     listed.problem = opened.file ? read_header(opened, nullptr, kNoDeadline, header) : opened.miss;
-    if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed while we looked
+    if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed during the listing
     if (!listed.problem && id_of(header.key) != found.id)
       listed.problem = Miss{MissReason::kOtherKey, "its name is not its key's"};
     listed.key = std::move(header.key);

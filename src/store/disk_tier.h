@@ -1,6 +1,7 @@
-// Records in a directory: DIR/ab/<hex id>.vlr, one file each, for any number of processes. A file appears whole (it is
-// written beside its place, synced and renamed) and is verified whenever it is read; found wrong, it is removed, so
-// that it will be written anew. Without a salt who may write to the directory can change answers: keep it your own.
+// DiskTier stores records in a directory, one file each, DIR/ab/<hex id>.vlr, for any number of processes. A file
+// appears whole (it is written under a temporary name, synced and renamed) and is verified whenever it is read; a
+// corrupt one is removed, so that it will be written again. Without a salt anyone with write access to the directory
+// can change answers: keep it your own.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,15 @@ namespace vlcache {
 struct DiskTierOptions {
   std::filesystem::path dir;
   int64_t max_bytes = 0;  // of all files; reaching it evicts to nine tenths
-  int64_t ttl_ms = 0;     // after so long a record is as if it were not there; 0: never
+  int64_t ttl_ms = 0;     // older records are misses; 0: no limit
   std::string salt;       // RecordSeal
-  int id_bits = 256;      // RecordSeal: fewer in tests
+  int id_bits = 256;      // RecordSeal; fewer in tests
 };
 
 class DiskTier final : public KvTier {
  public:
-  // Makes the directory if only its last part is missing, removes what writers that died left in it. Throws
-  // Error(kInput) where it is none and cannot be made, or the limit is not positive.
+  // Creates the directory if only its last part is missing, and removes files that dead writers left in it. Throws
+  // Error(kInput) if it is no directory and cannot be created, or if the limit is not positive.
   explicit DiskTier(const DiskTierOptions& options);
 
   std::string_view name() const override { return "disk"; }
@@ -46,10 +47,10 @@ class DiskTier final : public KvTier {
 
  private:
   class Reader;
-  // None: `header` is verified and of this key.
+  // nullopt: `header` is verified and of this key.
   std::optional<Miss> read_header(const OpenedFile& opened, const RecordKey* expected, Deadline deadline,
                                   RecordHeader& header) const;
-  // Removes a record that turned out to be wrong, where the reason says that it is.
+  // Removes a corrupt record, if the reason is one that is_corrupt() names.
   void drop(const Miss& why, const std::filesystem::path& path, const OpenedFile& opened);
   PutResult store(const Record& record, const std::filesystem::path& path, Deadline deadline);
   PutResult write(const Record& record, const RecordHeader& header, const std::filesystem::path& path,

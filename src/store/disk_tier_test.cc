@@ -1,5 +1,4 @@
-// Records in a directory, one process, nothing wrong with the machine: what comes back, what goes first, what is
-// refused.
+// Records in a directory, one process, a healthy machine: round trips, order of eviction, refusals.
 #include "store/disk_tier.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ int64_t count(const TierStats& stats, PutOutcome outcome) { return stats.n_put[s
 
 PutOutcome put(KvTier& tier, const Stored& stored) { return tier.put(stored.record, kNoDeadline).outcome; }
 
-// Any sizes: none, empty ones, odd ones, more than a piece of reading.
+// Sections of any size: none, empty, odd, larger than a piece of reading.
 TEST_F(DiskTierTest, WhatWasStoredComesBack) {
   const std::vector<std::vector<size_t>> shapes = {{}, {0}, {1}, {0, 0, 5, 0}, {17, 4096, 4097, 65537}, {3'000'001, 9}};
   for (const char* salt : {"", "salt"}) {
@@ -68,7 +67,7 @@ TEST_F(DiskTierTest, ManySectionsInAnyOrder) {
   }
 }
 
-// Under the same key, so nobody can use it: it has to go, or it would never be written as it is wanted.
+// Under the same key, but of no use to any reader: it has to be removed, or the right one would never be written.
 TEST_F(DiskTierTest, SectionsOfOtherSizes) {
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {10, 20});
@@ -128,18 +127,18 @@ TEST_F(DiskTierTest, TenantsDoNotSeeEachOther) {
   EXPECT_EQ(reason(read_all(b, stored.record.key).miss), "absent");
   EXPECT_EQ(reason(read_all(open, stored.record.key).miss), "absent");
   ASSERT_EQ(put(open, stored), PutOutcome::kStored);
-  // Somebody who may write, but does not know the salt, puts a record where b would look for it.
+  // A writer with access to the directory, but without the salt, puts a record under b's name.
   for (DiskTier* const theirs : {&a, &open}) {
     fs::create_directories(b.path_of(stored.record.key).parent_path());
     fs::copy_file(theirs->path_of(stored.record.key), b.path_of(stored.record.key));
     EXPECT_EQ(reason(read_all(b, stored.record.key).miss), "other tenant");
     EXPECT_FALSE(fs::exists(b.path_of(stored.record.key)));
   }
-  EXPECT_EQ(read_all(a, stored.record.key).sections, stored.sections);  // as it was
+  EXPECT_EQ(read_all(a, stored.record.key).sections, stored.sections);  // unchanged
   EXPECT_EQ(read_all(open, stored.record.key).sections, stored.sections);
 }
 
-// Ids of 0 or 4 bits: every key meets another one's record, and none takes it for its own.
+// Ids of 0 or 4 bits: every key meets another one's record, and none accepts it as its own.
 TEST_F(DiskTierTest, CollidingIds) {
   for (const int bits : {0, 4}) {
     DiskTierOptions o = options();
@@ -165,7 +164,7 @@ TEST_F(DiskTierTest, ListsWhatIsThereAndWhatIsWrong) {
   write_file(tier.path_of(make_key(1)), random_bytes(200, 1));
   o.salt = "theirs";
   ASSERT_EQ(put(*std::make_unique<DiskTier>(o), make_record(make_key(9), {100})), PutOutcome::kStored);
-  write_file(root_ / "cache" / "README", random_bytes(3, 1));  // somebody's file is nobody's record
+  write_file(root_ / "cache" / "README", random_bytes(3, 1));  // a file of another program is no record
   write_file(root_ / "cache" / "ab" / "notes.vlr", random_bytes(3, 1));
   std::map<std::string, int> found;
   for (const ListedRecord& listed : tier.list()) {
@@ -181,7 +180,7 @@ TEST_F(DiskTierTest, ListsWhatIsThereAndWhatIsWrong) {
   EXPECT_EQ(files_in(root_), (std::vector<std::string>{"README", "notes.vlr"}));
 }
 
-// --- what goes first
+// --- order of eviction
 
 constexpr int64_t kSection = 10'000;
 
@@ -208,11 +207,11 @@ TEST_F(Eviction, TheLeastRecentlyUsedGoDownToNineTenths) {
   open(20);
   for (int i = 0; i < 20; ++i) store(i);
   EXPECT_EQ(n_there(20), 20);
-  EXPECT_FALSE(read_all(*tier_, make_key(0)).miss);             // reading is use,
+  EXPECT_FALSE(read_all(*tier_, make_key(0)).miss);             // reading counts as use,
   EXPECT_EQ(put(*tier_, record(2)), PutOutcome::kPresent);      // storing again too,
-  EXPECT_TRUE(tier_->exists({{make_key(1)}}, kNoDeadline)[0]);  // asking is not
+  EXPECT_TRUE(tier_->exists({{make_key(1)}}, kNoDeadline)[0]);  // exists() does not
   store(20);
-  // 18 fit into nine tenths of 20: three went.
+  // 18 fit into nine tenths of 20: three were evicted.
   EXPECT_EQ(n_there(21), 18);
   for (const int gone : {1, 3, 4}) EXPECT_FALSE(there(gone)) << gone;
   EXPECT_EQ(tier_->stats().n_evictions, 3);
@@ -232,14 +231,14 @@ TEST_F(Eviction, RecordsOfOtherModelsGoBeforeOlderOnes) {
   for (int i = 0; i < 5; ++i) store(i, 3);
   tier_->set_model(make_key(0, 1).model);
   tier_->set_model(make_key(0, 3).model);
-  for (int i = 10; i < 13; ++i) store(i, 1);  // the first of them has three go
+  for (int i = 10; i < 13; ++i) store(i, 1);  // the first of them evicts three
   EXPECT_EQ(n_there(5, 2), 2);
   EXPECT_TRUE(there(3, 2) && there(4, 2));
   EXPECT_EQ(n_there(13, 1), 13);
   EXPECT_EQ(n_there(5, 3), 5);
   store(13, 1);
   EXPECT_EQ(n_there(5, 2), 0);
-  EXPECT_FALSE(there(0, 1));  // then the oldest, of whichever model
+  EXPECT_FALSE(there(0, 1));  // then the oldest, of any model
   EXPECT_TRUE(there(1, 1));
   EXPECT_EQ(n_there(5, 3), 5);
 }
@@ -268,11 +267,11 @@ TEST_F(Eviction, TheLimitHoldsWhateverTheSizes) {
     largest = std::max(largest, used);
   }
   EXPECT_LE(largest, limit);
-  EXPECT_GT(largest, limit * 8 / 10);  // and is used
+  EXPECT_GT(largest, limit * 8 / 10);  // and the limit is nearly reached
   EXPECT_GT(tier.stats().n_evictions, 50);
 }
 
-// By whatever way a record goes or is replaced.
+// After every way of removing or replacing a record.
 TEST_F(Eviction, TheBytesInUseAreKnown) {
   open(20, 10'000);
   const auto listed_bytes = [&] {
@@ -307,7 +306,7 @@ TEST_F(Eviction, WhatIsLargerThanTheLimitIsRefusedAndNothingGoes) {
   EXPECT_NE(tier_->stats().last_problem, "");
 }
 
-// What another process stored is found when the directory is looked at, not only at the start.
+// Records of other processes are found at later scans, too, not only at the start.
 TEST_F(Eviction, OtherProcessesCount) {
   open(32);
   DiskTier other(options(32 * (kSection + 300)));
@@ -330,20 +329,20 @@ TEST_F(Eviction, OldRecordsExpire) {
   EXPECT_EQ(reason(read_all(*tier_, old.record.key).miss), "expired");
   EXPECT_FALSE(there(1));
   EXPECT_EQ(read_all(*tier_, fresh.record.key).sections, fresh.sections);
-  EXPECT_EQ(tier_->stats().n_failed(), 0);  // nothing is wrong with that
+  EXPECT_EQ(tier_->stats().n_failed(), 0);  // expiry is no failure
   EXPECT_EQ(tier_->stats().n_removed, 1);
   // An expired record does not keep a new one out.
   ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
   ASSERT_EQ(put(*tier_, record(1)), PutOutcome::kStored);
   EXPECT_FALSE(read_all(*tier_, old.record.key).miss);
-  // The next start removes what nobody asked for.
+  // The next start removes expired records that were never requested.
   ASSERT_EQ(put(*tier_, record(3)), PutOutcome::kStored);
   ASSERT_TRUE(tier_->erase(tier_->id_of(old.record.key)));
   ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
   open(20, 10'000);
   EXPECT_FALSE(there(1));
   EXPECT_TRUE(there(2) && there(3));
-  // Without a limit of time everything stays.
+  // Without a limit of time no record expires.
   open(20);
   ASSERT_EQ(put(*tier_, old), PutOutcome::kStored);
   EXPECT_FALSE(read_all(*tier_, old.record.key).miss);
@@ -360,7 +359,7 @@ TEST_F(DiskTierTest, BadConfigurationIsAnError) {
     return "";
   };
   DiskTierOptions o = options();
-  EXPECT_EQ(message(o), "");  // makes the last part
+  EXPECT_EQ(message(o), "");  // creates the last part
   o.dir = root_ / "a" / "b";
   EXPECT_NE(message(o).find((root_ / "a" / "b").string()), std::string::npos);
   EXPECT_FALSE(fs::exists(root_ / "a"));

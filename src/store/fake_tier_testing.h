@@ -1,4 +1,4 @@
-// For tests of workers and chains: a tier in memory that writes down what is asked of it, and gates that hold it up.
+// For tests of workers and chains: FakeTier, a tier in memory that logs its calls, and Gate, which blocks them.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace vlcache {
 
-// Opens once, for all who wait.
+// Opens once, for all waiting threads.
 class Gate {
  public:
   void open() {
@@ -38,7 +38,7 @@ class Gate {
   int n_waiting_ = 0;
 };
 
-// Records in memory; what is done to it is written down, and a hook may wait or throw before it is done.
+// Records in memory; every operation is logged, and a hook may wait or throw before it is done.
 class FakeTier final : public KvTier {
  public:
   using Hook = std::function<void(const std::string&)>;
@@ -85,7 +85,7 @@ class FakeTier final : public KvTier {
     return log_;
   }
   int bad_section = -1;
-  std::vector<int32_t> expected;  // what the last reader was told
+  std::vector<int32_t> expected;  // the sections that the last reader was told to expect
 
  private:
   struct Kept {

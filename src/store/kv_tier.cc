@@ -1,4 +1,3 @@
-// What all tiers share.
 #include "store/kv_tier.h"
 
 #include <algorithm>
@@ -36,7 +35,7 @@ std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key) {
       const std::span to(buffer.data(), static_cast<size_t>(header.sections[i].bytes));
       if (auto why = opened.reader->read(static_cast<int32_t>(i), to, kNoDeadline)) return why;
     }
-  } catch (const Error& error) {  // memory that the machine does not give
+  } catch (const Error& error) {  // the buffer cannot be allocated
     return Miss{MissReason::kIo, error.what()};
   }
   return std::nullopt;

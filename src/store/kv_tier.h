@@ -1,4 +1,5 @@
-// A place that keeps records beyond this process: a directory, a Redis server. It only moves and verifies bytes.
+// KvTier is the interface of a store that keeps records beyond this process: a directory, a Redis server. It only moves
+// and verifies bytes.
 #pragma once
 
 #include <array>
@@ -24,24 +25,24 @@ class RecordReader {
  public:
   virtual ~RecordReader() = default;
   virtual const RecordHeader& header() const = 0;
-  // These sections will be read next, in this order: a tier with a long way starts fetching (one pipelined request).
-  // Costs the caller no waiting.
+  // The caller will read these sections next, in this order: a tier with a high latency starts fetching (one pipelined
+  // request). Does not block.
   virtual void expect(std::span<const int32_t> sections) { static_cast<void>(sections); }
-  // Reads a section into `to`, whose size is the section's, and verifies it. None: every byte is right. Else what `to`
-  // holds is worth nothing, and no other section of this record should be trusted to come.
+  // Reads a section into `to`, whose size is the section's, and verifies it. nullopt: every byte is right. Else the
+  // contents of `to` are undefined, and later sections of this record are likely to fail, too.
   virtual std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline) = 0;
 };
 
 struct OpenedRecord {
-  std::unique_ptr<RecordReader> reader;  // null: `miss` says why
+  std::unique_ptr<RecordReader> reader;  // null: `miss` has the reason
   Miss miss;
 };
 
 enum class PutOutcome : uint8_t {
   kStored,
-  kPresent,   // it was there; counts as used
+  kPresent,   // already stored; counts as used
   kTooLarge,  // for the tier's limit, or the process's
-  kNoSpace,   // the medium is full, or a quota reached
+  kNoSpace,   // the medium is full, or a quota is reached
   kLate,
   kIo,
 };
@@ -57,7 +58,7 @@ struct PutResult {
 // A record as `vlcache cache ls` shows it.
 struct ListedRecord {
   RecordId id{};
-  RecordKey key;  // of no meaning where there is a problem
+  RecordKey key;  // meaningless if there is a problem
   int64_t bytes = 0;
   int64_t created_ms = 0, used_ms = 0;  // since 1970
   std::optional<Miss> problem;          // found in the header; sections are not read
@@ -77,32 +78,33 @@ struct TierStats {
   int64_t n_failed() const;  // misses other than absent, expired and cancelled
 };
 
-// Nothing here throws; whatever goes wrong is a reason. May be used by several threads.
+// Nothing here throws; every failure is a reason. May be used by several threads.
 class KvTier {
  public:
   virtual ~KvTier() = default;
-  virtual std::string_view name() const = 0;  // "disk", "redis": as in JSON
+  virtual std::string_view name() const = 0;  // "disk", "redis": the name in JSON
   virtual RecordId id_of(const RecordKey& key) const = 0;
 
-  // Whether exists() asks nobody but this machine: then whoever computes may ask it.
+  // Whether exists() needs this machine alone: then threads that compute may call it.
   virtual bool answers_at_once() const { return false; }
-  // In one round trip. A record that is there may still turn out to be of no use; `false` may be an unreachable tier.
+  // In one round trip. A record that exists may still turn out to be unusable; `false` may also mean an unreachable
+  // tier.
   virtual std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) = 0;
   // Opening counts as use.
   virtual OpenedRecord open(const RecordKey& key, Deadline deadline) = 0;
-  // Of views that stay as they are until this returns. A record of this key that is there already is left as it is.
+  // The views must stay unchanged until this returns. A record of this key that is already stored is left as it is.
   virtual PutResult put(const Record& record, Deadline deadline) = 0;
-  // Whether it was there and is not any more. Also of records that nobody here can open.
+  // Whether the record existed and is now removed. Also removes records that this process cannot open.
   virtual bool erase(const RecordId& id) = 0;
   virtual std::vector<ListedRecord> list() = 0;
   virtual TierStats stats() const = 0;
 
-  // Records of this model are in use: those of models that nobody named go first when room is needed. Of a tier that
-  // does not evict by itself: nothing.
+  // Marks records of this model as in use: records of models that were never passed here are evicted first. No effect
+  // in a tier that does not evict by itself.
   virtual void set_model(const ModelFingerprint& model) { static_cast<void>(model); }
 };
 
-// Opens a record and reads all of it, 0 or more sections. None: every byte is right.
+// Opens a record and reads all of it, 0 or more sections. nullopt: every byte is right.
 std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Names of reasons.
 #include "store/miss.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Why something stored cannot be used. Whatever is doubtful is a miss with a reason, never an error: who asked computes
-// it anew.
+// Miss: the reason why a stored record cannot be used. Stored data is untrusted: any doubt is a miss with a reason,
+// never an error, and the caller recomputes.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 namespace vlcache {
 
 enum class MissReason : uint8_t {
-  kAbsent,        // nobody stored it, or it was evicted
-  kMalformed,     // not a record, or one that no writer of ours makes
+  kAbsent,        // never stored, or evicted
+  kMalformed,     // not a record, or one that none of our writers produces
   kOtherVersion,  // of the format
-  kOtherTenant,   // stored under another salt, or with one where we have none
+  kOtherTenant,   // stored under another salt, or under one while this tier has none
   kOtherKind,
   kOtherModel,
   kOtherLayout,
-  kOtherKey,   // other contents behind the same id
-  kTruncated,  // its size is not what its header says
+  kOtherKey,   // other contents under the same id
+  kTruncated,  // its size differs from the one in its header
   kChecksum,
   kExpired,
-  kLate,  // not there by the deadline
+  kLate,  // not available by the deadline
   kIo,
   kCancelled,  // given up, or the program ends
 };
@@ -30,13 +30,14 @@ inline constexpr size_t kMissReasons = static_cast<size_t>(MissReason::kCancelle
 // "absent", "other model", ...: for users and JSON.
 std::string_view miss_reason_name(MissReason reason);
 
-// Whether the stored bytes themselves are to blame, not the way to them: such a record is removed, so that it will be
-// written anew. A name says everything about a record, so one that is of something else is as wrong as a flipped bit.
+// Whether the stored bytes themselves are at fault, not the connection to them: such a record is removed, so that it
+// will be written again. A name covers everything about a record, so a record of something else is as corrupt as one
+// with a flipped bit.
 bool is_corrupt(MissReason reason);
 
 struct Miss {
   MissReason reason = MissReason::kAbsent;
-  std::string detail;  // what was found, where; may be empty
+  std::string detail;  // what was found, and where; may be empty
 };
 // "checksum: section 3"
 std::string describe(const Miss& miss);

@@ -1,4 +1,4 @@
-// Threads of this folder: no signal ends up there.
+// start_quiet_thread starts the threads of this folder, in which all signals are blocked.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,8 @@
 
 namespace vlcache {
 
-// Signals are for the threads that expect them; a write beyond `ulimit -f` then is an error like any other.
+// Signals are for the threads that expect them; with SIGXFSZ blocked, a write beyond `ulimit -f` is an error like any
+// other.
 template <typename Work>
 std::thread start_quiet_thread(Work work) {
   sigset_t all, before;

@@ -1,4 +1,3 @@
-// Writing and reading headers.
 #include "store/record.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "records are little-endian; nothing here swaps bytes");
 
-// Line ends and a byte above 127: what was sent through a text mode is recognised at once (as in PNG).
+// Line ends and a byte above 127: a transfer in text mode is detected at once (as in PNG).
 constexpr std::array<char, 8> kMagic = {'\x89', 'V', 'L', 'R', '\r', '\n', '\x1a', '\n'};
 constexpr size_t kFixedBytes = 96;
 constexpr size_t kSectionBytes = 24;
@@ -27,7 +26,7 @@ size_t bytes_of_header(size_t layout_bytes, size_t n_sections) {
   return kFixedBytes + padded(layout_bytes) + kSectionBytes * n_sections + kSumBytes;
 }
 
-// The fixed part, as it lies in the file.
+// The fixed part, as laid out in the file.
 struct Fixed {
   std::array<char, 8> magic;
   uint32_t version;
@@ -63,7 +62,7 @@ void put(std::vector<std::byte>& bytes, size_t at, const T& value) {
 
 Miss miss(MissReason reason, std::string detail) { return {reason, std::move(detail)}; }
 
-// Sizes that agree with each other and keep the limits.
+// The sizes agree with each other and keep the limits.
 bool sane(const Fixed& fixed) {
   return fixed.layout_bytes <= kMaxLayoutBytes && fixed.n_sections <= kMaxSections && fixed.zero == 0 &&
          fixed.header_bytes == bytes_of_header(fixed.layout_bytes, fixed.n_sections);

@@ -1,4 +1,4 @@
-// A record from somebody else: its header parses to what would be written the same, or is a miss; nothing else happens.
+// An untrusted record: its header parses to one that would be written the same, or is a miss; nothing else happens.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -39,7 +39,7 @@ FUZZ_TARGET(record) {
   const auto* begin = reinterpret_cast<const std::byte*>(data);
   std::vector<std::byte> bytes(begin, begin + size);
   parse(seal, bytes);
-  // Behind the checksum: as a writer of ill will would have it, who knows that there is no salt.
+  // Beyond the checksum: as a malicious writer would compute it, knowing that there is no salt.
   const auto n = static_cast<size_t>(header_bytes(bytes));
   if (n < sizeof(Checksum) || n > size) return 0;
   const Checksum sum = seal.header(std::span(bytes).first(n - sizeof(Checksum)));

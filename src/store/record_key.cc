@@ -1,4 +1,3 @@
-// The limits of a key.
 #include "store/record_key.h"
 
 #include <algorithm>

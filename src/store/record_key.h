@@ -1,4 +1,4 @@
-// What a record is of: everything that its bytes depend on.
+// RecordKey: what a record was computed from; everything that its bytes depend on.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace vlcache {
 
 enum class RecordKind : uint8_t {
   kImage = 1,   // an image's encoder output and position-free KV
-  kPrefix = 2,  // KV of what a prompt begins with, positions part of the contents' digest
+  kPrefix = 2,  // KV of the beginning of a prompt, positions part of the contents' digest
 };
 
 using ModelFingerprint = std::array<uint8_t, 16>;
@@ -25,12 +25,12 @@ struct RecordKey {
   RecordKind kind = RecordKind::kImage;
   ModelFingerprint model{};
   Sha256Digest content{};  // of the image or tokens, and of every setting that decides the bytes
-  std::string layout;      // how the bytes lie: "bf16 22x4x64"; printable ASCII, at most kMaxLayoutBytes
+  std::string layout;      // layout of the bytes: "bf16 22x4x64"; printable ASCII, at most kMaxLayoutBytes
 
   bool operator==(const RecordKey&) const = default;
 };
 
-// Whether no reader would refuse it: a known kind, a layout within its limits.
+// Whether readers accept the key: a known kind, a layout within its limits.
 bool valid(const RecordKey& key);
 std::string_view record_kind_name(RecordKind kind);
 

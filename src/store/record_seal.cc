@@ -28,7 +28,7 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 
 }  // namespace
 
-// A context that has taken the salt in, to be copied for every use.
+// A context that has absorbed the salt, to be copied for every use.
 struct RecordSeal::Keyed {
   MacContext context;
 };
@@ -110,7 +110,7 @@ RecordId RecordSeal::id(const RecordKey& key) const {
   text += static_cast<char>(key.kind);
   text.append(key.model.begin(), key.model.end());
   text.append(key.content.begin(), key.content.end());
-  text += key.layout;  // the only part of no fixed size comes last
+  text += key.layout;  // the only part of variable size comes last
   RecordId id;
   if (keyed_) {
     ChecksumStream keyed = stream("id");

@@ -1,6 +1,6 @@
-// Names and checksums of records. Without a salt they find accidents (XXH3, as fast as memory); with one they are keyed
-// by it (HMAC-SHA256), so that who may write to a shared store, but does not know the salt, cannot change an answer or
-// learn which pictures are stored.
+// RecordSeal computes names and checksums of records. Without a salt they detect accidents (XXH3, at the speed of
+// memory); with one they are keyed by it (HMAC-SHA256), so that an attacker with write access to a shared store, but
+// without the salt, cannot change an answer or learn which images are stored.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace vlcache {
 using RecordId = Sha256Digest;
 using Checksum = std::array<uint8_t, 16>;
 
-// Of bytes that come piece by piece.
+// The checksum of bytes that arrive piece by piece.
 class ChecksumStream {
  public:
   ChecksumStream(ChecksumStream&&) noexcept;
@@ -36,7 +36,7 @@ class ChecksumStream {
 
 class RecordSeal {
  public:
-  // Empty salt: none. `id_bits` < 256 leaves only so many bits of every id, which tests need: ids that collide.
+  // Empty salt: none. `id_bits` < 256 zeroes all other bits of every id, so that tests can make ids collide.
   explicit RecordSeal(std::string_view salt = {}, int id_bits = 256);
   ~RecordSeal();
   RecordSeal(const RecordSeal&) = delete;
@@ -45,11 +45,12 @@ class RecordSeal {
   bool salted() const { return keyed_ != nullptr; }
   // Of the whole key and the format's version: SHA-256, or HMAC-SHA256 with the salt.
   RecordId id(const RecordKey& key) const;
-  // Tells salts apart without giving them away; zeros without one.
+  // Distinguishes salts without revealing them; zeros without one.
   const Checksum& tenant() const { return tenant_; }
-  // Of a header, without the checksum behind it.
+  // Checksum of a header, without the stored checksum that follows it.
   Checksum header(std::span<const std::byte> bytes) const;
-  // Of the number-th section of a record, `bytes` long: bound to all three, so that no section passes for another.
+  // Checksum of the number-th section of a record, `bytes` long: bound to all three, so that no section passes for
+  // another.
   ChecksumStream section(const RecordId& id, int64_t number, int64_t bytes) const;
 
  private:
@@ -61,7 +62,7 @@ class RecordSeal {
   Checksum tenant_{};
 };
 
-// In constant time.
+// Compares in constant time.
 bool equal(const Checksum& a, const Checksum& b);
 
 }  // namespace vlcache

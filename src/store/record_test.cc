@@ -1,4 +1,4 @@
-// Headers: every bit, every size, every field of a key.
+// Tests of headers: every bit, every size, every field of a key.
 #include "store/record.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 const std::vector<size_t> kSizes = {100, 0, 7, 4096, 1};
 
-// A record as a file has it.
+// A record as it is in a file.
 Bytes encoded(const RecordSeal& seal, const Stored& stored) {
   Bytes bytes = encode_header(seal, make_header(seal, stored.record));
   for (const Bytes& section : stored.sections) bytes.insert(bytes.end(), section.begin(), section.end());
@@ -83,7 +83,7 @@ TEST_P(Records, AnyOtherSizeIsAMiss) {
   EXPECT_EQ(parsed(seal_, longer, stored_.record.key), "truncated");
 }
 
-// Sizes that only a forger writes: right checksums, lengths that overflow or go on behind the end.
+// Sizes that only a forger writes: right checksums, lengths that overflow or exceed the end.
 TEST_P(Records, LengthsThatAddUpToNothing) {
   RecordHeader header = make_header(seal_, stored_.record);
   for (const int64_t bytes : {int64_t{-1}, int64_t{1} << 62, std::numeric_limits<int64_t>::max(), int64_t{101}}) {
@@ -94,7 +94,7 @@ TEST_P(Records, LengthsThatAddUpToNothing) {
     EXPECT_EQ(parsed(seal_, forged, stored_.record.key), "truncated") << bytes;
   }
   header = make_header(seal_, stored_.record);
-  header.sections[0].bytes = -1;  // made up for by another one
+  header.sections[0].bytes = -1;  // balanced by another section
   header.sections[3].bytes += 101;
   Bytes forged = encode_header(seal_, header);
   forged.resize(bytes_.size());
@@ -139,7 +139,7 @@ TEST_P(Records, KeysThatNobodyWrites) {
     std::memcpy(bytes.data() + n, sum.data(), sum.size());
     return bytes;
   };
-  EXPECT_EQ(parsed(seal_, patched(16, 1), stored_.record.key), "hit");  // the patch itself does no harm
+  EXPECT_EQ(parsed(seal_, patched(16, 1), stored_.record.key), "hit");  // patching in the same byte does no harm
   EXPECT_EQ(parsed(seal_, patched(16, 0), stored_.record.key), "malformed");
   EXPECT_EQ(parsed(seal_, patched(16, 3), stored_.record.key), "malformed");
   EXPECT_EQ(parsed(seal_, patched(96, '\n'), stored_.record.key), "malformed");
@@ -175,8 +175,8 @@ TEST(RecordSeal, EveryPartOfAKeyChangesItsId) {
   EXPECT_EQ(ids.size(), 3u * (1 + 16 + 32 + 1 + 1));
 }
 
-// From outside: SHA-256 and HMAC-SHA256 of a key's bytes by Python's hashlib and hmac. A change of these values makes
-// every stored record unreadable: then kRecordVersion changes too.
+// From an independent source: SHA-256 and HMAC-SHA256 of a key's bytes by Python's hashlib and hmac. A change of these
+// values makes every stored record unreadable: then kRecordVersion must change, too.
 TEST(RecordSeal, IdsAreWhatTheFormatSays) {
   EXPECT_EQ(hex(RecordSeal().id(make_key(5))), "c5f58754161005fc3eb079ba54d419e5670433346d0bcc7cb18fffc383130e13");
   EXPECT_EQ(hex(RecordSeal("pepper").id(make_key(5))),
@@ -191,7 +191,8 @@ TEST(RecordSeal, FewerBitsOfAnId) {
   EXPECT_EQ(RecordSeal("", 0).id(make_key(1)), RecordSeal("", 0).id(make_key(2)));
 }
 
-// A section passes for no other one, of no other record, under no other salt; pieces do not matter.
+// A section passes for no other section, of no other record, under no other salt; how it is cut into pieces does not
+// matter.
 TEST(RecordSeal, SectionsAreBoundToTheirPlace) {
   const Bytes bytes = random_bytes(1000, 1);
   const RecordId a = RecordSeal().id(make_key(1)), b = RecordSeal().id(make_key(2));

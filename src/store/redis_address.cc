@@ -1,4 +1,3 @@
-// Taking URLs apart.
 #include "store/redis_address.h"
 
 #include <algorithm>
@@ -25,7 +24,7 @@ std::optional<int> parse_number(std::string_view text, int limit) {
   return n;
 }
 
-// %41 is A. None where the two digits are missing, or mean a zero byte.
+// %41 is A. nullopt if the two digits are missing, or mean a zero byte.
 std::optional<std::string> decoded(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -101,7 +100,7 @@ RedisAddress parse_redis_url(std::string_view url, const std::filesystem::path& 
   if (!is_redis_url(url)) refuse("something that does not begin with redis://");
   url.remove_prefix(kScheme.size());
   RedisAddress address;
-  // The last one: a password may hold an @ that was not encoded.
+  // The last @: a password may hold one that was not encoded.
   if (const size_t at = url.rfind('@'); at != std::string_view::npos) {
     take_user(url.substr(0, at), address);
     url.remove_prefix(at + 1);

@@ -1,4 +1,4 @@
-// Where a Redis server is and who we are there: redis://[user:password@]host[:port][/db].
+// The address of a Redis server and the credentials for it: redis://[user:password@]host[:port][/db].
 #pragma once
 
 #include <filesystem>
@@ -17,11 +17,12 @@ struct RedisAddress {
   std::string shown() const;
 };
 
-// Whether the text means a Redis server, and not a folder.
+// Whether the text names a Redis server, and not a folder.
 bool is_redis_url(std::string_view text);
 
-// Takes in a URL; user and password may be %-encoded, an IPv6 address stands in brackets. `password_file` (empty: none)
-// holds the password instead: its first line. Throws Error(kInput), which never repeats what may hold the password.
+// Parses a URL; user and password may be %-encoded, an IPv6 address stands in brackets. `password_file` (empty: none)
+// holds the password instead, in its first line. Throws Error(kInput), which never repeats text that may be the
+// password.
 RedisAddress parse_redis_url(std::string_view url, const std::filesystem::path& password_file = {});
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// A URL from a command line: an address that means the same when it is shown and read again, or an error.
+// A URL from a command line parses to an address that means the same when it is shown and parsed again, or is an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

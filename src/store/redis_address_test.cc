@@ -1,4 +1,4 @@
-// URLs of Redis servers, and that nothing which is said about them holds a password.
+// URLs of Redis servers, and that no message about them holds a password.
 #include "store/redis_address.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-// Time limits and memory limits of replies.
 #include "store/redis_connection.h"
 
 #include <hiredis/hiredis.h>
@@ -20,20 +19,20 @@ namespace vlcache {
 namespace {
 
 constexpr size_t kReceiveBytes = 256 << 10;
-// An error in the place of a value, or what stands around a value.
+// Room for an error in the place of a value, or for the framing of a value.
 constexpr size_t kBesidesBytes = 4096;
 constexpr size_t kMaxErrorText = 160;
 
 Clock::duration milliseconds(double ms) { return std::chrono::microseconds(static_cast<int64_t>(ms * 1000)); }
 
-// Until then, for poll() and hiredis: at least 1, so that a limit in the past is found by the caller.
+// Milliseconds until the deadline, for poll() and hiredis: at least 1, so that the caller finds a deadline in the past.
 int64_t ms_until(Deadline deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return std::clamp<int64_t>(left + 1, 1, 3'600'000);
 }
 
-// hiredis hands every element of a reply to these as soon as it is complete; what they return is a RedisReply that
-// lives in its parent. No more is allocated for an array than its elements bring with them.
+// hiredis passes every element of a reply to these as soon as it is complete; they return a RedisReply that lives in
+// its parent. An array allocates no more than its elements bring with them.
 struct Builder {
   RedisReply root;
   std::span<std::byte> into;
@@ -44,7 +43,7 @@ RedisReply* place(const redisReadTask* task) {
   return &static_cast<RedisReply*>(task->parent->obj)->elements.emplace_back();
 }
 
-// Nothing may be thrown through hiredis, which is C. Null: no memory.
+// Nothing may be thrown through hiredis, which is C. Null: out of memory.
 template <typename Fill>
 void* built(const redisReadTask* task, Fill fill) noexcept {
   try {
@@ -92,7 +91,7 @@ struct RedisConnection::Reader {
   Reader() : reader(redisReaderCreateWithFunctions(&builders)) {
     if (reader == nullptr) throw std::bad_alloc();
     reader->privdata = &builder;
-    reader->maxbuf = 0;  // keeps its memory between values, which are all of a size
+    reader->maxbuf = 0;  // keeps its memory between values, which are all of one size
   }
   ~Reader() { redisReaderFree(reader); }
   Reader(const Reader&) = delete;
@@ -256,7 +255,7 @@ bool RedisConnection::receive(RedisReply& reply, Deadline deadline, size_t max_b
   const Deadline by = limit(max_bytes);
   Builder& builder = reader_->builder;
   builder.into = into;
-  // Of this reply, whole or in part taken in by hiredis, and perhaps the beginning of the next.
+  // Bytes of this reply, parsed whole or in part by hiredis, and perhaps of the beginning of the next.
   size_t n_read = reader_->buffered();
   while (!broken_) {
     void* found = nullptr;
@@ -267,7 +266,7 @@ bool RedisConnection::receive(RedisReply& reply, Deadline deadline, size_t max_b
       builder.into = {};
       --n_pending_;
       return true;
-    } else if (Clock::now() >= std::min(deadline, by)) {  // also where bytes come faster than they are waited for
+    } else if (Clock::now() >= std::min(deadline, by)) {  // also if bytes arrive faster than they are waited for
       break_with({MissReason::kLate, "no reply in time"}, by <= deadline);
     } else if (n_read > max_bytes + kBesidesBytes) {
       break_with({MissReason::kIo, "a reply that is longer than what was asked for"}, true);

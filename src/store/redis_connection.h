@@ -1,5 +1,6 @@
-// One connection to a Redis server: requests sent ahead, replies in their order, each within its time and its size.
-// hiredis connects, writes requests down and reads the protocol; sockets are read and written here.
+// RedisConnection is one connection to a Redis server: requests are sent ahead, replies read in their order, each
+// within its time and its size. hiredis connects, formats requests and parses the protocol; sockets are read and
+// written here.
 #pragma once
 
 #include <cstddef>
@@ -22,51 +23,51 @@ struct RedisReply {
   enum class Type : uint8_t { kNil, kStatus, kError, kInteger, kString, kArray };
   Type type = Type::kNil;
   int64_t integer = 0;
-  std::string text;    // of a status, an error, a string that went nowhere else
-  size_t n_bytes = 0;  // of a string, wherever it went
+  std::string text;    // of a status, an error, or a string that was not read into a target
+  size_t n_bytes = 0;  // of a string, wherever it was stored
   std::vector<RedisReply> elements;
 
   bool is(Type wanted) const { return type == wanted; }
 };
 
-// How long a server that works may take.
+// Time limits for a server that works.
 struct RedisTimes {
   double connect_ms = 500;  // and for the first reply
-  // For a reply, once it is waited for, and a millisecond more for each KiB of it: a server that sends a byte now and
-  // then holds nobody up for long.
+  // For a reply, from when it is waited for, plus a millisecond for each KiB of it: a server that sends a byte now and
+  // then cannot block the caller for long.
   double reply_ms = 1000;
-  // The first pause before a server that failed is tried again, and the longest.
+  // The first and the longest pause before a failed server is tried again.
   double retry_ms = 500, max_retry_ms = 30'000;
 };
 
 class RedisConnection {
  public:
-  // Connects, says who we are, chooses the database and waits for an answer. Null: `problem` says why, without secrets.
+  // Connects, authenticates, selects the database and waits for a reply. Null: `problem` has the reason, without
+  // secrets.
   static std::unique_ptr<RedisConnection> open(const RedisAddress& address, const RedisTimes& times, Deadline deadline,
                                                std::string& problem);
   ~RedisConnection();
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
-  // Writes a request down; flush() or the next receive() sends it.
+  // Queues a request; flush() or the next receive() sends it.
   void request(std::span<const std::string_view> words);
   void request(std::initializer_list<std::string_view> words) { request(std::span(words.begin(), words.size())); }
   bool flush(Deadline deadline);
-  // The reply to the oldest request that has none yet. A string as long as `into` goes there. False: broken().
-  //   max_bytes: a reply that is much longer (a few KiB are always let through) breaks the connection, before there is
-  //   memory for it.
+  // The reply to the oldest request without one. A string as long as `into` is stored there. False: broken().
+  //   max_bytes: a reply that is much longer (a few KiB are always accepted) breaks the connection before memory is
+  //   allocated for it.
   bool receive(RedisReply& reply, Deadline deadline, size_t max_bytes = 0, std::span<std::byte> into = {});
 
-  // Once something went wrong nothing more is sent or received: a reply that comes late must not be taken for
-  // another's.
+  // After an error nothing more is sent or received: a late reply must not be taken for another request's.
   const std::optional<Miss>& broken() const { return broken_; }
   void break_with(Miss why, bool server_failed);
-  // Whether that was the server's doing, and not the deadline of who asked.
+  // Whether the server caused that, and not the caller's deadline.
   bool server_failed() const { return server_failed_; }
   int64_t n_pending() const { return n_pending_; }
-  // Nobody has closed it or sent what was not asked for.
+  // Whether the connection is open and has no unexpected bytes to read.
   bool fresh() const;
-  // Of an error reply: printable, short, and not the password.
+  // The text of an error reply: printable, short, and without the password.
   std::string text_of(const RedisReply& error) const;
 
  private:

@@ -1,4 +1,4 @@
-// Servers that lie, stall, or send more than was asked for: each a miss with its reason, in bounded time and memory.
+// Servers that lie, stall, or send more than was asked for: each is a miss with its reason, in bounded time and memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,14 +19,14 @@ RedisTierOptions patient(int port) {
   options.times = {.connect_ms = 10'000, .reply_ms = 10'000, .retry_ms = 10, .max_retry_ms = 40};
   return options;
 }
-// Where the time is what is tested.
+// For tests of the time limits themselves.
 RedisTierOptions quick(int port, double ms = 300) {
   RedisTierOptions options = patient(port);
   options.times.connect_ms = options.times.reply_ms = ms;
   return options;
 }
 
-// A server that is right until it has been told otherwise, with a record in it.
+// A server that works until it is told otherwise, with a record in it.
 class RedisFaults : public testing::Test {
  protected:
   RedisFaults() : stored_(make_record(make_key(1), {2'000, 3'000'000, 100})) {
@@ -36,7 +36,7 @@ class RedisFaults : public testing::Test {
     EXPECT_EQ(read_all(tier, stored_.record.key).sections, stored_.sections);
   }
 
-  // What reading gives when requests of this name are answered like this.
+  // The result of reading while requests of this name get this reply.
   ReadAll read_with(const std::string& request, const std::string& reply) {
     return read_with(request, reply, patient(server_.port()));
   }
@@ -78,7 +78,7 @@ TEST_F(RedisFaults, RepliesThatAreNone) {
 }
 
 TEST_F(RedisFaults, ValuesOfAnotherSize) {
-  // Not removed between: the fake keeps what it is not asked to remove.
+  // Not removed in between: the fake keeps what it is not asked to remove.
   const auto keep = server_.values();
   const auto put_back = [&] {
     for (const auto& [name, value] : keep) server_.set(name, value);
@@ -96,7 +96,7 @@ TEST_F(RedisFaults, ValuesOfAnotherSize) {
   EXPECT_EQ(read_with("ECHO", "").sections, stored_.sections);
 }
 
-// A server that sends for as long as somebody listens.
+// A server that sends for as long as the connection is open.
 TEST_F(RedisFaults, AReplyWithoutEndTakesNoMemory) {
   std::string many_elements = "*100000000\r\n";
   while (many_elements.size() < 32 << 20) many_elements += ":1\r\n";
@@ -111,7 +111,7 @@ TEST_F(RedisFaults, AReplyWithoutEndTakesNoMemory) {
   }
 }
 
-// Sizes in a header that somebody has forged, who may: there is no salt.
+// Forged sizes in a header: without a salt any writer can do that.
 TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
   const RecordSeal seal;
   for (const int64_t bytes : {kMaxRecordBytes - 4096, kMaxRecordBytes, kMaxRecordBytes + 1, INT64_MAX}) {
@@ -132,7 +132,7 @@ TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
   }
 }
 
-// A reply that comes after its time is not taken for the next one's.
+// A reply that arrives after its time is not taken for the next request's.
 TEST_F(RedisFaults, LateRepliesAreNobodys) {
   RedisTier tier(patient(server_.port()));
   const Stored other = make_record(make_key(2), {2'000});
@@ -153,7 +153,7 @@ TEST_F(RedisFaults, LateRepliesAreNobodys) {
   server_.set_hook(nullptr);
 }
 
-// Bytes now and then: as late as none.
+// A byte now and then counts as late.
 TEST_F(RedisFaults, AServerThatTrickles) {
   RedisTier tier(quick(server_.port(), 1'000));
   server_.trickle();
@@ -209,7 +209,7 @@ TEST_F(RedisFaults, AFullServerIsNotSentTheRest) {
   server_.set_hook(nullptr);
 }
 
-// What a server sends back of a password does not get any further.
+// A password that a server repeats in a reply is not passed on.
 TEST(RedisSecrets, AreRepeatedNowhere) {
   for (const char* reply :
        {"-ERR unknown command 'AUTH', with args beginning with: 'ann' 'hunter2secret'\r\n",
@@ -231,7 +231,7 @@ TEST(RedisSecrets, AreRepeatedNowhere) {
   }
 }
 
-// --- servers that are not there
+// --- servers that cannot be reached
 
 TEST(RedisDown, AtStartIsNoError) {
   RedisTier tier(quick(free_port()));
@@ -254,7 +254,7 @@ TEST(RedisDown, ANameThatNobodyHas) {
   EXPECT_EQ(reason(read_all(tier, make_key(1)).miss), "io error");
 }
 
-// Tried again, but ever less often, as long as nothing of use comes of it.
+// Retried less and less often while no connection has been useful.
 TEST(RedisDown, PausesGrow) {
   FakeRedis server([](const FakeRedis::Words& words) -> std::optional<std::string> {
     if (words[0] == "PING") return std::nullopt;
@@ -274,7 +274,7 @@ TEST(RedisDown, PausesGrow) {
   EXPECT_LT(server.n_connections(), 12);
 }
 
-// The thread that loads, with a server that stops saying anything: a late load, then misses at once.
+// The loading thread with a server that stops replying: a late load, then misses at once.
 TEST_F(RedisFaults, AWorkerIsNotHeldUp) {
   RedisTier tier(quick(server_.port(), 1'000));
   StoreWorker worker(tier, 1 << 20);
@@ -301,7 +301,7 @@ TEST_F(RedisFaults, AWorkerIsNotHeldUp) {
   EXPECT_EQ(load(kNoDeadline), "hit");
   silent = true;
   EXPECT_EQ(load(Clock::now() + 50ms), "late");
-  EXPECT_EQ(load(kNoDeadline), "io error");  // nor does it answer who connects
+  EXPECT_EQ(load(kNoDeadline), "io error");  // nor does it answer new connections
   const auto start = Clock::now();
   EXPECT_EQ(load(kNoDeadline), "io error");
   EXPECT_LT(ms_since(start), 900);

@@ -1,4 +1,4 @@
-// Names of a record's values in Redis, and which bytes of them are a section.
+// Names of a record's values in Redis, and the ranges of bytes in them that make up a section.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline std::string piece_name(const RecordId& id, int64_t piece) {
   return std::string(kRedisPrefix) + hex(id) + ":" + std::to_string(piece);
 }
 
-// Of a header's name; none where it is another's.
+// The id in a header's name; nullopt for any other name.
 inline std::optional<RecordId> id_of_header_name(std::string_view name) {
   RecordId id{};
   if (name.size() != kRedisPrefix.size() + 2 * id.size() + 2) return std::nullopt;
@@ -34,12 +34,12 @@ inline std::optional<RecordId> id_of_header_name(std::string_view name) {
 
 inline int64_t count_pieces(int64_t bytes, int64_t piece_bytes) { return (bytes + piece_bytes - 1) / piece_bytes; }
 
-// Bytes of one value that belong together.
+// A range of bytes of one value.
 struct PieceRange {
   int64_t piece = 0;
   int64_t begin = 0, bytes = 0;
 };
-// Where `bytes` from `offset` of all sections' bytes lie. Nothing of nothing.
+// The ranges of the values that hold `bytes` from `offset` of all sections' bytes. Empty for 0 bytes.
 inline std::vector<PieceRange> piece_ranges(int64_t offset, int64_t bytes, int64_t piece_bytes) {
   std::vector<PieceRange> ranges;
   while (bytes > 0) {

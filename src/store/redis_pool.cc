@@ -1,4 +1,3 @@
-// Taking, giving back, trying again.
 #include "store/redis_pool.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-// As many as images of a prompt are often loaded at once. Each keeps memory for a value or two.
+// As many as the images of a prompt that are often loaded at once. Each keeps memory for a value or two.
 constexpr size_t kMaxIdle = 4;
 
 }  // namespace
@@ -56,7 +55,7 @@ RedisPool::Lease RedisPool::take(Deadline deadline, Miss& why) {
   std::string problem;
   auto connection = RedisConnection::open(address_, times_, deadline, problem);
   if (connection == nullptr && Clock::now() >= deadline) {
-    why = {MissReason::kLate, problem};  // the server may be well
+    why = {MissReason::kLate, problem};  // the server may be healthy
   } else if (connection == nullptr) {
     why = {MissReason::kIo, problem};
     down(std::move(problem));
@@ -70,10 +69,10 @@ void RedisPool::give_back(RedisConnection* connection) noexcept {
     if (owned->server_failed()) down(owned->broken()->detail);
     return;
   }
-  // Replies that nobody waits for would be taken for another's.
+  // Unread replies would be taken for those of a later request.
   if (!owned->fresh()) return;
   const std::lock_guard lock(mutex_);
-  pause_ms_ = times_.retry_ms;  // it has been of use
+  pause_ms_ = times_.retry_ms;  // the connection has been useful
   if (!down_ && idle_.size() < kMaxIdle) idle_.push_back(std::move(owned));
 }
 
@@ -93,8 +92,8 @@ void RedisPool::try_again() {
     const auto pause = std::chrono::microseconds(static_cast<int64_t>(pause_ms_ * 1000));
     if (changed_.wait_for(lock, pause, [&] { return stopping_; })) return;
     if (stopping_) return;
-    // Longer each time, until a connection has been of use: a server that lets us in and then says no more is down,
-    // too.
+    // Longer each time, until a connection has been useful: a server that accepts connections and then does not reply
+    // is down, too.
     pause_ms_ = std::min(2 * pause_ms_, times_.max_retry_ms);
     lock.unlock();
     std::string problem;

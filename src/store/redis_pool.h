@@ -1,5 +1,5 @@
-// Connections to a Redis server, and whether there is any use in asking it: while it is down nobody waits for it but a
-// thread that tries again now and then.
+// RedisPool holds connections to a Redis server, and knows whether the server is down: then no caller waits for it,
+// only a thread that tries again now and then.
 #pragma once
 
 #include <condition_variable>
@@ -16,19 +16,19 @@ namespace vlcache {
 
 class RedisPool {
  public:
-  // Tries the server once; one that is down is no error.
+  // Tries the server once; an unreachable one is no error.
   RedisPool(RedisAddress address, const RedisTimes& times);
   ~RedisPool();
   RedisPool(const RedisPool&) = delete;
   RedisPool& operator=(const RedisPool&) = delete;
 
-  // A connection for one user; goes back by itself. Null: there is none.
+  // A connection for one user; returns to the pool when destroyed. Null: none available.
   struct GiveBack {
     RedisPool* pool = nullptr;
     void operator()(RedisConnection* connection) const { pool->give_back(connection); }
   };
   using Lease = std::unique_ptr<RedisConnection, GiveBack>;
-  // Null: `why`. A server that is down costs no time.
+  // Null: `why` has the reason. A server that is down costs no time.
   Lease take(Deadline deadline, Miss& why);
   const RedisAddress& address() const { return address_; }
 
@@ -43,7 +43,7 @@ class RedisPool {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<RedisConnection>> idle_;
   std::optional<std::string> down_;  // why the server is
-  double pause_ms_;                  // before it is tried again
+  double pause_ms_;                  // before the next try
   bool stopping_ = false;
   std::thread thread_;  // last: it uses all of the above
 };

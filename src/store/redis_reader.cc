@@ -1,13 +1,13 @@
-// A window of requests under way.
 #include "store/redis_reader.h"
 
 namespace vlcache {
 namespace {
 
-// On their way at once: more than a fast network holds, and little for the server to keep for a reader who has stopped.
+// Requested at once: more than a fast network has in flight, and little for the server to buffer for a reader that has
+// stopped.
 constexpr int64_t kMaxBytesAhead = int64_t{4} << 20;
 constexpr size_t kMaxRequestsAhead = 64;
-// Sending some hundred bytes takes no time unless the server takes nothing any more.
+// Sending some hundred bytes takes no time, unless the server has stopped reading.
 constexpr std::chrono::milliseconds kRequestTime{20};
 
 }  // namespace
@@ -81,7 +81,7 @@ std::optional<Miss> RedisSectionReader::read(int32_t section, std::span<std::byt
   ChecksumStream sum = seal_.section(id_, section, expected.bytes);
   if (expected.bytes > 0) {
     if (parts_.empty() || parts_.front().section != section || !parts_.front().first) {
-      // Not what was expected: what is on its way is for nobody.
+      // Not the expected section: the replies in flight are of no use.
       connection_.reset();
       parts_.clear();
       n_requested_ = 0;

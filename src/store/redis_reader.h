@@ -1,4 +1,4 @@
-// Reading a record's sections from Redis, requests ahead of replies.
+// RedisSectionReader reads a record's sections from Redis, with requests ahead of replies.
 #pragma once
 
 #include <deque>
@@ -15,9 +15,9 @@ class RedisSectionReader {
  public:
   RedisSectionReader(RedisPool& pool, const RecordSeal& seal, const RecordHeader& header, int64_t piece_bytes);
 
-  // Sends as many requests as may be under way; the rest follows as replies are taken.
+  // Sends as many requests as the limits allow; the rest follows as replies arrive.
   void expect(std::span<const int32_t> sections);
-  // None: all bytes of the section are in `to`, and right.
+  // nullopt: all bytes of the section are in `to`, and verified.
   std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline);
 
  private:
@@ -35,13 +35,13 @@ class RedisSectionReader {
   const RecordHeader& header_;
   const RecordId id_;
   const int64_t piece_bytes_;
-  std::vector<int64_t> offsets_;  // of sections in all sections' bytes
-  std::deque<Part> parts_;        // to come, in order
+  std::vector<int64_t> offsets_;  // of each section in all sections' bytes
+  std::deque<Part> parts_;        // not yet read, in order
   size_t n_requested_ = 0;        // of them
   int64_t bytes_requested_ = 0;   // of them
   RedisPool::Lease connection_;   // while there are parts
   Miss no_connection_;            // why there is none
-  std::optional<Miss> failed_;    // nothing is read behind a failure
+  std::optional<Miss> failed_;    // nothing is read after a failure
 };
 
 }  // namespace vlcache

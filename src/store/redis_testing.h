@@ -1,4 +1,5 @@
-// For tests of the Redis tier: a real server, started and ended by the test, and a false one that says what it is told.
+// For tests of the Redis tier: RedisServer, a real server that the test starts and ends, and FakeRedis, whose replies
+// the test decides.
 #pragma once
 
 #include <arpa/inet.h>
@@ -20,7 +21,7 @@
 
 namespace vlcache {
 
-// A port of this machine that nobody listens on, and a socket that does if `listening` is asked for.
+// A free port of this machine, and a socket that listens on it if `listening` is given.
 inline int free_port(int* listening = nullptr) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -53,7 +54,7 @@ class RedisServer {
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
-  // On the same port as before, if there was one; what it held is gone.
+  // On the same port as before, if there was one; its data is lost.
   void start() {
     for (int attempt = 0; attempt < 5 && pid_ == 0; ++attempt) {
       if (port_ == 0) port_ = free_port();
@@ -106,7 +107,7 @@ class RedisServer {
       int status = 0;
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         pid_ = WEXITSTATUS(status) == 127 ? -1 : 0;
-        return pid_ == -1;  // there is none to be started
+        return pid_ == -1;  // the binary is missing
       }
       std::string problem;
       if (RedisConnection::open(local_address(port_), {}, kNoDeadline, problem)) return true;
@@ -117,14 +118,14 @@ class RedisServer {
 
   std::filesystem::path dir_;
   int port_ = 0;
-  pid_t pid_ = 0;  // -1: there is no such program
+  pid_t pid_ = 0;  // -1: the binary is missing
 };
 
-// Keeps values as Redis does, as far as the tier asks; what `hook` says goes instead.
+// Stores values as Redis does, as far as the tier needs; a reply of `hook` replaces its own.
 class FakeRedis {
  public:
   using Words = std::vector<std::string>;
-  // The bytes to send instead of the right reply; none: that one. "close": closes the connection; may take its time.
+  // The bytes to send instead of the right reply; nullopt: the right reply. "close": closes the connection. May block.
   using Hook = std::function<std::optional<std::string>(const Words&)>;
   explicit FakeRedis(Hook hook = nullptr) : hook_(std::move(hook)) {
     port_ = free_port(&listening_);
@@ -158,7 +159,7 @@ class FakeRedis {
     const std::lock_guard lock(mutex_);
     values_[name] = std::move(value);
   }
-  // From now on a byte every 10 ms.
+  // From now on sends a byte every 10 ms.
   void trickle() { trickling_ = true; }
   int n_connections() const { return n_connections_; }
   int64_t n_bytes_sent() const { return n_bytes_sent_; }

@@ -1,4 +1,3 @@
-// What is asked of the server, and what its replies mean.
 #include "store/redis_tier.h"
 
 #include <set>
@@ -13,9 +12,9 @@ namespace {
 
 using Type = RedisReply::Type;
 
-// A record's values are removed in such groups until there are none.
+// A record's values are removed in groups of this size until a group removes none.
 constexpr int64_t kErasedAtOnce = 64;
-// A server of ill will never ends a list: so many records, so many replies, and it is ended.
+// A malicious server never ends a list: after this many records, or replies, the listing ends.
 constexpr size_t kMaxListed = 1 << 20;
 constexpr int64_t kMaxScans = 1 << 20;
 constexpr size_t kMaxScanBytes = 1 << 20;
@@ -42,7 +41,7 @@ class RedisTier::Reader final : public RecordReader {
     auto why = check_target(header_, section, to);
     if (!why) {
       why = sections_.read(section, to, deadline);
-      // A header whose pieces are gone would keep them from being written again.
+      // A header without its pieces would keep them from being written again.
       if (why && (is_corrupt(why->reason) || why->reason == MissReason::kAbsent)) drop();
     }
     if (why) why->detail = "section " + std::to_string(section) + (why->detail.empty() ? "" : ": " + why->detail);
@@ -82,7 +81,7 @@ std::vector<bool> RedisTier::exists(std::span<const RecordKey> keys, Deadline de
     } else if (connection) {
       why = *connection->broken();
     }
-    counter_.opened(start, why);  // nobody will ask for it: this is where it is missed
+    counter_.opened(start, why);  // the caller will not open this record: count the miss now
   }
   return there;
 }
@@ -139,7 +138,7 @@ PutResult RedisTier::store(const Record& record, Deadline deadline) {
   std::vector<std::string> pieces{"EXISTS"};
   for (int64_t piece = 0; piece < n_pieces; ++piece) pieces.push_back(piece_name(id, piece));
   connection->request({"GET", header_name(id)});
-  // A record without pieces has a header alone, and EXISTS wants a name.
+  // A record without pieces has only a header, and EXISTS needs a name.
   connection->request(n_pieces == 0 ? std::vector<std::string_view>{"PING"}
                                     : std::vector<std::string_view>(pieces.begin(), pieces.end()));
   RedisReply first, n_there;
@@ -149,7 +148,7 @@ PutResult RedisTier::store(const Record& record, Deadline deadline) {
   RecordHeader header;
   const auto no_header = take_header(*connection, first, &record.key, header);
   if (no_header && no_header->reason == MissReason::kIo) return failed(*no_header);
-  // Of what is evicted piece by piece a header may be left.
+  // A server that evicts piece by piece may leave the header.
   if (!no_header && n_there.integer == n_pieces) return {PutOutcome::kPresent, ""};
 
   const PutResult result = RedisRecordWriter(*connection, id, kPieceBytes, deadline).write(seal_, record, ttl_ms_);
@@ -169,10 +168,10 @@ bool RedisTier::erase(const RecordId& id) {
 
 bool RedisTier::erase(RedisConnection& connection, const RecordId& id) {
   RedisReply reply;
-  connection.request({"UNLINK", header_name(id)});  // first: from now on it is not there
+  connection.request({"UNLINK", header_name(id)});  // first: from now on the record is absent
   if (!connection.receive(reply, kNoDeadline)) return false;
   const bool was_there = reply.is(Type::kInteger) && reply.integer == 1;
-  // How many pieces there are nobody knows who cannot read the header.
+  // The number of pieces is unknown without reading the header.
   for (int64_t piece = 0; piece * kPieceBytes < kMaxRecordBytes; piece += kErasedAtOnce) {
     std::vector<std::string> names{"UNLINK"};
     for (int64_t i = 0; i < kErasedAtOnce; ++i) names.push_back(piece_name(id, piece + i));
@@ -183,7 +182,7 @@ bool RedisTier::erase(RedisConnection& connection, const RecordId& id) {
 }
 
 std::vector<RecordId> RedisTier::find_ids(RedisConnection& connection) {
-  std::set<RecordId> ids;  // a name may come more than once
+  std::set<RecordId> ids;  // a name may be listed more than once
   std::string cursor = "0";
   const std::string pattern = std::string(kRedisPrefix) + "*:h";
   for (int64_t i = 0; i < kMaxScans && ids.size() < kMaxListed; ++i) {
@@ -205,7 +204,7 @@ std::vector<RecordId> RedisTier::find_ids(RedisConnection& connection) {
 
 std::optional<Miss> RedisTier::list_one(RedisConnection& connection, const RecordId& id, ListedRecord& listed) {
   const std::string name = header_name(id);
-  connection.request({"OBJECT", "IDLETIME", name});  // before we use it ourselves
+  connection.request({"OBJECT", "IDLETIME", name});  // before our own read resets it
   connection.request({"GET", name});
   RedisReply idle, reply;
   if (!connection.receive(idle, kNoDeadline) || !connection.receive(reply, kNoDeadline, kMaxHeaderBytes)) {
@@ -221,7 +220,7 @@ std::optional<Miss> RedisTier::list_one(RedisConnection& connection, const Recor
   }
   listed.key = std::move(header.key);
   listed.created_ms = header.created_ms;
-  // Servers that evict by frequency do not know it.
+  // Servers that evict by frequency do not track it.
   listed.used_ms = idle.is(Type::kInteger) ? now_ms() - idle.integer * 1000 : header.created_ms;
   return std::nullopt;
 }
@@ -238,7 +237,7 @@ std::vector<ListedRecord> RedisTier::list() {
   for (const RecordId& id : find_ids(*connection)) {
     ListedRecord listed;
     if (list_one(*connection, id, listed)) break;
-    if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed while we looked
+    if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed during the listing
     records.push_back(std::move(listed));
   }
   if (connection->broken()) counter_.opened(start, connection->broken());

@@ -1,8 +1,8 @@
-// Records in a Redis server, for any number of machines: vlcache:<hex id>:h holds a record's header, vlcache:<hex
-// id>:0, :1, ... its sections, one behind the other, cut every kPieceBytes. The header is written last, so a record
-// that is half there is not there; all is verified whenever it is read, and what is found wrong is removed, so that it
-// will be written anew. Room is made by the server (`maxmemory`). Without a salt who may write to it can change
-// answers.
+// RedisTier stores records in a Redis server, for any number of machines: vlcache:<hex id>:h holds a record's header,
+// vlcache:<hex id>:0, :1, ... its sections, concatenated and cut every kPieceBytes. The header is written last, so a
+// partly written record is absent; everything is verified whenever it is read, and corrupt records are removed, so that
+// they will be written again. Room is made by the server (`maxmemory`). Without a salt anyone with write access to the
+// server can change answers.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,20 @@ namespace vlcache {
 
 struct RedisTierOptions {
   RedisAddress address;
-  int64_t ttl_ms = 0;  // after so long the server forgets a record; 0: never
+  int64_t ttl_ms = 0;  // the server removes a record after this time; 0: never
   std::string salt;    // RecordSeal
-  int id_bits = 256;   // RecordSeal: fewer in tests
+  int id_bits = 256;   // RecordSeal; fewer in tests
   RedisTimes times;
 };
 
 class RedisTier final : public KvTier {
  public:
-  // Small enough that the server, which does one thing at a time, keeps nobody waiting for more than a millisecond or
-  // two; large enough that requests cost nothing beside the bytes. Part of the format: readers cut as writers did.
+  // Small enough that the server, which handles one command at a time, does not block its other clients for more than a
+  // millisecond or two; large enough that the cost of requests is small beside the bytes. Part of the format: readers
+  // must cut as writers did.
   static constexpr int64_t kPieceBytes = int64_t{2} << 20;
 
-  // A server that cannot be reached is no error: every record is a miss, and it is tried again, ever less often.
+  // An unreachable server is no error: every record is a miss, and the server is tried again, less and less often.
   explicit RedisTier(const RedisTierOptions& options);
 
   std::string_view name() const override { return "redis"; }
@@ -44,12 +45,12 @@ class RedisTier final : public KvTier {
 
  private:
   class Reader;
-  // None: `header` is verified and of this key.
+  // nullopt: `header` is verified and of this key.
   std::optional<Miss> take_header(const RedisConnection& connection, const RedisReply& reply, const RecordKey* expected,
                                   RecordHeader& header) const;
   std::optional<Miss> read_header(const RecordKey& key, Deadline deadline, RecordHeader& header);
   PutResult store(const Record& record, Deadline deadline);
-  // Removes a record that turned out to be of no use to anybody.
+  // Removes a record that no client can use.
   void drop(const RecordId& id);
   bool erase(RedisConnection& connection, const RecordId& id);
   std::vector<RecordId> find_ids(RedisConnection& connection);

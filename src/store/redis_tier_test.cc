@@ -1,4 +1,5 @@
-// Records in a real Redis server: round trips, damage, times to live, clients that share. Skipped where there is none.
+// Records in a real Redis server: round trips, damage, times to live, clients that share. Skipped without a
+// redis-server binary.
 #include "store/redis_tier.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +82,7 @@ TEST_F(RedisRecords, WhatIsStoredIsReadAgain) {
   EXPECT_GT(stats.bytes_written, 9'000'000);
   for (const std::string& name : names()) {
     EXPECT_LE(value(name).size(), kPieceBytes) << name;
-    EXPECT_EQ(server_->ask({"TTL", name}).integer, -1) << name;  // nothing is left to expire
+    EXPECT_EQ(server_->ask({"TTL", name}).integer, -1) << name;  // no value has a time to live
   }
 }
 
@@ -124,7 +125,7 @@ TEST_F(RedisRecords, AnotherModelLayoutOrSaltFindsNothing) {
   EXPECT_EQ(read_all(alice, stored.record.key).sections, stored.sections);
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
 
-  // Put under the other's name, as who may write to the server could do.
+  // Copied to the other's name, as anyone with write access to the server could do.
   const auto copy = [&](const RedisTier& from, const RedisTier& to) {
     for (const char* part : {":h", ":0"}) {
       server_->ask({"COPY", "vlcache:" + hex(from.id_of(stored.record.key)) + part,
@@ -151,7 +152,7 @@ TEST_F(RedisRecords, IdsThatCollide) {
   EXPECT_EQ(reason(read_all(tier, one.record.key).miss), "other key");
 }
 
-// Each a miss, never wrong bytes; and the record is gone afterwards, so that it can be stored anew.
+// Each is a miss, never wrong bytes; and the record is removed, so that it can be stored again.
 TEST_F(RedisRecords, BitFlips) {
   RedisTier tier(redis());
   const Stored stored = make_record(make_key(1), {40, 0, 300});
@@ -161,7 +162,7 @@ TEST_F(RedisRecords, BitFlips) {
     const std::string right = value(name);
     for (size_t at = 0; at < right.size(); ++at) {
       ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
-      const std::string now = value(name);  // a header says when it was made
+      const std::string now = value(name);  // a header holds its creation time
       const std::string flipped(1, static_cast<char>(now[at] ^ 1 << at % 8));
       server_->ask({"SETRANGE", name, std::to_string(at), flipped});
       const ReadAll read = read_all(tier, stored.record.key);
@@ -222,7 +223,7 @@ TEST_F(RedisRecords, KeysOfAnotherType) {
     EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "malformed");
     EXPECT_TRUE(names().empty());
   }
-  // SET takes any type's place.
+  // SET replaces a value of any type.
   server_->ask({"LPUSH", header, "x"});
   server_->ask({"LPUSH", piece, "x"});
   EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kStored);
@@ -240,7 +241,7 @@ TEST_F(RedisRecords, ATimeToLive) {
   usleep(1'100'000);
   EXPECT_EQ(names("*:h").size(), 0u);
   EXPECT_EQ(reason(read_all(patient, stored.record.key).miss), "absent");
-  // Of a writer who had no such limit.
+  // From a writer without this limit.
   ASSERT_TRUE(patient.put(stored.record, kNoDeadline).there());
   usleep(1'100'000);
   EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "expired");
@@ -296,7 +297,7 @@ TEST_F(RedisRecords, AFullServer) {
   EXPECT_EQ(read_all(tier, small.record.key).sections, small.sections);
   EXPECT_EQ(reason(read_all(tier, large.record.key).miss), "absent");
 
-  // One that makes room: whatever is left of a record is a miss, and is stored again.
+  // A server that evicts: a record of which pieces are left is a miss, and is stored again.
   server_->ask({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
   const PutResult evicting = tier.put(large.record, kNoDeadline);
   EXPECT_EQ(evicting.outcome, PutOutcome::kNoSpace) << evicting.detail;
@@ -330,7 +331,7 @@ TEST_F(RedisRecords, FlushedInMidRead) {
   }
   EXPECT_EQ(reason(why), "absent");
   EXPECT_NE(why->detail.find("evicted or flushed"), std::string::npos);
-  EXPECT_EQ(reason(opened.reader->read(11, to, kNoDeadline)), "absent");  // and so it stays
+  EXPECT_EQ(reason(opened.reader->read(11, to, kNoDeadline)), "absent");  // and stays absent
   EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kStored);
 }
 
@@ -380,7 +381,7 @@ TEST_F(RedisRecords, AServerThatStands) {
   Bytes to(1'000);
   server_->stop();
   auto start = Clock::now();
-  // The deadline of who asks: the server is not blamed.
+  // The caller's deadline: the server is not considered down.
   EXPECT_EQ(reason(opened.reader->read(0, to, start + std::chrono::milliseconds(30))), "late");
   EXPECT_LT(ms_since(start), 900);
   start = Clock::now();
@@ -389,7 +390,7 @@ TEST_F(RedisRecords, AServerThatStands) {
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
   server_->stop();
   start = Clock::now();
-  EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "late");  // the server's own time
+  EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "late");  // the limit for the server
   EXPECT_GT(ms_since(start), 990);
   start = Clock::now();
   for (int i = 0; i < 100; ++i) EXPECT_EQ(reason(read_all(tier, make_key(i)).miss), "io error");

@@ -1,4 +1,3 @@
-// The order of writes.
 #include "store/redis_writer.h"
 
 #include "store/redis_keys.h"
@@ -7,28 +6,28 @@
 namespace vlcache {
 namespace {
 
-// Pieces without a header, whose writer died, are gone after so long.
+// Pieces without a header, whose writer died, expire after this time.
 constexpr int64_t kUnfinishedMs = 10 * 60 * 1000;
-// The header goes first, so that a record ends at once, not piece by piece.
+// The header expires first, so that a record ends at once, not piece by piece.
 constexpr int64_t kPiecesLiveLongerMs = 60 * 1000;
-// Pieces sent before the first one's reply is looked at: a server that is full says so early.
+// Pieces sent before the first one's reply is read: a full server reports it early.
 constexpr int64_t kMaxPending = 4;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The sections' bytes, one behind the other, cut into pieces.
+// The sections' bytes, concatenated and cut into pieces.
 class PieceCutter {
  public:
   PieceCutter(const Record& record, int64_t piece_bytes)
       : record_(record), piece_bytes_(static_cast<size_t>(piece_bytes)) {}
 
-  // Empty: there are no more. Valid until the next call.
+  // Empty: no more pieces. Valid until the next call.
   std::span<const std::byte> next() {
     const size_t n = piece_bytes_;
     skip_empty();
-    if (section_ < record_.sections.size() && record_.sections[section_].size() - at_ >= n) {  // no need to copy it
+    if (section_ < record_.sections.size() && record_.sections[section_].size() - at_ >= n) {  // no copy needed
       at_ += n;
       return record_.sections[section_].subspan(at_ - n, n);
     }
@@ -80,7 +79,7 @@ bool RedisRecordWriter::send_pieces(const Record& record) {
   int64_t piece = 0;
   for (auto bytes = cutter.next(); !bytes.empty(); bytes = cutter.next()) {
     connection_.request({"SET", piece_name(id_, piece++), text_of(bytes), "PX", time});
-    connection_.flush(deadline_);  // where it fails, so does receiving
+    connection_.flush(deadline_);  // if it fails, receive() fails, too
     if (record.pace != nullptr) record.pace->stored(std::ssize(bytes), deadline_);
     if (connection_.n_pending() < kMaxPending) continue;
     if (!receive(RedisReply::Type::kStatus, reply)) return false;

@@ -1,4 +1,4 @@
-// Waiting in small pieces, so that who stores is back to full speed as soon as nobody computes.
+// Waits in short intervals, so that a store returns to full speed as soon as computing ends.
 #include "store/save_pace.h"
 
 #include <algorithm>

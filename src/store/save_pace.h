@@ -1,5 +1,5 @@
-// SavePace: how fast records are stored. As fast as the medium takes them while nobody computes; beside somebody who
-// does, so slowly that it hardly shows.
+// SavePace limits how fast records are stored: at the speed of the medium while no thread computes; while one does,
+// slowly enough that it hardly shows.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@ namespace vlcache {
 
 class SavePace {
  public:
-  // An image's KV takes seconds of computing for 100 MB: what is stored so slowly falls behind only where images come
-  // from elsewhere, and then the queue's bound is what gives.
+  // An image's KV takes seconds of computing for 100 MB: stores at this speed lag only if images are computed
+  // elsewhere, and then saves are refused at the queue's bound.
   static constexpr double kBytesPerSecond = 24 << 20;
 
   explicit SavePace(double bytes_per_second = kBytesPerSecond) : bytes_per_second_(bytes_per_second) {}
   SavePace(const SavePace&) = delete;
 
-  // Says that somebody computes, for as long as it lives. Of nobody's pace: says nothing.
+  // Marks a thread as computing for this object's lifetime. A null pace: no effect.
   class Computing {
    public:
     explicit Computing(SavePace* pace);
@@ -29,12 +29,12 @@ class SavePace {
     SavePace* pace_;
   };
 
-  // Whether somebody does, or did a moment ago: between two steps nothing is gained by hurrying.
+  // Whether a thread computes, or did a moment ago: hurrying between two steps gains nothing.
   bool computing() const;
-  // For who has stored so many bytes: returns when they may have been stored, at once where nobody computes, at the
+  // Called after storing this many bytes: returns once their time has passed, at once if no thread computes, at the
   // deadline at the latest.
   void stored(int64_t bytes, Deadline deadline) const;
-  // From now on nobody waits.
+  // From now on stored() does not wait.
   void stop() { stopped_ = true; }
 
  private:

@@ -1,4 +1,4 @@
-// Slow beside somebody who computes, and only then.
+// Stores are slow while a thread computes, and only then.
 #include "store/save_pace.h"
 
 #include <gtest/gtest.h>

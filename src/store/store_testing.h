@@ -1,4 +1,4 @@
-// For tests of this folder: directories that go away, records whose every byte follows from their key.
+// For tests of this folder: temporary directories, and records whose every byte follows from their key.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline Bytes random_bytes(size_t n, uint64_t seed) {
   return bytes;
 }
 
-// Different in every field that a number can change; n decides the contents.
+// Differs in every field that a number can change; n decides the contents.
 inline RecordKey make_key(int n, uint8_t model = 1) {
   RecordKey key;
   key.model.fill(model);
@@ -55,7 +55,7 @@ inline Stored make_record(const RecordKey& key, const std::vector<size_t>& sizes
   return stored;
 }
 
-// All of a record's sections, or why not.
+// All of a record's sections, or the miss.
 struct ReadAll {
   std::vector<Bytes> sections;
   std::optional<Miss> miss;
@@ -98,7 +98,7 @@ inline std::vector<std::string> files_in(const std::filesystem::path& root, std:
   return names;
 }
 
-// A directory of the test's own, gone behind it.
+// A directory of the test's own, removed after it.
 class StoreTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -120,7 +120,7 @@ class StoreTest : public testing::Test {
   std::filesystem::path root_;
 };
 
-// Which reason, or "hit".
+// The name of the miss, or "hit".
 inline std::string reason(const std::optional<Miss>& miss) {
   return miss ? std::string(miss_reason_name(miss->reason)) : "hit";
 }

@@ -1,4 +1,3 @@
-// Two threads, two queues.
 #include "store/store_worker.h"
 
 #include <sched.h>
@@ -27,7 +26,7 @@ struct RecordLoad::Shared {
     if (!missed) missed = std::move(why);
     changed.notify_all();
   }
-  // The worker is done: whoever asked may keep what it has learnt, but neither the file nor the memory.
+  // The load is over: the caller's handle may keep the results, but neither the file nor the memory.
   void let_go() {
     reader.reset();
     request.owner.reset();
@@ -37,8 +36,8 @@ struct RecordLoad::Shared {
     return missed.has_value() || n_ready == n_targets;
   }
 
-  LoadRequest request;                   // the worker's, once it has begun
-  std::unique_ptr<RecordReader> reader;  // the worker's
+  LoadRequest request;                   // only the worker's, once it has begun
+  std::unique_ptr<RecordReader> reader;  // only the worker's
   const size_t n_targets = request.targets.size();
 
   mutable std::mutex mutex;
@@ -100,11 +99,11 @@ StoreWorker::StoreWorker(KvTier& tier, int64_t max_queued_bytes, const SavePace*
     : tier_(tier), max_queued_bytes_(max_queued_bytes), pace_(pace) {
   loader_ = start_quiet_thread([this] { run_loads(); });
   saver_ = start_quiet_thread([this] {
-    // Whoever computes an answer comes first: at equal priority a decoding machine of two cores lost a fifth of its
-    // speed.
+    // Computing threads come first: with saves at equal priority, decoding on a machine of two cores lost a fifth of
+    // its speed.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLeastPriority);
     const sched_param none{};
-    sched_setscheduler(0, SCHED_IDLE, &none);  // of this thread
+    sched_setscheduler(0, SCHED_IDLE, &none);  // for this thread
     run_saves();
   });
 }
@@ -168,7 +167,7 @@ void StoreWorker::erase(RecordKey key) {
 }
 
 bool StoreWorker::flush(Deadline deadline) {
-  // By a thread of its own: the caller may have signals that a write beyond a limit ends it with.
+  // On a thread of its own: the caller may have signals unblocked that end it on a write beyond a limit.
   std::thread hand = start_quiet_thread([&] {
     std::unique_lock lock(mutex_);
     while (!saves_.empty() && Clock::now() < deadline) {
@@ -232,7 +231,7 @@ void StoreWorker::answer(Question& question) {
   std::vector<bool> there(question.keys.size(), false);
   try {
     if (Clock::now() < question.deadline) there = tier_.exists(question.keys, question.deadline);
-  } catch (const std::exception&) {  // memory, at most
+  } catch (const std::exception&) {  // out of memory, at most
   }
   question.answer.set_value(std::move(there));
 }
@@ -248,13 +247,12 @@ void StoreWorker::run_saves() {
   saves_.clear();
 }
 
-// Two threads save while somebody flushes: what erases is done alone, or it could come before the save that it is
-// behind.
+// Two threads save during a flush: an erasure must run alone, or it could overtake a save that was queued before it.
 bool StoreWorker::may_save() const {
   return !saves_.empty() && !erasing_ && (!saves_.front().erases || n_saving_ == 0);
 }
 
-// The first of what is to be saved, without the lock meanwhile.
+// Runs the first queued save, with the lock released meanwhile.
 void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) {
   std::optional<Save> save = std::move(saves_.front());
   saves_.pop_front();
@@ -263,11 +261,11 @@ void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) 
   lock.unlock();
   save_one(*save, std::min(save->deadline, until));
   const int64_t bytes = save->bytes;
-  save.reset();  // letting go of so much memory takes a while
+  save.reset();  // freeing this much memory takes a while
   lock.lock();
   stats_.queued_bytes -= bytes;
   --n_saving_;
-  erasing_ = false;  // whoever erases does so alone
+  erasing_ = false;  // only one erasure runs at a time
   saved_.notify_all();
   wake_.notify_all();
 }
@@ -275,7 +273,7 @@ void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) 
 bool StoreWorker::advance_or_miss(RecordLoad::Shared& job) {
   try {
     return advance(job);
-  } catch (const std::exception& error) {  // memory, at most: tiers do not throw
+  } catch (const std::exception& error) {  // out of memory, at most: tiers do not throw
     job.miss_with({MissReason::kIo, error.what()});
     return false;
   }
@@ -319,7 +317,7 @@ void StoreWorker::save_one(const Save& save, Deadline deadline) {
     } else {
       tier_.put(save.record, deadline);
     }
-  } catch (const std::exception&) {  // memory, at most: as if the tier had refused it
+  } catch (const std::exception&) {  // out of memory, at most: as if the tier had refused it
     const std::lock_guard lock(mutex_);
     ++stats_.n_dropped;
   }

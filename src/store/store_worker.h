@@ -1,6 +1,6 @@
-// The threads that wait for a tier, so that nobody who computes does: one loads, and one, which yields the CPU to
-// everybody else, saves. They touch bytes only (read, verify, checksum, write); what they mean is the caller's. Loads
-// at work take turns, section by section, so that the images of one prompt have their first layers early.
+// StoreWorker: the threads that wait for a tier, so that no computing thread does. One loads, and one, of idle
+// priority, saves. They handle bytes only (read, verify, checksum, write); their meaning is the caller's. Loads take
+// turns, section by section, so that all images of one prompt have their first layers early.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@
 
 namespace vlcache {
 
-// Where a section of a record is to go; as many bytes as the section has.
+// The target of a section of a record; as many bytes as the section has.
 struct SectionTarget {
   int32_t section = 0;
   std::span<std::byte> to;
@@ -31,8 +31,8 @@ struct LoadRequest {
   Deadline deadline = kNoDeadline;
 };
 
-// What became of a load. Targets become ready one by one, in order; from the first that cannot be had on, all are
-// missed. Asked by one thread; destroying it gives the load up without waiting.
+// The state of a load. Targets become ready one by one, in order; from the first that fails on, all are missed. Used by
+// one thread; destroying it gives the load up without waiting.
 class RecordLoad {
  public:
   enum class State : uint8_t { kPending, kReady, kMissed };
@@ -42,34 +42,35 @@ class RecordLoad {
   RecordLoad& operator=(RecordLoad&& other) noexcept;
   ~RecordLoad() { give_up(); }
 
-  // Of targets[i]. kReady: its bytes are in place and verified, and stay so.
+  // State of targets[i]. kReady: its bytes are in place and verified, and will not change.
   State state(size_t i) const;
-  // The same, once it is not pending any more, or at the deadline.
+  // The same, once it is no longer pending, or at the deadline.
   State wait(size_t i, Deadline deadline) const;
-  // Why targets are missed; of no meaning before.
+  // Why targets are missed; meaningless before that.
   Miss miss() const;
-  // When the record was made, ms since 1970; of no meaning before the first target is ready.
+  // Creation time of the record, ms since 1970; meaningless before the first target is ready.
   int64_t created_ms() const;
-  // What is not ready yet will not be. The memory may be written to for a moment longer: its owner is held for that.
+  // Targets that are not ready become missed. The memory may be written to for a moment longer: its owner is held until
+  // then.
   void give_up();
 
  private:
   friend class StoreWorker;
   struct Shared;
   explicit RecordLoad(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-  std::shared_ptr<Shared> shared_;  // with the worker: whoever is done last lets go
+  std::shared_ptr<Shared> shared_;  // shared with the worker: the last of the two frees it
 };
 
-// Which of some records a tier has; asked by one thread, destroyed without waiting.
+// Which of the requested records a tier has; used by one thread, destroyed without waiting.
 class RecordAnswer {
  public:
   RecordAnswer() = default;  // of nothing
   explicit RecordAnswer(std::vector<bool> there) : there_(std::move(there)) {}
   explicit RecordAnswer(std::future<std::vector<bool>> coming) : coming_(std::move(coming)) {}
 
-  // Whether it has come by then.
+  // Whether the answer has arrived by then.
   bool wait(Deadline until);
-  bool has(size_t i) const { return there_[i]; }  // of one that has come
+  bool has(size_t i) const { return there_[i]; }  // valid after wait() has returned true
 
  private:
   std::vector<bool> there_;
@@ -77,30 +78,30 @@ class RecordAnswer {
 };
 
 struct StoreWorkerStats {
-  int64_t n_loads = 0, n_saves = 0;  // asked for
+  int64_t n_loads = 0, n_saves = 0;  // requested
   int64_t n_given_up = 0;            // loads
   int64_t n_refused = 0;             // saves for which the queue had no room
-  int64_t n_dropped = 0;             // saves that the worker's end left undone
-  int64_t queued_bytes = 0;          // held now for saves
+  int64_t n_dropped = 0;             // saves that were still queued when the worker ended
+  int64_t queued_bytes = 0;          // held now for queued saves
 };
 
 class StoreWorker {
  public:
-  // The tier outlives the worker, so does the pace (null: none); the queue holds at most so many bytes of sections.
+  // The tier and the pace (null: none) must outlive the worker; the queue holds at most this many bytes of sections.
   StoreWorker(KvTier& tier, int64_t max_queued_bytes, const SavePace* pace = nullptr);
-  // Ends loads (missed: cancelled) and drops saves, except for what is just being done.
+  // Ends loads (missed: cancelled) and drops queued saves; waits for the operation in progress.
   ~StoreWorker();
   StoreWorker(const StoreWorker&) = delete;
   StoreWorker& operator=(const StoreWorker&) = delete;
 
   RecordLoad load(LoadRequest request);
-  // Before loads that have not begun. What cannot be known by the deadline is not there.
+  // Answered before loads that have not begun. A record not known by the deadline counts as absent.
   RecordAnswer ask(std::vector<RecordKey> keys, Deadline deadline);
-  // False: refused, for lack of room. The record's `owner` keeps its bytes, which must not change any more.
+  // False: refused, because the queue is full. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
-  // Behind what is to be saved so far.
+  // Runs after the saves queued so far.
   void erase(RecordKey key);
-  // Until every save so far is done. Lends a hand: the saver may get no time. False: not by the deadline.
+  // Waits for all queued saves. The caller helps, because the saver runs at idle priority. False: timeout.
   bool flush(Deadline deadline = kNoDeadline);
   StoreWorkerStats stats() const;
 
@@ -109,7 +110,7 @@ class StoreWorker {
     Record record;
     Deadline deadline;
     int64_t bytes;
-    bool erases = false;  // the record, of which there is a key alone
+    bool erases = false;  // erase the record; only its key is set
   };
   struct Question {
     std::vector<RecordKey> keys;
@@ -121,7 +122,7 @@ class StoreWorker {
   void run_loads();
   void answer(Question& question);
   void run_saves();
-  bool advance(RecordLoad::Shared& job);  // one section further; false: it is over
+  bool advance(RecordLoad::Shared& job);  // one section further; false: the load is over
   bool advance_or_miss(RecordLoad::Shared& job);
   bool may_save() const;
   void save_next(std::unique_lock<std::mutex>& lock, Deadline until);

@@ -1,4 +1,4 @@
-// The I/O thread: order, overlap, giving up, limits, and what is left when it ends. Under TSan too.
+// The I/O threads: order, overlap, giving up, limits, and the state when they end. Also run under TSan.
 #include "store/store_worker.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using State = RecordLoad::State;
 using namespace std::chrono_literals;
 
-// Memory that a record is loaded into, as an engine has it.
+// Memory that a record is loaded into, like an engine's.
 struct Place {
   explicit Place(const Stored& stored) {
     for (const Bytes& section : stored.sections) sections.emplace_back(section.size(), std::byte{0});
@@ -45,7 +45,7 @@ TEST(StoreWorker, WhatIsSavedIsLoaded) {
     ASSERT_EQ(load.wait(i, kNoDeadline), State::kReady);
     EXPECT_EQ(place->sections[i], stored.sections[i]);
   }
-  EXPECT_EQ(tier.expected, (std::vector<int32_t>{0, 1, 2, 3}));  // a tier with a long way can ask for all at once
+  EXPECT_EQ(tier.expected, (std::vector<int32_t>{0, 1, 2, 3}));  // a tier with a high latency can request all at once
 }
 
 TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
@@ -86,7 +86,7 @@ TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
   EXPECT_EQ(worker.stats().n_given_up, 0);
 }
 
-// While one save is at work, others and loads come in: every load goes before every save, and loads take turns.
+// While one save is in progress, others and loads arrive: every load runs before every save, and loads take turns.
 TEST(StoreWorker, LoadsTakeTurnsAndDoNotWaitForSaves) {
   Gate loads, saves;
   FakeTier tier([&](const std::string& what) {
@@ -111,7 +111,7 @@ TEST(StoreWorker, LoadsTakeTurnsAndDoNotWaitForSaves) {
   EXPECT_EQ(tier.done().back(), "put 9");
 }
 
-// Whoever gives up may forget its memory at once: the load holds it for as long as it is written to.
+// A caller that gives up may free its memory at once: the load holds it for as long as it is written to.
 TEST(StoreWorker, AnAbandonedLoadHoldsItsMemory) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
@@ -150,7 +150,7 @@ TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
   EXPECT_EQ(load.state(1), State::kMissed);
   EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
   gate.open();
-  while (worker.stats().n_given_up == 0) std::this_thread::sleep_for(1ms);  // once it has done what it still does
+  while (worker.stats().n_given_up == 0) std::this_thread::sleep_for(1ms);  // once the operation in progress is done
   EXPECT_EQ(load.state(1), State::kMissed);
   load = RecordLoad();  // of nothing, as after a move
 }
@@ -197,7 +197,7 @@ TEST(StoreWorker, TheQueueIsBounded) {
   EXPECT_EQ(done, (std::vector<std::string>{"put 1", "put 3", "put 5"}));
 }
 
-// The saver gets what time others leave, which may be none: whoever waits for it does its work.
+// The saver gets the time that other threads leave, which may be none: flush() does its work.
 TEST(StoreWorker, WhoFlushesLendsAHand) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
@@ -216,7 +216,7 @@ TEST(StoreWorker, WhoFlushesLendsAHand) {
   EXPECT_EQ(tier.done().back(), "put 1");
 }
 
-// Its end waits for what is being done, and no longer.
+// The destructor waits for the operation in progress, and no longer.
 TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
@@ -244,7 +244,7 @@ TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
     });
   }
   opener.join();
-  if (tier.done().size() == 2) {  // what was begun
+  if (tier.done().size() == 2) {  // the operations that had begun
     EXPECT_EQ(load.state(0), State::kMissed);
     EXPECT_EQ(load.miss().reason, MissReason::kCancelled);
     EXPECT_TRUE(watched.expired());
@@ -268,7 +268,7 @@ TEST(StoreWorker, ATierThatThrowsIsAMiss) {
   EXPECT_EQ(worker.stats().n_dropped, 1);
 }
 
-// Questions go before loads, are not asked when it is too late for an answer, and keep nobody waiting for the end.
+// Questions are answered before loads, are not asked when it is too late for an answer, and do not delay the end.
 TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
@@ -312,7 +312,8 @@ TEST(StoreWorker, ErasesBehindWhatWasSaved) {
   EXPECT_EQ(tier.exists({{make_key(1), make_key(2)}}, kNoDeadline), (std::vector<bool>{false, true}));
 }
 
-// Whoever flushes is a second hand: neither overtakes an erasure, nor does the erasure overtake a save at work.
+// flush() is a second saving thread: neither thread's saves overtake an erasure, nor does the erasure overtake a save
+// in progress.
 TEST(StoreWorker, AnErasureWaitsForTheSaveAtWork) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
@@ -351,9 +352,9 @@ TEST(StoreWorker, NothingAskedForIsNothingDone) {
 
 using StoreWorkerOnDisk = StoreTest;
 
-// Several threads save, load, give up and ask at once; whatever is ready is right, whatever is bad is a miss.
+// Several threads save, load, give up and ask at once; whatever is ready is right, whatever is corrupt is a miss.
 TEST_F(StoreWorkerOnDisk, ManyAtOnce) {
-  DiskTier tier(options(400'000));  // a third of what they store: records come and go
+  DiskTier tier(options(400'000));  // a third of what they store: records are evicted
   for (int n = 0; n < 10; ++n) tier.put(make_record(make_key(n), {10'000, 1'000, 20'000}).record, kNoDeadline);
   StoreWorker worker(tier, 200'000);
   constexpr int kThreads = 3, kRounds = 60, kRecords = 40;

@@ -1,4 +1,3 @@
-// One after the other.
 #include "store/tier_chain.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// TierChain: the tiers of a process, nearest first, each with the threads that wait for it.
+// TierChain: the tiers of a process, nearest first, each with its worker threads.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct ChainedTier {
   std::unique_ptr<StoreWorker> worker;
 };
 
-// Where some records are: known at once of tiers on this machine, from others once they have answered. Asked by one
-// thread; must not outlive its chain.
+// Which tiers have the requested records: known at once for tiers on this machine, for others once they have answered.
+// Used by one thread; must not outlive its chain.
 class TierSearch {
  public:
   TierSearch() = default;  // of nothing
 
-  // Whether it is known by then where the i-th record is.
+  // Whether the tier of the i-th record is known by then.
   bool wait(size_t i, Deadline until);
-  // The first tier that has it, as far as is known; it may still turn out to be of no use. Null: none.
+  // The first tier that has it, as far as is known; the record may still turn out to be unusable. Null: none.
   ChainedTier* tier(size_t i);
 
  private:
@@ -32,36 +32,36 @@ class TierSearch {
   struct Asked {
     ChainedTier* tier;
     RecordAnswer answer;
-    std::vector<size_t> records;  // ascending: those that no tier on this machine has in front of it
+    std::vector<size_t> records;  // ascending: those that no nearer tier on this machine has
   };
-  // Null: no tier has it, or `open` (if that is given) is the one to be waited for.
+  // Null: no tier has it, or, if `open` is given, *open is the tier whose answer is pending.
   ChainedTier* find(size_t i, Asked** open);
   std::vector<Asked> asked_;
 };
 
 class TierChain {
  public:
-  // max_queued_bytes: of what waits to be stored, of all tiers, which have equal shares: one that is slow takes nothing
-  // from the others.
+  // max_queued_bytes: the bound of all queued saves, shared equally by the tiers: a slow one takes no room from the
+  // others.
   TierChain(std::vector<std::shared_ptr<KvTier>> tiers, int64_t max_queued_bytes);
-  ~TierChain();  // what waits to be stored is, unless that takes longer than half a minute
+  ~TierChain();  // finishes queued saves, but waits no longer than half a minute
 
-  // Asks where these records are, and waits for nobody.
+  // Asks where these records are, without waiting.
   TierSearch search(const std::vector<RecordKey>& keys, Deadline deadline);
-  // The first that has a record, waiting for those that must be asked. Null: none.
+  // The first tier that has a record; waits for the answers of remote tiers that come before it. Null: none.
   ChainedTier* find(const RecordKey& key, Deadline deadline);
   // Whether a tier of this machine has it.
   bool is_near(const RecordKey& key);
-  // In all of them, soon; where the queue has no room, not.
+  // Queues saves to all tiers; a tier whose queue is full is skipped.
   void save(const Record& record);
-  // In those nearer than `from`, where it was found.
+  // Queues saves to the tiers nearer than `from`, where the record was found.
   void bring_nearer(const Record& record, const ChainedTier& from);
-  // From all of them, soon.
+  // Queues erasures in all tiers.
   void erase(const RecordKey& key);
-  // Waits until all that is to be stored is. False: not by the deadline.
+  // Waits for all queued saves. False: timeout.
   bool flush(Deadline deadline);
   void set_model(const ModelFingerprint& model);
-  // Whoever computes says so here.
+  // Threads that compute mark it here.
   SavePace& pace() { return pace_; }
 
   struct State {

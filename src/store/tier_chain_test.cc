@@ -1,4 +1,4 @@
-// Several tiers: who is asked, who is waited for, what goes where.
+// Several tiers: which are asked, which are waited for, which records are stored where.
 #include "store/tier_chain.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST_F(TierChainTest, WaitsForNobodyWhoIsFarAway) {
   EXPECT_EQ(name(search.tier(1)), "fake");
   EXPECT_TRUE(search.wait(2, kNoDeadline));
   EXPECT_EQ(search.tier(2), nullptr);
-  EXPECT_EQ(far_->done().back(), "exists 2 3");  // one question, of what is not here
+  EXPECT_EQ(far_->done().back(), "exists 2 3");  // one question, for the records that are not on this machine
 }
 
 TEST_F(TierChainTest, AskedForOneItWaits) {
@@ -70,8 +70,9 @@ TEST_F(TierChainTest, WhatIsFoundFarAwayComesNearer) {
   chain_->bring_nearer(found.record, *far);
   ASSERT_TRUE(chain_->flush(kNoDeadline));
   EXPECT_TRUE(near_has(2));
-  EXPECT_EQ(near_->open(make_key(2), kNoDeadline).reader->header().created_ms, 77);  // it gets no younger
-  chain_->bring_nearer(found.record, *chain_->find(make_key(2), kNoDeadline));       // where it is nearest: nowhere
+  EXPECT_EQ(near_->open(make_key(2), kNoDeadline).reader->header().created_ms, 77);  // the record keeps its age
+  chain_->bring_nearer(found.record,
+                       *chain_->find(make_key(2), kNoDeadline));  // already in the nearest tier: no effect
   ASSERT_TRUE(chain_->flush(kNoDeadline));
   int n_puts = 0;
   for (const FakeTier* tier : {near_.get(), far_.get()}) {
@@ -90,7 +91,7 @@ TEST_F(TierChainTest, SavesAndErasesEverywhere) {
   EXPECT_FALSE(near_has(5) || far_has(5));
 }
 
-// A tier that stands still fills its own share of the bound, and nobody else's.
+// A blocked tier fills its own share of the bound, not the others'.
 TEST(TierChain, TheBoundIsShared) {
   Gate gate;
   const auto near = std::make_shared<FakeTier>(nullptr, "near", /*near=*/true);

@@ -1,4 +1,4 @@
-// Counting under a mutex: an event costs a system call at least, this does not show.
+// Counting takes a mutex: its cost does not show beside that of an event, a system call at least.
 #include "store/tier_counter.h"
 
 namespace vlcache {

@@ -1,4 +1,4 @@
-// The counters of a tier: one call per event, from any thread.
+// TierCounter keeps the counters of a tier: one call per event, from any thread.
 #pragma once
 
 #include <mutex>
@@ -11,9 +11,9 @@ namespace vlcache {
 class TierCounter {
  public:
   TierStats stats() const;
-  // A record was opened, or why it was not.
+  // A record was opened, or was missed for this reason.
   void opened(Clock::time_point start, const std::optional<Miss>& why);
-  // A section of so many bytes was read, or why it was not.
+  // A section of this many bytes was read, or was missed for this reason.
   void read(Clock::time_point start, int64_t bytes, const std::optional<Miss>& why);
   void put(Clock::time_point start, int64_t bytes, const PutResult& result);
   void evicted(int64_t n);
