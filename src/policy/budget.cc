@@ -1,4 +1,3 @@
-// Budgets in words, and water-filling.
 #include "policy/budget.h"
 
 #include <algorithm>
@@ -13,8 +12,9 @@
 namespace vlcache {
 namespace {
 
-constexpr int kHalvings = 200;     // more than a double has bits and exponents worth telling apart
-constexpr double kNoShare = 1e-9;  // of the largest: what a unit without a share gets when others are full
+constexpr int kHalvings = 200;  // enough for every distinct exponent and bit of a double
+constexpr double kNoShare =
+    1e-9;  // relative to the largest share: what a unit without a share gets when others are full
 
 std::optional<double> number(std::string_view text) {
   double value = 0;

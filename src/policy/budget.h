@@ -1,4 +1,4 @@
-// How much KV may stay, and dealing it out over layers and heads.
+// KvBudget: how much KV may stay, and deal(), which distributes it over layers and heads.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace vlcache {
 
-// How much may stay, as the user said it.
+// A budget as the user gave it.
 struct KvBudget {
   enum class Kind : uint8_t {
     kRatio,      // of the prompt's slots, (0, 1]
@@ -20,21 +20,21 @@ struct KvBudget {
   Kind kind = Kind::kRatio;
   double value = 0.1;
 
-  // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that says what is expected.
+  // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that states what is expected.
   static KvBudget parse(std::string_view text);
 };
 
-// How a share of n slots becomes a number of slots, at least 1. kvpress keeps int(n (1 - r)) of which r = 1 - share is
+// How a share of n slots becomes a number of slots, at least 1. kvpress keeps int(n (1 - r)), where r = 1 - share is
 // removed, in double; KVCache-Factory rounds halves to even.
 enum class Rounding : uint8_t { kNearest, kDown, kKvpress, kHalfEven };
 int32_t slots_of(double share, int32_t n, Rounding rounding = Rounding::kNearest);
 
-// What a share of a prompt of n tokens, or a number of slots, is in slots; n at most. Other kinds count no tokens:
-// CHECK.
+// The slots that a share of a prompt of n tokens, or a number of slots, amounts to; at most n. Other kinds count no
+// tokens: CHECK.
 int32_t tokens_of(const KvBudget& budget, int32_t n);
 
-// `total` (as far as the limits allow) dealt out exactly in proportion to `shares` >= 0: least[i] <= result[i] <=
-// most[i], what clipping takes from one goes to the others (water-filling), fractions to the largest remainders, the
+// Deals out `total` (as far as the limits allow) exactly in proportion to `shares` >= 0: least[i] <= result[i] <=
+// most[i]; what clipping takes from one goes to the others (water-filling), fractions to the largest remainders, the
 // earlier first.
 std::vector<int32_t> deal(std::span<const double> shares, std::span<const int32_t> least, std::span<const int32_t> most,
                           int64_t total);

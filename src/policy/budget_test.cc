@@ -1,4 +1,4 @@
-// Budgets in words, rounding, and dealing out.
+// Parsing of budgets, rounding, and dealing out.
 #include "policy/budget.h"
 
 #include <gmock/gmock.h>
@@ -64,8 +64,8 @@ TEST(Deal, ByShareWithLimitsAndRemainders) {
   EXPECT_THAT(deal_all({1, 2, 30}, 0, 10, 22), ElementsAre(4, 8, 10));  // what the last cannot take goes to the others
   EXPECT_THAT(deal_all({0, 0, 1}, 0, 4, 9), ElementsAre(3, 2, 4));
   EXPECT_THAT(deal_all({0, 0}, 1, 4, 5), ElementsAre(3, 2));
-  EXPECT_THAT(deal_all({1, 1}, 0, 4, 100), ElementsAre(4, 4));  // no more than there are
-  EXPECT_THAT(deal_all({1, 1}, 3, 4, 1), ElementsAre(3, 3));    // no less than the least
+  EXPECT_THAT(deal_all({1, 1}, 0, 4, 100), ElementsAre(4, 4));  // no more than the limits
+  EXPECT_THAT(deal_all({1, 1}, 3, 4, 1), ElementsAre(3, 3));    // no less than the limits
   EXPECT_THAT(deal({}, {}, {}, 5), ElementsAre());
 }
 

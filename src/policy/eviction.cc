@@ -1,4 +1,4 @@
-// The policy that joins a scorer and an allocator behind a prompt.
+// The policy that combines a scorer and an allocator and evicts after a prompt.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -62,7 +62,7 @@ class EvictionPolicy final : public RuledPolicy {
   }
 
  private:
-  // What the parts want to know, and where in it each finds what it asked for; -1: it asked for nothing.
+  // The capture requests of all parts, and the index of each part's request; -1: the part needs none.
   struct Asked {
     std::vector<CaptureRequest> requests;
     int scorer = -1, allocator = -1, rule = -1;
@@ -100,8 +100,8 @@ class EvictionPolicy final : public RuledPolicy {
     return part;
   }
 
-  // -inf for slots that nobody sees any more: hidden ones, and those that a sliding window has left behind. Returns how
-  // many are left, whose scores are finite.
+  // Sets scores to -inf for slots that no later query can see: hidden ones, and those that a sliding window has passed.
+  // Returns the number of the others, whose scores are finite.
   static int32_t mask(const PlanInputs& in, int32_t layer, int32_t head, std::span<float> scores) {
     const std::vector<int32_t> lasting = lasting_slots(in.slots, layer, head);
     auto next = lasting.begin();
@@ -116,7 +116,7 @@ class EvictionPolicy final : public RuledPolicy {
     return static_cast<int32_t>(std::ssize(lasting));
   }
 
-  // What the budget is of the prompt's slots, as far as it says so.
+  // The budget as a share of the prompt's slots, for kinds that define one; else 0.
   double share(const PromptShape& prompt) const {
     if (parts_.budget.kind == KvBudget::Kind::kRatio) return parts_.budget.value;
     if (parts_.budget.kind == KvBudget::Kind::kSlots) return std::min(1.0, parts_.budget.value / prompt.n_tokens);
@@ -180,7 +180,7 @@ class EvictionPolicy final : public RuledPolicy {
                                          std::to_string(least_bytes));
     }
     if (bytes(most) <= limit) return most;
-    int32_t low = 1, high = part.prompt.n_tokens;  // low fits: a slot each, or about that
+    int32_t low = 1, high = part.prompt.n_tokens;  // low fits: one slot each, or about that
     while (low + 1 < high) {
       const int32_t middle = low + (high - low) / 2;
       (bytes(allocate(middle, share_of(middle))) <= limit ? low : high) = middle;
@@ -216,7 +216,7 @@ SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shar
   SlotCounts counts = in.most;
   std::vector<double> unit_shares;
   std::vector<int32_t> unit_least, unit_most;
-  // Layers are dealt to as a whole where that comes out even: all have as many heads, and these as many slots.
+  // Whole layers are dealt to if that comes out even: all have as many heads, and these as many slots.
   int32_t n_layers = 0, heads = 0;
   bool even = true;
   for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {

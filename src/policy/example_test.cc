@@ -1,4 +1,4 @@
-// The example of docs/adding-a-policy.md, which is compiled from there.
+// The example of docs/adding-a-policy.md, which is compiled from that page.
 #include <gtest/gtest.h>
 
 #include <cmath>

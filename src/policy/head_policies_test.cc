@@ -1,4 +1,4 @@
-// Policies in which each head has a rule of its own, against tables computed by hand; files of head scores.
+// Policies in which each head has a rule of its own, against hand-computed tables; files of head scores.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::FloatNear;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A folder of its own for every test, as that of a model.
+// A folder of its own for every test, like a model's.
 class HeadFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ KeepPlan plan_of(const Policy& policy, const PolicySlots& slots, std::span<const
   return plan;
 }
 
-// Ten slots: 0 is a special token, 3 a point, 4 a special token that stands for a part of a picture.
+// Ten slots: 0 is a special token, 3 a point, 4 a special token that stands for a part of an image.
 std::vector<TokenInfo> ten_tokens(size_t n = 10) {
   std::vector<TokenInfo> tokens(n);
   tokens[0].token_class = TokenClass::kSpecial;
@@ -107,7 +107,7 @@ TEST(FastGen, TakesTheCheapestRuleThatRecovers) {
   EXPECT_THAT(few.layers[0][2].keep, ElementsAre(0, 3));  // 6 of 5.9
 }
 
-// Behind a prompt of 10 tokens come 10 and 11; each head goes on by its rule.
+// After a prompt of 10 tokens, tokens 10 and 11 are generated; each head continues by its rule.
 TEST(FastGen, GoesOnByTheRuleWhileDecoding) {
   const PolicyPtr policy = parse_policy("fastgen");
   FixedSlots slots({{12, 12, 12, 12, 12, 12}});
@@ -120,15 +120,15 @@ TEST(FastGen, GoesOnByTheRuleWhileDecoding) {
   tokens[11].token_class = TokenClass::kPunctuation;
   policy->on_step({.n_tokens = 12, .last_position = 11, .n_prompt = 10, .in_prompt = false, .tokens = tokens}, slots);
   EXPECT_THAT(slots.plane(0, 2, 1), Each(3.0f)) << "the new slot knows its head's rule";
-  EXPECT_THAT(slots.hidden(0, 0), ElementsAre(11));                // a point is no special token
-  EXPECT_THAT(slots.hidden(0, 1), IsEmpty());                      // but it is a point
+  EXPECT_THAT(slots.hidden(0, 0), ElementsAre(11));                // a point is not a special token
+  EXPECT_THAT(slots.hidden(0, 1), IsEmpty());                      // it is punctuation
   EXPECT_THAT(slots.hidden(0, 2), ElementsAre(1, 2, 4, 6, 8, 9));  // round(3.6) = 4 stay: 0, 5, 7, 10; and 3, 11
   EXPECT_THAT(slots.hidden(0, 3), ElementsAre(1, 2, 4, 6, 8));     // and the last three, 9, 10, 11
   EXPECT_THAT(slots.hidden(0, 4), IsEmpty());
   EXPECT_THAT(slots.hidden(0, 5), IsEmpty()) << "no rule was chosen yet";
 }
 
-// A prompt that goes on behind the place where its policy has acted.
+// A prompt that continues after the position at which its policy has acted.
 TEST(FastGen, KeepsWhatFollowsACut) {
   const PolicyPtr policy = parse_policy("fastgen");
   FixedSlots slots(std::vector<std::vector<int32_t>>{{12}});
@@ -198,7 +198,7 @@ TEST_F(HeadFiles, DuoStreamsInHalfOfTheHeads) {
 }
 
 TEST_F(HeadFiles, TakesTheFormatOfDuoAttention) {
-  // As mit-han-lab/duo-attention publishes it: training leaves values a little outside [0, 1].
+  // In the format of mit-han-lab/duo-attention: training leaves values a little outside [0, 1].
   const std::string path = write(
       "full_attention_heads.tsv",
       "-9.584426879882812500e-05\t5.585937500000000000e-01\r\n1.000000000000000000e+00\t2.021789550781250000e-04\n");

@@ -1,4 +1,3 @@
-// Files of scores per head, and the best of them.
 #include "policy/head_scores.h"
 
 #include <algorithm>
@@ -45,7 +44,7 @@ HeadMatrix matrix(const JsonObject& file, std::string_view key) {
   return m;
 }
 
-// As numpy.savetxt writes a matrix: numbers with tabs or blanks between them.
+// The format of numpy.savetxt: numbers with tabs or blanks between them.
 HeadMatrix table(std::string_view text, std::string_view where) {
   HeadMatrix m;
   constexpr std::string_view kBlank = " \t\r";

@@ -1,4 +1,4 @@
-// Fuzzes files of head scores: finite scores that are written and read alike, or an Error.
+// Fuzzes files of head scores: finite scores that survive writing and reading, or an Error.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,3 @@
-// Splitting and checking "name@preset:key=value,...".
 #include "policy/parameters.h"
 
 #include <algorithm>

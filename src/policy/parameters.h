@@ -1,4 +1,4 @@
-// Parameters of a policy's part as a user writes them: "name@preset:key=value,key=value".
+// Parameters: the parameters of a policy's part as a user writes them, "name@preset:key=value,key=value".
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace vlcache {
 
 class Parameters {
  public:
-  // Throws Error(kInput) when the text is not of that form or a key stands twice.
+  // Throws Error(kInput) if the text is not of that form or a key is repeated.
   static Parameters parse(std::string_view text);
 
   const std::string& name() const { return name_; }
   bool has(std::string_view key) const { return values_.contains(key); }
   bool has_preset() const { return !preset_.empty() && !inherited_; }
-  // The same parameters for another part: those of a name that stands for two.
+  // The same parameters for another part, if a name stands for two.
   Parameters for_part(std::string_view name) const;
-  // As a user would write what has been asked for: "snapkv@kvpress:w=16".
+  // The parameters in effect, as a user would write them: "snapkv@kvpress:w=16".
   std::string resolved() const;
 
   // The value of `key`, or `fallback`. Marks the key as known. Throws Error(kInput) unless it is an integer from
@@ -31,20 +31,20 @@ class Parameters {
   int64_t odd(std::string_view key, int64_t fallback);
   double number(std::string_view key, double fallback, double low, double high);
   std::string_view word(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> words);
-  // A file: as given, or `fallback` in the folder that belongs to the model (set_folder), which need not exist; empty
-  // where there is no such folder.
+  // A file: the given one, or `fallback` in the model's folder (set_folder), which need not exist; empty if there is no
+  // such folder.
   std::filesystem::path file(std::string_view key, std::string_view fallback);
   void set_folder(std::filesystem::path folder) { folder_ = std::move(folder); }
   const std::filesystem::path& folder() const { return folder_; }
-  // The preset if it is one of `known`, else "": what else reads these parameters may know it.
+  // The preset if it is one of `known`, else "": another part may know it.
   std::string_view preset(std::initializer_list<std::string_view> known);
-  // The preset of another part, as far as this one knows it.
+  // Takes over the preset of another part, if this one knows it.
   void inherit_preset(const Parameters& other);
 
-  // What `other` was asked for is known here, too.
+  // Marks the keys and presets known to `other` as known here, too.
   void know(const Parameters& other);
-  // Throws Error(kInput) naming the first key, or the preset, that nothing asked for, the nearest that something did,
-  // and all of those.
+  // Throws Error(kInput) naming the first key, or the preset, that was not queried, the nearest that was, and all of
+  // those.
   void reject_unknown() const;
 
  private:
@@ -55,7 +55,7 @@ class Parameters {
   bool inherited_ = false;
   std::filesystem::path folder_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::vector<std::string> keys_, presets_;  // that something asked for
+  std::vector<std::string> keys_, presets_;  // queried
 };
 
 }  // namespace vlcache

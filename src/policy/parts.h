@@ -1,5 +1,5 @@
-// The parts that an evicting policy is made of: a scorer ranks slots, an allocator says how many stay where, a decode
-// rule says what goes while an answer grows.
+// The parts of an evicting policy: a scorer ranks slots, an allocator decides how many stay in each head, a decode rule
+// evicts slots while an answer grows.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace vlcache {
 
-// What a part decides by.
+// The inputs of a part's decisions.
 struct PartInputs {
   const PolicySlots& slots;
   std::span<const TokenInfo> tokens;  // of the sequence
   PromptShape prompt;
-  std::span<const LayerCapture> capture;  // [n_layers] what the part's needs() asked for
+  std::span<const LayerCapture> capture;  // [n_layers] the capture that the part's needs() requested
 };
 
-// Per (layer, kv head): its slots' scores, larger = keep. No heads in a layer without KV of its own.
+// Per (layer, kv head): its slots' scores; larger scores are kept. No heads in a layer without KV of its own.
 using SlotScores = std::vector<std::vector<std::vector<float>>>;
 // Per (layer, kv head): a number of slots.
 using SlotCounts = std::vector<std::vector<int32_t>>;
@@ -43,30 +43,32 @@ class TokenScorer {
   }
   // Fills `scores`, which has a value for every slot.
   virtual void score(const PartInputs& in, SlotScores& scores) const;
-  // For those that look at one head at a time: scores[i] of slot i.
+  // For scorers that look at one head at a time: scores[i] of slot i.
   virtual void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(scores);
   }
-  // Once it is clear what stays of a layer's kv heads: may give them new values and biases, to make up for what goes.
+  // Called once the kept slots of a layer's kv heads are chosen: may give them new values and biases, to make up for
+  // the evicted ones.
   virtual void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(kept);
   }
-  // Of a head that keeps n_keep slots, `share` of the prompt's being the model's mean: by default the last tenth of
-  // them, as the VL-Cache paper compares all methods. Together more than n_keep: the request's error.
+  // Protected slots of a head that keeps n_keep, where `share` of the prompt's slots is the model's mean: by default
+  // the last tenth of n_keep, as the VL-Cache paper compares all methods. If together they exceed n_keep, the request
+  // fails.
   virtual Protected protects(int32_t n_keep, double share, const PromptShape& prompt) const;
-  // Of a preset that mirrors somebody's code: how that rounds a share of the prompt.
+  // How the code that a preset mirrors rounds a share of the prompt.
   virtual Rounding rounding() const { return Rounding::kNearest; }
 };
 
-// The last slots that always stay of a head that keeps n_keep: a tenth of them, at least one.
+// Number of last slots that always stay in a head that keeps n_keep: a tenth of them, at least one.
 int32_t recent_slots(int32_t n_keep);
 
-// What an allocator deals by.
+// The inputs of an allocator.
 struct AllocateInputs {
-  const PartInputs& part;  // its capture: what the allocator's needs() asked for
+  const PartInputs& part;  // its capture: the one that the allocator's needs() requested
   const TokenScorer& scorer;
-  const SlotScores& scores;  // -inf: may not stay, and costs nothing
-  const SlotCounts& most;    // slots that may stay
+  const SlotScores& scores;  // -inf: cannot be kept, and costs nothing
+  const SlotCounts& most;    // slots that can be kept
   double share;              // of the prompt's slots, over the whole model
   int32_t n_slots;           // the same as a mean per (layer, kv head)
   double error;              // of a budget of that kind, else 0
@@ -81,24 +83,24 @@ class BudgetAllocator {
   }
   // Slots that each (layer, kv head) keeps, none more than `most`.
   virtual SlotCounts allocate(const AllocateInputs& in) const = 0;
-  // Whether it spends an error instead of slots.
+  // Whether its budget is an error instead of slots.
   virtual bool takes_error() const { return false; }
 };
 
-// The rows that VL-Cache looks at: the text behind the last image. Where there is none, the last 16; without any image,
+// The query rows that VL-Cache uses: the text after the last image. If there is none, the last 16; without any image,
 // SnapKV's window of the last 64. Never more than the prompt has.
 int32_t post_vision_window(const PromptShape& prompt);
 
-// What a decoded token attends to in a head.
+// A decoded token's attention in a head.
 struct DecodedAttention {
   int32_t layer = 0, head = 0;
   int32_t n_generated = 0;          // tokens of the answer so far, this one included
-  std::span<const int32_t> tokens;  // [n_slots] of the slots
+  std::span<const int32_t> tokens;  // [n_slots] the token of each slot
   std::span<float> attention;       // [n_slots] the mean over the kv head's queries; 0 where hidden. May be overwritten
 };
 
-// What goes while decoding, so that no head holds more slots than behind the prompt (or grows more slowly). Stateless:
-// one plane of the cache holds what it must remember of a slot.
+// Evicts slots while decoding, so that no head holds more slots than after the prompt (or grows more slowly).
+// Stateless: one plane of the cache holds all it must remember of a slot.
 class DecodeRule {
  public:
   virtual ~DecodeRule() = default;
@@ -106,7 +108,7 @@ class DecodeRule {
     static_cast<void>(prompt);
     return {};
   }
-  // What it knows of the prompt's slots from the start: values [n_slots], zeros when called.
+  // Initial values for the prompt's slots: values [n_slots], zeros when called.
   virtual void begin(const PartInputs& in, int32_t layer, int32_t head, std::span<float> values) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(values);
   }
@@ -115,15 +117,15 @@ class DecodeRule {
   virtual void on_attention(const DecodedAttention& decoded, std::span<float> values) const {
     static_cast<void>(decoded), static_cast<void>(values);
   }
-  // Behind every step of the answer.
+  // Called after every step of the answer.
   virtual void on_step(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) const = 0;
-  // Whether attention is the mean over all heads of the layer, so that heads that hold the same tokens lose the same
+  // Whether attention is the mean over all heads of the layer, so that heads that hold the same tokens evict the same
   // ones. A head that does not hold a token pays it no attention.
   virtual bool joins_heads() const { return false; }
 };
 
-// Slots of a head that a later query can see, ascending: not those that are hidden or that the layer's sliding window
-// has left behind.
+// Slots of a head that a later query can see, ascending: not hidden ones, nor those that the layer's sliding window has
+// passed.
 std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head);
 
 // A decoded token's attention to n_slots slots, the mean of query heads [first, first + n_heads). In scores.scratch.
@@ -133,16 +135,16 @@ std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t
 // n_recent; of equals the earliest.
 void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left, int32_t begin, int32_t n_recent);
 
-// n_slots of all (layer, kv head) together, dealt out exactly: every head of layer l in proportion to shares[l], at
-// least `least` where there are so many. Layers without KV of their own have no say.
+// Deals out n_slots of all (layer, kv head) together, exactly: to every head of layer l in proportion to shares[l], at
+// least `least` if it has as many. Layers without KV of their own take no part.
 SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shares, int32_t least = 1);
 
-// The slots that stay, ascending: the first and last ones that are protected, and the best of the others until there
-// are n_keep. Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) when n_keep is
-// less than what is protected.
+// The kept slots, ascending: the protected first and last ones, and the best of the others until there are n_keep.
+// Slots of score -inf never stay. Equal scores: the later slot first. Throws Error(kInput) if n_keep is less than the
+// number of protected slots.
 std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
 
-// The slots in the order in which a growing n_keep would take them, those of score -inf left out; protected ones first.
+// The slots in the order in which a growing n_keep would keep them, without those of score -inf; protected ones first.
 std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept);
 
 // scores[i] = the largest, or the mean with zeros beyond the ends, of scores[i - kernel / 2 .. i + kernel / 2]; kernel
@@ -150,15 +152,15 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
 void max_pool(std::span<float> scores, int32_t kernel);
 void mean_pool(std::span<float> scores, int32_t kernel);
 
-// What is said of a method with a rule of its own, besides its parameters.
+// What the policy text gives a method with a rule of its own, besides its parameters.
 struct MethodParts {
-  std::optional<KvBudget> budget;          // none: as its paper has it
-  bool says_rule = false;                  // a rule, or none, instead of the method's own
+  std::optional<KvBudget> budget;          // none: the paper's default
+  bool says_rule = false;                  // the text names a rule, or none, in place of the method's own
   std::unique_ptr<const DecodeRule> rule;  // null: none
-  std::string rule_name;                   // "/tova", what stands behind the policy's name
+  std::string rule_name;                   // "/tova", the suffix of the policy's name
 };
 
-// Keeps the best slots of a prompt by `scorer`, as many as `allocator` and `budget` say. `allocator` null: every slot
+// Keeps the best slots of a prompt by `scorer`, as many as `allocator` and `budget` allow. `allocator` null: every slot
 // whose score reaches the budget's threshold.
 struct EvictionParts {
   std::string name;
@@ -166,7 +168,7 @@ struct EvictionParts {
   std::unique_ptr<const BudgetAllocator> allocator;
   KvBudget budget;
 };
-// `rule` null: what is generated comes on top.
+// `rule` null: generated tokens come on top.
 PolicyPtr eviction_policy(EvictionParts parts, std::unique_ptr<const DecodeRule> rule);
 
 }  // namespace vlcache

@@ -15,7 +15,7 @@
 FUZZ_TARGET(policy) {
   using namespace vlcache;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const size_t space = text.find(' ');  // behind it: the budget
+  const size_t space = text.find(' ');  // the budget follows
   try {
     const PolicyPtr policy = parse_policy(text.substr(0, space), space == text.npos ? "" : text.substr(space + 1));
     if (policy->name().empty() || policy->pattern().n_sinks < 0 || policy->pattern().window < 0) std::abort();

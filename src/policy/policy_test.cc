@@ -50,7 +50,7 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_TRUE(parse_policy("snapkv+pyramid/tova")->wants_scores());
 }
 
-// Shapes of text alone: a share of 70 tokens, slots, a window; a budget of everything has no window.
+// Shapes of text alone: a share of 70 tokens, a number of slots, a window; a budget of everything has no window.
 TEST(ParsePolicy, WindowsThatAreComputedAnew) {
   const PromptShape prompt{.n_tokens = 70, .n_vision = 0, .n_after_vision = 70};
   const auto window = [&](std::string_view text, std::string_view budget) {
@@ -137,9 +137,9 @@ TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
   }
 }
 
-// A picture of two tiles side by side, 2 x 2 patches each, and an overview of 2 x 2 before them: tokens 0-3, the line
+// An image of two tiles side by side, 2 x 2 patches each, and an overview of 2 x 2 before them: tokens 0-3, the line
 // 4-7 with its newline 8, the line 9-12 with 13. Of the overview's patches the left ones lie in tile 1, the right ones
-// in tile 2. The early layer looks at 0 and 2, so tile 1 gets whatever the overview's half leaves.
+// in tile 2. The early layer attends to 0 and 2, so tile 1 gets all that the overview's half leaves.
 TEST(Hired, FollowsTheHandComputedTable) {
   const int32_t kEnd = ImageTokens::kNewline;
   const ImageTokens image{.n_tiles = 3,
@@ -156,14 +156,14 @@ TEST(Hired, FollowsTheHandComputedTable) {
   EXPECT_THAT(kept("7"), ElementsAre(1));
   // 5: of 5 patches 2 fall to the overview, 3 to tile 1: 4, 9, 10 and two newlines are too many. Of 4: 2 and 2.
   EXPECT_THAT(kept("11"), ElementsAre(1, 3, 9, 10, 13));
-  // 6: 5 patches need 7; 4 need 5, and what is over goes to 12, the best on a line that is there.
+  // 6: 5 patches need 7; 4 need 5, and the remaining one goes to 12, the best on a line that is already kept.
   EXPECT_THAT(kept("12"), ElementsAre(1, 3, 9, 10, 12, 13));
   EXPECT_THAT(kept("0.65"), ElementsAre(1, 3, 4, 8, 9, 10, 13));  // 13 of 20
   // All for the tiles, of which each shows two of the four patches that count: 3 and 2, on both lines.
   EXPECT_THAT(kept("13", "hired:alpha=0"), ElementsAre(4, 6, 8, 9, 10, 12, 13));
   EXPECT_THAT(kept("11", "hired:alpha=1"), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(kept("19").size(), 13u);
-  // Two pictures share in proportion; one chosen before counts.
+  // Two images share in proportion; one chosen earlier counts.
   const std::vector<ImageTokens> two{image, image};
   const PromptShape both{.n_tokens = 34, .n_vision = 28, .n_after_vision = 3};
   const auto halves = parse_policy("hired", "16")->select(two, both, 0);
@@ -380,12 +380,12 @@ TEST(GlobalBudget, GoesWhereTheBestScoresLie) {
   };
   EXPECT_THAT(kept("kvzip:sinks=0"), ElementsAre(ElementsAre(1, 2, 8, 9), ElementsAre(5, 9), ElementsAre(3, 4, 9)));
   EXPECT_THAT(kept("kvzip:sinks=2"), ElementsAre(ElementsAre(0, 1, 9), ElementsAre(0, 1, 9), ElementsAre(0, 1, 9)));
-  // kvpress: 30 slots, floor(30 * 0.7) go; a head keeps one at least.
+  // kvpress: 30 slots, floor(30 * 0.7) are evicted; a head keeps one at least.
   EXPECT_THAT(kept("kvzip@kvpress:sinks=1"),
               ElementsAre(ElementsAre(0, 1, 2, 8), ElementsAre(0, 5), ElementsAre(0, 3, 4)));
 }
 
-// A prompt of 100 tokens, 20 .. 79 of them an image, before any is computed.
+// A prompt of 100 tokens, 20 .. 79 of them an image, before any token is computed.
 class Rows {
  public:
   explicit Rows(int32_t n_layers) : slots_(std::vector<std::vector<int32_t>>(static_cast<size_t>(n_layers), {0, 0})) {
@@ -418,8 +418,8 @@ TEST(FastV, RowsFollowTheHandComputedTable) {
   EXPECT_THROW(rows.per_layer("fastv", "63"), Error);
 }
 
-// A layer computes what the one before has kept: 100, then 100 * 0.5^l; 20 at least. A budget of 0.4: 160 of 4 layers,
-// 100 (d + d^2 + d^3) = 60 at d = 0.3894: 38.94, 15.16, 5.90.
+// A layer computes the tokens that the one before has kept: 100, then 100 * 0.5^l; 20 at least. A budget of 0.4: 160 of
+// 4 layers, 100 (d + d^2 + d^3) = 60 at d = 0.3894: 38.94, 15.16, 5.90.
 TEST(PyramidInfer, RowsFollowTheHandComputedTable) {
   const Rows rows(4);
   EXPECT_THAT(rows.per_layer("pyramid_infer:decay=0.5,least=1"), ElementsAre(100, 100, 50, 25));
@@ -451,14 +451,14 @@ TEST(RowDroppers, RankByTheMeanOverHeads) {
   EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));  // of equals the later
   const std::vector<int32_t> some{0, 1, 3, 5, 7};  // a later layer ranks as the first does
   EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 1, some, 4), ElementsAre(0, 1, 5, 7));
-  tokens[7].meta.modality = Modality::kVision;  // the last token stays, whatever it is
+  tokens[7].meta.modality = Modality::kVision;  // the last token stays, also as a vision token
   EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 3), ElementsAre(0, 1, 7));
 
   const PolicyPtr pyramid = parse_policy("pyramid_infer:sinks=1");
   EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));
   EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 2), ElementsAre(0, 7));
   EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 1), ElementsAre(7));
-  in.first = 2;  // a second turn: no sinks, and only what is new
+  in.first = 2;  // a second turn: no sinks, and only the new tokens
   const std::vector<int32_t> more{2, 3, 4, 5, 6, 7};
   EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, more, 3), ElementsAre(4, 5, 7));
 }
@@ -473,8 +473,8 @@ TEST(StreamingRule, HeadsMayHaveKeptNothing) {
   EXPECT_THAT(slots.hidden(0, 1), ElementsAre(0, 1, 2));
 }
 
-// Two heads, one of which lacks the last token: the mean over both by token is .3 .5 .1 .1; what lies beyond the slots
-// of a head means nothing.
+// Two heads, one of which lacks the last token: the mean over both by token is .3 .5 .1 .1; values beyond the slots of
+// a head are undefined.
 TEST(TovaRule, HeadsMayHoldDifferentTokens) {
   const PolicyPtr policy = parse_policy("snapkv+global/tova", "2");
   FixedSlots slots({{4, 3}});
@@ -516,7 +516,7 @@ TEST(Tova, HeadsMayHoldDifferentTokens) {
   EXPECT_THAT(plan.layers[0][1].keep, ElementsAre(1, 2));
 }
 
-// Four slots behind the prompt, every=2: after 2 tokens slots 0 (a sink) and the last stay, and the two best.
+// Four slots after the prompt, every=2: after 2 tokens slot 0 (a sink) and the last slot stay, and the two best.
 TEST(RefreshRule, ChoosesAnewNowAndThen) {
   const PolicyPtr policy = parse_policy("snapkv/refresh:every=2,weight=3,sinks=1", "0.5");
   FixedSlots slots(std::vector<std::vector<int32_t>>{{6}});

@@ -1,5 +1,4 @@
-// For tests and fuzzers: a prompt's statistics made up at random, consistent with each other, and what a policy makes
-// of them.
+// For tests and fuzzers: random statistics of a prompt, consistent with each other, and a policy's decisions on them.
 #pragma once
 
 #include <cmath>
@@ -10,7 +9,7 @@
 
 namespace vlcache {
 
-// Statistics of random attention over `slots`; a number for each that `request` asks for.
+// Statistics of random attention over `slots`; a number for each field that `request` asks for.
 class RandomCapture {
  public:
   RandomCapture(const CaptureRequest& request, const PolicySlots& slots, uint32_t seed) {
@@ -31,7 +30,7 @@ class RandomCapture {
       fill(layer.all_sums, peaked);
       fill(layer.all_max, peaked);
       fill(layer.band_sums, [i = size_t{0}, &layer, peaked](float x) mutable {
-        return peaked(x) * layer.all_sums.as<float>()[i++];  // a part of all
+        return peaked(x) * layer.all_sums.as<float>()[i++];  // a part of the sum over all queries
       });
       fill(layer.window_sums, peaked);
       fill(layer.window_max, peaked);
@@ -70,7 +69,7 @@ inline KeepPlan plan_for(const Policy& policy, const PolicySlots& slots, const P
   return plan;
 }
 
-// A picture of `n_lines` lines over two tiles, each ended by a newline, behind an overview of 3 x 3 patches.
+// An image of `n_lines` lines over two tiles, each ended by a newline, after an overview of 3 x 3 patches.
 inline ImageTokens random_image(int32_t n_lines, uint32_t seed) {
   constexpr int32_t kOverview = 9, kWide = 6;
   std::mt19937 random(seed);

@@ -16,8 +16,8 @@ template <typename Made>
 struct Entry {
   PolicyInfo info;
   Made (*make)(Parameters& p);
-  bool places_only = false;                // of a scorer: it looks at no attention, so allocators have nothing to go by
-  std::string_view allocator = "uniform";  // of a scorer, where none is named
+  bool places_only = false;                // of a scorer: it uses no attention, which allocators would need
+  std::string_view allocator = "uniform";  // of a scorer, if none is named
 };
 
 constexpr std::string_view kFree = "none", kWindow = "a pass of the last queries over the keys",
@@ -54,7 +54,7 @@ constexpr std::array<Entry<PolicyPtr>, 7> kPolicies{{
 struct Method {
   PolicyInfo info;
   PolicyPtr (*make)(Parameters& p, MethodParts parts);
-  std::string_view instead;   // the parameter that says what a budget would; "": none
+  std::string_view instead;   // the parameter that replaces a budget; "": none
   bool whole_tokens = false;  // a token is computed in all layers or in none
 };
 constexpr std::array<Method, 4> kMethods{{
@@ -180,7 +180,7 @@ constexpr std::array<Entry<std::unique_ptr<const DecodeRule>>, 7> kRules{{
      make_refresh_rule},
 }};
 
-// Names that stand for a scorer and an allocator.
+// Names that stand for a scorer with an allocator.
 struct Pair {
   std::string_view name, scorer, allocator, meaning;
 };
@@ -239,7 +239,7 @@ const auto& allocator_entry(std::string_view name) {
   unknown("allocator", name, known);
 }
 
-// Which allocator a budget allows, and which it asks for.
+// Checks that the kind of budget fits the allocator.
 void check_budget(const KvBudget& budget, std::string_view allocator, bool takes_error) {
   if ((budget.kind == KvBudget::Kind::kError) == takes_error) return;
   throw Error(ErrorCode::kInput, takes_error
@@ -248,7 +248,7 @@ void check_budget(const KvBudget& budget, std::string_view allocator, bool takes
                                            std::string(allocator));
 }
 
-// What stands behind '/', with the name it goes by. Null: no rule.
+// Parses the text after '/', and appends its name to `name`. Null: no rule.
 std::unique_ptr<const DecodeRule> parse_rule(std::string_view text, std::string& name) {
   if (text.empty() || text == kNoRule) return nullptr;
   Parameters p = Parameters::parse(text);
@@ -264,12 +264,12 @@ std::unique_ptr<const DecodeRule> parse_rule(std::string_view text, std::string&
   return rule;
 }
 
-// A policy's text, cut.
+// A policy's text, split into its parts.
 struct Text {
   std::string_view first, allocator, rule;
 };
 
-// The file in a policy's text, if there is one: marks in it mean nothing.
+// The file name in a policy's text, if there is one: '+' and '/' in it do not separate parts.
 std::string_view file_in(std::string_view text) {
   for (const std::string_view key : {":heads=", ",heads="}) {
     const size_t at = text.find(key);
@@ -390,7 +390,7 @@ PolicyPtr parse_method(const Method& method, Parameters p, const Text& text, std
   return policy;
 }
 
-// Budgets of an error or a threshold deal themselves out.
+// Budgets of an error or a threshold come with an allocation of their own.
 std::string auto_policy(std::string_view budget) {
   using Kind = KvBudget::Kind;
   const Kind kind = budget.empty() ? Kind::kRatio : KvBudget::parse(budget).kind;
@@ -438,7 +438,7 @@ bool takes_budget(std::string_view text) {
   const std::string& name = first.name();
   if (const auto* method = find(kMethods, name)) return !first.has(method->instead);
   if (name == "auto" || find_pair(name) != nullptr || find(kScorers, name) != nullptr) return true;
-  if (find(kPolicies, name) == nullptr) scorer_entry(name);  // says what there is
+  if (find(kPolicies, name) == nullptr) scorer_entry(name);  // throws, and lists the known names
   return false;
 }
 

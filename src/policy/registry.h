@@ -1,8 +1,8 @@
-// The policies there are, by the words a user writes:
+// The registry of policies, by the text that a user writes:
 //   SCORER[@PRESET][:k=v,..][+ALLOCATOR[:k=v,..]][/RULE[:k=v,..]]   "snapkv:w=16+pyramid:beta=10/periodic:every=64"
 //   NAME[@PRESET][:k=v,..][/RULE[:k=v,..]]                          "full", "streaming:window=512", "vlcache@paper/h2o"
-// The value of a parameter `heads` is a file and reaches up to the next ',': '/' and '+' in it are the path's.
-// Adding one is a file in scorers/, allocators/, decode_rules/ or methods/, a declaration here and a line in
+// The value of a parameter `heads` is a file name and reaches up to the next ',': '/' and '+' in it belong to the path.
+// A new policy is a file in scorers/, allocators/, decode_rules/ or methods/, a declaration here and a line in
 // registry.cc.
 #pragma once
 
@@ -18,22 +18,22 @@
 namespace vlcache {
 
 // `text` empty: "full", or with a budget "auto". `budget` as KvBudget::parse; empty: 0.1 for a policy that takes one.
-// Throws Error(kInput) that names what it does not know, the nearest and all there are; also for a budget that the
-// policy has no use for. `model_dir`: where files are looked for that belong to the model.
+// Throws Error(kInput) that names the unknown word, the nearest known one and all of them; also for a budget that the
+// policy does not use. `model_dir`: the folder of files that belong to the model.
 PolicyPtr parse_policy(std::string_view text, std::string_view budget = "",
                        const std::filesystem::path& model_dir = {});
 
-// The scorer of that name, with its defaults. Throws Error(kInput) for one that does not exist.
+// The scorer of that name, with its defaults. Throws Error(kInput) for an unknown name.
 std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);
 
-// Whether a policy of that text evicts by a budget. Throws Error(kInput) for one that does not exist.
+// Whether a policy of that text evicts by a budget. Throws Error(kInput) for an unknown name.
 bool takes_budget(std::string_view text);
 
-// Whether `text` and `budget` leave the choice to us, and what the choice is and why, in a line.
+// Whether `text` and `budget` leave the choice to vlcache; and that choice with its reason, in a line.
 bool is_auto(std::string_view text, std::string_view budget);
 std::string_view auto_reason();
 
-// What `vlcache policies` lists.
+// An entry of `vlcache policies`.
 struct PolicyInfo {
   enum class Kind : uint8_t { kPolicy, kScorer, kAllocator, kRule };
   Kind kind;
@@ -45,7 +45,7 @@ struct PolicyInfo {
 };
 std::vector<PolicyInfo> policy_infos();
 
-// One per file of this folder. Parameters that nobody asked for are an error afterwards.
+// One per file of this folder. Parameters that it did not query are then an error (Parameters::reject_unknown).
 PolicyPtr make_full(Parameters& p);
 PolicyPtr make_hired(Parameters& p, MethodParts parts);
 PolicyPtr make_none(Parameters& p);

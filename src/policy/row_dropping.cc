@@ -1,4 +1,3 @@
-// Counting rows, adding up attention, keeping slots.
 #include "policy/row_dropping.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-// Of pages, when each layer with KV holds `rows` of the new tokens besides what it has of earlier ones.
+// Bytes of the pages, if each layer with KV holds `rows` of the new tokens besides its earlier ones.
 int64_t bytes_of(const PlanInputs& in, std::span<const int32_t> layers, std::span<const int32_t> rows) {
   int64_t bytes = 0;
   for (size_t i = 0; i < layers.size(); ++i) {

@@ -1,4 +1,3 @@
-// Hands a decoded token's attention to the rule.
 #include "policy/ruled_policy.h"
 
 #include <algorithm>
@@ -6,15 +5,15 @@
 namespace vlcache {
 namespace {
 
-// Where a slot's token stands in the sequence; a merged slot stands at the place of its first source.
+// Index of a slot's token in the sequence; a merged slot counts as its first source.
 size_t place_of(int32_t token) { return static_cast<size_t>(token < 0 ? -1 - token : token); }
 
 // Sums over the kv heads of a layer, by token: heads of a layer may hold different tokens, and different numbers of
-// them. Behind the part of scores.scratch that mean_attention uses.
+// them. Uses scores.scratch after the part that mean_attention uses.
 class AttentionByToken {
  public:
   AttentionByToken(const StepScores& scores, int32_t layer, const PolicySlots& slots) {
-    constexpr size_t kRoomToGrow = 1024;  // floats: steps that allocate are that rare
+    constexpr size_t kRoomToGrow = 1024;  // floats: makes steps that allocate rare
     size_t n_places = 0;
     for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
       const std::span<const int32_t> tokens = slots.tokens(layer, head);

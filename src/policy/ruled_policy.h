@@ -1,4 +1,4 @@
-// A policy whose slots behind the prompt a decode rule looks after.
+// RuledPolicy: a policy that leaves slots generated after the prompt to a decode rule.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@ namespace vlcache {
 
 class RuledPolicy : public Policy {
  public:
-  // Null: what is generated comes on top.
+  // Null: generated tokens come on top.
   explicit RuledPolicy(std::unique_ptr<const DecodeRule> rule) : rule_(std::move(rule)) {}
 
   int32_t n_planes() const final { return wants_scores() ? 1 : 0; }

@@ -1,4 +1,4 @@
-// Which slots there are to choose from, choosing by score, and pooling.
+// The slots to choose from, choosing by score, and pooling.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kGone = -std::numeric_limits<float>::infinity();
 
-// Slots that may stay, split into those that always do and the others, both ascending.
+// Slots that can be kept, split into those that always are and the others, both ascending.
 struct Candidates {
   std::vector<int32_t> always, others;
 };
@@ -76,7 +76,7 @@ std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int3
 }
 
 std::span<float> mean_attention(const StepScores& scores, int64_t first, int64_t n_heads, size_t n_slots) {
-  constexpr size_t kRoomToGrow = 256;  // slots: allocations while decoding are that rare
+  constexpr size_t kRoomToGrow = 256;  // slots: makes allocations while decoding rare
   if (scores.scratch.size() < n_slots) scores.scratch.resize(n_slots + kRoomToGrow);
   const std::span<float> attention = std::span(scores.scratch).first(n_slots);
   std::ranges::fill(attention, 0.0f);
@@ -98,7 +98,7 @@ void hide_until(PolicySlots& slots, int32_t layer, int32_t head, int32_t n_left,
     const float x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
     return x != y ? x < y : a < b;
   };
-  if (n_hide == 1) {  // every step of an answer: no list
+  if (n_hide == 1) {  // the common case, every step of an answer: needs no list
     int32_t least = -1;
     for (int32_t i = begin; i < end; ++i) {
       if (!hidden(i) && (least < 0 || before(i, least))) least = i;

@@ -1,4 +1,3 @@
-// Plain loops.
 #include "policy/vectors.h"
 
 namespace vlcache {

@@ -1,7 +1,7 @@
-// ada_head: the heads of a layer share what it has by where its best scores lie: count_h of the layer's best slots fall
-// to head h, which gets (1 - f) count_h + f times the mean. Source: Ada-KV, arXiv:2407.11550. Presets: `kvpress`
-// (AdaKVPress) guarantees each head f of the mean, its best, and deals the rest by rank; `kvcache-factory` weighs a
-// head's scores by the share that its best hold, counts without the window and puts that on top.
+// ada_head: the heads of a layer share its budget by where its best scores lie: count_h of the layer's best slots
+// belong to head h, which gets (1 - f) count_h + f times the mean. Source: Ada-KV, arXiv:2407.11550. Presets: `kvpress`
+// (AdaKVPress) guarantees each head its best slots, f of the mean, and deals the rest by rank; `kvcache-factory` weighs
+// a head's scores by the share that its best hold, counts without the window and adds that on top.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,13 +30,13 @@ class AdaHead final : public BudgetAllocator {
   }
 
  private:
-  // A slot by head and rank in it, protected ones first.
+  // The score of a slot, and its head; protected slots rank first.
   struct Ranked {
     float score;
     size_t head;
   };
 
-  // How many of the `n` best of `slots` each head has.
+  // Returns how many of the `n` best of `slots` each head has.
   static std::vector<double> count_best(std::vector<Ranked>& slots, size_t n_heads, int64_t n) {
     n = std::min<int64_t>(n, static_cast<int64_t>(slots.size()));
     std::nth_element(slots.begin(), slots.begin() + n, slots.end(), [](const Ranked& a, const Ranked& b) {
@@ -61,7 +61,7 @@ class AdaHead final : public BudgetAllocator {
     return deal(shares, std::vector<int32_t>(n_heads, 1), in.most[l], total);
   }
 
-  // A head's best `safe` slots, the window among them, are certain.
+  // A head's best `safe` slots, the window among them, always stay.
   std::vector<int32_t> kvpress(const AllocateInputs& in, size_t l) const {
     const size_t n_heads = in.most[l].size();
     const auto safe = static_cast<size_t>(std::max(1, static_cast<int32_t>(floor_ * in.n_slots)));

@@ -1,5 +1,5 @@
-// global: one budget for the whole model. The best slots of all layers and heads stay, wherever they lie, so scores
-// must mean the same everywhere; a head keeps what is protected of the mean budget at least. Source: KVzip,
+// global: one budget for the whole model. The best slots of all layers and heads stay, so scores must be comparable
+// across them; a head keeps at least the slots that would be protected at the mean budget. Source: KVzip,
 // arXiv:2505.23416. Preset `kvpress` (KVzipPress) rounds once, over all slots of the model.
 #include <algorithm>
 #include <limits>
@@ -45,7 +45,7 @@ class Global final : public BudgetAllocator {
     float score;
     int32_t slot;
     size_t layer, head;
-    // The better first, of equals the later slot, then the earlier layer and head.
+    // The better score first, of equals the later slot, then the earlier layer and head.
     bool operator<(const Ranked& other) const {
       if (score != other.score) return score > other.score;
       if (slot != other.slot) return slot > other.slot;

@@ -1,6 +1,6 @@
-// per_error (ours): the user names the attention mass that he is ready to lose, not a size. The fewest slots whose lost
-// mass, the mean over layers and kv heads of 1 - mass of what stays, is at most that. A head's mass is what the
-// post-vision window pays; its slots come in the scorer's order.
+// per_error (ours): the budget is an attention mass that may be lost, not a size. Keeps the fewest slots whose lost
+// mass, the mean over layers and kv heads of 1 - mass of the kept slots, is at most that. A head's mass is the
+// attention that the post-vision window pays; its slots are taken in the scorer's order.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPriceHalvings = 60;  // of the price of a slot
 
-// mass[k]: of a head's k best slots, 0 .. 1.
+// mass[k]: mass of a head's k best slots, 0 .. 1.
 using MassCurve = std::vector<double>;
 
 class PerError final : public BudgetAllocator {
@@ -21,8 +21,8 @@ class PerError final : public BudgetAllocator {
     return {.window = post_vision_window(prompt), .window_sums = true};
   }
 
-  // Every head takes slots as long as the next ones bring `price` of mass each. The price falls until the error is met;
-  // along the upper hull of the curves, so a run of weak slots does not hide a strong one behind it.
+  // Every head takes slots as long as the next ones add `price` of mass each. The price falls until the error is met;
+  // along the upper hull of the curves, so that a run of weak slots does not hide a strong one after it.
   SlotCounts allocate(const AllocateInputs& in) const override {
     std::vector<MassCurve> curves, hulls;
     for (size_t l = 0; l < in.most.size(); ++l) {

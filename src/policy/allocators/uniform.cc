@@ -1,4 +1,4 @@
-// uniform: every layer and kv head keeps as many slots.
+// uniform: the same number of slots in every layer and kv head.
 #include "policy/registry.h"
 
 namespace vlcache {

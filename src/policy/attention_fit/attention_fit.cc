@@ -1,4 +1,3 @@
-// Slots and queries of every head, then the heads side by side.
 #include "policy/attention_fit/attention_fit.h"
 
 #include <vector>
@@ -9,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-// A kv head's slots and queries, with what they lie in.
+// A kv head's slots and queries, and the buffers that hold them.
 struct Gathered {
   FitHead head;
   std::vector<float> kv, queries;

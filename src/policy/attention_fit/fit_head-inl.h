@@ -1,4 +1,5 @@
-// Weights of all slots for every query, then two least squares. VLCACHE_FIT_HEAD is the function to define.
+// fit_head: weights of all slots for every query, then two least-squares problems. VLCACHE_FIT_HEAD is the function to
+// define.
 #pragma once
 
 #include <limits>
@@ -13,9 +14,9 @@ using Eigen::MatrixXf, Eigen::VectorXf;
 using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Rows = Eigen::Map<const RowMajor>;
 
-constexpr int kSweeps = 30;           // more did not make what is fitted better
-constexpr double kFirm = 1e-4;        // a ridge that keeps weights near 1 where no query minds
-constexpr double kFloatRidge = 1e-4;  // from here on single precision does
+constexpr int kSweeps = 30;           // more sweeps did not improve the fit
+constexpr double kFirm = 1e-4;        // a ridge that keeps weights near 1 unless a query depends on them
+constexpr double kFloatRidge = 1e-4;  // from this ridge on, single precision suffices
 constexpr float kLeastWeight = 1e-12f, kLeastSum = std::numeric_limits<float>::min(),
                 kUnseen = -std::numeric_limits<float>::infinity();
 
@@ -38,7 +39,7 @@ MatrixXf weights(const FitHead& h) {
   return w;
 }
 
-// Rows of weights m [n, t] times u, each row's sum 1.
+// Rows of weights m [n, t] times u, each row normalised to a sum of 1.
 MatrixXf attention(const MatrixXf& m, const VectorXf& u) {
   const MatrixXf x = m * u.asDiagonal();
   const VectorXf sums = x.rowwise().sum().cwiseMax(kLeastSum);
@@ -62,8 +63,8 @@ void VLCACHE_FIT_HEAD(const FitHead& h, double ridge, std::span<const int32_t> k
       old.row(j) = v.row(keep[static_cast<size_t>(j)]);
     }
   }
-  // Weights whose sum comes nearest to that of all; the solution without its bound, cut off there; none. What the
-  // values make of them decides.
+  // Three candidates for the weights: those whose sum comes nearest to that of all slots; the solution without the
+  // bound, clipped to it; all ones. The candidate whose fitted values have the least error is used.
   const VectorXf none = VectorXf::Ones(t);
   VectorXf cut = ridge_least_squares<float>(m, sums, kFirm, none);
   for (Eigen::Index j = 0; j < t; ++j) {

@@ -1,4 +1,4 @@
-// fit_head as the compiler sees fit, and the choice.
+// fit_head for the build's own instruction set, and the list of kernels.
 #include "policy/attention_fit/fit_head.h"
 
 #define VLCACHE_FIT_HEAD fit_head_plain

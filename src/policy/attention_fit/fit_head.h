@@ -1,4 +1,4 @@
-// The arithmetic of a kv head's fit, compiled once per instruction set.
+// FitHead and its kernels: the arithmetic of a kv head's fit, compiled once per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ struct FitHead {
   int32_t window = 0;           // > 0: a query sees positions > its own - window only
 };
 
-// values [keep.size(), head_dim] and bias [keep.size()] with which the slots `keep` give nearest what all give.
+// Fits values [keep.size(), head_dim] and bias [keep.size()], with which the slots `keep` come nearest to the output of
+// all slots.
 using FitKernel = void(const FitHead& head, double ridge, std::span<const int32_t> keep, std::span<float> values,
                        std::span<float> bias);
 FitKernel fit_head_plain, fit_head_avx2, fit_head_avx512;
 
-// Those that this CPU can run, the best first.
+// The kernels that this CPU can run, the best first.
 std::vector<FitKernel*> fit_kernels();
 
 }  // namespace vlcache

@@ -1,7 +1,8 @@
-// Small least-squares problems. For files that are compiled for an instruction set of their own: everything is theirs.
+// Small least-squares problems, for files that are compiled for an instruction set of their own: all code here is
+// inline.
 #pragma once
 
-#define EIGEN_DONT_PARALLELIZE  // loops are shared out by base/threads.h alone
+#define EIGEN_DONT_PARALLELIZE  // only base/threads.h runs loops in parallel
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <algorithm>
@@ -10,10 +11,10 @@
 namespace vlcache {
 namespace {
 
-constexpr float kLittle = 1e-6f;  // of u's largest, in a sweep
+constexpr float kLittle = 1e-6f;  // relative to u's largest, in a sweep
 
 // u [t] >= least that minimises |M u - s|: M [n, t], s [n]. By cyclic coordinate descent from u = 1, until a sweep
-// changes little, at most so many.
+// changes little, at most this many sweeps.
 inline Eigen::VectorXf bounded_least_squares(const Eigen::MatrixXf& m, const Eigen::VectorXf& s, float least,
                                              int most_sweeps) {
   Eigen::VectorXf u = Eigen::VectorXf::Ones(m.cols()), rest = s - m.rowwise().sum();
@@ -34,8 +35,8 @@ inline Eigen::VectorXf bounded_least_squares(const Eigen::MatrixXf& m, const Eig
 }
 
 // C [t, d] that minimises |X C - Y|^2 + ridge |X|_F^2 / min(n, t) |C - C0|^2: X [n, t], Y [n, d]. With fewer rows than
-// columns what the rows do not say stays as in C0. By Cholesky of the smaller of X X^T and X^T X, in Scalar: double
-// where the ridge is little.
+// columns, directions that the rows do not determine stay as in C0. By Cholesky of the smaller of X X^T and X^T X, in
+// Scalar: double for a small ridge.
 template <typename Scalar>
 Eigen::MatrixXf ridge_least_squares(const Eigen::MatrixXf& x, const Eigen::MatrixXf& y, double ridge,
                                     const Eigen::MatrixXf& c0) {

@@ -1,4 +1,4 @@
-// Solutions are what makes them solutions: the gradient is 0, or points beyond the bound.
+// Solutions are checked by their optimality conditions: the gradient is 0, or points beyond the bound.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -49,7 +49,7 @@ TEST(RidgeLeastSquares, HasNoGradient) {
 
 TEST(RidgeLeastSquares, LeavesWhatNobodyAsksAbout) {
   Eigen::MatrixXf x(1, 3), y(1, 2), c0(3, 2);
-  x << 0, 1, 0;  // one row that looks at the second value alone
+  x << 0, 1, 0;  // one row that depends on the second value alone
   y << 5, 6;
   c0 << 1, 2, 3, 4, 7, 8;
   const Eigen::MatrixXf c = ridge_least_squares<double>(x, y, 1e-9, c0);

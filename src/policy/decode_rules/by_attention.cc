@@ -1,12 +1,12 @@
-// Decode rules that keep a head at the size it has behind the prompt, by the attention that slots receive.
-// h2o: each step the slot with the least attention so far goes, prompt included, but none of the recent half. Source:
+// Decode rules that keep a head at its size after the prompt, by the attention that slots receive.
+// h2o: each step evicts the slot with the least attention so far, prompt included, but none of the recent half. Source:
 // arXiv:2306.14048.
-// tova: each step the slot goes that the last token attends to least, the mean over all heads. Source:
+// tova: each step evicts the slot that the last token attends to least, the mean over all heads. Source:
 // arXiv:2401.06104.
-// scissorhands: when a head is full, the slots that the tokens since the last time overlooked most (attention below
-// 1 / n) go, all at once, until half the room is free; the last r stay. Source: arXiv:2305.17118.
+// scissorhands: when a head is full, the slots that the tokens since the last time overlooked most (attention below 1 /
+// n) are evicted, all at once, until half the room is free; the last r stay. Source: arXiv:2305.17118.
 // refresh: each time `every` tokens have been generated, the slots stay that those tokens attended to most, the mean
-// over all heads, later tokens weighing more, up to `weight`; so many as behind the prompt, the first `sinks` and the
+// over all heads, later tokens weighing more, up to `weight`; as many as after the prompt, the first `sinks` and the
 // last tenth among them. Source: PyramidInfer, arXiv:2405.12532.
 #include <algorithm>
 #include <cmath>
@@ -70,7 +70,7 @@ class ScissorhandsRule final : public DecodeRule {
   }
 
  private:
-  // Of a head with one visible slot, that slot has all the attention, up to rounding.
+  // In a head with one visible slot, that slot has all the attention, up to rounding.
   static constexpr float kRounding = 1 - 1e-4f;
   double drop_;
   int32_t n_recent_;

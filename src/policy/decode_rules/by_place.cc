@@ -1,6 +1,7 @@
-// Decode rules that look at places.
-// streaming: a head stays as large as it is behind the prompt; the oldest slot but the first `sinks` goes.
-// periodic: each time `every` tokens have been generated, those of them that later ones attended to least go, and
+// Decode rules that go by position.
+// streaming: a head stays at its size after the prompt; the oldest slot after the first `sinks` is evicted.
+// periodic: each time `every` tokens have been generated, those of them that later ones attended to least are evicted,
+// and `keep` of them stay; the prompt's slots stay. VL-Cache (arXiv:2410.23317) leaves this as future work.
 // `keep` of them stay; the prompt's slots stay as they are. What VL-Cache (arXiv:2410.23317) leaves as future work.
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// keyformer: attention under Gumbel noise, so that slots which are weak today have a chance, at a temperature that
-// rises from 1 to 2 over the answer as evicted tokens are missed. A scorer (temperature 1, over the whole prompt) and a
+// keyformer: attention under Gumbel noise, so that slots that are weak now have a chance, at a temperature that rises
+// from 1 to 2 over the answer to make up for evicted tokens. A scorer (temperature 1, over the whole prompt) and a
 // decode rule. Source: arXiv:2403.09054; noise is drawn once per (layer, kv head, token).
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ class KeyformerRule final : public DecodeRule {
     std::copy_n(in.capture[static_cast<size_t>(layer)].all_sums.row<float>(head), values.size(), values.begin());
   }
   bool wants_attention() const override { return true; }
-  // softmax((x + noise) / temperature): the logits x are ln A but for a constant.
+  // softmax((x + noise) / temperature): the logits x are ln A up to a constant.
   void on_attention(const DecodedAttention& decoded, std::span<float> values) const override {
     const float temperature =
         1 + std::min(1.0f, static_cast<float>(decoded.n_generated) / static_cast<float>(n_steps_));

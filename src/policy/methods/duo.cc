@@ -1,7 +1,7 @@
 // duo (DuoAttention): retrieval heads keep everything, streaming heads the first and the last slots, in a window that
-// slides while decoding. Which heads are which a file says: the scores that the authors have trained, or those of
-// `vlcache tune heads`. Prefill itself is left whole; the authors' streams in those heads, too. Source:
-// arXiv:2410.10819; shares of heads as sparsify_attention_heads of mit-han-lab/duo-attention, but without noise.
+// slides while decoding. A file decides which heads are which: the authors' trained scores, or those of `vlcache tune
+// heads`. Prefill is not changed; the authors' prefill streams in those heads, too. Source: arXiv:2410.10819; shares of
+// heads as in sparsify_attention_heads of mit-han-lab/duo-attention, but without noise.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -40,7 +40,7 @@ class Duo final : public Policy {
     return true;
   }
 
-  // What has left the window is hidden; it lies behind the sinks, first the slots hidden earlier.
+  // Hides slots that have left the window; they follow the sinks, slots hidden earlier first.
   void on_step(const StepInfo& step, PolicySlots& slots) const override {
     if (step.in_prompt) return;
     for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
@@ -67,7 +67,7 @@ class Duo final : public Policy {
 
 PolicyPtr make_duo(Parameters& p) {
   const double sparsity = p.number("sparsity", 0.5, 0, 1);   // share of streaming heads
-  const double threshold = p.number("threshold", -1, 0, 1);  // instead: a retrieval head's score is at least so much
+  const double threshold = p.number("threshold", -1, 0, 1);  // instead: the least score of a retrieval head
   const auto n_sinks = static_cast<int32_t>(p.integer("sinks", 128, 0));
   const auto n_recent = static_cast<int32_t>(p.integer("recent", 256, 1));
   HeadFile file = read_head_file(p);

@@ -1,8 +1,9 @@
-// fastgen: each kv head keeps by the cheapest of five rules that recovers a share t of its attention over the prompt:
-// special tokens; punctuation, too; the slots with the most attention, too; a local window, too; everything. While
-// decoding its rule applies to every new token. Source: arXiv:2310.01801. What a rule recovers is the mean over the
-// prompt's queries of the attention they pay to what it keeps of the slots before them, as in AnswerDotAI/cold-compress
-// (the authors publish no code); the window is a share of the prompt, frequent slots are one of all tokens so far.
+// fastgen: each kv head keeps slots by the cheapest of five rules that recovers a share t of its attention over the
+// prompt: special tokens; also punctuation; also the slots with the most attention; also a local window; everything.
+// While decoding its rule applies to every new token. Source: arXiv:2310.01801. The recovered share is the mean over
+// the prompt's queries of the attention they pay to the kept ones of the slots before them, as in
+// AnswerDotAI/cold-compress (the authors publish no code); the window is a share of the prompt, frequent slots are a
+// share of all tokens so far.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -94,7 +95,7 @@ class FastGen final : public Policy {
     return plan;
   }
 
-  // Tells new slots the head's rule, and returns it. What comes behind a cut before the prompt's end stays.
+  // Writes the head's rule to new slots, and returns it. Prompt tokens after an earlier cut stay.
   static Rule hand_on(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) {
     const std::span<const int32_t> tokens = slots.tokens(layer, head);
     const std::span<float> sums = slots.plane(layer, head, 0), rules = slots.plane(layer, head, 1);
@@ -118,7 +119,7 @@ class FastGen final : public Policy {
     const int32_t n_frequent = slots_of(frequent_, step.n_tokens);
     const int32_t first_local = rule == kLocal ? step.n_tokens - slots_of(local_, step.n_prompt) : step.n_tokens;
     const auto sum = [&](int32_t i) { return sums[static_cast<size_t>(i)]; };
-    // Mostly one slot goes, or none: a token makes room for less than itself.
+    // One slot is hidden in most steps, or none: a token adds less than one slot to the limit.
     while (slots.n_visible(layer, head) > n_frequent) {
       const std::span<const float> bias = slots.bias(layer, head);
       const auto visible = [&](int32_t i) { return bias.empty() || std::isfinite(bias[static_cast<size_t>(i)]); };

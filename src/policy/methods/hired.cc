@@ -1,5 +1,5 @@
-// hired (HiRED): image tokens are dropped before the language model sees any, by what the encoder's class token attends
-// to, heads added up. Of a picture that was split, `alpha` of the budget goes to the overview, the rest to the tiles in
+// hired (HiRED): drops image tokens before the language model sees any, by the attention of the encoder's class token,
+// summed over heads. Of an image that was split, `alpha` of the budget goes to the overview, the rest to the tiles in
 // proportion to how many of the overview's strongest 1 - alpha patches, by layer `early`, lie in each; of a tile those
 // patches stay that layer `late` attends to most, and a newline with a line that keeps a patch. The text stays, inside
 // the budget. Source: arXiv:2408.10945. Its code (hasanar1f/HiRED) counts the strong patches in runs of the overview's
@@ -15,7 +15,7 @@
 namespace vlcache {
 namespace {
 
-// One picture's choice: its patches by tile, the best first.
+// The choice for one image: its patches by tile, the best first.
 class Picture {
  public:
   Picture(const ImageTokens& image, double alpha)
@@ -43,11 +43,11 @@ class Picture {
     }
   }
 
-  // The n tokens that stay, ascending; one less where only a patch with its newline is left to take.
+  // The n tokens that stay, ascending; one less if only a patch with its newline is left to take.
   std::vector<int32_t> keep(int32_t n) {
     int32_t n_patches = std::min(n, n_patches_);
     while (take(n_patches) > n) --n_patches;
-    // What is over, less than a patch and its newline, goes to the best patches that need none.
+    // The remainder, less than a patch and its newline, goes to the best patches that need no newline.
     std::vector<int32_t> rest, kept;
     for (int32_t i = 0; i < image_.n_tokens(); ++i) {
       if (!taken_[at(i)] && image_.tile[at(i)] != ImageTokens::kNewline && !needs_newline(i)) rest.push_back(i);
@@ -68,7 +68,7 @@ class Picture {
   }
   bool needs_newline(int32_t i) const { return newline_[at(i)] >= 0 && !taken_[at(newline_[at(i)])]; }
 
-  // Takes n patches and the newlines they need; returns how many tokens these are.
+  // Takes n patches and the newlines they need; returns the number of these tokens.
   int32_t take(int32_t n) {
     std::vector<int32_t> most, least(ranked_.size(), 0);
     for (const std::vector<int32_t>& tile : ranked_) most.push_back(static_cast<int32_t>(tile.size()));
@@ -95,8 +95,8 @@ class Picture {
   const ImageTokens& image_;
   double alpha_;
   std::vector<std::vector<int32_t>> ranked_;  // [tile]
-  std::vector<int32_t> newline_;              // [token] that ends its line; -1: none does
-  std::vector<double> strong_;                // [tile] of the overview's strongest patches, how many it shows larger
+  std::vector<int32_t> newline_;              // [token] the newline that ends its line; -1: none does
+  std::vector<double> strong_;                // [tile] number of the overview's strongest patches that it shows larger
   std::vector<bool> taken_;                   // [token]
   int32_t n_patches_ = 0;
 };

@@ -1,8 +1,8 @@
-// razor (RazorAttention): heads that a probe has found to look far back keep everything; the others keep the first
+// razor (RazorAttention): heads that look far back according to a probe keep everything; the others keep the first
 // slots, a window of max(window, n / ratio) last ones, and one slot with the mean key and value of all others, which
-// weighs as many as it stands for. While an answer grows the window moves on; what leaves it joins that slot, by the
-// page. Source: arXiv:2407.15891, Algorithm 1; a kv head is judged by the best of its query heads, as in the authors'
-// company's MindSpore golden-stick.
+// weighs as many as it stands for. While an answer grows the window moves on; slots that leave it join that slot, a
+// page at a time. Source: arXiv:2407.15891, Algorithm 1; a kv head is judged by the best of its query heads, as in the
+// authors' company's MindSpore golden-stick.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -61,7 +61,7 @@ class Razor final : public Policy {
     }
   }
 
-  // Makes one slot of those between the sinks and the window; a bias of ln c says that a slot stands for c.
+  // Joins the slots between the sinks and the window into one; a bias of ln c means that a slot stands for c.
   void join_head(std::span<const float> bias, int32_t window, KeepPlan::Head& kept) const {
     const int64_t n_out = std::ssize(kept.keep) - sizes_.n_sinks - window;
     if (n_out < 2) return;

@@ -1,5 +1,5 @@
-// streaming (StreamingLLM): the first tokens and a window of the last ones, in every head. The rotation of the sinks is
-// the attention's business (AttentionPattern): kept keys keep their phase. Source: arXiv:2309.17453.
+// streaming (StreamingLLM): keeps the first tokens and a window of the last ones, in every head. The attention rotates
+// the sinks (AttentionPattern): kept keys keep their phase. Source: arXiv:2309.17453.
 #include <cmath>
 
 #include "policy/registry.h"
@@ -14,7 +14,7 @@ class Streaming final : public Policy {
   AttentionPattern pattern() const override { return {n_sinks_, window_}; }
   bool has_rule() const override { return true; }
 
-  // What has left the window is hidden; it lies behind the sinks, first the slots hidden earlier.
+  // Hides slots that have left the window; they follow the sinks, slots hidden earlier first.
   void on_step(const StepInfo& step, PolicySlots& slots) const override {
     const int64_t last_outside = int64_t{step.last_position} - window_;
     for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {

@@ -1,7 +1,7 @@
 // window_recompute (sliding window with re-computation): every new token sees the last W tokens and nothing else,
 // encoded from scratch and numbered from 0. O(T W^2); the quality reference of the streaming papers, such as
-// arXiv:2309.17453. A token is computed in all layers or in none, so there is one window for the whole model. A budget
-// of the whole prompt means that nothing leaves the window.
+// arXiv:2309.17453. A token is computed in all layers or in none, so there is one window for the whole model. With a
+// budget of the whole prompt no token leaves the window.
 #include <algorithm>
 
 #include "policy/registry.h"
@@ -28,7 +28,7 @@ class WindowRecompute final : public Policy {
 
  private:
   std::string name_;
-  int32_t window_;  // 0: as the budget says
+  int32_t window_;  // 0: set by the budget
   KvBudget budget_;
 };
 

@@ -1,8 +1,9 @@
-// fastv: the first `k` layers compute the whole prompt; of its image tokens those that the last prompt token attends to
-// most in layer k - 1, the mean over all heads, go on, a share of 1 - `r`. The others have no KV in later layers. With
-// a budget, that says how many go on; where it does not come out even, some of the later layers have one token more.
-// Source: arXiv:2403.06764; pkunlp-icler/FastV (attention of layer k - 1, topk of round(n (1 - r)) tokens), which
-// numbers the kept tokens' positions as they were, as we do, and knows one image where we rank those of all together.
+// fastv: the first `k` layers compute the whole prompt; of its image tokens later layers compute a share of 1 - `r`,
+// those that the last prompt token attends to most in layer k - 1, the mean over all heads. The others have no KV in
+// later layers. A budget, if given, decides how many stay; if it does not come out even, some of the later layers have
+// one token more. Source: arXiv:2403.06764; pkunlp-icler/FastV (attention of layer k - 1, topk of round(n (1 - r))
+// tokens), which keeps the kept tokens' original positions, as we do, and supports one image, while we rank those of
+// all together.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -32,7 +33,7 @@ class FastV final : public RuledPolicy, public RowDropper {
     int32_t n_images = 0;
     for (int32_t t = in.first; t < in.prompt.n_tokens; ++t) n_images += may_go(in, t);
     std::vector<int32_t> rows(static_cast<size_t>(n_layers), n);
-    // Images of an earlier turn were cut in that.
+    // Images of an earlier turn were cut in that turn.
     if (n_images == 0 && in.prompt.n_vision > 0 && in.first > 0) return rows;
     const std::vector<int32_t> layers = kv_layers(in.slots);
     const auto n_dense = std::ranges::lower_bound(layers, n_dense_) - layers.begin(),

@@ -1,11 +1,11 @@
 // pyramid_infer: layer l keeps its pivotal context, the share decay^l of the prompt's tokens that the last `w` tokens
 // attend to most in it: the mean over rows and heads, rows weighted from 1 to `weight` towards the last. Later layers
-// compute no others. The first `sinks` and, of those that stay, the last tenth always do; there are never fewer than
-// `least`. A budget sets the decay (and `least` is 1 then); the first layer keeps all. While decoding, every `w` tokens
-// each layer's set is chosen anew (the rule `refresh`).
+// compute no others. The first `sinks` and, of the kept ones, the last tenth always stay; there are never fewer than
+// `least`. A budget sets the decay (and `least` is 1 then); the first layer keeps all. While decoding, each layer's set
+// is chosen again every `w` tokens (the rule `refresh`).
 // Source: arXiv:2405.12532; mutonix/pyramidinfer keeps in layer l what layer l - 1 has chosen, takes a fifth of the
-// prompt for w and protects it, shrinks what lies before by a factor that falls from 1 to 0.9 along a cosine, and while
-// decoding looks at generated tokens alone.
+// prompt for w and protects it, shrinks the tokens before it by a factor that falls from 1 to 0.9 along a cosine, and
+// while decoding looks at generated tokens alone.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -39,7 +39,7 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
     return {request};
   }
 
-  // A layer computes what the one before has kept.
+  // A layer computes the tokens that the one before has kept.
   std::vector<int32_t> rows_per_layer(const PlanInputs& in) const override {
     const std::vector<int32_t> kept = n_kept(in);
     std::vector<int32_t> rows(static_cast<size_t>(in.slots.n_layers()), kept[0]);
@@ -59,7 +59,7 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
     return kept;
   }
 
-  // What a layer has chosen is what the next one holds; the last has yet to choose.
+  // The next layer holds what a layer has chosen; the last layer has yet to choose.
   bool plan(const PlanInputs& in, KeepPlan& plan) const override {
     const std::vector<int32_t> layers = kv_layers(in.slots), kept = n_kept(in);
     std::vector<std::vector<int32_t>> stay(static_cast<size_t>(in.slots.n_layers()));
@@ -77,7 +77,7 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
   }
 
  private:
-  // Of the new tokens, in each layer with KV.
+  // Number of new tokens kept in each layer with KV.
   std::vector<int32_t> n_kept(const PlanInputs& in) const {
     const int32_t n = in.prompt.n_tokens - in.first;
     const auto n_layers = static_cast<int32_t>(kv_layers(in.slots).size());
@@ -93,7 +93,7 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
     return kept;
   }
 
-  // n decay^l tokens in layer l, one at least, with the decay that makes k of them in the mean.
+  // n decay^l tokens in layer l, one at least, with the decay that gives a mean of k.
   static std::vector<int32_t> of_mean(int32_t k, int32_t n, int32_t n_layers) {
     constexpr int kHalvings = 60;  // more than the bits of a double's fraction
     const auto parts = [&](double decay) {

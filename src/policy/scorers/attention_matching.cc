@@ -1,9 +1,9 @@
 // am (Attention Matching): keeps the keys that some query of the last `w` prompt tokens attends to most, then makes up
 // for the others: a bias on every kept slot so that the kept ones weigh what all did, and new values so that the output
-// is what it was. Fitted to those queries, per kv head. Few queries say little about those to come: a large ridge loses
-// less by that than the authors' none. `on=replay`: to w queries of a repetition of the prompt instead (as kvzip),
-// which knows no question. Source: arXiv:2602.16284, as HighestAttentionKeysCompaction of adamzweiger/compaction, but
-// that of several biases the best is taken and that values are drawn to the old ones.
+// stays the same. Fitted to those queries, per kv head. Few queries say little about future ones: with a large ridge
+// less quality is lost than with the authors' none. `on=replay`: fitted to w queries of a repetition of the prompt
+// instead (as kvzip), which needs no question. Source: arXiv:2602.16284, as HighestAttentionKeysCompaction of
+// adamzweiger/compaction, except that the best of several biases is taken and that values are drawn to the old ones.
 #include <algorithm>
 
 #include "policy/attention_fit/attention_fit.h"
@@ -54,7 +54,7 @@ std::unique_ptr<const TokenScorer> make_attention_matching(Parameters& p) {
   const bool authors = p.preset({"compaction"}) == "compaction";
   const auto window = static_cast<int32_t>(p.integer("w", 64, 1));
   const bool replayed = p.word("on", "prompt", {"prompt", "replay"}) == "replay";
-  // Drafted tokens to fit to, too (see pointer).
+  // Number of drafted tokens to fit to as well (see pointer).
   const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0, replayed ? 0 : INT32_MAX));
   const bool mean = p.word("score", "max", {"max", "mean"}) == "mean";
   const Replay replay{.piece = replayed ? kReplayPiece : 0, .n_sinks = 0};

@@ -1,7 +1,7 @@
 // h2o and zipcache_score: attention that a slot has received from the whole prompt; the latter per query that can see
-// it, which takes away the advantage of early slots. Sources: H2O, arXiv:2306.14048; ZipCache, arXiv:2405.14256.
-// Presets of h2o: `paper` half heavy hitters, half recent; `kvpress` (ObservedAttentionPress), which is normalised and
-// protects nothing; `kvcache-factory`, the last w=8 always kept; `effivlm`, a recent tenth rounded down.
+// it, which removes the advantage of early slots. Sources: H2O, arXiv:2306.14048; ZipCache, arXiv:2405.14256. Presets
+// of h2o: `paper` half heavy hitters, half recent; `kvpress` (ObservedAttentionPress), which is normalised and protects
+// nothing; `kvcache-factory`, the last w=8 always kept; `effivlm`, a recent tenth rounded down.
 #include <algorithm>
 
 #include "policy/registry.h"

@@ -1,6 +1,6 @@
-// knorm and key_diff: by the keys alone, so that a prompt can be compressed before its question is known. knorm: -|k|,
-// small keys receive much attention (arXiv:2406.11430). key_diff: -cos of a key and the mean of all unit keys, keys
-// unlike the others stay (arXiv:2504.15364). Preset `kvpress` (KnormPress, KeyDiffPress) protects nothing.
+// knorm and key_diff: scores by the keys alone, so that a prompt can be compressed before its question is known. knorm:
+// -|k|, small keys receive much attention (arXiv:2406.11430). key_diff: -cos of a key and the mean of all unit keys,
+// keys unlike the others stay (arXiv:2504.15364). Preset `kvpress` (KnormPress, KeyDiffPress) protects nothing.
 #include <cmath>
 #include <vector>
 

@@ -1,7 +1,7 @@
-// kvzip: the model repeats the prompt after itself, in pieces; what it looks at to do so is what carries the prompt,
-// whatever will be asked. s_j = the largest attention of any query of the group and the replay to slot j. The first
-// `sinks` slots stay. Costs two to three prefills. Source: arXiv:2505.23416, as KVzipPress of kvpress computes it,
-// which the preset mirrors; it never repeats what a chat template puts in front, here that is the sinks.
+// kvzip: the model repeats the prompt after itself, in pieces; the slots it attends to for that carry the prompt, for
+// any question. s_j = the largest attention of any query of the group and the replay to slot j. The first `sinks` slots
+// stay. Costs two to three prefills. Source: arXiv:2505.23416, as KVzipPress of kvpress computes it, which the preset
+// mirrors; it never repeats the text that a chat template puts in front, here that is the sinks.
 #include <algorithm>
 
 #include "policy/registry.h"

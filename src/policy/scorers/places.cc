@@ -1,6 +1,6 @@
-// Static patterns, which look at places only: streaming with a budget (sinks and the last slots, StreamingLLM as the
+// Static patterns, which use positions only: streaming with a budget (sinks and the last slots, StreamingLLM as the
 // papers compare it, keys keeping their rotation), window (the last slots), dilated (every s-th of the earlier slots,
-// the latest first, behind them the last r; Longformer, arXiv:2004.05150).
+// the latest first, and after them the last r; Longformer, arXiv:2004.05150).
 #include <algorithm>
 
 #include "policy/registry.h"

@@ -1,11 +1,12 @@
-// pointer (ours): slots that some head points at. Who answers from a page points at the place with few heads, long
-// before the answer reads it; a mean over heads or a budget per layer loses that. s_j = the largest attention that slot
-// j gets from any layer, head and query of the text behind the last image, or that one of the `reach` slots before it
-// gets: who reads on from a place needs what follows. One set for the whole model; with `own`, a mean of that and of
-// the largest attention in the head itself, which weighs so much. With `ahead`, the model first drafts so many tokens
-// of an answer with everything kept, whose queries point, too: an answer that leads from one place to the next points
-// at the second only once it has read the first. The draft is forgotten. `fit` is the ridge of biases and values fitted
-// to all these queries (attention_fit/; 0: none). Preset `draft`: all of that.
+// pointer (ours): keeps slots that some head points at. A model that answers from a page points at the right position
+// with few heads, long before the answer reads it; a mean over heads or a budget per layer loses that. s_j = the
+// largest attention that slot j gets from any layer, head and query of the text after the last image, or that one of
+// the `reach` slots before it gets: reading on from a position needs the slots that follow. One set for the whole
+// model; with `own`, a mean of that and of the largest attention in the head itself, with `own` as its weight. With
+// `ahead`, the model first drafts this many tokens of an answer with everything kept, whose queries point, too: an
+// answer that leads from one position to the next points at the second only once it has read the first. The draft is
+// discarded. `fit` is the ridge of biases and values fitted to all these queries (attention_fit/; 0: none). Preset
+// `draft`: all of that.
 #include <algorithm>
 
 #include "policy/attention_fit/attention_fit.h"
@@ -46,7 +47,7 @@ class Pointer final : public TokenScorer {
     if (fit_ > 0) fit_kept_slots(in, layer, fit_, kept);
   }
 
-  // The question itself stays, as far as it takes no more than its share, and the last token in any case.
+  // The question itself stays, up to its share of the slots, and the last token in any case.
   Protected protects(int32_t n_keep, double, const PromptShape& prompt) const override {
     const auto most = static_cast<int32_t>(question_ * n_keep);
     return {.n_first = 0, .n_last = std::max(1, std::min(post_vision_window(prompt), most))};

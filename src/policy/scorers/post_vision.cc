@@ -1,6 +1,7 @@
-// post_vision: attention that the prompt's last tokens pay, the text behind the last image: the question knows what it
-// needs. Source: VL-Cache, arXiv:2410.23317, section 4.2. Preset `paper` is the same; `effivlm` mirrors EffiVLM-Bench
-// (VlCacheKVCluster), which ranks a layer's slots once, by all heads together, and adds a window to what it keeps.
+// post_vision: attention from the prompt's last tokens, the text after the last image, because the question decides
+// what is needed. Source: VL-Cache, arXiv:2410.23317, section 4.2. Preset `paper` is the same; `effivlm` mirrors
+// EffiVLM-Bench (VlCacheKVCluster), which ranks a layer's slots once, by all heads together, and adds a window to what
+// it keeps.
 #include <algorithm>
 
 #include "policy/registry.h"
@@ -8,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kPoolOfText = 7;  // SnapKV's, whose window takes the place of the missing one
+constexpr int32_t kPoolOfText = 7;  // SnapKV's, whose window replaces the missing one
 
 class PostVision final : public TokenScorer {
  public:

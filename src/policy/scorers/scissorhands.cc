@@ -1,4 +1,4 @@
-// scissorhands: how seldom the last queries have overlooked a slot, given it less than the uniform 1 / n. Source:
+// scissorhands: how seldom the last queries have overlooked a slot, i.e. given it less than the uniform 1 / n. Source:
 // arXiv:2305.17118. Preset `paper` protects the last r=10 slots.
 #include <algorithm>
 

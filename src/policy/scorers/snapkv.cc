@@ -1,4 +1,4 @@
-// snapkv: attention that the prompt's last tokens pay, pooled so that neighbours stay together. Source:
+// snapkv: attention from the prompt's last tokens, pooled so that adjacent slots stay together. Source:
 // arXiv:2404.14469. Presets keep their whole window: `paper` w=32, k=7, max pool; `kvpress` (SnapKVPress) w=64, k=5,
 // mean pool; `kvcache-factory` w=8, k=7, max pool over the mean of a kv head's queries.
 #include <algorithm>
@@ -25,7 +25,7 @@ class SnapKv final : public TokenScorer {
   void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
     const float* sums = in.capture[static_cast<size_t>(layer)].window_sums.row<float>(head);
     std::copy_n(sums, scores.size(), scores.begin());
-    // What always stays is not pooled into what lies before it.
+    // Protected slots are not pooled into the slots before them.
     const size_t n =
         keeps_window_ ? scores.size() - std::min(scores.size(), static_cast<size_t>(window_)) : scores.size();
     (mean_ ? mean_pool : max_pool)(scores.first(n), kernel_);
@@ -52,7 +52,8 @@ std::unique_ptr<const TokenScorer> make_snapkv(Parameters& p) {
   const auto kernel = static_cast<int32_t>(p.odd("k", kvpress ? 5 : 7));
   const bool mean = p.word("pool", kvpress ? "mean" : "max", {"max", "mean"}) == "mean";
   const Rounding rounding = kvpress ? Rounding::kKvpress : factory ? Rounding::kHalfEven : Rounding::kNearest;
-  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0));  // drafted tokens that look, too (see pointer)
+  const auto ahead =
+      static_cast<int32_t>(p.integer("ahead", 0, 0));  // drafted tokens whose attention counts, too (see pointer)
   return std::make_unique<SnapKv>(window, ahead, kernel, mean, !preset.empty(), rounding);
 }
 

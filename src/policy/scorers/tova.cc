@@ -1,4 +1,4 @@
-// tova: what the last prompt token attends to, the mean over all heads: heads that hold the same tokens keep the same
+// tova: attention of the last prompt token, the mean over all heads: heads that hold the same tokens keep the same
 // ones. After an earlier turn they may hold different ones: a head that lacks a token pays it no attention. Source:
 // arXiv:2401.06104. Preset `kvpress` (TOVAPress) keeps the last token and rounds as it does.
 #include <algorithm>
