@@ -1,4 +1,3 @@
-// Building an automaton, and taking out its dead ends.
 #include "grammar/automaton.h"
 
 #include "base/error.h"
@@ -42,9 +41,9 @@ void Automaton::call(int32_t from, int32_t rule, int32_t to) {
   states_[static_cast<size_t>(from)].calls.push_back({rule, to});
 }
 
-// The states behind which a text can end, found backwards from those that do.
+// The states after which a text can end, found backwards from those that end.
 std::vector<bool> Automaton::finishing() const {
-  struct Before {  // what becomes finishing with a state, if the other one is
+  struct Before {  // a state that becomes finishing with another one, if `with` is finishing, too
     int32_t state, with;
   };
   std::vector<std::vector<Before>> before(states_.size());

@@ -1,4 +1,4 @@
-// Automaton: the texts of a grammar, as rules made of states that bytes lead between, and that call each other.
+// Automaton: the texts of a grammar, as rules made of states that are connected by bytes and that call each other.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace vlcache {
 
-// A recursive transition network. A rule is the state where it starts and whatever can be reached from there; a text
-// belongs to it if its bytes lead to a state that `ends`. No rule may take the empty text (Matcher counts on it).
+// A recursive transition network. A rule is its start state and all states reachable from it; a text belongs to it if
+// its bytes lead to a state that `ends`. No rule may accept the empty text (Matcher relies on that).
 class Automaton {
  public:
-  // Behind this many something is wrong with a schema rather than big about it: a state takes some 100 bytes.
+  // Beyond this limit a schema is broken rather than large: a state takes some 100 bytes.
   static constexpr int32_t kMaxStates = 100'000;
   static constexpr int32_t kNothing = -1;  // instead of a rule: a call that takes no bytes
 
@@ -33,14 +33,14 @@ class Automaton {
   int32_t add_state();
   int32_t add_rule();  // with a new state as its start
   void bytes(int32_t from, uint8_t low, uint8_t high, int32_t to);
-  // What follows `from` behind this text.
+  // Returns the state after this text.
   int32_t text(int32_t from, std::string_view text);
   void text(int32_t from, std::string_view text, int32_t to);
   void call(int32_t from, int32_t rule, int32_t to);
   void skip(int32_t from, int32_t to) { call(from, kNothing, to); }
   void end(int32_t state) { states_[static_cast<size_t>(state)].ends = true; }
 
-  // Takes out what leads nowhere: edges and calls behind which no text ends. False: none does behind this rule.
+  // Removes dead ends: edges and calls after which no text can end. False: no text of this rule can end.
   bool trim(int32_t rule);
 
   const State& state(int32_t state) const { return states_[static_cast<size_t>(state)]; }

@@ -1,4 +1,4 @@
-// Compiled grammars, and logits under them.
+// Compilation of grammars, and masking of logits.
 #include "grammar/grammar.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@
 namespace vlcache {
 namespace {
 
-// Clients send the same few schemas again and again; each keeps its masks.
+// Clients send the same few schemas repeatedly; each keeps its masks.
 constexpr size_t kMaxGrammars = 32;
-// Strings take nearly any token, and such a mask takes milliseconds: those that are made so long are made by the thread
-// that reads the request, and only what a schema has beyond that by the one that computes.
+// Inside strings nearly any token is allowed, and such a mask takes milliseconds: for this long the thread that reads
+// the request makes masks, and the inference thread only those that a schema needs beyond that.
 constexpr std::chrono::milliseconds kMaskTime{200};
 
 }  // namespace
 
-// The tokens as bytes, and what is known of the rules that all grammars have.
+// The tokens as bytes, and the masks of the rules that all grammars share.
 struct Grammars::Vocabulary {
   Vocabulary(const Tokenizer& tokenizer, int64_t vocab_size) : trie(tokenizer, vocab_size), json_masks(trie) {}
 
@@ -33,7 +33,7 @@ struct Grammars::Vocabulary {
 
 class Grammar {
  public:
-  // Shared: the vocabulary outlives its grammars.
+  // owner is shared: the vocabulary must outlive its grammars.
   Grammar(Automaton automaton, int32_t rule, std::shared_ptr<void> owner, const TokenTrie& trie, StateMasks& json_masks)
       : automaton_(std::move(automaton)),
         rule_(rule),
@@ -51,7 +51,7 @@ class Grammar {
   int32_t rule_;
   std::shared_ptr<void> owner_;
   const TokenTrie& trie_;
-  mutable TokenMasks masks_;  // has a lock of its own
+  mutable TokenMasks masks_;  // has its own lock
 };
 
 namespace {

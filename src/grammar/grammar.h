@@ -1,4 +1,5 @@
-// Grammars: what a request may answer, compiled for a vocabulary, and the constraints that hold generations to it.
+// Grammars: what a request's answer may be, compiled for a vocabulary, and the constraints that enforce it while tokens
+// are generated.
 #pragma once
 
 #include <list>
@@ -16,29 +17,31 @@
 namespace vlcache {
 
 class Grammar;
-// Shared: by the generations that are held to it, which end on the inference thread, and by whoever keeps it for the
-// next request.
+// Shared: by the generations constrained by it, which end on the inference thread, and by the list that keeps it for
+// later requests.
 using GrammarPtr = std::shared_ptr<const Grammar>;
 
-// Of a vocabulary. Any thread.
+// The grammars of one vocabulary. Thread-safe.
 class Grammars {
  public:
-  // Ids below vocab_size, which is that of the logits. Keep the tokenizer alive; its tokens are read when they are
-  // first needed.
+  // Ids below vocab_size, which is that of the logits. The tokenizer must outlive this; its tokens are read at first
+  // use.
   Grammars(const Tokenizer& tokenizer, int64_t vocab_size);
   ~Grammars();
 
   // Any JSON object.
   GrammarPtr json_object();
-  // What a schema allows (schema_rules.h says which there are). Throws Error(kInput or kUnsupported): "<where>: ...".
+  // The values that a schema allows (schema_rules.h lists the supported ones). Throws Error(kInput or kUnsupported):
+  // "<where>: ...".
   GrammarPtr json_schema(const nlohmann::ordered_json& schema, const std::string& where);
-  // The texts of the rule that `build` adds to an automaton and returns. `name` is what it is remembered by.
+  // The texts of the rule that `build` adds to an automaton and returns. `name` is the key under which the result is
+  // kept.
   GrammarPtr compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build);
 
-  // A mark as rules of `build` are to have it: the special token of that name, or the text where there is none.
+  // The text of a mark for the rules of `build`: the special token of that name, or the name itself if there is none.
   std::string mark(std::string_view name) const;
 
-  // A generation's text is, from its first token on, one of the grammar's, behind the tokens of `opening`.
+  // A generation's text is, from its first token on, one of the grammar's, after the tokens of `opening`.
   std::unique_ptr<TokenConstraint> constrain(GrammarPtr grammar, std::vector<int32_t> opening = {}) const;
 
  private:
@@ -48,10 +51,10 @@ class Grammars {
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
   std::once_flag once_;
-  // Shared: grammars outlive this where generations do.
+  // Shared: a generation may outlive this, and with it its grammar.
   std::shared_ptr<Vocabulary> vocabulary_;
-  std::mutex mutex_;                                        // of what follows
-  std::list<std::pair<std::string, GrammarPtr>> grammars_;  // the last used first
+  std::mutex mutex_;                                        // guards the members below
+  std::list<std::pair<std::string, GrammarPtr>> grammars_;  // most recently used first
 };
 
 }  // namespace vlcache

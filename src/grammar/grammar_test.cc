@@ -1,4 +1,4 @@
-// Masks against every token by itself, and texts that are drawn under them.
+// Masks against each token matched by itself, and texts that are sampled under masks.
 #include "grammar/grammar.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@
 namespace vlcache {
 namespace {
 
-// All bytes, and pieces such as tokenizers have: words, parts of characters, ends and beginnings of JSON together.
+// All bytes, and pieces like those of real tokenizers: words, parts of characters, ends and beginnings of JSON
+// together.
 std::vector<std::pair<std::string, int32_t>> some_tokens(uint32_t seed) {
   std::vector<std::string> texts;
   for (int b = 0; b < 256; ++b) texts.emplace_back(1, static_cast<char>(b));
@@ -91,7 +92,7 @@ TEST(TokenMasks, AreWhatEveryTokenByItselfSays) {
   }
 }
 
-// Bytes as tokens, and a special one that ends.
+// Bytes as tokens, and a special token that ends a text.
 Tokenizer byte_tokenizer() {
   Json vocab = Json::object(), root;
   for (int b = 0x21; b < 0x7f; ++b) vocab[std::string(1, static_cast<char>(b))] = b - 0x21;
@@ -115,7 +116,7 @@ Tokenizer byte_tokenizer() {
 
 constexpr int32_t kEnd = 96, kVocab = 100;  // logits may be wider than the vocabulary
 
-// Draws until the text ends; empty if it does not within a while.
+// Samples until the text ends; empty if it does not end within a limit.
 std::string draw(TokenConstraint& constraint, const Tokenizer& tokenizer, std::mt19937& random) {
   std::string text;
   const int32_t ends[] = {kEnd};
@@ -187,7 +188,8 @@ TEST(Grammar, AnOpeningComesFirst) {
   EXPECT_TRUE(constraint->complete());
 }
 
-// A special token comes where a rule has its mark, and its letters do not stand for it; in JSON it never comes.
+// A special token is allowed where a rule has its mark, and its letters are not accepted for it; in JSON it is never
+// allowed.
 TEST(Grammar, ASpecialTokenWhereItsMarkStands) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
@@ -216,7 +218,7 @@ TEST(Grammar, ASpecialTokenWhereItsMarkStands) {
   EXPECT_EQ(std::ranges::count(allowed(*json), tokenizer.token_id("<")), 1);
 }
 
-// A vocabulary that lacks a letter cannot write every text.
+// A vocabulary that lacks a letter cannot form every text.
 TEST(Grammar, WhereNoTokenFits) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);

@@ -1,4 +1,4 @@
-// For tests: whether a text belongs to a rule.
+// For tests: takes(), whether a text belongs to a rule.
 #pragma once
 
 #include <string_view>

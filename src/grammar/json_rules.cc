@@ -1,4 +1,4 @@
-// RFC 8259, state by state.
+// RFC 8259 as states.
 #include "grammar/json_rules.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int kDigits = 15;  // any integer of so many is exact in a double
+constexpr int kDigits = 15;  // any integer of this many digits is exact in a double
 
 struct Bytes {
   uint8_t low, high;
@@ -23,11 +23,11 @@ void chain(Automaton& a, int32_t from, std::initializer_list<Bytes> ranges, int3
   }
 }
 
-// Characters of more than one byte (Unicode 15, table 3-7), by what they begin with.
+// Characters of more than one byte (Unicode 15, table 3-7), by their first bytes.
 constexpr Bytes kTail{0x80, 0xBF};
 struct Characters {
   Bytes lead, second;
-  int n_tails;  // behind these
+  int n_tails;  // number of bytes that follow
 };
 constexpr std::array<Characters, 8> kCharacters = {{{{0xC2, 0xDF}, kTail, 0},
                                                     {{0xE0, 0xE0}, {0xA0, 0xBF}, 1},
@@ -37,7 +37,7 @@ constexpr std::array<Characters, 8> kCharacters = {{{{0xC2, 0xDF}, kTail, 0},
                                                     {{0xF0, 0xF0}, {0x90, 0xBF}, 2},
                                                     {{0xF1, 0xF3}, kTail, 2},
                                                     {{0xF4, 0xF4}, {0x80, 0x8F}, 2}}};
-// Those of one byte that stand in a string as they are.
+// One-byte characters that need no escape in a string.
 constexpr std::array<Bytes, 3> kAscii = {{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7F}}};
 
 void long_characters(Automaton& a, int32_t from, Bytes leads, const Characters& c, int32_t to) {
@@ -46,7 +46,7 @@ void long_characters(Automaton& a, int32_t from, Bytes leads, const Characters& 
   if (c.n_tails == 2) chain(a, from, {leads, c.second, kTail, kTail}, to);
 }
 
-// From `states[i]` any of these leads on.
+// Accepts one hexadecimal digit.
 void hex_digit(Automaton& a, int32_t from, int32_t to) {
   a.bytes(from, '0', '9', to);
   a.bytes(from, 'a', 'f', to);
@@ -62,7 +62,7 @@ int32_t hex_digits(Automaton& a, int32_t from, int n) {
   return from;
 }
 
-// Behind "\u": four digits, or a pair of surrogates.
+// Accepts what follows "\u": four digits, or a pair of surrogates.
 void unicode_escape(Automaton& a, int32_t from, int32_t to) {
   const int32_t plain = a.add_state(), d = a.add_state(), high = a.add_state();
   a.bytes(from, '0', '9', plain);
@@ -116,7 +116,7 @@ void number(Automaton& a, int32_t from, int32_t to) {
   digits(a, signed_e, 2, to);
 }
 
-// Elements between brackets: `element` leads from one state to another.
+// Elements between brackets: `element` adds the states of one element.
 template <typename Element>
 void list(Automaton& a, int32_t from, std::string_view brackets, int32_t to, const Element& element) {
   const int32_t first = a.text(from, brackets.substr(0, 1)), behind = a.add_state();
@@ -145,7 +145,7 @@ int32_t json_spaced(Automaton& a, int32_t from, char sign) {
 }
 
 void json_string_unlike(Automaton& a, int32_t from, const std::set<std::string>& known, int32_t to) {
-  // The beginnings of what is known, whole characters, each a state; who leaves them is free.
+  // A state for each beginning of a known string, in whole characters; a text that leaves them may continue freely.
   const int32_t free = a.add_state();
   json_character(a, free, free);
   a.text(free, "\"", to);

@@ -1,4 +1,3 @@
-// Places, frames and what is taken back.
 #include "grammar/matcher.h"
 
 #include <algorithm>
@@ -52,8 +51,8 @@ bool Matcher::push_behind(int32_t frame) {
   return finish_level();
 }
 
-// Follows calls and the ends of rules until nothing new is found. A frame that was made here cannot end here, as no
-// rule takes the empty text, so who calls it is complete before anybody returns.
+// Follows calls and the ends of rules until no new place is found. A frame created here cannot end here, because no
+// rule accepts the empty text, so the list of a frame's callers is complete before it returns.
 bool Matcher::finish_level() {
   const auto first = static_cast<size_t>(levels_.back().first_place);
   if (places_.size() == first) {

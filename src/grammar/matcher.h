@@ -1,4 +1,4 @@
-// Matcher: where a text that comes byte by byte stands in an automaton. Bytes can be taken back.
+// Matcher: the position of a text in an automaton while the text arrives byte by byte. Bytes can be taken back.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,31 @@
 
 namespace vlcache {
 
-// Follows all readings of the text at once. A rule that is called from several places at the same byte is read once, in
-// a frame that knows all of them (the graph of stacks of generalised LL parsing, Scott and Johnstone 2010), so the
-// number of places is bounded by the automaton, however ambiguous it is, and not by how deep a text nests.
+// Follows all parses of the text at once. A rule that is called from several places at the same byte is parsed once, in
+// a frame with all its callers (the graph-structured stack of generalised LL parsing, Scott and Johnstone 2010), so the
+// number of places is bounded by the automaton, however ambiguous it is, and not by the nesting depth of a text.
 class Matcher {
  public:
   struct Place {
     int32_t state, frame;
-    int32_t same_state;  // the place before it, of this byte and state; -1: none
+    int32_t same_state;  // the previous place with this state at this byte; -1: none
   };
 
-  explicit Matcher(const Automaton& automaton);  // which must outlive it
+  explicit Matcher(const Automaton& automaton);  // must outlive the matcher
 
-  // An empty text of this rule; or one whose beginning has led to this state, and to no other.
+  // Starts with an empty text of this rule; or with one whose beginning has led to this state, and to no other.
   void begin(int32_t rule);
   void begin_in(int32_t state);
-  // The next byte. False: no text goes on like this, and nothing has changed.
+  // Adds a byte. False: no text continues like this; the matcher is unchanged.
   bool push(uint8_t byte);
-  // Goes on behind the rule that is read in `frame`, taking nothing. False as with push().
+  // Continues after the rule of `frame`, without a byte. False as with push().
   bool push_behind(int32_t frame);
-  // Takes back the last push that was true.
+  // Takes back the last push that returned true.
   void pop();
-  // Nothing that was pushed will be taken back.
+  // No earlier push will be taken back.
   void commit();
 
-  // Where the text may stand, those states among them that calls lead to and from.
+  // The current places of the text, including states before and after calls.
   std::span<const Place> places() const {
     return std::span(places_).subspan(static_cast<size_t>(levels_.back().first_place));
   }
@@ -46,11 +46,11 @@ class Matcher {
     int32_t rule;
     int32_t last_return;
   };
-  struct Return {  // behind a frame: the state to go on from, and the frame that it is in
+  struct Return {  // after a frame's rule: the state to continue from, and its frame
     int32_t to, frame;
     int32_t next;
   };
-  struct Level {  // what was there before a push
+  struct Level {  // sizes before a push
     int32_t first_place, n_frames, n_returns;
     bool may_end;
   };
@@ -62,10 +62,10 @@ class Matcher {
 
   const Automaton& automaton_;
   std::vector<Place> places_;
-  std::vector<Frame> frames_;  // the first is that of the text itself, which nothing called
+  std::vector<Frame> frames_;  // the first is that of the text itself, which has no caller
   std::vector<Return> returns_;
   std::vector<Level> levels_;
-  // Hints that are checked before they are believed: the last place of a state, the last frame of a rule.
+  // Hints, verified before use: the last place of a state, the last frame of a rule.
   std::vector<int32_t> place_of_state_, frame_of_rule_;
 };
 

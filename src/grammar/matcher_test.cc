@@ -1,4 +1,4 @@
-// Recursion, ambiguity, taking bytes back.
+// Recursion, ambiguity, and taking bytes back.
 #include "grammar/matcher.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(Matcher, BytesAreTakenBack) {
   ASSERT_TRUE(m.push(')'));
   EXPECT_TRUE(m.may_end());
   EXPECT_FALSE(m.push(')'));
-  EXPECT_TRUE(m.may_end());  // what is refused changes nothing
+  EXPECT_TRUE(m.may_end());  // a refused byte changes nothing
   m.pop();
   EXPECT_FALSE(m.may_end());
   ASSERT_TRUE(m.push('('));
@@ -51,8 +51,8 @@ TEST(Matcher, BytesAreTakenBack) {
   EXPECT_TRUE(m.may_end());
 }
 
-// x = "[" x "]" | "[" x "]" | ... | "e", which has n readings a level: all of them at once are as many places as one
-// level has.
+// x = "[" x "]" | "[" x "]" | ... | "e", which has n parses a level: following all of them takes only as many places as
+// one level has.
 TEST(Matcher, AmbiguityDoesNotGrowWithDepth) {
   Automaton a;
   const int32_t rule = a.add_rule(), end = a.add_state();
@@ -81,7 +81,7 @@ TEST(Automaton, DeadEndsAreTakenOut) {
   Automaton a;
   const int32_t endless = a.add_rule(), rule = a.add_rule(), end = a.add_state(), behind = a.add_state();
   a.end(end);
-  a.call(a.text(a.start(endless), "x"), endless, end);  // never comes to an end
+  a.call(a.text(a.start(endless), "x"), endless, end);  // no text of this rule ends
   a.text(a.start(rule), "a", end);
   a.call(a.text(a.start(rule), "b"), endless, behind);
   a.end(behind);

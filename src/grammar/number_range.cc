@@ -23,7 +23,7 @@ void digit(Automaton& a, int32_t from, char low, char high, int32_t to) {
   if (low <= high) a.bytes(from, static_cast<uint8_t>(low), static_cast<uint8_t>(high), to);
 }
 
-// Digits of low.size() from `low` to `high`, both of that length.
+// Digits of numbers from `low` to `high`, both of the same length.
 void same_length(Automaton& a, std::string_view low, std::string_view high, int32_t from, int32_t to) {
   if (low.find_first_not_of('0') == low.npos && high.find_first_not_of('9') == high.npos) {
     a.skip(any_digits(a, from, low.size()), to);
@@ -60,7 +60,7 @@ struct Magnitudes {
   NumberRange::Bound low, high;
 };
 
-// What may stand behind the digits of an integer, where it is as large as a bound: a point and digits.
+// What may follow the digits of an integer that equals a bound: a point and digits.
 class Fraction {
  public:
   Fraction(Automaton& automaton, const NumberRange::Bound* low, const NumberRange::Bound* high)
@@ -84,7 +84,7 @@ class Fraction {
     return digits;
   }
 
-  // Behind n digits; `low`: equal to that bound so far.
+  // Whether the text may end after n digits; `low`: equal to that bound so far.
   bool may_end(size_t n, bool low, bool high) const {
     if (low && (n < low_digits_.size() || !low_->inclusive)) return false;
     return !high || n < high_digits_.size() || high_->inclusive;
@@ -108,7 +108,7 @@ class Fraction {
 
   Automaton& a_;
   const NumberRange::Bound *low_, *high_;
-  std::string low_digits_, high_digits_;  // no zeros at the end
+  std::string low_digits_, high_digits_;  // no trailing zeros
   std::map<std::tuple<size_t, bool, bool>, int32_t> known_;
 };
 

@@ -1,4 +1,4 @@
-// The decimal texts of the numbers within bounds.
+// Number ranges: the decimal texts of the numbers within bounds.
 #pragma once
 
 #include <compare>
@@ -10,13 +10,13 @@
 
 namespace vlcache {
 
-// As long as other numbers are (json_rules.h): 15 digits before the point and behind it.
+// Limited like other numbers (json_rules.h): 15 digits before the point and after it.
 struct Decimal {
-  static constexpr int64_t kOne = 1'000'000'000'000'000;  // of `fraction`; `whole` is less, too
+  static constexpr int64_t kOne = 1'000'000'000'000'000;  // one, in units of `fraction`; `whole` is less than this, too
 
   int64_t whole = 0, fraction = 0;  // both negative, or neither
 
-  // Of -12.5 and the like, no exponent; none if it is longer than that.
+  // Parses texts such as -12.5, without an exponent; nullopt if there are too many digits.
   static std::optional<Decimal> parse(std::string_view text);
   auto operator<=>(const Decimal&) const = default;
 };
@@ -27,7 +27,7 @@ class NumberRange {
     Decimal value;
     bool inclusive = true;
   };
-  // Of several, the tightest counts.
+  // Of several bounds the tightest counts.
   void at_least(const Decimal& value, bool inclusive);
   void at_most(const Decimal& value, bool inclusive);
   bool bounded() const { return bounded_; }
@@ -39,7 +39,7 @@ class NumberRange {
   bool bounded_ = false;
 };
 
-// No leading zeros, no exponents. False: there are none.
+// No leading zeros, no exponents. False: no number is within the bounds.
 bool integers_within(Automaton& automaton, const NumberRange& range, int32_t from, int32_t to);
 bool numbers_within(Automaton& automaton, const NumberRange& range, int32_t from, int32_t to);
 

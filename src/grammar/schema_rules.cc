@@ -1,4 +1,3 @@
-// Keyword by keyword.
 #include "grammar/schema_rules.h"
 
 #include <algorithm>
@@ -19,11 +18,11 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// OpenAI takes 120,000 characters of names, descriptions and values.
+// OpenAI accepts 120,000 characters of names, descriptions and values.
 constexpr size_t kMaxSchemaBytes = 1 << 20;
-// After a comma all of them are possible at once, down to the next that is required; each costs time at every byte.
+// After a comma all of them are possible at once, down to the next required one; each costs time at every byte.
 constexpr int kMaxOptionalInARow = 128;
-// States that take nearly every token, whose masks are large and slow to make.
+// Limits states that accept nearly every token, whose masks are large and slow to make.
 constexpr size_t kMaxUnlikeBytes = 256;
 
 constexpr std::array<std::string_view, 14> kAnnotations = {
@@ -48,7 +47,7 @@ class SchemaRules {
 
   int32_t compile() {
     const int32_t rule = referenced("", root_);
-    // Those that are referred to come one after the other, not one within the other: a chain of them may be long.
+    // Referenced schemas are compiled one after the other, not recursively: a chain of them may be long.
     while (!waiting_.empty()) {
       const Referenced next = waiting_.front();
       waiting_.pop_front();
@@ -81,7 +80,7 @@ class SchemaRules {
       if (std::ranges::find(known, key) != known.end()) continue;
       if (std::ranges::find(kAnnotations, key) != kAnnotations.end()) continue;
       if (key == "uniqueItems" && value == false) continue;
-      if (key == "strict") continue;  // of a function, which some clients repeat here
+      if (key == "strict") continue;  // part of a function, which some clients repeat here
       fail(path, "\"" + pointer_part(key) + "\" is not supported here (supported: " + joined(known) + ")",
            ErrorCode::kUnsupported);
     }
@@ -112,7 +111,7 @@ class SchemaRules {
     return rule;
   }
 
-  // All that the schema allows leads from one state to the other.
+  // Connects the states `from` and `to` by all values that the schema allows.
   void value(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
     if (schema == true) {
       a_.call(from, kJsonValue, to);
@@ -156,7 +155,7 @@ class SchemaRules {
     }
   }
 
-  // enum and const: their texts, those that begin alike together.
+  // enum and const: their texts, with common beginnings merged.
   void values(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
     only(schema, path, {"enum", "const", "type"});
     const OrderedJson* list = find(schema, "enum");
@@ -214,7 +213,7 @@ class SchemaRules {
     const bool has_members = find(schema, "properties") != nullptr || find(schema, "required") != nullptr ||
                              find(schema, "additionalProperties") != nullptr;
     if (type == nullptr && (has_members || find(schema, "items") != nullptr)) {
-      // Without a type, other values than these would do as well; whoever writes so does not mean it.
+      // Strictly, a schema without a type also allows other values; that is never the intent.
       has_members ? object(schema, path, from, to) : array(schema, path, from, to);
       return;
     }
@@ -269,7 +268,7 @@ class SchemaRules {
     }
   }
 
-  // Both of its kinds, whichever is tighter.
+  // Inclusive and exclusive bounds, whichever is tighter.
   NumberRange range(const OrderedJson& schema, const std::string& path) const {
     NumberRange range;
     for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
@@ -317,7 +316,7 @@ class SchemaRules {
     const OrderedJson* items = find(schema, "items");
     const int32_t item = items == nullptr ? static_cast<int32_t>(kJsonValue) : rule_of(*items, path + "/items");
     int32_t at = a_.text(from, "[");
-    for (int64_t n = 0;; ++n) {  // behind n items
+    for (int64_t n = 0;; ++n) {  // after n items
       if (n >= least) a_.text(at, "]", to);
       if (n == most) return;
       const int32_t begin = n == 0 ? at : json_spaced(a_, at, ',');
@@ -343,7 +342,7 @@ class SchemaRules {
     return out;
   }
 
-  // Two ways through the properties: nothing has come yet, or something, and the next needs a comma.
+  // Two paths through the properties: without any property so far, or with some, so that the next needs a comma.
   void object(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
     const OrderedJson* properties = find(schema, "properties");
     if (properties != nullptr && !properties->is_object()) fail(path + "/properties", "expected an object");
@@ -362,7 +361,7 @@ class SchemaRules {
       a_.skip(json_spaced(a_, something, ','), key);
       const int32_t text = a_.text(key, OrderedJson(name).dump());
       value(property, path + "/properties/" + pointer_part(name), json_spaced(a_, text, ':'), behind);
-      const int32_t none = a_.add_state();  // without a way to it, if this one is needed
+      const int32_t none = a_.add_state();  // unreachable if this property is required
       if (optional) a_.skip(nothing, none);
       if (optional) a_.skip(something, behind);
       nothing = none;
@@ -380,7 +379,7 @@ class SchemaRules {
     const OrderedJson* extra = find(schema, "additionalProperties");
     const bool any = extra == nullptr || *extra == true || *extra == OrderedJson::object();
     if (extra != nullptr && *extra == false) return;
-    // Allowed where there are properties, but nothing says what they would be.
+    // JSON Schema allows others beside named properties, but without a schema for them they are left out.
     if (any && (!named.empty() || (extra == nullptr && find(schema, "properties") != nullptr))) return;
     const int32_t rule = any ? static_cast<int32_t>(kJsonValue) : rule_of(*extra, path + "/additionalProperties");
     const int32_t key = a_.add_state(), behind = a_.add_state();

@@ -1,13 +1,14 @@
-// JSON schemas as rules of an automaton.
+// Schema rules: JSON schemas as rules of an automaton.
 //
-// What OpenAI's structured outputs take, and what of it can be held exactly:
+// Supported is the part of OpenAI's structured outputs that can be enforced exactly:
 //   type (one or several), properties, required, additionalProperties, items, minItems, maxItems, enum, const, anyOf,
 //   $ref within the schema (recursion too), $defs; minimum, maximum, exclusiveMinimum, exclusiveMaximum; pattern and
 //   format (string_pattern.h); true, {} (any value); annotations (title, description, default, ...) are let pass.
-// Any other keyword is an error that names it: an answer that does not keep to it would be worse.
+// Any other keyword is an error that names it: an answer that ignores it would be worse.
 //
-// Properties come in the order of the schema, those that are not required or left out. Properties that it does not name
-// come only where additionalProperties gives their schema, or where it names none at all and does not forbid them.
+// Properties are written in the order of the schema; those that are not required may be left out. Properties that the
+// schema does not name are allowed only if additionalProperties gives their schema, or if it names none at all and does
+// not forbid others.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,8 +18,8 @@
 
 namespace vlcache {
 
-// The rule of the texts that a schema allows, in an automaton that begins with add_json_rules(). Throws Error(kInput,
-// or kUnsupported for what is known and not done): "<where>: at #/properties/x: ...".
+// Adds the rule of the texts that a schema allows to an automaton that begins with add_json_rules(). Throws
+// Error(kInput, or kUnsupported for keywords that are known but not implemented): "<where>: at #/properties/x: ...".
 int32_t add_schema(Automaton& automaton, const nlohmann::ordered_json& schema, const std::string& where);
 
 }  // namespace vlcache

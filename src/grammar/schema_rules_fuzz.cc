@@ -1,4 +1,5 @@
-// Fuzzes schemas, and walks what becomes of them: there is an error that says where, or every walk can go on or end.
+// Fuzzes schemas, and walks the resulting automata: either an error that names a place, or every walk can continue or
+// end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

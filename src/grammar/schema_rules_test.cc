@@ -1,4 +1,4 @@
-// Schemas against texts that they allow and texts that they do not.
+// Schemas against texts that they allow and texts that they forbid.
 #include "grammar/schema_rules.h"
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ TEST(SchemaRules, ErrorsSayWhatAndWhere) {
   }
 }
 
-// What refers to itself or to one another in long chains costs what is written, no more.
+// Recursive references and long chains of them cost in proportion to the schema's length, no more.
 TEST(SchemaRules, ChainsAndWebsOfReferences) {
   std::string chain = R"({"$ref": "#/$defs/d0", "$defs": {)", web = chain;
   for (int i = 0; i < 5000; ++i) {

@@ -1,4 +1,4 @@
-// Parsing an expression to a tree, then states for the tree: Thompson's construction, as the automaton may be
+// Parses an expression to a tree, and builds states from the tree: Thompson's construction, since the automaton may be
 // ambiguous.
 #include "grammar/string_pattern.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;      // of groups
 constexpr int kMaxRepeats = 1000;  // the numbers in braces
-// Places where most characters fit: their masks take nearly all tokens, some kB and ms each.
+// Positions that accept most characters: their masks hold nearly all tokens, some kB and ms each.
 constexpr int kMaxWidePlaces = 256;
 constexpr int32_t kWide = 10'000;  // characters
 constexpr int32_t kLast = 0x10FFFF;
@@ -23,7 +23,7 @@ constexpr int32_t kLast = 0x10FFFF;
 struct Range {
   int32_t low, high;
 };
-using Set = std::vector<Range>;  // ascending, apart, without surrogates
+using Set = std::vector<Range>;  // ascending, disjoint, without surrogates
 
 Set normalized(Set set) {
   std::ranges::sort(set, {}, &Range::low);
@@ -61,11 +61,11 @@ const Set kSpaces = {{'\t', '\r'}, {' ', ' '}};
 const Set kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 struct Node {
-  enum class Kind { kSet, kAll, kAny, kRepeat };  // kAll: one after the other; kAny: one of them
+  enum class Kind { kSet, kAll, kAny, kRepeat };  // kAll: a sequence; kAny: alternatives
   Kind kind = Kind::kAll;
   Set set;
   std::vector<Node> parts;
-  int least = 1, most = 1;  // of kRepeat; most -1: no end
+  int least = 1, most = 1;  // of kRepeat; most -1: unlimited
 };
 
 class Parser {
@@ -207,7 +207,7 @@ class Parser {
       set.push_back({low[0].low, high[0].low});
     }
     ++at_;
-    // What is none of \d beyond ASCII, readers disagree about.
+    // Readers disagree about the complement of \d, \w and \s beyond ASCII.
     return negated ? complement(set, only_characters ? kLast : 0x7F) : normalized(std::move(set));
   }
 
@@ -346,12 +346,12 @@ class States {
     }
   }
 
-  // One of them, escaped where JSON wants it.
+  // One of the set's characters, escaped if JSON requires it.
   void characters(const Set& set, int32_t from, int32_t to) {
     int32_t n = 0;
     for (const Range& r : set) n += r.high - r.low + 1;
     if (n > kWide) count_wide();
-    // Edges that leave `from` must lead nowhere else.
+    // `from` may have other edges: those of the set start in a state of their own.
     const int32_t begin = a_.add_state();
     a_.skip(from, begin);
     for (const Range& r : set) {
@@ -382,7 +382,7 @@ class States {
     }
   }
 
-  // Characters from one to the other, both of the same length.
+  // Characters from `low` to `high`, both of the same length in bytes.
   void utf8(std::string_view low, std::string_view high, int32_t from, int32_t to) {
     const auto byte = [](char c) { return static_cast<uint8_t>(c); };
     if (low.size() == 1) {

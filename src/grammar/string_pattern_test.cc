@@ -56,7 +56,7 @@ TEST(StringPattern, Texts) {
   }
 }
 
-// std::regex reads the same language, where it is ASCII.
+// std::regex accepts the same language, within ASCII.
 TEST(StringPattern, AgreesWithAnotherReader) {
   const std::string letters = "ab1 ._";
   for (const char* pattern :

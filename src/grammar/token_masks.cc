@@ -1,4 +1,3 @@
-// Walking the trie.
 #include "grammar/token_masks.h"
 
 #include <algorithm>
@@ -13,10 +12,10 @@ void set(std::span<uint64_t> bits, int32_t token) {
   bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
 }
 
-// Visits the nodes [begin, end) of the trie whose bytes the matcher takes, parents first.
+// Visits the nodes [begin, end) of the trie whose bytes the matcher accepts, parents first.
 void walk(const TokenTrie& trie, Matcher& matcher, int32_t begin, int32_t end, FunctionRef<void(int32_t node)> visit) {
   const std::span<const TokenTrie::Node> nodes = trie.nodes();
-  std::vector<int32_t> open;  // ends of the nodes that the matcher is behind
+  std::vector<int32_t> open;  // ends of the nodes whose bytes the matcher has taken
   for (int32_t i = begin; i < end;) {
     for (; !open.empty() && open.back() == i; open.pop_back()) matcher.pop();
     const TokenTrie::Node& node = nodes[static_cast<size_t>(i)];

@@ -1,4 +1,4 @@
-// TokenMasks: the tokens that may come next, of a matcher and a vocabulary.
+// TokenMasks: which tokens of a vocabulary may come next, given a matcher.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace vlcache {
 
-// What of a vocabulary fits a state of an automaton is found once, by walking the trie from there, and kept. Only where
-// a token goes on behind the end of the state's rule it depends on who called that rule: those few nodes of the trie
-// are walked anew each time. The idea is that of XGrammar (arXiv:2411.15100), which calls the former tokens
+// The tokens that fit a state of an automaton are found once, by walking the trie from there, and kept. Only if a token
+// continues beyond the end of the state's rule, the result depends on the rule's callers: those few nodes of the trie
+// are walked every time. The idea is that of XGrammar (arXiv:2411.15100), which calls the former tokens
 // context-independent.
 class StateMasks {
  public:
   struct Mask {
-    std::vector<int32_t> tokens;  // where they are few
-    std::vector<uint64_t> bits;   // [n_words], else
-    std::vector<int32_t> exits;   // nodes with others below, behind whose byte the rule may have ended
+    std::vector<int32_t> tokens;  // if they are few
+    std::vector<uint64_t> bits;   // [n_words], otherwise
+    std::vector<int32_t> exits;   // nodes with others below, after whose byte the rule may have ended
   };
 
   explicit StateMasks(const TokenTrie& trie) : trie_(trie) {}
-  // Any thread; the reference stays good.
+  // Thread-safe; the reference stays valid.
   const Mask& of(const Automaton& automaton, int32_t state);
 
  private:
@@ -37,16 +37,16 @@ class StateMasks {
   std::vector<std::unique_ptr<Mask>> masks_;  // by state
 };
 
-// Of one automaton; the states of its JSON rules have masks that other automata share.
+// The masks of one automaton; the states of its JSON rules have masks that other automata share.
 class TokenMasks {
  public:
   TokenMasks(const Automaton& automaton, const TokenTrie& trie, StateMasks& json_masks)
       : automaton_(automaton), trie_(trie), json_masks_(json_masks), masks_(trie) {}
 
-  // bits [(vocab + 63) / 64]: set for tokens behind which the text may go on or end. `matcher`, of the same automaton,
-  // is left as it was.
+  // bits [(vocab + 63) / 64]: set for tokens after which the text may continue or end. `matcher`, of the same
+  // automaton, is restored.
   void allowed(Matcher& matcher, std::span<uint64_t> bits);
-  // Makes masks of states until then, so that no step has to.
+  // Makes masks of states until that time, so that decode steps need not.
   void make(Clock::time_point until);
 
  private:

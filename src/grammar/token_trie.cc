@@ -1,4 +1,3 @@
-// Sorted texts to nodes.
 #include "grammar/token_trie.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace {
 std::string bytes_of(const Tokenizer& tokenizer, int32_t id) {
   if (tokenizer.is_special(id)) return kSpecialTokenByte + tokenizer.token_text(id);
   std::string bytes = tokenizer.token_bytes(id);
-  if (bytes.find(kSpecialTokenByte) != bytes.npos) bytes.clear();  // vocabularies of bytes have it
+  if (bytes.find(kSpecialTokenByte) != bytes.npos) bytes.clear();  // byte-level vocabularies contain it
   return bytes;
 }
 
@@ -27,7 +26,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, int64_t n_ids) : TokenTrie(all_
 
 TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens) {
   std::ranges::sort(tokens);
-  std::vector<int32_t> path;  // nodes of the text before
+  std::vector<int32_t> path;  // nodes of the previous text
   std::string_view before;
   const auto close = [&](size_t n) {
     for (; path.size() > n; path.pop_back()) {

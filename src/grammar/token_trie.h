@@ -1,4 +1,4 @@
-// TokenTrie: the bytes of all tokens of a vocabulary, those that begin alike together.
+// TokenTrie: the bytes of all tokens of a vocabulary, with common beginnings merged.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace vlcache {
 
 class Tokenizer;
 
-// What a special token stands for here: a byte that no text has, then its name. A grammar in which it is to stand says
-// so; elsewhere it is never drawn.
+// First byte of a special token here: a byte that no text has, followed by the token's name. Only a grammar that
+// contains this text allows the token; elsewhere it is never sampled.
 inline constexpr char kSpecialTokenByte = '\xff';
 
 class TokenTrie {
  public:
-  // In the order in which a text would be searched: a node's children follow it, each with all that is below it.
+  // In depth-first order: a node's children follow it, each with all nodes below it.
   struct Node {
-    int32_t end;  // the first node that is not below
+    int32_t end;  // the first node that is not below this one
     int32_t first_token, n_tokens;
     uint8_t byte;
   };
@@ -33,7 +33,7 @@ class TokenTrie {
   std::span<const int32_t> tokens(const Node& node) const {
     return std::span(tokens_).subspan(static_cast<size_t>(node.first_token), static_cast<size_t>(node.n_tokens));
   }
-  // By id; empty: it stands for none.
+  // By id; empty: the id has no text.
   const std::string& bytes(int32_t token) const { return bytes_[static_cast<size_t>(token)]; }
   int64_t n_ids() const { return static_cast<int64_t>(bytes_.size()); }
 
