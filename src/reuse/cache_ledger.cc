@@ -1,4 +1,3 @@
-// Priorities and queues.
 #include "reuse/cache_ledger.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// One budget of bytes for all that is kept beyond running requests: caches that give way to each other, what saves
-// least for its bytes first (GreedyDual-Size-Frequency, Cherkasova 1998).
+// CacheLedger: one budget of bytes for all caches beyond running requests. Across the caches, the entry that saves
+// least for its bytes is evicted first (GreedyDual-Size-Frequency, Cherkasova 1998).
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class CacheLedger {
    public:
     virtual ~Member() = default;
     virtual int64_t bytes() const = 0;
-    // Of what would go first; infinity where nothing can.
+    // Priority of the next entry to be evicted; infinity if none can be.
     virtual double least_priority() const = 0;
     virtual void evict_least() = 0;
   };
@@ -32,11 +32,11 @@ class CacheLedger {
 
   void join(Member& member) { members_.push_back(&member); }
   void leave(Member& member) { std::erase(members_, &member); }
-  // Lets go what saves least until so many bytes more fit. False: they never will, and nothing has gone.
+  // Evicts the entries that save least until this many bytes more fit. False: they never can; nothing was evicted.
   bool make_room(int64_t bytes);
-  // Something of this priority has gone without being asked for room.
+  // Reports an eviction of this priority that make_room() did not ask for, so that the GDSF clock advances.
   void went(double priority) { age_ = std::max(age_, priority); }
-  // Of something asked for n times that takes `cost` (ms) to make anew: old things fall behind as others go.
+  // Priority of an entry requested n times that takes `cost` ms to recompute: older entries age as others are evicted.
   double priority(double n_uses, double cost, int64_t bytes) const;
 
   int64_t max_bytes() const { return max_bytes_; }
@@ -45,10 +45,11 @@ class CacheLedger {
  private:
   int64_t max_bytes_;
   std::vector<Member*> members_;
-  double age_ = 0;  // priority of what went last
+  double age_ = 0;  // priority of the last evicted entry
 };
 
-// What somebody is going to ask for stays, as far as it can, while this lives. Its cache must outlive it.
+// Protects entries that a request will need from eviction, as far as possible, for this object's lifetime. The cache
+// must outlive it.
 class CacheHold {
  public:
   CacheHold() = default;
@@ -66,35 +67,35 @@ class CacheHold {
   std::function<void()> release_;
 };
 
-// What a cache has done; who asked it in vain, and why, requests know better (CacheTotals).
+// Counters of a cache; misses and their reasons are counted per request (CacheTotals).
 struct CacheStats {
   int64_t n_evictions = 0;
   int64_t bytes = 0;  // held now
 };
 
-// Values by digest, shared with whoever uses them: what goes from here lives on until they are done.
+// Values by digest, shared with their users: an evicted value lives until its users are done.
 class DigestCache final : public CacheLedger::Member {
  public:
   explicit DigestCache(CacheLedger& ledger) : ledger_(ledger) { ledger.join(*this); }
   ~DigestCache() override { ledger_.leave(*this); }
 
-  // Null: it is not there. The type is whoever put it's.
+  // Null: a miss. T is the type that was put.
   template <typename T>
   std::shared_ptr<const T> find(const Sha256Digest& key) {
     return std::static_pointer_cast<const T>(find_any(key));
   }
-  // Whether it is there, without asking for it.
+  // Whether the key is cached; does not count as a use.
   bool contains(const Sha256Digest& key) const { return entries_.contains(key); }
-  // Kept unless it is larger than the whole budget. `cost`: ms to make it anew.
+  // Stores the value unless it is larger than the whole budget. `cost`: ms to recompute it.
   void put(const Sha256Digest& key, std::shared_ptr<const void> value, int64_t bytes, double cost);
   void drop(const Sha256Digest& key);
   void clear();
   // n_uses: how often it was put or found.
   void for_each(FunctionRef<void(const Sha256Digest& key, int64_t bytes, int64_t n_uses)> visit) const;
-  // What has this key, now or later, is not evicted.
+  // The entry of this key, present or future, is not evicted.
   CacheHold hold(const Sha256Digest& key);
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes_}; }
-  // Another one whenever what is there has changed.
+  // Version counter; changes with the contents.
   int64_t version() const { return version_; }
 
   int64_t bytes() const override { return bytes_; }
@@ -106,7 +107,7 @@ class DigestCache final : public CacheLedger::Member {
     std::shared_ptr<const void> value;
     int64_t bytes = 0;
     double cost = 0, n_uses = 0;
-    std::pair<double, int64_t> order;  // priority, and when it was last asked for
+    std::pair<double, int64_t> order;  // priority, and when it was last requested
   };
   using Entries = std::map<Sha256Digest, Entry>;
 
@@ -117,8 +118,8 @@ class DigestCache final : public CacheLedger::Member {
 
   CacheLedger& ledger_;
   Entries entries_;
-  std::map<Sha256Digest, int32_t> holds_;                          // how many of each
-  std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // of what may go: what goes first, first
+  std::map<Sha256Digest, int32_t> holds_;                          // number of holds per key
+  std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // entries that can be evicted, the next one first
   int64_t n_touched_ = 0, version_ = 0;
   int64_t bytes_ = 0;
   int64_t n_evictions_ = 0;

@@ -1,4 +1,4 @@
-// Who gives way to whom.
+// The order of eviction across caches.
 #include "reuse/cache_ledger.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(CacheLedgerTest, WhatSavesLeastForItsBytesGoesFirst) {
   DigestCache a(ledger), b(ledger);
   a.put(key(1), text("large and cheap"), 50, 1);
   b.put(key(2), text("small and dear"), 30, 90);
-  b.put(key(3), text("new"), 40, 10);  // 120 > 100: the first of a goes
+  b.put(key(3), text("new"), 40, 10);  // 120 > 100: the first of a is evicted
   EXPECT_EQ(a.find<std::string>(key(1)), nullptr);
   EXPECT_NE(b.find<std::string>(key(2)), nullptr);
   EXPECT_EQ(a.stats().n_evictions, 1);
@@ -54,7 +54,7 @@ TEST(CacheLedgerTest, WhatIsHeldStays) {
   cache.put(key(2), text("dear"), 40, 1000);
   std::optional<CacheHold> hold = cache.hold(key(1)), again = cache.hold(key(1));
   const CacheHold coming = cache.hold(key(3));
-  cache.put(key(3), text("dearer"), 40, 2000);  // 120 > 100: it is the second that goes
+  cache.put(key(3), text("dearer"), 40, 2000);  // 120 > 100: the second is evicted
   EXPECT_TRUE(cache.contains(key(1)));
   EXPECT_FALSE(cache.contains(key(2)));
   cache.put(key(4), text("no room"), 40, 1e9);  // the others are held
@@ -71,7 +71,7 @@ TEST(CacheLedgerTest, WhatIsHeldStays) {
   EXPECT_TRUE(cache.contains(key(3)));
   EXPECT_NE(cache.version(), version);
   EXPECT_LE(ledger.used_bytes(), 100);
-  cache.clear();  // whoever clears means all
+  cache.clear();  // clear() ignores holds
   EXPECT_EQ(ledger.used_bytes(), 0);
 }
 
@@ -115,11 +115,11 @@ TEST(CacheLedgerTest, WhatIsDroppedIsGoneHeldOrNot) {
   EXPECT_FALSE(cache.contains(key(2)));
   EXPECT_EQ(ledger.used_bytes(), 4);
   cache.put(key(2), text("again"), 6, 1);
-  cache.put(key(3), text("three"), 10, 1);  // there is no room for it beside what is held
+  cache.put(key(3), text("three"), 10, 1);  // does not fit beside the held entry
   EXPECT_TRUE(cache.contains(key(2)));
 }
 
-// One-off entries pass by what is asked for again and again, and what nobody asks for any more goes at last.
+// One-off entries do not evict one that is requested repeatedly; one that is no longer requested is evicted at last.
 TEST(CacheLedgerTest, OneOffsDoNotFloodIt) {
   CacheLedger ledger(10);
   DigestCache cache(ledger);

@@ -1,4 +1,4 @@
-// The policies' scorers, over an image's keys.
+// Runs the policies' scorers over an image's keys.
 #include "reuse/image_keep.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace vlcache {
 namespace {
 
-// An image as scorers see a sequence: every token has a slot in every head.
+// An image as a sequence for scorers: every token has a slot in every head.
 class ImageSlots final : public PolicySlots {
  public:
   ImageSlots(Backend& backend, const KvShape& shape, const ImageKv& image)
@@ -30,7 +30,7 @@ class ImageSlots final : public PolicySlots {
   int64_t page_bytes(int32_t) const override { return 0; }
   int32_t head_dim(int32_t layer) const override { return shape_.layers[static_cast<size_t>(layer)].head_dim; }
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const override {
-    CHECK(v.empty());  // keys alone
+    CHECK(v.empty());  // keys only
     const int64_t n = image_.n_tokens(), n_heads = n_kv_heads(layer), d = head_dim(layer);
     if (layer != layer_) {
       keys_.resize(static_cast<size_t>(n * n_heads * d));
@@ -55,7 +55,7 @@ class ImageSlots final : public PolicySlots {
   mutable int32_t layer_ = -1;
 };
 
-// The n largest of the sums over heads, ascending; of equal ones the later. What is no number goes first.
+// The n tokens with the largest sums over heads, ascending; of equals the later. NaN ranks last.
 std::vector<int32_t> best(const std::vector<std::vector<float>>& heads, int32_t n) {
   std::vector<float> sums(heads[0].size(), 0);
   for (const std::vector<float>& head : heads) {
@@ -96,7 +96,7 @@ std::shared_ptr<const ImageKv> keep_these(const KvShape& shape, const ImageKvFor
 
 RepeatedImage::RepeatedImage(const ImageKvForm& form, int32_t first_token, Listener listener)
     : form_(form),
-      scorer_(make_scorer(form.scorer + ":sinks=" + std::to_string(first_token))),  // what is before it is not repeated
+      scorer_(make_scorer(form.scorer + ":sinks=" + std::to_string(first_token))),  // tokens before it are not repeated
       listener_(std::move(listener)) {}
 
 std::string RepeatedImage::name() const { return "image kept by " + form_.scorer; }
@@ -114,7 +114,7 @@ bool RepeatedImage::plan(const PlanInputs& in, KeepPlan&) const {
     std::vector<std::vector<float>> heads;
     for (int32_t head = 0; head < in.slots.n_kv_heads(layer); ++head) {
       std::vector<float> scores(in.slots.tokens(layer, head).size());
-      CHECK(std::ssize(scores) == in.prompt.n_tokens);  // nothing is evicted: slots are tokens
+      CHECK(std::ssize(scores) == in.prompt.n_tokens);  // no slot is evicted: slots are tokens
       scorer_->score_head(part, layer, head, scores);
       std::vector<float>& of_image = heads.emplace_back();
       for (const int32_t t : tokens) of_image.push_back(scores[static_cast<size_t>(t)]);

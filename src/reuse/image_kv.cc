@@ -1,4 +1,4 @@
-// One block of memory; rows coded as they come by.
+// One block of memory; rows are coded as they are written.
 #include "reuse/image_kv.h"
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kLayerAlignment = 64;  // of a layer's first byte
+constexpr int64_t kLayerAlignment = 64;  // of the first byte of each layer
 
 int64_t padded(int64_t bytes) { return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment; }
 
-// Of a token's K, or V, in a layer.
+// Bytes of a token's K, or V, in a layer.
 int64_t row_bytes(const KvShape& shape, const ImageKvForm& form, int32_t layer) {
   const int64_t n_heads = shape.n_own_heads(layer);
   if (n_heads == 0) return 0;
@@ -151,7 +151,7 @@ bool ImageRecorder::after_attention(int layer, const Observed& observed, std::ve
     Recording& r = recordings_[piece.recording];
     auto i = std::ranges::lower_bound(tokens, piece.begin) - tokens.begin();
     while (i < std::ssize(tokens) && tokens[static_cast<size_t>(i)] < piece.begin + piece.n) {
-      const auto begin = i;  // of rows that follow each other
+      const auto begin = i;  // start of a run of consecutive rows
       const int32_t first = tokens[static_cast<size_t>(begin)];
       for (++i; i < std::ssize(tokens) && tokens[static_cast<size_t>(i)] == first + (i - begin);) ++i;
       const auto n = std::min(static_cast<int32_t>(i - begin), piece.begin + piece.n - first);
@@ -161,7 +161,7 @@ bool ImageRecorder::after_attention(int layer, const Observed& observed, std::ve
         r.image->write(layer, row, observed.k.slice_rows(begin, i), observed.v.slice_rows(begin, i));
       }
       int32_t& n_seen = r.n_seen[static_cast<size_t>(layer)];
-      // A step that failed comes again: what was seen stays seen.
+      // A failed step is repeated: rows already seen stay counted.
       if (row <= n_seen) n_seen = std::max(n_seen, row + n);
     }
   }

@@ -1,5 +1,5 @@
-// The KV of an image, wherever it may stand: of each of its tokens, or of those that are kept, K before rotation and V,
-// layer by layer (VLCache, arXiv:2512.12977), in the form in which it is kept.
+// ImageKv: the KV of an image, independent of its position in a prompt: for each kept token, K before rotation and V,
+// layer by layer (VLCache, arXiv:2512.12977), coded in its ImageKvForm.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,27 @@ class ImageKv {
   int32_t n_tokens() const { return n_tokens_; }
   int32_t n_layers() const { return static_cast<int32_t>(layers_.size()); }
   int64_t bytes() const { return memory_.bytes(); }
-  // Tokens that are kept in every layer.
+  // Number of tokens kept in every layer.
   int32_t n_kept() const { return n_kept_; }
   bool keeps_all() const { return n_kept_ == n_tokens_; }
   // Whether the layer has K and V of its own.
   bool holds(int32_t layer) const { return layers_[static_cast<size_t>(layer)].n_heads > 0; }
-  // Where the token's rows are in a layer; -1: it is not kept there. Kept tokens lie in their order.
+  // Row of the token in a layer; -1: not kept there. Rows are in token order.
   int32_t row_of(int32_t layer, int32_t token) const;
-  // Rows [first, first + k.rows()) of a layer: k, before rotation, and v [n, Hk, d] f32 or bf16; either may be empty.
+  // Reads rows [first, first + k.rows()) of a layer: k, before rotation, and v [n, Hk, d] f32 or bf16; either may be
+  // empty.
   void read(Backend& backend, int32_t layer, int32_t first, const Tensor& k, const Tensor& v) const;
-  // The same of the next rows; of images that keep all tokens.
+  // Writes these rows; only for images that keep all tokens.
   void write(int32_t layer, int32_t first, const Tensor& k, const Tensor& v);
-  // Its first n rows of a layer become those of another image of this form; of images that keep all tokens.
+  // Copies the first n rows of a layer from another image of this form; only for images that keep all tokens.
   void take_rows(const ImageKv& from, int32_t layer, int32_t n);
-  // What it keeps in a layer becomes these n_kept() tokens, ascending, of an image of this codec that keeps all.
+  // Copies these n_kept() tokens, ascending, of a layer from an image of this codec that keeps all.
   void take_tokens(const ImageKv& all, int32_t layer, std::span<const int32_t> tokens);
 
-  // All of a layer: which tokens are kept (int32, where not all are), their K, then their V.
+  // All bytes of a layer: the kept tokens (int32, unless all are kept), their K, then their V.
   std::span<std::byte> layer_bytes(int32_t layer);
   std::span<const std::byte> layer_bytes(int32_t layer) const;
-  // Whether what somebody else has written there says tokens that can be kept.
+  // Whether the token list of a layer that was written through layer_bytes() is valid.
   bool valid(int32_t layer) const;
 
  private:
@@ -65,14 +66,14 @@ class ImageKv {
 // Records images while their tokens are computed.
 class ImageRecorder final : public LayerHooks {
  public:
-  // Returns the image's number here.
+  // Returns the index of the image.
   size_t add(std::shared_ptr<ImageKv> image);
   // Rows [first_row, first_row + n) of an image are tokens [begin, begin + n) of the sequence. Rows ascend with tokens,
   // from call to call.
   void place(size_t image, int32_t begin, int32_t first_row, int32_t n);
   size_t size() const { return recordings_.size(); }
   const std::shared_ptr<ImageKv>& image(size_t i) const { return recordings_[i].image; }
-  // Whether every layer has seen all rows of the i-th image.
+  // Whether every layer has recorded all rows of the i-th image.
   bool complete(size_t i) const;
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
@@ -80,7 +81,7 @@ class ImageRecorder final : public LayerHooks {
  private:
   struct Recording {
     std::shared_ptr<ImageKv> image;
-    std::vector<int32_t> n_seen;  // [n_layers] rows in front of the first that is missing
+    std::vector<int32_t> n_seen;  // [n_layers] rows before the first missing one
   };
   struct Piece {
     size_t recording;

@@ -1,4 +1,3 @@
-// Names of forms.
 #include "reuse/image_kv_form.h"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr std::array<std::string_view, 3> kCodecs{"exact", "int8", "int4"};
-// Those that know no question: two look at the keys alone, one at what the model does while it repeats the image.
+// Scorers that need no question: two use the keys alone, one the model's attention while it repeats the image.
 constexpr std::array<std::string_view, 3> kScorers{"key_diff", "knorm", "kvzip"};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// In which form an image's KV is kept, in memory and beyond: how its rows are coded, and whether all of its tokens are
-// there. One for an engine; what is kept in another form is not found.
+// ImageKvForm: the form in which an image's KV is kept, in memory and in tiers: the codec of its rows, and the share of
+// its tokens. One per engine; KV kept in another form is a miss.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace vlcache {
 
 struct ImageKvForm {
   enum class Codec : uint8_t { kExact, kInt8, kInt4 };
-  Codec codec = Codec::kExact;  // kExact: as the KV cache has the rows, bf16 or f32
-  double share = 1;             // of an image's tokens, those that are kept in every layer
-  std::string scorer;           // who chooses them, without knowing a question; empty: all are kept
+  Codec codec = Codec::kExact;  // kExact: rows as in the KV cache, bf16 or f32
+  double share = 1;             // of an image's tokens, the same number in every layer
+  std::string scorer;           // chooses them, without knowing a question; empty: all are kept
 
   bool keeps_all() const { return scorer.empty(); }
-  // Whether that is seen only while the model repeats the image, in a prompt of its own (RepeatedImage).
+  // Whether scores need the model to repeat the image, in a prompt of its own (RepeatedImage).
   bool wants_repetition() const { return scorer == "kvzip"; }
   bool exact() const { return codec == Codec::kExact && keeps_all(); }
   RowCodec row_codec(const KvShape& shape) const;
-  // Of an image of so many tokens, those that are kept in every layer: at least one.
+  // Number of tokens kept in every layer for an image of n_tokens: at least one.
   int32_t n_kept(int32_t n_tokens) const;
-  // The same with all tokens.
+  // The same codec with all tokens.
   ImageKvForm complete() const { return {.codec = codec}; }
   // "exact", "int8", "int8, 0.2:key_diff".
   std::string name() const;
 };
 
-// Of an image, [n_layers][n_kept] ascending; of layers without KV of their own nothing.
+// Of an image, [n_layers][n_kept] ascending; empty for layers without KV of their own.
 using KeptTokens = std::vector<std::vector<int32_t>>;
 
 // "exact", "int8", "int4". Throws Error(kInput) that lists them.
 ImageKvForm::Codec parse_image_codec(std::string_view text);
-// Takes in "SHARE:SCORER", such as "0.2:key_diff". Throws Error(kInput) that says what works.
+// Parses "SHARE:SCORER", such as "0.2:key_diff". Throws Error(kInput) that states what is expected.
 void parse_image_keep(std::string_view text, ImageKvForm& form);
 
 }  // namespace vlcache

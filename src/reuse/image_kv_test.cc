@@ -1,4 +1,4 @@
-// What an image keeps, in every form: bytes, rows, tokens.
+// Images in every form: bytes, rows, kept tokens.
 #include "reuse/image_kv.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using Codec = ImageKvForm::Codec;
 
 constexpr int64_t kHeads = 2, kDim = 32;
 
-// Layer 1 uses layer 0's KV.
+// Layer 1 shares layer 0's KV.
 KvShape shape_of(KvCodec codec = KvCodec::kF32) {
   KvShape shape = KvShape::uniform(3, kHeads, kDim, codec);
   shape.layers[1].shares = 0;
@@ -140,7 +140,7 @@ TEST_F(ImageForms, KeepSomethingEvenIfKeysAreNoNumbers) {
   EXPECT_TRUE(kept->valid(0));
 }
 
-// Text, three rows of a picture, a word between its tiles, two more rows; layer 1 has no KV of its own.
+// Text, three rows of an image, a word between its tiles, two more rows; layer 1 has no KV of its own.
 TEST(RepeatedImage, KeepsWhatTheRepetitionLooksAtMost) {
   const FixedSlots slots({{6, 6}, {}, {6, 6}});
   std::vector<TokenInfo> tokens(6);

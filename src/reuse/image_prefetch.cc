@@ -1,12 +1,12 @@
-// Few at a time, as far as there is room.
+// A few loads at a time, within the ledger's room.
 #include "reuse/image_prefetch.h"
 
 namespace vlcache {
 namespace {
 
-// Loads take turns: with more of them, an image that somebody computes with would come later.
+// Loads take turns: more of them would delay an image that a running request waits for.
 constexpr size_t kMostLoads = 2;
-constexpr double kMsPerToken = 1;  // what computing it took is not known any more
+constexpr double kMsPerToken = 1;  // the real cost is not stored with the record
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// ImagePrefetch: the KV of images that requests in line will ask for, brought from tiers to memory before their turn.
+// ImagePrefetch loads the KV of images that queued requests will need from tiers into memory before their turn.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace vlcache {
 
-// What is on its way counts in the ledger.
+// Images being loaded count in the ledger.
 class ImagePrefetch final : public CacheLedger::Member {
  public:
-  // All of them must outlive it.
+  // All arguments must outlive this.
   ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape,
                 const ImageKvForm& form);
-  ~ImagePrefetch() override { ledger_.leave(*this); }  // what is on its way is given up
+  ~ImagePrefetch() override { ledger_.leave(*this); }  // gives up pending loads
 
-  // Starts loading an image that a tier has. False: there is no room now, or enough is on its way.
+  // Starts loading an image that a tier has. False: no room now, or enough loads are pending.
   bool start(const Sha256Digest& image, int32_t n_tokens, ChainedTier& from);
-  // What has come is found in memory from now on; what will not come is forgotten.
+  // Moves finished loads to the memory cache, and drops failed ones.
   void take_in();
-  // Hands over what is on its way, to be waited for layer by layer. None: it is not.
+  // Hands over a pending load, to be waited for layer by layer. nullopt: none is pending.
   std::optional<LoadingImage> take(const Sha256Digest& image);
 
   int64_t bytes() const override { return bytes_; }

@@ -1,4 +1,4 @@
-// Images from a directory to memory, before anybody asks: within the budget, and never what is damaged.
+// Images from a directory to memory before any request needs them: within the budget, and never damaged ones.
 #include "reuse/image_prefetch.h"
 
 #include <gtest/gtest.h>
@@ -38,14 +38,14 @@ class ImagePrefetchTest : public testing::Test {
     digest[0] = i;
     return digest;
   }
-  // Of what the directory has.
+  // For an image that the directory has.
   bool start(ImagePrefetch& prefetch, const Sha256Digest& image) {
     ImageSearch search = store_.search({&image, 1});
     EXPECT_TRUE(search.wait(0, kNoDeadline));
     ChainedTier* const from = search.kv(0);
     return from != nullptr && prefetch.start(image, kImageTokens, *from);
   }
-  // Until nothing is on its way.
+  // Until no load is pending.
   void wait(ImagePrefetch& prefetch) {
     while (prefetch.bytes() > 0) {
       prefetch.take_in();
@@ -66,7 +66,7 @@ class ImagePrefetchTest : public testing::Test {
 TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
   ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
-  EXPECT_TRUE(start(prefetch, key(1)));  // it is on its way
+  EXPECT_TRUE(start(prefetch, key(1)));  // pending
   EXPECT_EQ(prefetch.bytes(), image_bytes_);
   wait(prefetch);
   const std::shared_ptr<const ImageKv> image = images_.find<ImageKv>(key(1));
@@ -83,7 +83,7 @@ TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
   wait(prefetch);
   {
     const CacheHold one = images_.hold(key(1)), two = images_.hold(key(2));
-    EXPECT_FALSE(start(prefetch, key(3)));  // what others wait for does not go for it
+    EXPECT_FALSE(start(prefetch, key(3)));  // entries held for other requests are not evicted for it
     EXPECT_EQ(prefetch.bytes(), 0);
   }
   EXPECT_TRUE(start(prefetch, key(3)));

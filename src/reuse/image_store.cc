@@ -1,4 +1,4 @@
-// Keys, layouts, and which tier is asked.
+// Keys, layouts, and the choice of tiers.
 #include "reuse/image_store.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kMaxCounted = 1 << 16;  // images whose uses are remembered before they are stored
+constexpr size_t kMaxCounted = 1 << 16;  // images whose uses are counted before they are stored
 
 }  // namespace
 

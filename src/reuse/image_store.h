@@ -1,5 +1,5 @@
-// ImageStore: what images have become, beyond this process: their KV and their embeddings, as records in tiers.
-// Two records of an image, so that who only reuses what is exact stores embeddings alone, and nobody stores them twice.
+// ImageStore keeps the KV and the embeddings of images beyond this process, as records in tiers. Two records per image,
+// KV and embeddings, so that exact-only deployments store just the embeddings, and neither is stored twice.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@
 
 namespace vlcache {
 
-// Where the images of a request are: asked of the tiers ahead, once, so that nobody who computes waits for an answer.
+// Which tiers have the images of a request: queried ahead, once, so that no computing thread waits for an answer.
 class ImageSearch {
  public:
-  ImageSearch() = default;  // of nothing: nobody has any
+  ImageSearch() = default;  // no tier has any image
   // tiers: of the KV of each image, then of the embeddings of each. `patience`: how long a request waits for tiers.
   ImageSearch(TierSearch tiers, size_t n_images, Clock::duration patience)
       : tiers_(std::move(tiers)), n_images_(n_images), patience_(patience) {}
 
-  // Whether it is known by then where an image's KV and embeddings are. The time that the tiers have, for this and for
-  // loading, begins with the first question to which the answer is no, or with start().
+  // Whether the tiers of an image's KV and embeddings are known by then, or will not be in time. The tiers' time limit,
+  // for the search and for loading, begins with the first call that has to wait in vain, or with start().
   bool wait(size_t image, Deadline until);
   void start();
-  void stop() { by_ = kNoDeadline; }  // it begins anew
-  // Whether it is known indeed: their time may be over.
+  void stop() { by_ = kNoDeadline; }  // the next start() begins a new limit
+  // Whether the tiers have really answered: wait() is also true after their time limit.
   bool answered(size_t image);
-  // From start() on: when what is not there is done without.
+  // Set by start(): after this time, pending answers and loads are misses.
   Deadline by() const { return by_; }
-  // As far as is known by now. Null: nobody.
+  // As far as is known by now. Null: no tier.
   ChainedTier* kv(size_t image) { return image < n_images_ ? tiers_.tier(image) : nullptr; }
   ChainedTier* rows(size_t image) { return image < n_images_ ? tiers_.tier(n_images_ + image) : nullptr; }
 
@@ -46,21 +46,21 @@ class ImageSearch {
   Deadline by_ = kNoDeadline;
 };
 
-// Something of an image on its way here, in sections, while others compute.
+// A load of an image's record, in sections, while other threads compute.
 class ImageLoad {
  public:
-  // sections: of the record. By then it is there, or late.
+  // sections: of the record. After `by` a pending load is a miss.
   ImageLoad(RecordLoad load, size_t n_sections, ChainedTier& from, Deadline by)
       : load_(std::move(load)), n_sections_(n_sections), from_(&from), by_(by) {}
 
   enum class State : uint8_t { kPending, kReady, kMissed };
-  // Of a section, at `until` at the latest: what was ready is right, and stays so.
+  // State of a section, waiting until `until` at the latest: a ready section is verified, and does not change.
   State wait(size_t section, Deadline until) const;
-  // What has come makes no sense: all of it is missed.
+  // The loaded contents are invalid: all of it is missed.
   void refuse(Miss miss) { refused_ = std::move(miss); }
-  // Of all of them, without waiting.
+  // State of the whole load, without waiting.
   State state() const { return wait(n_sections_ - 1, Deadline::min()); }
-  // Why it is missed.
+  // The reason of the miss.
   Miss miss() const;
   std::string_view tier() const { return from_->tier->name(); }
   const ChainedTier& from() const { return *from_; }
@@ -74,51 +74,52 @@ class ImageLoad {
   std::optional<Miss> refused_;
 };
 
-// An image's KV and how it comes: layers that were waited for hold what was stored, others anything.
+// An image's KV and its load: a layer's contents are undefined until it is ready.
 struct LoadingImage {
   std::shared_ptr<const ImageKv> kv;
   std::shared_ptr<ImageLoad> load;
 
-  // Of a layer, as ImageLoad::wait: one that says it has other tokens than there are is refused.
+  // State of a layer, as ImageLoad::wait: a layer with token numbers outside the image is refused.
   ImageLoad::State wait(int32_t layer, Deadline until) const;
-  // Of all of them, without waiting.
+  // State of all layers, without waiting.
   ImageLoad::State state() const;
 };
 
 class ImageStore {
  public:
   struct Options {
-    int32_t admit = 1;          // use from which on something is stored
-    double deadline_ms = 5000;  // what a request waits for tiers, at most
+    int32_t admit = 1;          // number of uses from which on a record is stored
+    double deadline_ms = 5000;  // the longest time that a request waits for tiers
   };
-  // Of the model whose weights, configuration and arithmetic have this fingerprint, and whose embeddings are rows of so
-  // many values of this type. KV is stored in `form`, and found in no other. The chain must outlive it.
+  // For the model whose weights, configuration and arithmetic have this fingerprint, and whose embeddings are rows of
+  // row_size values of rows_dtype. KV is stored in `form`; KV of another form is a miss. The chain must outlive it.
   ImageStore(TierChain& chain, const Options& options, const ModelFingerprint& model, const KvShape& shape,
              const ImageKvForm& form, DType rows_dtype, int64_t row_size);
 
-  // What a request waits for tiers, at most.
+  // The longest time that a request waits for tiers.
   Clock::duration patience() const {
     return std::chrono::microseconds(static_cast<int64_t>(options_.deadline_ms * 1000));
   }
   // Asks the tiers which of these images they have.
   ImageSearch search(std::span<const Sha256Digest> images);
-  // Starts loading from where the image was found, which may still turn out to be of no use; one section a layer. Until
-  // one is ready, what the layer holds is anything.
+  // Starts loading from the tier that has the image, which may still turn out to be unusable; one section per layer. A
+  // layer's contents are undefined until its section is ready.
   std::unique_ptr<ImageLoad> load(const Sha256Digest& image, const std::shared_ptr<ImageKv>& to, ChainedTier& from,
                                   Deadline by);
-  // Likewise embeddings [n_tokens, hidden], dense, which `owner` holds; one section.
+  // Loads embeddings [n_tokens, hidden], dense, which `owner` holds; one section.
   std::unique_ptr<ImageLoad> load_rows(const Sha256Digest& image, const Tensor& to, std::shared_ptr<void> owner,
                                        ChainedTier& from, Deadline by);
 
-  // An image was used whose KV is this, `computed` for it or found in memory: it is stored if it is to be from this use
+  // Counts a use of an image with this KV, `computed` for it or found in memory, and stores it from the admit-th use
   // on.
   void used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed);
   void rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner, bool computed);
-  // It was used and loaded, all of it: tiers nearer than the one that had it are given it, as old as it is.
+  // Counts a use of an image that was loaded completely, and copies it to tiers nearer than its own, with its creation
+  // time.
   void loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load);
   void rows_loaded(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
                    const ImageLoad& load);
-  // Forgets an image, soon, in all tiers: its embeddings, and its KV in this form.
+  // Queues the erasure of an image in all tiers: its embeddings, and its KV in this form.
   void erase(const Sha256Digest& image);
 
  private:
@@ -133,7 +134,7 @@ class ImageStore {
   Options options_;
   ModelFingerprint model_;
   std::string kv_layout_, rows_layout_;
-  std::map<std::pair<Sha256Digest, std::string>, int32_t> n_uses_;  // of what is not stored yet
+  std::map<std::pair<Sha256Digest, std::string>, int32_t> n_uses_;  // of records that are not stored yet
 };
 
 }  // namespace vlcache

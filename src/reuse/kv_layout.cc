@@ -1,4 +1,3 @@
-// Runs of equal layers.
 #include "reuse/kv_layout.h"
 
 namespace vlcache {

@@ -1,4 +1,4 @@
-// How a model's KV lies in a record, in words that are part of its key.
+// kv_layout() describes the layout of a model's KV in a record, as text that is part of the record's key.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace vlcache {
 
-// "bf16 22x4x64": layers x kv heads x head size, where neighbours are alike.
+// "bf16 22x4x64": layers x kv heads x head size, with runs of equal layers merged.
 std::string kv_layout(const KvShape& shape);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// What each of them looks at.
+// The choosers with a preview: which layers and tokens each of them looks at.
 #include "reuse/looking_choosers.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 namespace vlcache {
 namespace {
 
-constexpr double kShare = 0.15;      // of arXiv:2405.16444's experiments
+constexpr double kShare = 0.15;      // from arXiv:2405.16444's experiments
 constexpr double kAskedShare = 0.1;  // 94 % of the accuracy on questions about two pages (docs/reuse.md)
-// What is computed depends on the prompt from layer 1 on: layer 0's K and V come from the embeddings alone.
+// Computed values depend on the prompt from layer 1 on: layer 0's K and V come from the embeddings alone.
 constexpr int32_t kLookedAt = 1;
 
-// The row of a step that each token is, -1 for those that are not in it; both ascend.
+// The step's row of each token, -1 for tokens that are not in the step; both ascend.
 std::vector<int32_t> rows_of(std::span<const int32_t> tokens, std::span<const int32_t> of_rows) {
   std::vector<int32_t> rows;
   for (const int32_t token : tokens) {
@@ -27,9 +27,10 @@ std::vector<int32_t> rows_of(std::span<const int32_t> tokens, std::span<const in
   return rows;
 }
 
-// CacheBlend (arXiv:2405.16444): the tokens whose V changes most, seen in layer 1, 1.5 r of them at first and r of them
-// for good. The paper ranks those that are left anew in every layer on the way, here the first ranking stands (as in
-// its authors' code, which takes r at once); what the first two layers compute of the others is forgotten.
+// CacheBlend (arXiv:2405.16444): the tokens whose V changes most, as seen in layer 1; 1.5 r of them in the first
+// layers, r of them from then on. The paper ranks the remaining tokens again in every layer on the way, here the first
+// ranking stands (as in its authors' code, which takes r at once); values that the first two layers compute for the
+// others are discarded.
 class Cacheblend final : public ReuseChooser {
  public:
   explicit Cacheblend(Parameters& p) : r_(p.number("r", kShare, 0, 1)), name_(p.resolved()) {}
@@ -37,7 +38,7 @@ class Cacheblend final : public ReuseChooser {
   std::string name() const override { return name_; }
   RecomputePlan plan(int32_t n_layers, int32_t) const override {
     constexpr double kFirst = 1.5;
-    constexpr int32_t kNarrowed = 4;  // layers on the way from 1.5 r to r
+    constexpr int32_t kNarrowed = 4;  // layers from 1.5 r to r
     std::vector<double> shares;
     for (int32_t layer = 0; layer < n_layers; ++layer) {
       const double left = std::clamp(1 - (layer - kLookedAt) / static_cast<double>(kNarrowed), 0.0, 1.0);
@@ -88,9 +89,9 @@ void attention_to(const PreviewedLayer& seen, int64_t row, int64_t head, const T
   }
 }
 
-// KVShare (arXiv:2503.16525): the tokens to which the attention of text changes most if they are not computed anew,
-// sum over heads and queries of |A_fresh - A_reused| in layer 1; r of them, in all layers. Its second stage, while the
-// answer is decoded, is left out.
+// KVShare (arXiv:2503.16525): the tokens to which the attention of text changes most if they are not recomputed, sum
+// over heads and queries of |A_fresh - A_reused| in layer 1; r of them, in all layers. Its second stage, during
+// decoding, is left out.
 class Kvshare final : public ReuseChooser {
  public:
   explicit Kvshare(Parameters& p) : r_(p.number("r", kShare, 0, 1)), name_(p.resolved()) {}
@@ -124,8 +125,8 @@ class Kvshare final : public ReuseChooser {
   std::string name_;
 };
 
-// The most of scores[i - after .. i + before] of the same image: what stands behind a token that is looked at belongs
-// to it as a rule.
+// The maximum of scores[i - after .. i + before] within the same image: tokens after one that is attended to usually
+// belong to it.
 std::vector<double> spread(std::span<const double> scores, std::span<const size_t> images, size_t before,
                            size_t after) {
   std::vector<double> most(scores.begin(), scores.end());
@@ -138,13 +139,13 @@ std::vector<double> spread(std::span<const double> scores, std::span<const size_
   return most;
 }
 
-// Ours, for questions that need several images: the tokens that what stands behind the images looks at while all of
-// them are loaded, in all but the first third of the layers (where attention goes to what is near and to sinks). What
-// such a token says of another image was not there when it was recorded; those that nobody asks about may go without.
-// Of each token and head the most that any of those queries gives it: most of the choice is by the squares of that, so
-// that one head is enough to point at a place, the rest by sums; both with the four tokens behind and the one before,
-// since a sentence's names are looked at more than what it says of them, the first also with what is near. The last
-// sixth of the layers takes what was recorded: it matters least there, and leaves more tokens for the others.
+// Ours, for questions that need several images: the tokens that the text after the images attends to while all of them
+// are loaded, in all but the first third of the layers. (Attention in that third goes to near tokens and to sinks.) A
+// token's relation to another image was unknown when it was recorded; tokens that no query attends to may go without.
+// Each token and head has the maximum over those queries: most of the choice is by its squares, so that one head is
+// enough to point at a position, the rest by sums; both extend to the four tokens after and the one before, since a
+// sentence's names are attended to more than its statements about them, the first also to near tokens. The last sixth
+// of the layers takes the recorded values: recomputation matters least there, and other layers get more tokens.
 class Asked final : public ReuseChooser {
  public:
   explicit Asked(Parameters& p)
@@ -201,7 +202,7 @@ class Asked final : public ReuseChooser {
     const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data() + first};
     seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
     for (int64_t head = 0; head < n_heads; ++head) {
-      // Nothing was evicted since the first image: its tokens' slots are counted from the last.
+      // No slot was evicted since the first image: its tokens' slots are counted from the last.
       const int32_t shift = view.n_slots[head / (n_heads / view.n_kv_heads)] - 1 - last;
       const float* row = stats.column_max.row<float>(head);
       float* to = scores.row<float>(head);

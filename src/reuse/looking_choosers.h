@@ -1,5 +1,5 @@
-// Choosers that look at a prompt before they choose: what its images' tokens become behind what stands before them, or
-// which of them the rest of it looks at.
+// Choosers that preview a prompt before they choose: they compare its images' tokens with their values in this prompt,
+// or rank them by the attention of the rest of it.
 #pragma once
 
 #include "policy/parameters.h"

@@ -1,4 +1,4 @@
-// Page groups, elements of images, room.
+// Page groups, elements of images, and eviction.
 #include "reuse/prefix_cache.h"
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 namespace vlcache {
 namespace {
 
-// An element of an image: negative, its content's number above the row.
+// An element of an image: negative, with the number of its content above the row's bits.
 constexpr int kRowBits = 24;
-constexpr int64_t kTrimShare = 16;     // of the ledger: evicted, it goes back to the system
-constexpr size_t kFewContents = 1024;  // so many cost nothing to remember
+constexpr int64_t kTrimShare = 16;     // of the ledger: after this much eviction memory goes back to the system
+constexpr size_t kFewContents = 1024;  // this many cost nothing to remember
 
 int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
   int64_t bytes = 0;
@@ -94,8 +94,8 @@ Element PrefixCache::image_row(const Sha256Digest& content, int32_t row) {
   return -1 - (at->second << kRowBits | row);
 }
 
-// Those that no key in the tree has: they cannot be found again, and get another number when they come again. The
-// newest one stays, somebody is about to use it.
+// Drops contents that no key in the tree has: they cannot be found again, and get a new number when they recur. The
+// newest stays, because the caller is about to use it.
 void PrefixCache::forget_contents() {
   std::set<int64_t> used{next_content_ - 1};
   tree_.for_each_element([&](Element e) {
@@ -123,7 +123,8 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
   const int64_t n_known = tree_.n_common(key);
   if (n_known == std::ssize(key)) return;
   const auto begin = static_cast<int32_t>(n_known / kPageSlots), end = pages_for(std::ssize(key));
-  const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // what this goes on from
+  const PrefixTree::Pin pin =
+      tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // the pages that precede the new ones
   if (!ledger_.make_room((end - begin) * group_bytes_)) return;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);
@@ -138,8 +139,8 @@ int64_t PrefixCache::evict(int64_t n_groups) {
   n_evictions_ += n;
   if (n > 0) ++version_;
   untrimmed_bytes_ += n * group_bytes_;
-  // What stays between the holes keeps new sequences from filling them: they begin where neighbours are free, and the
-  // memory of the pool would grow to its limit.
+  // Pages in use between the holes keep new sequences from filling them, since these start where adjacent pages are
+  // free, and the pool's memory would grow to its limit.
   if (untrimmed_bytes_ > ledger_.max_bytes() / kTrimShare) {
     untrimmed_bytes_ = 0;
     pools_.trim();
@@ -165,7 +166,7 @@ bool PrefixCache::give_way() {
   const CheckScope shared(CheckScope::Failure::kAbort);
   const int64_t used = pools_.used_bytes();
   while (evict(1) > 0 || give_up_hold()) {
-    if (pools_.used_bytes() < used) return true;  // else running sequences hold these pages, too
+    if (pools_.used_bytes() < used) return true;  // otherwise running sequences hold these pages, too
   }
   return false;
 }

@@ -1,5 +1,5 @@
-// PrefixCache: the KV of what prompts and answers begin with, in the pages where it was computed. Whoever begins the
-// same shares them (RadixAttention, arXiv:2312.07104).
+// PrefixCache: the KV of prompts and answers from their beginning on, in the pages where it was computed. Prompts with
+// a common prefix share these pages (RadixAttention, arXiv:2312.07104).
 #pragma once
 
 #include <cstdint>
@@ -15,46 +15,46 @@
 
 namespace vlcache {
 
-// Its pages lie in the pool of the running sequences, and go when these have no others.
+// Its pages lie in the pool of the running sequences, and are evicted when these find no other free page.
 class PrefixCache final : public CacheLedger::Member, public PageReserve {
  public:
-  // Ledger and pools must outlive it; the pools ask it for pages from now on.
+  // Ledger and pools must outlive it; the pools ask it to free pages from now on.
   PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape);
   ~PrefixCache() override;
 
-  // What keys are made of: token ids as they are, and rows of what an image's KV is known by. Different contents have
-  // different elements, also when they have come and gone.
+  // The elements of keys: token ids as they are, and rows of the content that identifies an image's KV. Different
+  // contents have different elements, also after eviction and recurrence.
   Element image_row(const Sha256Digest& content, int32_t row);
 
-  // How many elements of the key's beginning are there, without asking for them.
+  // Number of leading elements of the key that are cached; does not count as a use.
   int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(tree_.n_common(key)); }
-  // Gives `cache`, which is empty, the KV of all of `key`, which must be known. It stays known while the pin lives.
+  // Gives `cache`, which is empty, the KV of all of `key`, which must be cached. It is not evicted while the pin lives.
   PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
   // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the ledger has room. A
-  // last page that is not full is kept as it is: nobody may write to it any more. `ms_per_token`: to make it anew.
+  // partly filled last page is kept as it is: it must not be written to any more. `ms_per_token`: time to recompute it.
   void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
   void clear();
-  // What of `key` is there is not evicted for the ledger; running sequences get its pages all the same, those that were
-  // held last first.
+  // The cached part of `key` is not evicted for the ledger; running sequences still get its pages if they need them,
+  // those of the latest holds first.
   CacheHold hold(std::span<const Element> key);
-  // Another one whenever what is there has changed.
+  // Version counter; changes with the contents.
   int64_t version() const { return version_; }
 
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
-  // Of those that it holds.
+  // Visits the pages that it holds.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
     groups_.for_each_page(visit);
   }
-  // Of 64 tokens in all layers and heads.
+  // Bytes of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
-  // Of which the ledger has room for so many.
+  // Number of groups for which the ledger has room.
   int64_t max_groups() const { return ledger_.max_bytes() / group_bytes_; }
 
-  // The ledger's side.
+  // CacheLedger::Member.
   int64_t bytes() const override { return tree_.n_pages() * group_bytes_; }
   double least_priority() const override { return tree_.least_priority(); }
   void evict_least() override { evict(1); }
-  // The pools' side.
+  // PageReserve.
   bool give_way() override;
 
  private:
@@ -62,7 +62,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   class Groups final : public PageGroupOwner {
    public:
     Groups(PagePools& pools, const KvShape& shape);
-    // Shares the i-th page of every head; held once, by the caller.
+    // Shares the i-th page of every head; the caller holds one reference.
     PageGroup make(const KvCache& cache, int32_t i);
     std::span<const int32_t> pages(PageGroup group) const;
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
@@ -74,9 +74,9 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
     std::vector<int32_t> pages_;      // [n_groups, n_columns]
     std::vector<int32_t> references_, free_;
   };
-  // Priorities as the ledger has them for other caches, but that being kept is no use: most prompts come once, and
-  // would wash out images, which fit into any prompt. A tenth of a use lets those go in time that nobody asks for any
-  // more.
+  // Priorities as in the ledger's other caches, except that being stored does not count as a use: most prompts arrive
+  // once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
+  // requested age, too.
   class Clock final : public EvictionClock {
    public:
     Clock(CacheLedger& ledger, int64_t group_bytes) : ledger_(ledger), group_bytes_(group_bytes) {}
@@ -98,9 +98,9 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   Groups groups_;
   Clock clock_;
   PrefixTree tree_;
-  std::map<int64_t, PrefixTree::Pin> holds_;  // in the order in which they were asked for
+  std::map<int64_t, PrefixTree::Pin> holds_;  // in the order of requests
   int64_t next_hold_ = 0, version_ = 0;
-  std::map<Sha256Digest, int64_t> contents_;  // numbers are never given twice
+  std::map<Sha256Digest, int64_t> contents_;  // numbers are never reused
   int64_t next_content_ = 0;
   size_t n_contents_to_sweep_;
   int64_t n_evictions_ = 0, untrimmed_bytes_ = 0;

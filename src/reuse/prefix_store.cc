@@ -1,4 +1,4 @@
-// A chain of digests; pages copied in and out.
+// A chain of digests names the records; pages are copied in and out.
 #include "reuse/prefix_store.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace vlcache {
 namespace {
 
-// Bumped where a backend lays a page out anew: pages are stored as they are.
+// Bumped if a backend changes the layout of a page: pages are stored as they are.
 constexpr int kPageFormat = 1;
 constexpr size_t kRecordTokens = size_t{PrefixStore::kRecordPages} * kPageSlots;
 

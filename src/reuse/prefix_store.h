@@ -1,6 +1,6 @@
-// PrefixStore: the KV of a conversation, beyond this process: pages as they are, in records of a thousand tokens each.
-// A record is known by everything from the conversation's first token to its own last, so that one that goes on finds,
-// and stores, only what is new.
+// PrefixStore keeps the KV of conversations beyond this process: pages as they are, in records of 1024 tokens each. A
+// record's key covers everything from the conversation's first token to its own last, so that a continued conversation
+// finds the old records, and stores only the new ones.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@ namespace vlcache {
 
 class PrefixStore {
  public:
-  static constexpr int32_t kRecordPages = 16;  // of every head: 1024 tokens
+  static constexpr int32_t kRecordPages = 16;  // per head: 1024 tokens
 
-  // Of the model with this fingerprint. The chain must outlive it.
+  // For the model with this fingerprint. The chain must outlive it.
   PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);
 
-  // `elements`: per token, what its KV follows from besides those before it. `cache` is complete and has these tokens.
-  // Copies what this machine has not stored yet; it is stored soon. Throws Error(kMemory) where a shared page must be
-  // copied first. Of `before`, the elements of the same conversation when it was saved last, the record at its end goes
-  // unless it is whole or still of use; who else began the same way computes that end again.
+  // `elements`: per token, all that its KV depends on besides the tokens before it. `cache` is complete and has these
+  // tokens. Copies the records that this machine has not stored yet, and queues them. Throws Error(kMemory) if a shared
+  // page must be copied first and cannot be. `before`: the elements of the same conversation when it was last saved;
+  // its last record is erased unless it is whole or part of `elements`; other conversations with the same beginning
+  // recompute that end.
   void save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before = {});
   // Fills an empty cache with the longest beginning that is stored in whole records or ends where `elements` end.
-  // Returns its tokens; waits for them. Throws Error(kMemory) where pages run out.
+  // Blocks until it is loaded; returns the number of its tokens. Throws Error(kMemory) if no pages are free.
   int32_t load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline);
 
  private:

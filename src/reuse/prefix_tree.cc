@@ -1,4 +1,4 @@
-// Nodes of whole pages; a page that is not full is a leaf of its own.
+// Nodes of whole pages; a partly filled page is a leaf of its own.
 #include "reuse/prefix_tree.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ int64_t common(std::span<const Element> a, std::span<const Element> b) {
 }  // namespace
 
 struct PrefixTree::Node {
-  // By the elements of the first page: neighbours have the most in common.
+  // Ordered by the elements of the first page: adjacent children have the longest common beginning.
   struct ByFirstPage {
     using is_transparent = void;
     int32_t page_size;
@@ -37,16 +37,16 @@ struct PrefixTree::Node {
   std::vector<PageGroup> groups;
   Children children;
   int32_t n_pins = 0;
-  double cost = 1;  // of a page
+  double cost = 1;  // of recomputing a page
   double n_uses = 0, priority = 0;
-  int64_t listed = -1;  // its number among the leaves that may go; -1: it may not
+  int64_t listed = -1;  // its number among the leaves that can be evicted; -1: it cannot
 };
 
-// How far a key leads.
+// The longest match of a key.
 struct PrefixTree::Found {
-  Node* node = nullptr;    // all of it matches
-  int64_t n_elements = 0;  // up to and with the node
-  // The child with the most elements in common beyond, and how many; within its first page.
+  Node* node = nullptr;    // matches completely
+  int64_t n_elements = 0;  // up to the node's end
+  // The child with the longest common beginning after that, and its length; within its first page.
   Node* next = nullptr;
   int64_t n_common = 0;
 };
@@ -87,7 +87,7 @@ std::span<const Element> PrefixTree::page_of(const Node& node, size_t page) cons
   return std::span(node.elements).subspan(begin, std::min(n, static_cast<size_t>(page_size_)));
 }
 
-// Walks down, and parts a node whose end does not match, so that the way ends with a whole node.
+// Walks down, and splits a node whose end does not match, so that the path ends with a whole node.
 PrefixTree::Found PrefixTree::find(std::span<const Element> key) {
   Found found{.node = root_.get()};
   const auto page = static_cast<size_t>(page_size_);
@@ -118,7 +118,7 @@ PrefixTree::Found PrefixTree::find(std::span<const Element> key) {
   return found;
 }
 
-// What holds the last element that matches, and nothing behind its page: that was not asked for.
+// The node with the last matching element, split after its page: the pages after that were not requested.
 PrefixTree::Node& PrefixTree::deepest(const Found& found) {
   if (found.next == nullptr) return *found.node;
   return found.next->groups.size() > 1 ? split(*found.next, 1) : *found.next;
@@ -158,7 +158,7 @@ int64_t PrefixTree::insert(std::span<const Element> key, std::span<const PageGro
     if (asks) touch(deepest(found), root_.get());
     return 0;
   }
-  // A page that was not full yields to the one that goes on from it.
+  // A partly filled page is replaced by the one that continues it.
   if (Node* shorter = found.next; shorter != nullptr && std::ssize(shorter->elements) == found.n_common &&
                                   shorter->elements.size() < page && shorter->n_pins == 0) {
     unlist(*shorter);
@@ -188,7 +188,7 @@ PrefixTree::Node& PrefixTree::add_child(Node& parent, std::span<const Element> e
   return added;
 }
 
-// The first n_pages of the node become its new parent, which is returned: pins stay with what lies deepest.
+// Moves the first n_pages of the node to a new parent, which is returned: pins stay with the deepest node.
 PrefixTree::Node& PrefixTree::split(Node& node, size_t n_pages) {
   CHECK(0 < n_pages && n_pages < node.groups.size());
   const auto cut = static_cast<int64_t>(n_pages) * page_size_;
@@ -250,8 +250,8 @@ int64_t PrefixTree::evict(int64_t n_pages) {
   return n;
 }
 
-// Those from the deepest up to `until`, which is not touched. Deepest first, so that of what is equally new the deeper
-// goes before.
+// Touches the nodes from the deepest up to `until`, which is excluded. Deepest first, so that of equally new nodes the
+// deeper one is evicted first.
 void PrefixTree::touch(Node& deepest, const Node* until) {
   for (Node* node = &deepest; node != until; node = node->parent) {
     const bool listed = node->listed >= 0;

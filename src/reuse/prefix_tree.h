@@ -1,6 +1,6 @@
-// PrefixTree: the KV of prompts and completions, found again by what they begin with (RadixAttention,
-// arXiv:2312.07104). Pages are shared whole; a match ends at any element, and whoever goes on from the middle of a page
-// copies that page at the first write. It knows nothing of KV: pages are numbers, their owner counts references.
+// PrefixTree: finds the KV of prompts and completions by their beginnings (RadixAttention, arXiv:2312.07104). Pages are
+// shared whole; a match may end at any element, and a sequence that continues from the middle of a page copies that
+// page at its first write. The tree knows nothing of KV: pages are numbers, and their owner counts references.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace vlcache {
 
-// What prompts are made of here: a token id, or a row of an image (whoever makes keys sees to it that different images
-// have different elements).
+// An element of a key: a token id, or a row of an image (the maker of keys ensures that different images have different
+// elements).
 using Element = int64_t;
 // The KV of a page's elements in all layers and heads.
 using PageGroup = int32_t;
 
-// Holds what page groups stand for.
+// Owns what page groups stand for.
 class PageGroupOwner {
  public:
   virtual ~PageGroupOwner() = default;
@@ -29,17 +29,17 @@ class PageGroupOwner {
   virtual void release(PageGroup group) = 0;
 };
 
-// Who goes first when room is wanted: the leaf with the least priority, from its end.
+// The order of eviction: the leaf with the least priority first, from its end.
 class EvictionClock {
  public:
   virtual ~EvictionClock() = default;
-  // Of pages that are asked for now, for the n-th time; each takes `cost` to make anew.
+  // Priority of pages that are requested now, for the n-th time; each costs `cost` to recompute.
   virtual double priority(double n_uses, double cost) = 0;
-  // Something of this priority has gone.
+  // A leaf of this priority was evicted.
   virtual void went(double priority) { static_cast<void>(priority); }
 };
 
-// What was asked for longest ago goes first.
+// Least recently requested first.
 class LruClock final : public EvictionClock {
  public:
   double priority(double, double) override { return ++now_; }
@@ -48,7 +48,7 @@ class LruClock final : public EvictionClock {
   double now_ = 0;
 };
 
-// What saves least: times asked for x cost, and an age that all begin with (Cherkasova 1998).
+// Least saving first: requests x cost, plus an age that every new entry starts with (Cherkasova 1998).
 class GdsfClock final : public EvictionClock {
  public:
   double priority(double n_uses, double cost) override { return age_ + n_uses * cost; }
@@ -68,26 +68,26 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
 
   struct Match {
-    int64_t n_elements = 0;         // of the key that are there
+    int64_t n_elements = 0;         // number of leading elements of the key that are cached
     std::vector<PageGroup> groups;  // theirs, in order; the last one may hold more than that
   };
-  // The longest beginning of `key` that is there; it counts as asked for. The groups are the tree's: retain what is to
+  // The longest cached beginning of `key`; counts as a request. The groups are the tree's: retain those that must
   // outlast the next eviction.
   Match match(std::span<const Element> key);
-  // How long that beginning is, without asking for it.
+  // The length of that beginning; does not count as a request.
   int64_t n_common(std::span<const Element> key);
-  // Takes, and retains, the groups of `key` that are not there: groups[i] has elements [i page_size, (i + 1)
-  // page_size), the last one perhaps fewer. Returns how many were taken. `cost`: what a page takes to make
-  // anew. What is there counts as asked for where `asks`: who has asked before does not ask twice.
+  // Takes, and retains, the groups of `key` that are not cached: groups[i] has elements [i page_size, (i + 1)
+  // page_size), the last one perhaps fewer. Returns how many were taken. `cost`: of recomputing a page. `asks`: whether
+  // the cached part counts as requested; false for a caller that has already requested it.
   int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1, bool asks = true);
-  // Gives up to n_pages back, as many as nobody has pinned; returns how many.
+  // Evicts up to n_pages, except pinned ones; returns how many.
   int64_t evict(int64_t n_pages);
-  // Of what would go first; infinity where nothing can.
+  // Priority of the next leaf to be evicted; infinity if there is none.
   double least_priority() const;
-  // Of what is there.
+  // Visits every cached element.
   void for_each_element(FunctionRef<void(Element)> visit) const;
 
-  // Keeps what a key has found from being evicted for as long as this lives. The tree must outlive it.
+  // Protects the matched part of a key from eviction for this object's lifetime. The tree must outlive it.
   class Pin {
    public:
     Pin() = default;
@@ -129,7 +129,7 @@ class PrefixTree {
   PageGroupOwner& owner_;
   EvictionClock& clock_;
   std::unique_ptr<Node> root_;
-  // Leaves that may go, the next one first: by priority, then by when they were listed.
+  // Leaves that can be evicted, the next one first: by priority, then by when they were listed.
   std::map<std::pair<double, int64_t>, Node*> leaves_;
   int64_t n_listed_ = 0;
   int64_t n_pages_ = 0, n_nodes_ = 0;

@@ -1,4 +1,4 @@
-// The tree beside a list of everything that was inserted.
+// The tree against a list of everything that was inserted.
 #include "reuse/prefix_tree.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kPage = 4;
 using Key = std::vector<Element>;
 
-// Knows what every group holds, and how often it is held.
+// Knows the elements of every group, and its references.
 class Groups final : public PageGroupOwner {
  public:
   std::vector<PageGroup> make(const Key& key) {
@@ -49,7 +49,7 @@ struct Clocks {
 
 int64_t common(const Key& a, const Key& b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
 
-// What a match says must be what its groups hold.
+// The elements that a match reports must be those of its groups.
 void expect_true(const Key& key, const PrefixTree::Match& match, const Groups& groups) {
   ASSERT_EQ(std::ssize(match.groups), (match.n_elements + kPage - 1) / kPage);
   for (int64_t i = 0; i < match.n_elements; ++i) {
@@ -153,7 +153,7 @@ TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
   insert(later);
   EXPECT_EQ(tree.evict(2), 2);
   EXPECT_EQ(tree.match(often).n_elements, 1);
-  // Age: what was popular once goes when enough has come and gone.
+  // Age: a once popular entry is evicted after enough others.
   for (Element e = 10; e < 20; ++e) {
     insert({e});
     tree.match(Key{e});
@@ -162,7 +162,7 @@ TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
   EXPECT_EQ(tree.n_pages(), 1);
 }
 
-// Only the pages that a key has in common are asked for, not those behind them.
+// Only the pages that a key has in common count as requested, not those after them.
 TEST(PrefixTree, WhatLiesBehindAMatchIsNotAskedFor) {
   Groups groups;
   GdsfClock clock;

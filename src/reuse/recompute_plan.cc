@@ -1,4 +1,3 @@
-// Checks and rounding.
 #include "reuse/recompute_plan.h"
 
 #include <algorithm>

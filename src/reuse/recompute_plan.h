@@ -1,6 +1,6 @@
-// How many of a reused image's tokens each layer computes anew: ever fewer from layer to layer, since a token that is
-// left out of a layer has no hidden state for the next (VLCache, arXiv:2512.12977). Which ones: the first, unless they
-// have scores.
+// RecomputePlan: how many of a reused image's tokens each layer recomputes: never more than the layer before, since a
+// token that is left out of a layer has no hidden state for the next (VLCache, arXiv:2512.12977). It takes the first
+// tokens, unless they have scores.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace vlcache {
 
 class RecomputePlan {
  public:
-  // shares [n_layers] of an image's tokens, in [0, 1], never rising. Throws Error(kInput) for anything else.
+  // shares [n_layers] of an image's tokens, in [0, 1], never rising. Throws Error(kInput) otherwise.
   explicit RecomputePlan(std::vector<double> shares);
   static RecomputePlan uniform(int32_t n_layers, double share);
 
   int32_t n_layers() const { return static_cast<int32_t>(shares_.size()); }
-  // Of an image of n tokens, those that `layer` computes: ceil(share n).
+  // Number of tokens that `layer` computes of an image of n tokens: ceil(share n).
   int32_t n_tokens(int32_t layer, int32_t n) const;
-  // Of each of n tokens [n], how many of the first layers compute it: of the first tokens most; of those with the
-  // highest scores [n] (of equal ones the earlier).
+  // [n] For each token, how many of the first layers compute it: most for the first tokens, or for those with the
+  // highest scores [n] (of equals the earlier).
   std::vector<int32_t> depths(int32_t n) const;
   std::vector<int32_t> depths(std::span<const double> scores) const;
   double mean() const;
 
  private:
-  // Of tokens in the order in which they are chosen.
+  // The same for tokens in the order in which they are chosen.
   std::vector<int32_t> depths_in(std::span<const int32_t> order) const;
 
   std::vector<double> shares_;

@@ -1,4 +1,4 @@
-// The choosers that are known before any token is computed.
+// The choosers that need no preview.
 #include "reuse/reuse_chooser.h"
 
 #include <algorithm>
@@ -14,11 +14,10 @@ namespace vlcache {
 namespace {
 
 constexpr double kMeanShare = 0.025;  // middle of the paper's 2 to 5 % (arXiv:2512.12977)
-constexpr int64_t kFirstTokens = 32;  // of arXiv:2502.01960's experiments
+constexpr int64_t kFirstTokens = 32;  // from arXiv:2502.01960's experiments
 
-// VLCache (arXiv:2512.12977): the first tokens of an image, ever fewer from layer to layer. Without a plan that was
-// measured, shares fall on a line: 2 r in front of the first layer, 0 behind the last; where that would be more than
-// everything, from 1 to 2 r - 1.
+// VLCache (arXiv:2512.12977): the first tokens of an image, fewer from layer to layer. Without a measured plan, shares
+// fall linearly: from 2 r before the first layer to 0 after the last; if 2 r exceeds 1, from 1 to 2 r - 1.
 class VlcacheSchedule final : public ReuseChooser {
  public:
   explicit VlcacheSchedule(Parameters& p) : r_(p.number("r", kMeanShare, 0, 1)), name_(p.resolved()) {}

@@ -1,5 +1,5 @@
-// What tokens are chosen by, once the scores are there: tables worked out by hand. How scores come about is tested
-// where a prompt is previewed (engine/preview_hooks_test.cc).
+// The ranking of tokens by given scores, against hand-computed tables. The scores themselves are tested where a prompt
+// is previewed (engine/preview_hooks_test.cc).
 #include "reuse/reuse_chooser.h"
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ std::vector<double> rank(std::string_view chooser, std::initializer_list<Scored>
 }
 
 TEST(ReuseChooser, AskedTakesThreeOfSixByOneHeadAndTheRestByAll) {
-  // Squares point at token 14 although all heads together look more at token 5; 24 % of 25 tokens are 6 in the layers
-  // that compute, 57 % of them 3. A token takes the score of the one behind it and of the four before it, but not over
-  // the edge of an image: 9 has nothing of 10.
+  // Squares point at token 14 although all heads together attend more to token 5; 24 % of 25 tokens are 6 in the layers
+  // that compute, 57 % of them 3. A token takes the score of the one after it and of the four before it, but not across
+  // the edge of an image: 9 gets no score from 10.
   const std::vector<double> expected = {0,     0,     0,     0, 4, 4, 4, 4, 4, 4, 1.5, 1.5, 1.5,
                                         3 + 5, 3 + 5, 3 + 5, 3, 3, 3, 2, 2, 2, 2, 2,   2};
   EXPECT_EQ(rank("asked:r=0.2", {{.layer = 2, .head = 0, .token = 5, .score = 1},

@@ -1,4 +1,4 @@
-// The file, and the two solvers.
+// The file format, and the two solvers.
 #include "reuse/reuse_plan.h"
 
 #include <algorithm>
@@ -155,7 +155,8 @@ std::vector<size_t> solve_exactly(const ReuseSensitivity& s, double target) {
   const std::vector<int64_t> units = units_of(s);
   const size_t n_layers = s.loss.size(), n_levels = units.size();
   const auto n_budgets = static_cast<size_t>(budget_of(s, target)) + 1;
-  // least[i][l][b]: loss of layers i, i + 1, .. at levels of at most l that take at most b; choice: that of layer i.
+  // least[i][l][b]: loss of layers i, i + 1, .. at levels of at most l with a budget of b; choice: the level of layer
+  // i.
   struct Cell {
     double loss = 0;
     size_t choice = 0;

@@ -1,4 +1,4 @@
-// reuse_plan.json from somebody else: what is read is written and read the same.
+// An untrusted reuse_plan.json: whatever parses is written and read back the same.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Plans: solvers against all there are, files against what is wrong with them.
+// Plans: solvers against exhaustive search, and invalid files.
 #include "reuse/reuse_plan.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace vlcache {
 namespace {
 
-// The best of all plans, one by one.
+// The loss of the best plan, by exhaustive search.
 double least_loss(const ReuseSensitivity& s, double target) {
   std::vector<size_t> levels(s.loss.size(), 0);
   double best = plan_loss(s, levels);
@@ -43,7 +43,7 @@ TEST(ReusePlan, ADeepLayerTakesTheShallowOnesAlong) {
   const ReuseSensitivity s{{0, 0.1, 0.2}, {{10, 9, 8.5}, {10, 4, 3}}};
   EXPECT_EQ(solve_greedily(s, 0.1), (std::vector<size_t>{1, 1}));
   EXPECT_EQ(solve_exactly(s, 0.1), (std::vector<size_t>{1, 1}));
-  EXPECT_EQ(solve_greedily(s, 0.05), (std::vector<size_t>{1, 0}));  // nothing else fits
+  EXPECT_EQ(solve_greedily(s, 0.05), (std::vector<size_t>{1, 0}));  // no other step fits
   EXPECT_EQ(solve_exactly(s, 0), (std::vector<size_t>{0, 0}));
 }
 

@@ -1,4 +1,4 @@
-// Lines to requests, requests to hits.
+// Parses lines to requests, and replays requests to count hits.
 #include "reuse/trace.h"
 
 #include <nlohmann/json.hpp>
@@ -28,7 +28,7 @@ TraceRequest read_request(const JsonObject& line, int64_t block_tokens) {
   return request;
 }
 
-// Blocks that stand for nothing.
+// An owner of blocks without contents.
 class NoKv final : public PageGroupOwner {
   void retain(PageGroup) override {}
   void release(PageGroup) override {}

@@ -1,5 +1,5 @@
-// Replaying a recorded stream of requests through the prefix tree, without a model: how much of it would have been
-// found.
+// Trace: a recorded stream of requests, replayed through the prefix tree without a model, to count what would have been
+// hits.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace vlcache {
 
 // A line of a trace (the format of Mooncake's, kvcache-ai/Mooncake): {"timestamp": ms, "input_length": tokens,
-// "hash_ids": [one per block of the prompt]}; equal ids stand for equal blocks behind equal beginnings.
+// "hash_ids": [one per block of the prompt]}; equal ids stand for equal blocks after equal beginnings.
 struct TraceRequest {
   int64_t timestamp = 0;
   int64_t n_tokens = 0;
@@ -23,8 +23,8 @@ struct Trace {
   std::vector<std::string> problems;  // of lines that were left out
 };
 
-// `block_tokens`: tokens of a block, which every line must agree with; its last block may be shorter. `file` is for
-// messages. A broken line is a problem and costs itself only.
+// `block_tokens`: tokens of a block, with which every line must agree; its last block may be shorter. `file` is for
+// messages. A broken line becomes a problem; the others are still read.
 Trace parse_trace(const std::string& text, const std::string& file, int64_t block_tokens);
 
 struct ReplayResult {
@@ -32,7 +32,7 @@ struct ReplayResult {
   double rate() const { return n_blocks == 0 ? 0 : static_cast<double>(n_hits) / static_cast<double>(n_blocks); }
 };
 
-// Every request hits what is there of its beginning and stores all of its blocks; then what is too much goes.
+// Every request hits the cached part of its beginning and stores all of its blocks; then the excess is evicted.
 // `capacity` in blocks; 0: no limit.
 ReplayResult replay(const Trace& trace, EvictionClock& clock, int64_t capacity);
 

@@ -35,7 +35,7 @@ TEST(TraceTest, HitsAreLongestBeginnings) {
 }
 
 TEST(TraceTest, TheOrdersDiffer) {
-  // Room for two. 1 is asked for often, the others once: LRU lets 1 go when 2 and 3 have come, GDSF does not.
+  // Room for two. 1 is requested often, the others once: LRU evicts 1 after 2 and 3, GDSF does not.
   const Trace trace = of({{1}, {1}, {1}, {2}, {3}, {1}});
   LruClock lru;
   GdsfClock gdsf;
