@@ -12,9 +12,8 @@
 namespace vlcache {
 namespace {
 
-constexpr int kHalvings = 200;  // enough for every distinct exponent and bit of a double
-constexpr double kNoShare =
-    1e-9;  // relative to the largest share: what a unit without a share gets when others are full
+constexpr int kHalvings = 200;     // enough for every distinct exponent and bit of a double
+constexpr double kNoShare = 1e-9;  // of the largest: given to a unit without a share when others are full
 
 std::optional<double> number(std::string_view text) {
   double value = 0;

@@ -123,8 +123,7 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
   const int64_t n_known = tree_.n_common(key);
   if (n_known == std::ssize(key)) return;
   const auto begin = static_cast<int32_t>(n_known / kPageSlots), end = pages_for(std::ssize(key));
-  const PrefixTree::Pin pin =
-      tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // the pages that precede the new ones
+  const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // the preceding pages
   if (!ledger_.make_room((end - begin) * group_bytes_)) return;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 // Enough for the header of a model of 150 layers; longer ones take a second read.
 constexpr size_t kFirstRead = 4096;
 
-// The checks and the directory that the members' constructors need.
+// Checks the options and creates the directory, before the members are constructed.
 fs::path prepared(const DiskTierOptions& options) {
   const std::string dir = options.dir.string();
   if (dir.empty()) throw Error(ErrorCode::kInput, "cache directory: expected a path, found nothing");

@@ -13,7 +13,7 @@ struct RedisAddress {
   int db = 0;
   std::string user, password;  // empty: none; a user needs a password
 
-  // "redis://host:port/db": what may be shown to anybody.
+  // "redis://host:port/db": safe to show, without user and password.
   std::string shown() const;
 };
 

@@ -71,8 +71,7 @@ TEST_F(TierChainTest, WhatIsFoundFarAwayComesNearer) {
   ASSERT_TRUE(chain_->flush(kNoDeadline));
   EXPECT_TRUE(near_has(2));
   EXPECT_EQ(near_->open(make_key(2), kNoDeadline).reader->header().created_ms, 77);  // the record keeps its age
-  chain_->bring_nearer(found.record,
-                       *chain_->find(make_key(2), kNoDeadline));  // already in the nearest tier: no effect
+  chain_->bring_nearer(found.record, *chain_->find(make_key(2), kNoDeadline));       // already nearest: no effect
   ASSERT_TRUE(chain_->flush(kNoDeadline));
   int n_puts = 0;
   for (const FakeTier* tier : {near_.get(), far_.get()}) {

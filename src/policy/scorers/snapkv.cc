@@ -52,8 +52,7 @@ std::unique_ptr<const TokenScorer> make_snapkv(Parameters& p) {
   const auto kernel = static_cast<int32_t>(p.odd("k", kvpress ? 5 : 7));
   const bool mean = p.word("pool", kvpress ? "mean" : "max", {"max", "mean"}) == "mean";
   const Rounding rounding = kvpress ? Rounding::kKvpress : factory ? Rounding::kHalfEven : Rounding::kNearest;
-  const auto ahead =
-      static_cast<int32_t>(p.integer("ahead", 0, 0));  // drafted tokens whose attention counts, too (see pointer)
+  const auto ahead = static_cast<int32_t>(p.integer("ahead", 0, 0));  // drafted tokens that count, too (see pointer)
   return std::make_unique<SnapKv>(window, ahead, kernel, mean, !preset.empty(), rounding);
 }
 
