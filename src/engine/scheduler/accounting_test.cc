@@ -1,5 +1,5 @@
-// Nothing is lost, whatever becomes of requests: after every step of batches in which memory runs out, requests are
-// cancelled, records are damaged, policies evict, prefixes and images are kept and given up.
+// No memory is lost, whatever becomes of requests: after every step of batches in which memory runs out, requests are
+// cancelled, records are damaged, policies evict, prefixes and images are kept and evicted.
 #include <random>
 
 #include "engine/reuse/stored_images_testing.h"
@@ -10,7 +10,7 @@ namespace {
 
 class Accounting : public StoredImages {
  protected:
-  // Room for about two of the prompts with pictures, and caches that hold less than they are asked to.
+  // Room for about two of the prompts with images, and caches that hold less than they are asked to.
   std::unique_ptr<Engine> small_engine() const {
     const int64_t group = engine()->kv().prefixes().group_bytes();
     EngineOptions options = engine_options();
@@ -45,7 +45,7 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
   std::vector<RequestId> running;
   std::map<std::string, int> ends;
   int n_full = 0;
-  // What has not happened yet. Threads decide with the seed what images find in memory and in the tier, so a fixed
+  // What has not happened yet. Threads decide with the seed which images are hit in memory and in the tier, so a fixed
   // number of requests may see all of it or not.
   const auto not_seen = [&] {
     const CacheTotals totals = e->kv().totals();

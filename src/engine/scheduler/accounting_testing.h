@@ -1,5 +1,5 @@
-// For tests: what machines lose when nobody looks. Every page is free, or held by sequences and caches that say so, by
-// each as often as it is counted; caches keep to their budget, queues to theirs.
+// Accounts checks, in tests, that no memory is lost: every page is free, or held by sequences and caches that report
+// it, by each as often as it is counted; caches keep to their budget, queues to theirs.
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ class Accounts {
     n_seen_shared += n_shared;
     n_seen_cached += n_cached;
   }
-  // When everybody has gone.
+  // After all requests have ended.
   void check_end(const Batch& batch) {
     check(batch);
     engine_.kv().prefixes().clear();

@@ -1,4 +1,3 @@
-// Which rows go next, who waits, what a failed step leads to.
 #include "engine/scheduler/batch.h"
 
 #include <algorithm>
@@ -12,11 +11,12 @@
 namespace vlcache {
 namespace {
 
-// While others decode, a step's prompt rows may cost about this share of a whole chunk at the beginning of a prompt:
-// what a decoding request waits for its next token then is bounded, wherever in its prompt a newcomer is.
+// Beside decoding requests, a step's prompt rows may cost about this share of a whole chunk at the beginning of a
+// prompt: it bounds the wait for a decoding request's next token, at any depth of a new prompt.
 constexpr double kShareBesideDecoding = 0.25;
 
-// With nothing to compute, tiers are waited for; so long, then whoever drives the batch may add or cancel.
+// With nothing to compute, step() blocks this long on tier loads, then returns so that the caller can add or cancel
+// requests.
 constexpr std::chrono::milliseconds kTierWait{10};
 
 }  // namespace
@@ -96,7 +96,7 @@ void Batch::attempt(Entry& entry, FunctionRef<void()> work) {
   if (entry.generation->done()) end(entry);
 }
 
-// What has been loaded for requests that run.
+// Takes the embeddings that have been loaded for running requests.
 void Batch::take_loaded() {
   for (Entry& entry : requests_) {
     if (entry.waiting || entry.generation->done()) continue;
@@ -192,7 +192,7 @@ bool Batch::step() {
   return true;
 }
 
-// Policy first, then the next token: what it evicts, the token does not see.
+// The policy acts before the next token is drawn, which does not attend to what is evicted.
 void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
@@ -221,7 +221,7 @@ void Batch::recover(const StepFailed& failure) {
   }
 }
 
-// Out of pages: the last comer of those that run waits; a request alone has come as far as it can.
+// Out of pages: the newest running request is preempted; a request that runs alone ends.
 void Batch::give_way(const StepFailed& failure) {
   Entry& last = last_running();
   if (n_running() > 1) {

@@ -1,5 +1,5 @@
-// Batch: the one driver of steps. Requests are added, cancelled and taken out while others run; every step computes one
-// token of each that decodes and a piece of the prompts that wait.
+// Batch plans and runs the steps of all requests. Requests are added, cancelled and removed while others run; every
+// step computes one token of each decoding request and a piece of the prompts.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class Generation;
 using RequestId = int64_t;
 
 struct BatchOptions {
-  // Requests that run at once, 0: as many as memory holds. Of those that find no place the one goes next that finds
-  // most of its prompt computed (request_order.h); meanwhile that is kept for it, and its images are loaded. One of a
-  // higher priority takes the place of one that runs.
+  // Requests that run at once; 0: as many as memory holds. When all slots are taken, the queued request with the most
+  // of its prompt cached is admitted next (request_order.h); meanwhile its cache entries are held, and its images are
+  // loaded. A request of higher priority preempts a running one.
   int32_t max_running = 0;
-  // Of a step in which requests decode and prompts are computed, or pictures encoded; 0: as StepBudget has it.
+  // Time of a step in which requests decode while prompts are computed or images encoded; 0: as StepBudget sets it.
   double max_step_ms = 0;
 };
 
@@ -34,23 +34,23 @@ class Batch {
   explicit Batch(Engine& engine, const BatchOptions& options = {});
   ~Batch();
 
-  // Puts a request in line. Throws Error(kInput) for options out of range or a prompt that cannot be answered; nothing
-  // else that goes wrong with a request is thrown, here or in step(): it ends with GenerateResult::error.
+  // Queues a request. Throws Error(kInput) for options out of range or a prompt that cannot be answered; no other error
+  // of a request is thrown, here or in step(): the request ends with GenerateResult::error.
   RequestId add(Request request);
-  // One step. False: nobody has anything left to do. A step that fails costs its time: every sequence goes on from
-  // before it, but for the one to blame. When pages run out, the request that came last gives its KV back and waits
-  // until another has ended; alone, it ends as "length", or with the error if it has no token yet.
+  // One step. False: no request has anything left to do. A failed step costs its time only: every sequence continues
+  // from its state before the step, except the one at fault. When pages run out, the newest running request frees its
+  // KV and is queued until another has ended; alone, it ends as "length", or with the error if it has no token yet.
   bool step();
   // Ends the request where it is, before the next step.
   void cancel(RequestId id);
   bool done(RequestId id) const;
-  // Takes the request out, done or not ("cancelled"), with what has come of it.
+  // Removes the request, done or not ("cancelled"), and returns what it has generated.
   GenerateResult remove(RequestId id);
   size_t size() const;  // requests in it, done or not
-  // Of those that are not done: those that have KV, and those that wait for a place.
+  // Of the requests that are not done: those that have KV, and those that are queued.
   size_t n_running() const;
   size_t n_waiting() const;
-  // Of those that have one.
+  // The sequences of the requests that have one.
   void for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const;
 
  private:
@@ -59,12 +59,12 @@ class Batch {
     std::unique_ptr<Generation> generation;
     bool waiting = true;  // has no KV
     int32_t priority = 0;
-    int64_t came_at = 0;   // when so many requests had started
-    RequestId serves = 0;  // the request that waits until this one has ended; 0: somebody asked for it
-    Sha256Digest image{};  // that it computes for others, then
+    int64_t came_at = 0;   // n_started_ at its arrival
+    RequestId serves = 0;  // the request that waits until this one has ended; 0: this one is a caller's
+    Sha256Digest image{};  // the image that it computes for that request
     bool in_line() const;
     bool runs() const;
-    bool encodes() const;  // before it can go on
+    bool encodes() const;  // before it can continue
   };
   Entry& find(RequestId id);
   void end(Entry& entry);
@@ -105,7 +105,7 @@ class Batch {
   std::vector<int32_t> priorities_;
   std::vector<RunningRequest> running_states_;
   int64_t n_started_ = 0;
-  bool full_ = false;  // pages ran out: nobody is admitted until a request ends
+  bool full_ = false;  // pages ran out: no request is admitted until one ends
   std::vector<StepItem> items_;
   std::vector<Entry*> owners_;  // per item
   StepPlan plan_;

@@ -1,4 +1,5 @@
-// The line in front of a batch: who starts when, who gives way, who waits for what others compute.
+// The waiting queue of a batch: which request starts when, which is preempted, which waits for KV that another
+// computes.
 #include <algorithm>
 #include <set>
 
@@ -35,8 +36,8 @@ std::optional<size_t> Batch::take_next() {
   return next_waiting(waiting_, n_running(), places);
 }
 
-// Whether somebody who runs is computing what this one could use. Of prefixes it waits for those that came before it
-// only, each of which ends: so nobody waits forever, whatever becomes of them.
+// Whether a running request is computing what this one could use. For prefixes a request waits only for those that
+// arrived before it, each of which ends, so no request waits forever.
 bool Batch::awaits(Entry& entry) {
   if (!engine_.kv().images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
@@ -91,7 +92,8 @@ void Batch::admit() {
   if (line_.empty()) return;
   const bool for_all = all_find_places(waiting_, n_running(), {.max_running = options_.max_running});
   for (Entry* entry : line_) {
-    if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });  // before others make room
+    // Before other requests make room.
+    if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });
   }
   while (const std::optional<size_t> next = take_next()) {
     if (!admit(*next)) break;
@@ -158,7 +160,7 @@ void Batch::start(Entry& entry) {
   }
 }
 
-// Images without an origin are computed by themselves first, like requests of others.
+// Images without an origin are first computed by themselves, in requests of their own.
 void Batch::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
     const Sha256Digest image = image_keys(origin.prompt).at(0);
@@ -172,7 +174,7 @@ void Batch::let_origins_go_first(Entry& entry) {
   }
 }
 
-// Those that somebody still waits for come, others go.
+// Adds new origin requests; removes those that have ended or that no request waits for.
 void Batch::exchange_servants() {
   std::ranges::move(servants_, std::back_inserter(requests_));
   servants_.clear();
@@ -184,7 +186,7 @@ void Batch::exchange_servants() {
                 [&](const Entry& e) { return e.serves != 0 && (e.generation->done() || !waiting.contains(e.serves)); });
 }
 
-// Whether an image that this one could reuse is computed by itself, for it or for another one.
+// Whether an image that this request could reuse is being computed by itself, for it or for another request.
 bool Batch::awaits_servant(Entry& entry) {
   if (entry.serves != 0) return false;
   const auto awaited = [&](const Entry& e) {

@@ -1,5 +1,5 @@
 // Several requests in one batch against each alone: on the model that ships, equal tokens in f32 and logits within
-// rounding in bf16; on random models, who waits and who fails.
+// rounding in bf16; on random models, which requests wait and which fail.
 #include "engine/scheduler/batch.h"
 
 #include <gmock/gmock.h>
@@ -136,8 +136,7 @@ TEST(Generate, CancelledBeforeItBeganComputesNothing) {
   EXPECT_EQ(sequence->n_done(), 0);
 }
 
-// ---- random models: who shares a batch, who waits, who fails
-// ---------------------------------------------------------
+// ---- random models: sharing a batch, waiting, failing -------------------------------------------------------------
 
 Request random_request(Engine& engine, int32_t n_prompt, int32_t max_tokens, std::string_view policy = "full",
                        uint32_t seed = 7) {
@@ -199,7 +198,7 @@ TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
     EXPECT_EQ(tokens, before + 1);
   }
   EXPECT_EQ(done.size(), 2000u / 8);  // as few rows as are worth reading the weights for
-  // Alone it takes whole chunks again.
+  // Alone, the prompt is computed in whole chunks again.
   done.clear();
   Batch idle(*engine);
   Request again = random_request(*engine, 1100, 1);
@@ -210,7 +209,7 @@ TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
   EXPECT_EQ(done, (std::vector<int32_t>{512, 1024, 1100}));
 }
 
-// Pages for about one and a half of the requests: they take turns, and every answer is what it is alone.
+// Pages for about one and a half of the requests: they take turns, and every answer equals the one computed alone.
 TEST(Batch, WhoeverFindsNoPagesWaits) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> small = make_engine(2, "auto", 4 * 6 * page), large = make_engine(2);
@@ -243,7 +242,7 @@ TEST(Batch, WhoeverFindsNoPagesWaits) {
   EXPECT_EQ(small->pools().used_bytes(), 0);
 }
 
-// An answer that fills the memory is not thrown away.
+// An answer that fills the memory is not discarded.
 TEST(Batch, AnAnswerEndsWhereMemoryOrCapacityEnds) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 4 * 2 * page);
@@ -352,7 +351,7 @@ TEST(Batch, ABugCostsTheRequestThatMeetsIt) {
   expect_no_page_lost(*engine);
 }
 
-// What requests share: half a change there could give another one a wrong answer.
+// State that requests share: half a change there could give another request a wrong answer.
 TEST(Batch, ABugInWhatIsSharedEndsTheProcess) {
   const std::unique_ptr<Engine> engine = make_engine(1);
   PagePool& pool = engine->pools().of(kHeadDim);

@@ -7,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-// Tokens that count up from `first`, `n` of them; behind half of them the text may end.
+// Tokens that count up from `first`, `n` of them; after half of them the text may end.
 class Counting final : public TokenConstraint {
  public:
   Counting(int32_t first, int32_t n) : next_(first), end_(first + n), middle_(first + n / 2) {}
@@ -95,7 +95,7 @@ TEST(Constraint, MinTokensHoldBackTheModelsEnd) {
     request.options.min_tokens = min_tokens;
     const GenerateResult result = generate(*engine, std::move(request));
     EXPECT_EQ(result.finish_reason, "stop");
-    // An end token comes after them; the constraint's own end comes first.
+    // An end token follows the minimum; the constraint's own end comes first.
     EXPECT_EQ(std::ssize(result.tokens), min_tokens == 100 ? 20 : std::max(10, min_tokens) + 1) << min_tokens;
   }
 }
@@ -122,7 +122,7 @@ TEST(MinTokens, NoEndTokenIsChosenBefore) {
       EXPECT_NE(ids[static_cast<size_t>(i)], end) << min_tokens;
     }
   }
-  // Every token an end: the answer goes on with the likeliest of them.
+  // Every token is an end: the answer continues with the likeliest of them.
   std::vector<int32_t> every(kVocab);
   std::iota(every.begin(), every.end(), 0);
   EXPECT_EQ(ask(3, every).finish_reason, "stop");

@@ -1,4 +1,4 @@
-// Pictures are encoded in steps, between which others decode.
+// Images are encoded in steps, between which other requests decode.
 #include <cstring>
 
 #include "engine/reuse/stored_images_testing.h"
@@ -15,7 +15,7 @@ class Encoding : public StoredImages {
  protected:
   Encoding() { tiers_.clear(); }
 
-  // So many tokens of an answer to a few words.
+  // A question of a few words, answered with n_answer tokens.
   Request words(Engine& engine, int32_t n_answer) {
     Request request;
     request.prompt = engine.prepare_raw("some words", {});
@@ -25,8 +25,7 @@ class Encoding : public StoredImages {
     request.callbacks.on_token = [this](const GeneratedToken&) { ++n_decoded_; };
     return request;
   }
-  // About so many pictures, no two the same; each takes a step of the encoder, which has one layer here, for every
-  // tile.
+  // About n images, no two the same; each takes a step of the encoder, which has one layer here, for every tile.
   Request pictures(Engine& engine, int n) const {
     std::string text;
     std::vector<Image> images;
@@ -53,7 +52,7 @@ class Encoding : public StoredImages {
   int n_decoded_ = 0;
 };
 
-// Tiles by themselves are what they are in groups.
+// Tiles encoded one by one equal tiles encoded in groups.
 TEST_F(Encoding, ShorterStepsChangeNothing) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     EngineOptions options = engine_options();
@@ -97,7 +96,7 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   EXPECT_EQ(ids(batch.remove(decoding)), ids(generate(*e, words(*e, 200))));
 }
 
-// Prompts of others do not wait for all of somebody's pictures.
+// Prompts of other requests do not wait for all images of one request.
 TEST_F(Encoding, TakesTurnsWithPrompts) {
   const std::unique_ptr<Engine> e = engine();
   Batch batch(*e, {.max_step_ms = 1e-6});
@@ -128,7 +127,7 @@ TEST_F(Encoding, APictureOfTwoRequestsIsEncodedOnce) {
   for (const CacheReport::Image& image : second.cache.images) EXPECT_EQ(image.encoder, Encoder::kHit);
 }
 
-// Whoever encodes may be interrupted anywhere: by its client, or by somebody more important.
+// A request may be interrupted anywhere while it encodes: by its client, or by a request of higher priority.
 TEST_F(Encoding, MayBeInterrupted) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> expected = answer(kPictures);

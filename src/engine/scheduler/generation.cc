@@ -1,4 +1,3 @@
-// From logits to text, and what is measured on the way.
 #include "engine/scheduler/generation.h"
 
 #include <algorithm>
@@ -14,10 +13,10 @@
 namespace vlcache {
 namespace {
 
-// Answers up to this length find room in the tables, so that their steps allocate nothing.
+// Answers up to this length have room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
 
-// Unless nothing else may come, as where a grammar ends.
+// Unless no other token is allowed, as where a grammar ends.
 void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   std::vector<std::pair<size_t, float>> forbidden;
@@ -121,7 +120,7 @@ bool Generation::awaits_load(bool may_stall, Deadline until) {
   if (encodes()) return true;
   if (!coming_.empty()) {
     coming_.front().second.load->wait(0, until);
-    return true;  // until it is taken
+    return true;  // until take_embeddings() takes it
   }
   return (!may_stall || has_stalled_) && reuse_->loading(until);
 }
@@ -145,7 +144,7 @@ std::span<const Element> Generation::promised() {
   return *promised_;
 }
 
-// Logits of every token are had only where every token is computed.
+// Per-token logits need every token computed, so prefix reuse is disabled.
 bool Generation::takes_prefix() const { return request_.reuse.prefix && request_.callbacks.on_logits == nullptr; }
 
 void Generation::start() {
@@ -159,7 +158,8 @@ void Generation::start() {
   sequence_->start_prompt();
   make_room();
   note_origins();
-  n_found_ = std::min(n_found_, result_.cache.n_prefix_tokens);  // what it has left itself, giving way, is no find
+  // KV that it left in the cache itself, when it was preempted, is no hit.
+  n_found_ = std::min(n_found_, result_.cache.n_prefix_tokens);
   result_.cache.n_prefix_tokens = n_found_;
   take_images();
   place_images();
@@ -168,7 +168,7 @@ void Generation::start() {
 
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
-  // Logits of every token are had only where every token is computed.
+  // Per-token logits need every token computed, so prefix reuse is disabled.
   result_.cache.prefix_reason =
       request_.callbacks.on_logits != nullptr
           ? "the logits of all tokens are wanted"

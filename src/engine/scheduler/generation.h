@@ -1,4 +1,4 @@
-// One request of a batch while it runs: its pictures, sampler, stop rules, timings.
+// Generation is one request of a batch while it runs: its images, sampler, stop rules, timings.
 #pragma once
 
 #include <cstdint>
@@ -32,54 +32,53 @@ class Generation {
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
   bool done() const { return !result_.finish_reason.empty(); }
   bool has_tokens() const { return !result_.tokens.empty(); }
-  // Whether its prompt is in the cache as a whole before a policy takes anything away.
+  // Whether the whole prompt is in the KV cache before its policy evicts anything.
   bool needs_whole_prompt() const;
-  // Of a request that has not started: as it stands in line.
+  // Of a request that has not started: its view of the caches while it is queued.
   WaitingPrompt& in_line();
-  // The beginning of the prompt that will be kept for others once it is computed; empty: nothing, or it has been.
+  // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
   std::span<const Element> promised();
-  // Whether it is open, at `until` at the latest, which of its images a tier has: start() comes behind that.
+  // Whether the tiers are still being searched for its images, at `until` at the latest; start() comes after that.
   bool awaits_search(Deadline until);
-  // Makes the sequence if there is none; pictures that are still needed are to be encoded, or loaded. Throws Error.
+  // Creates the sequence if there is none; images that are still needed are to be encoded, or loaded. Throws Error.
   void start();
-  // What must be computed before this request goes on, behind start() and go_on_without_load(): nothing, as a rule.
-  // Else it waits until start() is called again.
+  // Requests that must be computed before this one continues, after start() and go_on_without_load(): usually none.
+  // Otherwise this one waits until start() is called again.
   std::vector<Request> take_origins();
-  // One of these has ended.
+  // One of these requests has ended.
   void origin_done(const GenerateResult& origin);
-  // Takes the embeddings that have come; those that will not are to be encoded.
+  // Takes the embeddings that have been loaded; images whose load failed are to be encoded.
   void take_embeddings();
-  // Whether it has pictures to encode, without which there is no next step.
+  // Whether it has images to encode, without which there is no next step.
   bool encodes() const { return !to_encode_.empty(); }
-  // Goes on with the first of them, for one step of the encoder at least, until it is encoded or that time. Throws
+  // Continues with the first of them, for at least one step of the encoder, until it is encoded or `until`. Throws
   // Error.
   void encode(Deadline until);
-  // Whether something is on its way, at `until` at the latest, without which there is no next step. A step that may
-  // stall computes beside what is coming in, unless one has stalled before.
+  // Whether a load is under way, at `until` at the latest, without which there is no next step. A step that may stall
+  // computes while images load, unless one has stalled before.
   bool awaits_load(bool may_stall, Deadline until);
-  // Room in the tables for what is to come, so that decoding allocates nothing but pages.
+  // Reserves room in the tables for the answer, so that decoding allocates nothing but pages.
   void make_room();
-  // Behind a failed step: whether it failed for an image that could not be loaded. The request then goes on without,
-  // from what is computed already; or the same step comes again, once the image is there. Throws Error.
+  // After a failed step: whether it failed for an image that could not be loaded. The request then continues without it
+  // from what is computed already, or the same step is repeated once the image is loaded. Throws Error.
   bool go_on_without_load();
-  // Gives all KV back, but for what the prefix cache keeps: the request waits until start(). Tokens that were generated
-  // stay.
+  // Frees all KV, except what the prefix cache keeps: the request waits until start(). Generated tokens stay.
   void suspend();
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
-  // What is to happen behind a step, in this order. The step took `ms` and has computed the item; `logits` of its rows,
-  // if any were asked for.
+  // To be called after a step, in this order. The step took `ms` and has computed the item; `logits` of its rows, if
+  // any were requested.
   void after_step(const StepItem& item, const Tensor& logits, double ms);
-  // True: the step was one of a preview, or tokens of a rehearsal are pending, which the policy wants to see before it
+  // True: the step was one of a preview, or lookahead tokens are pending, whose attention the policy needs before it
   // acts.
   bool rehearse(const Tensor& logits);
   // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
   void after_policy(bool compressed, double ms);
   // The next token, where the prompt is complete.
   void choose(const Tensor& logits);
-  // Ends it here: "cancelled", or "length" where memory ends.
+  // Ends the request here: "cancelled", or "length" where memory runs out.
   void finish(std::string_view reason);
   void fail(const Error& error);
   const GenerateResult& result() const { return result_; }
@@ -113,8 +112,8 @@ class Generation {
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
   ImagesInTiers stored_;
-  std::unique_ptr<WaitingPrompt> in_line_;        // null: nobody has asked
-  std::optional<std::vector<Element>> promised_;  // none: nobody has asked
+  std::unique_ptr<WaitingPrompt> in_line_;        // null: not needed yet
+  std::optional<std::vector<Element>> promised_;  // none: not needed yet
   std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;       // that lie in the cache, too
   std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image of the prompt
@@ -127,14 +126,14 @@ class Generation {
   std::vector<Request> origins_;         // to be computed before
   std::set<Sha256Digest> origins_asked_;
   std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
-  std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before it gave way
+  std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before preemption
   std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
-  std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses
+  std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses tokens
   std::unique_ptr<StreamDecoder> decoder_;                   // null: no tokenizer
   StopFilter filter_;
   std::vector<int32_t> stop_ids_;
   std::vector<TokenRun> runs_;
-  std::vector<float> prompt_logits_;  // of the prompt's last token, while something is rehearsed behind it
+  std::vector<float> prompt_logits_;  // of the prompt's last token, while lookahead tokens are computed
   double select_ms_ = 0, rehearsal_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
   GenerateResult result_;

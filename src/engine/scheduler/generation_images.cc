@@ -1,4 +1,4 @@
-// What becomes of a request's pictures: where their KV is from, which are encoded, which are computed by themselves.
+// The images of a request: the source of their KV, which are encoded, which are computed by themselves.
 #include <algorithm>
 #include <utility>
 
@@ -16,10 +16,11 @@ using Encoder = CacheReport::Image::Encoder;
 void Generation::place_images() {
   reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
   for (const size_t image : reuse_->without_origin()) {
-    if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;  // in vain, or for its first place
+    // Requested already: in vain, or for the image's first occurrence.
+    if (!origins_asked_.insert(sequence_->image_keys()[image]).second) continue;
     origins_.push_back(origin_request(engine_, request_.prompt, image));
   }
-  promised_.reset();  // images may be other ones now
+  promised_.reset();  // the images may differ now
   if (origins_.empty()) list_images();
 }
 
@@ -28,7 +29,7 @@ std::vector<Request> Generation::take_origins() {
   if (own_sequence_ != nullptr) {
     release();
   } else {
-    reuse_.reset();  // its KV is its own
+    reuse_.reset();  // the caller's sequence keeps its KV
   }
   return std::exchange(origins_, {});
 }
@@ -39,7 +40,7 @@ void Generation::origin_done(const GenerateResult& origin) {
   for (const CacheReport::Image& image : origin.cache.images) origins_done_.emplace(image.key, image);
 }
 
-// An image that was computed for this request, if elsewhere, was no hit.
+// An image that was computed for this request, even if by another one, is not a hit.
 void Generation::charge_origins() {
   for (CacheReport::Image& image : result_.cache.images) {
     const auto origin = origins_done_.find(image.key);
@@ -49,11 +50,11 @@ void Generation::charge_origins() {
     image.encoder = origin->second.encoder;
     image.tier.clear();
     image.reason = "computed by itself, then reused";
-    origins_done_.erase(origin);  // in a second place it is one
+    origins_done_.erase(origin);  // a second occurrence is a hit
   }
 }
 
-// Of a request that gives way.
+// Of a request that is preempted.
 void Generation::note_computed_images() {
   for (const ImageSpan& span : request_.prompt.spans) {
     const auto image = static_cast<size_t>(span.image);
@@ -63,7 +64,7 @@ void Generation::note_computed_images() {
   }
 }
 
-// What it had computed itself before it gave way is no find behind that.
+// Images that the request had computed itself before it was preempted are no hits afterwards.
 void Generation::charge_computed_images() {
   for (const auto& [image, before] : computed_images_) {
     CacheReport::Image& now = result_.cache.images[image];
@@ -79,9 +80,9 @@ bool Generation::go_on_without_load() {
   return true;
 }
 
-// What of the images is still to come is looked up anew.
+// Looks up again the images that are not computed yet.
 void Generation::place_rest() {
-  reuse_.reset();  // what stands behind the first loaded token is pending again
+  reuse_.reset();  // everything after the first loaded token is pending again
   const CacheReport before = result_.cache;
   note_origins();
   CacheReport& now = result_.cache;
@@ -96,7 +97,7 @@ void Generation::note_origins() {
   using Source = CacheReport::Image::Source;
   CacheReport& report = result_.cache;
   report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
-  const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of a request that has waited
+  const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of an earlier call
   for (const Sha256Digest& key : sequence_->image_keys()) {
     report.images.push_back({.key = key, .source = Source::kPrefix, .reason = ""});
     if (!before.empty()) report.images.back().encoder = before[report.images.size() - 1].encoder;
@@ -111,7 +112,7 @@ void Generation::note_origins() {
   }
 }
 
-// What a selection has encoded already.
+// Takes the outputs that a selection has encoded already.
 void Generation::take_images() {
   images_.resize(request_.prompt.images.size());
   std::optional<ImageSelection>& selection = request_.prompt.selection;
@@ -126,7 +127,7 @@ void Generation::take_images() {
   result_.timings.compress_ms = select_ms_ += std::exchange(selection->select_ms, 0);
 }
 
-// Those of which a token is still to be computed, or will be once more.
+// Lists the images of which a token is still to be computed, or will be computed again.
 void Generation::list_images() {
   forget_encoding();
   const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
@@ -147,7 +148,7 @@ void Generation::list_images() {
   }
 }
 
-// What memory has of it.
+// Takes the image's embeddings if they are in memory.
 bool Generation::take_known(size_t image) {
   auto known = request_.reuse.encoder ? engine_.kv().find_embeddings(sequence_->image_keys()[image]) : nullptr;
   if (known == nullptr) return false;

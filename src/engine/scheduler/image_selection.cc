@@ -1,4 +1,3 @@
-// Encoding with an eye on the class token, choosing, closing up.
 #include "engine/scheduler/image_selection.h"
 
 #include <algorithm>
@@ -11,7 +10,8 @@
 namespace vlcache {
 namespace {
 
-// The encoder's layers a policy asks for, counted from the first, each once; `which` says which of them is the i-th.
+// The encoder's layers that a policy requests, counted from the first, each once; `which` maps each request to its
+// index.
 std::vector<int32_t> layers_of(const VisionConfig& vision, const Policy& policy, std::vector<size_t>& which) {
   const auto n = static_cast<int32_t>(vision.n_used_layers());
   std::vector<int32_t> layers;
@@ -29,7 +29,7 @@ std::vector<int32_t> layers_of(const VisionConfig& vision, const Policy& policy,
   return layers;
 }
 
-// The tile of a split picture that shows the middle of a rectangle; -1: none.
+// The tile of a split image that shows the middle of a rectangle; -1: none.
 int32_t tile_around(const ImageTiles& image, const PixelRect& rect) {
   const float x = (rect.left + rect.right) / 2, y = (rect.top + rect.bottom) / 2;
   for (int32_t tile = 0; tile < image.n_tiles; ++tile) {
@@ -66,7 +66,7 @@ ImageTokens encode(Engine& engine, const Policy& policy, const ImageTiles& image
   return tokens;
 }
 
-// The rows that a sequence has of its first images, as far as they are the prompt's first: one list for each.
+// The rows that a sequence has of its first images, as far as these are the prompt's first: one list for each.
 std::vector<std::vector<int32_t>> chosen_before(const Prompt& prompt, const Sequence* earlier) {
   std::vector<std::vector<int32_t>> rows;
   if (earlier == nullptr) return rows;
@@ -82,7 +82,8 @@ std::vector<std::vector<int32_t>> chosen_before(const Prompt& prompt, const Sequ
   return rows;
 }
 
-// Leaves of every image the tokens that stand for its rows in `kept` (ascending).
+// Keeps of every image the tokens that stand for its rows in `kept` (ascending). Returns the indices of all kept
+// tokens.
 std::vector<int32_t> close_up(Prompt& prompt, const std::vector<std::vector<int32_t>>& kept) {
   std::vector<int32_t> stay, next_token;
   std::vector<ImageSpan> spans;

@@ -103,7 +103,7 @@ TEST_P(Selection, DropsBeforeTheLanguageModel) {
 }
 
 TEST_P(Selection, RefusesWhatItCannotDo) {
-  const Fixture f("llava-next-llama", GetParam());  // 130 tokens, 32 of them text, 3 pictures
+  const Fixture f("llava-next-llama", GetParam());  // 130 tokens, 32 of them text, 3 images
   EXPECT_THAT(error_of([&] { f.ask(f.prompt(), "hired", "0.26"); }),
               HasSubstr("hired: the KV budget is 34 of 130 tokens, but 32 are text or chosen before, and each picture "
                         "keeps one: the least possible is 35 tokens"));
@@ -118,7 +118,7 @@ TEST_P(Selection, RefusesWhatItCannotDo) {
   }
 }
 
-// A second turn keeps the choice of the first, whose KV it goes on from; another choice is another prompt.
+// A second turn keeps the choice of the first, whose KV it continues from; another choice is another prompt.
 TEST_P(Selection, StaysInLaterTurns) {
   const Fixture f("llava-clip", GetParam());
   const auto policy = parse_policy("hired", "0.9");

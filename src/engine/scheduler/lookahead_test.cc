@@ -1,4 +1,5 @@
-// Requests in line: who goes next, what is kept for them, and prompts that start together, which are computed once.
+// The waiting queue: its order, what is held for its requests, and prompts that start together, which are computed
+// once.
 #include <deque>
 #include <map>
 
@@ -16,7 +17,7 @@ std::unique_ptr<Engine> engine(int64_t cache_bytes = kCacheBytes, int64_t kv_mem
   return make_engine(2, "auto", kv_memory_bytes, "llama", 4096, cache_bytes);
 }
 
-// A beginning that several have in common, and what they go on with.
+// A prefix that several prompts share, and the question after it.
 std::vector<int32_t> document(int32_t n, uint32_t seed, uint32_t question, int32_t n_question = 10) {
   std::vector<int32_t> tokens = random_tokens(n, seed);
   const std::vector<int32_t> rest = random_tokens(n_question, 1000 + question);
@@ -24,7 +25,7 @@ std::vector<int32_t> document(int32_t n, uint32_t seed, uint32_t question, int32
   return tokens;
 }
 
-// Steps until the request is done; what is held never exceeds what there is.
+// Steps until the request is done; no budget of bytes is ever exceeded.
 GenerateResult finish(Engine& engine, Batch& batch, RequestId id) {
   while (!batch.done(id)) {
     batch.step();
@@ -45,7 +46,7 @@ TEST(Together, ABeginningInCommonIsComputedOnce) {
   std::vector<Request> requests;
   for (const auto& prompt : prompts) requests.push_back(prefix_request(*e, prompt));
   const std::vector<GenerateResult> results = generate(*e, std::move(requests));
-  // of 200, 150 and 40 tokens in common: whole pages of what is computed together; nobody waits for 40
+  // 200, 150 and 40 tokens in common: whole pages of what is computed together; no request waits for 40
   const std::vector<int32_t> found{0, 192, 150, 0, 192};
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(ids_of(results[i]), answer_alone(*e, prompts[i])) << i;
@@ -54,7 +55,7 @@ TEST(Together, ABeginningInCommonIsComputedOnce) {
   expect_no_page_lost(*e);
 }
 
-// Which of the requests have computed something behind the first step.
+// Which of the requests have computed something after the first step.
 std::vector<bool> computed_at_once(Engine& engine, std::vector<Request> requests) {
   Batch batch(engine);
   std::vector<int32_t> n_done(requests.size(), 0);
@@ -101,7 +102,7 @@ TEST(Together, NobodyWaitsForWhatWillNotBeKept) {
   EXPECT_TRUE(first_and_second(*no_room, prefix_request(*no_room, random_tokens(200))));
 }
 
-// The first one ends while its prompt is computed, three steps long: the second goes on from what is left of it.
+// The first request ends while its prompt is computed, three steps long: the second continues from what is left of it.
 TEST(Together, WhoeverIsWaitedForMayEnd) {
   const std::vector<int32_t> tokens = random_tokens(1300);
   for (const bool fails : {false, true}) {
@@ -123,7 +124,7 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
   }
 }
 
-// The first one gives its pages back in the middle: the others do not wait for it then.
+// The first request is preempted in the middle: the others do not wait for it then.
 TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
@@ -137,15 +138,15 @@ TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
   expect_no_page_lost(*e);
 }
 
-// ---- what is known of a prompt, and held ----------------------------------------------------------------------------
+// ---- what is cached of a prompt, and held ---------------------------------------------------------------------------
 
-// As a request for the tokens would stand in line.
+// As a request for the tokens would be queued.
 struct Waiting {
   Waiting(Engine& engine, std::vector<int32_t> tokens, bool reuse = true)
       : request(prefix_request(engine, std::move(tokens))),
         prompt(engine, this->request.prompt, *this->request.policy, {.prefix = reuse}, tiers, /*n_done=*/0) {}
   Request request;
-  ImageSearch tiers;  // nobody has any
+  ImageSearch tiers;  // no tier has any image
   WaitingPrompt prompt;
 };
 
@@ -193,7 +194,7 @@ TEST(InLine, WhoeverRunsGetsWhatIsHeld) {
   expect_no_page_lost(*e);
 }
 
-// ---- who goes next --------------------------------------------------------------------------------------------------
+// ---- which request is next ------------------------------------------------------------------------------------------
 
 TEST(Line, WhoeverFindsMostGoesNext) {
   const std::unique_ptr<Engine> e = engine();
@@ -210,7 +211,7 @@ TEST(Line, WhoeverFindsMostGoesNext) {
   EXPECT_EQ(order, (std::vector<int>{0, 3, 5, 1, 4, 2}));
 }
 
-// Documents that are asked about in turn, with room for two of them: in order most are gone when they come again.
+// Documents that are asked about in turn, with room for two of them: in order most are evicted before they recur.
 TEST(Line, LookingAheadFindsMore) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
@@ -231,11 +232,11 @@ TEST(Line, LookingAheadFindsMore) {
     }
     expect_no_page_lost(*e);
   }
-  EXPECT_LE(n_found[false], 6 * 200);  // two documents at most stay
-  EXPECT_GE(n_found[true], 11 * 200);  // of 15, and every document comes twice in ten lines
+  EXPECT_LE(n_found[false], 6 * 200);  // at most two documents stay cached
+  EXPECT_GE(n_found[true], 11 * 200);  // of 15, and every document recurs once in ten lines
 }
 
-// Little memory, many at once, some of them cancelled: everybody comes to an end, with the answer of no cache.
+// Little memory, many requests at once, some of them cancelled: each ends, with the answer of no cache.
 TEST(Line, AnyMixGivesTheAnswersOfNoCache) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);

@@ -1,4 +1,4 @@
-// A score: the share of what the luckiest finds, and the share of the patience that is used up.
+// The score of a request: its share of the longest match, plus the share of kPatience that it has waited.
 #include "engine/scheduler/request_order.h"
 
 #include <algorithm>

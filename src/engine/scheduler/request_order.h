@@ -1,5 +1,5 @@
-// Which of the requests in line goes next: who finds most of its prompt computed, unless others have waited longer
-// (longest prefix first, as SGLang has it, arXiv:2312.07104; the ageing is ours).
+// next_in_line() picks the queued request to admit next: the one with the most of its prompt cached, unless others have
+// waited longer (longest prefix first, as in SGLang, arXiv:2312.07104; the ageing is ours).
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace vlcache {
 
-// A request in line.
+// A queued request.
 struct InLine {
   int64_t n_matched = 0;  // tokens of its prompt that would not be computed if it started now
-  int64_t n_turns = 0;    // requests that have started since it came
-  int32_t priority = 0;   // the highest go first, whatever the others find
+  int64_t n_turns = 0;    // requests that were admitted since it arrived
+  int32_t priority = 0;   // the highest are admitted first, whatever the others would hit
 };
 
-// The index of the one that goes next, the first among equals; of at least one. Only requests that came less than
-// kPatience turns later may go before somebody of the same priority, so nobody waits forever.
+// The index of the request to admit next, the first among equals; `line` has at least one. Only requests that arrived
+// fewer than kPatience admissions later may pass one of the same priority, so no request waits forever.
 size_t next_in_line(std::span<const InLine> line);
 
-// Turns after which whoever finds nothing goes before a newcomer who finds most: a start in 32 may so be one that
-// washes out what others wait for.
+// Ageing: after this many admissions a request without a hit is admitted before a new one with the largest hit, so at
+// most 1 admission in 32 may evict what queued requests would have hit.
 inline constexpr int64_t kPatience = 32;
 
 }  // namespace vlcache

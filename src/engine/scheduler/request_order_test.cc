@@ -1,4 +1,4 @@
-// Who goes next: a table by hand, and nobody starves.
+// The order of the waiting queue: a table by hand, and no request starves.
 #include "engine/scheduler/request_order.h"
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ TEST(RequestOrder, ATableByHand) {
   };
   const std::vector<Case> cases{
       {{{.n_matched = 0}}, 0},
-      {{{.n_matched = 0}, {.n_matched = 0}}, 0},                                  // equals: first come
+      {{{.n_matched = 0}, {.n_matched = 0}}, 0},                                  // equals: the first to arrive
       {{{.n_matched = 0}, {.n_matched = 320}}, 1},                                // 0 < 32
       {{{.n_matched = 320}, {.n_matched = 320}, {.n_matched = 100}}, 0},          // 32, 32, 10
       {{{.n_matched = 0, .n_turns = 31}, {.n_matched = 320}}, 1},                 // 31 < 32
       {{{.n_matched = 0, .n_turns = 32}, {.n_matched = 320}}, 0},                 // 32 = 32
       {{{.n_matched = 300, .n_turns = 3}, {.n_matched = 320, .n_turns = 0}}, 0},  // 30 + 3 > 32
       {{{.n_matched = 300, .n_turns = 1}, {.n_matched = 320, .n_turns = 0}}, 1},  // 30 + 1 < 32
-      {{{.n_matched = 0, .n_turns = 5}, {.n_matched = 0, .n_turns = 9}}, 1},      // nobody finds anything: age
+      {{{.n_matched = 0, .n_turns = 5}, {.n_matched = 0, .n_turns = 9}}, 1},      // no request hits: age
       {{{.n_matched = 0, .n_turns = 10}, {.n_matched = 1 << 20, .n_turns = 0}},
        1},                                                                        // 10 < 32, however long prompts are
       {{{.n_matched = 320, .n_turns = 90}, {.n_matched = 0, .priority = 1}}, 1},  // priority before all
@@ -33,7 +33,7 @@ TEST(RequestOrder, ATableByHand) {
   for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(next_in_line(cases[i].line), cases[i].next) << i;
 }
 
-// A stream of requests that all find more: one that finds nothing is passed by those that came soon after it alone.
+// A stream of requests that all hit more: a request without a hit is passed only by those that arrived soon after it.
 TEST(RequestOrder, NobodyStarves) {
   std::deque<InLine> line(8, InLine{.n_matched = 5000});
   line[3].n_matched = 0;

@@ -1,4 +1,4 @@
-// Who computes beside whom: priorities, pages for whole prompts, prompts in pieces beside requests that decode.
+// Requests that share steps: priorities, pages for whole prompts, prompts in pieces beside requests that decode.
 #include "engine/engine_testing.h"
 
 namespace vlcache {
@@ -21,7 +21,7 @@ void finish(Batch& batch, RequestId id) {
   while (!batch.done(id)) batch.step();
 }
 
-// Whoever has to give way goes on where it was, and its answer is the same.
+// A preempted request resumes where it was, and its answer is the same.
 TEST(Scheduling, AHigherPriorityTakesAPlace) {
   for (const int64_t cache_bytes : {int64_t{0}, int64_t{8} << 20}) {
     const auto e = make_engine(2, "auto", 64 << 20, "llama", 4096, cache_bytes);
@@ -47,8 +47,8 @@ TEST(Scheduling, AHigherPriorityTakesAPlace) {
   }
 }
 
-// 2 layers of 2 heads: 20 pages a head. Of 700 tokens, 11 pages, two have no room; one waits, and nothing is computed
-// twice.
+// 2 layers of 2 heads: 20 pages a head. Two prompts of 700 tokens, 11 pages each, do not fit; one waits, and nothing is
+// computed twice.
 TEST(Scheduling, APromptWaitsForItsPages) {
   const auto e = make_engine(2);
   const int64_t page_bytes = e->token_bytes() * kPageSlots;
@@ -67,7 +67,7 @@ TEST(Scheduling, APromptWaitsForItsPages) {
   batch.step();
   EXPECT_EQ(batch.n_running(), 1u);
   finish(batch, ids[0]);
-  EXPECT_EQ(n_done[2], 0);  // who came later does not pass
+  EXPECT_EQ(n_done[2], 0);  // a later request does not pass
   for (size_t i = 0; i < ids.size(); ++i) {
     finish(batch, ids[i]);
     EXPECT_EQ(ids_of(batch.remove(ids[i])), alone(*e, i < 2 ? 700 : 100, static_cast<uint32_t>(i), 8));
@@ -89,7 +89,7 @@ TEST(Scheduling, PagesGoToTheHigherPriority) {
   EXPECT_EQ(ids_of(batch.remove(low)), alone(*e, 700, 1, 20));
 }
 
-// However little time there is: prompts go on, by few rows, and every now and then a step is for those who decode.
+// However little time a step has: prompts continue, by few rows, and every now and then a step only decodes.
 TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
   const auto e = make_engine(2);
   Batch batch(*e, {.max_step_ms = 1e-6});

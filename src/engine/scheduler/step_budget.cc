@@ -1,4 +1,3 @@
-// A median and a running mean.
 #include "engine/scheduler/step_budget.h"
 
 #include <algorithm>
@@ -6,10 +5,10 @@
 namespace vlcache {
 namespace {
 
-// Of a new value: a step that was interrupted does not count for much, and what has changed is known soon.
+// Weight of a new value: one interrupted step does not count for much, and a change is learnt soon.
 constexpr double kWeight = 0.13;
 
-// Of those that are there, of two the smaller.
+// Of the values that are set; of two the smaller.
 double median(std::array<double, 3> values) {
   std::ranges::sort(values);
   return values[1] > 0 ? values[1] : values[2];
@@ -40,7 +39,7 @@ void StepBudget::took(bool decodes, double prompt_flops, double ms) {
     return;
   }
   if (decodes) ++n_mixed_;
-  // What is left of a step that took no longer than decoding is nothing that can be divided by.
+  // A mixed step that took no longer than decoding alone leaves no rest to divide by.
   constexpr double kLeast = 0.05;
   const double rest = decodes ? std::max(ms - decode_ms_, kLeast * ms) : ms;
   const double price = rest / prompt_flops;

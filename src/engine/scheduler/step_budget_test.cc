@@ -1,4 +1,4 @@
-// Steps whose times are made up: what is learnt from them.
+// What StepBudget learns from steps of invented times.
 #include "engine/scheduler/step_budget.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-// Looked up anew only where the caches have changed.
 #include "engine/scheduler/waiting_prompt.h"
 
 #include <algorithm>
@@ -19,6 +18,7 @@ WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy&
       in_tiers_(keys_.size(), nullptr),
       prefetched_(keys_.size(), false) {}
 
+// Looks the caches up again only if they have changed.
 void WaitingPrompt::look() {
   const int64_t prefix_version = engine_.kv().prefixes().version(), image_version = engine_.kv().image_kv().version();
   std::vector<ChainedTier*> in_tiers;

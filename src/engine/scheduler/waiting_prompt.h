@@ -1,5 +1,5 @@
-// A request in line, as far as the caches go: what it would find if it started now, kept for it until then, and what
-// others are computing that it could use.
+// WaitingPrompt is a queued request as the caches see it: what it would hit if it started now, held for it until then,
+// and what other requests are computing that it could use.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ class Engine;
 
 class WaitingPrompt {
  public:
-  // n_done: tokens whose KV the request has already. Engine, prompt, policy and tiers must outlive it.
-  // `tiers`: asked for the prompt's images already.
+  // n_done: tokens whose KV the request already has. `tiers`: the search for the prompt's images. Engine, prompt,
+  // policy and tiers must outlive it.
   WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy& policy, const ReuseOptions& options,
                 ImageSearch& tiers, int32_t n_done);
 
-  // Tokens that would not be computed if it started now, as far as memory goes: what is known of the prompt's
-  // beginning, and images behind that whose KV is.
+  // Tokens that would not be computed if it started now, in memory alone: the cached prefix, and images after it whose
+  // KV is cached.
   int32_t n_matched();
   // Whether it could reuse the image.
   bool wants(const Sha256Digest& image) const;
-  // Whether somebody is recording one that it could reuse.
+  // Whether an image that it could reuse is being recorded.
   bool awaits_image() const;
-  // Whether, of a beginning that somebody has promised to keep, it could use at least a page more than is known now.
+  // Whether a prefix that another request has promised to keep would give it at least a page more than is cached now.
   bool awaits(std::span<const Element> promised);
-  // Keeps what it would find from being evicted, as far as that does not take it from those who run.
+  // Holds what it would hit, so that it is not evicted, as far as this takes nothing from running requests.
   void hold();
-  // Has images that only tiers have brought to memory.
+  // Starts to load images into memory that only tiers have.
   void prefetch();
 
  private:
@@ -44,12 +44,12 @@ class WaitingPrompt {
   ReuseOptions options_;
   ImageSearch& tiers_;
   int32_t n_done_;
-  std::vector<Sha256Digest> keys_;      // by image, as all of these
-  std::vector<ChainedTier*> in_tiers_;  // null: in none, as far as was known when it looked
+  std::vector<Sha256Digest> keys_;      // by image, as the next two
+  std::vector<ChainedTier*> in_tiers_;  // null: in none that was known at the last look()
   std::vector<bool> prefetched_;
   PrefixMatch match_;
-  int64_t prefix_version_ = -1, image_version_ = -1;  // of the caches when it looked
-  bool held_ = false;                                 // as it looked
+  int64_t prefix_version_ = -1, image_version_ = -1;  // of the caches at the last look()
+  bool held_ = false;                                 // as of the last look()
   std::vector<CacheHold> holds_;
 };
 
