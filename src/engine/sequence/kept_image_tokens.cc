@@ -1,4 +1,3 @@
-// Counting slots by the token they stand for.
 #include "engine/sequence/kept_image_tokens.h"
 
 #include <cmath>
@@ -8,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-// [n_tokens] heads that have the token; n_heads: all that have slots of their own.
+// [n_tokens] heads that have the token; n_heads: all heads that have slots of their own.
 std::vector<int32_t> count_heads(const PolicySlots& slots, int32_t n_tokens, int32_t& n_heads) {
   std::vector<int32_t> counts(static_cast<size_t>(n_tokens));
   for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {

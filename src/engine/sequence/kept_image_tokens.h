@@ -1,5 +1,5 @@
-// Which of a prompt's image tokens a sequence still has, and where in the pictures they lie: what is shown of an
-// answer.
+// kept_image_tokens() finds which of a prompt's image tokens a sequence still has, and where in the images they lie,
+// for showing an answer.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace vlcache {
 struct ModelConfig;
 
 struct KeptImage {
-  int64_t width = 0, height = 0;                // of the picture as it was decoded
-  std::vector<float> shares;                    // [n_tokens] of all (layer, kv head), those that have the token's slot
+  int64_t width = 0, height = 0;                // of the image as it was decoded
+  std::vector<float> shares;                    // [n_tokens] the share of all (layer, kv head) that has its slot
   std::vector<std::optional<PixelRect>> rects;  // [n_tokens] as token_rects
 };
 
-// By image of the prompt, whose tokens are the sequence's first. Tokens that a policy has left out before the language
-// model, and slots that are hidden or stand for several tokens, count as gone. Empty: there are no slots at all.
-// A walk over every slot of every head.
+// By image of the prompt, whose tokens are the sequence's first. Tokens that a policy has dropped before the language
+// model, and slots that are hidden or stand for several tokens, count as gone. Empty: there are no slots at all. Cost:
+// a walk over every slot of every head.
 std::vector<KeptImage> kept_image_tokens(const ModelConfig& config, const Prompt& prompt, const PolicySlots& slots);
 
 }  // namespace vlcache

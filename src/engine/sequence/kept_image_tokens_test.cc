@@ -1,4 +1,4 @@
-// What is left of pictures: a table by hand, and answers of a small model.
+// Image tokens that are left: a table by hand, and answers of a small model.
 #include "engine/sequence/kept_image_tokens.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// Slots as a table says; the last layer has none of its own.
+// Slots as given by a table; the last layer has none of its own.
 class TableSlots final : public PolicySlots {
  public:
   std::vector<std::vector<std::vector<int32_t>>> tokens_of;  // [layer][head]
@@ -90,7 +90,7 @@ TEST(KeptImageTokens, NothingWhereThereIsNothingToSay) {
   EXPECT_TRUE(kept_image_tokens(engine->model().config(), engine->prepare_raw("<s>A?", {}), slots).empty());
 }
 
-// A small model of random weights, whose picture has 16 tokens amid the prompt.
+// A small model of random weights, whose image has 16 tokens amid the prompt.
 struct KeptFixture {
   std::filesystem::path dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
   std::unique_ptr<Engine> engine = Engine::load(dir, {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
@@ -99,7 +99,7 @@ struct KeptFixture {
   Prompt prompt() const {
     return engine->prepare_raw(about["prompt"].get<std::string>(), std::vector{load_image(dir / "picture-0.png")});
   }
-  // Mean over the picture's tokens; -1: nothing was reported.
+  // Mean over the image's tokens; -1: nothing was reported.
   double mean_share(std::string_view policy, std::string_view budget, bool asked = true) const {
     Request request;
     request.prompt = prompt();
@@ -125,7 +125,7 @@ TEST(KeptImageTokens, AreThoseThatAPolicyLeaves) {
   const ImageSpan& span = prompt.spans.at(0);
   const int32_t n_image = span.end - span.begin, k = prompt.n_tokens() - span.begin - 5;  // all but its first five
   EXPECT_DOUBLE_EQ(f.mean_share("window", std::to_string(k)), (n_image - 5.0) / n_image);
-  // Others never reach the language model.
+  // The other tokens never reach the language model.
   const int32_t n_seen = parse_policy("hired", "0.9")->n_seen(prompt.shape()) - (prompt.n_tokens() - n_image);
   ASSERT_GT(n_seen, 0);
   EXPECT_DOUBLE_EQ(f.mean_share("hired", "0.9"), static_cast<double>(n_seen) / n_image);

@@ -1,4 +1,3 @@
-// Handing out ranges of layers, moving hidden states together.
 #include "engine/sequence/layered_prompt.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A prompt that goes through the model layer by layer, because its policy drops tokens on the way: who is still there,
-// and their hidden states between steps.
+// LayeredPrompt holds a prompt that is computed layer by layer, because its policy drops tokens on the way: which
+// tokens are left, and their hidden states between steps.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct TokenRun {
   int32_t end = 0;
 };
 
-// What hidden states are made of.
+// Dtype and size of a hidden state.
 struct HiddenShape {
   DType dtype = DType::kF32;
   int64_t size = 0;
 };
 
-// What a step is to compute of a sequence besides which tokens: see StepItem.
+// Layers and hidden states of a step of one sequence, whose tokens are listed apart: see StepItem.
 struct StepLayers {
   LayerRange layers;
   Tensor hidden;
@@ -32,26 +32,26 @@ struct StepLayers {
 
 class LayeredPrompt {
  public:
-  // `tokens`, of which layer l computes rows_per_layer[l]: all in the first, ever fewer. Holds tokens x hidden size x
-  // bytes of their dtype, and as much again for the rows of a step.
+  // `tokens`, of which layer l computes rows_per_layer[l]: all in the first, never more in a later one. Holds tokens x
+  // hidden size x bytes of their dtype, and as much again for the rows of a step.
   LayeredPrompt(TokenRun tokens, std::vector<int32_t> rows_per_layer, const HiddenShape& hidden);
 
   TokenRun tokens() const { return tokens_; }
-  // The next step: at most max_rows rows of a range of layers that all compute the same tokens. Asked again before
-  // finish_step(), it gives the same again: a step that failed has changed nothing.
+  // The next step: at most max_rows rows of a range of layers that all compute the same tokens. Called again before
+  // finish_step(), it returns the same again: a step that failed has changed nothing.
   StepLayers next(int32_t max_rows, std::vector<TokenRun>& runs);
-  // What next() gave has been computed.
+  // The step that next() returned has been computed.
   void finish_step();
   // All rows are through all layers.
   bool done() const { return at_end_of_range() && end_layer() == n_layers(); }
-  // All rows are through a range, and the policy is to say which of them go on.
+  // All rows are through a range, and the policy is to choose which of them continue.
   bool at_cut() const { return at_end_of_range() && end_layer() < n_layers(); }
   int32_t last_layer() const { return end_layer() - 1; }  // of the range
   std::span<const int32_t> rows() const { return rows_; }
   int32_t n_to_keep() const { return rows_per_layer_[static_cast<size_t>(end_layer())]; }
-  // `kept`, as many as n_to_keep() of rows(), go on.
+  // `kept`, n_to_keep() of rows(), continue.
   void cut(std::span<const int32_t> kept);
-  // Rows computed so far, over all layers, and all that there are to be.
+  // Rows computed so far, over all layers, as a share of all that will be computed.
   double share_done() const;
   // Of the model's layers, those that the next step computes.
   double share_of_layers() const { return static_cast<double>(end_layer() - begin_layer_) / n_layers(); }
@@ -68,8 +68,8 @@ class LayeredPrompt {
   std::vector<int32_t> rows_;  // tokens that the range computes
   int32_t begin_layer_ = 0;    // of the range
   int32_t n_rows_done_ = 0;    // of the range
-  int32_t n_rows_ = 0;         // of the step that next() gave
-  Buffer states_;              // [rows] what the range's first layer gets; what its last one leaves, of rows done
+  int32_t n_rows_ = 0;         // of the step that next() returned
+  Buffer states_;              // [rows] inputs of the range's first layer; outputs of its last one, of rows done
   Buffer step_;                // [rows of a step]
 };
 

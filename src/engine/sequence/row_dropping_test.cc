@@ -1,5 +1,5 @@
-// Prompts that get shorter from layer to layer: against attention matrices written out, whatever the chunk, in a second
-// turn, beside others, after a failure.
+// Prompts that get shorter from layer to layer: against attention matrices written out, with any chunk, in a second
+// turn, beside other requests, after a failure.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kLayers = 6, kTokens = 90;
 
-// Two pictures: tokens 10 .. 39 and 45 .. 69.
+// Two images: tokens 10 .. 39 and 45 .. 69.
 Prompt with_images(Engine& engine, int32_t n = kTokens) {
   Prompt prompt = engine.prepare_tokens(random_tokens(n));
   prompt.spans = {{.begin = 10, .end = 40, .image = 0, .first_row = 0}, {.begin = 45, .end = 70, .image = 1}};
@@ -56,7 +56,7 @@ std::vector<std::vector<double>> attention_matrix(Engine& engine, const Observed
   return mean;
 }
 
-// Drops rows behind each layer's attention in one pass, by what `choose` says of the whole attention matrix.
+// Drops rows after each layer's attention in one pass, by what `choose` returns for the whole attention matrix.
 class Reference final : public LayerHooks {
  public:
   using Choose = std::function<std::vector<int32_t>(int layer, const std::vector<std::vector<double>>& attention,
@@ -125,11 +125,11 @@ TEST(PyramidInfer, AgreesWithAttentionWrittenOut) {
     Reference reference(*engine, [&](int layer, const auto& attention, std::span<const int32_t> tokens) {
       std::vector<double> scores(tokens.size());
       for (size_t i = 0; i < tokens.size(); ++i) {
-        const int32_t in_window = tokens[i] - (kTokens - kWindow);  // of those rows that are still there
+        const int32_t in_window = tokens[i] - (kTokens - kWindow);  // of the rows that are left
         for (size_t j = 0; in_window >= 0 && j <= i; ++j) scores[j] += (1 + 0.5 * in_window / 19) * attention[i][j];
       }
       const size_t n = kKept[layer];
-      for (size_t i = 0; i < tokens.size(); ++i) {  // 3 sinks, a tenth of what stays
+      for (size_t i = 0; i < tokens.size(); ++i) {  // 3 sinks, a tenth of the rows that stay
         if (i < 3 || i + (n + 5) / 10 >= tokens.size()) scores[i] = 100;
       }
       return best_rows(scores, n);
@@ -148,7 +148,7 @@ TEST(PyramidInfer, AgreesWithAttentionWrittenOut) {
   }
 }
 
-// What is left of the budget when it does not come out even, and what it may not be.
+// The remainder of a budget that does not divide evenly, and budgets that are refused.
 TEST(FastV, MeetsABudgetExactly) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const auto s = engine->new_sequence(with_images(*engine), parse_policy("fastv", "70"));
@@ -157,7 +157,7 @@ TEST(FastV, MeetsABudgetExactly) {
   for (int32_t layer = 2; layer < kLayers; ++layer) EXPECT_EQ(tokens_of(*s, layer).size(), 60u);
   const auto uneven = engine->new_sequence(with_images(*engine), parse_policy("fastv", "73"));
   compute(*engine, *uneven, 32);
-  // 6 * 73 = 438 = 2 * 90 + 258 = 65 + 65 + 64 + 64; the layers' sets lie in each other
+  // 6 * 73 = 438 = 2 * 90 + 258 = 65 + 65 + 64 + 64; each layer's set contains the next one's
   const std::vector<int32_t> more = tokens_of(*uneven, 3), fewer = tokens_of(*uneven, 4);
   EXPECT_EQ(tokens_of(*uneven, 2), more);
   EXPECT_EQ(more.size(), 65u);
@@ -196,7 +196,7 @@ TEST(RowDropping, NamesTheLeastBudgetThatIsPossible) {
   EXPECT_NE(error_of(*engine, chunked, "fastv", "").find("it cannot evict while"), std::string::npos);
 }
 
-// Everything in one batch: each as if it were alone.
+// All policies in one batch: each as if it were alone.
 TEST(RowDropping, GoesBesideOthers) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const std::vector<std::pair<const char*, const char*>> all{
@@ -223,7 +223,7 @@ TEST(RowDropping, GoesBesideOthers) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(run({&all[i], 1})[0], together[i]) << all[i].first;
 }
 
-// A second turn cuts what is new alone; what the first has left stays as it is.
+// A second turn drops only new tokens; what the first turn has kept stays.
 TEST(RowDropping, ASecondTurnCutsWhatIsNew) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   for (const auto& [policy, budget] : {std::pair{"fastv", "0.7"}, std::pair{"pyramid_infer/none", "0.4"}}) {
@@ -234,7 +234,7 @@ TEST(RowDropping, ASecondTurnCutsWhatIsNew) {
     compute(*engine, *s, 64);
     std::vector<std::vector<int32_t>> before;
     for (int32_t layer = 0; layer < kLayers; ++layer) before.push_back(tokens_of(*s, layer));
-    Prompt more = with_images(*engine, 150);  // a third picture: tokens 100 .. 129
+    Prompt more = with_images(*engine, 150);  // a third image: tokens 100 .. 129
     more.tokens[kTokens] = 5;
     more.spans.push_back({.begin = 100, .end = 130, .image = 2, .first_row = 0});
     more.images.emplace_back().allocate(1, 2, 2);
@@ -251,7 +251,7 @@ TEST(RowDropping, ASecondTurnCutsWhatIsNew) {
     }
     // 59 new tokens: 0.7 of them 41, 0.4 of them 24.
     EXPECT_EQ(n_new, std::string(policy) == "fastv" ? 41 * kLayers : 24 * kLayers);
-    // Text behind pictures that were cut already is no error.
+    // Text after images that were cut already is no error.
     s->add_token(7);
     compute(*engine, *s, 16);
     Prompt text = with_images(*engine, 170);
@@ -275,7 +275,7 @@ class FailOnce final : public LayerHooks {
   }
 };
 
-// Steps that fail in any layer and come again, and a request that gives its KV back in the middle.
+// Steps that fail in any layer and are repeated, and a request that frees its KV in the middle.
 TEST(RowDropping, GoesOnAfterAFailure) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   for (const char* policy : {"fastv", "pyramid_infer:least=1"}) {
@@ -299,7 +299,7 @@ TEST(RowDropping, GoesOnAfterAFailure) {
   }
 }
 
-// A request that ends in the middle of its prompt leaves what earlier turns have left.
+// A request that ends in the middle of its prompt leaves what earlier turns have kept.
 TEST(RowDropping, TakesAnotherPromptInTheMiddleOfOne) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const auto s = engine->new_sequence(with_images(*engine), parse_policy("pyramid_infer", "0.4"));
@@ -312,7 +312,7 @@ TEST(RowDropping, TakesAnotherPromptInTheMiddleOfOne) {
   EXPECT_EQ(compute(*engine, *s, 32), compute(*engine, *fresh, 32));
 }
 
-// Behind the last picture, before the question is known: the question itself stays whole.
+// After the last image, before the question is known: the question itself stays whole.
 TEST(RowDropping, ActsBehindThePictureWhenAsked) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   Prompt prompt = with_images(*engine);
@@ -330,7 +330,7 @@ TEST(RowDropping, ActsBehindThePictureWhenAsked) {
   }
 }
 
-// Pages of what is left, those of an earlier turn included.
+// Pages of the kept rows, those of an earlier turn included.
 TEST(RowDropping, ByteBudgetsAreNeverExceeded) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const Prompt prompt = with_images(*engine, 400);

@@ -1,4 +1,3 @@
-// Bookkeeping of tokens: what is computed, what comes next, what a new prompt keeps.
 #include "engine/sequence/sequence.h"
 
 #include <algorithm>
@@ -69,8 +68,8 @@ void Sequence::count_states() {
   }
 }
 
-// What lies before the window that the policy computes anew for every token is done with; the window's own tokens are
-// numbered from 0.
+// Tokens before the window that the policy recomputes for every token are done; the window's own tokens are numbered
+// from 0.
 void Sequence::slide_window() {
   const int32_t window = policy_->recompute_window(prompt_);
   if (window == 0) return;
@@ -102,7 +101,7 @@ void Sequence::add_token(int32_t id, TokenClass token_class) {
 
 namespace {
 
-// Tokens both prompts begin with; an image token counts only if it stands for the same row of the same picture.
+// Tokens that both prompts begin with; an image token counts only if it stands for the same row of the same image.
 int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSpan> spans,
                       std::span<const Sha256Digest> keys, const Prompt& prompt,
                       std::span<const Sha256Digest> prompt_keys) {
@@ -115,7 +114,7 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
                       keys[static_cast<size_t>(x.image)] == prompt_keys[static_cast<size_t>(y->image)];
     if (!same) n = x.begin;
   }
-  // Where the old sequence has a picture's token without a picture (a model may generate anything), it is none.
+  // An image token of the old sequence that has no image (a model may generate any token) does not match.
   for (size_t i = spans.size(); i < prompt.spans.size(); ++i) n = std::min(n, prompt.spans[i].begin);
   return n;
 }
@@ -126,7 +125,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   forget_rehearsal();
   std::vector<Sha256Digest> keys = vlcache::image_keys(prompt);
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
-  // One token at least must be computed, for its logits.
+  // At least one token must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
   if (salt_ != prompt.salt) kept = 0;
   salt_ = prompt.salt;
@@ -147,7 +146,7 @@ int32_t Sequence::continue_with(const Prompt& prompt) {
   states_.resize(tokens_.size(), TokenState::kPending);
   slide_window();
   count_states();
-  planned_ = acting().n_tokens <= n_done_;  // nothing new before that place
+  planned_ = acting().n_tokens <= n_done_;  // nothing new before that position
   watch_ms_ = 0;
   slots_.forget_prompt_end();
   reset_hooks();
@@ -263,7 +262,7 @@ void Sequence::start_prompt() {
   }
   std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done_));
   first_ = n_done_;
-  if (rows.back() == rows.front()) return;  // nothing goes: all layers at once
+  if (rows.back() == rows.front()) return;  // nothing is dropped: all layers at once
   layered_ = std::make_unique<LayeredPrompt>(TokenRun{first_, acting().n_tokens}, std::move(rows), hidden_);
 }
 
@@ -289,7 +288,7 @@ int32_t Sequence::n_prefilled() const {
   return tokens.begin + static_cast<int32_t>(layered_->share_done() * (tokens.end - tokens.begin));
 }
 
-// Where the policy is to act: each time so many tokens have been computed, and at last where the prompt says.
+// Where the policy is to act: after each evict_every computed tokens, and at last where the prompt states.
 void Sequence::list_places(const Prompt& prompt) {
   const PromptShape last = prompt.acting_shape();
   places_.clear();
@@ -354,7 +353,7 @@ void Sequence::drop_rows() {
 }
 
 bool Sequence::act_behind_prompt() {
-  CHECK(n_rehearsed_ == rehearsals_.size());  // rehearse() was asked
+  CHECK(n_rehearsed_ == rehearsals_.size());  // rehearse() was called
   KeepPlan plan;
   const PlanInputs in = plan_inputs(std::max(first_, 0));
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
@@ -413,7 +412,7 @@ void Sequence::make_room(int32_t n_rows) {
 
 void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
   peak_kv_bytes_ = std::max(peak_kv_bytes_, cache_.bytes());
-  TokenRun all;  // of a prompt that goes layer by layer, those included that were dropped on the way
+  TokenRun all;  // of a prompt computed layer by layer, with the tokens that were dropped on the way
   if (layered_ != nullptr) {
     layered_->finish_step();
     last_layer = layered_->done();

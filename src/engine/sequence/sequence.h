@@ -1,5 +1,5 @@
-// Sequence: the tokens of one conversation and the KV they have so far. Who asked for it, and what becomes of its
-// logits, is a request's business (batch.h).
+// Sequence holds the tokens of one conversation and the KV they have so far. Which request it serves, and what its
+// logits are used for, is up to the scheduler (batch.h).
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ namespace vlcache {
 enum class TokenState : uint8_t {
   kPending,   // waits to be computed
   kEntering,  // waits to go through the first layers; deeper ones will load it
-  kLoaded,    // somebody else supplies its K and V, layer by layer, when later tokens are computed
+  kLoaded,    // a SlotSource supplies its K and V, layer by layer, when later tokens are computed
   kComputed,  // went through the model; the cache has seen its K and V
-  kOutside,   // before the window of a policy that looks at the last tokens only; never computed again
+  kOutside,   // before the window of a policy that computes the last tokens only; never computed again
 };
 
-// Supplies K and V of tokens that are not computed: reused images, say.
+// Supplies K and V of tokens that are not computed, such as those of reused images.
 class SlotSource {
  public:
   virtual ~SlotSource() = default;
-  // Leaves out of `tokens`, ascending, what has no slot in this layer. May throw as load() does.
+  // Removes from `tokens`, ascending, those without a slot in this layer. May throw as load() does.
   virtual void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
     static_cast<void>(layer), static_cast<void>(tokens);
   }
   // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
-  // `view`. May throw Error: the step then fails, and only this sequence is to blame.
+  // `view`. May throw Error: the step then fails, with only this sequence to blame.
   virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
 };
 
@@ -47,17 +47,18 @@ class Sequence {
   const KvCache& cache() const { return cache_; }
   const PolicySlots& slots() const { return slots_; }
 
-  std::span<const TokenInfo> tokens() const { return tokens_; }  // prompt and generated; a rehearsal's while it lasts
+  // Prompt and generated; lookahead tokens, too, while they last.
+  std::span<const TokenInfo> tokens() const { return tokens_; }
   std::span<const ImageSpan> image_spans() const { return spans_; }  // among them
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   const PromptShape& prompt_shape() const { return prompt_; }
   TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
   const std::optional<Sha256Digest>& salt() const { return salt_; }  // the prompt's
-  // Of the prompt's pictures: the tokens that stand for them, and image_keys().
+  // Of the prompt's images: the tokens that stand for them, and image_keys().
   std::span<const ImageSpan> spans() const { return spans_; }
   std::span<const Sha256Digest> image_keys() const { return image_keys_; }
-  // What the KV of each of them is: its key where it was computed as in a prompt by itself, else what
-  // set_image_content has said.
+  // What the KV of each image is: its key if it was computed as in a prompt by itself, else what set_image_content has
+  // set.
   std::span<const Sha256Digest> image_contents() const { return image_contents_; }
   void set_image_content(size_t image, const Sha256Digest& content) { image_contents_[image] = content; }
   // Tokens before the first pending one; those outside a window among them.
@@ -71,84 +72,85 @@ class Sequence {
     return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
   }
 
-  // Room for what is pending and n_more tokens: growing up to there allocates nothing but pages.
+  // Reserves room for what is pending and n_more tokens: growing up to there allocates nothing but pages.
   void reserve(int32_t n_more);
   void add_token(int32_t id, TokenClass token_class = TokenClass::kOther);
-  // Takes a new prompt and keeps the KV of the tokens both begin with (same tokens, same pictures); the rest is
-  // pending. Returns how many were kept. A cache that evicted something is kept only when the old sequence is wholly a
+  // Takes a new prompt and keeps the KV of the tokens that both begin with (same tokens, same images); the rest is
+  // pending. Returns how many were kept. A cache that evicted something is kept only if the whole old sequence is a
   // prefix of the new one.
   int32_t continue_with(const Prompt& prompt);
-  // Forgets every token from index n on.
+  // Removes every token from index n on.
   void rewind(int32_t n);
-  // Gives all KV back; every token that is not loaded is pending again.
-  void release();  // also what a policy did is undone: it acts again behind the prompt
+  // Frees all KV; every token that is not loaded is pending again.
+  void release();  // undoes the policy's actions, too: it acts again after the prompt
   // The caller has filled the cache with K and V of the first n tokens itself; those of them from n_exact on were
-  // computed behind something that was supplied or evicted.
+  // computed after something that was supplied or evicted.
   void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
-  // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are wanted. The
+  // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are needed. The
   // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
   // layers nevertheless, until the step's hooks drop them.
   void supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering = {});
-  // The source is no longer needed: behind a prompt that has been computed. Before its end everything from the first
-  // token that was to be supplied is pending again.
+  // The source is no longer needed: to be called after a prompt that has been computed. Before the prompt's end,
+  // everything from the first token that was to be supplied is pending again.
   void forget_source();
-  // The same at any time: the rest of the prompt is computed again, or supplied by whoever is asked next.
+  // The same at any time: the rest of the prompt is computed again, or supplied by the next source.
   void take_back_supplied();
-  // Whether what comes next is computed as it would be in a prompt by itself: nothing before it was evicted or supplied
-  // by somebody else.
+  // Whether the next token is computed as it would be in a prompt by itself: no token before it was evicted, or
+  // supplied by a source.
   bool exact() const { return n_exact_ >= n_done_ && complete(); }
   // Whether every computed token has its slot in every layer and head.
   bool complete() const { return cache_.complete(n_done_); }
 
-  // Asks a policy that drops tokens between the layers how many each is to compute. Throws Error(kInput) where its
-  // budget cannot be met. next_runs() does so, too.
+  // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)
+  // if its budget cannot be met. next_runs() does so, too.
   void start_prompt();
-  // The next pending tokens, at most max_rows of them, as runs; never tokens from before and behind a place where a
-  // policy acts, or the prompt's end. Of a prompt that goes layer by layer: those that are next to go through the
-  // layers in the answer, whose hidden states stay here.
+  // The next pending tokens, at most max_rows of them, as runs; never tokens on both sides of a position where a policy
+  // acts, or of the prompt's end. Of a prompt that is computed layer by layer: the tokens that the returned layers
+  // compute next, whose hidden states stay here.
   StepLayers next_runs(int32_t max_rows, std::vector<TokenRun>& runs);
-  // Of all layers, those that the next step computes.
+  // The share of all layers that the next step computes.
   double next_share_of_layers() const { return layered_ == nullptr ? 1.0 : layered_->share_of_layers(); }
-  // Of the prompt, for showing progress: tokens before the first pending one, or as many as layers are done.
+  // Of the prompt, for showing progress: tokens before the first pending one, or the equivalent number by layers done.
   int32_t n_prefilled() const;
 
-  // To be called behind every step, before apply_policy(). True: tokens are pending that the policy wants to see before
-  // it acts (rehearsal.h), behind the place where it does; what the prompt has behind that waits. They are computed
-  // like any others, and forgotten when there are no more of them; then the answer is false. `likeliest`: the token
-  // that follows the last one in a draft, negative where that ends.
+  // To be called after every step, before apply_policy(). True: lookahead tokens (rehearsal.h) are pending after
+  // the position where the policy acts; it needs their attention first, and the rest of the prompt waits. They are
+  // computed like any others, and discarded when no more of them follow; then the result is false. `likeliest`: the
+  // token that follows the last one in a draft, negative where that ends.
   bool rehearse(FunctionRef<int32_t()> likeliest);
   bool rehearsing() const { return rehearsing_; }
-  // Drops what is rehearsed, as if it had not begun.
+  // Discards the current lookahead tokens, as if they had not begun.
   void forget_rehearsal();
-  // Whether the embeddings of all the prompt's pictures will be wanted, also of those that have been computed.
+  // Whether the embeddings of all the prompt's images will be needed, also of those that have been computed.
   bool replays_prompt() const;
 
-  // A sequence with the same tokens and KV, whose pages are shared, that keeps what `plan` says of them and goes on by
-  // `policy`, which has acted with that. All tokens must have been computed; nothing is written through this one.
+  // A sequence with the same tokens and KV, whose pages are shared, that keeps what `plan` states of them and continues
+  // with `policy`, which counts as having acted. All tokens must have been computed; nothing is written through this
+  // one.
   std::unique_ptr<Sequence> fork(PolicyPtr policy, const KeepPlan& plan) const;
 
-  // Lets the policy act on what has been computed, once it has seen all rehearsals: its plan behind the prompt, its
-  // rule after every step. True: the prompt was compressed, so the pool may have much to give back (PagePools::trim).
-  // Throws Error(kMemory) where shared pages cannot be copied; nothing is lost then.
+  // Lets the policy act on what has been computed, once it has seen all lookahead tokens: its plan after the prompt,
+  // its rule after every step. True: the prompt was compressed, so the pool may have much to free (PagePools::trim).
+  // Throws Error(kMemory) if shared pages cannot be copied; nothing is lost then.
   bool apply_policy();
 
   // ---- for the stepper --------------------------------------------------------------------------------------------
-  // What the policy wants to see of the next step; null: nothing. Throws Error(kInput) if it cannot be had: attention
-  // of prompt tokens that this sequence does not compute.
+  // The policy's hooks for the next step; null: none. Throws Error(kInput) if what they need is not available:
+  // attention of prompt tokens that this sequence does not compute.
   LayerHooks* policy_hooks(Backend& backend);
   void begin_step() noexcept;
   void rollback_step() noexcept;
-  // So that views of a layer stay valid while n_rows rows, in several runs, are appended to it.
+  // Keeps views of a layer valid while n_rows rows, in several runs, are appended to it.
   void make_room(int32_t n_rows);
   // These tokens have gone through their step; last_layer: and so through all layers.
   void finish_step(std::span<const TokenRun> runs, bool last_layer);
-  // Room in `layer` for a run's K and V behind the slots of loaded tokens before it, which are supplied here.
-  // `lengths` [n_kv_heads] becomes the view's.
+  // Room in `layer` for a run's K and V after the slots of loaded tokens before it, which are supplied here. `lengths`
+  // [n_kv_heads] becomes the view's.
   KvView append(int32_t layer, const RunTokens& run, int32_t* lengths);
   bool supplies(int32_t after, int32_t before) const;
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }
-  // What watching this prompt's attention for the policy has taken.
+  // Time spent on capturing this prompt's attention for the policy.
   double watch_ms() const { return watch_ms_; }
 
  private:
@@ -171,31 +173,31 @@ class Sequence {
   PolicyPtr policy_;
   CacheSlots slots_;
   PromptShape prompt_;
-  std::vector<PromptShape> places_;  // the parts of the prompt behind which the policy acts, ascending
+  std::vector<PromptShape> places_;  // the parts of the prompt after which the policy acts, ascending
   size_t place_ = 0;                 // the next of them, or the last
-  std::vector<ImageSpan> spans_;     // of the prompt, then of what is rehearsed
+  std::vector<ImageSpan> spans_;     // of the prompt, then of lookahead tokens
   std::optional<Sha256Digest> salt_;
-  std::vector<Sha256Digest> image_keys_, image_contents_;  // of its pictures
+  std::vector<Sha256Digest> image_keys_, image_contents_;  // of its images
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
-  bool planned_ = false;  // the policy has acted behind this prompt
+  bool planned_ = false;  // the policy has acted after this prompt
   ReplayText replay_text_;
-  std::vector<Rehearsal> rehearsals_;  // wanted at this place
+  std::vector<Rehearsal> rehearsals_;  // needed at this place
   size_t n_rehearsed_ = 0;             // of them
   bool rehearsing_ = false;            // the next of them is under way
   size_t n_prompt_spans_ = 0;          // in spans_, while rehearsing
-  // What the prompt has behind the place where the policy acts, while rehearsing.
+  // The rest of the prompt, after the position where the policy acts, while rehearsing.
   std::vector<TokenInfo> tail_;
   std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;
   std::vector<TokenRun> entering_;  // of the loaded tokens
-  int32_t n_exact_ = INT32_MAX;     // tokens in front of the first that was ever supplied
+  int32_t n_exact_ = INT32_MAX;     // tokens before the first that was ever supplied
   std::unique_ptr<PolicyHooks> hooks_;
   HiddenShape hidden_;
-  int32_t first_ = -1;                      // the first token that this prompt computes; -1: not asked yet
+  int32_t first_ = -1;                      // the first token that this prompt computes; -1: not known yet
   std::unique_ptr<LayeredPrompt> layered_;  // null: every token goes through all layers at once
-  std::vector<int32_t> next_token_;         // [n_layers] behind the last token with slots in the layer
+  std::vector<int32_t> next_token_;         // [n_layers] one past the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
   std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;
   int64_t peak_kv_bytes_ = 0;

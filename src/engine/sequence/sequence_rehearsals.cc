@@ -1,4 +1,4 @@
-// What a sequence computes for its policy and forgets again: parts of the prompt repeated, a draft of the answer.
+// Lookahead tokens, which a sequence computes for its policy and discards: parts of the prompt repeated, a draft.
 #include <algorithm>
 
 #include "engine/sequence/sequence.h"
@@ -9,7 +9,7 @@ void Sequence::list_rehearsals() {
   const int32_t n = acting().n_tokens;
   rehearsals_ = hooks_->list_rehearsals(n, replay_text_);
   if (n == prompt_.n_tokens) return;
-  std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer is not what follows there
+  std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer does not follow there
 }
 
 bool Sequence::replays_prompt() const {
@@ -64,7 +64,7 @@ void Sequence::begin_rehearsal() {
   hooks_->begin(rehearsal);
 }
 
-// Tokens [begin, end) of the prompt once more, pictures' rows among them.
+// Appends tokens [begin, end) of the prompt once more, rows of images among them.
 void Sequence::repeat(int32_t begin, int32_t end) {
   const int32_t shift = n_tokens() - begin;
   for (int32_t t = begin; t < end; ++t) {

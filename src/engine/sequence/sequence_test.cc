@@ -1,4 +1,4 @@
-// Continuing a conversation on its KV: what may be kept and what must not.
+// Continuing a conversation on its KV: what may be kept and what must not be.
 #include "engine/sequence/sequence.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class SequenceTest : public testing::Test {
     return Sequence(prompt, KvCache(pools_, *backend_, shape_), parse_policy(policy), HiddenShape{});
   }
 
-  // Tokens 1, 2, then four image tokens (9) of a picture with this pixel, then 3, 4.
+  // Tokens 1, 2, then four image tokens (9) of an image with this pixel, then 3, 4.
   static Prompt picture(float pixel, std::vector<int32_t> tail = {3, 4}) {
     Prompt p;
     p.tokens = {1, 2, 9, 9, 9, 9};
@@ -66,11 +66,11 @@ TEST_F(SequenceTest, KeepsTheCommonPrefix) {
 TEST_F(SequenceTest, AnotherPictureIsNotTheSamePrompt) {
   Sequence s = make(picture(0.5f));
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.6f)), 2);  // only what stands before the picture
+  EXPECT_EQ(s.continue_with(picture(0.6f)), 2);  // only what stands before the image
   EXPECT_EQ(s.cache().n_slots(0, 0), 2);
 }
 
-// Black pictures of other proportions can have the same pixels after padding; their rows do not mean the same.
+// Black images of other proportions can have the same pixels after padding; their rows do not mean the same.
 TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
   Prompt wide = picture(0.0f), high = picture(0.0f);
   wide.images[0].tile_rows = high.images[0].tile_cols = 1;
@@ -102,9 +102,9 @@ TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
   Sequence s = make(picture(0.5f), "streaming:sinks=1,window=3");
   compute(s);
   ASSERT_EQ(s.n_visible(0, 0), 4);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 5})), 8);  // goes on
+  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 5})), 8);  // continues
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 6})), 0);  // slots of the common prefix are gone
+  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 6})), 0);  // slots of the common prefix were evicted
   EXPECT_EQ(s.cache().n_slots(0, 0), 0);
 }
 
@@ -141,8 +141,8 @@ TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
   EXPECT_EQ(prompt.shape().n_vision, 4);
 }
 
-// A policy that wants the prompt repeated: instruction and pieces with the picture's rows behind the place where it
-// acts, the question put aside; whatever ends that leaves no trace.
+// A policy that needs the prompt repeated: instruction and pieces with the image's rows after the position where it
+// acts, the question put aside; no way of ending that leaves a trace.
 TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   Prompt prompt = picture(0.5f, {3, 4});
   prompt.query_aware = false;

@@ -1,4 +1,3 @@
-// Gathering rows, running the model, handing out logits.
 #include "engine/sequence/stepper.h"
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 
 namespace vlcache {
 
-// The caches of a group's sequences, as the forward pass sees them.
+// The caches of a group's sequences, as the forward pass uses them.
 class Stepper::StepKv final : public KvAccess {
  public:
   StepKv(KvCodec codec) : codec_(codec) {}
@@ -22,7 +21,7 @@ class Stepper::StepKv final : public KvAccess {
         most_heads = std::max(most_heads, static_cast<size_t>(shape.n_kv_heads));
       }
     }
-    lengths_.resize(std::max(lengths_.size(), n_rows * most_heads));  // a run has one row at least
+    lengths_.resize(std::max(lengths_.size(), n_rows * most_heads));  // a run has at least one row
     n_heads_ = most_heads;
   }
 
@@ -39,7 +38,7 @@ class Stepper::StepKv final : public KvAccess {
     return sequence(seq).supplies(after, before);
   }
   KvCodec codec() const override { return codec_; }
-  // The sequence whose cache was asked last: to blame when it throws.
+  // The sequence whose cache was called last: at fault when it throws.
   int32_t last_called() const { return last_called_; }
 
  private:
@@ -86,7 +85,7 @@ void for_each_image_piece(const StepItem& item, int32_t row, const Use& use) {
 Stepper::Stepper(Model& model, KvCodec codec) : model_(model), kv_(std::make_unique<StepKv>(codec)) {}
 Stepper::~Stepper() = default;
 
-// The rows of all items that go through the model like this one.
+// Gathers the rows of all items that go through the same layers with the same attention pattern.
 void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
   members_.clear();
   runs_.clear();
@@ -111,14 +110,15 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
     int32_t last = -1;
     for (const TokenRun& run : item.runs) {
       CHECK(run.begin < run.end && run.end <= s.n_tokens());
-      // Between tokens that have left before these layers there is nothing: one run for all.
+      // Nothing lies between tokens that were dropped before these layers: one run for all.
       const bool goes_on = last >= 0 && run.begin > last + 1 && !s.supplies(last, run.begin);
       if (!goes_on) runs_.push_back({seq, static_cast<int32_t>(ids_.size()), 0});
       runs_.back().n_rows += run.end - run.begin;
       last = run.end - 1;
       for (int32_t t = run.begin; t < run.end; ++t) {
         const TokenInfo& token = s.tokens()[static_cast<size_t>(t)];
-        const bool wanted = item.all_logits && s.state(t) == TokenState::kPending;  // entering tokens leave before
+        // Entering tokens are dropped before the last layer.
+        const bool wanted = item.all_logits && s.state(t) == TokenState::kPending;
         if (to_the_end && (wanted || t + 1 == s.n_tokens())) {
           logit_rows_.push_back(static_cast<int32_t>(ids_.size()));
         }
@@ -229,7 +229,7 @@ void Stepper::forward_all(std::span<const StepItem> items) {
   }
 }
 
-// The item whose cache, hooks or policy was asked when something was thrown; -1: none was.
+// The item whose cache, hooks or policy was being called when something was thrown; -1: none was.
 int32_t Stepper::to_blame() const {
   const int32_t seq = std::max(kv_->last_called(), hooks_.last_called());
   return seq < 0 ? blame_ : members_[static_cast<size_t>(seq)];

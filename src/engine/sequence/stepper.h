@@ -1,4 +1,4 @@
-// Stepper: runs rows of several sequences through the model at once. The only place where model and caches meet.
+// Stepper runs rows of several sequences through the model at once. It is the only place where model and caches meet.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,19 @@ struct StepItem {
   // them. Nothing pending may lie before them.
   std::span<const TokenRun> runs;
   bool all_logits = false;  // logits of every pending token, not only of the sequence's last
-  // Of image tokens among them: the embeddings by image, empty where all its tokens have been computed. None at all:
-  // ids are embedded as they are.
+  // Of image tokens among them: the embeddings by image, empty if all its tokens have been computed. None at all: ids
+  // are embedded as they are.
   std::span<const VisionOutput> images;
   LayerHooks* hooks = nullptr;  // besides the policy's own
-  bool preview = false;         // what is computed is forgotten before the policy acts: it sees nothing of it
-  // Only these layers. `hidden` [rows, hidden size] compute dtype: what earlier layers left of the rows (in, unless the
-  // range begins at 0), what these leave (out, unless it ends with the last). The tokens count as computed behind the
+  bool preview = false;         // the rows are discarded before the policy acts: it sees nothing of them
+  // Only these layers. `hidden` [rows, hidden size] compute dtype: the rows' outputs of earlier layers (in, unless the
+  // range begins at 0), and of these layers (out, unless it ends with the last). The tokens count as computed after the
   // last layer.
   LayerRange layers;
   Tensor hidden;
 };
 
-// A step that failed: every sequence of it is as it was before. `item`: whose fault it was, -1 if nobody's in
-// particular.
+// A step that failed: every sequence of it is as it was before. `item`: the item at fault, -1 if no single one is.
 class StepFailed : public Error {
  public:
   StepFailed(ErrorCode code, const std::string& message, int32_t item) : Error(code, message), item_(item) {}
@@ -50,9 +49,9 @@ class Stepper {
   ~Stepper();
 
   // One step. The result has, per item in order, the logits [n, vocab] f32 of its rows: all of them, the last token's,
-  // or none (a prefill chunk with more to come, or layers still to come). Valid until the next step; may be changed.
-  // Sequences whose attention pattern or layer range differs go through the model one group after the other. Policies
-  // have not acted yet (Sequence::apply_policy). Throws StepFailed.
+  // or none (if more of the prompt or more layers follow). Valid until the next step; may be changed. Sequences whose
+  // attention pattern or layer range differs go through the model one group after the other. Policies have not acted
+  // yet (Sequence::apply_policy). Throws StepFailed.
   std::span<const Tensor> step(std::span<const StepItem> items);
 
  private:
@@ -68,7 +67,7 @@ class Stepper {
   Model& model_;
   std::unique_ptr<StepKv> kv_;
   HookDispatcher hooks_;
-  // Of the group that is computed: its items, their rows.
+  // Of the group that is being computed: its items, their rows.
   std::vector<int32_t> members_;
   std::vector<RowRun> runs_;
   std::vector<int32_t> ids_, tokens_, positions_, logit_rows_, image_rows_;
@@ -76,8 +75,8 @@ class Stepper {
   std::vector<Tensor> results_;  // per item
   Buffer x_;                     // [n_rows, hidden]
   Buffer logits_;                // [n_logit_rows, vocab] f32, of all groups
-  int64_t n_logits_ = 0;         // handed out in this step
-  int32_t blame_ = -1;           // the item whose policy is asked at the moment
+  int64_t n_logits_ = 0;         // returned in this step
+  int32_t blame_ = -1;           // the item whose policy is being called
 };
 
 }  // namespace vlcache

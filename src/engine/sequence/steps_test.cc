@@ -1,4 +1,4 @@
-// Steps over any rows: however the runs are cut, whoever supplies slots, whatever layers are computed at once.
+// Steps over any rows: any cut of the runs, any source of slots, any range of layers.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -46,8 +46,8 @@ TEST(Steps, HoweverRunsAreCutTheLogitsAreThoseOfOnePrefill) {
   }
 }
 
-// Runs the first layers' recomputation of a reuse plan: of the loaded tokens that go through the model themselves,
-// those from `first` on leave behind layer `layer`.
+// The first layers' recomputation of a reuse plan: of the loaded tokens that go through the model themselves, those
+// from `first` on leave after layer `layer`.
 class LeaveAt final : public LayerHooks {
  public:
   LeaveAt(int layer, int32_t first, int32_t end) : layer_(layer), first_(first), end_(end) {}
@@ -129,7 +129,7 @@ TEST(Steps, LoadedValuesAreWhatLaterTokensSee) {
 }
 
 // A nested plan: loaded tokens 20..60 run through layers 0 and 1 themselves, tokens 30..60 of them through layer 0
-// only; deeper layers take the loaded slots. Scattered: every third token goes on.
+// only; deeper layers take the loaded slots. Scattered: every third token continues.
 TEST(Steps, LoadedTokensMayRunThroughTheFirstLayers) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -163,7 +163,7 @@ TEST(Steps, LoadedTokensMayRunThroughTheFirstLayers) {
     }
     EXPECT_EQ(scatter.n_rows, (std::vector<size_t>{100, 73, 60, 60}));
     EXPECT_EQ(scatter.n_runs, (std::vector<size_t>{1, 15, 2, 2}));
-    // Other values in the loaded slots change the answer, so the slots are really theirs.
+    // Other values in the loaded slots change the answer, so it does depend on these slots.
     CopySource other(*engine, *whole, 0.5f);
     const auto s = make_sequence(*engine, tokens);
     s->supply(loaded, other);
@@ -171,7 +171,7 @@ TEST(Steps, LoadedTokensMayRunThroughTheFirstLayers) {
   }
 }
 
-// The first of two runs must not see the second one's slots, which lie in the same pages when it is attended to.
+// The first of two runs must not attend to the second one's slots, which lie in the same pages by then.
 TEST(Steps, ARunDoesNotSeeTheRunsBehindIt) {
   const std::unique_ptr<Engine> engine = make_engine(2, "ref");
   std::vector<int32_t> tokens = random_tokens(80);
@@ -195,7 +195,7 @@ TEST(Steps, ARunDoesNotSeeTheRunsBehindIt) {
   EXPECT_EQ(a.k, b.k);
 }
 
-// A prompt in chunks through layers 0..K, its hidden states kept, rows left out, and on.
+// A prompt in chunks through layers 0..K, its hidden states kept, some rows dropped, then through the rest.
 TEST(LayerRanges, GiveWhatOneStepGives) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -241,8 +241,7 @@ TEST(LayerRanges, GiveWhatOneStepGives) {
   }
 }
 
-// ---- failures
-// --------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 class FailAt final : public LayerHooks {
  public:
@@ -278,7 +277,7 @@ std::vector<float> contents(Engine& engine, Sequence& s) {
   return all;
 }
 
-// Three sequences in a step that fails in every layer, in turn: all are as before, and go on as if nothing had been.
+// Three sequences in a step that fails in each layer, one after the other: all are as before, and continue unaffected.
 TEST(FailedStep, LeavesEverySequenceAsItWas) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -367,7 +366,7 @@ TEST(FailedStep, APoolThatRunsOutIsAsFullAsBefore) {
   }
   EXPECT_EQ(large->cache().n_pages(), 0);
   EXPECT_EQ(contents(*engine, *small), before);
-  step(*engine, *large, 250);  // what fits goes on
+  step(*engine, *large, 250);  // what fits continues
   EXPECT_EQ(large->n_done(), 250);
 }
 

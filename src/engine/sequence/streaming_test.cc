@@ -1,4 +1,4 @@
-// The baselines that change what a sequence keeps: streaming, and nothing at all.
+// The baselines that change what a sequence keeps: streaming, and `none`.
 #include "engine/engine_testing.h"
 
 namespace vlcache {

@@ -66,7 +66,7 @@ TEST_P(WindowRecompute, KeepsNothingForASecondTurn) {
   }
 }
 
-// Of pictures that reach into the window, the rows in it; what one batch holds beside it stays as it is.
+// Of images that reach into the window, the rows in it; what one batch holds beside it stays as it is.
 TEST_P(WindowRecompute, TakesTheRowsOfPicturesInTheWindow) {
   const auto dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-mistral";
   EngineOptions options;
@@ -104,7 +104,7 @@ TEST_P(WindowRecompute, TakesTheRowsOfPicturesInTheWindow) {
     own.tokens.erase(own.tokens.begin(), own.tokens.begin() + cut);
     own.classes.clear();
     ASSERT_EQ(own.spans.size(), 2u);
-    own.spans.erase(own.spans.begin());  // the first picture has left
+    own.spans.erase(own.spans.begin());  // the first image is outside the window
     ImageSpan& span = own.spans[0];
     span = {.begin = std::max(0, span.begin - cut),
             .end = span.end - cut,
