@@ -1,4 +1,3 @@
-// Cutting a prompt down to one of its images.
 #include "engine/reuse/image_origin.h"
 
 #include <algorithm>

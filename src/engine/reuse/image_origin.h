@@ -1,4 +1,4 @@
-// The prompt in which an image's KV is computed for others where none that was asked for can do that.
+// origin_request() builds a prompt that computes an image's KV for other prompts, where no requested prompt can do so.
 #pragma once
 
 #include "engine/request.h"
@@ -7,9 +7,9 @@ namespace vlcache {
 
 class Engine;
 
-// Computes the prompt's image behind the model's start token (without one: the prompt's first token, if that is text)
-// and records its KV; has it repeated where that says which of its tokens are kept (--cache-keep). Tiles with words
-// between them stand as they do in the prompt.
+// Computes the prompt's image after the model's start token (without one: the prompt's first token, if that is text)
+// and records its KV; repeats the image if that decides which of its tokens are kept (--cache-keep). Tiles with words
+// between them are laid out as in the prompt.
 Request origin_request(const Engine& engine, const Prompt& prompt, size_t image);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Images that stand twice in a prompt, or only ever behind reused ones: computed once, where and when.
+// Images that occur twice in a prompt, or only ever after reused ones: computed once, where and when.
 #include <cmath>
 
 #include "base/json.h"
@@ -29,7 +29,7 @@ class ImageOrigin : public testing::Test {
     engine_ = Engine::load(dir_, options);
   }
 
-  // `text` has a place for each of `pictures`.
+  // `text` has a placeholder for each of `pictures`.
   Request request(const std::string& text, const std::vector<int>& pictures, ReuseOptions reuse) const {
     std::vector<Image> images;
     for (const int picture : pictures) {
@@ -55,7 +55,7 @@ class ImageOrigin : public testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
-// The largest difference of what both say of their tokens; 1 where these differ.
+// The largest difference between the log probabilities of both answers; 1 if their tokens differ.
 double difference(const GenerateResult& a, const GenerateResult& b) {
   double most = 0;
   for (size_t i = 0; i < kTokens; ++i) {
@@ -87,7 +87,7 @@ TEST_F(ImageOrigin, StandingTwiceInAPromptAnImageIsComputedOnce) {
   const GenerateResult behind = ask(text, {0, 1, 0}, reuse());
   EXPECT_EQ(sources(behind), (std::vector{Source::kPrefix, Source::kPrefix, Source::kRam}));
   EXPECT_LT(difference(at_once, behind), kNothing);
-  // Nobody reuses: both are computed.
+  // Without reuse: both are computed.
   restart();
   const GenerateResult exact = ask(text, {0, 1, 0}, {.prefix = true, .chooser = nullptr});
   EXPECT_GT(difference(at_once, exact), kNothing);
@@ -109,7 +109,7 @@ TEST_F(ImageOrigin, FromItsSecondUseOnItIsComputedByItself) {
   EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
 }
 
-// Which tokens are kept is seen while the image is repeated: by itself, each once.
+// Which tokens are kept is decided while the image is repeated: by itself, each image once.
 TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
   restart({.share = 0.2, .scorer = "kvzip"});
   const GenerateResult first = ask("Here <image>\nand <image>. So?", {0, 1}, reuse(ReuseOrigin::kFirst, "static:r=0"));
@@ -135,7 +135,7 @@ TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
       const auto ask_behind = [&](const std::vector<std::string>& before) {
         restart();
         for (const std::string& other : before) ask(other, {1}, reuse(origin, chooser));
-        ask("Here <image>\nthen", {0}, {.prefix = true, .chooser = nullptr});  // known exactly, by the way
+        ask("Here <image>\nthen", {0}, {.prefix = true, .chooser = nullptr});  // now cached exactly
         return ask(text, {0, 1}, reuse(origin, chooser));
       };
       const GenerateResult fresh = ask_behind({});
@@ -152,7 +152,7 @@ TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
   }
 }
 
-// Those who come together wait for one and the same.
+// Requests that arrive together wait for the same origin.
 TEST_F(ImageOrigin, ManyAtOnceHaveItComputedOnce) {
   std::vector<Request> requests;
   for (const char* name : {"Ann", "Bob", "Cid", "Dot"}) {
@@ -164,7 +164,7 @@ TEST_F(ImageOrigin, ManyAtOnceHaveItComputedOnce) {
   for (size_t i = 1; i < results.size(); ++i) EXPECT_EQ(sources(results[i]), (std::vector{Source::kRam, Source::kRam}));
 }
 
-// Nobody asked for the prompts in which images are computed by themselves: they come and go with those that did.
+// Origin requests belong to no caller: they are added and removed with the requests that need them.
 TEST_F(ImageOrigin, WhoeverWaitsForItMayLeave) {
   const std::string text = "Here <image>\nand <image>. So?";
   const GenerateResult alone = ask(text, {0, 1}, reuse(ReuseOrigin::kNeutral));

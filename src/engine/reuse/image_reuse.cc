@@ -1,4 +1,3 @@
-// Looking images up, and saying why one is not reused.
 #include "engine/reuse/image_reuse.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 
 using Source = CacheReport::Image::Source;
 
-// Why a chooser or a policy cannot go on from some of an image's tokens; "": they can.
+// Why a chooser or a policy cannot work with some of an image's tokens; "": they can.
 std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, const Policy& policy,
                           const PromptShape& prompt) {
   if (form.keeps_all()) return "";
@@ -269,7 +268,7 @@ void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, do
   engine_.kv().image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
-// Where the image is being recorded already: the prompt is computed up to there first.
+// Where the image is already being recorded, the prompt is computed up to there first.
 bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& images) {
   for (const size_t image : recorded_) {
     if (sequence_.image_keys()[image] == key) halt_ = images[image].spans.back().end;

@@ -1,4 +1,4 @@
-// What becomes of the KV of a prompt's images: what is known is placed, what is new is recorded for other prompts.
+// ImageReuse places the known KV of a prompt's images in the prompt, and records new KV for other prompts.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ namespace vlcache {
 
 class Engine;
 
-// Why a prompt's KV must be its own, all of it computed for it; "": it need not be.
+// Why all of a prompt's KV must be computed for it; "": it need not be.
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 
-// A prompt as reuse knows it.
+// A prompt as reuse identifies it.
 struct KnownPrompt {
   std::span<const TokenInfo> tokens;
   std::span<const ImageSpan> spans;
@@ -26,55 +26,56 @@ struct KnownPrompt {
 };
 KnownPrompt prompt_of(const Sequence& sequence);
 
-// What the KV of an image of the prompt is known by where a chooser is followed for it, in the form in which the engine
-// keeps it: not to be confused with what is computed. Where the chooser looks at the prompt, it is this prompt's.
+// Identifies the KV of an image of the prompt that a chooser recomputes in part, in the engine's cache form: not to be
+// confused with computed KV. If the chooser looks at the prompt, the digest is this prompt's alone.
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens);
 
-// What is beyond this process of a request's images.
+// The images of a request in the tiers beyond this process.
 struct ImagesInTiers {
   ImageSearch tiers;
-  std::map<size_t, LoadingImage> loads;  // by image of the prompt: each begins once, and one that was missed stays so
+  std::map<size_t, LoadingImage> loads;  // by image of the prompt: each begins once, and a missed one stays missed
 };
 
 class ImageReuse final : public LayerHooks {
  public:
-  // `sequence` has taken `prompt`; what of it is pending is computed next. Notes in `report` where each image comes
-  // from. Throws Error(kInput) where a chooser was asked for that the policy or the prompt does not allow.
+  // `sequence` has taken `prompt`; its pending tokens are computed next. Notes in `report` the source of each image.
+  // Throws Error(kInput) if a chooser was requested that the policy or the prompt does not allow.
   ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
              ImagesInTiers& stored, CacheReport& report);
-  ~ImageReuse() override;  // the sequence goes on without
+  ~ImageReuse() override;  // the sequence continues without
 
   // Whether the steps of the prompt need these hooks.
   bool active() const { return !finished_ && (!reused_.empty() || recorder_.size() > 0); }
-  // Tokens before the first that is computed, also of those that only a preview shows to be.
+  // Tokens before the first that is computed, or that a preview may still choose to compute.
   int32_t n_done() const { return std::min(sequence_.n_done(), preview_ == nullptr ? INT32_MAX : preview_->begin()); }
   // Whether some of the image's tokens are computed.
   bool needs_embeddings(size_t image) const { return needs_embeddings_[image]; }
-  // Images whose KV is to be computed in a prompt of its own (image_origin.h) before this one is: with it they would be
+  // Images whose KV is to be computed in a prompt of its own (image_origin.h) before this prompt: then they can be
   // reused.
   std::span<const size_t> without_origin() const { return without_origin_; }
-  // Cuts the next runs of the sequence to what these hooks are for. True: the next step is one of a chooser's preview.
+  // Cuts the next runs of the sequence to what these hooks need. True: the next step is part of a chooser's preview.
   bool cut(std::vector<TokenRun>& runs);
-  // Whether an image that stands in this prompt twice has been recorded for its second place: finish() keeps it, and
-  // the rest of the prompt is looked through anew.
+  // Whether an image that occurs twice in this prompt has been recorded for its second occurrence: finish() keeps it,
+  // and the rest of the prompt is looked up again.
   bool halts() const { return !finished_ && sequence_.n_done() >= halt_; }
   bool in_preview() const { return in_preview_; }
-  // Behind such a step. Once all is seen, the chooser chooses, and the prompt begins anew with the first image.
+  // To be called after such a step. When the preview is complete, the chooser chooses, and the prompt is computed again
+  // from its first image.
   void after_preview_step();
-  // Behind the prompt, which took so long: what was recorded or loaded is found in memory from now on. Does nothing
-  // until it is known which tokens are kept.
+  // To be called after the prompt, which took `prefill_ms`: recorded and loaded KV is in memory from now on. Does
+  // nothing until it is known which tokens are kept.
   void finish(double prefill_ms);
-  // Whether KV is still on its way, at `until` at the latest.
+  // Whether KV is still being loaded, at `until` at the latest.
   bool loading(Deadline until) const;
-  // Whether the last step failed for want of KV that was to be loaded: it will come, or not.
+  // Whether the last step failed for KV that was being loaded: it is still on its way, or was missed.
   enum class Want : uint8_t { kNone, kComes, kMissed };
   Want take_want();
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
-  // An image of the prompt, as far as it matters here.
+  // An image of the prompt, as far as reuse needs it.
   struct Found {
     std::vector<ImageSpan> spans;
     int32_t n_tokens = 0;
@@ -111,10 +112,10 @@ class ImageReuse final : public LayerHooks {
   };
   std::vector<Placed> placed_;
   std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_
-  std::vector<Sha256Digest> in_work_;  // those that nobody else was recording
+  std::vector<Sha256Digest> in_work_;  // those that no other request was recording
   std::vector<bool> needs_embeddings_;
   std::vector<size_t> without_origin_;
-  int32_t halt_ = INT32_MAX;  // behind the image that is recorded for a second place
+  int32_t halt_ = INT32_MAX;  // end of the image that is recorded for a second occurrence
   bool finished_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Images of which some tokens are kept: the others are not there, as if they had been evicted.
+// Images of which some tokens are kept: the others are missing, as if they had been evicted.
 #include "engine/reuse/reuse_testing.h"
 #include "engine/reuse/reused_images.h"
 #include "reuse/image_keep.h"
@@ -32,8 +32,8 @@ bool is_kept(const ImageKv& image, int32_t layer, int32_t token) {
   return token < kBefore || token >= kBefore + kImage || image.row_of(layer, token - kBefore) >= 0;
 }
 
-// One layer, whose K and V come from the embeddings alone: the last token sees what it would see of a whole prompt that
-// has lost these tokens.
+// One layer, whose K and V come from the embeddings alone: the last token sees what it would see of a whole prompt from
+// which these tokens were evicted.
 TEST(KeptImages, AreAsIfTheOthersHadBeenEvicted) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -60,7 +60,7 @@ TEST(KeptImages, AreAsIfTheOthersHadBeenEvicted) {
   }
 }
 
-// What a layer computes of the image is there, and what is kept.
+// A layer has the image's tokens that it computes, and those that are kept.
 TEST(KeptImages, HaveTheirFirstTokensOnTop) {
   std::vector<float> expected;
   for (const std::string_view backend : backend_names()) {
@@ -92,7 +92,7 @@ TEST(KeptImages, HaveTheirFirstTokensOnTop) {
   }
 }
 
-// A policy finds fewer slots than tokens, as behind an eviction, and goes on from there.
+// A policy finds fewer slots than tokens, as after an eviction, and continues from there.
 TEST(KeptImages, MayBeCompressedFurther) {
   const auto engine = make_engine(3, only_ref() ? "ref" : "cpu");
   for (const char* policy : {"snapkv:w=8", "vlcache", "key_diff+pyramid", "pointer@draft:ahead=4+global", "am:w=16",

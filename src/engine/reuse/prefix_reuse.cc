@@ -1,4 +1,3 @@
-// Keys: tokens, and what the KV of their images is.
 #include "engine/reuse/prefix_reuse.h"
 
 #include <algorithm>
@@ -10,9 +9,9 @@
 namespace vlcache {
 namespace {
 
-constexpr double kRestoredMsPerToken = 1;  // what computing it took is not known any more
+constexpr double kRestoredMsPerToken = 1;  // the time that computing took is not known any more
 
-// Tokens whose images' KV is known by `contents`, and who may find it.
+// Tokens whose images' KV is identified by `contents`, and the salt of the prompts that may hit it.
 struct KeyParts {
   std::span<const TokenInfo> tokens;
   std::span<const ImageSpan> spans;
@@ -33,7 +32,7 @@ std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
       key[static_cast<size_t>(t)] = cache.image_row(parts.contents[static_cast<size_t>(span.image)], span.row_of(t));
     }
   }
-  if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing behind it is shared either
+  if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing after it is shared either
     Sha256 hash;
     hash.add(std::as_bytes(std::span(*parts.salt)));
     hash.add(key[0]);
@@ -42,7 +41,7 @@ std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
   return key;
 }
 
-// What the store knows the tokens by.
+// The digests by which the store identifies the tokens.
 std::vector<Sha256Digest> digests_of(const PrefixTokens& tokens) {
   std::vector<Sha256Digest> digests(tokens.ids.size());
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
@@ -72,7 +71,7 @@ std::vector<PrefixMatch::Image> list_places(const KnownPrompt& prompt) {
 }
 
 // Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
-// queries the policy asks for.
+// queries the policy requests.
 int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
   int32_t n = 1;
   for (const CaptureRequest& request : policy.needs(prompt.shape())) {
@@ -93,7 +92,7 @@ std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const Re
   return "";
 }
 
-// Whether pages of this policy's sequences are what any other's are.
+// Whether pages of this policy's sequences equal those of any other policy.
 bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
 
 std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {
@@ -121,12 +120,12 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
   match.key = key_of(cache, {asked, known.spans, known.image_keys, known.salt});
   match.n = cache.n_known(match.key);
-  // Images that are known, behind what is known exactly: would they be reused, another prompt may have done the same.
+  // Known images after the exact prefix: if they would be reused here, another prompt may have reused them, too.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
-  const bool neutral = options.origin == ReuseOrigin::kNeutral;  // whatever is known exactly: it would depend on that
+  const bool neutral = options.origin == ReuseOrigin::kNeutral;  // even if cached: the result would depend on that
   for (size_t i = 0; i < images.size() && reuses; ++i) {
     PrefixMatch::Image& image = images[i];
-    const int32_t n_left = image.end - match.n;  // of one that is known in part, whole pages as a rule
+    const int32_t n_left = image.end - match.n;  // of an image that is cached in part, whole pages as a rule
     if (!neutral && (n_left <= (image.begin < match.n ? kPageSlots : 0) || !is_known(i))) continue;
     image.reused = true;
     image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);

@@ -1,4 +1,4 @@
-// Prompts that begin the same: the same answers as without a cache, found as far as they should be, and no page lost.
+// Prompts that begin the same: the same answers as without a cache, prefixes of the right length, and no page lost.
 #include "engine/reuse/prefix_reuse.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
     return result.cache.n_prefix_tokens;
   };
   EXPECT_EQ(ask(first), 0);
-  EXPECT_EQ(ask(first), 199);  // the last one's logits are wanted
+  EXPECT_EQ(ask(first), 199);  // the last one's logits are needed
   const std::vector<int32_t> other = random_tokens(70, 11);
   std::vector<int32_t> parts{first.begin(), first.begin() + 131};
   parts.push_back((first[131] + 1) % kVocab);
@@ -96,8 +96,8 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
   }
 }
 
-// What a policy leaves may look like a shorter prompt: the first tokens, one slot each. It is none: nothing of it is
-// kept, and an image computed after it is no origin for others.
+// What a policy leaves may look like a shorter prompt: the first tokens, one slot each. It is not: none of it is
+// cached, and an image computed after it is no origin for others.
 TEST_P(PrefixReuseTest, TheBeginningOfAPromptIsNotTheWholeOfIt) {
   for (const int32_t n_prompt : {40, 64, 200}) {
     const std::unique_ptr<Engine> e = engine();
@@ -131,7 +131,7 @@ TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
   }
 }
 
-// What was asked for twice outlives any number of prompts that come once.
+// A prompt that was requested twice outlives any number of prompts that are requested once.
 TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(16 * group);
@@ -147,7 +147,7 @@ TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
   expect_no_page_lost(*e);
 }
 
-// Prompts of other lengths come and go, some stay: the memory that the cache may have does not grow with them.
+// Prompts of other lengths are cached and evicted, some stay: the memory that the cache may have does not grow.
 TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "sanitizers have memory of their own";
   const int64_t group = engine()->kv().prefixes().group_bytes();

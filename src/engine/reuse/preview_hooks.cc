@@ -1,4 +1,3 @@
-// Rows as they come by.
 #include "engine/reuse/preview_hooks.h"
 
 #include <algorithm>
@@ -61,10 +60,10 @@ bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vec
     scores.resize(static_cast<size_t>(n_heads * n), 0.0f);
     chooser_->score(seen, Tensor(scores.data(), DType::kF32, {n_heads, n}));
   }
-  return layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_;  // nobody goes on
+  return layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_;  // no row continues
 }
 
-// Fills in what is computed and what is loaded.
+// Fills in the computed and the loaded K and V.
 void PreviewHooks::compare(int layer, const Observed& observed, PreviewedLayer& seen) {
   const int64_t n = std::ssize(tokens_), n_heads = observed.k.dim(1), d = observed.k.dim(2);
   Layer& l = layers_[static_cast<size_t>(layer)];
@@ -77,7 +76,7 @@ void PreviewHooks::compare(int layer, const Observed& observed, PreviewedLayer& 
   const auto values = [&](std::vector<float>& x) { return Tensor(x.data(), DType::kF32, {n, n_heads, d}); };
   if (l.k.empty()) {
     const Tensor k = rows(k_rows_, n), v = rows(v_rows_, n);
-    images_.read(layer, tokens_, k, v);  // may throw: the step comes again
+    images_.read(layer, tokens_, k, v);  // may throw: the step is repeated
     for (std::vector<float>* x : {&l.k, &l.v, &l.loaded_k, &l.loaded_v})
       x->resize(static_cast<size_t>(n * n_heads * d));
     backend_.convert(k, values(l.loaded_k));

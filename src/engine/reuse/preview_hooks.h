@@ -1,5 +1,5 @@
-// What a chooser sees of a prompt whose images are reused before it chooses: the layers it asked for, with what is
-// loaded beside what is computed anew.
+// PreviewHooks shows a chooser, before it chooses, the layers that it requests of a prompt whose images are reused:
+// loaded KV beside recomputed KV.
 #pragma once
 
 #include <vector>
@@ -16,15 +16,15 @@ class PreviewHooks final : public LayerHooks {
   PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages& images, ReuseChooserPtr chooser,
                const Sequence& sequence, int32_t n_layers);
 
-  // Cuts the next runs of the sequence to those that come before the preview (false), or to its own (true): these may
-  // not take in the prompt's last token where its logits are not computed.
+  // Cuts the next runs of the sequence to those before the preview (false), or to the preview's own (true): these must
+  // not include the prompt's last token if its logits are not computed.
   bool cut(std::vector<TokenRun>& runs);
   int32_t begin() const { return tokens_.front(); }
-  // Whether all of it has been seen.
+  // Whether all tokens of the preview have been computed.
   bool complete(const Sequence& sequence) const { return sequence.n_done() >= end_; }
-  // The step that cut() has begun has been computed: its scores stand. One that failed comes again.
+  // The step that cut() has begun has been computed: its scores count. A failed step is repeated.
   void finish_step() { scores_ = step_scores_; }
-  // [tokens of all images] what the chooser makes of all it has seen.
+  // [tokens of all images] the chooser's scores for all it has seen.
   std::vector<double> scores() const;
   const Preview& wanted() const { return wanted_; }
 
@@ -39,15 +39,15 @@ class PreviewHooks final : public LayerHooks {
   ReuseChooserPtr chooser_;
   int32_t n_layers_;
   Preview wanted_;
-  int32_t end_;  // behind the last token that is seen
+  int32_t end_;  // one past the last token that is seen
   std::vector<int32_t> tokens_, positions_;
-  std::vector<std::vector<float>> scores_, step_scores_;  // [n_layers] of those that have been looked at [H, n]
-  // A layer's K and V of them, as PreviewedLayer has them.
+  std::vector<std::vector<float>> scores_, step_scores_;  // [n_layers] of the previewed layers [H, n]
+  // A layer's K and V of the images' tokens, as in PreviewedLayer.
   struct Layer {
     std::vector<float> k, v, loaded_k, loaded_v;
   };
-  std::vector<Layer> layers_;  // those that are looked at
-  Buffer k_rows_, v_rows_;     // on their way
+  std::vector<Layer> layers_;  // the previewed ones
+  Buffer k_rows_, v_rows_;     // scratch of compare()
 };
 
 }  // namespace vlcache

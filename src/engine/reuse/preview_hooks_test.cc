@@ -24,7 +24,7 @@ class Summed final : public ReuseChooser {
   ReuseChooserPtr chooser_;
 };
 
-// Scores of `chooser` for the image's tokens behind other tokens than those it was recorded behind.
+// Scores of `chooser` for the image's tokens after other tokens than those it was recorded after.
 std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
                            int32_t chunk) {
   ReusedImages images(engine.backend(), engine.model().rope());
@@ -45,7 +45,7 @@ std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const
   return preview.scores();
 }
 
-// In one layer, of every row the attention of each head to the image's tokens; the keys may be exchanged for others.
+// In one layer, of every row the attention of each head to the image's tokens; the keys may be replaced by others.
 class Attention final : public LayerHooks {
  public:
   Attention(Engine& engine, int32_t layer) : engine_(engine), layer_(layer) {}
@@ -85,7 +85,7 @@ class Attention final : public LayerHooks {
   }
 
  private:
-  // The image's keys are those that were recorded, turned to where they stand.
+  // The image's keys are the recorded ones, rotated to their positions.
   void exchange(int32_t head, std::vector<float>& k) const {
     const auto frequencies = engine_.model().rope().frequencies();
     constexpr int32_t kHalf = kHeadDim / 2;

@@ -1,4 +1,4 @@
-// For tests of reused images: a prompt with an image that may stand anywhere, and its record.
+// Test helpers for reused images: a prompt with an image at any position, and the image's record.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace vlcache {
 
 inline constexpr int32_t kImage = 50, kBehindImage = 30;
 
-// A prompt: `before` tokens, the image (the same ids every time: what an image's embeddings are is nobody's business
-// here), and 30 tokens behind it.
+// A prompt: `before` tokens, the image (the same ids every time: its embeddings do not matter here), and 30 tokens
+// after it.
 inline std::vector<int32_t> image_prompt(int32_t before, uint32_t seed) {
   std::vector<int32_t> tokens = random_tokens(before, seed);
   for (const auto& part : {random_tokens(kImage, 99), random_tokens(kBehindImage, 7)})

@@ -1,4 +1,3 @@
-// Rotation and rows.
 #include "engine/reuse/reused_images.h"
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 namespace vlcache {
 namespace {
 
-// A step waits so long for a layer, and with it whoever comes meanwhile: what loads as fast as disks and networks do is
-// hidden behind computing, what does not is waited for outside.
+// A step waits this long for a layer, and so do requests that arrive meanwhile: loads at the usual speed of disks and
+// networks are hidden by computing; slower ones are waited for outside of steps.
 constexpr std::chrono::milliseconds kLongestStall{50};
 
 }  // namespace
@@ -130,7 +129,7 @@ void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& vi
 void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t half = k.dim(2) / 2;
-  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // tokens of one piece, side by side
+  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // consecutive tokens of one piece
     const int32_t first = tokens[static_cast<size_t>(begin)];
     const Piece* piece = find(first);
     CHECK(piece != nullptr);
@@ -143,7 +142,7 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
     for (end = begin + 1; end < n && follows(end);) ++end;
     const int64_t m = end - begin;
     const int32_t row = image.row_of(layer, piece->first_row + static_cast<int32_t>(at));
-    CHECK(row >= 0);  // and the others, which follow, lie behind it
+    CHECK(row >= 0);  // the other rows follow it
     const Tensor k_rows = k.slice_rows(begin, end), v_rows = v.slice_rows(begin, end);
     image.read(backend_, layer, row, k_rows, v_rows);
     const auto table = [&](const std::vector<float>& values) {

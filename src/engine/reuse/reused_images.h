@@ -1,5 +1,5 @@
-// Images whose KV was computed elsewhere, put into a prompt: rotated to where they stand there, some tokens of each
-// computed anew in the first layers.
+// ReusedImages puts images whose KV was computed elsewhere into a prompt: rotated to their positions there, with some
+// tokens of each recomputed in the first layers.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,18 @@ namespace vlcache {
 
 class ReusedImages final : public SlotSource, public LayerHooks {
  public:
-  // The rotation of the model's keys.
+  // `rope`: the rotation of the model's keys.
   ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
 
   // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. Its first tokens
-  // are computed anew as `plan` says, which has the model's layers. With a `load` its layers are waited for.
+  // are recomputed as `plan` states, which has the model's layers. With a `load`, its layers are waited for.
   void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
            const RecomputePlan& plan, std::shared_ptr<ImageLoad> load = nullptr);
-  // Of each token of all images, in the order of the sequence, how many of the first layers compute it anew. Before
-  // supply().
+  // Of each token of all images, in the order of the sequence, how many of the first layers recompute it. To be called
+  // before supply().
   void set_depths(std::span<const int32_t> depths);
-  // The number (in the order they were added) of the image whose load has failed or was not there, and so the step; -1:
-  // none.
+  // The number (in the order they were added) of the image whose load failed or was not ready, which made the step
+  // fail; -1: none.
   int32_t take_missed() { return std::exchange(missed_, -1); }
   bool empty() const { return images_.empty(); }
   // Whether `layer` has K and V of its own.
@@ -37,27 +37,27 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   std::vector<int32_t> tokens() const;
   // Which image each of them is of, in the order they were added.
   std::vector<size_t> images_of_tokens() const;
-  // Takes the sequence's tokens over. From then on the steps that compute it need these hooks, and both need each
+  // Supplies the tokens to the sequence. From then on the steps that compute it need these hooks, and both need each
   // other, until the sequence forgets its source.
   void supply(Sequence& sequence);
   // Tokens that `layer` computes, of all images.
   int64_t n_recomputed(int32_t layer) const;
 
-  // K, rotated, and V of `tokens`, which are images' and kept, in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo)
-  // where an image's load has failed, or is so slow that the step had better come again.
+  // K, rotated, and V of `tokens`, which their images must hold in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo)
+  // if an image's load has failed, or is so slow that the step had better be repeated.
   void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
   void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
-  // Those that their images do not keep.
+  // Removes the tokens that their images do not hold.
   void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
   struct Placed {
     std::shared_ptr<const ImageKv> image;
-    std::shared_ptr<ImageLoad> load;  // null: it is all there
+    std::shared_ptr<ImageLoad> load;  // null: all of it is in memory
     std::vector<int32_t> depths;      // [n_tokens] first layers that compute the row
   };
-  // Rows of an image side by side in the prompt.
+  // Consecutive rows of an image in the prompt.
   struct Piece {
     size_t image;
     int32_t begin, end;           // tokens
@@ -74,7 +74,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   std::vector<Placed> images_;
   std::vector<Piece> pieces_;
   int32_t missed_ = -1;
-  Buffer k_, v_;  // rows on their way
+  Buffer k_, v_;  // scratch of load()
 };
 
 }  // namespace vlcache

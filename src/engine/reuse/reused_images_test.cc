@@ -1,4 +1,4 @@
-// Images in other places, computed anew in part, beside prompts that were computed whole.
+// Images at other positions, recomputed in part, compared with prompts that were computed whole.
 #include "engine/reuse/reused_images.h"
 
 #include <numeric>
@@ -31,7 +31,7 @@ std::vector<float> whole(Engine& engine, std::vector<int32_t> tokens) {
   return compute(engine, *s, 512);
 }
 
-// Behind the same beginning nothing was computed otherwise: any plan gives the whole prompt's answer.
+// After the same prefix the KV is the same: any plan gives the whole prompt's answer.
 TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
   for (const std::string_view backend : backend_names()) {
     for (const char* model_type : {"llama", "mistral"}) {
@@ -51,7 +51,7 @@ TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
   }
 }
 
-// One layer: K and V come from the embeddings alone, so an image may stand anywhere.
+// One layer: K and V come from the embeddings alone, so an image may be at any position.
 TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -64,8 +64,8 @@ TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
   }
 }
 
-// What is computed anew is not taken from the image: with all of it, whatever was recorded does not matter, and the
-// fewer layers load, the nearer is the answer.
+// Recomputed tokens do not come from the image: with all of it recomputed, its record does not matter, and the fewer
+// layers load, the nearer is the answer.
 TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -83,7 +83,7 @@ TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
   }
 }
 
-// Tiles of a picture with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
+// Tiles of an image with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
 TEST(ReusedImages, AnImageMayStandInPieces) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
@@ -111,8 +111,8 @@ TEST(ReusedImages, AnImageMayStandInPieces) {
   }
 }
 
-// A sequence that goes on without its images: behind the prompt as if it had computed them, within it from where the
-// first of them stands.
+// A sequence that continues without its images: after the prompt as if it had computed them, within it from the
+// position of the first of them.
 TEST(ReusedImages, AreForgottenWithTheirSource) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);

@@ -1,4 +1,4 @@
-// Prompts of different salts share nothing: no prefix, no embeddings, no KV of a picture, in memory and beyond.
+// Prompts of different salts share nothing: no prefix, no embeddings, no KV of an image, in memory and beyond.
 #include "base/sha256.h"
 #include "engine/reuse/stored_images_testing.h"
 
@@ -43,7 +43,7 @@ TEST_F(Salts, OthersFindNothingInMemory) {
   const std::unique_ptr<Engine> e = engine();
   for (const auto& whose : {std::optional(salt(1)), std::optional(salt(2)), std::optional<Sha256Digest>()}) {
     expect_all_computed(ask(*e, whose));
-    const GenerateResult again = ask(*e, whose);  // one's own is there
+    const GenerateResult again = ask(*e, whose);  // the salt's own prefix is a hit
     EXPECT_EQ(again.cache.n_prefix_tokens, again.n_prompt - 1);
     EXPECT_EQ(ids(again), greedy());
     for (const CacheReport::Image& image : ask(*e, whose, /*prefix=*/false).cache.images) {
@@ -59,7 +59,7 @@ TEST_F(Salts, OthersFindNothingOnDisk) {
   for (const CacheReport::Image& image : ask(*engine(), salt(1)).cache.images) EXPECT_EQ(image.source, Source::kTier);
 }
 
-// Text alone, and a prompt that begins with a picture's token.
+// Text alone, and a prompt that begins with an image's token.
 TEST_F(Salts, NoBeginningIsShared) {
   tiers_.clear();
   const std::unique_ptr<Engine> e = engine();
@@ -79,7 +79,7 @@ TEST_F(Salts, NoBeginningIsShared) {
   }
 }
 
-// A sequence that goes on for somebody else keeps nothing.
+// A sequence that continues with another salt keeps nothing.
 TEST_F(Salts, ASequenceIsOnes) {
   const std::unique_ptr<Engine> e = engine();
   Prompt prompt = e->prepare_tokens(random_tokens(100));

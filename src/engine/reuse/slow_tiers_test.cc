@@ -1,4 +1,4 @@
-// Tiers that are far away: whoever waits for them waits alone, once, and what was found there is kept nearby.
+// Slow tiers: a request that waits for them waits alone, once, and what was found there is kept in nearer tiers.
 #include "engine/reuse/stored_images_testing.h"
 #include "store/redis_testing.h"
 
@@ -15,14 +15,14 @@ class SlowTiers : public StoredImages {
     tier_->named = "far";
   }
 
-  // What the request takes by itself, ms to the first token.
+  // The time of the request by itself, ms to the first token.
   double ms_alone() {
     const auto tiers = std::exchange(tiers_, {});
     const std::unique_ptr<Engine> e = engine();
     tiers_ = tiers;
     return generate(*e, request(*e, "static:r=0.3")).timings.ttft_ms;
   }
-  // A patience more would show, whatever else the machine does.
+  // One patience more would show, whatever else the machine does.
   static void expect_one_patience(const GenerateResult& result, double patience_ms, double ms_alone) {
     EXPECT_GE(result.timings.ttft_ms, patience_ms);
     EXPECT_LT(result.timings.ttft_ms, 1.8 * patience_ms + ms_alone);
@@ -51,7 +51,7 @@ TEST_F(SlowTiers, OthersDoNotWait) {
       tier_->hold(held);
       Batch batch(*e);
       const RequestId waits = batch.add(request(*e, chooser));
-      // By itself, too, it waits outside of steps: somebody may come.
+      // By itself, too, it waits outside of steps: other requests may arrive.
       for (int i = 0; i < 8; ++i) EXPECT_TRUE(batch.step());
       EXPECT_FALSE(batch.done(waits));
       const RequestId other = batch.add(without_picture(*e));
@@ -65,13 +65,13 @@ TEST_F(SlowTiers, OthersDoNotWait) {
       }
       expect_from(result, "far");
       EXPECT_EQ(batch.remove(other).tokens.size(), 12u);
-      EXPECT_EQ(tier_->n_searches, 1);  // of all images, KV and embeddings
+      EXPECT_EQ(tier_->n_searches, 1);  // one for all images, KV and embeddings
       EXPECT_EQ(e->pools().used_bytes(), 0);
     }
   }
 }
 
-// Whatever it is that does not come: all of it together costs the request its patience, once.
+// Whatever is late: all of it together costs the request its patience, once.
 TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
   store();
   constexpr double kPatience = 1500;
@@ -105,7 +105,7 @@ TEST_F(SlowTiers, WhatMemoryHasIsNotWaitedFor) {
   tier_->release();
 }
 
-// Cancelled or taken out at any moment of waiting.
+// Cancelled or removed at any moment of waiting.
 TEST_F(SlowTiers, WhoWaitsMayLeave) {
   store();
   for (const char* held : {"exists", "read kv", "read embeddings"}) {
@@ -123,8 +123,7 @@ TEST_F(SlowTiers, WhoWaitsMayLeave) {
   }
 }
 
-// ---- a server that takes its time
-// ------------------------------------------------------------------------------------
+// ---- a slow server --------------------------------------------------------------------------------------------------
 
 class SlowRedis : public SlowTiers {
  protected:
@@ -183,8 +182,7 @@ TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
   server_.set_hook(nullptr);
 }
 
-// ---- what was found far away
-// -----------------------------------------------------------------------------------------
+// ---- records of slow tiers ------------------------------------------------------------------------------------------
 
 class Nearer : public SlowTiers {
  protected:
@@ -216,7 +214,7 @@ TEST_F(Nearer, IsCopiedOnce) {
   }
   expect_from(ask(*engine()), "disk");
   EXPECT_EQ(n_written(*near_), n_records);
-  EXPECT_EQ(n_written(*disk_), n_before);  // nothing went back
+  EXPECT_EQ(n_written(*disk_), n_before);  // nothing was written back
 }
 
 TEST_F(Nearer, IsCopiedFromTheUseOnThatIsAskedFor) {
@@ -240,7 +238,7 @@ TEST_F(Nearer, KeepsTheLimitOfTheDisk) {
   EXPECT_GT(near_->stats().n_put[static_cast<size_t>(PutOutcome::kTooLarge)], 0);
 }
 
-// Only what was loaded whole: from a damaged record nothing comes nearer, what was computed instead does.
+// Only records that were loaded whole are copied nearer: a damaged one is not, what was computed instead is.
 TEST_F(Nearer, DamagedRecordsAreNotCopied) {
   store();
   add_disk(64 << 20);

@@ -1,4 +1,4 @@
-// Images that another process has left in a tier: found, and done without when they turn out to be damaged or late.
+// Images that another process has left in a tier: hits, and recomputed when they turn out to be damaged or late.
 #include <array>
 #include <map>
 #include <set>
@@ -21,18 +21,18 @@ TEST_F(StoredImages, AnotherProcessFindsThem) {
     for (const CacheReport::Image& image : result.cache.images) {
       EXPECT_EQ(image.source, Source::kTier);
       EXPECT_EQ(image.tier, "disk");
-      if (image.n_recomputed == 0 && std::string_view(chooser) == "asked:r=0.1") continue;  // which may leave out one
+      if (image.n_recomputed == 0 && std::string_view(chooser) == "asked:r=0.1") continue;  // it may skip one
       EXPECT_EQ(image.encoder, image.n_recomputed > 0 ? Encoder::kHit : Encoder::kSkipped);
     }
     result = generate(*e, request(*e, chooser));  // what was loaded is in memory now
     for (const CacheReport::Image& image : result.cache.images) EXPECT_EQ(image.source, Source::kRam);
   }
-  // Who computes all of it takes the embeddings.
+  // A request that computes all of an image takes the embeddings.
   const std::unique_ptr<Engine> e = engine();
   const GenerateResult exact = generate(*e, request(*e, nullptr));
   EXPECT_EQ(ids(exact), greedy());
   for (const CacheReport::Image& image : exact.cache.images) EXPECT_EQ(image.encoder, Encoder::kHit);
-  // Another picture is another image.
+  // Other pixels are another image.
   const GenerateResult other = generate(*e, request(*e, "static:r=0", true));
   EXPECT_EQ(other.cache.images.back().source, Source::kComputed);
   EXPECT_EQ(other.cache.images.back().encoder, Encoder::kComputed);
@@ -81,7 +81,7 @@ TEST_F(StoredImages, WhatComesLateOrNotAtAllIsComputed) {
   }
 }
 
-// Nor are images that are always computed by themselves computed elsewhere then.
+// Images that are always computed by themselves are not computed elsewhere after damage.
 TEST_F(StoredImages, ABadLayerOfAnImageThatIsNeutralCostsAnotherOrigin) {
   const auto ask = [&] {
     const std::unique_ptr<Engine> e = engine();
@@ -100,7 +100,7 @@ TEST_F(StoredImages, ABadLayerOfAnImageThatIsNeutralCostsAnotherOrigin) {
   for (const CacheReport::Image& image : ask().cache.images) EXPECT_EQ(image.source, Source::kTier) << image.reason;
 }
 
-// Two in one step, of which one loads what is damaged: the other one does not notice.
+// Two sequences in one step, of which one loads a damaged record: the other does not notice.
 TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
   std::vector<int32_t> other;
   {
@@ -173,7 +173,7 @@ TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
   EXPECT_LT(bytes["int8, 0.5:key_diff"], 0.7 * static_cast<double>(bytes["int8"]));
 }
 
-// Damage of any form: the tokens before it stand, the rest is computed.
+// Damage of any form: the tokens before it stay computed, the rest is computed.
 TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
   for (const ImageKvForm& form : forms()) {
     SCOPED_TRACE(form.name());
@@ -193,7 +193,7 @@ TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
   }
 }
 
-// Who writes to a store without a salt can change answers, but not what memory is read.
+// A writer to a store without a salt can change answers, but not which memory is read.
 TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
   const ImageKvForm form{.codec = ImageKvForm::Codec::kInt8, .share = 0.5, .scorer = "key_diff"};
   store(form);
@@ -207,7 +207,7 @@ TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
   }
 }
 
-// Choosers and policies that need what is not there say so.
+// Choosers and policies that need missing tokens report it.
 TEST_F(StoredImages, SomeTokensAreNotEnoughForEverybody) {
   const ImageKvForm form{.share = 0.5, .scorer = "knorm"};
   store(form);
@@ -237,7 +237,7 @@ TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
   }
 }
 
-// Whoever gives way finds its own images again, and says that it has computed them.
+// A preempted request finds its own images again, and reports that it has computed them.
 TEST_F(StoredImages, AreNoFindForWhoeverHasComputedThem) {
   tiers_.clear();
   const std::unique_ptr<Engine> other = engine();

@@ -1,4 +1,4 @@
-// For tests of images in tiers: a model with three pictures in its prompt, and a tier in which something goes wrong.
+// Test helpers for images in tiers: a model with three images in its prompt, and a tier with faults.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace vlcache {
 
-// A tier between which and us something goes wrong.
+// A tier with injected faults.
 class FaultyTier final : public KvTier {
  public:
   explicit FaultyTier(std::shared_ptr<KvTier> tier) : tier_(std::move(tier)) {}
@@ -27,12 +27,12 @@ class FaultyTier final : public KvTier {
   std::optional<Sha256Digest> only_of;  // these contents' alone
   std::chrono::milliseconds delay{0};   // of every section
   bool gone = false;                    // opens nothing
-  bool lies = false;                    // gives other bytes than were stored, and says that they are right
+  bool lies = false;                    // returns other bytes than were stored, as if they were right
   bool near = true;                     // answers at once
   std::string named = "disk";
   std::atomic<int> n_searches{0};
 
-  // Whatever begins like this ("exists", "read kv", "read embeddings") takes until it is released.
+  // Calls of this kind ("exists", "read kv", "read embeddings") block until release().
   void hold(const std::string& what) {
     const std::lock_guard lock(mutex_);
     held_ = what;
@@ -107,7 +107,7 @@ class StoredImages : public testing::Test {
         tiers_{tier_} {}
   ~StoredImages() override { std::filesystem::remove_all(dir_); }
 
-  // A process of its own, as far as memory goes.
+  // A process of its own, as far as memory is concerned.
   std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1, const ImageKvForm& form = {}) const {
     EngineOptions options = engine_options();
     options.cache_form = form;
@@ -154,7 +154,7 @@ class StoredImages : public testing::Test {
     for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
     return ids;
   }
-  // Leaves the case's image in the tier.
+  // Stores the case's image in the tier.
   void store(const ImageKvForm& form = {}) const {
     const std::unique_ptr<Engine> e = engine(60'000, 1, form);
     EXPECT_EQ(ids(generate(*e, request(*e, "static:r=0"))), greedy());
