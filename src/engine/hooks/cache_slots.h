@@ -1,4 +1,4 @@
-// The slots of a KvCache as policies see them.
+// CacheSlots shows the slots of a KvCache to policies.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,3 @@
-// Copying queries, asking the backend for sums per query head, reducing them to kv heads.
 #include "engine/hooks/capture_hooks.h"
 
 #include <algorithm>
@@ -56,7 +55,7 @@ void CaptureHooks::prepare(Window& window, LayerCapture& layer, const Observed& 
 
 bool CaptureHooks::after_attention(int layer_index, const Observed& observed, std::vector<int32_t>&) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
-  // A step that failed behind this layer comes again, perhaps cut otherwise: rows count once.
+  // A step that failed after this layer is repeated, perhaps with other cuts: rows count once.
   int32_t& next = windows_[static_cast<size_t>(layer_index)].next_token;
   const auto n_old = std::ranges::lower_bound(observed.tokens, next) - observed.tokens.begin();
   if (n_old == std::ssize(observed.tokens)) return false;
@@ -80,7 +79,7 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
     keep_window(layer_index, observed, n_old);
     if (observed.tokens.back() == n_prompt_ - 1) sum_window(layer_index, observed);
   }
-  return false;  // all rows go on
+  return false;  // all rows continue
 }
 
 void CaptureHooks::begin(const Rehearsal& rehearsal) {
@@ -88,8 +87,8 @@ void CaptureHooks::begin(const Rehearsal& rehearsal) {
   for (Window& window : windows_) window.next_token = std::min(window.next_token, n_prompt_);
 }
 
-// Per row: the slots of head 0 up to and with its own. Heads may differ in what an earlier eviction left of them; what
-// lies behind a row is the same in all.
+// Per row: the slots of head 0 up to and with its own. Heads may differ in what an earlier eviction has left of them;
+// the number of slots after a row is the same in all.
 void CaptureHooks::note_seen(const Observed& observed) {
   n_seen_.clear();
   for (size_t i = 0; i < observed.runs.size(); ++i) {
@@ -98,12 +97,12 @@ void CaptureHooks::note_seen(const Observed& observed) {
   }
 }
 
-// Zeroed, per query head.
+// Zeroed, one row per query head.
 Tensor CaptureHooks::scratch(int32_t i, const Observed& observed) {
   const int64_t n_heads = observed.q.dim(1);
   const int32_t n = most_slots(observed.views.back());
   const int64_t bytes = n_heads * n * dtype_bytes(DType::kF32);
-  if (scratch_.bytes() < kScratchTensors * bytes) {  // with room for a draft, whose slots come one by one
+  if (scratch_.bytes() < kScratchTensors * bytes) {  // with room for a draft, whose slots are added one by one
     scratch_ = Buffer(kScratchTensors * n_heads * (n + capture_.request.ahead) * dtype_bytes(DType::kF32));
   }
   const Tensor t(scratch_.data() + i * bytes, DType::kF32, {n_heads, n});
@@ -131,7 +130,7 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   KvView view = observed.views.back();
   AttentionStats stats;
-  if (capture_.request.gumbel_seed != 0) {  // a bias like any other; all rows are wanted, so slot i is token i
+  if (capture_.request.gumbel_seed != 0) {  // a bias like any other; all rows are needed, so slot i is token i
     view = biased(view, [&](int32_t head, int32_t slot) {
       return gumbel_noise(capture_.request.gumbel_seed, layer_index, head, slot);
     });
@@ -182,7 +181,7 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
   copy_queries(window, observed);
 }
 
-// Of the tokens that are repeated, `window` evenly spread ones.
+// Keeps the queries of `window` tokens, evenly spread over those that are repeated.
 void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
@@ -201,7 +200,7 @@ void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int6
   layer.window_positions = window.positions;
 }
 
-// Those of rows_, whose positions are the window's last, behind the others.
+// Appends the queries of rows_, whose positions are the window's last.
 void CaptureHooks::copy_queries(Window& window, const Observed& observed) const {
   if (rows_.empty()) return;
   const auto n = static_cast<int64_t>(rows_.size()), end = static_cast<int64_t>(window.positions.size());
@@ -210,7 +209,7 @@ void CaptureHooks::copy_queries(Window& window, const Observed& observed) const 
                        window.queries.slice_rows(end - n, end).view({n, q.row_size()}));
 }
 
-// The window is complete: what its rows, those that were computed, attend to.
+// The window is complete: sums what those of its rows that were computed attend to.
 void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
@@ -229,7 +228,8 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   join_window(stats, most_slots(view), layer);
 }
 
-// Drafted tokens are rows of the window that come one by one, behind slots of their own, which nobody asks for.
+// Drafted tokens are rows of the window that are computed one by one, after slots of their own, whose sums are not
+// needed.
 void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   AttentionStats stats = window_stats(observed);
@@ -244,8 +244,8 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
   layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin(), observed.positions.end());
 }
 
-// Of the prompt's slots a replayed row is to see the sinks and the piece it repeats; the others are hidden from this
-// pass. Only the piece's columns count.
+// Of the prompt's slots a replayed row must see only the sinks and the piece it repeats; the others are hidden from
+// this pass. Only the piece's columns count.
 void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t n_old) {
   note_seen(observed);
   behind_.clear();
@@ -304,7 +304,7 @@ void CaptureHooks::join_window(const AttentionStats& stats, int32_t n_columns, L
   }
 }
 
-// Joins [H, n] of query heads to [Hk, n] of kv heads, and with what earlier chunks left there.
+// Joins [H, n] of query heads to [Hk, n] of kv heads, and with the sums of earlier chunks.
 void CaptureHooks::reduce(const Tensor& heads, int32_t n_columns, bool maxima, const Tensor& sum) const {
   using Reduce = CaptureRequest::Reduce;
   const int64_t group = heads.rows() / sum.rows();

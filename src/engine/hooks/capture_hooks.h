@@ -1,5 +1,5 @@
-// Fills a Capture while a prompt is prefilled, in as many chunks as it takes: a thin extra pass of the backend over
-// what a layer has just attended to.
+// CaptureHooks fills a Capture while a prompt is prefilled, in any number of chunks: a thin extra pass of the backend
+// over what a layer has just attended to.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace vlcache {
 
-// Of one sequence whose prompt has n_prompt tokens; what comes behind them is a rehearsal. Rows are told by their token
-// index: some may come from a cache or be supplied by others; the window then is what is left of it. No slot may be
-// evicted before the prompt is complete.
+// Of one sequence whose prompt has n_prompt tokens; the tokens after them are lookahead. Rows are identified by their
+// token index: some may come from a cache or be supplied by a source; the window then is what is left of it. No slot
+// may be evicted before the prompt is complete.
 class CaptureHooks final : public LayerHooks {
  public:
   CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture);
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
-  // What comes behind the prompt from now on.
+  // The tokens after the prompt belong to `rehearsal` from now on.
   void begin(const Rehearsal& rehearsal);
 
  private:
-  // The window's rows in a layer, as far as they have come by.
+  // The window's rows in a layer, as far as they have been computed.
   struct Window {
     std::vector<int32_t> positions;
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
@@ -44,7 +44,7 @@ class CaptureHooks final : public LayerHooks {
   void sum_window(int layer, const Observed& observed);
   void sum_draft(int layer, const Observed& observed);
   void sum_replay(int layer, const Observed& observed, int64_t n_old);
-  // The same slots with biases of `extra` on top.
+  // The same slots with biases of `extra` added.
   KvView biased(const KvView& view, FunctionRef<float(int32_t head, int32_t slot)> extra);
   AttentionStats window_stats(const Observed& observed);
   void join_window(const AttentionStats& stats, int32_t n_columns, LayerCapture& layer) const;
@@ -56,7 +56,7 @@ class CaptureHooks final : public LayerHooks {
   int32_t n_prompt_;
   Capture& capture_;
   std::vector<Window> windows_;        // [n_layers]
-  std::vector<QueryMoments> moments_;  // [n_layers], if wanted
+  std::vector<QueryMoments> moments_;  // [n_layers], if requested
   std::vector<int32_t> n_seen_, behind_, rows_;
   std::vector<float> biases_;  // of a view, [Hk, slot_stride]
   Buffer scratch_;             // [4, H, slots] f32

@@ -1,5 +1,5 @@
-// Captured statistics against the explicit attention matrix: whatever the chunks, behind a kept prefix, with loaded
-// gaps, in layers with a sliding window.
+// Captured statistics against the explicit attention matrix: with any chunks, after a kept prefix, with loaded gaps, in
+// layers with a sliding window.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kPrompt = 100;
 
-// Keeps every query that comes by.
+// Keeps every query of a prompt.
 class KeepQueries final : public LayerHooks {
  public:
   std::vector<std::vector<std::vector<float>>> q{2, std::vector<std::vector<float>>(kPrompt)};  // [layer][token][H d]
@@ -25,8 +25,8 @@ class KeepQueries final : public LayerHooks {
   }
 };
 
-// Attention of one query head [n] over slots 0 .. token, in double, from the cache itself; `window` > 0: the last so
-// many.
+// Attention of one query head [n] over slots 0 .. token, in double, from the cache itself; `window` > 0: only the last
+// `window` of them.
 std::vector<double> attention_of(Engine& engine, const KvView& view, const std::vector<float>& q, int32_t head,
                                  int32_t token, int32_t window) {
   std::vector<int32_t> slots(static_cast<size_t>(token + 1));
@@ -104,7 +104,7 @@ void expect_near(const Tensor& found, const std::vector<double>& expected, doubl
   EXPECT_LE(worst, tolerance) << what;
 }
 
-// How a prompt is computed: in chunks, with a prefix that was there already, with tokens supplied from elsewhere.
+// How a prompt is computed: in chunks, after a prefix that was computed before, with tokens supplied by a source.
 struct Way {
   int32_t chunk;
   int32_t n_kept;
@@ -139,7 +139,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
     if (request.window_max) expect_near(c.window_max, e.window_max, 1e-5, "window maxima");
     if (request.window_counts) {
       expect_near(c.seen_counts, e.seen, 1e-6, "seen");
-      expect_near(c.below_counts, e.below, 1.01, "below");  // what lies on the threshold may fall either way
+      expect_near(c.below_counts, e.below, 1.01, "below");  // a value on the threshold may fall either way
     }
     if (!request.window_queries) continue;
     int64_t row = 0;
@@ -180,7 +180,7 @@ TEST(Capture, IsThatOfTheExplicitMatrixHoweverThePromptIsComputed) {
   }
 }
 
-// A policy that asks for rows nobody computes fails its own request, by name.
+// A policy that needs rows that are not computed fails its own request, by name.
 TEST(Capture, AttentionOfTokensThatAreNotComputedIsAnError) {
   class WantsAll final : public Policy {
    public:

@@ -1,4 +1,3 @@
-// Slicing what a layer observed by sequence, joining what its owners decide.
 #include "engine/hooks/hook_dispatcher.h"
 
 #include <algorithm>
@@ -66,7 +65,7 @@ bool HookDispatcher::after_attention(int layer, const Observed& all, std::vector
   return some;
 }
 
-// True: the rows of kept_ go on, of those of `own`.
+// True: of the rows of `own`, those of kept_ continue.
 bool HookDispatcher::ask(int layer, int32_t seq, const Observed& own) {
   bool some = false;
   for (const Owner& owner : owners_) {

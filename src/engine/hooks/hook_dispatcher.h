@@ -1,4 +1,4 @@
-// One LayerHooks for a whole step: hands every layer's rows to the hooks of the sequence they belong to.
+// HookDispatcher is one LayerHooks for a whole step: it hands every layer's rows to the hooks of their sequence.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace vlcache {
 
 class HookDispatcher final : public LayerHooks {
  public:
-  // Starts a step in which nobody has hooks.
+  // Starts a step without any hooks.
   void begin();
   // `hooks` see the rows of sequence `seq` from here on, as if it were alone in the step (seq 0, its first row row 0).
-  // Several of one sequence are asked in turn: each sees the view that the one before chose; a row goes on if all let
-  // it.
+  // Several hooks of one sequence are called in order: each sees the view that the previous one chose; a row continues
+  // if all let it.
   void add(int32_t seq, LayerHooks& hooks) { owners_.push_back({seq, &hooks}); }
   bool any() const { return !owners_.empty(); }
-  // The sequence whose hooks were called last: to blame when they throw.
+  // The sequence whose hooks were called last: at fault when they throw.
   int32_t last_called() const { return last_called_; }
 
   KvView view(int layer, const RowRun& run, const Tensor& q, const Tensor& hidden, const KvView& full) override;

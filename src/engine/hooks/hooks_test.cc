@@ -1,4 +1,4 @@
-// The seams of the forward pass, proved by policies of each kind on a random model: dropping rows, choosing pages,
+// The seams of the forward pass, tested by policies of each kind on a random model: dropping rows, choosing pages,
 // several owners in one step.
 #include <algorithm>
 
@@ -80,7 +80,7 @@ TEST(LayerHooks, DroppingInOneChunkOrSeveralIsTheSame) {
   expect_close(compute(*engine, *one, 512, &drop), compute(*engine, *many, 130, &drop));
 }
 
-// A chunk may end all its rows in the middle of the model: nothing is left to compute, no logits are owed.
+// A chunk may end all its rows in the middle of the model: nothing is left to compute, no logits are returned.
 TEST(LayerHooks, AllRowsOfARunMayEndAtALayer) {
   const std::unique_ptr<Engine> engine = make_engine(4);
   const std::vector<int32_t> tokens = random_tokens(205);
@@ -90,11 +90,11 @@ TEST(LayerHooks, AllRowsOfARunMayEndAtALayer) {
   drop.layers_seen.clear();
   std::vector<float> found;
   for (const int32_t rows : {64, 128, 13}) found = step(*engine, *cut, rows, &drop);
-  EXPECT_EQ(drop.layers_seen, (std::vector<int>{0, 1, 2, 3, 0, 1, 0, 1, 2, 3}));  // the second goes no further
+  EXPECT_EQ(drop.layers_seen, (std::vector<int>{0, 1, 2, 3, 0, 1, 0, 1, 2, 3}));  // the second stops there
   expect_close(found, expected);
 }
 
-// Notes which tokens it was shown, and drops the odd ones of them behind layer 0.
+// Notes which tokens it was shown, and drops the odd ones of them after layer 0.
 class Watch final : public LayerHooks {
  public:
   std::vector<int32_t> tokens;  // of layer 0
@@ -156,7 +156,7 @@ TEST(HookDispatcher, EverySequenceHasItsOwnHooks) {
   }
 }
 
-// Several hooks of one sequence: each sees the view that the one before chose, a row goes on if all let it.
+// Several hooks of one sequence: each sees the view that the previous one chose, a row continues if all let it.
 TEST(HookDispatcher, HooksOfOneSequenceAreAskedInTurn) {
   const std::unique_ptr<Engine> engine = make_engine(4);
   DropRows drop;

@@ -1,4 +1,3 @@
-// Handing a layer's attention to a policy.
 #include "engine/hooks/policy_hooks.h"
 
 #include <algorithm>
@@ -23,7 +22,7 @@ bool PolicyHooks::wants_scores(int, int32_t) const { return !in_prompt_ && polic
 bool PolicyHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
   if (!capture_hooks_.empty()) {
     const auto begin = Clock::now();
-    for (CaptureHooks& hooks : capture_hooks_) hooks.after_attention(layer, observed, keep);  // they only watch
+    for (CaptureHooks& hooks : capture_hooks_) hooks.after_attention(layer, observed, keep);  // they only capture
     if (!rehearsing_) watch_ms_ += ms_since(begin);
   }
   if (!observed.scores.empty() && !observed.scores[0].empty()) add_scores(layer, observed);

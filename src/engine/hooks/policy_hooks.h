@@ -1,4 +1,4 @@
-// What a policy asked to see of a sequence's steps: the attention of its prompt, the scores of its decoded tokens.
+// PolicyHooks captures what a policy requests of a sequence's steps: attention of its prompt, scores of decoded tokens.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ class PolicyHooks final : public LayerHooks {
   bool wants_scores(int layer, int32_t seq) const override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
-  // False: there is nothing to see. The prompt's attention is seen until end_prompt(), scores from then on.
+  // False: there is nothing to capture. The prompt's attention is captured until end_prompt(), scores from then on.
   bool active() const { return in_prompt_ ? !capture_hooks_.empty() : policy_.wants_scores(); }
   bool needs_all_rows() const;
   bool needs_whole_prompt() const;
-  // What is to be computed behind n_prompt tokens, and which of it comes now.
+  // The lookahead to compute after n_prompt tokens; begin() starts one part of it.
   std::vector<Rehearsal> list_rehearsals(int32_t n_prompt, const ReplayText& text) {
     return vlcache::list_rehearsals(captures_, n_prompt, text);
   }
   void begin(const Rehearsal& rehearsal);
   std::span<const Capture* const> captures() const { return capture_pointers_; }
-  double watch_ms() const { return watch_ms_; }  // of the prompt; a rehearsal's is part of what that takes
+  double watch_ms() const { return watch_ms_; }  // of the prompt; that of lookahead tokens is part of their time
   void end_prompt();
 
  private:
-  // Running sums of a layer after a token was added to them. When its step fails and comes again, they are not added a
-  // second time, and the token's own slot gets back what it had.
+  // Running sums of a layer after a token was added to them. When its step fails and is repeated, they are not added a
+  // second time, and the token's own slot gets its earlier values back.
   struct Scored {
     int32_t token = -1;
     std::vector<float> own;  // [n_kv_heads, n_planes]

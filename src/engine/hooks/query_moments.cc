@@ -1,4 +1,3 @@
-// Sums of rows and of their outer products.
 #include "engine/hooks/query_moments.h"
 
 #include <algorithm>
@@ -28,7 +27,7 @@ struct Rotation {
       sin.push_back(static_cast<float>(s / n));
     }
   }
-  // x [d], whose elements lie `stride` apart; one half turns against the other.
+  // Rotates x [d], whose elements lie `stride` apart; one half rotates against the other.
   void turn(float* x, int64_t stride) const {
     const auto half = static_cast<int64_t>(cos.size());
     for (int64_t i = 0; i < half; ++i) {

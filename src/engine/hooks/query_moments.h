@@ -1,4 +1,4 @@
-// What queries are like on average before their rotation, and so what those to come will look for.
+// QueryMoments estimates the mean and covariance of queries before their rotation, and so what later queries attend to.
 // Source: Expected Attention, as ExpectedAttentionPress of kvpress computes it.
 #pragma once
 
@@ -16,8 +16,8 @@ class QueryMoments {
  public:
   // Of the rows whose tokens lie in [begin, end).
   void add(Backend& backend, const Observed& observed, int32_t begin, int32_t end);
-  // Mean [H, d] and covariance [H, d, d] f32, turned by the mean rotation of positions [position, position + n). Zeros
-  // where there were no rows.
+  // Mean [H, d] and covariance [H, d, d] f32, rotated by the mean rotation of positions [position, position + n). Zeros
+  // if there were no rows.
   void expect(int32_t position, int32_t n, const Tensor& mean, const Tensor& covariance) const;
 
  private:

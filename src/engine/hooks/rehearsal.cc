@@ -1,4 +1,3 @@
-// Drafts and pieces, in the order in which they are computed.
 #include "engine/hooks/rehearsal.h"
 
 #include <algorithm>
@@ -6,10 +5,10 @@
 namespace vlcache {
 namespace {
 
-// Pieces smaller than that would read the whole cache for next to nothing.
+// Smaller pieces would read the whole cache for next to nothing.
 constexpr int32_t kSmallestPiece = 64;
 
-// 0: there is no room.
+// 0: the context has no room.
 int32_t piece_tokens(const Replay& replay, int32_t n_prompt, const ReplayText& text) {
   if (text.max_positions == 0) return replay.piece;
   const size_t n_instruction =
