@@ -1,4 +1,4 @@
-// The pictures that a prompt is made of.
+// EncodedPicture and Pictures are the images that a prompt is made of, before they are tiles.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@
 
 namespace vlcache {
 
-// How a picture is to be shown to the model; by itself, as the checkpoint says.
+// How an image is to be shown to the model; by default as the checkpoint specifies.
 struct PictureOptions {
-  // Bounds on the tokens of its pixels; 0: none. The finest of the checkpoint's ways that is within them.
+  // Bounds on the image's tokens; 0: none. Of the checkpoint's ways, the finest within the bounds is used.
   int32_t min_tokens = 0, max_tokens = 0;
   bool least_detail = false;  // the coarsest way
-  // A JSON object of settings of the checkpoint's image processor that are to be others; empty: none.
+  // A JSON object of settings of the checkpoint's image processor to change; empty: none.
   std::string settings;
 };
 
-// As a file has it. It is decoded only when somebody needs its pixels.
+// An image as its file encodes it. It is decoded only when its pixels are needed.
 struct EncodedPicture {
   std::shared_ptr<const std::vector<std::byte>> bytes;
-  std::string where;  // in errors, what it is called
+  std::string where;  // its name in errors
   ImageLimits limits;
   PictureOptions options;
-  std::string owner;  // what is remembered of it helps nobody else
+  std::string owner;  // what is remembered of the image helps no other owner
 };
 
-// Of a file. Throws Error as read_image_file does.
+// Reads a file. Throws Error as read_image_file does.
 EncodedPicture read_picture(const std::filesystem::path& path);
 
 using Pictures = std::variant<std::vector<Image>, std::vector<EncodedPicture>>;

@@ -1,4 +1,3 @@
-// Decoding, processing, remembering.
 #include "engine/prompt/picture_reader.h"
 
 #include <algorithm>
@@ -22,7 +21,7 @@ void add(Sha256& hash, std::span<const std::byte> bytes) {
   hash.add(bytes);
 }
 
-// Of the file, and of all that decides what becomes of it.
+// Digest of the file, and of all that decides its tiles.
 Sha256Digest digest_of(const EncodedPicture& picture) {
   Sha256 hash;
   const PictureOptions& o = picture.options;
@@ -96,7 +95,7 @@ PictureReader::ProcessorPtr PictureReader::processor(const std::string& settings
   return changed_[settings] = made;
 }
 
-// The tiles of a picture under its options, and what has made them.
+// The tiles of an image under its options, and the processor that made them.
 PictureReader::Fitted PictureReader::fit(const Image& image, const EncodedPicture& picture) const {
   const PictureOptions& options = picture.options;
   Fitted fitted{.processor = processor(options.settings), .tiles = {}};

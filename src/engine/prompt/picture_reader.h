@@ -1,5 +1,5 @@
-// PictureReader: from pictures to the tiles of a prompt. It remembers what the tiles of a file were, their pixels
-// aside, so that a history that grows by a picture is not decoded anew with each.
+// PictureReader turns images into the tiles of a prompt. It remembers the tiles of a file without their pixels, so that
+// a history that grows by an image is not decoded again with each turn.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@
 
 namespace vlcache {
 
-// By any thread.
+// May be used by any thread.
 class PictureReader {
  public:
   using ProcessorPtr = std::shared_ptr<const ImageProcessor>;
   // The checkpoint's image processor with some settings (a JSON object, or nothing) changed.
   using MakeProcessor = std::function<ProcessorPtr(const std::string& settings)>;
 
-  // Of the checkpoint's own processor, and others made from it. The model outlives this.
+  // Uses the checkpoint's own processor, and others that `make` derives from it. The model outlives this.
   PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make);
 
-  // Sets the images of a prompt. Of encoded pictures that were seen before, and of those beyond the first
-  // kMaxHeldBytes of pixels, the pixels are left out (Prompt::with_pixels). Throws Error(kInput) for options that this
-  // model or picture cannot satisfy, else what decoding and processing throw.
+  // Sets the images of a prompt. Pixels are left out of encoded images that were seen before, and of those beyond the
+  // first kMaxHeldBytes of pixels (Prompt::with_pixels). Throws Error(kInput) for options that this model or image
+  // cannot satisfy, else what decoding and processing throw.
   void read(Pictures pictures, Prompt& prompt) const;
 
   static constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
 
  private:
-  // What a file becomes.
+  // What is remembered of a file.
   struct Known {
     ImageTiles tiles;  // without pixels
     Sha256Digest content;

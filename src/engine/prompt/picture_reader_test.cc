@@ -1,4 +1,4 @@
-// Pictures as files have them: what is known of them again, how much of them a model is shown, and what cannot be.
+// Image files: what is remembered of them, how many tokens a model is shown of them, and options that fail.
 #include "engine/prompt/picture_reader.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ std::shared_ptr<const std::vector<std::byte>> read_file(const std::string& path)
   return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
-// A model and a picture (of its fixture) that is asked about.
+// A model and an image (of its fixture) that is asked about.
 class Reading : public testing::TestWithParam<const char*> {
  protected:
   EncodedPicture picture(PictureOptions options = {}, std::string owner = "") const {
@@ -72,7 +72,7 @@ TEST_P(Reading, IsWhatADecodedPictureIs) {
     EXPECT_EQ(other.with_pixels(1), decoded.images[1]);
   }
   decoded.let_pixels_go(0);
-  EXPECT_EQ(decoded.with_pixels(0), decoded.images[1]);  // they cannot be had again, and are still there
+  EXPECT_EQ(decoded.with_pixels(0), decoded.images[1]);  // they cannot be decoded again, and are still there
 }
 
 TEST_P(Reading, OthersLearnNothingOfWhatIsKnown) {
@@ -96,7 +96,7 @@ TEST_P(Reading, BoundsChooseHowMuchIsShown) {
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(coarsest)));
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(finest)));
   EXPECT_NE(error_of({.min_tokens = finest + 1}), "none");
-  // Pictures that are shown otherwise are others.
+  // Images that are shown otherwise are other images.
   EXPECT_NE(image_keys(prepare({picture()})), image_keys(prepare({picture({.least_detail = true})})));
 }
 
@@ -134,7 +134,7 @@ TEST(PictureSettings, ChangeWhatAProcessorShows) {
   EXPECT_GT(n_tiles(R"({"size": {"longest_edge": 168}})"), n_tiles(""));
 }
 
-// An encoder of one size of picture is not given another.
+// An encoder of one size of image is not given another.
 TEST(PictureSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
   const auto engine =
       Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});

@@ -1,4 +1,4 @@
-// What a prompt knows of its tokens, and prompts that a tokenizer can make and a model cannot take.
+// Metadata of a prompt's tokens, and prompts that a tokenizer can produce and a model cannot take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,3 @@
-// What a prompt's tokens are.
 #include "engine/prompt/prompt.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Text and pictures to the tokens a model sees: chat template, placeholder expansion, tokenizer, in transformers'
-// order.
+// Prompt holds the tokens a model sees, made from text and images: chat template, placeholder expansion, tokenizer, in
+// transformers' order.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace vlcache {
 
-// Tokens [begin, end) of a prompt that stand for rows of an image's embeddings: first_row and those behind it, or the
-// ones that are named one by one.
+// Tokens [begin, end) of a prompt that stand for rows of an image's embeddings: first_row and the rows after it, or
+// rows listed one by one.
 struct ImageSpan {
   int32_t begin = 0;
   int32_t end = 0;
   int32_t image = 0;
-  int32_t first_row = 0;      // of those that are not named
+  int32_t first_row = 0;      // if `rows` is empty
   std::vector<int32_t> rows;  // [end - begin], ascending, or empty
 
   int32_t row_of(int32_t token) const {
@@ -34,9 +34,9 @@ struct ImageSpan {
   }
 };
 
-// What a policy has made of a prompt's images before the language model sees them (image_selection.h).
+// A policy's selection of a prompt's image tokens before the language model sees them (image_selection.h).
 struct ImageSelection {
-  std::vector<VisionOutput> outputs;  // by image, as far as they were encoded for it
+  std::vector<VisionOutput> outputs;  // by image, as far as they were encoded for the selection
   int32_t n_dropped = 0;              // tokens
   double vision_ms = 0, select_ms = 0;
 };
@@ -46,44 +46,43 @@ struct Prompt {
   std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
   std::vector<ImageSpan> spans;     // ascending, disjoint
   std::vector<ImageTiles> images;   // in prompt order
-  // By image: makes those pixels that were left out of it; empty where none ever are.
+  // By image: decodes pixels that were left out of it; empty if none ever are.
   std::vector<std::function<ImageTiles()>> pixel_sources;
-  // image_key of every image, and image_keys(), where somebody has made them: it takes a while.
+  // image_key of every image, and image_keys(), if they have been computed: it takes a while.
   std::vector<Sha256Digest> contents, keys;
-  // Whose prompt it is: of what is kept, KV and embeddings, only prompts of the same salt share anything.
+  // Of cached KV and embeddings, only prompts of the same salt share anything.
   std::optional<Sha256Digest> salt;
-  // False: a policy acts behind the last image, before it has seen what is asked. Without an image it makes no
-  // difference.
+  // False: a policy acts after the last image, before the question is known. Without an image it makes no difference.
   bool query_aware = true;
-  // > 0: a policy acts each time so many tokens have been computed, as if the prompt ended there, so that the prompt's
-  // KV is never held as a whole. What it drops so was judged by fewer queries.
+  // > 0: a policy acts each time this many tokens have been computed, as if the prompt ended there, so that the
+  // prompt's KV is never held as a whole. What it then drops was judged by fewer queries.
   int32_t evict_every = 0;
   std::optional<ImageSelection> selection;  // set once a policy has chosen
-  ReplayText replay_text;                   // for policies that have the prompt repeated
+  ReplayText replay_text;                   // for policies that replay the prompt
 
-  // Its pictures too. Not of a prompt that a policy has shortened.
+  // Copies its images, too. Not for a prompt that a policy has shortened.
   Prompt copy() const;
-  // One of its images becomes the last one of another prompt's, too.
+  // Appends one of its images to another prompt's, too.
   void copy_image(size_t image, Prompt& to) const;
   // An image with its pixels. Throws what decoding throws, if they were left out.
   const ImageTiles& with_pixels(size_t image);
-  // Nobody needs them for now. Those that cannot be made again stay.
+  // Frees the pixels of an image for now, unless they cannot be decoded again.
   void let_pixels_go(size_t image);
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_vision_tokens() const;
   PromptShape shape() const;
   // Of its first n tokens.
   PromptShape shape_until(int32_t n) const;
-  // Of the part behind which a policy acts (at last).
+  // Of the part after which a policy acts (at last).
   PromptShape acting_shape() const;
   // Id, class, modality, segment and position of every token.
   std::vector<TokenInfo> token_infos() const;
 };
 
-// What makes two pictures the same to a model (which of their rows a prompt has, its spans say): all pixels that the
-// encoder sees, and the sizes that decide how tiles become rows.
+// Identifies images that are the same to a model (which of their rows a prompt has is in its spans): all pixels that
+// the encoder sees, and the sizes that decide how tiles become rows.
 Sha256Digest image_key(const ImageTiles& image);
-// What each of a prompt's is known by: image_key, and the prompt's salt.
+// The cache keys of a prompt's images: image_key, and the prompt's salt.
 std::vector<Sha256Digest> image_keys(const Prompt& prompt);
 
 }  // namespace vlcache
