@@ -1,4 +1,3 @@
-// Biases, penalties, truncation and the draw.
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sampler: logits to the next token. Biases, penalties, temperature, top-k, top-p, min-p in transformers' order,
+// Sampler draws the next token from logits: biases, penalties, temperature, top-k, top-p, min-p in transformers' order,
 // seeded.
 #pragma once
 
@@ -40,7 +40,7 @@ struct TokenLogprob {
 struct SampledToken {
   int32_t token = 0;
   float logprob = 0.0f;
-  std::vector<TokenLogprob> top;  // n_logprobs most likely, best first; empty unless asked for
+  std::vector<TokenLogprob> top;  // n_logprobs most likely, best first; empty unless requested
 };
 
 class Sampler {
@@ -55,8 +55,8 @@ class Sampler {
   SampledToken sample(std::span<float> logits) {
     return sample(logits, [](std::span<float>) {});
   }
-  // `restrict` sets logits of tokens that may not be chosen to -infinity, of all but one at most. Log probabilities are
-  // those before.
+  // `restrict` sets logits of forbidden tokens to -infinity, of all but one at most. Log probabilities are those
+  // before.
   SampledToken sample(std::span<float> logits, FunctionRef<void(std::span<float>)> restrict);
 
  private:
@@ -68,7 +68,7 @@ class Sampler {
   std::mt19937_64 random_;
   std::vector<uint8_t> seen_;       // in prompt or generated
   std::vector<int32_t> generated_;  // times generated
-  std::vector<int32_t> touched_;    // distinct tokens with seen_ or generated_, so that penalties cost what was said
+  std::vector<int32_t> touched_;    // distinct tokens with seen_ or generated_: penalties are computed for these alone
   std::vector<TokenLogprob> candidates_;
 };
 

@@ -1,4 +1,3 @@
-// Stop strings over a stream of text.
 #include "engine/sampling/stop_filter.h"
 
 #include <algorithm>
@@ -24,7 +23,7 @@ std::string StopFilter::push(std::string_view text) {
     held_.resize(cut);
     return std::exchange(held_, "");
   }
-  // The longest tail that begins some stop string stays behind.
+  // The longest tail that begins some stop string is held back.
   size_t tail = 0;
   for (const std::string& stop : stops_) {
     for (size_t n = std::min(stop.size() - 1, held_.size()); n > tail; --n) {

@@ -11,9 +11,9 @@ class StopFilter {
  public:
   explicit StopFilter(std::vector<std::string> stops);
 
-  // Adds text; returns what is now certain to be part of the answer. After stopped() nothing comes out any more.
+  // Adds text; returns what is now certain to be part of the answer. After stopped() it returns nothing more.
   std::string push(std::string_view text);
-  // The generation has ended: what was still held back.
+  // The generation has ended: returns the text that was still held back.
   std::string finish();
   bool stopped() const { return !stopped_by_.empty(); }
   // The stop string that appeared; empty: none has.
