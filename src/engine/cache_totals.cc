@@ -1,4 +1,3 @@
-// Counting reports.
 #include "engine/cache_totals.h"
 
 namespace vlcache {

@@ -1,4 +1,4 @@
-// CacheTotals: what an engine's caches have done for all its requests, and what they hold.
+// CacheTotals counts what an engine's caches have done for all its requests, and what they hold.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct CacheTotals {
     void miss(const std::string& reason);
   };
   Cache prefix;    // of prompts
-  Cache image_kv;  // of images that no prefix had
+  Cache image_kv;  // of images that no cached prefix contained
   Cache encoder;   // of images whose embeddings were needed
   int64_t max_bytes = 0;
   std::vector<TierChain::State> tiers;

@@ -26,7 +26,7 @@ std::unique_ptr<Engine> engine_of(std::string_view dtype) {
   return Engine::random(parse_model_config(config, "test"), options, /*seed=*/5);
 }
 
-// Adds up what decoded tokens attend to, as H2O does.
+// Adds up the attention of decoded tokens, as H2O does.
 class AddsUp final : public Policy {
  public:
   std::string name() const override { return "adds_up"; }
@@ -76,7 +76,7 @@ TEST_P(DecodeAllocations, ThereAreNone) {
   EXPECT_GT(allocations_of_a_step(*engine, sequences), 0) << "the counter does not count";  // workspaces
   allocations_of_a_step(*engine, sequences);  // two rows each: the prompt took a step of its own
   allocations_of_a_step(*engine, sequences);  // the first single row: room for scores
-  // Long enough for rules to hide, move and give back pages.
+  // Long enough for rules to hide, move and free pages.
   for (int i = 0; i < 150; ++i) EXPECT_EQ(allocations_of_a_step(*engine, sequences), 0) << "step " << i;
 }
 

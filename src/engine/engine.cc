@@ -1,4 +1,3 @@
-// Loading a checkpoint's parts and joining them.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -153,7 +152,7 @@ Prompt Engine::prepare(const std::string& text, Pictures pictures, bool add_spec
   return prompt;
 }
 
-// What the tokenizer says of each token. It may have tokens that the model lacks: a fine-tune's added <pad>.
+// Sets each token's class. The tokenizer may have tokens that the model lacks: a fine-tune's added <pad>.
 void Engine::classify(Prompt& prompt) const {
   const int64_t vocab = model_->config().text.vocab_size;
   for (size_t i = 0; i < prompt.tokens.size(); ++i) {
@@ -163,7 +162,7 @@ void Engine::classify(Prompt& prompt) const {
                                          std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
                                          std::to_string(vocab));
     }
-    // The many tokens of a picture are all the same one.
+    // The many tokens of an image are all the same.
     const bool same = i > 0 && token == prompt.tokens[i - 1];
     prompt.classes.push_back(same ? prompt.classes.back() : tokenizer_->token_class(token));
   }

@@ -1,5 +1,5 @@
-// Engine: a loaded checkpoint with everything a request needs around it: tokenizer, chat template, image processor, KV
-// pages.
+// Engine is a loaded checkpoint with everything a request needs around it: tokenizer, chat template, image processor,
+// KV pages.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ struct EngineOptions {
   std::optional<DType> dtype;       // bf16 or f32; default: the checkpoint's, f16 as bf16
   std::optional<KvCodec> kv_codec;  // default: bf16, f32 when computing in f32
   int32_t prefill_chunk = 512;      // rows of a step at most
-  int64_t cache_bytes = 0;          // of what is kept beyond running requests; 0: nothing is
-  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: memory_plan.h says
-  // Where what images have become is kept beyond the process, asked in this order.
+  int64_t cache_bytes = 0;          // of caches beyond running requests; 0: none
+  int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h
+  // Storage of images' KV and embeddings beyond the process, searched in this order.
   std::vector<std::shared_ptr<KvTier>> tiers;
-  int32_t cache_admit = 1;          // use of an image from which on it is kept there
-  double cache_deadline_ms = 5000;  // a request waits for them so long, then it computes
-  ImageKvForm cache_form;           // in which the KV of images is kept, in memory and there
+  int32_t cache_admit = 1;          // an image is stored there from this use on
+  double cache_deadline_ms = 5000;  // a request waits this long for them, then it computes
+  ImageKvForm cache_form;           // of the KV of images, in memory and there
   LoadProgress progress;
 };
 
@@ -63,22 +63,22 @@ class Engine {
   // Ids that end a generation: generation_config.json's, else the tokenizer's.
   std::vector<int32_t> stop_token_ids() const;
 
-  // Text exactly as given (placeholders included) and its pictures, as transformers' processor would tokenise them.
+  // Text exactly as given (placeholders included) and its images, as transformers' processor would tokenise them.
   Prompt prepare_raw(std::string_view text, Pictures pictures) const;
-  // Text as the chat template has rendered it, and its pictures in the order of their placeholders.
+  // Text as the chat template has rendered it, and its images in the order of their placeholders.
   Prompt prepare_rendered(const std::string& text, Pictures pictures) const;
-  // Throws Error(kInput) for pictures that the model cannot see.
+  // Throws Error(kInput) for images that the model cannot take.
   void check_takes(const Pictures& pictures) const;
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
-  // Token ids as they are, no pictures.
+  // Token ids as they are, no images.
   Prompt prepare_tokens(std::vector<int32_t> tokens) const;
 
-  // A sequence with nothing computed. Throws Error(kMemory) where the policy reserves more slots than there are pages.
+  // A sequence with nothing computed. Throws Error(kMemory) if the policy reserves more slots than there are pages.
   std::unique_ptr<Sequence> new_sequence(const Prompt& prompt, PolicyPtr policy);
-  // Of a token's KV in all layers, as a share of pages.
+  // Bytes of a token's KV in all layers, as a share of pages.
   int64_t token_bytes() const;
-  // Slots per head that a policy reserves; 0: as many as come.
+  // Slots per head that a policy reserves; 0: none, they are added as needed.
   int64_t slot_capacity(const Policy& policy) const;
   // What is kept beyond running requests.
   KvServices& kv() { return *kv_; }
@@ -96,7 +96,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
-  std::unique_ptr<PictureReader> picture_reader_;  // null: of a model that takes text alone
+  std::unique_ptr<PictureReader> picture_reader_;  // null: the model takes text alone
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;

@@ -1,4 +1,4 @@
-// For tests of this folder: small engines of random weights, sequences, and a plain way of computing them.
+// Test helpers of this folder: small engines of random weights, sequences, and a plain way to compute them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ inline std::vector<int32_t> ids_of(const GenerateResult& result) {
   return ids;
 }
 
-// Six tokens of an answer, whatever they are, to a prompt that may begin with a kept prefix.
+// A request for six tokens, whatever they are, after a prompt that may begin with a cached prefix.
 inline Request prefix_request(const Engine& engine, std::vector<int32_t> tokens, std::string_view policy = "full",
                               std::string_view budget = "") {
   Request request;
@@ -77,7 +77,7 @@ inline std::vector<int32_t> answer_alone(Engine& engine, const std::vector<int32
   return ids_of(generate(engine, std::move(request)));
 }
 
-// Nothing but what the prefix cache holds is in use, and it can all be given back.
+// Only what the prefix cache holds is in use, and all of it can be freed.
 inline void expect_no_page_lost(Engine& engine) {
   EXPECT_EQ(engine.pools().used_bytes(), engine.kv().prefixes().bytes());
   EXPECT_LE(engine.kv().ledger().used_bytes(), engine.kv().ledger().max_bytes());
@@ -107,7 +107,7 @@ inline int64_t n_slots(const Kept& kept) {
   return n;
 }
 
-// 150 tokens, of them 30 .. 99 an image: nobody asks what the embeddings are.
+// 150 tokens, of them 30 .. 99 an image, whose embeddings do not matter.
 inline Prompt with_image(Engine& engine, int32_t n = 150, int32_t begin = 30, int32_t end = 100) {
   Prompt prompt = engine.prepare_tokens(random_tokens(n));
   if (begin >= end) return prompt;
@@ -128,8 +128,8 @@ inline Prompt second_turn(Engine& engine) {
   return prompt;
 }
 
-// One step over the next `rows` pending tokens; the logits of the last token, if it was among them. Of a step of a
-// rehearsal none.
+// One step over the next `rows` pending tokens; the logits of the last token, if it was among them. None of a step of
+// lookahead tokens.
 inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows, LayerHooks* hooks = nullptr) {
   std::vector<TokenRun> runs;
   const StepLayers part = sequence.next_runs(rows, runs);

@@ -223,7 +223,7 @@ class EveryCombination : public testing::Test {
     EXPECT_EQ(second_turn(c), second) << "what others have left in memory matters";
   }
 
-  // A conversation goes on in what was left of it.
+  // A conversation continues with what was left of its KV.
   Outcome second_turn(const Combination& c) {
     engine_->kv().prefixes().clear();
     engine_->kv().image_kv().clear();

@@ -1,4 +1,4 @@
-// What holds for every policy in which each head has a rule of its own.
+// Properties of every policy in which each head has a rule of its own.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -18,7 +18,7 @@ class EveryHeadRule : public testing::TestWithParam<std::string> {
     std::ofstream(testing::TempDir() + "head_rules.json")
         << R"({"echo": [[0.1, 0.9], [0.2, 0.3], [0, 0]], "induction": [[0.2, 0.1], [0.9, 0.4], [0.1, 0.8]]})";
   }
-  // The policy with `parameters`; where it goes by head scores, with a file of them.
+  // The policy with `parameters`; with a file of head scores if it uses them.
   static PolicyPtr policy(const std::string& parameters) {
     const bool by_heads = GetParam() != "fastgen";
     return parse_policy(GetParam() + ":" + parameters +
@@ -85,7 +85,7 @@ TEST_P(EveryHeadRule, GoesOnInASecondTurn) {
   const Prompt prompt = second_turn(*engine_);
   EXPECT_EQ(s->continue_with(prompt), 151);
   if (GetParam() == "fastgen") {
-    EXPECT_THROW(compute(*engine_, *s, 64), StepFailed);  // nobody computes the first turn's queries again
+    EXPECT_THROW(compute(*engine_, *s, 64), StepFailed);  // the first turn's queries are not computed again
     return;
   }
   compute(*engine_, *s, 64);
@@ -113,7 +113,7 @@ TEST_P(EveryHeadRule, ActsBeforeTheQuestionAndWhileThePromptIsRead) {
   EXPECT_EQ(c->n_visible(0, 0), GetParam() == "razor" ? 2 + 1 + 20 : 2 + 20);
 }
 
-// Beside others, whose tokens are as if they were alone.
+// Beside other requests, whose tokens are as if they were alone.
 TEST_P(EveryHeadRule, SharesABatch) {
   const auto request = [&](const PolicyPtr& policy) {
     Request r;

@@ -1,4 +1,4 @@
-// What holds for every policy that evicts, found by the registry: budgets, order, full budgets, odd prompts.
+// Properties of every policy that evicts, as the registry lists them: budgets, order, full budgets, odd prompts.
 #include <algorithm>
 #include <cmath>
 
@@ -35,7 +35,7 @@ class EveryPolicy : public testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<Engine> engine_ = make_engine(kPolicyLayers);
-  std::vector<float> logits_;  // of the token behind the prompt, computed before anything went
+  std::vector<float> logits_;  // of the token after the prompt, computed before anything was evicted
 };
 
 TEST_P(EveryPolicy, MeetsItsBudgetInOrder) {
@@ -83,7 +83,7 @@ TEST_P(EveryPolicy, AFullBudgetIsFull) {
   }
 }
 
-// The policy acts behind the image; what follows is read by what stays, and stays itself.
+// The policy acts after the image; later tokens attend to what is kept, and are kept themselves.
 TEST_P(EveryPolicy, NeedNotKnowTheQuestion) {
   Prompt prompt = with_image(*engine_);
   prompt.query_aware = false;
@@ -119,7 +119,7 @@ TEST_P(EveryPolicy, GoesOnInASecondTurn) {
   const auto needs = s->policy().needs(prompt.shape());
   if (std::ranges::any_of(needs, &CaptureRequest::needs_all_rows)) {
     EXPECT_EQ(s->continue_with(prompt), 151);
-    EXPECT_THROW(compute(*engine_, *s, 64), StepFailed);  // nobody computes the first turn's queries again
+    EXPECT_THROW(compute(*engine_, *s, 64), StepFailed);  // the first turn's queries are not computed again
     return;
   }
   EXPECT_EQ(s->continue_with(prompt), 151);
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](cons
   return name;
 });
 
-// An answer of 40 tokens: heads stay as they were behind the prompt, or grow by what the rule leaves.
+// An answer of 40 tokens: heads stay as they were after the prompt, or grow by what the rule leaves.
 class EveryRule : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryRule, HoldsWhatItLeaves) {
@@ -192,7 +192,7 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
   EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);
 }
 
-// Pages of what is left never exceed a budget in bytes, and use what they may.
+// Pages of the kept slots never exceed a budget in bytes, and use what they may.
 TEST(ByteBudget, IsNeverExceeded) {
   const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   const Prompt prompt = with_image(*engine, 300);

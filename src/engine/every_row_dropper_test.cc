@@ -1,4 +1,4 @@
-// What holds for every policy that drops tokens between the layers.
+// Properties of every policy that drops tokens between the layers.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace vlcache {
 namespace {
 
-// So many that there is something to drop.
+// Enough layers that there is something to drop.
 constexpr int32_t kDropperLayers = 8;
 
 std::vector<std::string> row_droppers() {
@@ -102,7 +102,7 @@ TEST_P(EveryRowDropper, TakesOddPrompts) {
   }
 }
 
-// An answer goes on at the true positions, over what each layer has.
+// An answer continues at the true positions, over what each layer has.
 TEST_P(EveryRowDropper, GoesOnWithAnAnswer) {
   const auto s = computed(with_image(*engine_), "", 64);
   const Kept kept = kept_tokens(*s);
@@ -111,7 +111,7 @@ TEST_P(EveryRowDropper, GoesOnWithAnAnswer) {
     EXPECT_EQ(s->tokens().back().meta.t, 150 + i);
     for (const float x : compute(*engine_, *s, 1)) ASSERT_TRUE(std::isfinite(x));
   }
-  const bool own_rule = s->policy().has_rule();  // after 64 tokens as many as behind the prompt, then 6 more
+  const bool own_rule = s->policy().has_rule();  // after 64 tokens as many as after the prompt, then 6 more
   for (int32_t layer = 0; layer < kDropperLayers; ++layer) {
     const auto n = static_cast<int32_t>(kept[static_cast<size_t>(layer)][0].size());
     EXPECT_EQ(s->n_visible(layer, 1), n + (own_rule ? 6 : 70)) << layer;

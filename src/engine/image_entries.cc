@@ -1,4 +1,3 @@
-// Two caches and the tiers behind them, seen as one.
 #include "engine/image_entries.h"
 
 #include <algorithm>

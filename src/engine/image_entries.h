@@ -1,4 +1,4 @@
-// ImageEntries: the images that an engine keeps, one by one, for whoever operates it.
+// ImageEntries lists, pins and drops the images that an engine caches, one by one, for its operator.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class PrefixCache;
 
 struct ImageEntry {
   Sha256Digest key{};                    // image_keys()
-  int64_t kv_bytes = 0, rows_bytes = 0;  // of its KV, of its embeddings; 0: not there
-  int64_t n_uses = 0;                    // of either; being kept is one
+  int64_t kv_bytes = 0, rows_bytes = 0;  // of its KV, of its embeddings; 0: not cached
+  int64_t n_uses = 0;                    // of either; being cached is one
   bool pinned = false;
 };
 
@@ -26,15 +26,15 @@ class ImageEntries {
   ImageEntries(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store)
       : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store) {}
 
-  // What memory has of every image, in the order of their keys.
+  // The images in memory, in the order of their keys.
   std::vector<ImageEntry> list() const;
   bool has(const Sha256Digest& key) const { return kv_.contains(key) || rows_.contains(key); }
-  // Stays in memory until it is unpinned, dropped, or everything is forgotten. Pins take room from all others.
+  // Stays in memory until it is unpinned, dropped, or everything is cleared. Pins take room from all other images.
   void pin(const Sha256Digest& key);
   void unpin(const Sha256Digest& key) { pins_.erase(key); }
   void unpin_all() { pins_.clear(); }
-  // Forgets an image, in memory and (soon) in every tier, and all prefixes in memory: its tokens may be in them, or
-  // have been seen by what is. Returns the bytes that memory has back.
+  // Drops an image from memory and (soon) from every tier, and all prefixes from memory: they may contain its tokens,
+  // or tokens that attended to these. Returns the bytes freed in memory.
   int64_t drop(const Sha256Digest& key);
 
  private:

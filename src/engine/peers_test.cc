@@ -41,8 +41,8 @@ std::vector<float> keys(const Sizes& sizes, int32_t layer, int32_t n) {
   return k;
 }
 
-// What a policy keeps of n tokens of those queries and keys, which are values too, watched as a prefill of one chunk
-// would be.
+// What a policy keeps of n tokens of those queries and keys, which are values too, captured as in a prefill of one
+// chunk.
 KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_t n, const PromptShape& prompt) {
   const KvShape shape = KvShape::uniform(sizes.layers, sizes.kv_heads, sizes.head_dim, KvCodec::kF32);
   PagePools pools(backend, shape, 64 << 20);
@@ -110,7 +110,7 @@ KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_
   return plan;
 }
 
-// How far the outputs of a head's last 64 queries are off with what stays, relative to what they were.
+// The error of the outputs of a head's last 64 queries over the kept slots, relative to the full outputs.
 double output_error(const Sizes& sizes, int32_t layer, int32_t head, int32_t n, const KeepPlan::Head& kept) {
   const std::vector<float> q = queries(sizes, layer, n), k = keys(sizes, layer, n);
   const int32_t d = sizes.head_dim, group = sizes.heads / sizes.kv_heads;

@@ -1,4 +1,4 @@
-// Policies at work on sequences: a prompt compressed behind its last token, running scores, slots hidden and freed.
+// Policies at work on sequences: a prompt compressed after its last token, running scores, slots hidden and freed.
 #include <algorithm>
 #include <cmath>
 
@@ -31,14 +31,14 @@ TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
         EXPECT_LT(s->cache().bytes(), full->cache().bytes());
       }
       s->add_token(5);
-      EXPECT_EQ(s->tokens().back().meta.t, 200);  // generation goes on at the true position
+      EXPECT_EQ(s->tokens().back().meta.t, 200);  // generation continues at the true position
       compute(*engine, *s, 64);
       EXPECT_EQ(s->cache().n_slots(0, 0), k + 1);
     }
   }
 }
 
-// What a policy drops behind 16k tokens is the system's again, not only the pool's.
+// What a policy drops after 16k tokens is freed to the system, not only to the pool.
 TEST(Eviction, GivesMemoryBackToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "the reference is too slow for 16k tokens";
   constexpr int32_t kTokens = (16 << 10) + 1;  // the last one is a step of its own
@@ -125,7 +125,7 @@ class FailOnce final : public LayerHooks {
   }
 };
 
-// A step that fails behind some layers has added its scores there already; coming again it must not add them twice.
+// A step that fails after some layers has added its scores there already; repeated, it must not add them twice.
 TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   const auto policy = std::make_shared<Heavy>(1000);
@@ -151,7 +151,7 @@ TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
   }
 }
 
-// The same of a prompt whose steps fail and come again with more rows: what it keeps is what it would have kept.
+// The same for a prompt whose steps fail and are repeated with more rows: it keeps what it would have kept.
 TEST(FailedPrefill, CountsItsRowsOnce) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   for (const char* policy :
@@ -179,7 +179,7 @@ TEST(FailedPrefill, CountsItsRowsOnce) {
   }
 }
 
-// A draft of the answer is seen by the policy and forgotten: the first token is the full cache's, what stays differs
+// A draft of the answer is seen by the policy and discarded: the first token is the full cache's, what stays differs
 // from a plan without it, and its attention is what a prompt that had ended with those tokens would have shown.
 TEST(Draft, IsSeenAndForgotten) {
   const std::unique_ptr<Engine> engine = make_engine(3);
@@ -276,7 +276,7 @@ class WatchMax final : public Policy {
   std::vector<std::vector<float>>& max_;
 };
 
-// A prompt repeated by hand: the same tokens once more behind it, which a policy watches.
+// A prompt repeated by hand: the same tokens once more after it, which a policy captures.
 TEST(Replay, IsSeenAndForgotten) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   std::vector<int32_t> longer = random_tokens(150);
@@ -301,7 +301,7 @@ TEST(Replay, IsSeenAndForgotten) {
   EXPECT_LE(n_differ, 1);  // of 180: chunks round otherwise
 }
 
-// The queries of the replay that are kept: as many as asked for, evenly spread, each of the token it repeats.
+// The queries of the replay that are kept: as many as requested, evenly spread, each of the token it repeats.
 TEST(Replay, KeepsQueriesOfEvenlySpreadTokens) {
   const std::unique_ptr<Engine> engine = make_engine(2);
   class Watch final : public Policy {
@@ -341,14 +341,14 @@ TEST(Replay, KeepsQueriesOfEvenlySpreadTokens) {
   compute(*engine, *b, 7);
   EXPECT_EQ(positions2, expected);
   expect_close(queries2, queries);
-  // Of a second piece behind the 8 tokens that lead to it: 60, .. lie at 100 + 8, ...
+  // Of a second piece after the 8 tokens that lead to it: 60, .. lie at 100 + 8, ...
   const auto c = engine->new_sequence(prompt, std::make_shared<Watch>(60, positions2, queries2));
   compute(*engine, *c, 32);
   for (size_t i = 6; i < 10; ++i) expected[i] += 8 - 60;
   EXPECT_EQ(positions2, expected);
 }
 
-// In a batch, beside others that rehearse otherwise or not at all; and in a pool that makes the last comer wait.
+// In a batch, beside requests with other lookahead or none; and in a pool that makes the newest request wait.
 TEST(Replay, LeavesNoTraceInABatch) {
   const std::unique_ptr<Engine> engine = make_engine(2);
   const auto answers = [&](const std::vector<std::pair<const char*, const char*>>& policies) {
@@ -386,8 +386,8 @@ TEST(Replay, StaysInTheContextOrSaysWhyNot) {
       return false;
     }
   };
-  // 4 sinks are not repeated. Behind 128 tokens there is room for pieces of 64 and the 8 tokens that lead to a later
-  // one: of the 124, 64 and then 8 + 60 come.
+  // 4 sinks are not repeated. After 128 tokens there is room for pieces of 64 and the 8 tokens that lead to a later
+  // one: of the 124, 64 and then 8 + 60 are repeated.
   for (const auto& [n, largest] : {std::pair{2, 1}, std::pair{5, 5}, std::pair{96, 187}, std::pair{128, 195}}) {
     Positions positions;
     const auto s = make_sequence(*engine, random_tokens(n), "kvzip", "0.5");

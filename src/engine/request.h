@@ -1,4 +1,4 @@
-// A request: what is asked of a prompt, and what has come of it.
+// Request states what is computed of a prompt, and how; GenerateResult is what has come of it.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct GeneratedToken;
 struct GenerateOptions {
   SamplingParams sampling;
   int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
-  int32_t min_tokens = 0;    // neither an end token nor a stop text ends the generation before; max_tokens does
+  int32_t min_tokens = 0;    // no end token or stop text ends the generation before this many; max_tokens does
   bool ignore_eos = false;
   std::vector<std::string> stop;      // the text ends before the first of these
   std::vector<int32_t> stop_tokens;   // end the generation besides the model's own
-  std::vector<int32_t> shown_tokens;  // special tokens that are part of the text, though others are left out
+  std::vector<int32_t> shown_tokens;  // special tokens that are part of the text; others are left out
 };
 
 // All optional. Called from the thread that drives the batch.
@@ -40,46 +40,46 @@ struct GenerateCallbacks {
   std::function<void(const GeneratedToken& token)> on_token;        // before the text that it completes
   std::function<void(int32_t n_done, int32_t n_total)> on_prefill;  // prompt tokens
   std::function<bool()> cancelled;                                  // asked before every step
-  // Chooses the next token instead of the sampler: a text that is given, random ones for timing. logits [vocab] may be
+  // Chooses the next token instead of the sampler: of a given text, or random ones for timing. logits [vocab] may be
   // changed.
   std::function<int32_t(std::span<float> logits)> choose;
   // Logits of every prompt row as it is computed: [n, vocab] f32, of tokens first, first + 1, ...
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
 };
 
-// From which prompt the KV of an image is that others reuse.
+// The prompt that computes the KV of an image that other prompts reuse.
 enum class ReuseOrigin : uint8_t {
   kFirst,    // the first that computes it exactly; for an image that never was, from its second use on, kNeutral
-  kNeutral,  // always one of its own: the start token, then the image. Answers do not depend on what was asked before
+  kNeutral,  // always one of its own: the start token, then the image. Answers do not depend on earlier prompts
 };
 
-// Whether what has been computed before is computed again.
+// What is taken from caches instead of being computed again.
 struct ReuseOptions {
   bool encoder = true;          // images' embeddings are taken from the cache
-  bool prefix = false;          // so is the KV of what the prompt begins with
-  bool keep_exact = false;      // a prompt's KV is kept for others as it was before a policy compressed it, too
-  ReuseChooserPtr chooser;      // what is computed of an image whose KV is known; null: all of it
-  bool required = false;        // an error where the chooser cannot be followed
-  bool one_image_only = false;  // it was measured for prompts with one image, and is for no others
+  bool prefix = false;          // so is the KV of the longest cached prefix
+  bool keep_exact = false;      // a prompt's KV is also cached as it was before a policy compressed it
+  ReuseChooserPtr chooser;      // selects what is recomputed of an image whose KV is cached; null: all of it
+  bool required = false;        // an error if the chooser cannot be used
+  bool one_image_only = false;  // the chooser was measured for prompts with one image, and is used for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;
-  // Of an image that is repeated by itself (RepeatedImage): the tokens that it will keep; empty until that is known.
-  // Shared by the policy that chooses and the recording that waits for it.
+  // Of an image that is repeated by itself (RepeatedImage): the tokens to keep; empty until they are chosen. Shared by
+  // the policy that chooses and the recording that waits for it.
   std::shared_ptr<KeptTokens> kept_tokens;
 };
 
 struct Request {
   Prompt prompt;
-  // The caller's, who holds on to it and may go on with it; it has taken the prompt already (continue_with). Null: the
-  // batch makes one, of `policy`, and drops it when the request ends.
+  // The caller's, which keeps it and may continue it; it has taken the prompt already (continue_with). Null: the batch
+  // creates one, with `policy`, and destroys it when the request ends.
   Sequence* sequence = nullptr;
   PolicyPtr policy;
   ReuseOptions reuse;
-  std::optional<Clock::time_point> asked_at;  // by whoever waits for it; else: when the batch takes it
-  int32_t priority = 0;                       // higher ones go first, and take the places of lower ones
+  std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the batch takes it
+  int32_t priority = 0;                       // higher ones are admitted first, and preempt lower ones
   GenerateOptions options;
   bool report_kept = false;  // KvReport::images
   GenerateCallbacks callbacks;
-  // What the answer must keep to; null: nothing. Not where callbacks.choose chooses.
+  // Restricts the tokens of the answer; null: not. Not with callbacks.choose.
   std::unique_ptr<TokenConstraint> constraint;
 };
 
@@ -89,8 +89,7 @@ struct Timings {
   double prefill_ms = 0;  // prompt tokens through the decoder
   double queue_ms = 0;    // from Request::asked_at to when the batch took it
   double ttft_ms = 0;     // from the request to its first token: queue, vision, waiting and prefill
-  // What the policy took: statistics (part of prefill_ms), what it had rehearsed, scores, compaction and giving memory
-  // back.
+  // Time of the policy: statistics (part of prefill_ms), lookahead, scores, compaction and freeing memory.
   double compress_ms = 0;
   double decode_ms = 0;  // from the first token to the last
 };
@@ -98,13 +97,13 @@ struct Timings {
 struct KvReport {
   std::string mode;
   int64_t bytes = 0;         // pages held at the end
-  int64_t prompt_bytes = 0;  // pages and tables behind the prompt, once the policy has acted
+  int64_t prompt_bytes = 0;  // pages and tables after the prompt, once the policy has acted
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
-  std::vector<KeptImage> images;            // where it was asked for: what is left of them at the end
+  std::vector<KeptImage> images;            // if requested: what is left of them at the end
 };
 
-// Where a prompt's KV has come from.
+// The source of a prompt's KV.
 struct CacheReport {
   struct Image {
     enum class Source : uint8_t { kComputed, kPrefix, kRam, kTier };
@@ -112,17 +111,17 @@ struct CacheReport {
     Sha256Digest key{};
     int32_t n_tokens = 0;
     Source source = Source::kComputed;  // of its KV, or of most of it
-    double n_recomputed = 0;            // tokens, mean over the layers; those of a prompt of its own among them
+    double n_recomputed = 0;            // tokens, mean over the layers; those of an origin request among them
     Encoder encoder = Encoder::kSkipped;
-    std::string reason;  // why its KV was computed, or is not kept
+    std::string reason;  // why its KV was computed, or is not cached
     std::string tier;    // of kTier: "disk"
-    std::string form;    // where it is loaded: ImageKvForm::name
-    int32_t n_kept = 0;  // likewise: its tokens that are there in every layer, those that are computed anew apart
+    std::string form;    // if it is loaded: ImageKvForm::name
+    int32_t n_kept = 0;  // likewise: its tokens that every layer has, except recomputed ones
 
     bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };
-  int32_t n_prefix_tokens = 0;  // whose KV was there
-  std::string prefix_reason;    // why not more of it was
+  int32_t n_prefix_tokens = 0;  // whose KV was cached
+  std::string prefix_reason;    // why they were not more
   std::vector<Image> images;
 
   // Tokens that were not computed, mean over the layers.
@@ -138,10 +137,10 @@ struct GeneratedToken {
 struct GenerateResult {
   std::string text;                    // special tokens left out
   std::vector<GeneratedToken> tokens;  // the stop token included
-  bool has_logprobs = false;           // asked for
+  bool has_logprobs = false;           // they were requested
   std::string finish_reason;           // "stop", "length", "cancelled" or "error"
   std::string stopped_by;              // the string of options.stop that ended it; empty: none
-  std::optional<Error> error;          // what went wrong; everything else is as far as it came
+  std::optional<Error> error;          // what went wrong; all else is as far as the request came
   int32_t n_prompt = 0;
   int32_t n_vision = 0;
   Timings timings;
