@@ -1,4 +1,4 @@
-// A Rehearsal is lookahead: tokens that a policy has computed after a prompt before it acts, and that are discarded
+// A Rehearsal is lookahead: tokens that are computed after a prompt for its policy, before it acts, and discarded
 // then: a draft of the answer, or a replay of the prompt.
 #pragma once
 

@@ -92,7 +92,7 @@ std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const Re
   return "";
 }
 
-// Whether pages of this policy's sequences equal those of any other policy.
+// Whether pages of this policy's sequences equal those of other policies' sequences.
 bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
 
 std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {

@@ -1,4 +1,4 @@
-// StopFilter: holds text back while it may still become a stop string, and cuts at the first that appears.
+// StopFilter holds text back while it may still become a stop string, and cuts at the first that appears.
 #pragma once
 
 #include <string>

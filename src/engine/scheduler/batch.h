@@ -60,7 +60,7 @@ class Batch {
     bool waiting = true;  // has no KV
     int32_t priority = 0;
     int64_t came_at = 0;   // n_started_ at its arrival
-    RequestId serves = 0;  // the request that waits until this one has ended; 0: this one is a caller's
+    RequestId serves = 0;  // the request that waits until this one has ended; 0: a caller added this one
     Sha256Digest image{};  // the image that it computes for that request
     bool in_line() const;
     bool runs() const;

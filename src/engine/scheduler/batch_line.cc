@@ -92,7 +92,7 @@ void Batch::admit() {
   if (line_.empty()) return;
   const bool for_all = all_find_places(waiting_, n_running(), {.max_running = options_.max_running});
   for (Entry* entry : line_) {
-    // Before other requests make room.
+    // What the queued requests would hit is held before any of them makes room.
     if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });
   }
   while (const std::optional<size_t> next = take_next()) {

@@ -183,7 +183,7 @@ class Sequence {
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
   bool planned_ = false;  // the policy has acted after this prompt
   ReplayText replay_text_;
-  std::vector<Rehearsal> rehearsals_;  // needed at this place
+  std::vector<Rehearsal> rehearsals_;  // needed at this position
   size_t n_rehearsed_ = 0;             // of them
   bool rehearsing_ = false;            // the next of them is under way
   size_t n_prompt_spans_ = 0;          // in spans_, while rehearsing
