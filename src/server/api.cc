@@ -1,4 +1,3 @@
-// Routes, and the way of a chat completion through the server.
 #include "server/api.h"
 
 #include <algorithm>
@@ -30,7 +29,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Of a caller and of what the caller sets apart.
+// Combines the caller's salt and the one that its request sets.
 std::optional<Sha256Digest> joined(const std::optional<Sha256Digest>& a, const std::optional<Sha256Digest>& b) {
   if (!a || !b) return a ? a : b;
   Sha256 hash;
@@ -74,7 +73,7 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     exchange->send(error_response(e));
   } catch (const std::bad_alloc&) {
     exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
-  } catch (const nlohmann::json::exception& e) {  // a field of a type that nobody expected
+  } catch (const nlohmann::json::exception& e) {  // a field of an unexpected type
     exchange->send(refusal(400, std::string("the request's body: ") + e.what(), "invalid_request_error"));
   } catch (const std::exception&) {
     exchange->note_bug(caught_error());
@@ -113,7 +112,7 @@ HttpResponse Api::health() const {
   return response;
 }
 
-// OpenAI's fields, and vLLM's of how long prompt and answer may be.
+// OpenAI's fields, and vLLM's limit on the length of prompt and answer together.
 nlohmann::ordered_json Api::model() const {
   return {{"id", options_.model_name},
           {"object", "model"},
@@ -122,7 +121,7 @@ nlohmann::ordered_json Api::model() const {
           {"max_model_len", engine_.max_positions()}};
 }
 
-// What needs no inference.
+// Routes that need no inference.
 HttpResponse Api::answer(const HttpRequest& request) const {
   if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
   const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
@@ -154,7 +153,7 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   return refusal(404, "there is no " + request.path, "invalid_request_error");
 }
 
-// Whose pictures they are.
+// The limits for this caller, with its images that have names.
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
@@ -168,7 +167,7 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
   return form;
 }
 
-// Takes the pictures.
+// Moves the images out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
   Prompt prompt =
       prepare_chat(engine_, asked.messages, std::move(asked.pictures),
@@ -177,7 +176,7 @@ Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
   return prompt;
 }
 
-// One for each answer that is asked for.
+// One request for each answer.
 std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt) {
   if (options_.max_prompt_tokens > 0 && prompt.n_tokens() > options_.max_prompt_tokens) {
     throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(prompt.n_tokens()) +
@@ -203,7 +202,7 @@ void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
 void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson body = parse_body(request.body);
   OrderedJson chat = chat_of_responses(body);
-  body.erase("input");  // pictures are large
+  body.erase("input");  // images are large
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
     return make_responses_style(head, asked, body, engine_.tokenizer());
   };
@@ -216,7 +215,7 @@ HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& ex
   return json_response({{"input_tokens", prompt_of(asked, form_of(asked)).n_tokens()}});
 }
 
-// Messages to answers, in the style of an endpoint.
+// Answers messages in the style of an endpoint.
 void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
                    const ExchangePtr& exchange) {
   const AnswerForms::Form form = form_of(asked);
@@ -241,7 +240,7 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   answer_all(std::move(requests), make_completion_style(head, asked, engine_.tokenizer()), asked.fields, exchange);
 }
 
-// Has the requests answered, each asked.n of them the same prompt, and their answers sent as they go on.
+// Submits the requests, asked.n() of them for each prompt, and sends their answers as they are generated.
 void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
                      const ExchangePtr& exchange) {
   const auto answer = std::make_shared<StyledAnswer>(std::move(style), asked, requests.size(), exchange);
@@ -265,7 +264,7 @@ void Api::answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle>
       std::move(all), timeout, [answer] { answer->begin(); }, exchange);
 }
 
-// Puts requests in line whose answers are the reply's; measures and counts them.
+// Queues the requests whose answers form this reply; measures and counts them.
 void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
                  const ExchangePtr& exchange) {
   const std::chrono::milliseconds most = options_.request_timeout;

@@ -1,4 +1,4 @@
-// The server's routes: what a request asks for, given to the inference thread, and its answer.
+// Api: the server's routes. It turns HTTP requests into requests for the inference thread and sends their answers.
 #pragma once
 
 #include <functional>
@@ -19,27 +19,27 @@
 namespace vlcache {
 
 struct ApiOptions {
-  std::string model_name;           // of /v1/models; requests may name any
-  std::filesystem::path model_dir;  // whose files policies may read
-  RequestFields defaults;           // of what requests leave out
+  std::string model_name;           // reported by /v1/models; requests may name any
+  std::filesystem::path model_dir;  // policies may read its files
+  RequestFields defaults;           // of fields that requests leave out
   ChatLimits limits;
   const ReuseChoice* reuse = nullptr;            // what vlcache.reuse means
-  std::chrono::milliseconds request_timeout{0};  // of a request, waiting included; 0: none
-  int64_t max_prompt_tokens = 0;                 // of a request; 0: as many as there is room for
-  int64_t named_image_bytes = 0;                 // of pictures that requests name by a uuid
-  int n_parallel = 0;                            // as /props says
-  const Access* access = nullptr;                // null: everybody may ask
-  Exchange::OnEnd on_end;                        // is told of every request; may be none
-  std::function<size_t()> n_connections;         // for /metrics; may be none
+  std::chrono::milliseconds request_timeout{0};  // of a request, time in the queue included; 0: none
+  int64_t max_prompt_tokens = 0;                 // of a request; 0: as many as fit
+  int64_t named_image_bytes = 0;                 // of images that requests name by a uuid
+  int n_parallel = 0;                            // as reported by /props
+  const Access* access = nullptr;                // null: every request is allowed
+  Exchange::OnEnd on_end;                        // called for every request; may be empty
+  std::function<size_t()> n_connections;         // for /metrics; may be empty
 };
 
-// Handlers are called by any thread of an HttpServer, at once by several.
+// Any thread of an HttpServer may call the handlers, several at once.
 class Api {
  public:
   Api(const Engine& engine, Inference& inference, const ApiOptions& options);
 
   void handle(const HttpRequest& request, const HttpReplyPtr& reply);
-  // Has the engine answer something, so that nobody waits for what is slow once only; /health is 503 until then.
+  // Runs one-time work of the engine, so that no client waits for it; /health is 503 until then.
   void warm_up();
 
  private:
@@ -56,11 +56,11 @@ class Api {
   void converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style, const ExchangePtr& exchange);
   void answer_all(std::vector<Request> requests, std::unique_ptr<AnswerStyle> style, const ChatRequest& asked,
                   const ExchangePtr& exchange);
-  // What there is to be called about one request.
+  // A request and the callback for its answer.
   struct Asked {
     Request request;
     Inference::Done done;
-    bool repeats = false;  // the prompt before it
+    bool repeats = false;  // has the prompt of the request before it
   };
   void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
               const ExchangePtr& exchange);

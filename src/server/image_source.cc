@@ -1,4 +1,3 @@
-// Allow-lists.
 #include "server/image_source.h"
 
 #include <fcntl.h>
@@ -80,7 +79,7 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
   const fs::path real = fs::canonical(path, e);
   if (e || !allowed(real)) refuse();
   const File file(open(real.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  // What was opened is looked at again: links may have been put in between.
+  // The opened file is checked again: a symbolic link may have been put in between.
   const fs::path opened = fs::read_symlink("/proc/self/fd/" + std::to_string(file.fd()), e);
   struct stat about {};
   if (file.fd() < 0 || e || !allowed(opened) || fstat(file.fd(), &about) != 0 || !S_ISREG(about.st_mode)) refuse();

@@ -1,4 +1,4 @@
-// Where the pictures of requests come from: data URIs, and what the operator has allowed besides.
+// ImageSource reads the images of requests: from data URIs, and from what the operator has allowed besides.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 namespace vlcache {
 
 struct ImageSourceOptions {
-  std::vector<std::string> url_prefixes;  // "https://images.example/public/"; begins of URLs that are fetched
-  std::vector<std::filesystem::path> path_prefixes;  // folders below which file:// URLs are read
-  HttpGetLimits limits;                              // of either
+  std::vector<std::string> url_prefixes;             // "https://images.example/public/": URLs that begin so are fetched
+  std::vector<std::filesystem::path> path_prefixes;  // file:// URLs below these folders are read
+  HttpGetLimits limits;                              // of both
 };
 
 class ImageSource {
  public:
-  // Throws Error(kInput) for prefixes that cannot be.
+  // Throws Error(kInput) for invalid prefixes.
   explicit ImageSource(const ImageSourceOptions& options);
 
-  // The bytes of the picture that `url` names; `where` names the URL in errors, which are Error(kInput), and say no
-  // more of what is not allowed than that. May take limits.timeout. Any thread.
+  // Returns the bytes of the image that `url` names; `where` names the URL in errors, which are Error(kInput) and
+  // reveal nothing else about what is not allowed. May take limits.timeout. Any thread.
   std::vector<std::byte> read(const std::string& url, const std::string& where) const;
 
  private:

@@ -1,4 +1,4 @@
-// Pictures of files and other hosts: those that are allowed, and every way around that.
+// Images from files and other hosts: what is allowed, and every way around it.
 #include "server/image_source.h"
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What the error says; "": there was none.
+// The error's message; "": no error.
 std::string problem(const ImageSource& source, const std::string& url) {
   try {
     source.read(url, "here");
@@ -151,7 +151,7 @@ TEST_F(Urls, FailuresSayWhy) {
   late_.clear();
 }
 
-// A name may not stand for what is not of the internet, but for localhost.
+// A name must not resolve to a private address, except localhost.
 TEST_F(Urls, NamesOfPrivateAddressesAreRefused) {
   EXPECT_EQ(text_of(source("localhost").read(at("localhost") + "/pub/a", "here")), "/pub/a");
   char name[256] = {};
@@ -159,7 +159,7 @@ TEST_F(Urls, NamesOfPrivateAddressesAreRefused) {
   const int n_before = n_asked_;
   std::string host = name;
   for (char& c : host) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const std::string what = problem(source(host), at(host) + "/pub/a");  // this machine's, private or not known at all
+  const std::string what = problem(source(host), at(host) + "/pub/a");  // a private address of this machine, or none
   EXPECT_TRUE(says(what, "no public address") || says(what, "cannot be found")) << what;
   EXPECT_EQ(n_asked_, n_before);
 }

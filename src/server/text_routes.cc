@@ -1,4 +1,3 @@
-// Tokens and text.
 #include "server/text_routes.h"
 
 #include "api/json_fields.h"

@@ -1,4 +1,4 @@
-// Small routes as other servers have them: vLLM's /tokenize and /detokenize, llama.cpp's /props.
+// Answers small routes of other servers: vLLM's /tokenize and /detokenize, llama.cpp's /props.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,12 +11,12 @@
 namespace vlcache {
 
 // {"prompt": TEXT, "add_special_tokens": true, "return_token_strs": false} or {"messages": [...]}: {count,
-// max_model_len, tokens, token_strs}. Messages go through the chat template, their pictures become image tokens. Throws
+// max_model_len, tokens, token_strs}. Messages go through the chat template, their images become image tokens. Throws
 // Error(kInput).
 nlohmann::ordered_json tokenize_json(const Engine& engine, std::string_view body, const ChatLimits& limits);
 // {"tokens": [...]}: {prompt}. Throws Error(kInput).
 nlohmann::ordered_json detokenize_json(const Engine& engine, std::string_view body);
-// What the server is, and what requests get where they ask for nothing else.
+// What the server is, and the defaults of its requests.
 nlohmann::ordered_json props_json(const Engine& engine, const std::string& model_name, const GenerateOptions& defaults,
                                   int n_parallel);
 

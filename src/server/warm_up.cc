@@ -1,4 +1,3 @@
-// A picture and some words.
 #include "server/warm_up.h"
 
 #include <nlohmann/json.hpp>
@@ -17,7 +16,7 @@ void encode_picture(Engine& engine) {
   images.emplace_back(kPictureSide, kPictureSide);
   const nlohmann::ordered_json parts = {{{"type", "image"}}, {{"type", "text"}, {"text", "?"}}};
   const Prompt prompt = prepare_chat(engine, {{{"role", "user"}, {"content", parts}}}, std::move(images));
-  engine.model().encode_image(prompt.images.at(0));  // past the caches
+  engine.model().encode_image(prompt.images.at(0));  // bypasses the caches
 }
 
 }  // namespace
@@ -33,7 +32,7 @@ void warm_up(Engine& engine) {
     request.options.max_tokens = kAnswer;
     request.options.ignore_eos = true;
     generate(engine, std::move(request));
-  } catch (const Error&) {  // whoever asks for it is told
+  } catch (const Error&) {  // a request that needs it reports the error
   }
   engine.kv().forget_counts();
 }

@@ -1,4 +1,3 @@
-// Base64 by OpenSSL.
 #include "server/http/data_uri.h"
 
 #include <openssl/evp.h>

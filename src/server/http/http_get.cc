@@ -1,4 +1,4 @@
-// Looking a name up, looking at what it stands for, connecting to just that.
+// The name is resolved once; the connection goes to an address that was checked.
 #include "server/http/http_get.h"
 
 #include <boost/asio/connect.hpp>
@@ -24,7 +24,7 @@ bool is_public_v4(uint32_t a) {
     uint32_t base;
     int bits;
   };
-  // RFC 6890 and what is not unicast.
+  // RFC 6890, and addresses that are not unicast.
   constexpr Net kOthers[] = {{0x00000000, 8},  {0x0a000000, 8},  {0x64400000, 10}, {0x7f000000, 8},  {0xa9fe0000, 16},
                              {0xac100000, 12}, {0xc0000000, 24}, {0xc0000200, 24}, {0xc0586300, 24}, {0xc0a80000, 16},
                              {0xc6120000, 15}, {0xc6336400, 24}, {0xcb007100, 24}, {0xe0000000, 3}};
@@ -34,7 +34,7 @@ bool is_public_v4(uint32_t a) {
   return true;
 }
 
-// Global unicast (2000::/3) without documentation, 6to4 and Teredo.
+// Global unicast (2000::/3) except documentation, 6to4 and Teredo.
 bool is_public_v6(const asio::ip::address_v6::bytes_type& b) {
   if ((b[0] & 0xe0) != 0x20) return false;
   const bool teredo_and_others = b[0] == 0x20 && b[1] == 0x01 && b[2] < 0x02;  // 2001::/23
@@ -61,7 +61,7 @@ class Fetch {
     request_.set(http::field::user_agent, "vlcache");
   }
 
-  // Why it could not be had; "": it is in body().
+  // Returns why the fetch failed; "": the result is in body().
   std::string run() {
     const auto deadline = std::chrono::steady_clock::now() + limits_.timeout;
     const NameLookup found = look_up(url_.host, limits_.timeout);
@@ -76,7 +76,7 @@ class Fetch {
   static std::unique_ptr<asio::ssl::context> tls_of(const Url& url) {
     if (!url.tls) return nullptr;
     auto tls = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_client);
-    error_code ignored;  // without the system's certificates no other is trusted either
+    error_code ignored;  // without the system's certificates, no server is trusted
     tls->set_default_verify_paths(ignored);
     tls->set_verify_mode(asio::ssl::verify_peer);
     tls->set_verify_callback(asio::ssl::host_name_verification(url.host));
@@ -130,7 +130,7 @@ class Fetch {
         return fail("its host answers " + std::to_string(status) + (redirects ? "; redirects are not followed" : ""));
       }
       http::async_read(stream_, buffer_, parser_, [this](error_code body_error, size_t) {
-        // Some servers end TLS without saying so; the length has told that all is there.
+        // Some servers end TLS without close_notify; the length shows whether the body is complete.
         if (body_error && !parser_.is_done()) return fail_reading("not complete: ", body_error);
         done_ = true;
         stream_.close();

@@ -1,4 +1,4 @@
-// Fetching a file from a web server that the operator has named: no redirects, within limits.
+// Fetches a file from a web server that the operator has named: no redirects, within limits.
 #pragma once
 
 #include <chrono>
@@ -12,16 +12,16 @@ namespace vlcache {
 
 struct HttpGetLimits {
   uint64_t max_bytes = uint64_t{64} << 20;
-  std::chrono::milliseconds timeout{10'000};  // of all of it
+  std::chrono::milliseconds timeout{10'000};  // of the whole fetch
 };
 
-// The body of a 200. A name may only stand for public addresses (localhost: for this machine's), and what was looked at
-// is what is connected to. Certificates are checked against the system's. Throws Error(kInput) that begins with
-// `where`: whoever asked has named what cannot be had.
+// Returns the body of a 200. The name must resolve to public addresses (localhost: to this machine's), and the
+// connection goes to an address that was checked. Certificates are checked against the system's. Throws Error(kInput)
+// that begins with `where`, because the URL comes from the request.
 std::string http_get(const Url& url, const std::string& where, const HttpGetLimits& limits = {});
 
-// Whether an address is one of the internet: not of a private network, this machine, a link, or a form in which other
-// addresses hide. False for what is none.
+// Whether an address is on the public internet: not in a private network, on this machine or link, or in a form that
+// can embed another address. False for text that is not an address.
 bool is_public_address(std::string_view address);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Listening, accepting, ending.
 #include "server/http/http_server.h"
 
 #include <algorithm>
@@ -72,7 +71,7 @@ class HttpServer::Impl {
   void accept() {
     acceptor_.async_accept(io_, [this](error_code e, tcp::socket socket) {
       if (e == asio::error::operation_aborted || !acceptor_.is_open()) return;
-      if (e) {  // out of file descriptors, as a rule: some will be closed
+      if (e) {  // usually out of file descriptors: some will be closed
         pause_.expires_after(std::chrono::milliseconds(100));
         pause_.async_wait([this](error_code cancelled) {
           if (!cancelled) accept();
@@ -90,7 +89,7 @@ class HttpServer::Impl {
   HttpShared shared_;  // outlives the sessions, which the context holds
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> busy_ =
-      asio::make_work_guard(io_);  // until the end: replies post to it
+      asio::make_work_guard(io_);  // until the destructor: replies post to it
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   uint16_t port_ = 0;

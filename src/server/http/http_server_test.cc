@@ -1,4 +1,4 @@
-// Replies of all kinds over real sockets, clients that behave and clients that do not.
+// Replies of all kinds over real sockets, to clients that follow the protocol and clients that do not.
 #include "server/http/http_server.h"
 
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ class Client {
   void send(std::string_view text) const {
     EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Until the text has come (the end of the connection: all there is).
+  // Reads until the text has arrived (by default, until the connection ends).
   std::string read(std::string_view until = "no such text") {
     char piece[4096];
     while (seen_.find(until) == seen_.npos) {
@@ -52,7 +52,7 @@ class Client {
   std::string seen_;
 };
 
-// Replies wait here until a test says what becomes of them.
+// Holds replies until a test completes them.
 class Replies {
  public:
   HttpServer::Handler handler() {
@@ -112,7 +112,7 @@ TEST(HttpServer, RepliesInPiecesComeAsTheyAreWritten) {
   client.read("a\r\nsome words\r\n");
   reply->end();
   EXPECT_TRUE(client.read("0\r\n\r\n").ends_with("0\r\n\r\n"));
-  client.send(kGet);  // the connection goes on
+  client.send(kGet);  // the connection stays open
   replies.next()->send({.status = 204});
   client.read("204");
 }
@@ -131,7 +131,7 @@ TEST(HttpServer, SaysThatAClientHasGone) {
     EXPECT_EQ(n_gone, 0);
     client.leave();
     EXPECT_TRUE(comes_true([&] { return n_gone == 1; }));
-    reply->on_gone([&] { ++n_gone; });  // it has gone already
+    reply->on_gone([&] { ++n_gone; });  // it has already gone
     EXPECT_TRUE(comes_true([&] { return n_gone == 2; }));
     reply->write("to nobody");
     reply->end();

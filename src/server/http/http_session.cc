@@ -1,4 +1,4 @@
-// Requests are read, handed over, and waited for; replies come from other threads.
+// The socket's thread reads requests and hands them to workers; replies come from other threads.
 #include "server/http/http_session.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::string problem(std::string_view what) {
 
 }  // namespace
 
-// Runs in the thread that reads and writes.
+// Runs in the socket's thread.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(tcp::socket socket, HttpShared& shared)
@@ -56,15 +56,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
   void refuse() {
     post([self = shared_from_this()] {
-      if (self->stream_.has_tls()) return self->close();  // shaking hands is what there is no room for
+      if (self->stream_.has_tls()) return self->close();  // there is no room for a TLS handshake
       self->fail(503, "too many connections; try again later");
     });
   }
-  // Ends it between two requests.
+  // Closes the connection between two requests.
   void drain() {
     if (auto self = weak_from_this().lock()) {
       post([self] {
-        if (!self->replying_ && self->queue_.empty()) self->close();  // else behind the reply
+        if (!self->replying_ && self->queue_.empty()) self->close();  // else after the reply
       });
     }
   }
@@ -87,7 +87,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     begun_ = true;
     heartbeat_ = std::move(heartbeat);
     in_chunks_ = parser_->get().version() >= 11;
-    if (!in_chunks_) keep_alive_ = false;  // its end is the connection's
+    if (!in_chunks_) keep_alive_ = false;  // the end of the connection marks its end
     write(head(response) + (in_chunks_ ? "transfer-encoding: chunked\r\n\r\n" : "\r\n"));
     beat();
   }
@@ -107,7 +107,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       callback();
     }
   }
-  // Nobody will write to it any more.
+  // The reply was destroyed: no more writes follow.
   void dropped(uint64_t number) {
     if (number == number_ && replying_) close();
   }
@@ -122,7 +122,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     return text;
   }
 
-  // The connection ends at that time, unless another deadline, or none, is set before.
+  // Closes the connection after `time`, unless another deadline, or none, is set before.
   void end_in(std::chrono::milliseconds time) {
     deadline_.expires_after(time);
     deadline_.async_wait([weak = weak_from_this()](error_code e) {
@@ -142,7 +142,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (shared_.draining) return close();
     end_in(shared_.options.idle_timeout);
     wants_to_read_ = reading_ahead_;
-    if (wants_to_read_) return;  // once what is being read is there
+    if (wants_to_read_) return;  // once the pending read is complete
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header_bytes));
     parser_->body_limit(shared_.options.max_body_bytes);
@@ -175,7 +175,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     close();
   }
 
-  // A reply without a request that could be read; the connection ends behind it.
+  // Replies to a request that could not be read, then closes the connection.
   void fail(int status, const std::string& what) {
     keep_alive_ = false;
     replying_ = true;
@@ -219,7 +219,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (begun_) beat();
   }
 
-  // The reply is complete; what of it is still to be written is.
+  // The reply is complete; queued bytes are still written.
   void finish() {
     replying_ = begun_ = false;
     finished_ = true;
@@ -242,7 +242,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     linger();
   }
 
-  // Reads what still comes, so that the client sees the reply and no reset.
+  // Reads and discards input, so that the client receives the reply and no reset.
   void linger() {
     stream_.socket().async_read_some(asio::buffer(waste_), [self = shared_from_this()](error_code e, size_t) {
       if (e) return self->close();
@@ -273,9 +273,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   HttpShared& shared_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::deque<std::string> queue_;  // to be written, the first of them on its way
-  size_t unread_ = 0;              // bytes of it
-  uint64_t number_ = 0;            // of the request
+  std::deque<std::string> queue_;  // to be written; the first is being written
+  size_t unread_ = 0;              // bytes in queue_
+  uint64_t number_ = 0;            // of the current request
   bool keep_alive_ = false, replying_ = false, begun_ = false, in_chunks_ = false, finished_ = false, closed_ = false;
   bool reading_ahead_ = false, wants_to_read_ = false;
   std::string heartbeat_;
@@ -340,7 +340,7 @@ void HttpSession::on_request() {
              });
 }
 
-// While a reply is made nothing is read: whether the client is there shows in what the socket has to say.
+// While a reply is in progress nothing is read; a peek at the socket shows whether the client has gone.
 void HttpSession::watch_client() {
   if (stream_.has_tls()) return read_ahead();
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), number = number_](error_code e) {
@@ -349,12 +349,12 @@ void HttpSession::watch_client() {
     error_code state;
     const size_t n = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, state);
     if (state == asio::error::would_block || state == asio::error::try_again) return self->watch_client();
-    if (state || n == 0) self->close();  // else its next request, which waits
+    if (state || n == 0) self->close();  // else its next request, which is read later
   });
 }
 
-// Records of TLS do not show from outside what they are: what comes while a reply is made is read, and waits for its
-// turn. Who has sent the next request already is there.
+// TLS records cannot be peeked at: input that arrives while a reply is in progress is read and buffered. A client whose
+// next request is in the buffer counts as connected.
 void HttpSession::read_ahead() {
   if (reading_ahead_ || buffer_.size() > 0) return;
   reading_ahead_ = true;
@@ -393,11 +393,11 @@ bool HttpSessions::wait_until_empty(std::chrono::steady_clock::time_point deadli
 }
 
 void HttpSessions::drain_all() {
-  std::vector<std::shared_ptr<HttpSession>> alive;  // let go without the lock: the last holder's remove() takes it
+  std::vector<std::shared_ptr<HttpSession>> alive;  // released without the lock: the last holder's remove() takes it
   {
     const std::lock_guard lock(mutex_);
     for (HttpSession* session : sessions_) {
-      if (auto held = session->weak_from_this().lock()) alive.push_back(std::move(held));  // else it is about to go
+      if (auto held = session->weak_from_this().lock()) alive.push_back(std::move(held));  // else it is being destroyed
     }
   }
   for (const auto& session : alive) session->drain();

@@ -1,4 +1,4 @@
-// What an HttpServer does with a connection: one request after another, each with its reply.
+// HttpSession serves a connection of an HttpServer: one request after another, each with its reply.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace vlcache {
 
 class HttpSession;
 
-// Those that live, so that they can be told to end.
+// The sessions in existence, so that they can be drained.
 class HttpSessions {
  public:
   void add(HttpSession* session);
@@ -32,20 +32,20 @@ class HttpSessions {
   std::set<HttpSession*> sessions_;
 };
 
-// What all sessions of a server have in common.
+// State that all sessions of a server share.
 struct HttpShared {
-  // Throws what server_tls does.
+  // Throws as server_tls does.
   HttpShared(const HttpOptions& options, HttpServer::Handler handler);
 
   HttpOptions options;
   HttpServer::Handler handler;
-  std::unique_ptr<boost::asio::ssl::context> tls;  // null: in the clear
+  std::unique_ptr<boost::asio::ssl::context> tls;  // null: plain HTTP
   std::atomic<bool> draining{false};
   HttpSessions sessions;
   boost::asio::thread_pool workers;
 };
 
-// Reads and writes in the thread of the socket's context. Without room it is told so, and closed.
+// Reads and writes in the thread of the socket's context. Without room, replies 503 and closes.
 void begin_session(boost::asio::ip::tcp::socket socket, HttpShared& shared, bool has_room);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Status codes, and text that is always valid UTF-8.
 #include "server/http/json_reply.h"
 
 #include <nlohmann/json.hpp>
@@ -17,7 +16,7 @@ int http_status(const Error& error) {
       return 404;
     case ErrorCode::kMemory:
       return 413;
-    case ErrorCode::kCancelled:  // its time was up
+    case ErrorCode::kCancelled:  // it timed out
       return 504;
     case ErrorCode::kIo:
     case ErrorCode::kBug:

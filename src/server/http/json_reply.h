@@ -1,4 +1,4 @@
-// Replies that are JSON, and errors as OpenAI's clients expect them.
+// Builds replies that are JSON, and errors in the format that OpenAI's clients expect.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,7 @@ HttpResponse json_response(const nlohmann::ordered_json& json, int status = 200)
 nlohmann::ordered_json error_json(const Error& error);
 int http_status(const Error& error);
 HttpResponse error_response(const Error& error);
-// An error that no part of a request's body is to blame for.
+// An error that is not about the request's body.
 HttpResponse refusal(int status, const std::string& message, const std::string& type, const std::string& code = "");
 
 }  // namespace vlcache

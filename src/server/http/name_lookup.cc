@@ -1,4 +1,4 @@
-// A thread for each question, since nothing ends one before its time.
+// One thread per lookup, because getaddrinfo cannot be cancelled.
 #include "server/http/name_lookup.h"
 
 #include <netdb.h>
@@ -30,7 +30,7 @@ ip::address address_of(const sockaddr* from) {
   return ip::address_v6(bytes, v6.sin6_scope_id);
 }
 
-// Of those that are asked now.
+// The number of lookups in progress.
 std::shared_ptr<std::atomic<int>> count() {
   static const auto n = std::make_shared<std::atomic<int>>(0);  // threads may outlive static objects
   return n;

@@ -1,4 +1,4 @@
-// The addresses that a name stands for, by a deadline, which getaddrinfo does not know.
+// Resolves a host name by a deadline, which getaddrinfo does not support.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -11,13 +11,13 @@ namespace vlcache {
 
 struct NameLookup {
   std::vector<boost::asio::ip::address> addresses;
-  std::string problem;  // why there are none
+  std::string problem;  // why there are no addresses
 };
 
-// Asks the system. May take as long as it likes.
+// Asks the system's resolver, without a time limit.
 NameLookup look_up_now(const std::string& host);
 
-// The same within a time; `ask` is left to itself after that. Any thread. No more than kMaxLookups are asked at once.
+// The same with a timeout, after which `ask` runs on by itself. Any thread. At most kMaxLookups lookups run at once.
 NameLookup look_up(const std::string& host, std::chrono::milliseconds timeout,
                    const std::function<NameLookup(const std::string&)>& ask = look_up_now);
 

@@ -1,4 +1,4 @@
-// Ids of requests, answers and calls.
+// Creates random ids of requests, answers and tool calls.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// SocketStream: what comes and goes on a connection, in the clear or through TLS. A stream as Asio and Beast take them,
-// with completion handlers only.
+// SocketStream: the byte stream of a connection, plain or through TLS. A stream as Asio and Beast take them, with
+// completion handlers only.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -16,7 +16,7 @@ class SocketStream {
   using Socket = boost::asio::ip::tcp::socket;
   using executor_type = Socket::executor_type;
 
-  // tls: null for none; must outlive it.
+  // tls: null for plain; must outlive the stream.
   SocketStream(Socket socket, boost::asio::ssl::context* tls) : socket_(std::move(socket)) {
     if (tls != nullptr) tls_ = std::make_unique<Tls>(socket_, *tls);
   }
@@ -35,19 +35,19 @@ class SocketStream {
     tls_ != nullptr ? tls_->async_write_some(buffers, std::forward<Handler>(handler))
                     : socket_.async_write_some(buffers, std::forward<Handler>(handler));
   }
-  // At once: a few bytes, for which there is room. Who has gone is noticed while reading.
+  // Synchronous, for a few bytes that fit the socket's buffer. Reading notices that a client has gone.
   void write_now(std::string_view text) {
     boost::system::error_code ignored;
     const auto bytes = boost::asio::buffer(text);
     tls_ != nullptr ? boost::asio::write(*tls_, bytes, ignored) : boost::asio::write(socket_, bytes, ignored);
   }
-  // With TLS only, like what follows.
+  // With TLS only, like the functions below.
   template <typename Handler>
   void async_handshake(boost::asio::ssl::stream_base::handshake_type side, Handler&& handler) {
     tls_->async_handshake(side, std::forward<Handler>(handler));
   }
   SSL* tls_handle() { return tls_->native_handle(); }
-  // Says that nothing comes any more, and waits until the other side does.
+  // Sends the end of the TLS stream and waits for the other side's.
   template <typename Handler>
   void async_shutdown(Handler&& handler) {
     tls_->async_shutdown(std::forward<Handler>(handler));

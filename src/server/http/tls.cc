@@ -1,4 +1,3 @@
-// Reading certificates and keys.
 #include "server/http/tls.h"
 
 #include <openssl/ssl.h>

@@ -1,4 +1,4 @@
-// TLS: what a server shows its clients.
+// Sets up TLS with the certificate and key that a server shows its clients.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>

@@ -1,4 +1,3 @@
-// Taking a URL apart.
 #include "server/http/url.h"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ bool is_target(std::string_view text) {
   });
 }
 
-// No way up, also not for whoever decodes before looking.
+// Whether a path has a segment . or .., before or after decoding.
 bool climbs(std::string_view path) {
   const std::optional<std::string> plain = percent_decoded(path);
   if (!plain || std::ranges::count(*plain, '/') != std::ranges::count(path, '/')) return true;
@@ -31,7 +30,7 @@ bool climbs(std::string_view path) {
   return false;
 }
 
-// "host:port", "[v6]:port", without port that of the scheme.
+// "host:port" or "[v6]:port"; the scheme's port by default.
 bool read_authority(std::string_view text, Url& url) {
   std::string_view host = text, port;
   if (text.starts_with('[')) {

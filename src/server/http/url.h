@@ -1,5 +1,5 @@
-// URLs of http and https, strictly: what is written in more ways than one is no URL here, since who checks an address
-// must see what who connects to it sees.
+// Parses http and https URLs strictly: text that two programs could read as different URLs is rejected, because the
+// address that is checked must be the one connected to.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace vlcache {
 
 struct Url {
   bool tls = false;
-  std::string host;         // lower case; addresses as they are written usually, IPv6 without brackets
-  bool is_address = false;  // the host is one
+  std::string host;         // lower case; addresses in their usual form, IPv6 without brackets
+  bool is_address = false;  // the host is an address
   uint16_t port = 0;
-  std::string path;               // begins with /; no segment of it is . or ..
+  std::string path;               // begins with /; no segment is . or ..
   std::string query;              // with its ?, or empty
-  std::string authority() const;  // as a Host header names it
+  std::string authority() const;  // as a Host header has it
 };
 
-// None: not an absolute URL, or one with a user, a fragment, or characters that are to be escaped.
+// Returns nullopt unless the text is an absolute URL without a user, a fragment, or characters that must be escaped.
 std::optional<Url> parse_url(std::string_view text);
 
-// "%41" is "A". None: a % without two hexadecimal digits, or a zero.
+// "%41" becomes "A". Returns nullopt for a % without two hexadecimal digits, or a zero byte.
 std::optional<std::string> percent_decoded(std::string_view text);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Fuzzes URLs: what is taken for one says the same when it is written down again, and does not climb.
+// Fuzzes URLs: a URL that is accepted stays the same when it is written and parsed again, and its path does not climb.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// URLs that are taken, and ways to write others that look like them.
+// URLs that are accepted, and texts that look like them and are rejected.
 #include "server/http/url.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(Url, Parts) {
 TEST(Url, Addresses) {
   EXPECT_TRUE(parse_url("http://127.0.0.1/")->is_address);
   EXPECT_EQ(parse_url("http://[0:0::1]:81/")->authority(), "[::1]:81");
-  // Numbers that libraries take for addresses are names here, which no prefix has.
+  // Numbers that some libraries take for addresses are names here, and match no prefix.
   for (const char* text : {"http://2130706433/", "http://0x7f000001/", "http://127.1/", "http://0177.0.0.1/"}) {
     const std::optional<Url> url = parse_url(text);
     EXPECT_TRUE(!url || url->host != "127.0.0.1") << text;

@@ -1,4 +1,4 @@
-// Host, Origin, key, in this order.
+// The order of the checks is Host, Origin, key.
 #include "server/operations/access.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ bool contains(const std::vector<std::string>& list, std::string_view item) {
   return std::ranges::find(list, item) != list.end() || std::ranges::find(list, "*") != list.end();
 }
 
-// "https://h:443" is "https://h" to browsers. "": no origin of a web page.
+// To browsers, "https://h:443" is "https://h". Returns "" unless the text is the origin of a web page.
 std::string_view authority_of(std::string_view origin) {
   const bool tls = origin.starts_with("https://");
   if (!tls && !origin.starts_with("http://")) return {};
@@ -42,14 +42,14 @@ std::string_view key_of(const HttpRequest& request) {
   return request.header("x-api-key");
 }
 
-// What tells nothing about anybody: whether the server is there, and a page that asks for a key itself.
+// Paths that reveal nothing about callers: the server's health, and the page, which asks for a key itself.
 bool needs_no_key(std::string_view path) {
   return path == "/health" || path == "/" || path == "/favicon.ico" || path.starts_with("/page/");
 }
 
 bool changes_nothing(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS"; }
 
-// The headers that it asks for are let pass whatever they are: clients have their own beside ours.
+// All headers are allowed: clients send their own besides ours.
 HttpResponse preflight(const HttpRequest& request) {
   const std::string_view wanted = request.header("access-control-request-headers");
   return {.status = 204,
@@ -131,7 +131,7 @@ bool Access::allows_origin(std::string_view origin, std::string_view host) const
 Access::Verdict Access::check(const HttpRequest& request) const {
   Verdict verdict;
   const std::string_view host = request.header("host"), origin = request.header("origin");
-  if (!host.empty() && !allows_host(host)) {  // without one: no browser
+  if (!host.empty() && !allows_host(host)) {  // without one: not a browser
     verdict.answer = refusal(403,
                              "the Host header names '" + std::string(host.substr(0, 100)) +
                                  "', which this server is not known by (--allowed-host)",

@@ -1,6 +1,6 @@
-// Access: whether a request may be answered at all, before anybody looks at what it asks. Pages of other sites may not
-// use a visitor's browser to ask (DNS rebinding shows in Host, requests across sites in Origin), and where there are
-// API keys, one is needed.
+// Access decides whether a request may be answered at all, before its content is looked at. Pages of other sites must
+// not use a visitor's browser to send requests (DNS rebinding shows in Host, cross-site requests in Origin), and if
+// there are API keys, one is required.
 #pragma once
 
 #include <filesystem>
@@ -17,28 +17,28 @@
 namespace vlcache {
 
 struct AccessOptions {
-  // Names that requests may call the server by, besides localhost and addresses, which no other site's name can turn
-  // into; "*": any.
+  // Names that requests may call the server by, besides localhost and addresses, which no name of another site can
+  // become; "*": any.
   std::vector<std::string> hosts;
-  std::vector<std::string> origins;  // of other sites whose pages may ask, "https://chat.example"; "*": of all
-  std::filesystem::path keys_file;   // empty: nobody needs a key
+  std::vector<std::string> origins;  // other sites whose pages may send requests, "https://chat.example"; "*": all
+  std::filesystem::path keys_file;   // empty: no key is needed
 };
 
 class Access {
  public:
   using Headers = std::vector<std::pair<std::string, std::string>>;
   struct Verdict {
-    std::optional<HttpResponse> answer;  // a refusal, or the answer to a preflight; none: the request may go on
-    Headers headers;                     // for whatever reply the request gets
+    std::optional<HttpResponse> answer;  // a refusal, or the answer to a preflight; none: the request is allowed
+    Headers headers;                     // for every reply to the request
     Caller caller;
   };
 
-  // Throws Error(kInput) for origins and key files that cannot be.
+  // Throws Error(kInput) for invalid origins and key files.
   explicit Access(const AccessOptions& options);
 
   // Any thread.
   Verdict check(const HttpRequest& request) const;
-  // Reads the keys anew. Throws Error, and leaves them as they were.
+  // Reloads the keys. Throws Error and keeps the old ones.
   void reload();
 
  private:
@@ -47,10 +47,11 @@ class Access {
 
   AccessOptions options_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const ApiKeys> keys_;  // those that requests in other threads still look at stay; null: none
+  // Shared, because checks in other threads may still use keys that were replaced; null: none.
+  std::shared_ptr<const ApiKeys> keys_;
 };
 
-// The name or address of a Host header or an origin's authority, in lower case, without port and brackets; "" where it
+// The name or address in a Host header or an origin's authority, in lower case, without port and brackets; "" if there
 // is none.
 std::string host_name(std::string_view authority);
 // Whether a name is an address: 127.0.0.1, ::1.

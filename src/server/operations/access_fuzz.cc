@@ -1,4 +1,4 @@
-// Fuzzes what stands before every request: Host, Origin and key, and files of keys. Nobody passes who should not.
+// Fuzzes the checks of every request (Host, Origin and key) and files of keys: no request passes that should not.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

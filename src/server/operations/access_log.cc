@@ -1,4 +1,3 @@
-// Lines, whole ones.
 #include "server/operations/access_log.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// AccessLog: a line of JSON for every request, for whoever counts and bills; no text of prompts and answers.
+// AccessLog writes a line of JSON for every request, for counting and billing; never the text of prompts and answers.
 #pragma once
 
 #include <cstdio>
@@ -12,14 +12,14 @@ namespace vlcache {
 
 class AccessLog {
  public:
-  // "-": standard output. Appends. Throws Error(kIo) where it cannot write.
+  // "-": standard output. Appends. Throws Error(kIo) if it cannot write.
   explicit AccessLog(std::filesystem::path file);
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
 
   // Any thread.
   void write(const ExchangeReport& report);
-  // Opens the file anew, which somebody has moved away. Throws Error(kIo), and goes on with the old one.
+  // Reopens the file, after it has been moved away. Throws Error(kIo) and keeps the old one.
   void reopen();
 
  private:
@@ -31,7 +31,7 @@ class AccessLog {
 };
 
 // {"time", "id", "peer", "tenant", "method", "path", "status", "ms", "prompt_tokens", "cached_tokens",
-// "completion_tokens", "gone", "bug"}; what there is nothing to say about is left out.
+// "completion_tokens", "gone", "bug"}; keys without a value are left out.
 std::string log_line(const ExchangeReport& report, std::chrono::system_clock::time_point time);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Hosts, origins and keys that may pass, and those that may not.
+// Hosts, origins and keys that are allowed, and those that are refused.
 #include "server/operations/access.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
-// The status with which a request is turned away; 0: it may go on.
+// The status of the refusal; 0: the request is allowed.
 int status(const Access& access, const Headers& headers, const std::string& method = "POST",
            const std::string& path = "/v1/chat/completions") {
   const Access::Verdict verdict = access.check({.method = method, .path = path, .headers = headers});

@@ -1,4 +1,4 @@
-// Lines and digests: keys themselves are not kept.
+// Digests alone are stored, no keys.
 #include "server/operations/api_keys.h"
 
 #include <openssl/crypto.h>

@@ -1,4 +1,4 @@
-// API keys: who may ask a server, by what they are called in its log, and whose caches are whose.
+// ApiKeys: the keys that a server accepts, each with its tenant's name in the log and the salt of its tenant's caches.
 #pragma once
 
 #include <filesystem>
@@ -12,19 +12,19 @@
 namespace vlcache {
 
 struct Caller {
-  std::string name;                  // "" where nobody needs a key
+  std::string name;                  // "" if no key is needed
   bool admin = true;                 // may reset caches
-  std::optional<Sha256Digest> salt;  // Prompt::salt: callers of another name share nothing that is kept
+  std::optional<Sha256Digest> salt;  // Prompt::salt: callers with different names share no cache entries
 };
 
 class ApiKeys {
  public:
-  // A line for each, "KEY [NAME] [admin]"; empty lines and those that begin with # are none. Keys of one name are one
-  // tenant's. Throws Error(kInput) that names `where` and the line, but never a key.
+  // One key a line, "KEY [NAME] [admin]"; empty lines and those that begin with # are skipped. Keys with the same name
+  // belong to one tenant. Throws Error(kInput) that names `where` and the line, but never a key.
   static ApiKeys parse(std::string_view text, std::string_view where);
   static ApiKeys load(const std::filesystem::path& file);
 
-  // Takes the same time whichever key it is, and whether it is one.
+  // Takes the same time for every key, known or not.
   std::optional<Caller> find(std::string_view key) const;
   size_t size() const { return keys_.size(); }
 

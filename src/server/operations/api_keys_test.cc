@@ -1,4 +1,4 @@
-// Files of keys as people write them, and keys that are not there.
+// Files of keys as people write them, and unknown keys.
 #include "server/operations/api_keys.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(ApiKeys, AreFoundWithTheirNames) {
   EXPECT_TRUE(alice->admin);
   EXPECT_FALSE(bob->admin);
   EXPECT_TRUE(other->name.starts_with("key-"));
-  EXPECT_EQ(other->name.find("without"), std::string::npos);  // it stands in logs
+  EXPECT_EQ(other->name.find("without"), std::string::npos);  // it appears in logs
   EXPECT_EQ(bob->salt, bob_too->salt);
   EXPECT_NE(bob->salt, alice->salt);
   EXPECT_NE(bob->salt, other->salt);

@@ -1,4 +1,3 @@
-// Work between two steps.
 #include "server/operations/cache_routes.h"
 
 #include <charconv>
@@ -15,7 +14,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// True: that was the answer.
+// True: the caller is no admin; the refusal has been sent.
 bool refuse_others(const ExchangePtr& exchange) {
   if (exchange->caller().admin) return false;
   exchange->send(refusal(403, "expected the key of an admin", "invalid_request_error", "admin_only"));
@@ -43,7 +42,7 @@ OrderedJson json_of(const ImageEntry& entry) {
           {"pinned", entry.pinned}};
 }
 
-// Of an image that is not here.
+// For an image that is not in memory.
 HttpResponse unknown_image(const Sha256Digest& id) {
   return refusal(404, "id: memory keeps no image " + hex(id) + " (GET /v1/cache/entries)", "invalid_request_error",
                  "not_found");

@@ -1,4 +1,4 @@
-// What operators see and say of the caches: /v1/cache/.
+// CacheRoutes: the routes below /v1/cache/, where operators inspect and manage the caches.
 #pragma once
 
 #include "server/operations/exchange.h"
@@ -9,19 +9,19 @@ namespace vlcache {
 
 class CacheRoutes {
  public:
-  // Both outlive this.
+  // Both must outlive this object.
   CacheRoutes(Inference& inference, NamedImages& named_images) : inference_(inference), named_images_(named_images) {}
 
-  // What the caches have done and hold; for everybody.
+  // What the caches have done and hold; for all callers.
   HttpResponse stats() const;
-  // Of the images in memory: {"data": [{id, kv_bytes, embeddings_bytes, uses, pinned}]}. This and what follows is for
-  // admins; who is none is told so. Answers when the inference thread has a moment.
+  // The images in memory: {"data": [{id, kv_bytes, embeddings_bytes, uses, pinned}]}. This route and those below are
+  // for admins; other callers get a 403. The inference thread answers between two steps.
   void entries(const ExchangePtr& exchange);
   // {"id": HASH, "pinned": true}: the image stays in memory.
   void pin(const HttpRequest& request, const ExchangePtr& exchange);
-  // {"id": HASH}: the image goes, from memory and every tier.
+  // {"id": HASH}: the image is removed from memory and every tier.
   void drop(const HttpRequest& request, const ExchangePtr& exchange);
-  // All goes that memory keeps beyond running requests.
+  // Frees everything that memory caches beyond running requests.
   void reset(const ExchangePtr& exchange);
 
  private:

@@ -1,4 +1,3 @@
-// Ids, headers, the report.
 #include "server/operations/exchange.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxId = 128, kMaxPath = 200;
 
-// A client's own id is taken if it can stand in any log.
+// A client's own id is accepted if any log can hold it.
 bool is_id(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||

@@ -1,5 +1,5 @@
-// Exchange: one request from when it is there to the end of its reply. Gives the reply what all replies have, and says
-// in the end what became of it.
+// Exchange: one request, from its arrival to the end of its reply. It adds the headers that all replies have, and
+// reports the outcome.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ namespace vlcache {
 
 class Error;
 
-// What the access log says of a request; never what was asked or answered.
+// What the access log records of a request; never the text of prompt or answer.
 struct ExchangeReport {
   std::string id, method, path, peer, tenant;
-  int status = 0;     // 499: the client went before it got one
-  double ms = 0;      // until the reply had ended
+  int status = 0;     // 499: the client went before it got a status
+  double ms = 0;      // until the end of the reply
   bool gone = false;  // the client went before that
   bool generates = false;
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;  // tokens, if it generates
-  std::string bug;                                      // Error(kBug) that ended it: where in our code; "": none
+  std::string bug;                                      // source location of the Error(kBug) that ended it; "": none
 };
 
 class Exchange final : public HttpReply {
@@ -41,11 +41,12 @@ class Exchange final : public HttpReply {
   const std::string& id() const { return report_.id; }
   const Caller& caller() const { return caller_; }
   Clock::time_point begin_time() const { return begin_; }
-  // headers: of the reply, beside its own. Before anything is sent.
+  // headers: added to the reply's own. To be called before any part is sent.
   void set_caller(Caller caller, Headers headers);
-  // Adds tokens to the report. By the thread that ends the reply.
+  // Adds tokens to the report. Called by the thread that ends the reply.
   void count_tokens(int64_t n_prompt, int64_t n_cached, int64_t n_generated);
-  // Likewise: of Error(kBug), the report says what ended the request. Other errors are for the client alone.
+  // Likewise: if the error is an Error(kBug), the report says what ended the request. Other errors are for the client
+  // alone.
   void note_bug(const Error& error);
 
   void send(HttpResponse response) override;

@@ -1,4 +1,4 @@
-// What a reply gets, and what is said of it, whichever way it ends.
+// What is added to a reply, and what is reported, for every way in which it can end.
 #include "server/operations/exchange.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST_F(ExchangeTest, StreamsAreReportedAtTheirEnd) {
   EXPECT_EQ(reply->n_ends, 1);
 }
 
-// An answer that a bug ends has begun with status 200 where it is a stream: the log says what happened, under its id.
+// A stream that a bug ends has already sent status 200: the log states what happened, under the request's id.
 TEST_F(ExchangeTest, BugsAreReportedWithTheId) {
   auto e = exchange("theirs-2");
   e->begin({.status = 200}, "");
@@ -108,7 +108,7 @@ TEST_F(ExchangeTest, WhoeverLeavesIsReportedSo) {
   e = exchange();
   e->on_gone([] {});
   reply->gone();
-  e->send({.status = 200});  // nobody reads it
+  e->send({.status = 200});  // no client reads it
   ASSERT_EQ(reports.size(), 3u);
   EXPECT_TRUE(reports[0].gone);
   EXPECT_EQ(reports[0].status, 200);

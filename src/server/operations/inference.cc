@@ -1,4 +1,3 @@
-// Taking requests in between two steps.
 #include "server/operations/inference.h"
 
 #include <utility>
@@ -25,7 +24,7 @@ void Inference::end() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Places that are free count, so that a line of none takes as many as run.
+// Free slots count: with a waiting queue of 0, as many requests are accepted as can run.
 bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
                        const std::function<void()>& accepted) {
   CHECK(requests.size() == done.size());
@@ -62,7 +61,7 @@ void Inference::run() {
   while (take()) step();
 }
 
-// Gives the batch what has come; waits where there is nothing else to do. False: this is the end.
+// Passes new requests to the batch; waits if there is nothing else to do. Returns false at the end.
 bool Inference::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); });
@@ -122,10 +121,11 @@ void Inference::step() {
     if (!ended.empty()) state_.caches = engine_.kv().totals();
     note_state();
   }
-  for (auto& [done, result] : ended) done(std::move(result));  // who hears of it finds the place free
+  // Called after the slot is released, so that a client that reacts at once is admitted.
+  for (auto& [done, result] : ended) done(std::move(result));
 }
 
-// What costs nothing to know.
+// State that costs nothing to read.
 void Inference::note_state() {
   state_.n_running = static_cast<int>(batch_.n_running());
   state_.n_waiting = static_cast<int>(batch_.n_waiting());

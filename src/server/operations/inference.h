@@ -1,4 +1,4 @@
-// Inference: the one thread that computes. Requests come from others, and their answers go from here to them.
+// Inference: the one thread that computes. Other threads submit requests, and callbacks get the answers.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace vlcache {
 
-// A request that somebody still waits for, or not.
+// Whether a request's answer is still wanted: it was not cancelled, and its time is not up.
 class Wanted {
  public:
   explicit Wanted(Clock::time_point until = Clock::time_point::max()) : until_(until) {}
@@ -31,31 +31,31 @@ class Wanted {
 class Inference {
  public:
   struct Limits {
-    int n_running = 32;   // requests that are computed together, at most
-    int n_waiting = 256;  // and such as wait for that
+    int n_running = 32;   // requests that run at once, at most
+    int n_waiting = 256;  // requests in the waiting queue, at most
     double step_ms = 0;   // BatchOptions::max_step_ms
   };
-  // The engine is its alone from now on, but for what is const.
+  // Takes exclusive use of the engine; other threads may call const members only.
   Inference(Engine& engine, const Limits& limits);
   ~Inference() { end(); }
 
-  // Called by the inference thread, like the request's callbacks: none of them may take long.
+  // Called by the inference thread, like the request's callbacks; none of them may take long.
   using Done = std::function<void(GenerateResult)>;
-  // Puts requests in line, all or none, each with whom to call. Any thread. False: the line is full, or closed; nobody
-  // is called then. `accepted` is called before anybody else. `wanted` is asked before every step, by
-  // callbacks.cancelled.
+  // Queues requests, all or none, each with its callback. Any thread. Returns false if the queue is full or closed;
+  // then no callback is called. `accepted` is called before all other callbacks. `wanted` is polled before every step,
+  // as callbacks.cancelled.
   bool submit(std::vector<Request> requests, std::shared_ptr<Wanted> wanted, std::vector<Done> done,
               const std::function<void()>& accepted);
 
-  // What the inference thread is to do with the engine when its next step would come, or at once: not for long.
+  // Runs `work` on the inference thread before its next step, or at once if it is idle. `work` must not take long.
   void between_steps(std::function<void(Engine&)> work);
 
-  // Takes no more requests and ends those that are there, without calling anybody.
+  // Accepts no more requests and ends the accepted ones, without calling their callbacks.
   void end();
 
   struct State {
     int n_running = 0, n_waiting = 0;
-    int64_t kv_bytes = 0, kv_max_bytes = 0;  // pages in use, those that are kept for others included; at most
+    int64_t kv_bytes = 0, kv_max_bytes = 0;  // pages in use, cached ones included; and their limit
     CacheTotals caches;                      // as of the last request's end
   };
   // As of the last step.
@@ -76,9 +76,9 @@ class Inference {
   Limits limits_;
   Batch batch_;
   std::map<RequestId, Done> requests_;  // in the batch
-  mutable std::mutex mutex_;            // of all below
+  mutable std::mutex mutex_;            // guards all below
   std::condition_variable changed_;
-  std::deque<Coming> coming_;  // to the batch, before its next step
+  std::deque<Coming> coming_;  // not yet in the batch
   std::deque<std::function<void(Engine&)>> work_;
   bool ending_ = false;
   State state_;

@@ -1,4 +1,4 @@
-// Requests of many threads, those that leave, a full line, the end.
+// Requests of many threads, cancelled requests, a full waiting queue, the end.
 #include "server/operations/inference.h"
 
 #include <condition_variable>

@@ -1,4 +1,3 @@
-// Names, buckets and lines.
 #include "server/operations/metrics.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-// As vLLM has them: dashboards compute quantiles of these buckets.
+// vLLM's buckets: its dashboards compute quantiles from them.
 const std::vector<double> kFirstToken = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                                          1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
 const std::vector<double> kGap = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
@@ -29,14 +28,14 @@ std::vector<double> token_bounds(int64_t most) {
   return bounds;
 }
 
-// As Python writes floats, which buckets are compared with: 1.0, 0.3.
+// Formats as Python does, 1.0 or 0.3: bucket labels are compared with Python's.
 std::string number(double x) {
   if (x == std::floor(x) && std::abs(x) < 1e15) return format("%.1f", x);
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, x).ptr};
 }
 
-// Labels may hold anything but these as they are.
+// Escapes the only characters that labels must not hold as they are.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -50,7 +49,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Collects the text: families one after the other, each with its type.
+// Builds the text: one family after another, each with its type.
 class Writer {
  public:
   explicit Writer(const std::string& labels) : labels_(labels) {}
@@ -164,7 +163,7 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   const std::lock_guard lock(mutex_);
   ++finished_[result.finish_reason == "cancelled" ? "abort" : result.finish_reason];
   all_.add(times.all);
-  if (result.tokens.empty()) return;  // it did not come to anything
+  if (result.tokens.empty()) return;  // it ended before its first token
   n_prompt_ += result.n_prompt;
   n_generated_ += std::ssize(result.tokens);
   n_prefix_queried_ += result.n_prompt;

@@ -1,5 +1,5 @@
-// Metrics in Prometheus' text format: named as vLLM's where they mean the same, so that its dashboards show them, and
-// vlcache:... where they do not.
+// Metrics in Prometheus' text format: with vLLM's names where the meaning is the same, so that its dashboards show
+// them, and vlcache:... elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double value);
-  // Lines of name{labels,le="..."}, _sum and _count.
+  // Appends the lines of name{labels,le="..."}, _sum and _count.
   void append(std::string& text, const std::string& name, const std::string& labels) const;
 
  private:
   std::vector<double> bounds_;    // ascending, upper and inclusive
-  std::vector<uint64_t> counts_;  // by the first bound that holds a value; the last: none
+  std::vector<uint64_t> counts_;  // by the first bound that holds the value; the last: no bound does
   double sum_ = 0;
 };
 
-// Of all requests since the start. Any thread.
+// Counts all requests since the start. Any thread.
 class Metrics {
  public:
-  // max_positions: of the model, which bounds the histograms of tokens.
+  // max_positions: the model's, which bounds the histograms of tokens.
   Metrics(std::string model_name, int64_t max_positions);
 
   // Seconds between two pieces of an answer's text.
   void add_gap(double seconds);
   struct Times {
-    double to_first = 0, all = 0;  // seconds since the request came
+    double to_first = 0, all = 0;  // seconds since the request arrived
   };
   void add(const GenerateResult& result, const Times& times);
   void add_refused(const char* reason) { add_to(refused_, reason); }
@@ -50,7 +50,7 @@ class Metrics {
   void add_to(Counts& counts, const std::string& key);
 
   std::string labels_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   int64_t n_prompt_ = 0, n_generated_ = 0, n_prefix_queried_ = 0, n_prefix_hit_ = 0;
   double n_cached_ = 0;
   Counts finished_, refused_, statuses_;
@@ -58,7 +58,7 @@ class Metrics {
   double vision_s_ = 0, compress_s_ = 0;
 };
 
-// The times of one answer, as its client has them, told to Metrics. By the inference thread.
+// Measures the times of one answer, as its client sees them, for Metrics. Used by the inference thread.
 class AnswerTimes {
  public:
   AnswerTimes(Metrics& metrics, Clock::time_point begin) : metrics_(metrics), begin_(begin) {}

@@ -1,4 +1,4 @@
-// The text that Prometheus reads: every line in its grammar, buckets that add up, labels that cannot break out.
+// The text that Prometheus reads: every line matches its grammar, buckets add up, labels are escaped.
 #include "server/operations/metrics.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Metrics, SayWhatWasAnswered) {
   EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_count" + kModel + "}"), 2);
   EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_bucket" + kModel + ",le=\"0.06\"}"), 0);
   EXPECT_EQ(value(text, "vllm:time_to_first_token_seconds_bucket" + kModel + ",le=\"0.08\"}"), 1);
-  EXPECT_EQ(value(text, "vllm:inter_token_latency_seconds_bucket" + kModel + ",le=\"0.1\"}"), 1);  // a bound is in it
+  EXPECT_EQ(value(text, "vllm:inter_token_latency_seconds_bucket" + kModel + ",le=\"0.1\"}"), 1);  // inclusive
   EXPECT_EQ(value(text, "vllm:inter_token_latency_seconds_bucket" + kModel + ",le=\"0.075\"}"), 0);
   EXPECT_DOUBLE_EQ(value(text, "vllm:request_time_per_output_token_seconds_sum" + kModel + "}"), 0.1);
   EXPECT_EQ(value(text, "vllm:request_generation_tokens_bucket" + kModel + ",le=\"2.0\"}"), 1);

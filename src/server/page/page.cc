@@ -1,4 +1,3 @@
-// Types, ETags, and what a browser may do with the page.
 #include "server/page/page.h"
 
 #include <map>
@@ -11,7 +10,7 @@
 namespace vlcache {
 namespace {
 
-// No other host is asked for anything, no code runs but these files', nobody puts the page into a frame of theirs.
+// The page requests no other host, runs no code but that of these files, and cannot be framed by another page.
 constexpr const char* kSecurityPolicy =
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
@@ -37,7 +36,7 @@ std::string etag_of(std::string_view body) {
   return '"' + hex(hash.finish()).substr(0, 32) + '"';
 }
 
-// What the page offers: policies and scorers, which may stand by themselves.
+// The policies that the page offers, and the scorers that may stand alone.
 std::string policies_json() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const PolicyInfo& info : policy_infos()) {
@@ -70,7 +69,7 @@ std::optional<HttpResponse> page_response(const HttpRequest& request) {
   const auto found = resources.find(request.path);
   if (found == resources.end()) return std::nullopt;
   const Resource& resource = found->second;
-  // Asked for anew each time, sent only where it has changed: a new program's page is there at once.
+  // Revalidated on every load and sent only if changed: a new program's page appears at once.
   HttpResponse response{.status = 200,
                         .content_type = resource.content_type,
                         .headers = {{"etag", resource.etag},

@@ -1,4 +1,4 @@
-// The web page at / and what belongs to it: files that the program carries, and the policies that may be chosen there.
+// Serves the web page at /: the files that the program carries, and the list of policies that the page offers.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace vlcache {
 
-// The answer to a GET or HEAD of "/" or something below "/page/" that is there; none for all others. Holds nothing that
-// is secret: who reads it may still be asked for a key by the routes that the page calls.
+// The reply to a GET or HEAD of "/" or of a file below "/page/"; nullopt for every other request. The files hold
+// nothing secret: the routes that the page calls may still require a key.
 std::optional<HttpResponse> page_response(const HttpRequest& request);
 
 }  // namespace vlcache

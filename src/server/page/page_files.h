@@ -1,4 +1,4 @@
-// The files of src/server/page, which the program carries. Their code is made by cmake/EmbedPage.cmake.
+// The program carries the files of src/server/page. cmake/EmbedPage.cmake generates their code.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The page's files as a browser gets them.
+// The page's files as a browser receives them.
 #include "server/page/page.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST(Page, IsWhole) {
   EXPECT_THAT(page->body, testing::StartsWith("<!doctype html>"));
   EXPECT_THAT(page->body, testing::EndsWith("</html>\n"));
   EXPECT_THAT(header(*page, "content-security-policy"), HasSubstr("default-src 'self'"));
-  // What it names is there.
+  // Every file that it links to exists.
   const std::regex link("(?:src|href)=\"(page/[^\"]+)\"");
   size_t n_links = 0;
   for (std::sregex_iterator it(page->body.begin(), page->body.end(), link), end; it != end; ++it, ++n_links) {
@@ -61,7 +61,7 @@ TEST(Page, ModulesImportWhatIsThere) {
   EXPECT_GT(n_imports, 5u);
 }
 
-// The security policy forbids both; a model's words would be the first to use them.
+// The security policy forbids both; a model's text would be the first to use them.
 TEST(Page, HasNoCodeInMarkupAndNoMarkupFromText) {
   for (const PageFile& file : page_files()) {
     const std::string text(file.bytes);

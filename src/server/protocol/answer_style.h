@@ -1,5 +1,4 @@
-// AnswerStyle: what an answer looks like to the clients of an endpoint, whole or as the pieces of a stream. One a
-// request.
+// AnswerStyle writes answers in the format of an endpoint, whole or as the pieces of a stream. One object a request.
 #pragma once
 
 #include <memory>
@@ -22,19 +21,19 @@ class AnswerStyle {
 
   virtual nlohmann::ordered_json whole(std::span<const GenerateResult> results) = 0;
 
-  // Of a stream, each what is to be sent, "" for nothing: its beginning, more of answer `index`, that one's end (with
-  // calls in it, or none), and the end of all; or that it has failed, behind which nothing comes.
+  // The pieces of a stream, "" for nothing: its beginning, more of answer `index`, the end of that answer (with or
+  // without calls), and the end of the stream; or its failure, after which nothing follows.
   virtual std::string begin() = 0;
   virtual std::string text(int index, std::string_view text) = 0;
-  // So many of the prompt's tokens are computed or found, of all.
+  // n_done of the prompt's n_total tokens are computed or reused.
   virtual std::string progress(int /*n_done*/, int /*n_total*/) { return ""; }
-  // A token of answer `index`, before the text that it completes; for those who tell its log probability.
+  // A token of answer `index`, before the text that it completes; for styles that report log probabilities.
   virtual void token(int /*index*/, const GeneratedToken& /*token*/) {}
   virtual std::string calls(int index, std::span<const ToolCall> calls) = 0;
   virtual std::string ended(int index, const GenerateResult& result, bool has_calls) = 0;
   virtual std::string end(std::span<const GenerateResult> results) = 0;
   virtual std::string failed(const Error& error) = 0;
-  // Sent while nothing else is; the same at any time.
+  // Sent while there is nothing else to send; constant.
   virtual std::string heartbeat() const { return ": waiting\n\n"; }
 };
 

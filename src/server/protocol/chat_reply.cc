@@ -1,4 +1,3 @@
-// Shapes of OpenAI's API.
 #include "server/protocol/chat_reply.h"
 
 #include <openssl/rand.h>
@@ -20,7 +19,7 @@ OrderedJson token_json(const Tokenizer& tokenizer, int32_t id, float logprob) {
   return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
 }
 
-// Nine letters and digits, as Mistral's templates want it.
+// Nine letters and digits, as Mistral's templates require.
 std::string call_id() {
   unsigned char bytes[9] = {};
   RAND_bytes(bytes, sizeof bytes);

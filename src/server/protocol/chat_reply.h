@@ -1,4 +1,4 @@
-// What an answer looks like to OpenAI's clients: whole, or as the pieces of a stream.
+// Builds answers for OpenAI's clients: whole, or as the pieces of a stream.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,24 +14,24 @@ namespace vlcache {
 
 class Tokenizer;
 
-// What is the same in all pieces of an answer.
+// What all pieces of an answer have in common.
 struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   std::string model;
   int64_t created = 0;   // seconds since 1970
-  int32_t n_prompt = 0;  // tokens; of styles that say them first
+  int32_t n_prompt = 0;  // tokens; for styles that report them first
 };
 
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
 // not computed.
 nlohmann::ordered_json usage_json(std::span<const GenerateResult> results);
-// What of an answer's text are calls, with their ids; the rest is its content.
+// The calls in an answer's text, with their ids; the rest is its content.
 struct AnswerText {
   std::string content;
   std::vector<ToolCall> calls;
 };
 AnswerText read_answer(const ChatRequest& asked, const std::string& text);
-// "tool_calls" where an answer that came to its end has some.
+// "tool_calls" for a complete answer that has some.
 std::string finish_reason(const GenerateResult& result, bool has_calls);
 // {id, type, function: {name, arguments}}, each with an id of its own; numbered from `first` on for a stream, if >= 0.
 nlohmann::ordered_json tool_calls_json(std::span<const ToolCall> calls, int first = -1);

@@ -1,4 +1,4 @@
-// Field by field; clients differ in what they leave out, send as null, or send beside.
+// Clients differ in the fields that they leave out, send as null, or add.
 #include "server/protocol/chat_request.h"
 
 #include "api/json_fields.h"
@@ -16,13 +16,13 @@ std::string string(const OrderedJson& object, const char* key, const std::string
   return value->get<std::string>();
 }
 
-// A field that the body calls otherwise, or that has another bound here.
+// A field that has another name in the body, or another bound here.
 void read_as(const char* name, RequestField field, const OrderedJson& body, RequestFields& fields) {
   field.name = name;
   read_field(field, {.object = body, .where = ""}, fields);
 }
 
-// Chat completions ask for log probabilities with a switch and a number.
+// Chat completions request log probabilities with a switch and a number.
 void read_logprobs(const OrderedJson& body, const ChatLimits& limits, RequestFields& fields) {
   RequestField top = request_field("logprobs");
   top.low = 0;
@@ -35,7 +35,7 @@ void read_logprobs(const OrderedJson& body, const ChatLimits& limits, RequestFie
   if (find_field(body, "logprobs") != nullptr) fields.logprobs = logprobs ? n_top : -1;
 }
 
-// What is known and would change the answer, but is not done here, is better refused than forgotten.
+// A known field that would change the answer, but is not supported, is refused: ignoring it would be worse.
 void refuse_unsupported(const OrderedJson& body) {
   for (const char* key : {"functions", "audio"}) {
     const OrderedJson* value = find_field(body, key);
@@ -43,7 +43,7 @@ void refuse_unsupported(const OrderedJson& body) {
   }
 }
 
-// What may be called, which excludes other forms of answers.
+// The functions that may be called, which exclude other forms of answers.
 void read_tools(const OrderedJson& body, ChatRequest& request) {
   request.tools = read_tool_use(body);
   if (request.tools.may_call() && request.format.kind != AnswerFormat::Kind::kText) {
@@ -51,7 +51,7 @@ void read_tools(const OrderedJson& body, ChatRequest& request) {
   }
 }
 
-// What a template may show besides; what a request says elsewhere has its own place.
+// Further variables of the template; those that the request sets elsewhere are refused.
 OrderedJson read_template_variables(const OrderedJson& body) {
   const OrderedJson* variables = find_field(body, "chat_template_kwargs");
   if (variables == nullptr) return nullptr;
@@ -62,7 +62,7 @@ OrderedJson read_template_variables(const OrderedJson& body) {
   return *variables;
 }
 
-// How pictures are to be shown, as far as that is the same for all of them.
+// Options that all images of the request share.
 PictureOptions read_picture_options(const OrderedJson& body, const RequestFields& fields) {
   PictureOptions options;
   options.min_tokens = fields.min_image_tokens.value_or(0);
@@ -79,7 +79,7 @@ PictureOptions read_picture_options(const OrderedJson& body, const RequestFields
 
 void read_content(OrderedJson& content, const std::string& where, PictureParts& pictures) {
   if (content.is_string()) return;
-  if (content.is_null()) {  // of an assistant's message that only called tools
+  if (content.is_null()) {  // an assistant's message with nothing but tool calls
     content = "";
     return;
   }
@@ -152,7 +152,7 @@ ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, con
   refuse_unsupported(json);
   ChatRequest request = read_generation_fields(json, defaults, limits);
   read_tools(json, request);
-  // A form by default is for answers without calls.
+  // A default form applies to answers without calls.
   if (find_field(json, "response_format") == nullptr && !request.tools.may_call()) {
     request.format = read_answer_format(request.fields.response_format);
   }

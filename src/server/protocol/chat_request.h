@@ -1,4 +1,5 @@
-// The body of POST /v1/chat/completions, as OpenAI describes it, with what vLLM adds and a `vlcache` object of ours.
+// ChatRequest: the body of POST /v1/chat/completions as OpenAI describes it, with vLLM's additions and our `vlcache`
+// object.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +24,14 @@ struct NamedPicture {
 };
 
 struct ChatRequest {
-  nlohmann::ordered_json messages;       // as chat templates take them; pictures as {"type": "image"}
+  nlohmann::ordered_json messages;       // as chat templates take them; images as {"type": "image"}
   std::vector<EncodedPicture> pictures;  // in the order of their parts
-  // Those of them that are to be known by their `uuid`, once it has turned out that they are pictures.
+  // Those to be stored under their `uuid`, once they have been decoded as images.
   std::vector<NamedPicture> named;
   RequestFields fields;
   AnswerFormat format;
   ToolUse tools;
-  CallSyntax call_syntax = CallSyntax::kPlain;  // the model's, which the body does not say
+  CallSyntax call_syntax = CallSyntax::kPlain;  // the model's; not part of the body
   bool include_usage = false;                   // in a stream
   nlohmann::ordered_json template_variables;    // chat_template_kwargs; an object, or null
 
@@ -44,27 +45,27 @@ struct ChatRequest {
   }
 };
 
-// What a request may ask for at most.
+// What a request may ask for, at most.
 struct ChatLimits {
   size_t max_images = 64;
   ImageLimits image{.max_pixels = 64'000'000};
-  // Bytes of a picture's URL, which errors call `where`; none: of data URIs alone.
+  // Returns the bytes at an image's URL, which errors call `where`; empty: data URIs alone are accepted.
   std::function<std::vector<std::byte>(const std::string& url, const std::string& where)> read_image;
   int max_answers = 16;   // n
   int max_logprobs = 20;  // alternatives of a token
-  // Pictures that parts name by their `uuid`, of this caller; null: such a name is not looked at.
+  // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.
   NamedImages* named_images = nullptr;
   std::string caller;
 };
 
-// What the body leaves out comes from `defaults`. Fields that nobody here knows are let pass, as other servers do;
-// known ones that ask for what cannot be done are errors. The pictures are not decoded yet. Throws Error(kInput) whose
-// message begins with the field's name ("temperature: expected ...").
+// What the body leaves out comes from `defaults`. Unknown fields are ignored, as by other servers; known ones that ask
+// for what is not supported are errors. The images are not decoded yet. Throws Error(kInput) whose message begins with
+// the field's name ("temperature: expected ...").
 ChatRequest read_chat_request(std::string_view body, const RequestFields& defaults, const ChatLimits& limits);
-// Of a body that was parsed: parse_body's, or one that says the same of another endpoint.
+// Reads a parsed body: parse_body's, or another endpoint's that was translated.
 ChatRequest chat_request_of(nlohmann::ordered_json body, const RequestFields& defaults, const ChatLimits& limits);
 
-// All of it but messages: sampling, n, stream, vlcache.
+// Everything but messages: sampling, n, stream, vlcache.
 ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const RequestFields& defaults,
                                    const ChatLimits& limits);
 

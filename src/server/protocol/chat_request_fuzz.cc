@@ -1,4 +1,4 @@
-// Fuzzes the body of a chat completion: it is a request within the limits, or there is an error that says why not.
+// Fuzzes the body of a chat completion: the result is a request within the limits, or an error with the reason.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

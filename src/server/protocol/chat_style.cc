@@ -1,4 +1,3 @@
-// OpenAI's chat completions.
 #include <utility>
 
 #include "api/result_json.h"
@@ -24,7 +23,7 @@ class ChatStyle final : public AnswerStyle {
   OrderedJson whole(std::span<const GenerateResult> results) override {
     return chat_json(head_, asked_, results, tokenizer_);
   }
-  // Each answer's role comes with its first words: clients take the time of the first chunk.
+  // Each answer's role is sent with its first words: clients measure the time of the first chunk.
   std::string begin() override { return ""; }
   std::string progress(int n_done, int n_total) override {
     OrderedJson json = chunk_json(head_, 0, OrderedJson::object(), "");

@@ -1,4 +1,3 @@
-// Fields, shapes.
 #include "server/protocol/completion.h"
 
 #include <algorithm>
@@ -49,7 +48,7 @@ std::vector<CompletionRequest::Text> read_prompts(const OrderedJson& body) {
   return prompts;
 }
 
-// What would change the answer, but is not done here.
+// Fields that would change the answer, but are not supported.
 void refuse_unsupported_completion(const OrderedJson& body) {
   if (const auto echo = body.find("echo"); echo != body.end() && !echo->is_null() && *echo != false) {
     bad_field("echo: not supported by this server");
@@ -67,7 +66,7 @@ int64_t n_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-// Of tokens whose text begins at `offset`, in characters, which then is where it ends.
+// Of tokens whose text begins at `offset`, in characters; moves `offset` to its end.
 OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset, const Tokenizer& tokenizer) {
   OrderedJson tokens = OrderedJson::array(), logprobs = tokens, tops = tokens, offsets = tokens;
   const auto text_of = [&](int32_t id) { return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false); };
@@ -156,7 +155,7 @@ class CompletionStyle final : public AnswerStyle {
     return event(json);
   }
 
-  // All but the choices.
+  // Everything but the choices.
   OrderedJson ending(std::span<const GenerateResult> results) const {
     int64_t n_prompt = 0, n_completion = 0;
     double n_cached = 0;
@@ -190,7 +189,7 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
   OrderedJson json = parse_body(body);
   CompletionRequest request{.prompts = read_prompts(json), .fields = {}};
   refuse_unsupported_completion(json);
-  // Here a number asks for log probabilities.
+  // Here a number requests log probabilities.
   RequestField logprobs = request_field("logprobs");
   logprobs.low = 0;
   logprobs.high = limits.max_logprobs;

@@ -1,4 +1,5 @@
-// POST /v1/completions, the older way to ask: text or tokens as they are, no messages and no chat template.
+// CompletionRequest: the body of POST /v1/completions, the older endpoint for plain text or tokens, without messages
+// and chat template.
 #pragma once
 
 #include <memory>

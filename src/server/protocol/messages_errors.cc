@@ -1,4 +1,3 @@
-// By status.
 #include "server/protocol/messages_errors.h"
 
 #include <utility>

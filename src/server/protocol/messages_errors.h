@@ -1,4 +1,4 @@
-// Errors as Anthropic's clients expect them.
+// Builds errors in the format that Anthropic's clients expect.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace vlcache {
 // {type: "error", error: {type, message}}.
 nlohmann::ordered_json messages_error_json(int status, const std::string& message);
 
-// The same reply, but that errors in OpenAI's shape, whoever sends them, take this one.
+// Wraps a reply so that errors in OpenAI's format, whatever their origin, are sent in this one.
 HttpReplyPtr with_messages_errors(HttpReplyPtr reply);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Blocks become parts, tool results become messages.
 #include "server/protocol/messages_request.h"
 
 #include <string>
@@ -22,7 +21,7 @@ OrderedJson picture_part(const OrderedJson& block, const std::string& where) {
     url = "data:" + string_field(*source, "media_type", at) + ";base64," + string_field(*source, "data", at);
   } else if (type == "url") {
     url = string_field(*source, "url", at);
-  } else if (type == "file") {  // that an earlier request has named
+  } else if (type == "file") {  // named by an earlier request
     return {{"type", "image_url"}, {"uuid", string_field(*source, "file_id", at)}};
   } else {
     bad_field(at + ".type: expected \"base64\", \"url\" or \"file\", found \"" + type + "\"");
@@ -32,7 +31,7 @@ OrderedJson picture_part(const OrderedJson& block, const std::string& where) {
   return part;
 }
 
-// A block that is text or a picture.
+// A block that is text or an image.
 OrderedJson part_of(const OrderedJson& block, const std::string& where) {
   if (!block.is_object()) bad_field(where + ": expected an object");
   const std::string type = string_field(block, "type", where);
@@ -65,7 +64,7 @@ OrderedJson call_of(const OrderedJson& block, const std::string& where) {
            {{"name", string_field(block, "name", where)}, {"arguments", input == nullptr ? "{}" : input->dump()}}}};
 }
 
-// What the user says stands behind the results of tools that came with it.
+// The user's text comes after the results of the tools in the same message.
 void add_user(const OrderedJson& blocks, const std::string& where, OrderedJson& messages) {
   OrderedJson said = OrderedJson::array();
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -169,7 +168,7 @@ void add_tools(const OrderedJson& body, OrderedJson& chat) {
   chat["parallel_tool_calls"] = !bool_field(*choice, "disable_parallel_tool_use", false);
 }
 
-// output_config.format, which has its schema right there.
+// output_config.format, which holds its schema directly.
 void add_format(const OrderedJson& body, OrderedJson& chat) {
   const OrderedJson* config = find_field(body, "output_config");
   if (config == nullptr) return;
@@ -186,7 +185,7 @@ void add_format(const OrderedJson& body, OrderedJson& chat) {
   chat["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
 }
 
-// The switch that templates of thinking models have, unless the request sets it itself.
+// The switch in the templates of thinking models, unless the request sets it itself.
 void add_thinking(const OrderedJson& body, OrderedJson& chat) {
   const OrderedJson* thinking = find_field(body, "thinking");
   if (thinking == nullptr) return;

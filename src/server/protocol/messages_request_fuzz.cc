@@ -1,5 +1,5 @@
-// Fuzzes the body of Anthropic's messages and of OpenAI's Responses: each is said as a chat completion within the
-// limits, or there is an error that says why not.
+// Fuzzes the bodies of Anthropic's messages and OpenAI's Responses: each is translated to a chat completion within the
+// limits, or there is an error with the reason.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Other endpoints' bodies, said as chat completions.
+// Other endpoints' bodies, translated to chat completions.
 #include "server/protocol/messages_request.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ std::string named_event(const char* name, OrderedJson fields) {
   return std::string("event: ") + name + "\n" + event(json);
 }
 
-// What the cache gave is not among input_tokens, as Anthropic counts.
+// Cached tokens are not part of input_tokens: so Anthropic counts.
 OrderedJson usage_of(int32_t n_prompt, int64_t n_cached, size_t n_answer) {
   return {{"input_tokens", n_prompt - n_cached},
           {"cache_creation_input_tokens", 0},
@@ -69,7 +69,7 @@ class MessagesStyle final : public AnswerStyle {
 
   std::string begin() override {
     OrderedJson json = message();
-    json["usage"] = usage_of(head_.n_prompt, 0, 0);  // what the cache has is told at the end
+    json["usage"] = usage_of(head_.n_prompt, 0, 0);  // cached tokens are reported at the end
     return named_event("message_start", {{"message", std::move(json)}});
   }
   std::string text(int, std::string_view text) override {

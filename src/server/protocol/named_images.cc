@@ -1,4 +1,3 @@
-// Least recently used, by bytes.
 #include "server/protocol/named_images.h"
 
 #include "base/error.h"

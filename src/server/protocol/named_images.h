@@ -1,4 +1,4 @@
-// NamedImages: the bytes of pictures that requests have named, so that later ones need not send them again.
+// NamedImages holds the bytes of images that requests have named, so that later requests need not send them again.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace vlcache {
 
-// By any thread.
+// Any thread.
 class NamedImages {
  public:
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;
-  // Whose name it is, and the name. Nobody finds what another owner has named.
+  // The owner and the name. An owner finds only its own images.
   using Name = std::pair<std::string, std::string>;
 
   explicit NamedImages(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Those used least lately go; a picture larger than all there is room for is not kept. A name stays that picture's:
-  // throws Error(kInput), beginning with `where`, for another one.
+  // Evicts the least recently used images; an image larger than the whole cache is not stored. A name stays with its
+  // image: throws Error(kInput), beginning with `where`, for another one.
   void add(const Name& name, Bytes bytes, const std::string& where);
   // Throws Error(kNotFound), beginning with `where`.
   Bytes find(const Name& name, const std::string& where);
@@ -43,9 +43,9 @@ class NamedImages {
   using Images = std::list<Image>;
 
   int64_t max_bytes_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   int64_t bytes_ = 0;
-  Images images_;  // lately used first
+  Images images_;  // most recently used first
   std::map<Name, Images::iterator> by_name_;
 };
 

@@ -1,4 +1,4 @@
-// Names of pictures: whose they are, what they stand for, and when they are gone.
+// Names of images: their owners, the images that they stand for, and eviction.
 #include "server/protocol/named_images.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-// A URL, a name, or both.
 #include "server/protocol/picture_parts.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxIdBytes = 256;
 
-// True: as few tokens as can be.
+// True: as few tokens as possible.
 bool wants_least_detail(const OrderedJson& source, const std::string& where) {
   const OrderedJson* detail = find_field(source, "detail");
   if (detail == nullptr || *detail == "auto" || *detail == "high" || *detail == "original") return false;
@@ -61,7 +60,7 @@ EncodedPicture PictureParts::read(const OrderedJson& part, const std::string& wh
   return picture;
 }
 
-// Of this request, or an earlier one.
+// Named by this request or an earlier one.
 NamedImages::Bytes PictureParts::find(const NamedImages::Name& name, const std::string& where) const {
   const auto here = std::ranges::find(request_.named, name, &NamedPicture::name);
   return here == request_.named.end() ? limits_.named_images->find(name, where) : here->bytes;

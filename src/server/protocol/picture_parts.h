@@ -1,4 +1,4 @@
-// PictureParts: takes pictures out of the parts of messages.
+// PictureParts takes images out of the parts of messages.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace vlcache {
 
 class PictureParts {
  public:
-  // Of a request whose salt is read already; the limits outlive this. The options are those of every picture whose part
-  // says no other.
+  // The request's salt must have been read; the limits must outlive this object. The options apply to all images whose
+  // parts set none.
   PictureParts(const ChatLimits& limits, PictureOptions options, ChatRequest& request);
 
-  // Adds the picture of an `image_url` part to the request; the part becomes a bare {"type": "image"}. Throws
-  // Error(kInput), kNotFound for a name that nothing has; each begins with `where`, the part's.
+  // Adds the image of an `image_url` part to the request; the part becomes a bare {"type": "image"}. Throws
+  // Error(kInput), or kNotFound for an unknown name; the message begins with `where`, the part's.
   void take(nlohmann::ordered_json& part, const std::string& where);
 
  private:

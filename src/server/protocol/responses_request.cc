@@ -1,4 +1,3 @@
-// Items become messages.
 #include "server/protocol/responses_request.h"
 
 #include <algorithm>
@@ -21,7 +20,7 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
   if (type == "refusal") return {{"type", "text"}, {"text", string_field(part, "refusal", where)}};
   if (type == "input_image") {
     if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
-      return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // that was named before
+      return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // named before
     }
     OrderedJson picture{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
     if (const OrderedJson* detail = find_field(part, "detail")) picture["image_url"]["detail"] = *detail;
@@ -41,7 +40,7 @@ OrderedJson item_parts(const OrderedJson* content, const std::string& where) {
   return parts;
 }
 
-// Calls in a row, and what the assistant said before them, are one message.
+// Consecutive calls, and the assistant's text before them, are one message.
 void add_call(const OrderedJson& item, const std::string& where, OrderedJson& messages) {
   const bool follows = !messages.empty() && messages.back()["role"] == "assistant";
   if (!follows) messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -113,11 +112,11 @@ void add_functions(const OrderedJson& body, OrderedJson& chat) {
   if (const OrderedJson* parallel = find_field(body, "parallel_tool_calls")) chat["parallel_tool_calls"] = *parallel;
 }
 
-// What the answer is to tell beside its text: of all that can be included there are log probabilities here.
+// What the answer includes besides its text: of all options, log probabilities alone are supported.
 void add_include(const OrderedJson& body, OrderedJson& chat) {
   if (const OrderedJson* n_top = find_field(body, "top_logprobs")) {
     chat["top_logprobs"] = *n_top;
-    chat["logprobs"] = *n_top != 0;  // 0 is what answers say where nobody asked
+    chat["logprobs"] = *n_top != 0;  // 0: the value in answers if none were requested
   }
   const OrderedJson* include = find_field(body, "include");
   if (include == nullptr) return;
@@ -126,7 +125,7 @@ void add_include(const OrderedJson& body, OrderedJson& chat) {
     chat["logprobs"] = true;
 }
 
-// text.format, where a schema stands beside its name.
+// text.format, where the schema is beside its name.
 void add_text_format(const OrderedJson& body, OrderedJson& chat) {
   const OrderedJson* text = find_field(body, "text");
   const OrderedJson* format = text != nullptr && text->is_object() ? find_field(*text, "format") : nullptr;

@@ -1,5 +1,5 @@
-// The body of OpenAI's POST /v1/responses, said as one of POST /v1/chat/completions (see messages_request.h). Nothing
-// is remembered between requests: whoever goes on sends what was said before.
+// Translates the body of OpenAI's POST /v1/responses to one of POST /v1/chat/completions (see messages_request.h).
+// Nothing is stored between requests: the client sends the whole conversation.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// OpenAI's Responses: items that are added, grow and are done, every event numbered.
+// OpenAI's Responses: items are added, grow and are done; every event has a number.
 #include <cmath>
 #include <utility>
 
@@ -42,7 +42,7 @@ class ResponsesStyle final : public AnswerStyle {
  public:
   ResponsesStyle(const AnswerHead& head, const ChatRequest& asked, const OrderedJson& body, const Tokenizer& tokenizer)
       : head_(head), asked_(asked), tokenizer_(tokenizer) {
-    // What was asked for is told again; clients read these fields.
+    // The settings of the request are repeated; clients read these fields.
     const auto given = [&](const char* key, OrderedJson fallback) {
       const auto it = body.find(key);
       echoed_[key] = it == body.end() || it->is_null() ? std::move(fallback) : *it;
@@ -127,12 +127,12 @@ class ResponsesStyle final : public AnswerStyle {
     if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain());
     return json;
   }
-  // Of no token where nobody asked for them.
+  // Empty unless log probabilities were requested.
   OrderedJson logprobs(std::span<const GeneratedToken> tokens) const {
     if (!asked_.has_logprobs()) return OrderedJson::array();
     return logprobs_json(tokens, tokenizer_)["content"];
   }
-  // Log probabilities since they were taken last; the message has them all.
+  // Log probabilities since the last call; the message has all of them.
   OrderedJson take_told() {
     OrderedJson more = logprobs(std::exchange(told_, {}));
     logprobs_.insert(logprobs_.end(), more.begin(), more.end());
@@ -176,8 +176,8 @@ class ResponsesStyle final : public AnswerStyle {
   ChatRequest asked_;
   const Tokenizer& tokenizer_;
   OrderedJson echoed_;
-  OrderedJson items_ = OrderedJson::array();  // that are done
-  // Of the message that grows; no id: none does.
+  OrderedJson items_ = OrderedJson::array();  // complete ones
+  // Of the message in progress; empty id: there is none.
   std::string message_, text_;
   OrderedJson logprobs_ = OrderedJson::array();  // of its text
   std::vector<GeneratedToken> told_;             // since the last piece of it

@@ -1,4 +1,3 @@
-// Calls are read out of the text on the way.
 #include "server/protocol/styled_answer.h"
 
 #include <utility>

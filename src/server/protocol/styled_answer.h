@@ -1,5 +1,5 @@
-// StyledAnswer: the answers of one request, which come from the inference thread as they go on, on their way to
-// the reply in the style of an endpoint.
+// StyledAnswer passes the answers of one request, as the inference thread generates them, to the reply in the style of
+// an endpoint.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class StyledAnswer {
  public:
   StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers, HttpReplyPtr reply);
 
-  // Once it is accepted; then by the inference thread alone.
+  // Called once the request is accepted; after that, the inference thread alone calls the members.
   void begin();
   void progress(int n_done, int n_total);
   void token(int index, const GeneratedToken& token);
@@ -36,7 +36,7 @@ class StyledAnswer {
   size_t n_;
   bool stream_;
   HttpReplyPtr reply_;
-  std::vector<Reader> readers_;  // by answer; none: nothing may be called, or the answer is read as a whole
+  std::vector<Reader> readers_;  // by answer; empty: no function may be called, or the answer is read as a whole
   std::map<int, GenerateResult> results_;
   std::optional<Error> error_;
 };
