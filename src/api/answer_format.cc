@@ -1,4 +1,3 @@
-// Field by field.
 #include "api/answer_format.h"
 
 #include <algorithm>
@@ -44,7 +43,7 @@ void read_tools(const OrderedJson& tools, ToolUse& use) {
     if (parameters != nullptr && !parameters->is_object()) {
       bad_field(where + ".function.parameters: expected a JSON schema, an object");
     }
-    // Templates go through what is there, and some cannot do without parameters.
+    // Templates read the fields that exist, and some cannot do without parameters.
     OrderedJson kept = {{"name", name}};
     if (find_field(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
     kept["parameters"] =

@@ -1,4 +1,5 @@
-// What a request says its answer must look like: response_format, tools and tool_choice, as OpenAI describes them.
+// Reads the form that a request requires of its answer: response_format, tools and tool_choice, as OpenAI describes
+// them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +14,7 @@ struct AnswerFormat {
   Kind kind = Kind::kText;
   nlohmann::ordered_json schema;  // of kJsonSchema
 
-  // Errors about the schema begin with it.
+  // Errors about the schema begin with this.
   static constexpr const char* kSchemaField = "response_format.json_schema.schema";
 };
 
@@ -34,14 +35,14 @@ struct ToolUse {
 
   bool may_call() const { return choice != Choice::kNone; }
   bool must_call() const { return choice == Choice::kRequired || choice == Choice::kNamed; }
-  // Of the functions that may be called.
+  // The names of the functions that may be called.
   std::vector<std::string> names() const;
 };
 
 // tools, tool_choice, parallel_tool_calls. Throws Error(kInput): "tools[0].function.name: ...".
 ToolUse read_tool_use(const nlohmann::ordered_json& body);
 
-// The tool_calls of an assistant's message in the form that ToolForms reads. `where` begins errors.
+// Returns the tool_calls of an assistant's message in the form that ToolForms reads. `where` begins errors.
 nlohmann::ordered_json read_tool_calls(const nlohmann::ordered_json& calls, const std::string& where);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// From fields to grammars.
 #include "api/answer_forms.h"
 
 #include "api/call_grammar.h"

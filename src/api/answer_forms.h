@@ -1,4 +1,5 @@
-// AnswerForms: what holds answers to the form that a request asks for. Of one engine, for all endpoints.
+// AnswerForms builds the grammars that hold answers to the form that a request requires. One object per engine, for all
+// endpoints.
 #pragma once
 
 #include <memory>
@@ -19,15 +20,15 @@ class AnswerForms {
 
   struct Form {
     GrammarPtr grammar;            // null: any text
-    std::vector<int32_t> opening;  // tokens before it
+    std::vector<int32_t> opening;  // tokens before the grammar's text
     std::vector<int32_t> shown;    // special tokens that mark calls
     CallSyntax syntax = CallSyntax::kPlain;
     bool template_has_tools = false;
   };
-  // Takes milliseconds where a grammar is new, so not for the inference thread; any other may. Throws Error(kInput or
+  // Takes milliseconds for a new grammar, so any thread but the inference thread may call it. Throws Error(kInput or
   // kUnsupported) naming the field.
   Form form(const AnswerFormat& format, const ToolUse& tools);
-  // Has an answer keep to it: one of those that the form was made for.
+  // Holds an answer to the form; the request must be one of those that the form was made for.
   void apply(const Form& form, Request& request) const;
 
  private:

@@ -1,4 +1,5 @@
-// What outlives the process, as a user names it: folders, Redis, time to live, the form of images' KV.
+// CacheOptions: storage that outlives the process, as a user names it: folders, Redis, time to live, the form of
+// images' KV.
 #pragma once
 
 #include <filesystem>
@@ -18,22 +19,22 @@ struct CacheOptions {
   std::string redis;                // a URL; empty: none
   std::string redis_password_file;  // empty: the URL has it, or there is none
   std::string salt;
-  std::string ttl;  // 90s, 15m, 12h, 30d; empty: for ever
+  std::string ttl;  // 90s, 15m, 12h, 30d; empty: no limit
   int admit = 1;
-  std::string codec = "exact";  // of pictures' KV: exact, int8, int4
+  std::string codec = "exact";  // of images' KV: exact, int8, int4
   std::string keep;             // SHARE:SCORER; empty: all of it
 };
 
-// In which form pictures' KV is kept. Throws Error(kInput).
+// The form in which images' KV is stored. Throws Error(kInput).
 ImageKvForm image_form(const CacheOptions& options);
-// The tiers that the options name, in the order in which it is asked. Throws Error(kInput).
+// Opens the tiers that the options name, in the order of lookup. Throws Error(kInput).
 std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheOptions& options);
-// Of "DIR" or "DIR,BYTES".
+// Opens the tier of "DIR" or "DIR,BYTES".
 std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options);
-// Of a URL. That the server cannot be reached is no error.
+// Opens the tier of a URL. An unreachable server is not an error.
 std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options);
 
-// The directory of --cache-disk, and that of sessions in it.
+// The directory of --cache-disk, and the one of its sessions.
 std::filesystem::path disk_folder(const CacheOptions& options);
 std::filesystem::path sessions_folder(const CacheOptions& options);
 

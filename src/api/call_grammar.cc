@@ -1,4 +1,4 @@
-// Calls in the words of each syntax.
+// Calls in the text of each syntax.
 #include "api/call_grammar.h"
 
 #include <optional>
@@ -15,12 +15,12 @@ using OrderedJson = nlohmann::ordered_json;
 struct Words {
   std::string before;  // a space at its beginning may be left out
   std::string between, behind;
-  std::string name, arguments, end;  // before the two and behind them, in each call
-  std::optional<int32_t> id;         // rule of what stands between the name and `arguments`
-  int most = 8;                      // calls of one answer: a model that has begun may not find an end
+  std::string name, arguments, end;  // before the two and after them, in each call
+  std::optional<int32_t> id;         // rule of the text between the name and `arguments`
+  int most = 8;                      // calls in one answer: without a limit, a model may not come to an end
 };
 
-// Nine letters or digits behind their mark, as Mistral's templates want them.
+// Nine letters or digits after their mark, as Mistral's templates require.
 int32_t id_rule(Automaton& a, const std::string& mark) {
   const int32_t rule = a.add_rule();
   int32_t at = a.text(a.start(rule), mark);
@@ -70,7 +70,7 @@ Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
       if (syntax == CallSyntax::kMistralWithId) words.id = id_rule(a, grammars.mark("[CALL_ID]"));
       break;
     case CallSyntax::kLlama:
-      words.most = 1;  // its authors' templates refuse messages of several
+      words.most = 1;  // the templates of its authors refuse messages with several
       words.arguments = "\", \"parameters\": ";
       break;
     case CallSyntax::kPlain:

@@ -1,4 +1,4 @@
-// A grammar that has a model call tools, whatever it would rather do.
+// Builds a grammar that makes a model call tools, whatever its own choice.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@
 namespace vlcache {
 
 struct CallGrammar {
-  std::string opening;  // what an answer begins with, the tokenizer's tokens of it
+  std::string opening;  // the tokenizer's own tokens, with which an answer begins
   GrammarPtr grammar;   // of what follows
 };
 
-// One call of the named function; one or, if they may be parallel, several of any. Their arguments are what the
-// function's parameters allow. Throws Error as Grammars::json_schema does: "tools[0].function.parameters: ...".
+// One call of the named function; one or, if they may be parallel, several of any function. The arguments are those
+// that the function's parameters allow. Throws Error as Grammars::json_schema does: "tools[0].function.parameters:
+// ...".
 CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& use);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Shared by the readers of this folder.
 #include "api/json_fields.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Fields of requests, for all endpoints' readers. Errors are Error(kInput) whose message begins with the field's name.
+// Reads fields of requests, for all endpoints. Errors are Error(kInput) whose message begins with the field's name.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,10 +12,10 @@ namespace vlcache {
 // A request's body, which must be a JSON object.
 nlohmann::ordered_json parse_body(std::string_view text);
 
-// Null where it is not there, or null: that counts as left out, as in most clients' libraries.
+// Null if the field is missing or null: null counts as left out, as in most clients' libraries.
 const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& object, const char* key);
 
-// One that must be there: "WHERE.KEY: expected a string".
+// A required field: "WHERE.KEY: expected a string".
 std::string string_field(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 
 // "KEY: expected true or false".

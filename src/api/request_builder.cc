@@ -11,7 +11,7 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kMaxPolicies = 256;  // that are remembered
+constexpr size_t kMaxPolicies = 256;  // that are cached
 
 Sha256Digest salt_of(std::string_view text) {
   Sha256 hash;
@@ -73,7 +73,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
     request.prompt = i + 1 < n ? prompt.copy() : std::move(prompt);
     request.policy = chosen;
     request.reuse = reuse;
-    request.priority = -fields.priority.value_or(0);  // in fields lower numbers go first
+    request.priority = -fields.priority.value_or(0);  // in fields, lower numbers run first
     request.options = options;
     request.options.sampling.seed += static_cast<uint64_t>(i);
     forms_.apply(form, request);

@@ -1,4 +1,4 @@
-// RequestBuilder: from what is asked (a prompt and the fields of the request) to the request that the engine runs.
+// RequestBuilder turns a prompt and the fields of a request into the request that the engine runs.
 #pragma once
 
 #include <filesystem>
@@ -17,27 +17,27 @@
 
 namespace vlcache {
 
-// Messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}) through the chat
-// template. `pictures` in the order of their parts. Throws Error(kInput) without a template.
+// Renders messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}) with the chat
+// template. `pictures` are in the order of their parts. Throws Error(kInput) without a template.
 Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, Pictures pictures,
                     const TemplateInput& more = {});
 
-// By any thread.
+// Any thread.
 class RequestBuilder {
  public:
-  // Both outlive this. Policies may read files of `model_dir`.
+  // Both must outlive this object. Policies may read files of `model_dir`.
   RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir);
 
-  // Takes milliseconds where a grammar is new. Throws Error(kInput or kUnsupported) naming the field.
+  // Takes milliseconds for a new grammar. Throws Error(kInput or kUnsupported) naming the field.
   AnswerForms::Form form(const AnswerFormat& format, const ToolUse& tools = {}) { return forms_.form(format, tools); }
-  // One request for each of fields.n answers; each has the seed of the one before it and one more. Throws Error(kInput)
-  // for values out of range, and for a prompt that cannot be answered (check_prompt_fits).
+  // One request for each of fields.n answers; each seed is one more than the one before it. Throws Error(kInput) for
+  // values out of range, and for a prompt that cannot be answered (check_prompt_fits).
   std::vector<Request> requests(Prompt prompt, const RequestFields& fields, const AnswerForms::Form& form);
   // The request for one answer.
   Request request(Prompt prompt, const RequestFields& fields);
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
-  // The prompt as a policy is to see it: query_aware, evict_while_prefill.
+  // Sets how much of the prompt a policy sees: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
 
  private:

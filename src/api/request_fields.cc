@@ -286,7 +286,7 @@ class FieldReader {
     out = value_.get<std::string>();
   }
   void operator()(std::optional<Seed>& out) const {
-    constexpr double kExact = 9007199254740992.0;  // integers up to here are their own doubles
+    constexpr double kExact = 9007199254740992.0;  // up to here, doubles represent all integers exactly
     Seed seed;
     if (value_.is_number_unsigned()) {
       seed.value = value_.get<uint64_t>();
@@ -323,7 +323,7 @@ class FieldReader {
     }
     out = std::move(ids);
   }
-  // {"TOKEN ID": what its logit has more}. Whether there are such tokens, the engine knows.
+  // {"TOKEN ID": number added to its logit}. The engine checks that the tokens exist.
   void operator()(std::optional<std::vector<TokenBias>>& out) const {
     if (value_.empty()) return;
     if (!value_.is_object()) fail("an object, token ids to numbers");
@@ -369,7 +369,7 @@ class FieldReader {
   const OrderedJson& value_;
 };
 
-// Calls `act` with the member of a field in each of the structs; not for fields with readers of their own.
+// Calls `act` with a field's member in each of the structs; skips fields with readers of their own.
 template <typename Act, typename... Fields>
 void with_member(const RequestField& field, const Act& act, Fields&... fields) {
   std::visit(

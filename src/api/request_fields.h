@@ -1,5 +1,5 @@
-// RequestFields: what a request may say besides its prompt. One table names every field: flags, lines of
-// `run --requests`, HTTP bodies, --help and the table of docs/server.md come from it.
+// RequestFields: what a request may set besides its prompt. One table names every field: flags, lines of `run
+// --requests`, HTTP bodies, --help and the table of docs/server.md are made from it.
 #pragma once
 
 #include <cfloat>
@@ -17,7 +17,7 @@
 
 namespace vlcache {
 
-// The seed of random choices.
+// The seed of random numbers.
 struct Seed {
   uint64_t value = 0;
   bool fresh = false;  // -1: each request draws one
@@ -43,7 +43,7 @@ struct RequestFields {
   nlohmann::ordered_json response_format;
 };
 
-// The member that holds a field; monostate: the field has a reader of its own (tools) and stands in the table for its
+// The member that holds a field; monostate: the field has a reader of its own (tools) and is in the table for its
 // description.
 using FieldMember =
     std::variant<std::monostate, std::optional<int32_t> RequestFields::*, std::optional<float> RequestFields::*,
@@ -53,7 +53,7 @@ using FieldMember =
                  std::optional<std::vector<int32_t>> RequestFields::*,
                  std::optional<std::vector<TokenBias>> RequestFields::*, nlohmann::ordered_json RequestFields::*>;
 
-// The commands that have requests; their defaults differ.
+// The commands that take requests; their defaults differ.
 enum class Front : uint8_t { kRun, kServe, kEval };
 
 struct RequestField {
@@ -72,7 +72,7 @@ struct RequestField {
   bool line = true;             // in lines of `run --requests`
   Body body = Body::kAll;
   double low = -FLT_MAX, high = FLT_MAX;  // of numbers, both included
-  // JSON texts; empty: none. A command without one of its own has `fallback`.
+  // JSON texts; empty: none. A command without a default of its own has `fallback`.
   const char* fallback = "";
   const char* serve_fallback = "";
   const char* eval_fallback = "";
@@ -84,10 +84,10 @@ struct RequestField {
 
 // The table, in the order in which --help shows it.
 std::span<const RequestField> request_fields();
-// CHECKs that there is one.
+// CHECKs that the field exists.
 const RequestField& request_field(std::string_view name);
 
-// A JSON object that has fields.
+// A JSON object that contains fields.
 struct FieldSource {
   const nlohmann::ordered_json& object;
   std::string where;         // before a field's name in errors: "vlcache."
@@ -97,24 +97,24 @@ struct FieldSource {
 void read_field(const RequestField& field, const FieldSource& source, RequestFields& fields);
 // Fields of a line of `run --requests`.
 RequestFields read_line_fields(const nlohmann::ordered_json& line);
-// Fields of the body of a chat completion, or of one that says the same.
+// Fields of the body of a chat completion, or of one translated to it.
 RequestFields read_body_fields(const nlohmann::ordered_json& body);
 
-// Fields that the bodies of all endpoints have under the same name, and the object "vlcache".
+// Copies the fields that the bodies of all endpoints have under the same name, and the object "vlcache".
 void copy_common_fields(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
 
-// What `fields` does not set comes from `below`. A policy and its budget go together: fields that set one take neither
-// from below.
+// Fields that `fields` does not set come from `below`. A policy and its budget belong together: fields that set one
+// take neither from below.
 RequestFields over(RequestFields fields, const RequestFields& below);
-// What the checkpoint's generation_config.json says: its penalty always, its sampling if it says do_sample.
+// The checkpoint's generation_config.json: its penalty always, its sampling if do_sample is set.
 RequestFields checkpoint_fields(const GenerationDefaults& defaults);
 // The table's defaults.
 RequestFields fallback_fields(Front front);
 
-// Draws a seed if it is to be fresh. Throws Error(kInput) for values out of range.
+// Draws a seed if it is fresh. Throws Error(kInput) for values out of range.
 GenerateOptions generate_options(const RequestFields& fields);
 
-// The table as docs/server.md has it.
+// The table as it is in docs/server.md.
 std::string fields_markdown();
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// The table of request fields: every field is read, laid over its default, and described.
+// The table of request fields: every field is read, has its default, and is described.
 #include "api/request_fields.h"
 
 #include <gmock/gmock.h>
@@ -156,7 +156,7 @@ TEST(RequestFields, BodiesOfOtherShapesShareWhatHasOneName) {
   EXPECT_EQ(chat.dump(), R"({"top_k":3,"vlcache":{"kv":"h2o"}})");
 }
 
-// docs/server.md has the table between two marks. VLCACHE_UPDATE_DOCS=1 writes it there.
+// docs/server.md has the table between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.
 TEST(RequestFields, TheDocsHaveTheTable) {
   const std::filesystem::path path = std::filesystem::path(VLCACHE_SOURCE_DIR) / "docs/server.md";
   const std::string text = read_text_file(path), begin = "<!-- request fields -->\n", end = "<!-- end -->";

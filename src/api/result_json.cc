@@ -1,4 +1,3 @@
-// The figures of a generation, key by key.
 #include "api/result_json.h"
 
 #include <cmath>
@@ -9,7 +8,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-// Of a reply: some 30 bytes each, in a piece of a stream that may not exceed what a client leaves unread.
+// In a reply: each takes some 30 bytes, and a piece of a stream must not exceed what a client may leave unread.
 constexpr size_t kMaxShownTokens = 16384;
 
 OrderedJson cache_json(const CacheReport& cache) {
@@ -63,7 +62,7 @@ OrderedJson kv_json(const KvReport& kv) {
           {"slots", kv.slots}};
 }
 
-// What is left of the pictures; of those with too many tokens, their sizes alone.
+// The tokens kept of each image; of images with too many tokens, the sizes alone.
 OrderedJson kept_json(const std::vector<KeptImage>& images) {
   OrderedJson json = OrderedJson::array();
   size_t n_shown = 0;

@@ -1,4 +1,4 @@
-// What an answer says of pictures, and where it stops saying it.
+// What an answer reports about images, and the size at which it stops.
 #include "api/result_json.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(Answer, ExplainsWhatIsLeftOfPictures) {
   EXPECT_FALSE(served_json(GenerateResult(), /*explain=*/true)["kv"].contains("images"));
 }
 
-// A stream's client counts as gone with a MiB unread: no piece of it may be as large.
+// A stream's client counts as gone with 1 MiB unread: no piece of the stream may be that large.
 TEST(Answer, StaysSmallHoweverManyTokensPicturesHave) {
   GenerateResult result;
   for (const size_t n_tokens : {16000, 1000, 300}) result.kv.images.push_back(image(n_tokens));

@@ -1,4 +1,4 @@
-// The gate: exact reuse always, approximate reuse where it was measured or asked for.
+// The gate: exact reuse always, approximate reuse where it was measured or requested.
 #include "api/reuse_choice.h"
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-// What --reuse means for a model: whether a plan lies beside it, whose it is, and how well it has held.
+// ReuseChoice: the meaning of --reuse for a model: whether it has a reuse plan, which form the plan is for, and how
+// well it agreed.
 #pragma once
 
 #include <filesystem>
@@ -18,20 +19,20 @@ void check_reuse(std::string_view how);
 struct ReuseFlags {
   std::string how = "auto";
   std::string plan;         // empty: reuse_plan.json in the model's folder
-  double bound = 0.99;      // share of equal answers from which on `auto` follows a plan
+  double bound = 0.99;      // `auto` follows a plan from this share of equal answers on
   bool keep_exact = false;  // --cache-exact
   std::string origin = "first";
 };
 
 class ReuseChoice {
  public:
-  // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used.
-  // `form` is that of the KV that would be reused.
+  // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used. `form`: of the
+  // KV to be reused.
   ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form);
 
-  // For a prompt with so many images.
+  // For a prompt with that many images.
   ReuseOptions options(std::string_view how, size_t n_images) const;
-  // What is to be known about the answers under --reuse, a line; "": nothing.
+  // What to know about answers under --reuse, in a line; "": nothing.
   std::string warning() const;
 
  private:
@@ -43,7 +44,7 @@ class ReuseChoice {
   ReuseOrigin origin_;
   std::string form_;
   std::optional<ReusePlan> plan_;
-  std::string why_none_;  // there is no plan
+  std::string why_none_;  // why there is no plan
 };
 
 }  // namespace vlcache

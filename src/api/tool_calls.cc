@@ -1,4 +1,3 @@
-// Marks, and the JSON behind them.
 #include "api/tool_calls.h"
 
 #include <algorithm>
@@ -40,7 +39,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-// Where the object or list that begins at `begin` ends; npos: nowhere.
+// Where the object or list that begins at `begin` ends; npos: it does not end.
 size_t value_end(std::string_view text, size_t begin) {
   int depth = 0;
   bool in_string = false;
@@ -160,7 +159,7 @@ ToolCallReader::Piece ToolCallReader::push(std::string_view text) {
 ToolCallReader::Piece ToolCallReader::finish() {
   Piece piece = push("");
   if (in_call_) read_call(piece, /*ended=*/true);
-  // White space between calls and behind them belongs to their form.
+  // White space between calls and after them belongs to their form.
   if (called_ && trimmed(held_).empty()) held_.clear();
   give_up(piece, held_.size());
   return piece;
@@ -192,7 +191,7 @@ void ToolCallReader::read_text(Piece& piece) {
   give_up(piece, n);
 }
 
-// True: a call has ended and there may be more behind it.
+// Returns true if a call has ended and more may follow.
 bool ToolCallReader::read_call(Piece& piece, bool ended) {
   const std::string_view mark = mark_of(syntax_);
   std::string_view body = held_;
@@ -214,7 +213,7 @@ bool ToolCallReader::read_call(Piece& piece, bool ended) {
   return !ended;
 }
 
-// So many bytes are text.
+// The first n bytes are text.
 void ToolCallReader::give_up(Piece& piece, size_t n) {
   if (n == 0) return;
   piece.text += held_.substr(0, n);

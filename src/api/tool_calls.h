@@ -1,4 +1,4 @@
-// Calls of tools in the text of an answer, in the form in which each family of models writes them.
+// Finds tool calls in the text of an answer, in the form of each family of models.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,8 @@
 
 namespace vlcache {
 
-// How calls are written. {...}: {"name": ..., "arguments": {...}}. Both forms of Mistral's are read where either is.
+// How calls are written. {...}: {"name": ..., "arguments": {...}}. Both forms of Mistral's are read where either is
+// expected.
 enum class CallSyntax {
   kHermes,         // <tool_call>\n{...}\n</tool_call>, each: Qwen2.5, Qwen3, Hermes
   kMistral,        // [TOOL_CALLS] [{...}, {...}]: Mistral 7B v0.3, Nemo
@@ -17,12 +18,12 @@ enum class CallSyntax {
   kMistralWithId,  // [TOOL_CALLS]name[CALL_ID]nine letters or digits[ARGS]{arguments}, each: Mistral Small 3.2
   kLlama,          // {"name": ..., "parameters": {...}} as the whole answer, <|python_tag|> before it or not:
                    // Llama 3.1, 3.2, 3.3
-  kPlain,          // [{...}, {...}] as the whole answer: for models that have no form, which a grammar has them write
+  kPlain,          // [{...}, {...}] as the whole answer: for models without a form of their own; a grammar enforces it
 };
 
-// As the chat template shows calls of messages before.
+// The syntax in which the chat template shows calls of earlier messages.
 CallSyntax call_syntax(const std::string& chat_template);
-// Texts of a syntax that may be special tokens of a vocabulary, which then must be shown to be found.
+// Texts of a syntax that may be special tokens of a vocabulary; these must be shown for calls to be found.
 std::vector<std::string> call_marks(CallSyntax syntax);
 
 struct ToolCall {
@@ -30,8 +31,9 @@ struct ToolCall {
   std::string arguments;  // a JSON object
 };
 
-// Reads an answer as it comes. Text before a call is passed on at once, but for what may be the beginning of one; from
-// there on it is held until the call is whole. What turns out to be none, or calls what is not among `names`, is text.
+// Reads an answer as it is generated. Text before a call is passed on at once, except for a possible beginning of a
+// call, which is held until the call is complete. Text that is not a call after all, or calls a function not in
+// `names`, remains text.
 class ToolCallReader {
  public:
   ToolCallReader(CallSyntax syntax, std::vector<std::string> names);
@@ -51,12 +53,13 @@ class ToolCallReader {
   CallSyntax syntax_;
   std::set<std::string> names_;
   std::string held_;
-  bool at_start_ = true;  // nothing but white space has come
-  bool in_call_ = false;  // held_ begins with a mark, or with what stands for one, behind white space
+  bool at_start_ = true;  // only white space so far
+  bool in_call_ = false;  // held_ begins with a mark or its equivalent, after white space
   bool called_ = false;
 };
 
-// The calls that a text consists of, white space, commas and semicolons between them; none if it is anything else.
+// The calls that make up a text, with white space, commas and semicolons between them; empty if the text has anything
+// else.
 std::vector<ToolCall> parse_calls(std::string_view text, const std::set<std::string>& names);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Fuzzes answers in which calls are looked for: whatever the pieces, the same calls and the same text are found.
+// Fuzzes answers that are searched for calls: however the text is split, the same calls and the same text are found.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +23,7 @@ std::string read(CallSyntax syntax, const std::string& answer, size_t piece) {
   };
   for (size_t i = 0; i < answer.size(); i += piece) add(reader.push(answer.substr(i, piece)));
   add(reader.finish());
-  if (calls.empty() && out != answer) std::abort();  // nothing is lost
+  if (calls.empty() && out != answer) std::abort();  // all text is returned
   return out + "\n" + calls;
 }
 

@@ -1,4 +1,4 @@
-// Answers as models write them, in pieces of every size.
+// Answers as models write them, split into pieces of every size.
 #include "api/tool_calls.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(ToolCalls, TextBeforeACallIsSaidAtOnce) {
   EXPECT_EQ(reader.push("<tool_call>{\"name\": \"look\", ").text, "");
   const ToolCallReader::Piece call = reader.push("\"arguments\": {}}</tool_call>");
   EXPECT_EQ(call.text, "");
-  ASSERT_EQ(call.calls.size(), 1u);  // when it is whole, not at the answer's end
+  ASSERT_EQ(call.calls.size(), 1u);  // when the call is complete, not at the answer's end
 }
 
 TEST(ToolCalls, SyntaxOfATemplate) {
