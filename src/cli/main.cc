@@ -1,5 +1,5 @@
-// The command line: one sub-command per file of this folder. Errors of input and environment end here, with exit
-// code 2; Ctrl-C with 130.
+// The command line: one sub-command per file of commands/ and bench/. Errors of input and environment end here, with
+// exit code 2; Ctrl-C with 130.
 #include <cstdio>
 #include <exception>
 #include <new>

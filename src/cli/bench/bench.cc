@@ -30,7 +30,7 @@ double predicted_speed_up(const Engine& engine, BenchResult result, BenchResult 
   return limit_tokens_per_s(engine, result, by_bandwidth) / limit_tokens_per_s(engine, beside, by_bandwidth);
 }
 
-// All cases of one depth and batch size: they share a filled cache.
+// All cases with one depth and batch size: they share a filled cache.
 void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPtr> policies, BenchReport base,
                const std::vector<BenchCase>& cases, std::vector<BenchReport>& out) {
   if (cases.empty()) return;
@@ -55,7 +55,7 @@ void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPt
   }
 }
 
-// Tiles know no depth and no batch of sequences.
+// Cases of tiles have no depth and no batch size.
 std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags) {
   std::vector<BenchCase> cases;
   for (int n : flags.tiles) {

@@ -1,4 +1,3 @@
-// Loading, or making up.
 #include "cli/bench/bench_engine.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// The engine that a benchmark times: a checkpoint, or random weights in the shape of a config.json.
+// Creates the engine that a benchmark times: from a checkpoint, or with random weights in the shape of a config.json.
 #pragma once
 
 #include <cstdint>

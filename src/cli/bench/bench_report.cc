@@ -1,4 +1,3 @@
-// Tables and a chart of what was measured.
 #include "cli/bench/bench_report.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What `vlcache bench` prints: a row for every case and policy; as a table, CSV, JSON and a chart.
+// Writes the report of `vlcache bench`: a row for every case and policy, as a table, CSV, JSON and a chart.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ struct BenchReport {
   KvCodec codec = KvCodec::kBF16;
   std::string kv_mode;
   BenchResult result;
-  double speed_up = 1, predicted = 0;  // beside the first policy; by the bytes that are read, 0: the limit is another
+  double speed_up = 1, predicted = 0;  // over the first policy; predicted: by the bytes read, 0: another limit applies
 };
 
 // `kind`: md, csv or json; ends with a line break.
 std::string bench_text(const std::vector<BenchReport>& reports, const std::string& kind);
 
-// Tokens/s of decoding over the depth, or of prefill where nothing decodes, a line for each policy and batch; with
-// several policies how many times faster than the first. An SVG file; empty where only tiles were timed.
+// Tokens/s of decoding over the depth, or of prefill if no case decodes, a line for each policy and batch size; with
+// several policies, their speed relative to the first. An SVG file; empty if only tiles were timed.
 std::string bench_chart(const std::vector<BenchReport>& reports);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// `vlcache bench reuse`: the time to the first token of a prompt whose pictures were seen in another one.
+// `vlcache bench reuse`: the time to the first token of a prompt whose images were seen in another prompt.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ class ReuseBench {
     engine_.kv().image_kv().clear();
     const ReuseOptions off{.encoder = false, .chooser = nullptr};
     const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
-    time_once(prompt(flags_.n_text), record);  // as another prompt has left them
+    time_once(prompt(flags_.n_text), record);  // leaves the images' records as another prompt would
     struct Row {
       std::string name;
       From from;
@@ -72,7 +72,7 @@ class ReuseBench {
     for (const Row& row : rows) print(row.name, row.samples, rows[0].samples);
   }
 
-  // Tokens a second of an answer by itself, and while images are being stored all the time.
+  // Tokens/s of an answer by itself, and while images are being stored continuously.
   void decode_while_saving() {
     constexpr int kTokens = 32;
     const auto kv = std::make_shared<const ImageKv>(engine_.kv_shape(), engine_.options().cache_form, 2048);
@@ -87,7 +87,7 @@ class ReuseBench {
       request.policy = parse_policy("full");
       request.options.max_tokens = kTokens;
       request.options.ignore_eos = true;
-      request.callbacks.cancelled = [&] {  // before every step: something is always on its way
+      request.callbacks.cancelled = [&] {  // before every step: a save is always in progress
         Sha256Digest image{};
         std::memcpy(image.data(), &(state_ += kSplitmixStep), sizeof state_);
         if (saves) engine_.kv().image_store()->used(image, kv, /*computed=*/true);
@@ -116,7 +116,7 @@ class ReuseBench {
     return from == From::kTier ? ", " + tier : ", " + tier + " after dropping the page cache";
   }
 
-  // Of the folder of --cache-disk; what the machine below this one keeps is beyond us.
+  // Drops the folder of --cache-disk from the page cache; a cache of the machine below this one stays.
   void drop_page_cache() const {
     sync();
     for (const auto& entry : std::filesystem::recursive_directory_iterator(disk_folder(flags_.model.cache))) {
@@ -128,7 +128,7 @@ class ReuseBench {
     }
   }
 
-  // A picture in two by two tiles, if the model splits any.
+  // An image in two by two tiles, if the model splits any.
   ImageTiles random_picture() {
     const VisionConfig& vision = *engine_.model().config().vision;
     const bool splits = !engine_.model().config().grid_pinpoints.empty();
@@ -155,7 +155,7 @@ class ReuseBench {
     }
   }
 
-  // Half of the text before the pictures, half behind them; other text every time.
+  // Half of the text is before the images, half after them; the text is different every time.
   Prompt prompt(int n_text) {
     Prompt prompt;
     for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
@@ -188,7 +188,7 @@ class ReuseBench {
     return sample;
   }
 
-  // FLOPs of a prompt of which so many tokens are computed, each of which sees half of it at least.
+  // FLOPs of a prompt of which `computed` tokens are computed, each of which attends to half of it at least.
   double flops(double computed) const {
     const TextConfig& text = engine_.model().config().text;
     return computed * text.layers_flops(n_prompt_ / 2.0);

@@ -1,4 +1,3 @@
-// Filling depths, timing steps, counting what they had to do.
 #include "cli/bench/bench_runner.h"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr int32_t kFillRows = 256;
-constexpr int32_t kSeenTokens = 64;  // of a random fill are computed, so that a policy acts on something real
+constexpr int32_t kSeenTokens = 64;  // of a random fill are computed, so that a policy acts on real KV
 constexpr double kProbeSeconds = 0.3;
 
 uint64_t fnv1a(const void* data, size_t bytes) {
@@ -26,7 +25,7 @@ uint64_t fnv1a(const void* data, size_t bytes) {
 // A number in [0, 2^32) per call.
 uint32_t next_random(uint64_t& state) { return static_cast<uint32_t>(splitmix(state += kSplitmixStep) >> 32); }
 
-// What one run has to do at least.
+// The minimum of work in one run.
 struct Work {
   double tokens, flops, bytes;
 };
@@ -39,7 +38,7 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const double output_weights = t.output_weights();
   const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
   const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
-  // Row i of n attends to what is left of the depth, and i + 1 slots.
+  // Row i of n attends to the kept slots of the depth, and i + 1 slots.
   const double depth = test.n_depth * kept_share, mean_slots = depth + (n + 1) / 2;
   const double rows = n * seqs;
   const double logit_rows = test.n_gen > 0 ? rows : seqs;
@@ -74,8 +73,8 @@ int32_t BenchRunner::random_token() {
   return static_cast<int32_t>(next_random(state_) % static_cast<uint64_t>(engine_.model().config().text.vocab_size));
 }
 
-// Runs every sequence until it has computed what is pending and then n_tokens - 1 more; returns what compressing a
-// prompt took, the mean.
+// Runs every sequence until it has computed its pending tokens and then n_tokens - 1 more; returns the mean time of
+// compressing a prompt.
 double BenchRunner::run_all(int32_t n_tokens) {
   Batch batch(engine_);
   std::vector<RequestId> ids;
@@ -123,10 +122,10 @@ void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
 
 Prompt BenchRunner::random_prompt(int32_t depth, int32_t n_more) {
   Prompt prompt;
-  for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts go on from
+  for (int32_t t = 0; t < depth; ++t) prompt.tokens.push_back(t % 2);  // a cheap text that later prompts extend
   for (int32_t t = 0; t < n_more; ++t) prompt.tokens.push_back(random_token());
-  // What drops tokens between the layers may look for a picture's: the depth is said to be one, but for its end. The
-  // embeddings stay those of the text.
+  // A policy that drops tokens between the layers may look for an image's: the depth, except for its end, is declared
+  // to be one. The embeddings stay those of the text.
   if (policy_->row_dropper() != nullptr && depth > kSeenTokens) {
     prompt.spans = {{.begin = 0, .end = depth - kSeenTokens, .image = 0, .first_row = 0}};
     prompt.images.emplace_back().allocate(1, 1, 1);
@@ -139,8 +138,8 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
   for (int32_t i = 0; i < n_seqs; ++i) {
     sequences_.push_back(engine_.new_sequence(random_prompt(depth, 0), policy_));
     if (fill_ == Fill::kPrefill || !policy_->keeps_kv()) continue;
-    // A policy that acts behind the prompt wants to have seen its last tokens, or all; what drops tokens between the
-    // layers must compute them.
+    // A policy that acts after the prompt needs captures of its last tokens, or of all; one that drops tokens between
+    // the layers must compute them.
     const std::vector<CaptureRequest> needs = policy_->needs(sequences_.back()->prompt_shape());
     const bool all = policy_->row_dropper() != nullptr || std::ranges::any_of(needs, &CaptureRequest::needs_all_rows);
     if (all) continue;

@@ -1,4 +1,4 @@
-// Timing prefill and decode at a depth, beside what the machine could do.
+// BenchRunner times prefill and decode at a depth, and compares them with the machine's limits.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct BenchResult {
   double limit_pct = 0;       // avg_ts / limit_ts
   bool by_bandwidth = false;  // which limit: bytes (weights once a step, KV) or FLOPs
   uint64_t output_hash = 0;   // of the logits' bits of the last step: equal runs agree
-  double kept_share = 1;      // of the depth's slots, behind what a policy evicted
+  double kept_share = 1;      // of the depth's slots, after eviction
   double compress_ms = 0;     // of that, per sequence: statistics, scores, compaction
   int64_t kv_bytes = 0;       // pages and tables of all sequences before the test
 };
@@ -42,8 +42,8 @@ class BenchRunner {
   enum class Fill : uint8_t { kPrefill, kRandom };
   BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed);
 
-  // Runs cases of one depth and batch size under each of `runners`, in turn, `repetitions` times each after one
-  // warm-up, with a probe of the machine between any two runs. [runners][cases]
+  // Runs cases of one depth and batch size, alternating between `runners`, `repetitions` times each after one warm-up,
+  // with a probe of the machine between any two runs. [runners][cases]
   static std::vector<std::vector<BenchResult>> run_in_turn(std::span<BenchRunner> runners,
                                                            const std::vector<BenchCase>& cases, int32_t repetitions);
 
@@ -69,7 +69,7 @@ class BenchRunner {
 };
 
 // FLOPs and bytes of a case, per second of work at the limits: the tokens/s that a perfect program would reach. A
-// tile's tokens are the rows it gives.
+// tile's tokens are the rows that it yields.
 double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth);
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// `vlcache cache`: what a folder or a server holds, whether it is right, and forgetting it.
+// `vlcache cache`: lists, verifies and drops the records of a folder or a server.
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -36,7 +36,7 @@ std::shared_ptr<KvTier> open(const CacheCommandFlags& flags) {
   return open_disk_tier(cache);
 }
 
-// Throws Error(kIo) where a server does not let them be read: that is not the same as having none.
+// Throws Error(kIo) if a server does not allow the records to be read: that is not the same as having none.
 std::vector<ListedRecord> records_of(KvTier& tier) {
   std::vector<ListedRecord> records = tier.list();
   if (const TierStats stats = tier.stats(); stats.n_failed() > 0) {
@@ -107,7 +107,7 @@ void verify(const CacheCommandFlags& flags) {
     const ListedRecord& r = records[i];
     bar.update(static_cast<int64_t>(i), std::ssize(records));
     if (r.problem && r.problem->reason == MissReason::kOtherTenant) {
-      ++n_foreign;  // only who has its salt can tell
+      ++n_foreign;  // verifying it needs the other tenant's salt
       continue;
     }
     const std::optional<Miss> problem = r.problem ? r.problem : verify_record(*tier, r.key);

@@ -1,4 +1,4 @@
-// `vlcache chat`: a conversation on the terminal that keeps its KV from turn to turn.
+// `vlcache chat`: a conversation on the terminal whose KV is kept from turn to turn.
 #include <unistd.h>
 
 #include <cstdio>
@@ -46,7 +46,7 @@ class Chat {
         policy_(std::move(policy)),
         builder_(builder),
         fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {
-    generate_options(fields_);  // what is out of range is an error now, not with every message
+    generate_options(fields_);  // values out of range are an error now, not with every message
     if (!flags.session.empty()) open_session();
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -59,7 +59,7 @@ class Chat {
     save_session();
   }
 
-  // Only a picture that the model can take waits for the next message: another would fail that one and all later.
+  // Only an image that the model accepts waits for the next message: another would fail that one and all later ones.
   void add_image(const std::string& path) {
     EncodedPicture picture = read_picture(path);
     const Image image = decode_image(*picture.bytes, path, picture.limits);
@@ -74,7 +74,7 @@ class Chat {
       std::fputs("nothing to undo\n", stderr);
       return;
     }
-    // The pictures of the question come back: they go with the next one.
+    // The images of the question are attached to the next one.
     pending_.insert(pending_.begin(), std::make_move_iterator(turns_.back().images.begin()),
                     std::make_move_iterator(turns_.back().images.end()));
     std::fprintf(stderr, "took back: %s\n", turns_.back().question.c_str());
@@ -92,7 +92,7 @@ class Chat {
                  "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
                  summary(*last_).c_str(), last_->cache.n_prefix_tokens, last_->n_prompt, sequence_->n_tokens(),
                  static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
-    // Slots of all layers and heads; a token has one in each.
+    // Slots over all layers and heads; a token has one in each.
     int64_t n_heads = 0, n_kept = 0;
     for (const std::vector<int32_t>& layer : last_->kv.slots) {
       n_heads += std::ssize(layer);
@@ -113,7 +113,7 @@ class Chat {
     try {
       next = prompt();
       check_fits(*next);
-    } catch (...) {  // refused before anything was computed: the conversation is as it was
+    } catch (...) {  // refused before any computation: the conversation is unchanged
       Turn refused = std::move(turns_.back());
       turns_.pop_back();
       keep_if_usable(std::move(refused.images));
@@ -122,7 +122,7 @@ class Chat {
     try {
       turns_.back().answer = answer(std::move(*next));
     } catch (...) {
-      turns_.pop_back();  // with its pictures: what they need is what there was no room for
+      turns_.pop_back();  // with its images, for which there was no room
       last_.reset();
       throw;
     }
@@ -132,7 +132,7 @@ class Chat {
  private:
   struct Turn {
     std::string question;
-    std::vector<EncodedPicture> images;  // the engine remembers what it has decoded
+    std::vector<EncodedPicture> images;  // the engine caches what it has decoded
     std::string answer;
   };
 
@@ -160,7 +160,7 @@ class Chat {
                  turns_.size(), turns_.size() == 1 ? "" : "s", n, stored_.ids.size());
   }
 
-  // The conversation as it is now. A disk that is full does not end it.
+  // Saves the current conversation. A full disk does not end it.
   void save_session() {
     if (session_ == nullptr) return;
     SessionState state{.system = flags_.system, .turns = {}, .kv = {}};
@@ -201,7 +201,7 @@ class Chat {
     check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), *fields_.max_tokens);
   }
 
-  // The pictures of a refused question wait for the next one, unless any question with them would be refused.
+  // The images of a refused question wait for the next one, unless any question with them would be refused.
   void keep_if_usable(std::vector<EncodedPicture> images) {
     if (images.empty()) return;
     turns_.push_back({"", std::move(images), ""});
@@ -248,12 +248,12 @@ class Chat {
   std::vector<EncodedPicture> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
-  PrefixTokens stored_;  // of it
+  PrefixTokens stored_;  // by the session
   std::optional<GenerateResult> last_;
   int32_t n_dropped_ = 0;  // tokens that the model did not see
 };
 
-// False when the conversation is over.
+// Returns false when the conversation is over.
 bool handle(Chat& chat, const std::string& line) {
   const std::string word = line.substr(0, line.find(' '));
   const size_t argument = line.find_first_not_of(' ', word.size());
@@ -290,13 +290,13 @@ void run(const ChatFlags& flags) {
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
   std::string line;
-  // Watched anew each time: a Ctrl-C that ended an answer is over with it.
+  // Reset before each line: a Ctrl-C that ended an answer has been handled.
   while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
       if (!handle(chat, line)) return;
       warnings.tell();
     } catch (const Error& e) {
-      std::fprintf(stderr, "%s\n", e.what());  // the conversation goes on
+      std::fprintf(stderr, "%s\n", e.what());  // the conversation continues
     } catch (const std::bad_alloc&) {
       std::fputs("out of memory\n", stderr);
     }

@@ -1,4 +1,4 @@
-// `vlcache eval`: how right the answers stay, policy by policy and budget by budget, on the user's own questions.
+// `vlcache eval`: how correct the answers stay, by policy and budget, on the user's own questions.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -47,7 +47,7 @@ std::vector<EvalChoice> choices_of(const EvalFlags& flags) {
   return choices;
 }
 
-// What must be the same for an evaluation to be gone on with.
+// Settings that must be the same for an evaluation to be resumed.
 nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fields,
                                 const std::vector<EvalChoice>& choices) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
@@ -104,7 +104,7 @@ class ResultLog {
   }
 
  private:
-  // A sample whose lines were cut short when the program was killed is computed again.
+  // A sample whose lines were incomplete when the program was killed is computed again.
   void read(const std::filesystem::path& path) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {

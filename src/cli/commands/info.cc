@@ -1,4 +1,4 @@
-// `vlcache info`: what a checkpoint is and what it costs, and who would hold what of the memory, before it is loaded.
+// `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
 #include <cstdio>
 
 #include "base/format.h"
@@ -56,7 +56,7 @@ void describe_tier(const char* flag, const std::string& place, KvTier& tier, con
                                        : std::to_string(records.size()) + " records, " + bytes(held) + limit));
 }
 
-// Who holds what, with these flags.
+// How memory is divided with these flags.
 void describe_memory(const ModelFlags& flags, int64_t weights) {
   ModelFlags memory_alone = flags;
   memory_alone.cache = {};

@@ -1,4 +1,4 @@
-// `vlcache inspect`: what a model attends to in a prompt and what a policy keeps of it, to look at.
+// `vlcache inspect`: shows what a model attends to in a prompt and what a policy keeps of it.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,7 @@ struct InspectFlags {
   std::string output, json;
 };
 
-// report.html has report-image1.png, report-image1-layer03.png, .. beside it.
+// report.html is accompanied by report-image1.png, report-image1-layer03.png, ..
 void write_heat_maps(const std::filesystem::path& page, const Inspection& inspection,
                      const std::vector<Image>& pictures) {
   constexpr int64_t kSide = 1024;

@@ -1,4 +1,4 @@
-// `vlcache logits`: the logits of every prompt token, for comparing with any other implementation.
+// `vlcache logits`: the logits of every prompt token, for comparison with other implementations.
 #include <cstdio>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// `vlcache policies`: every way of keeping KV, with its parameters, source and cost.
+// `vlcache policies`: every policy for KV, with its parameters, source and cost.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>

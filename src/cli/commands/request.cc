@@ -1,4 +1,4 @@
-// Reading a line of JSON: one parse, then every key by its type and range.
+// A line of JSON is parsed once, then every key is checked for type and range.
 #include "cli/commands/request.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Of a line, besides the request fields.
+// Keys of a line besides the request fields.
 constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "raw", "system"};
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, "request: " + what); }
@@ -28,7 +28,7 @@ std::string checked_path(std::string path) {
   return path;
 }
 
-// The path that a picture's part carries, if it does.
+// The path in an image's part, if it has one.
 std::optional<std::string> path_of(const OrderedJson& part) {
   for (const char* key : {"image", "image_url", "path", "url"}) {
     if (!part.contains(key)) continue;
@@ -45,8 +45,8 @@ bool is_image_part(const OrderedJson& part) {
   return part["type"] == "image" || part["type"] == "image_url";
 }
 
-// Makes every picture's part a bare {"type": "image"}. Returns the paths in the order of the parts: a part's own, or
-// the next of `listed`; what is left of those comes last, for placeholders that stand in a text.
+// Turns every image's part into a bare {"type": "image"}. Returns the paths in the order of the parts: a part's own, or
+// the next of `listed`; the rest of those comes last, for placeholders within a text.
 std::vector<std::string> take_images(OrderedJson& messages, const std::vector<std::string>& listed) {
   if (!messages.is_array() || messages.empty()) fail("messages: expected a list of {role, content}");
   std::vector<std::string> images;
@@ -100,7 +100,7 @@ void check_keys(const OrderedJson& object) {
 
 Question parse_question(OrderedJson object, const Question& defaults) {
   Question q = defaults;
-  // Templates print keys as they came: messages keep their order; for the rest it does not matter.
+  // Templates print keys in their original order: messages keep it; for the rest it does not matter.
   if (object.contains("messages")) q.messages = std::exchange(object["messages"], OrderedJson());
   const Json json(object);
   const JsonObject o(json, "request");

@@ -1,4 +1,4 @@
-// Fuzzes a line of `run --requests`: it is a request, or there is an error that says why not.
+// Fuzzes a line of `run --requests`: the result is a request, or an error with the reason.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

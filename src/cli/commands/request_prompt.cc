@@ -1,4 +1,4 @@
-// From a request to the tokens a model sees: placing and loading its pictures.
+// From a request to the tokens that a model sees: placing and loading its images.
 #include <charconv>
 #include <utility>
 
@@ -14,7 +14,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kMark = "<image:";
 
-// A prompt cut at its marks: text parts, and pictures as {"type": "image", "number": index}.
+// A prompt cut at its marks: text parts, and images as {"type": "image", "number": index}.
 OrderedJson cut_at_marks(std::string_view prompt, size_t n_images, std::vector<bool>& used) {
   OrderedJson parts = OrderedJson::array();
   std::string text;
@@ -50,7 +50,7 @@ OrderedJson cut_at_marks(std::string_view prompt, size_t n_images, std::vector<b
   return parts;
 }
 
-// The content of a user message: text pieces and pictures where <image:N> says, the other pictures first.
+// The content of a user message: text parts with images at their <image:N>, the other images first.
 OrderedJson place_images(std::string_view prompt, size_t n_images) {
   std::vector<bool> used(n_images, false);
   OrderedJson placed = cut_at_marks(prompt, n_images, used);

@@ -1,4 +1,4 @@
-// Lines of `run --requests`: what they become, and what is said of those that are none.
+// Lines of `run --requests`: what they become, and the errors of invalid ones.
 #include "cli/commands/request.h"
 
 #include <gmock/gmock.h>

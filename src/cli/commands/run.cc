@@ -32,8 +32,8 @@ struct RunFlags {
 void print_line(const nlohmann::ordered_json& json) {
   const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
-  // Whoever reads a stream of answers wants each when it is there; without a reader or room there is no point in going
-  // on.
+  // A reader of a stream wants each answer when it is complete; without a reader or disk space, continuing is
+  // pointless.
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
@@ -69,8 +69,8 @@ void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
   if (interrupted()) throw Interrupted();
 }
 
-// Requests of a file or a client, as many at once as --batch says; when one has ended, that of the next lines starts
-// which finds most of its prompt computed. Every line gets its answer, in the order of the lines.
+// Requests from a file or a client, at most --batch at once; when one has ended, the queued request starts that has
+// most of its prompt computed. Every line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
   RequestQueue(Engine& engine, const RunFlags& flags, RequestBuilder& builder, TierWarnings& warnings)
@@ -93,7 +93,7 @@ class RequestQueue {
   }
 
  private:
-  // A line on its way: its request, or why there is none.
+  // A line in progress: its request, or the reason why there is none.
   struct Line {
     nlohmann::ordered_json id;
     RequestId request = 0;  // 0: it has ended, with an answer or an error
@@ -102,8 +102,9 @@ class RequestQueue {
     bool explain = false;
   };
 
-  // Fills the free places with what has come, and reads one line further ahead: those who run wait for the pictures of
-  // one at most. Waits for a line only when nothing else is to do. False: no more will come.
+  // Fills the free slots with the lines available, and reads one line further ahead: running requests wait for the
+  // images of one at most. Waits for a line only when there is nothing else to do. Returns false at the end of the
+  // input.
   bool read_requests() {
     std::string text;
     while (n_taken_ < places_ + lookahead_) {
@@ -163,7 +164,7 @@ class RequestQueue {
   Engine& engine_;
   RequestBuilder& builder_;
   TierWarnings& warnings_;
-  int places_, lookahead_, n_taken_ = 0;  // lines that run or wait for a place
+  int places_, lookahead_, n_taken_ = 0;  // lines that run or are queued
   LineSource source_;
   Question default_question_;
   RequestFields default_fields_;

@@ -34,7 +34,7 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   options.model_dir = flags.model.model_dir;
   options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
   options.defaults = default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kServe);
-  generate_options(options.defaults);  // what is out of range is an error now, not with every request
+  generate_options(options.defaults);  // values out of range are an error now, not with every request
   options.limits.max_images = static_cast<size_t>(flags.max_images);
   options.limits.max_logprobs = flags.max_logprobs;
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
@@ -46,7 +46,7 @@ ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const Reus
   return options;
 }
 
-// What SIGHUP asks for: keys and log, read and opened anew.
+// Handles SIGHUP: reloads the API keys and reopens the access log.
 void reload(Access& access, std::optional<AccessLog>& log) {
   try {
     access.reload();
@@ -60,7 +60,7 @@ void reload(Access& access, std::optional<AccessLog>& log) {
 void serve(const ServeFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
   const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
-  if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // or fails early
+  if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // fails early
   Access access(access_options(flags.server));
   const ImageSource images(image_options(flags.server));
   std::optional<AccessLog> log;
@@ -97,7 +97,7 @@ void serve(const ServeFlags& flags) {
   }
   std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());
   server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.server.grace_s));
-  inference.end();  // lets go of all replies
+  inference.end();  // releases all replies
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-// Names, JSON, files that appear whole.
 #include "cli/commands/session.h"
 
 #include <fcntl.h>
@@ -189,7 +188,7 @@ void Session::save(const SessionState& state) const {
   }
   const std::string text = session_text(session);
   write_whole(dir_ / kFile, std::as_bytes(std::span(text)));
-  for (const auto& entry : fs::directory_iterator(dir_)) {  // pictures that were taken back
+  for (const auto& entry : fs::directory_iterator(dir_)) {  // images that were taken back
     const std::string name = entry.path().filename();
     if (name.size() == 64 && !used.contains(name)) fs::remove(entry.path());
   }

@@ -1,5 +1,5 @@
-// A conversation that outlives the program: what was said, the pictures as they were, and the tokens whose KV is stored
-// elsewhere. A folder of its own, readable by its owner only.
+// Session: a conversation that outlives the program: its texts, the bytes of its images, and the tokens whose KV is
+// stored elsewhere. It is a folder of its own, readable by its owner only.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +21,21 @@ struct SessionTurn {
 struct SessionState {
   std::string system;
   std::vector<SessionTurn> turns;
-  PrefixTokens kv;  // whose KV is stored; none: it is to be computed
+  PrefixTokens kv;  // whose KV is stored; empty: it is to be computed
 };
 
 class Session {
  public:
-  // Of a folder of sessions, which is made if only its last part is missing; this process's alone until it is
-  // destroyed. Throws Error(kInput) for a name that is none, or of a session that is open elsewhere; Error(kIo).
+  // Opens a session in a folder of sessions, which is created if only its last component is missing; exclusive to this
+  // process until it is destroyed. Throws Error(kInput) for an invalid name, or a session that is open elsewhere;
+  // Error(kIo).
   Session(const std::filesystem::path& folder, std::string_view name);
   ~Session();
   Session(const Session&) = delete;
 
-  // Empty where there is nothing yet. Throws Error for a damaged one.
+  // Empty for a new session. Throws Error for a damaged one.
   SessionState load() const;
-  // Replaces what was there, at once or not at all.
+  // Replaces the stored state, atomically.
   void save(const SessionState& state) const;
 
  private:
@@ -42,9 +43,9 @@ class Session {
   int lock_ = -1;
 };
 
-// What session.json says; pictures by name. Throws Error(kInput), `where` in front.
+// The content of session.json; images by name. Throws Error(kInput) that begins with `where`.
 struct SessionText {
-  SessionState state;                              // without pictures
+  SessionState state;                              // without images
   std::vector<std::vector<std::string>> pictures;  // of each turn, by name
 };
 SessionText parse_session(std::string_view text, const std::string& where);

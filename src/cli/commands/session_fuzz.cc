@@ -1,4 +1,5 @@
-// Fuzzes session.json: what is read is written and read the same, and names no file but pictures.
+// Fuzzes session.json: a session that is read stays the same when it is written and read again, and names no files but
+// images.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

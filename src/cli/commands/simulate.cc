@@ -1,4 +1,4 @@
-// `vlcache simulate`: how much of a recorded stream of requests a prefix cache of some size would have found.
+// `vlcache simulate`: the hit rate that a prefix cache of some size would have had on a recorded stream of requests.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// `vlcache tokenize` and `detokenize`: text to ids and back, for comparing with any other tokenizer.
+// `vlcache tokenize` and `detokenize`: text to ids and back, for comparison with other tokenizers.
 #include <cstdio>
 #include <fstream>
 #include <functional>

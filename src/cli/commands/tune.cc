@@ -1,4 +1,4 @@
-// `vlcache tune`: what is found out about a model once, for policies to go by.
+// `vlcache tune`: measures a model once, for policies to use.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// `vlcache tune reuse` and `vlcache verify reuse`: how much of a reused image a model computes anew, and whether its
-// answers stay what they were.
+// `vlcache tune reuse` and `vlcache verify reuse`: how much of a reused image a model must recompute, and whether its
+// answers stay the same.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -51,7 +51,7 @@ std::vector<EvalSample> load_samples(const TuneFlags& flags) {
   return questions_about(images);
 }
 
-// What has been measured so far, a line a case, so that an interrupted command goes on where it was.
+// The measurements so far, a line a case, so that an interrupted command can resume.
 class Measured {
  public:
   Measured(std::filesystem::path path, const OrderedJson& settings) : path_(std::move(path)) {
@@ -194,7 +194,7 @@ std::string told(const ReusePlan& plan) {
   return text;
 }
 
-// The paper's Fig. 2: what is loaded for early tokens spoils those behind them.
+// The paper's Fig. 2: KV loaded for early tokens causes errors in the tokens after them.
 std::string error_charts(const std::vector<KvError>& errors) {
   std::vector<NamedKvError> named{{"loaded", errors[0]}};
   for (size_t i = 0; i < kErrorShares.size(); ++i) {
@@ -206,7 +206,7 @@ std::string error_charts(const std::vector<KvError>& errors) {
          kv_error_charts(named);
 }
 
-// The paper's Fig. 3: what each layer's recomputation is worth.
+// The paper's Fig. 3: what recomputing each layer is worth.
 std::string page(const Profiled& profiled, const std::string& text) {
   const ReuseSensitivity& s = profiled.sensitivity;
   std::vector<ChartLine> lines;
@@ -241,7 +241,7 @@ void tune(const TuneFlags& flags) {
                 "--cache-keep: layers are profiled with all of a picture's KV; `vlcache verify reuse` measures a plan "
                 "with some of it");
   }
-  // Cases that are compared are not those that were profiled.
+  // The cases that are compared are not those that were profiled.
   const std::vector<ReuseCase> cases =
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
   const auto middle = cases.begin() + flags.profiled;

@@ -1,4 +1,3 @@
-// Reading them.
 #include "cli/flags/cache_flags.h"
 
 #include "cli/flags/command.h"

@@ -1,4 +1,4 @@
-// Flags of what outlives the process, shared by every command with a model and by `vlcache cache`.
+// Registers the flags of storage that outlives the process, for every command with a model and for `vlcache cache`.
 #pragma once
 
 #include "api/cache_options.h"
@@ -6,7 +6,7 @@
 
 namespace vlcache {
 
-// --cache-salt and --cache-redis-password-file, which whoever opens a tier needs, whatever says where it is.
+// --cache-salt and --cache-redis-password-file, which opening any tier requires, wherever its address comes from.
 void add_cache_secrets(const Command& command, CacheOptions& options);
 void add_cache_flags(const Command& command, CacheOptions& options);
 

@@ -1,4 +1,3 @@
-// Flags that commands share.
 #include "cli/flags/command.h"
 
 #include <atomic>

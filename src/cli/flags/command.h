@@ -1,4 +1,4 @@
-// What every sub-command is made of: a function that registers its flags and, when chosen, runs.
+// A sub-command is a function that registers its flags and, when chosen, runs. This file has what all of them share.
 #pragma once
 
 #include <cstdint>
@@ -41,10 +41,10 @@ struct ModelFlagSet {
 };
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
 
-// Checks the flags, sets the number of threads and gives the engine's options (without progress).
+// Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
 
-// As --kv and --kv-budget say; a choice that is left to us is told in a line on stderr.
+// The policy of --kv and --kv-budget; a choice that they leave open is reported in a line on stderr.
 PolicyPtr chosen_policy(const ModelFlags& flags);
 
 // Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
@@ -53,12 +53,12 @@ PolicyPtr chosen_policy(const ModelFlags& flags);
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {},
                                     TierWarnings* warnings = nullptr);
 
-// True from the first Ctrl-C (or SIGTERM) after watch_interrupts(): running generations end as "cancelled". A second
-// one kills the process.
+// interrupted() returns true from the first Ctrl-C (or SIGTERM) after watch_interrupts(): running generations end as
+// "cancelled". A second one kills the process.
 void watch_interrupts();
 bool interrupted();
 
-// Thrown by a command that Ctrl-C ended, once what it had is printed: exit code 130, as shells have it.
+// Thrown by a command that Ctrl-C ended, after it has printed its results: exit code 130, the shells' convention.
 struct Interrupted {};
 
 // Throws Error(kIo) that names the file.

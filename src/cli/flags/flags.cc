@@ -1,4 +1,3 @@
-// Flags by CLI11.
 #include "cli/flags/flags.h"
 
 #include <CLI/CLI.hpp>
@@ -17,8 +16,8 @@ std::string environment_name(const std::string& command, const CLI::Option& opti
   return name;
 }
 
-// Every flag has an environment variable: what no command shares is its own (--batch of bench is VLCACHE_BENCH_BATCH).
-// A flag given twice means the last.
+// Every flag has an environment variable, of its own unless commands share it (--batch of bench is
+// VLCACHE_BENCH_BATCH). Of a flag given twice, the last value counts.
 void finish_flags(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const auto& names = option->get_lnames();
@@ -29,7 +28,7 @@ void finish_flags(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) finish_flags(*command);
 }
 
-// CLI11 calls every configuration file INI, and what it does not know of it "run.no-such-flag", "no-such-command.++".
+// CLI11 calls every configuration file INI, and unknown keys in it "run.no-such-flag", "no-such-command.++".
 std::string config_problem(std::string what) {
   constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
   if (!what.starts_with(kUnknown)) return "--config: " + what;
@@ -146,7 +145,7 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
-  app.allow_config_extras(CLI::config_extras_mode::error);  // a typo is not silently another run
+  app.allow_config_extras(CLI::config_extras_mode::error);  // a typo must not silently change the run
   app.fallthrough();
   describe(Command(&app));
   finish_flags(app);

@@ -1,5 +1,5 @@
-// The command line: commands and their flags. Only flags.cc knows the library that parses it, CLI11, which takes
-// seconds to compile.
+// The command line: Command and Flag describe commands and their flags. Only flags.cc includes the library that parses
+// it, CLI11, which takes seconds to compile.
 #pragma once
 
 #include <concepts>
@@ -22,11 +22,11 @@ class Flag {
 
   const Flag& group(const std::string& heading) const;      // in --help
   const Flag& value_name(const std::string& name) const;    // in --help, instead of the value's type
-  const Flag& show_default() const;                         // in --help: the value as it is now
+  const Flag& show_default() const;                         // in --help: the current value
   const Flag& default_text(const std::string& text) const;  // likewise
   const Flag& required(bool is_required = true) const;
   const Flag& one_per_use() const;      // of a list: each use adds one value
-  const Flag& delimiter(char c) const;  // of a list: values with this between them
+  const Flag& delimiter(char c) const;  // of a list: separates values
   const Flag& needs(const Flag& other) const;
   const Flag& one_of(const std::vector<std::string>& values) const;
   const Flag& not_negative() const;
@@ -35,10 +35,10 @@ class Flag {
     return integer_range(low, high);
   }
   const Flag& range(double low, double high) const;
-  // check(text): what is wrong with it; "": nothing.
+  // check(text) returns what is wrong with it; "": nothing.
   const Flag& check(const std::function<std::string(const std::string& text)>& check) const;
-  // Its environment variable is the same in every command that has it: --kv-mode is VLCACHE_KV_MODE. All others have
-  // their command's name, too (VLCACHE_BENCH_BATCH).
+  // Its environment variable is the same in every command that has it: --kv-mode is VLCACHE_KV_MODE. All others include
+  // their command's name (VLCACHE_BENCH_BATCH).
   const Flag& share_environment() const;
 
   CLI::Option* option() const { return option_; }
@@ -55,7 +55,7 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command add_command(const std::string& name, const std::string& help) const;
-  // names: "-n,--max-tokens", or "PROMPT" for one without a dash. The flag sets `value`, which must outlive the parse:
+  // names: "-n,--max-tokens", or "PROMPT" for a positional one. The flag sets `value`, which must outlive the parse:
   // bool and std::optional<bool> (without a value), int, int64_t, uint64_t, float, double, std::string, std::optional
   // and std::vector of these as far as flags.cc lists them.
   template <typename T>
@@ -64,7 +64,7 @@ class Command {
   void remove(const Flag& flag) const;
   // Below the flags in --help.
   void footer(const std::string& text) const;
-  // One of its own commands must be given; or may be, at most one.
+  // One of its sub-commands is required; or is optional, at most one.
   void require_command() const;
   void allow_command() const;
   bool was_given_command() const;
@@ -76,8 +76,8 @@ class Command {
 };
 
 // Parses and runs: every flag has an environment variable, --config reads a file of them. `describe` adds the commands.
-// Returns the exit code; what is wrong with the command line is told on stderr. Throws Error(kInput) for a
-// configuration file, and what commands throw.
+// Returns the exit code; errors of the command line are printed to stderr. Throws Error(kInput) for a configuration
+// file, and what commands throw.
 int run_command_line(int argc, char** argv, const std::function<void(const Command& root)>& describe);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Registering generation flags and summing up a generation.
 #include "cli/flags/generate_flags.h"
 
 #include <cstdio>
@@ -13,7 +12,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// A field of a text: a number as JSON, ID=BIAS, a file of a schema, on or off.
+// A field given as text: a number as JSON, ID=BIAS, a file with a schema, on or off.
 OrderedJson json_of_text(const RequestField& field, const std::string& text) {
   if (std::holds_alternative<OrderedJson RequestFields::*>(field.member)) {  // response_format
     return {{"type", "json_schema"}, {"json_schema", {{"schema", parse_ordered_json(read_text_file(text), text)}}}};

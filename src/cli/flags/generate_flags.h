@@ -1,4 +1,4 @@
-// Flags of requests, shared by `run`, `chat`, `serve` and `eval`.
+// Registers the flags of requests, which `run`, `chat`, `serve` and `eval` share, and sums up generations.
 #pragma once
 
 #include <map>
@@ -13,12 +13,12 @@
 
 namespace vlcache {
 
-// The request fields that a command line gives.
+// The request fields that a command line sets.
 class FieldFlags {
  public:
   // Adds the flag of a field.
   Flag add(const Command& command, const RequestField& field, Front front);
-  // As they were given; those that were not are not set. Throws Error(kInput or kIo) for a file that cannot be read.
+  // The fields as given; the others are not set. Throws Error(kInput or kIo) for a file that cannot be read.
   RequestFields fields() const;
 
  private:
@@ -29,19 +29,19 @@ class FieldFlags {
 
 struct GenerateFlags {
   FieldFlags request;
-  ReuseFlags reuse;  // but for `how`, which is a field
+  ReuseFlags reuse;  // except `how`, which is a field
 };
 
-// Flags of the group Generation: all request fields that have one, and those about reuse.
+// Flags of the group Generation: all request fields that have a flag, and the flags of reuse.
 void add_generate_flags(const Command& command, GenerateFlags& flags, Front front);
 
-// What requests of this command leave out: flags, then the checkpoint, then the table's defaults.
+// Values of fields that requests of this command leave out: flags, then the checkpoint, then the table's defaults.
 RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
                              Front front);
-// What `--reuse` and the flags about it say. Throws Error(kInput).
+// The choice of `--reuse` and the flags about it. Throws Error(kInput).
 ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model);
 
-// Tells on stderr what is to be known about reuse, where something is.
+// Prints the reuse warning, if any, to stderr.
 void warn(const ReuseChoice& reuse);
 
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"

@@ -1,4 +1,3 @@
-// Reading them.
 #include "cli/flags/serve_flags.h"
 
 #include <sys/resource.h>
@@ -11,13 +10,13 @@
 namespace vlcache {
 namespace {
 
-constexpr int kFetchers = 16;  // workers, where they wait for other hosts
+constexpr int kFetchers = 16;  // workers, if they wait for other hosts
 
 std::atomic<bool> g_hung_up{false};
 
 void on_hangup(int) { g_hung_up = true; }
 
-// One each time it is given, or several with commas between, as environment variables have them.
+// One value per use, or several separated by commas, as in environment variables.
 void add_list(const Command& command, const char* name, std::vector<std::string>& list, const char* type,
               const char* help) {
   command.add(name, list, help).value_name(type).delimiter(',').one_per_use();

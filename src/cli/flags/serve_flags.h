@@ -1,4 +1,4 @@
-// Flags of `serve` about who may ask, how much, and what is said of it.
+// Registers the flags of `serve` about access, limits and logs.
 #pragma once
 
 #include <string>
@@ -22,15 +22,15 @@ struct ServerFlags {
 
 void add_server_flags(const Command& command, ServerFlags& flags);
 
-// Tells on stderr of a file of keys that others may read.
+// Warns on stderr about a file of keys that other users may read.
 AccessOptions access_options(const ServerFlags& flags);
 ImageSourceOptions image_options(const ServerFlags& flags);
 HttpOptions http_options(const ServerFlags& flags);
 
-// True once behind every SIGHUP, after watch_hangups().
+// hung_up() returns true once after every SIGHUP that arrives after watch_hangups().
 void watch_hangups();
 bool hung_up();
-// As many open files as the system lets this process have: each connection is one.
+// Raises the limit of open files to the system's maximum for this process: each connection is one.
 void raise_file_limit();
 
 }  // namespace vlcache

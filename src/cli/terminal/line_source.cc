@@ -1,4 +1,4 @@
-// Waiting with poll, which ends at a signal and at a time, then reading what there is.
+// poll waits, and a signal or a timeout ends it; then the available bytes are read.
 #include "cli/terminal/line_source.h"
 
 #include <fcntl.h>
@@ -14,12 +14,12 @@
 namespace vlcache {
 namespace {
 constexpr size_t kChunkBytes = 1 << 16;
-constexpr int kPollMs = 100;  // how late a signal is seen that comes just before poll
+constexpr int kPollMs = 100;  // longest delay of a signal that arrives just before poll
 }  // namespace
 
 LineSource::LineSource(const std::string& path, Stopped stopped) : fd_(STDIN_FILENO), stopped_(std::move(stopped)) {
   if (path == "-") return;
-  // Not blocking: a FIFO without a writer is waited for in poll, where the user can stop it.
+  // Not blocking: poll waits for the writer of a FIFO, where the user can stop it.
   fd_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const int problem = errno;
   owned_ = fd_ >= 0;
@@ -46,7 +46,7 @@ bool LineSource::take(std::string& line) {
   return true;
 }
 
-// False when nothing came and waiting is over.
+// Returns false if no bytes came and waiting is over.
 bool LineSource::read_more(bool wait) {
   buffer_.erase(0, begin_);
   scanned_ -= begin_;

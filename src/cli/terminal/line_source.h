@@ -1,5 +1,5 @@
-// Lines from a file, a pipe or a terminal, of which only those that are there can be asked for: a client that waits for
-// each answer and one that sends everything at once are both served.
+// LineSource reads lines from a file, a pipe or a terminal, with or without waiting for the next one: it serves a
+// client that waits for each answer and one that sends everything at once.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@ namespace vlcache {
 
 class LineSource {
  public:
-  // Asked while waiting, several times a second: true ends the waiting.
+  // Called while waiting, several times a second: true ends the waiting.
   using Stopped = std::function<bool()>;
 
-  // `fd` stays the caller's.
+  // `fd` stays open: the caller owns it.
   LineSource(int fd, Stopped stopped) : fd_(fd), stopped_(std::move(stopped)) {}
   // "-" is standard input. Throws Error(kNotFound) if the file cannot be opened.
   LineSource(const std::string& path, Stopped stopped);
@@ -20,8 +20,8 @@ class LineSource {
   LineSource(const LineSource&) = delete;
   LineSource& operator=(const LineSource&) = delete;
 
-  // The next line, without its end; the last one needs none. False at the end of the input, when `stopped` says so, and
-  // without `wait` when no whole line has come yet. Throws Error(kIo) if reading fails.
+  // The next line, without its line break; the last line needs none. Returns false at the end of the input, when
+  // `stopped` returns true, and without `wait` when there is no complete line yet. Throws Error(kIo) if reading fails.
   bool next(std::string& line, bool wait);
 
  private:
@@ -34,7 +34,7 @@ class LineSource {
   Stopped stopped_;
   std::string buffer_;
   size_t begin_ = 0;    // of the next line in buffer_
-  size_t scanned_ = 0;  // up to here there is no end of it
+  size_t scanned_ = 0;  // up to here there is no line break
 };
 
 }  // namespace vlcache

@@ -1,4 +1,4 @@
-// Lines that are there, that are not yet, and that never come.
+// Lines that are available, that come later, and that never come.
 #include "cli/terminal/line_source.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST_F(LineSourceTest, GivesWhatIsThereWithoutWaiting) {
   EXPECT_EQ(line, "one");
   EXPECT_TRUE(source.next(line, false));
   EXPECT_EQ(line, "");
-  EXPECT_FALSE(source.next(line, false));  // "tw" is no line yet
+  EXPECT_FALSE(source.next(line, false));  // "tw" is no complete line yet
   write("o\nlast");
   EXPECT_TRUE(source.next(line, false));
   EXPECT_EQ(line, "two");

@@ -1,4 +1,3 @@
-// Drawing with a carriage return.
 #include "cli/terminal/progress.h"
 
 #include <unistd.h>

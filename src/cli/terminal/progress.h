@@ -1,4 +1,5 @@
-// A progress line on stderr that is gone when the work is done. Nothing when stderr is not a terminal.
+// ProgressBar: a progress line on stderr that is erased when the work is done. Prints nothing if stderr is not a
+// terminal.
 #pragma once
 
 #include <chrono>

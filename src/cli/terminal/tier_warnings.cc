@@ -1,4 +1,3 @@
-// A line for each.
 #include "cli/terminal/tier_warnings.h"
 
 #include <cstdio>
@@ -7,7 +6,7 @@
 namespace vlcache {
 
 TierWarnings::~TierWarnings() {
-  if (std::uncaught_exceptions() == 0) tell();  // else something worse is about to be told
+  if (std::uncaught_exceptions() == 0) tell();  // else a more important error is about to be printed
 }
 
 void TierWarnings::tell() {

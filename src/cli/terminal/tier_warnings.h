@@ -1,4 +1,4 @@
-// What went wrong beyond the process, told once.
+// TierWarnings prints each tier's first problem, once.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace vlcache {
 
-// Of the tiers of an engine. It outlives the engine, whose last records are stored when it ends: what goes wrong then
-// is told by the destructor.
+// Watches the tiers of an engine. It must outlive the engine, which stores its last records when it is destroyed: the
+// destructor reports problems of that time.
 class TierWarnings {
  public:
   TierWarnings() = default;
@@ -20,7 +20,7 @@ class TierWarnings {
   TierWarnings& operator=(const TierWarnings&) = delete;
 
   void watch(std::vector<std::shared_ptr<KvTier>> tiers) { tiers_ = std::move(tiers); }
-  // A line on stderr for each tier that has failed and was not named before.
+  // Prints a line to stderr for each tier that has failed and was not reported before.
   void tell();
 
  private:
