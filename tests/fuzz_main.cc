@@ -1,4 +1,5 @@
-// One program for all fuzz targets:  vlcache_fuzz TARGET [what libFuzzer takes]; without a target: their names.
+// One program for all fuzz targets: vlcache_fuzz TARGET [libFuzzer's arguments]; without a target, it prints their
+// names.
 #include <cstdio>
 #include <cstdlib>
 

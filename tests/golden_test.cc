@@ -1,5 +1,5 @@
-// Every fixture model against what transformers computed for it: vision features, projection, hidden states, logits,
-// tokens.
+// Compares every fixture model with what transformers computed for it: vision features, projection, hidden states,
+// logits, tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +25,7 @@ namespace {
 // f32: the bound. Features and hidden states meet it too, relative to their own largest value.
 constexpr double kF32Error = 1e-4;
 constexpr double kBf16Kl = 1e-3;
-// bf16: two logits nearer than this, relative to the largest, may change places (two roundings of 2^-8, and their
-// paths).
+// bf16: two logits nearer than this, relative to the largest, may swap (two roundings of 2^-8, and their paths).
 constexpr double kBf16Margin = 1.0 / 64;
 
 std::filesystem::path fixtures() { return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models"; }
@@ -149,7 +148,7 @@ class GoldenCase {
     return logits;
   }
 
-  // The same in one piece, a layer at a time: logits, and the hidden states behind every layer.
+  // The same in one piece, a layer at a time: logits, and the hidden states after every layer.
   std::vector<float> prefill_by_layers(ContiguousKv& kv, std::vector<std::vector<float>>& hidden) {
     const TextConfig& text = model_->config().text;
     const auto n = static_cast<int64_t>(ids_.size());
@@ -189,7 +188,7 @@ class GoldenCase {
     return numbers;
   }
 
-  // Rows of these positions through some layers; the logits of all or none of them.
+  // Computes rows at these positions through some layers; the logits of all rows or of none.
   void step(KvAccess& kv, const Tensor& x, const std::vector<int32_t>& positions, const Tensor& logits,
             LayerRange layers = {}) {
     const RowRun run = {.seq = 0, .row_begin = 0, .n_rows = static_cast<int32_t>(positions.size())};
@@ -229,7 +228,7 @@ class GoldenCase {
   Tensor x_;
 };
 
-// What transformers' processor made of all pictures, from their stored levels: see the fixtures' README.
+// The output of transformers' processor for all images, from their stored levels: see the fixtures' README.
 std::vector<float> GoldenCase::expected_pixels() const {
   const SafetensorsEntry& entry = *expected_.find("pixel_levels");  // [..., 3, h, w]: too many dimensions for a Tensor
   const std::string file = read_text_file(expected_.where());
@@ -254,7 +253,7 @@ std::vector<ImageTiles> GoldenCase::process_images() {
   const std::unique_ptr<ImageProcessor> processor = load_image_processor(dir_, family());
   const std::vector<float> expected = expected_pixels();
   const std::vector<int64_t>& shape = expected_.find("pixel_levels")->shape;
-  // LLaVA-NeXT pads every picture to as many tiles as the largest has.
+  // LLaVA-NeXT pads every image to the tile count of the largest.
   const int64_t padded_tiles = family() == "llava_next" ? shape[1] : 0;
   std::vector<ImageTiles> images;
   size_t at = 0;
@@ -295,7 +294,7 @@ void GoldenCase::compare_bf16(const Tensor& logits, Worst& worst) {
     for (size_t c = 0; c < p.size(); ++c) kl += std::exp(p[c]) * (p[c] - q[c]);
     worst.kl = std::isnan(kl) ? INFINITY : std::max(worst.kl, kl);
     const auto ours = static_cast<size_t>(std::max_element(q.begin(), q.end()) - q.begin());
-    const double lead = *std::max_element(p.begin(), p.end()) - p[ours];  // by how much theirs prefers another token
+    const double lead = *std::max_element(p.begin(), p.end()) - p[ours];  // of the token that transformers prefers
     if (lead > 0) ++worst.flips;
     EXPECT_LE(lead, kBf16Margin * largest) << "row " << rows_[static_cast<size_t>(i)];
     ++worst.rows;
@@ -341,7 +340,7 @@ class Golden : public testing::TestWithParam<Setting> {};
 
 TEST_P(Golden, EqualsTransformers) {
   const Setting& setting = GetParam();
-  // CI runs the tests once more as a machine with fewer instructions would (tools/test.sh).
+  // CI runs the tests once more as on a machine with fewer instructions (tools/test.sh).
   const char* max_isa = std::getenv("VLCACHE_TEST_MAX_ISA");
   BackendOptions options;
   if (max_isa != nullptr && setting.backend != "ref") options.max_isa = max_isa;

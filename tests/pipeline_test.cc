@@ -1,5 +1,5 @@
-// Every fixture model from text and pictures to tokens, through the engine: ids as transformers' processor makes them,
-// its greedy answer.
+// Runs every fixture model from text and images to tokens, through the engine: token ids as in transformers' processor,
+// and its greedy answer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
 
 TEST_P(Pipeline, GreedyAnswerIsTransformers) { EXPECT_EQ(ids(generate(*engine_, request({}))), greedy()); }
 
-// Behind the same beginning KV is the same: whatever is computed anew, of images in one piece or in tiles.
+// After the same beginning, KV is the same, whichever tokens are recomputed, for images in one piece or in tiles.
 TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
   if (images().empty()) GTEST_SKIP() << "no images";
   const auto reuse = [](const char* chooser) {
@@ -114,8 +114,8 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
   }
 }
 
-// What stands before an image is there, its KV is from behind something else: which of its tokens are computed is known
-// only behind the question.
+// The text before an image is cached, the image's KV comes from another context: which of its tokens are computed is
+// decided only after the question.
 TEST_P(Pipeline, ChoosersMayChooseLate) {
   if (images().empty()) GTEST_SKIP() << "no images";
   const auto ask = [&](const std::string& prompt, std::vector<Image> images, const char* chooser) {
@@ -137,7 +137,7 @@ TEST_P(Pipeline, ChoosersMayChooseLate) {
   }
 }
 
-// Whoever leaves in the middle of a preview leaves nothing behind that was only looked at.
+// A request that is cancelled during a preview leaves nothing of the preview in the caches.
 TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
   if (images().empty()) GTEST_SKIP() << "no images";
   EngineOptions options;
@@ -161,7 +161,7 @@ TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
   }
 }
 
-// A prompt is there to its last token; with another picture to where that stands.
+// A repeated prompt is cached to its last token; with another image, up to the image.
 TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
   const ReuseOptions prefix{.prefix = true, .chooser = nullptr};
   EXPECT_EQ(generate(*engine_, request(prefix)).cache.n_prefix_tokens, 0);
@@ -193,7 +193,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Pipeline, testing::ValuesIn(case_names()), test_name);
 
-// The prompts of fixture models, computed under a policy in chunks of 50.
+// The fixture models' prompts, computed under a policy in chunks of 50.
 class FixturePrompts {
  public:
   std::unique_ptr<Sequence> compute(const std::string& model, std::string_view kv, std::string_view budget) {
@@ -222,7 +222,7 @@ class FixturePrompts {
   std::map<std::string, std::unique_ptr<Engine>> engines_;
 };
 
-// `vlcache@paper` keeps what a scalar reading of the paper keeps over transformers' own attention maps
+// `vlcache@paper` keeps what a scalar implementation of the paper keeps, given transformers' own attention maps
 // (tools/fixtures/policies/paper.py).
 TEST(VlCachePaper, KeepsWhatThePaperSays) {
   const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
@@ -250,8 +250,8 @@ TEST(VlCachePaper, KeepsWhatThePaperSays) {
   EXPECT_GE(n_heads, 60);
 }
 
-// fastv and pyramid_infer leave in each layer what they leave over transformers' own layers, computed from the rows
-// that are left (tools/fixtures/policies/row_droppers.py).
+// fastv and pyramid_infer keep in each layer what they keep over transformers' own layers, computed from the remaining
+// rows (tools/fixtures/policies/row_droppers.py).
 TEST(RowDroppers, KeepWhatTheyKeepOverTransformersLayers) {
   const Json fixture = load_json(fixtures().parent_path() / "policies/row_droppers.json");
   FixturePrompts prompts;

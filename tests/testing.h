@@ -1,4 +1,4 @@
-// What tests of several folders share.
+// Helpers that tests of several folders share.
 #pragma once
 
 #include <concepts>
@@ -9,7 +9,7 @@
 
 namespace vlcache {
 
-// What f() throws, as the user would read it.
+// The message of the error that f() throws, as the user would read it.
 template <std::invocable F>
 std::string error_of(const F& f) {
   try {
@@ -20,7 +20,7 @@ std::string error_of(const F& f) {
   return "no error";
 }
 
-// Of a small model of the real architecture with random weights (tests/fixtures/models).
+// The folder of a small model with the real architecture and random weights (tests/fixtures/models).
 inline std::filesystem::path fixture_model(std::string_view name) {
   return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / name;
 }
