@@ -1,5 +1,5 @@
-// ReuseChoice: the meaning of --reuse for a model: whether it has a reuse plan, which form the plan is for, and how
-// well it agreed.
+// ReuseChoice: the meaning of --reuse for a model: whether it has a reuse plan, for which model and form of KV, and how
+// well the plan's answers agreed.
 #pragma once
 
 #include <filesystem>
