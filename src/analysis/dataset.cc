@@ -1,4 +1,4 @@
-// Reading lines one by one: a broken one costs itself only.
+// Lines are read one by one: an invalid line is left out, the others remain.
 #include "analysis/dataset.h"
 
 #include <nlohmann/json.hpp>

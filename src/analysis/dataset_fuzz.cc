@@ -1,4 +1,4 @@
-// Fuzzes a line of an evaluation's data and the scoring of what it asks: samples or an Error.
+// Fuzzes a line of an evaluation's data and the scoring of its questions: samples or an Error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

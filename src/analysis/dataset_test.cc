@@ -1,4 +1,4 @@
-// Files of questions: what a line may say, and what a broken one costs.
+// Files of questions: the fields of a line, and the effect of an invalid one.
 #include "analysis/dataset.h"
 
 #include <gmock/gmock.h>

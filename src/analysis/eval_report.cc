@@ -1,4 +1,4 @@
-// Figure 5 of the VL-Cache paper, on the user's own data.
+// Figure 5 of the VL-Cache paper, from the user's own data.
 #include "analysis/eval_report.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::string html_table(const EvalTable& table) {
   return text + "</table></div>";
 }
 
-// Questions whose answers differ, and who said what.
+// Questions with different answers, and the policies that gave each.
 std::string disagreements(const std::vector<EvalChoice>& choices, const std::vector<EvalTurnResult>& results,
                           const std::vector<EvalSample>& samples) {
   std::map<std::string, const EvalSample*> by_id;

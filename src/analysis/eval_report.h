@@ -1,4 +1,4 @@
-// An evaluation as a page: accuracy over budget, the table, and the answers that policies do not agree on.
+// Writes an evaluation as a page: accuracy over budget, the table, and the answers on which policies differ.
 #pragma once
 
 #include <string>

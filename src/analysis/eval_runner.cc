@@ -1,4 +1,3 @@
-// Prefill, fork, generate, compare.
 #include "analysis/eval_runner.h"
 
 #include <algorithm>
@@ -27,7 +26,7 @@ OrderedJson message(std::string_view role, std::string_view text, size_t n_image
   return {{"role", role}, {"content", std::move(content)}};
 }
 
-// The question of `turn` behind the earlier ones with the data's own answers.
+// The question of `turn` after the earlier ones with the data's own answers.
 OrderedJson conversation(const EvalSample& sample, size_t turn) {
   OrderedJson messages = OrderedJson::array();
   for (size_t i = 0; i <= turn; ++i) {
@@ -39,16 +38,16 @@ OrderedJson conversation(const EvalSample& sample, size_t turn) {
 
 }  // namespace
 
-// One choice's way through a sample.
+// The state of one choice in a sample.
 struct EvalRunner::Run {
   const EvalChoice* choice = nullptr;
-  std::unique_ptr<Sequence> sequence;  // behind the prompt of the turn; null with an error
+  std::unique_ptr<Sequence> sequence;  // after the turn's prompt; null with an error
   std::vector<float> logits;           // of the prompt's last token
   std::vector<int32_t> tokens;         // generated, the stop token included
   EvalAnswer answer;
 };
 
-// Keeps everything, and finds out what each policy would keep.
+// Keeps everything, and records what each policy would keep.
 class EvalRunner::PlanAll final : public Policy {
  public:
   struct Result {
@@ -106,7 +105,7 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
   std::vector<PlanAll::Result> results;
   std::vector<float> logits;
   Prompt prompt = prepare();
-  // Where the question is not to be known, the forks part before it, and each reads it by itself.
+  // If policies must not see the question, the forks split before it, and each computes it by itself.
   const int32_t n_shared = prompt.acting_shape().n_tokens;
   const bool apart = n_shared < prompt.n_tokens();
   if (apart) {
@@ -138,7 +137,7 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
   }
 }
 
-// A policy with an attention of its own answers without forks.
+// A policy with its own attention answers without forks.
 void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
   Request request;
   request.prompt = prepare();
@@ -150,7 +149,7 @@ void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
   run.answer.kv_bytes = result.kv.prompt_bytes;
 }
 
-// A later turn: the policy acts on what is left of the earlier ones together with what is new.
+// A later turn: the policy acts on what it kept of the earlier turns together with the new tokens.
 void EvalRunner::advance(Run& run, const Prepare& prepare) {
   try {
     if (!goes_on_from_forks(*run.choice->policy)) {
@@ -196,7 +195,7 @@ void EvalRunner::generate(std::vector<Run>& runs) {
   }
 }
 
-// Every choice is led along the full cache's answer.
+// Every choice is forced along the full cache's answer.
 void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare) {
   const auto n = std::min(runs[0].tokens.size(), static_cast<size_t>(options_.n_kl_tokens));
   if (n < 1) return;

@@ -1,5 +1,5 @@
-// Answers the questions of a sample under many policies: the prompt is computed once, with everything watched that any
-// of them wants to know; each then goes on from a fork.
+// EvalRunner answers the questions of a sample under many policies: the prompt is computed once, with the captures that
+// all of them need; each policy then continues from a fork.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct EvalChoice {
 struct EvalAnswer {
   std::string text;
   double score = 0;
-  std::string error;       // why there is no answer; everything else is nothing then
+  std::string error;       // why there is no answer; the other fields are then empty
   double same_tokens = 0;  // share of the full cache's tokens up to the first that differs
-  double kl = 0;           // mean divergence from the full cache's distribution over its first tokens; if asked for
-  int64_t kv_bytes = 0;    // pages and tables behind the prompt
+  double kl = 0;           // mean divergence from the full cache's distribution over its first tokens; if requested
+  int64_t kv_bytes = 0;    // pages and tables after the prompt
   double plan_ms = 0;      // scores and budgets, on a fork; 0: part of a prefill of its own
 };
 
@@ -48,13 +48,13 @@ struct EvalOptions {
 
 class EvalRunner {
  public:
-  // choices[0] is `full`, to which all are compared.
+  // choices[0] is `full`, with which all are compared.
   EvalRunner(Engine& engine, std::vector<EvalChoice> choices, const EvalOptions& options);
   ~EvalRunner();
 
   const std::vector<EvalChoice>& choices() const { return choices_; }
-  // A result for every turn. Later turns carry the data's own earlier answers. Throws Error where a picture or the
-  // prompt cannot be used.
+  // A result for every turn. Later turns contain the data's own earlier answers. Throws Error for an image or a prompt
+  // that cannot be used.
   std::vector<EvalTurnResult> run(const EvalSample& sample);
 
  private:
@@ -62,7 +62,7 @@ class EvalRunner {
   struct Run;
 
   std::unique_ptr<Sequence> prefill(Prompt prompt, PolicyPtr policy, std::vector<float>& logits);
-  // `prepare` makes the turn's prompt, as often as it is needed.
+  // `prepare` returns the turn's prompt, as often as it is needed.
   using Prepare = std::function<Prompt()>;
   void start_first_turn(std::vector<Run>& runs, const Prepare& prepare);
   void advance(Run& run, const Prepare& prepare);

@@ -1,4 +1,3 @@
-// Averages, intervals, and their forms in text.
 #include "analysis/eval_table.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What an evaluation has shown: a line per policy and budget.
+// EvalTable: the results of an evaluation, a line per policy and budget.
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@ namespace vlcache {
 struct EvalLine {
   std::string kv, budget;
   int32_t n = 0;         // answers
-  int32_t n_failed = 0;  // turns without one, which count as wrong
-  std::string error;     // the first of them
+  int32_t n_failed = 0;  // turns without an answer, which count as wrong
+  std::string error;     // of the first of them
   double score = 0;      // mean
   Interval interval;     // 95 %
   double share = 1;      // of the full cache's score on the same turns
@@ -33,11 +33,11 @@ struct EvalTable {
   uint64_t seed = 0;
   int32_t n_turns = 0;
   bool has_kl = false;
-  std::map<std::string, int32_t> kinds;  // and how many turns of each
+  std::map<std::string, int32_t> kinds;  // and the number of turns of each
   std::vector<EvalLine> lines;           // in the order of the choices, full first
 };
 
-// Of the first turns, or of all later ones.
+// The table of the first turns, or of all later ones.
 EvalTable make_table(const std::vector<EvalChoice>& choices, const std::vector<EvalTurnResult>& results,
                      bool later_turns, uint64_t seed);
 
@@ -45,11 +45,11 @@ std::string to_markdown(const EvalTable& table);
 std::string to_csv(const EvalTable& table);
 nlohmann::ordered_json to_json(const EvalTable& table);
 
-// One turn as a line of samples.jsonl and back, so that an evaluation can go on where it was stopped.
+// One turn as a line of samples.jsonl and back, so that an evaluation can be resumed.
 nlohmann::ordered_json to_json(const EvalTurnResult& result);
 EvalTurnResult turn_from_json(const nlohmann::ordered_json& json);  // throws nlohmann's exceptions
 
-// The smallest budget of each policy whose lower bound keeps `share` of the full cache's score, in lines.
+// The smallest budget of each policy whose lower bound reaches `share` of the full cache's score, a line each.
 std::string safe_budgets(const EvalTable& table, double share);
 
 }  // namespace vlcache

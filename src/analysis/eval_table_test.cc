@@ -1,4 +1,4 @@
-// Averages by hand, every written form, and the way to disk and back.
+// Averages computed by hand, every output format, and the round trip to disk.
 #include "analysis/eval_table.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ const std::vector<EvalChoice>& choices() {
   return all;
 }
 
-// Full is right on 3 of 4, a budget of 0.2 as well, one of 0.1 on 1, and once it has no answer.
+// Full is right on 3 of 4, a budget of 0.2 as well, one of 0.1 on 1, and one turn has no answer.
 std::vector<EvalTurnResult> results() {
   std::vector<EvalTurnResult> all;
   for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,3 @@
-// Steps by hand, for whoever wants to watch them.
 #include "analysis/forks.h"
 
 #include <algorithm>

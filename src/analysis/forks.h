@@ -1,4 +1,4 @@
-// Going on from one prefill in several ways.
+// Continues one prefill in several ways: forks, and plans of policies that did not run it.
 #pragma once
 
 #include <span>
@@ -10,24 +10,24 @@
 
 namespace vlcache {
 
-// Whether a policy leaves the prefill as it is and acts behind it: what it would keep can then be found out beside
-// others, from one prefill.
+// Whether a policy leaves the prefill unchanged and acts after it: its plan can then be computed along with others,
+// from one prefill.
 bool acts_behind_prompt(const Policy& policy);
 
-// Whether a sequence under the policy can be forked behind its prompt, and goes on as if it were alone.
+// Whether a sequence under the policy can be forked after its prompt, and continues as it would alone.
 bool goes_on_from_forks(const Policy& policy);
 
-// What `policy` would keep where another policy, which asked for its captures too, is asked.
+// Computes what `policy` would keep, within the call to another policy that requested its captures too.
 void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan);
 
-// Computes what is pending of `sequence`, which has taken `prompt`; returns the logits of its last token. Throws what
-// goes wrong.
+// Computes the pending tokens of `sequence`, which has taken `prompt`; returns the logits of its last token. Throws the
+// errors of the computation.
 std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt);
 
 int32_t likeliest(std::span<const float> logits);
 
-// The likeliest tokens behind a computed sequence whose last logits are given, until one of `stops` (included) or
-// max_tokens. `hooks` see every step.
+// The likeliest tokens after a computed sequence whose last logits are given, until one of `stops` (included) or
+// max_tokens. `hooks` observe every step.
 std::vector<int32_t> greedy(Engine& engine, Sequence& sequence, std::span<const float> logits, int32_t max_tokens,
                             std::span<const int32_t> stops, LayerHooks* hooks = nullptr);
 

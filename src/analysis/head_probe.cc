@@ -1,4 +1,4 @@
-// A prefill with hooks that look at two slots of every row.
+// A prefill whose hooks observe two slots of every row.
 #include "analysis/head_probe.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class ProbeHooks final : public LayerHooks {
     Sums& sums = layers_[static_cast<size_t>(layer)];
     sums.echo.resize(static_cast<size_t>(n_heads));
     sums.induction.resize(static_cast<size_t>(n_heads));
-    // The rows' sums of exponentials are what attention itself computes; its output is known.
+    // The rows' sums of exponentials are those that attention itself computes; its output is not used.
     const Buffer storage(n * n_heads * (d * (dtype_bytes(q.dtype) + 4) + 4));
     const Tensor out(storage.data(), q.dtype, {n, n_heads, d});
     const Tensor rows(storage.data() + out.bytes(), DType::kF32, {n, n_heads * d});
@@ -43,7 +43,7 @@ class ProbeHooks final : public LayerHooks {
         .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + begin, .lse = lse};
     backend_.attention(q, {&seq, 1}, args, out);
     backend_.convert(q.view({n, n_heads * d}), rows);
-    std::vector<int32_t> slots(static_cast<size_t>(n + 1));  // of the rows one period before, and the one behind
+    std::vector<int32_t> slots(static_cast<size_t>(n + 1));  // of the rows one period before, and of the one after them
     std::iota(slots.begin(), slots.end(), observed.tokens[static_cast<size_t>(begin)] - period_);
     std::vector<float> all_keys(static_cast<size_t>(view.n_kv_heads * (n + 1) * d));
     const Tensor keys(all_keys.data(), DType::kF32, {view.n_kv_heads * (n + 1), d});
@@ -95,7 +95,7 @@ class ProbeHooks final : public LayerHooks {
   std::vector<Sums> layers_;
 };
 
-// Ordinary tokens only: special ones draw attention of their own.
+// Ordinary tokens only: special ones attract attention of their own.
 std::vector<int32_t> random_text(const Engine& engine, int32_t n, uint64_t seed) {
   const ModelConfig& config = engine.model().config();
   int64_t n_known = config.text.vocab_size;

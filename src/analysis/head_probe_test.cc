@@ -34,7 +34,7 @@ TEST(HeadProbe, IsTheMeanOfTwoDiagonals) {
       const HeadScores scores =
           probe_heads(*engine, {.period = kPeriod, .seed = 3, .progress = [&](int32_t n, int32_t) { n_done = n; }});
       EXPECT_EQ(n_done, kTokens);
-      // The same tokens once more, from the definition of the probe.
+      // The same tokens again, from the definition of the probe.
       std::mt19937_64 random(3);
       std::vector<int32_t> tokens(kPeriod);
       for (int32_t& t : tokens) t = static_cast<int32_t>(random() % kVocab);
@@ -85,7 +85,7 @@ TEST(HeadProbe, FindsNothingBeyondASlidingWindow) {
 
 TEST(HeadProbe, NeedsContext) {
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 64 << 20, "llama", 64);
-  EXPECT_EQ(probe_heads(*engine, {}).echo.size(), 2u);  // what fits: 16 tokens
+  EXPECT_EQ(probe_heads(*engine, {}).echo.size(), 2u);  // as many as fit: 16 tokens
   EXPECT_THROW(probe_heads(*engine, {.period = 17}), Error);
   EXPECT_THROW(probe_heads(*engine, {.period = 1}), Error);
   bool asked = false;

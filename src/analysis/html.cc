@@ -1,4 +1,3 @@
-// Style sheet, escaping, and a chart drawn by hand.
 #include "analysis/html.h"
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 namespace vlcache {
 namespace {
 
-// Colours that remain apart for all kinds of colour blindness (Okabe and Ito), a little darker for white pages; after
-// these come the same ones dashed.
+// Colours that remain distinct for all kinds of colour blindness (Okabe and Ito), slightly darker for white pages;
+// after these, the same ones are dashed.
 constexpr std::array<std::string_view, 7> kColors{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                   "#b8860b", "#56b4e9", "#888888"};
 
@@ -60,7 +59,7 @@ std::string shown(double value, bool percent) {
   return format(percent ? "%g %%" : "%g", percent ? 100 * value : value);
 }
 
-// The least number from `high` up whose fifths are short to write.
+// The smallest number from `high` up whose fifths have few digits.
 double round_top(double high) {
   if (high <= 0) return 1;
   const double fifth = high / kRows, unit = std::pow(10.0, std::floor(std::log10(fifth)));
@@ -79,7 +78,7 @@ void draw_axes(const Plot& plot, const ChartAxes& axes, std::string& svg) {
     svg += format("<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>", plot.left - 6, y + 4,
                   shown(value, axes.percent_y).c_str());
   }
-  // No more labels than there is room for.
+  // No more labels than fit.
   const size_t every = axes.x_ticks.size() / kMostTicks + 1;
   for (size_t i = 0; i < axes.x_ticks.size(); i += every) {
     const double tick = axes.x_ticks[i];
@@ -141,7 +140,7 @@ std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axe
   plot.y_low = axes.y_low;
   plot.y_high = axes.y_low == 0 && !axes.percent_y ? round_top(axes.y_high) : axes.y_high;
   const double height = std::max(420.0, plot.top + 20.0 * static_cast<double>(lines.size()) + 20);
-  constexpr double kLegend = 606, kLetter = 7;  // where names begin, how wide a letter of theirs is
+  constexpr double kLegend = 606, kLetter = 7;  // where names begin, the width of a letter
   size_t longest = 0;
   for (const ChartLine& line : lines) longest = std::max(longest, line.name.size());
   const double width = std::max(780.0, kLegend + kLetter * static_cast<double>(longest));

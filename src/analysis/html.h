@@ -1,4 +1,4 @@
-// Pages that stand alone: one file, no request to anywhere, readable on a phone, in the dark and in the light.
+// Writes self-contained pages: one file without external requests, readable on a phone, in dark and light mode.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace vlcache {
 
-// A whole document around `body`, with the house's style.
+// A whole document around `body`, with the common style sheet.
 std::string html_page(std::string_view title, std::string_view body);
 
 // A line chart as inline SVG.
@@ -27,11 +27,11 @@ struct ChartAxes {
   double y_low = 0, y_high = 1;
   bool percent_x = true, percent_y = true;
   bool log_x = true;
-  double reference = -1;  // >= 0: a dashed line across, such as the full cache's score
+  double reference = -1;  // >= 0: a dashed horizontal line, such as the full cache's score
 };
 std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes);
 
-// The same as a file of its own, with its style.
+// The same as a stand-alone file, with its style.
 std::string svg_file(std::string_view chart);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Watching a prefill and an answer of the full cache.
 #include "analysis/inspection.h"
 
 #include <algorithm>
@@ -114,7 +113,7 @@ class AnswerWatch final : public LayerHooks {
   std::vector<Sums> layers_;
 };
 
-// Keeps everything; notes the layers' sparsity, every rated scorer's scores and what the policy would keep.
+// Keeps everything; records the layers' sparsity, every rated scorer's scores and what the policy would keep.
 class Watch final : public Policy {
  public:
   struct Found {
@@ -171,7 +170,7 @@ class Watch final : public Policy {
   std::vector<std::unique_ptr<const TokenScorer>> scorers_;
 };
 
-// What each (layer, kv head) keeps: the plan's slots, or `stay`, where tokens have left before the model saw them.
+// What each (layer, kv head) keeps: the plan's slots, or `stay` if tokens were dropped before the model computed them.
 void note_kept(const KeepPlan& plan, const std::vector<int32_t>& stay, const PolicySlots& slots, Inspection& out) {
   for (size_t l = 0; l < out.layers.size(); ++l) {
     InspectedLayer& layer = out.layers[l];
@@ -213,7 +212,7 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
   std::vector<int32_t> stay;
   std::unique_ptr<Sequence> cut;
   std::vector<float> cut_logits;
-  if (selects || drops_rows) {  // it changes the prefill itself
+  if (selects || drops_rows) {  // the policy changes the prefill itself
     Prompt shortened = prompt.copy();
     stay = select_image_tokens(engine, *policy, shortened);
     cut = engine.new_sequence(shortened, policy);

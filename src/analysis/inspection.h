@@ -1,5 +1,5 @@
-// What a model attends to in a prompt, and what a policy makes of it: the figures of the VL-Cache paper for one
-// question.
+// Inspection: what a model attends to in a prompt, and what a policy keeps of it: the figures of the VL-Cache paper for
+// one question.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@
 namespace vlcache {
 
 struct InspectedLayer {
-  double sparsity = 0;         // of the text behind the last image: entries below 1 % of their row's largest
-  double decode_sparsity = 0;  // the same of the answer's tokens
-  double budget = 0;           // slots per kv head, the mean where they differ
+  double sparsity = 0;                     // of the text after the last image: entries below 1 % of their row's largest
+  double decode_sparsity = 0;              // the same for the answer's tokens
+  double budget = 0;                       // slots per kv head, the mean where they differ
   std::vector<std::vector<int32_t>> kept;  // [kv head] prompt tokens
   std::vector<double> hit_rates;           // by Inspection::rated
-  // Of the answer's attention above that threshold, the share that falls to image tokens; and their share among the
-  // slots with the most attention, as many as the policy keeps.
+  // Of the answer's attention above that threshold, the share of image tokens; and their share among the slots with the
+  // most attention, as many slots as the policy keeps.
   double vision_contribution = 0, vision_coverage = 0;
 };
 
 struct InspectedImage {
   int32_t begin = 0, end = 0;                   // its tokens
-  std::vector<std::optional<PixelRect>> rects;  // [end - begin] what of the picture each shows
+  std::vector<std::optional<PixelRect>> rects;  // [end - begin] the part of the image that each shows
 };
 
 struct Inspection {
@@ -41,8 +41,8 @@ struct Inspection {
   std::string full_answer, answer;  // with everything kept, and with what the policy keeps
 };
 
-// `policy` must act behind the prompt by a budget, or choose among image tokens. Throws Error(kInput) for another, and
-// what the policy throws.
+// `policy` must act after the prompt by a budget, or choose among image tokens. Throws Error(kInput) for another one,
+// and the policy's errors.
 Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_tokens);
 
 }  // namespace vlcache

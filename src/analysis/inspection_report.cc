@@ -1,4 +1,4 @@
-// Figures 2, 3, 10 and 11 of the VL-Cache paper for one question, and where in the pictures what stays lies.
+// Figures 2, 3, 10 and 11 of the VL-Cache paper for one question, and where in the images the kept tokens are.
 #include "analysis/inspection_report.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace vlcache {
 namespace {
 
-constexpr int64_t kPageSide = 640;  // pixels of a picture in the page
-constexpr double kVeil = 0.82;      // how much of what nobody keeps is covered
+constexpr int64_t kPageSide = 640;  // pixels of an image in the page
+constexpr double kVeil = 0.82;      // opacity over patches that no head keeps
 
-// A tenth of the heads is to be seen, too.
+// Even a tenth of the heads must be visible.
 double brightness(double share) { return std::sqrt(share); }
 
 struct Figure {
@@ -52,7 +52,7 @@ Figure figure(const Inspection& inspection, const std::string& name, double Insp
   return f;
 }
 
-// The veil over a picture of that size, as SVG cells of what is kept.
+// The veil over an image of that size, as SVG cells of what is kept.
 std::string cells(const InspectedImage& image, std::span<const double> shares, double scale) {
   std::string svg;
   for (size_t i = 0; i < image.rects.size(); ++i) {

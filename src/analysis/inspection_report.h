@@ -1,4 +1,4 @@
-// An inspection as JSON, as a page, and as heat maps of what is kept over the pictures.
+// Writes an inspection as JSON, as a page, and as heat maps of what is kept over the images.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,10 +17,10 @@ nlohmann::ordered_json to_json(const Inspection& inspection);
 // Per token of `image`, the share of (layer, kv head) pairs that keep it; `layer` >= 0: of that layer's heads only.
 std::vector<double> kept_shares(const Inspection& inspection, const InspectedImage& image, int32_t layer = -1);
 
-// The picture (as it was decoded, or smaller) under a veil that is the thinner the more of a token is kept.
+// The image (as decoded, or smaller) under a veil that is thinner where more of a token is kept.
 Image heat_map(const Image& picture, double scale, const InspectedImage& image, std::span<const double> shares);
 
-// `pictures`: those of the prompt, in its order.
+// `pictures`: the prompt's images, in its order.
 std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> pictures);
 
 }  // namespace vlcache

@@ -1,4 +1,3 @@
-// Norms, place by place.
 #include "analysis/kv_error.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace vlcache {
 namespace {
 
-// Squares of a token's differences, and of what is right.
+// Squares of a token's differences, and of the right values.
 struct Squares {
   double difference = 0, right = 0;
 

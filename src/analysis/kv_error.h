@@ -1,4 +1,4 @@
-// How far K and V are from those of computing everything, over the place of a token in a reused image and behind it
+// KvError: how far K and V are from those of full computation, over the place of a token in a reused image and after it
 // (VLCache, arXiv:2512.12977, Fig. 2).
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace vlcache {
 
 struct KvError {
-  // A place is a 32nd of the image; they go on for a quarter of its length behind it.
+  // A place is a 32nd of the image; places continue for a quarter of its length after it.
   static constexpr int kPlacesOfImage = 32, kPlaces = 40;
 
   std::array<double, kPlaces> k{}, v{};  // sums over tokens of |x - right| / |right|, of all layers and heads together
@@ -22,7 +22,7 @@ struct KvError {
   void add(const KvError& other);
 };
 
-// Of the `counted` tokens of a prompt that both caches hold in full, in which an image stands at `image`.
+// The error of the prompt's tokens in `counted`, which both caches hold in full; the image is at `image`.
 KvError kv_error(Backend& backend, const KvCache& cache, const KvCache& right, const TokenRun& image,
                  const TokenRun& counted);
 

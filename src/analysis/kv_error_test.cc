@@ -1,4 +1,4 @@
-// Errors that are known: V of an image that is half as large again.
+// Known errors: V of an image scaled by 1.5.
 #include "analysis/kv_error.h"
 
 #include <numeric>
@@ -39,7 +39,7 @@ TEST_F(KvErrorTest, IsRelativeAndKnowsKFromV) {
     EXPECT_NEAR(place_mean(e.k, e, i), 0, 1e-6) << i;
     EXPECT_NEAR(place_mean(e.v, e, i), 0.5, 1e-5) << i;
   }
-  for (size_t i = KvError::kPlacesOfImage; i < KvError::kPlaces; ++i) {  // what was computed behind it
+  for (size_t i = KvError::kPlacesOfImage; i < KvError::kPlaces; ++i) {  // computed after the image
     EXPECT_GT(place_mean(e.k, e, i), 1e-4) << i;
     EXPECT_GT(place_mean(e.v, e, i), 1e-4) << i;
   }
@@ -53,7 +53,7 @@ TEST_F(KvErrorTest, WhatIsEqualHasNone) {
   }
 }
 
-// 70 tokens are 32 places; those up to 118 are a quarter of the image behind it, and nothing counts beyond.
+// 70 tokens are 32 places; those up to 118 are a quarter of the image after it, and no later token counts.
 TEST_F(KvErrorTest, CountsTokensByPlace) {
   KvError e = error(1.0f, {30, 150});
   EXPECT_EQ(std::accumulate(e.n.begin(), e.n.end(), 0.0), 88);
@@ -71,7 +71,7 @@ TEST_F(KvErrorTest, ChartsDrawWhatIsThere) {
   EXPECT_NE(charts.find("loaded: 0.5 at 0.0156"), std::string::npos) << charts;  // the first place of V
   EXPECT_NE(charts.find("relative error of K"), std::string::npos);
   EXPECT_EQ(charts.find("nan"), std::string::npos);
-  EXPECT_EQ(charts.find("at 1.02"), std::string::npos);  // nothing was counted behind it
+  EXPECT_EQ(charts.find("at 1.02"), std::string::npos);  // no token after the image was counted
 }
 
 }  // namespace

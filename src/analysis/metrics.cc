@@ -1,4 +1,3 @@
-// Normalising, comparing.
 #include "analysis/metrics.h"
 
 #include <algorithm>
@@ -53,7 +52,7 @@ std::string plain(std::string_view s) {
 
 bool is_article(std::string_view word) { return word == "a" || word == "an" || word == "the"; }
 
-// plain(), without punctuation (a point or comma between digits stays) and articles.
+// plain(), without articles and punctuation (a point or comma between digits stays).
 std::string normalised(std::string_view s) {
   const std::string text = plain(s);
   std::string kept;
@@ -85,7 +84,7 @@ double similarity(std::string_view a, std::string_view b) {
   return s < kLeastSimilarity ? 0 : s;
 }
 
-// "1,234.5", "12 %", "$3": a number with what stands around it in charts.
+// "1,234.5", "12 %", "$3": a number with the signs that surround it in charts.
 std::optional<double> number(std::string_view s) {
   std::string digits;
   for (const char c : trimmed(s)) {
@@ -156,7 +155,7 @@ double score_answer(Metric metric, std::string_view given, std::span<const std::
     best = std::max(best, score);
     sum += score;
   }
-  // With fewer annotators than it takes, one is enough.
+  // With fewer annotators than required, one is enough.
   if (metric == Metric::kVqa && answers.size() >= static_cast<size_t>(kAgreeing)) return std::min(1.0, sum / kAgreeing);
   return best;
 }

@@ -1,4 +1,4 @@
-// How right an answer is, 0 .. 1, the ways the field's benchmarks count it.
+// Scores how right an answer is, 0 .. 1, as the field's benchmarks do.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace vlcache {
 
 enum class Metric : uint8_t {
-  kExact,       // the answer itself, but for white space around it
+  kExact,       // the answer itself, except for white space around it
   kNormalised,  // the same without case, punctuation, articles and runs of white space
   kAnls,        // DocVQA: 1 - edit distance / longer length, 0 where that is below 0.5
   kRelaxed,     // ChartQA: numbers within 5 %, other answers without case
-  kVqa,         // VQA: a third for each of the annotators that say so, at most 1
+  kVqa,         // VQA: a third for each of the annotators that gave it, at most 1
   kChoice,      // MathVista: the letter of a multiple choice
 };
 

@@ -1,4 +1,4 @@
-// Each metric on answers worked out by hand.
+// Each metric on answers scored by hand.
 #include "analysis/metrics.h"
 
 #include <gtest/gtest.h>

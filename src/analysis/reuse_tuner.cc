@@ -1,4 +1,4 @@
-// Requests like any others, over a cache that holds what a case says.
+// Ordinary requests, over a cache that holds the records of a case.
 #include "analysis/reuse_tuner.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<int32_t> tokens_of_last_image(const Prompt& prompt) {
   return tokens;
 }
 
-// What stands before the images is a turn of its own: many templates put a message's images in front of its text.
+// The text before the images is a turn of its own: many templates put a message's images before its text.
 OrderedJson conversation(std::string_view before, size_t n_images, std::string_view question) {
   const auto text = [](std::string_view t) { return OrderedJson{{"type", "text"}, {"text", t}}; };
   OrderedJson messages = OrderedJson::array(), content = OrderedJson::array();
@@ -52,14 +52,14 @@ OrderedJson conversation(std::string_view before, size_t n_images, std::string_v
   return messages;
 }
 
-// Where the last image begins.
+// The position at which the last image begins.
 int32_t begin_of_last(const Prompt& prompt) { return tokens_of_last_image(prompt).front(); }
 
 ReuseOptions recording() { return {.chooser = parse_reuse_chooser("static:r=1"), .required = true}; }
 
 ReuseOptions loading() { return {.chooser = parse_reuse_chooser("static:r=0"), .required = true}; }
 
-// The prompt with the first tokens of its answer, as far as a profile looks.
+// The prompt with the first tokens of its answer, as many as a profile compares.
 Prompt followed(const Prompt& prompt, std::span<const int32_t> answer) {
   Prompt longer = prompt.copy();
   for (size_t i = 0; i + 1 < std::min(kProfiledTokens, answer.size()); ++i) {
@@ -69,7 +69,7 @@ Prompt followed(const Prompt& prompt, std::span<const int32_t> answer) {
   return longer;
 }
 
-// Computes the reused tokens in one place, n of them, and loads the others.
+// Computes the n reused tokens of one place, and loads the others.
 class ComputeRange final : public ReuseChooser {
  public:
   ComputeRange(const TokenRun& place, int32_t n) : place_(place), n_(n) {}
@@ -157,7 +157,7 @@ ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const s
   return answer;
 }
 
-// What the cache holds of a prompt's images.
+// The records that the cache holds of a prompt's images.
 ReuseTuner::Records ReuseTuner::take(const Prompt& prompt, size_t n_new) {
   Records records(prompt.images.size());
   for (size_t i = n_new; i < records.size(); ++i) {
@@ -177,7 +177,7 @@ void ReuseTuner::put(const Prompt& prompt, const Records& records) {
   }
 }
 
-// As each image has been seen before.
+// The records of the images, each computed as it was seen before.
 ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) {
   engine_.kv().image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
@@ -195,8 +195,8 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   return take(prompt, c.n_new);
 }
 
-// Of the logits along the first tokens of the full answer: the prompt is followed by them, and all that is not loaded
-// is one prefill.
+// The difference of the logits along the first tokens of the full answer: they are appended to the prompt, and all
+// tokens that are not loaded are one prefill.
 double ReuseTuner::distance(const Prompt& prompt, const Records& records, const Answer& full) {
   put(prompt, records);
   const size_t n = std::min(kProfiledTokens, full.tokens.size());
@@ -226,7 +226,7 @@ double ReuseTuner::distance(const Prompt& prompt, const Records& records, const 
   return sum / static_cast<double>(n);
 }
 
-// What a prompt becomes with what the cache holds.
+// The prompt's sequence, computed with what the cache holds.
 std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions reuse) {
   std::unique_ptr<Sequence> sequence = engine_.new_sequence(prompt, parse_policy("full"));
   Request request;
@@ -238,8 +238,8 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
   return sequence;
 }
 
-// Of the last image, at every second place, and of what stands behind it: computed behind what the cache holds of it.
-// The tokens of a place are computed together, those before them are loaded.
+// Errors of the last image, at every second place, and of the tokens after it: computed after the cached tokens of the
+// image. The tokens of a place are computed together, those before them are loaded.
 KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
   const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
   const TokenRun image{tokens.front(), tokens.back() + 1};
@@ -264,7 +264,7 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
   engine_.kv().image_kv().clear();
   const Answer full = answer(prompt.copy(), recording(), nullptr);
   const Records right = take(prompt, c.n_new), old = known(c, prompt);
-  std::vector<std::shared_ptr<ImageKv>> mixed(old.size());  // in one layer right up to a level, elsewhere as before
+  std::vector<std::shared_ptr<ImageKv>> mixed(old.size());  // right in one layer up to a level, elsewhere as before
   const auto copy = [&](const Records& from, int32_t layer, double level) {
     for (size_t i = 0; i < mixed.size(); ++i) {
       if (mixed[i] == nullptr) continue;

@@ -1,5 +1,5 @@
-// How much of a reused image a model has to compute anew: cases in which an image stands behind something else than
-// where its KV comes from (VLCache, arXiv:2512.12977).
+// ReuseTuner measures how much of a reused image a model has to recompute, in cases in which an image comes after
+// another context than the one that its KV comes from (VLCache, arXiv:2512.12977).
 #pragma once
 
 #include <array>
@@ -17,43 +17,43 @@
 
 namespace vlcache {
 
-// A prompt whose images, but for the first n_new of them, have been seen in other prompts: each alone, behind nothing,
-// before another question.
+// A prompt whose images, except the first n_new of them, have been seen in other prompts: each alone, after no other
+// text or image, before another question.
 struct ReuseCase {
   std::vector<std::filesystem::path> images;
   size_t n_new = 0;
-  std::string before;  // a turn in front of the first image
+  std::string before;  // a turn before the first image
   std::string question;
-  std::string first_question;  // that was asked about each image before
+  std::string first_question;  // asked about each image before
 };
 
-// `n` cases of samples taken in turn, from a place that `seed` says: three texts, a page that is new and one that is
-// known stand before a single image by turns; samples of several images keep them, each known from alone.
+// `n` cases of the samples, in an order that `seed` determines. Before a single image come, in rotation, three texts, a
+// new page and a known one; samples of several images keep them, each known from a prompt of its own.
 std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, int32_t n, uint64_t seed);
-// The same about bare images, with questions that are built in.
+// The same about images alone, with built-in questions.
 std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images);
 
 inline constexpr std::array kErrorShares{0.0, 0.1, 0.3};  // of the paper's Fig. 2
 
 class ReuseTuner {
  public:
-  // The engine's cache is emptied for every case.
+  // Empties the engine's cache for every case.
   ReuseTuner(Engine& engine, int32_t max_tokens) : engine_(engine), max_tokens_(max_tokens) {}
 
   struct Profile {
     // [n_layers][n_levels] Mean squared difference of the logits, along the first tokens of the answer, from those of
-    // computing everything, where every layer loads the images' KV but one, which has the right K and V of the first
+    // full computation, if every layer loads the images' KV except one, which has the right K and V of the first
     // `level` of their tokens.
     std::vector<std::vector<double>> loss;
-    // Of the last image: of what is loaded, then, for each of kErrorShares, of its tokens, and those behind it, as they
-    // become where they are computed, behind images of which that share is right and the rest loaded.
+    // Of the last image: the error of the loaded tokens, then, for each of kErrorShares, of its tokens and those after
+    // it as they are computed after images of which that share is right and the rest loaded.
     std::vector<KvError> errors;
   };
-  // Throws Error(kInput) where --cache-ram does not hold the images.
+  // Throws Error(kInput) if --cache-ram does not hold the images.
   Profile profile(const ReuseCase& c, const std::vector<double>& levels);
 
   struct Comparison {
-    bool equal = false;  // the answers are, token for token
+    bool equal = false;  // the answers are equal, token for token
     double kl = 0;       // mean over the answer's tokens
   };
   Comparison compare(const ReuseCase& c, ReuseChooserPtr chooser);
@@ -61,9 +61,9 @@ class ReuseTuner {
  private:
   struct Answer {
     std::vector<int32_t> tokens;
-    std::vector<std::vector<float>> logits;  // that each was chosen by
+    std::vector<std::vector<float>> logits;  // from which each token was chosen
   };
-  using Records = std::vector<std::shared_ptr<const ImageKv>>;  // by image; null: of a new one
+  using Records = std::vector<std::shared_ptr<const ImageKv>>;  // by image; null: of a new image
 
   Prompt prompt(const ReuseCase& c) const;
   Answer answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along);

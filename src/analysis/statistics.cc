@@ -1,4 +1,3 @@
-// Resampling.
 #include "analysis/statistics.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 constexpr int kResamples = 2000;
 constexpr double kTail = 0.025;
 
-// `value(sum of scores, sum of others)` over resamples of pairs.
+// The interval of `value(sum of scores, sum of others)` over resamples of pairs.
 Interval bootstrap(std::span<const double> scores, std::span<const double> others, uint64_t seed, auto value) {
   if (scores.empty()) return {};
   std::mt19937_64 random(seed);
@@ -20,7 +19,7 @@ Interval bootstrap(std::span<const double> scores, std::span<const double> other
   for (double& v : values) {
     double a = 0, b = 0;
     for (size_t i = 0; i < scores.size(); ++i) {
-      const size_t pick = random() % scores.size();  // the bias of a modulus this small is nothing
+      const size_t pick = random() % scores.size();  // the bias of so small a modulus is negligible
       a += scores[pick];
       if (!others.empty()) b += others[pick];
     }

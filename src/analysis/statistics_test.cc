@@ -1,4 +1,4 @@
-// Intervals of samples whose answer is known.
+// Intervals of samples with a known answer.
 #include "analysis/statistics.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(Statistics, IntervalsHoldWhatTheyShould) {
   EXPECT_EQ(interval.low, again.low);
 }
 
-// Both fail on the same samples: in pairs there is no doubt that they are equal.
+// Both fail on the same samples: in pairs, their equality is certain.
 TEST(Statistics, PairsAreDrawnTogether) {
   std::vector<double> a(100), b(100);
   for (size_t i = 0; i < a.size(); ++i) a[i] = b[i] = i % 2 == 0 ? 1.0 : 0.0;
