@@ -17,7 +17,7 @@ bool is_target(std::string_view text) {
   });
 }
 
-// Whether a path has a segment . or .., before or after decoding.
+// Whether a path could lead up: a segment . or .., also if a server decodes an encoded one, / or \ before it looks.
 bool climbs(std::string_view path) {
   const std::optional<std::string> plain = percent_decoded(path);
   if (!plain || std::ranges::count(*plain, '/') != std::ranges::count(path, '/')) return true;
