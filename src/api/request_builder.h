@@ -37,7 +37,7 @@ class RequestBuilder {
   Request request(Prompt prompt, const RequestFields& fields);
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
-  // Sets how much of the prompt a policy sees: query_aware, evict_while_prefill.
+  // Sets what a policy sees of the prompt and when it evicts: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
 
  private:
