@@ -1,4 +1,4 @@
-// The command line: one sub-command per file of commands/ and bench/. Errors of input and environment end here, with
+// The command line: registers the sub-commands of commands/ and bench/. Errors of input and environment end here, with
 // exit code 2; Ctrl-C with 130.
 #include <cstdio>
 #include <exception>

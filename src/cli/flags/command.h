@@ -64,7 +64,7 @@ struct Interrupted {};
 // Throws Error(kIo) that names the file.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// One per file of this folder; each adds its sub-command to the app. Commands run as callbacks of the parse.
+// Each adds its sub-command, of commands/ or bench/, to the app. Commands run as callbacks of the parse.
 void add_run_command(const Command& app);
 void add_chat_command(const Command& app);
 void add_serve_command(const Command& app);
