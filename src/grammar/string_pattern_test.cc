@@ -112,7 +112,7 @@ TEST(StringPattern, SaysWhatItDoesNotTake) {
       {"a{2,1}", "n <= m"},
       {"a{9999}", "at most 1000"},
       {"a{x}", "expected a number"},
-      {"a**", "behind another"},
+      {"a**", "after another"},
       {"(?=a)", "look-around"},
       {"(?<n>a)", "look-around"},
       {"\\1", "\\1 is not"},

@@ -16,7 +16,7 @@ bool Batch::Entry::encodes() const { return runs() && generation->encodes(); }
 size_t Batch::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
 size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::in_line)); }
 
-// The index in line_ of the request to consider next. A request that fails while its caches are looked up ends here.
+// The index in line_ of the request to consider next. A request whose cache lookup fails ends here.
 std::optional<size_t> Batch::take_next() {
   const Places places{.max_running = options_.max_running, .full = full_};
   const auto pass_ended = [&] {
@@ -56,7 +56,7 @@ void Batch::consider(Entry& entry, WaitingRequest& waiting) {
   });
 }
 
-// Starts it, or leaves it waiting. False: nothing else is admitted before it.
+// Starts the request, or leaves it queued. False: no other request is admitted before it.
 bool Batch::admit(size_t next) {
   Entry& entry = *line_[next];
   WaitingRequest& waiting = waiting_[next];
@@ -79,7 +79,7 @@ bool Batch::admit(size_t next) {
   return true;
 }
 
-// Waiting requests get their sequences and their images' embeddings, as far as there are places.
+// Admits queued requests while there are free slots and pages: each gets its sequence and its images' embeddings.
 void Batch::admit() {
   if (engine_.kv().image_prefetch() != nullptr) engine_.kv().image_prefetch()->take_in();
   line_.clear();
@@ -128,15 +128,15 @@ void Batch::suspend(Entry& entry) {
   entry.waiting = true;
 }
 
-// Whether there are pages for its prompt beside those that the prompts before it still need. What its answer needs is
-// not known, nor what a policy will free: those that have come too far give way.
+// Whether there are pages for its prompt beside those that the running requests' prompts still need. How much its
+// answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Batch::fits(Entry& entry) const {
   if (n_running() == 0 || !entry.generation->needs_whole_prompt()) return true;
   int64_t n_needed = entry.generation->result().n_prompt - entry.generation->in_line().n_matched();
   for (const Entry& other : requests_) {
     if (other.runs()) n_needed += other.generation->sequence()->n_pending();
   }
-  const int64_t n_given_up = engine_.kv().prefixes().bytes();  // by the prefix cache, but for what is in use
+  const int64_t n_given_up = engine_.kv().prefixes().bytes();  // by the prefix cache, except for pages in use
   const int64_t free = engine_.pools().max_bytes() - engine_.pools().used_bytes() + n_given_up;
   return n_needed * engine_.token_bytes() <= free;
 }

@@ -16,7 +16,7 @@ namespace {
 // Answers up to this length have room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
 
-// Unless no other token is allowed, as where a grammar ends.
+// Sets the logits of end tokens to -infinity, unless no other token is allowed, as where a grammar ends.
 void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   std::vector<std::pair<size_t, float>> forbidden;

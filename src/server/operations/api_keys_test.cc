@@ -47,8 +47,8 @@ TEST(ApiKeys, MistakesAreNamedButNotTheKey) {
            {"# nothing\n", "at least one line"},
            {"\nshort-secret\n", "line 2: expected a key of 16"},
            {"0123456789secret admin\n", "line 1: expected a name"},
-           {"0123456789secret n a m e\n", "'admin' behind the name"},
-           {"0123456789secret name root\n", "'admin' behind the name"},
+           {"0123456789secret n a m e\n", "'admin' after the name"},
+           {"0123456789secret name root\n", "'admin' after the name"},
            {"0123456789secret na/me\n", "expected a name"},
            {"0123456789secret a\n0123456789secret b\n", "line 2: expected another key"}}) {
     try {
