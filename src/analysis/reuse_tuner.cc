@@ -250,10 +250,10 @@ KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
   KvError sum = error(loading(), {image.end, prompt.n_tokens()});
   for (size_t place = 0; place < KvError::kPlacesOfImage; place += 2) {
     const size_t first = place * tokens.size() / KvError::kPlacesOfImage;
-    const size_t behind = (place + 1) * tokens.size() / KvError::kPlacesOfImage;
-    if (first == behind) continue;
-    const TokenRun piece{tokens[first], tokens[behind - 1] + 1};
-    const auto chooser = std::make_shared<ComputeRange>(piece, static_cast<int32_t>(behind - first));
+    const size_t after = (place + 1) * tokens.size() / KvError::kPlacesOfImage;
+    if (first == after) continue;
+    const TokenRun piece{tokens[first], tokens[after - 1] + 1};
+    const auto chooser = std::make_shared<ComputeRange>(piece, static_cast<int32_t>(after - first));
     sum.add(error({.chooser = chooser, .required = true}, piece));
   }
   return sum;

@@ -14,7 +14,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct Words {
   std::string before;  // a space at its beginning may be left out
-  std::string between, behind;
+  std::string between, after;
   std::string name, arguments, end;  // before the two and after them, in each call
   std::optional<int32_t> id;         // rule of the text between the name and `arguments`
   int most = 8;                      // calls in one answer: without a limit, a model may not come to an end
@@ -56,11 +56,11 @@ Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
   switch (syntax) {
     case CallSyntax::kHermes:
       words.between = "\n</tool_call>\n<tool_call>\n";
-      words.behind = "\n</tool_call>";
+      words.after = "\n</tool_call>";
       break;
     case CallSyntax::kMistral:
       words.before = " [";
-      words.behind = "]";
+      words.after = "]";
       break;
     case CallSyntax::kMistralNamed:
     case CallSyntax::kMistralWithId:
@@ -75,7 +75,7 @@ Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
       break;
     case CallSyntax::kPlain:
       words.before = "[";
-      words.behind = "]";
+      words.after = "]";
       break;
   }
   return words;
@@ -101,9 +101,9 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
       a.call(at, *words.id, behind_id);
       at = behind_id;
     }
-    const int32_t behind = a.add_state();
-    a.call(a.text(at, words.arguments), parameters, behind);
-    a.skip(a.text(behind, words.end), end);
+    const int32_t after = a.add_state();
+    a.call(a.text(at, words.arguments), parameters, after);
+    a.skip(a.text(after, words.end), end);
   }
   return rule;
 }
@@ -120,11 +120,11 @@ int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use) {
   }
   at = a.text(at, words.before.substr(words.before.starts_with(' ') ? 1 : 0));
   for (int i = 0; i < n; ++i) {
-    const int32_t behind = a.add_state();
-    a.call(at, call, behind);
-    const int32_t closed = a.text(behind, words.behind);
+    const int32_t after = a.add_state();
+    a.call(at, call, after);
+    const int32_t closed = a.text(after, words.after);
     a.skip(closed, end);
-    if (i + 1 < n) at = a.text(behind, words.between);
+    if (i + 1 < n) at = a.text(after, words.between);
   }
   return rule;
 }

@@ -397,7 +397,7 @@ TEST(Replay, StaysInTheContextOrSaysWhyNot) {
   const auto s = make_sequence(*engine, random_tokens(129), "kvzip", "0.5");
   try {
     compute(*engine, *s, 512);
-    ADD_FAILURE() << "129 tokens leave 63 of 200 behind them and the 8 of an instruction";
+    ADD_FAILURE() << "129 tokens leave 63 of 200 after them and the 8 of an instruction";
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(),
                  "KV policy kvzip+global repeats the prompt after itself; one of 129 tokens leaves no room "

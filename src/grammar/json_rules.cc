@@ -119,11 +119,11 @@ void number(Automaton& a, int32_t from, int32_t to) {
 // Elements between brackets: `element` adds the states of one element.
 template <typename Element>
 void list(Automaton& a, int32_t from, std::string_view brackets, int32_t to, const Element& element) {
-  const int32_t first = a.text(from, brackets.substr(0, 1)), behind = a.add_state();
+  const int32_t first = a.text(from, brackets.substr(0, 1)), after = a.add_state();
   a.text(first, brackets.substr(1), to);
-  a.text(behind, brackets.substr(1), to);
-  element(first, behind);
-  element(json_spaced(a, behind, ','), behind);
+  a.text(after, brackets.substr(1), to);
+  element(first, after);
+  element(json_spaced(a, after, ','), after);
 }
 
 }  // namespace
@@ -139,8 +139,8 @@ void json_character(Automaton& a, int32_t from, int32_t to, bool escaped) {
 }
 
 int32_t json_spaced(Automaton& a, int32_t from, char sign) {
-  const int32_t behind = a.text(from, std::string_view(&sign, 1)), spaced = a.text(behind, " ");
-  a.skip(behind, spaced);
+  const int32_t after = a.text(from, std::string_view(&sign, 1)), spaced = a.text(after, " ");
+  a.skip(after, spaced);
   return spaced;
 }
 
@@ -202,9 +202,9 @@ void add_json_rules(Automaton& a) {
     a.call(start[kJsonValue], rule, end[kJsonValue]);
   }
   list(a, start[kJsonObject], "{}", end[kJsonObject], [&](int32_t from, int32_t to) {
-    const int32_t behind = a.add_state();
-    a.call(from, kJsonString, behind);
-    a.call(json_spaced(a, behind, ':'), kJsonValue, to);
+    const int32_t after = a.add_state();
+    a.call(from, kJsonString, after);
+    a.call(json_spaced(a, after, ':'), kJsonValue, to);
   });
   list(a, start[kJsonArray], "[]", end[kJsonArray], [&](int32_t from, int32_t to) { a.call(from, kJsonValue, to); });
 }

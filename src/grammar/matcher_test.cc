@@ -59,9 +59,9 @@ TEST(Matcher, AmbiguityDoesNotGrowWithDepth) {
   a.end(end);
   a.text(a.start(rule), "e", end);
   for (int i = 0; i < 8; ++i) {
-    const int32_t behind = a.add_state();
-    a.call(a.text(a.start(rule), "["), rule, behind);
-    a.text(behind, "]", end);
+    const int32_t after = a.add_state();
+    a.call(a.text(a.start(rule), "["), rule, after);
+    a.text(after, "]", end);
   }
   Matcher m(a);
   m.begin(rule);
@@ -79,12 +79,12 @@ TEST(Matcher, AmbiguityDoesNotGrowWithDepth) {
 
 TEST(Automaton, DeadEndsAreTakenOut) {
   Automaton a;
-  const int32_t endless = a.add_rule(), rule = a.add_rule(), end = a.add_state(), behind = a.add_state();
+  const int32_t endless = a.add_rule(), rule = a.add_rule(), end = a.add_state(), after = a.add_state();
   a.end(end);
   a.call(a.text(a.start(endless), "x"), endless, end);  // no text of this rule ends
   a.text(a.start(rule), "a", end);
-  a.call(a.text(a.start(rule), "b"), endless, behind);
-  a.end(behind);
+  a.call(a.text(a.start(rule), "b"), endless, after);
+  a.end(after);
   EXPECT_TRUE(a.trim(rule));
   Matcher m(a);
   m.begin(rule);

@@ -117,10 +117,10 @@ bool magnitudes(Automaton& a, const Magnitudes& m, int32_t from, int32_t to) {
   if (low > high || (low == high && !(m.low.inclusive && m.high.inclusive))) return false;
   const auto with_fraction = [&](int64_t first, int64_t last, const NumberRange::Bound* least,
                                  const NumberRange::Bound* most) {
-    const int32_t begin = a.add_state(), behind = a.add_state();
+    const int32_t begin = a.add_state(), after = a.add_state();
     a.skip(from, begin);
-    natural(a, first, last, begin, behind);
-    Fraction(a, least, most).add(behind, to);
+    natural(a, first, last, begin, after);
+    Fraction(a, least, most).add(after, to);
   };
   if (low.whole == high.whole) {
     with_fraction(low.whole, low.whole, &m.low, &m.high);

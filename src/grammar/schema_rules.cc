@@ -321,10 +321,10 @@ class SchemaRules {
       if (n == most) return;
       const int32_t begin = n == 0 ? at : json_spaced(a_, at, ',');
       const bool from_here_on = most < 0 && n >= std::max<int64_t>(least, 1);
-      const int32_t behind = from_here_on ? at : a_.add_state();
-      a_.call(begin, item, behind);
+      const int32_t after = from_here_on ? at : a_.add_state();
+      a_.call(begin, item, after);
       if (from_here_on) return;
-      at = behind;
+      at = after;
     }
   }
 
@@ -356,16 +356,16 @@ class SchemaRules {
       if (n_optional > kMaxOptionalInARow) {
         fail(path, "more than " + std::to_string(kMaxOptionalInARow) + " properties in a row that are not required");
       }
-      const int32_t key = a_.add_state(), behind = a_.add_state();
+      const int32_t key = a_.add_state(), after = a_.add_state();
       a_.skip(nothing, key);
       a_.skip(json_spaced(a_, something, ','), key);
       const int32_t text = a_.text(key, OrderedJson(name).dump());
-      value(property, path + "/properties/" + pointer_part(name), json_spaced(a_, text, ':'), behind);
+      value(property, path + "/properties/" + pointer_part(name), json_spaced(a_, text, ':'), after);
       const int32_t none = a_.add_state();  // unreachable if this property is required
       if (optional) a_.skip(nothing, none);
-      if (optional) a_.skip(something, behind);
+      if (optional) a_.skip(something, after);
       nothing = none;
-      something = behind;
+      something = after;
     }
     others(schema, path, named, {nothing, something});
     a_.text(nothing, "}", to);
@@ -382,11 +382,11 @@ class SchemaRules {
     // JSON Schema allows others beside named properties, but without a schema for them they are left out.
     if (any && (!named.empty() || (extra == nullptr && find(schema, "properties") != nullptr))) return;
     const int32_t rule = any ? static_cast<int32_t>(kJsonValue) : rule_of(*extra, path + "/additionalProperties");
-    const int32_t key = a_.add_state(), behind = a_.add_state();
+    const int32_t key = a_.add_state(), after = a_.add_state();
     a_.skip(at.nothing, key);
     a_.skip(json_spaced(a_, at.something, ','), key);
     if (named.empty()) {
-      a_.call(key, kJsonString, behind);
+      a_.call(key, kJsonString, after);
     } else {
       std::set<std::string> names;
       for (const auto& [name, property] : named.items()) {
@@ -397,9 +397,9 @@ class SchemaRules {
         fail(path, "additionalProperties beside properties whose names are longer than " +
                        std::to_string(kMaxUnlikeBytes) + " bytes in all: give one or the other");
       }
-      json_string_unlike(a_, key, names, behind);
+      json_string_unlike(a_, key, names, after);
     }
-    a_.call(json_spaced(a_, behind, ':'), rule, at.something);
+    a_.call(json_spaced(a_, after, ':'), rule, at.something);
   }
 
   static inline const OrderedJson kEmpty = OrderedJson::object();

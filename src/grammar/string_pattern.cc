@@ -319,21 +319,21 @@ class States {
 
  private:
   void repeat(const Node& node, int32_t from, int32_t to) {
-    for (int i = 0; i < node.least; ++i) from = behind(node.parts[0], from);
+    for (int i = 0; i < node.least; ++i) from = after(node.parts[0], from);
     if (node.most < 0) {
       const int32_t loop = a_.add_state();
       a_.skip(from, loop);
-      a_.skip(behind(node.parts[0], loop), loop);
+      a_.skip(after(node.parts[0], loop), loop);
       from = loop;
     }
     for (int i = node.least; i < node.most; ++i) {
       a_.skip(from, to);
-      from = behind(node.parts[0], from);
+      from = after(node.parts[0], from);
     }
     a_.skip(from, to);
   }
 
-  int32_t behind(const Node& node, int32_t from) {
+  int32_t after(const Node& node, int32_t from) {
     const int32_t to = a_.add_state();
     add(node, from, to);
     return to;
@@ -453,8 +453,8 @@ std::string pattern_of_format(std::string_view format) {
   if (format == "ipv6") {
     std::string all = group + "(?::" + group + "){7}|::";
     for (int n = 1; n <= 7; ++n) {  // groups before ::
-      const std::string behind = n == 7 ? "" : group + "(?::" + group + "){0," + std::to_string(6 - n) + "}";
-      all += "|" + group + "(?::" + group + "){" + std::to_string(n - 1) + "}::" + (n < 7 ? "(?:" + behind + ")?" : "");
+      const std::string after = n == 7 ? "" : group + "(?::" + group + "){0," + std::to_string(6 - n) + "}";
+      all += "|" + group + "(?::" + group + "){" + std::to_string(n - 1) + "}::" + (n < 7 ? "(?:" + after + ")?" : "");
     }
     all += "|::" + group + "(?::" + group + "){0,6}";
     return "^(?:" + all + ")$";

@@ -57,7 +57,7 @@ void TextDecoder::reserve(int64_t n_rows) {
   room(lse_, config_.n_heads, sizeof(float));
   for (Buffer* table : {&cos_, &sin_, &cos_sinks_, &sin_sinks_}) room(*table, config_.head_dim / 2, sizeof(float));
   rows_.reserve(n_rows);
-  for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &sink_positions_, &behind_}) {
+  for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &sink_positions_, &n_after_}) {
     list->reserve(static_cast<size_t>(n_rows));
   }
   capacity_ = n_rows;
@@ -175,7 +175,7 @@ void TextDecoder::store(int layer, const StepInput& step, const Projected& p) {
 // unless a hook gave one of them another view.
 void TextDecoder::plan_attention() {
   const std::span<const RowRun> runs = rows_.runs();
-  behind_.resize(static_cast<size_t>(rows_.n()));
+  n_after_.resize(static_cast<size_t>(rows_.n()));
   attention_.clear();
   for (size_t i = 0, end = 0; i < runs.size(); i = end) {
     bool own_view = false;
@@ -187,11 +187,11 @@ void TextDecoder::plan_attention() {
       continue;
     }
     AttentionSeq together{.row_begin = runs[i].row_begin, .n_rows = 0, .kv = views_[end - 1]};
-    together.behind = behind_.data() + together.row_begin;
+    together.n_after = n_after_.data() + together.row_begin;
     for (size_t r = i; r < end; ++r) {
-      int32_t behind = together.kv.n_slots[0] - views_[r].n_slots[0] + runs[r].n_rows;
+      int32_t n_after = together.kv.n_slots[0] - views_[r].n_slots[0] + runs[r].n_rows;
       for (int32_t row = 0; row < runs[r].n_rows; ++row) {
-        behind_[static_cast<size_t>(runs[r].row_begin + row)] = --behind;
+        n_after_[static_cast<size_t>(runs[r].row_begin + row)] = --n_after;
       }
       together.n_rows += runs[r].n_rows;
     }

@@ -75,7 +75,7 @@ class TextDecoder {
   std::vector<KvView> views_;            // per run, of the current layer
   std::vector<bool> own_view_;           // per run: a hook has chosen it
   std::vector<AttentionSeq> attention_;  // one per run, or one per sequence where its runs can share a call
-  std::vector<int32_t> behind_;          // [n] slots after each row's own
+  std::vector<int32_t> n_after_;         // [n] slots after each row's own
   std::vector<int32_t> keep_, logit_rows_, sink_positions_;
   std::vector<Tensor> scores_;  // per run
 

@@ -42,7 +42,7 @@ std::vector<Case> cases() {
       {"LLaVA cut", llava, processor("CLIPImageProcessor", clip), 0.2, 0.7},
       {"LLaVA cut, class token", full, processor("CLIPImageProcessor", clip), 0.2, 0.7},
       {"LLaVA with bars", llava, processor("LlavaImageProcessor", R"("do_pad":true,)" + clip), 0.999, 1.001},
-      {"padded behind", llava, processor("SiglipImageProcessor", R"("size":[21,25],"do_pad":true,"pad_size":[28,28])"),
+      {"padded n_after", llava, processor("SiglipImageProcessor", R"("size":[21,25],"do_pad":true,"pad_size":[28,28])"),
        0.999, 1.001},
       // unpad_image may round away up to a line of patches on each side.
       {"LLaVA-NeXT", next, processor("LlavaNextImageProcessor", pins + "," + clip), 0.7, 1.001},

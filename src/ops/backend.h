@@ -42,14 +42,14 @@ struct Epilogue {
 inline constexpr int64_t kMaxHeadDim = 1024;
 
 // The rows of one sequence in a step's batch, and what they attend to; their own keys are already written. Without
-// `behind` these are the last `n_rows` slots of every kv head, so row i sees slots [0, n_slots - n_rows + 1 + i).
+// `n_after` these are the last `n_rows` slots of every kv head, so row i sees slots [0, n_slots - n_rows + 1 + i).
 struct AttentionSeq {
   int32_t row_begin = 0;
   int32_t n_rows = 0;
   KvView kv;
   // [n_rows] the number of slots of every head after row i's own, for scattered rows of one sequence: the row sees [0,
-  // n_slots[h] - behind[i]). At least 0, in any order. Null: n_rows - 1 - i.
-  const int32_t* behind = nullptr;
+  // n_slots[h] - n_after[i]). At least 0, in any order. Null: n_rows - 1 - i.
+  const int32_t* n_after = nullptr;
   // Optional output for one row: its logits [H, logits_stride] f32, scale q.k + slot_bias, -inf where it does not see;
   // slots at and beyond n_slots are not written. With lse, e^(logit - lse) is the attention. No second pass over K.
   float* logits = nullptr;
@@ -74,7 +74,7 @@ struct AttentionStats {
   enum class Rule : uint8_t { kRowMax, kUniform };
   Rule rule = Rule::kRowMax;
   float threshold = 0.01f;
-  const int32_t* behind = nullptr;    // [n_rows] as in AttentionSeq
+  const int32_t* n_after = nullptr;   // [n_rows] as in AttentionSeq
   const float* row_weight = nullptr;  // [n_rows] factor of a query's A in column_sums and band_sums; null: 1
   int32_t band = 0;                   // slots of band_sums, up to and with the query's own
   Tensor lse;  // [n_rows, H] f32 that attention returned over the same slots: saves computing it again
@@ -167,7 +167,7 @@ class Backend {
   virtual void merge_attention(const Tensor& oa, const Tensor& la, const Tensor& ob, const Tensor& lb, const Tensor& o,
                                const Tensor& lse) = 0;
   // Adds to `stats` what queries q [n_rows, H, d] of one sequence attend to: its last rows, or those placed by
-  // stats.behind. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
+  // stats.n_after. Never materialises [n_rows, n_slots]. window, n_sinks, positions and hidden slots as in attention.
   virtual void attention_stats(const Tensor& q, const KvView& kv, const AttentionArgs& args, AttentionStats& stats) = 0;
 };
 

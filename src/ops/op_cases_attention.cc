@@ -71,10 +71,10 @@ PreparedAttention prepare_inputs(OpCaseMaker& make, const AttentionShape& s, int
   for (const SeqShape& seq : s.seqs) {
     int32_t last;
     a.seqs.push_back({row, seq.n_rows, make_cache(make, s, seq, &last)});
-    if (s.scattered) a.seqs.back().behind = make.random_ints(seq.n_rows, seq.past + seq.n_rows + 3).data();
+    if (s.scattered) a.seqs.back().n_after = make.random_ints(seq.n_rows, seq.past + seq.n_rows + 3).data();
     for (int32_t i = 0; i < seq.n_rows; ++i) {
-      const int32_t behind = s.scattered ? a.seqs.back().behind[i] : seq.n_rows - 1 - i;
-      positions[static_cast<size_t>(row + i)] = last - behind;
+      const int32_t n_after = s.scattered ? a.seqs.back().n_after[i] : seq.n_rows - 1 - i;
+      positions[static_cast<size_t>(row + i)] = last - n_after;
     }
     row += seq.n_rows;
   }
@@ -136,7 +136,7 @@ void prepare_stats(const AttentionShape& s, AttentionStats::Rule rule, bool with
                    PreparedOp& op) {
   OpCaseMaker make(setup, op);
   PreparedAttention a = prepare_inputs(make, s, count_rows(s));
-  AttentionStats stats{.rule = rule, .threshold = 0.2f, .behind = a.seqs[0].behind, .band = kBand};
+  AttentionStats stats{.rule = rule, .threshold = 0.2f, .n_after = a.seqs[0].n_after, .band = kBand};
   if (s.weights) stats.row_weight = make.input_as(DType::kF32, {count_rows(s)}).as<float>();
   const auto output = [&](const OpOutput& what) { return slots_output(make, s, s.seqs[0], what); };
   stats.column_sums = output({"column_sums", Agreement::kRounded, {}});

@@ -26,7 +26,7 @@ std::optional<double> number(std::string_view text) {
 
 KvBudget KvBudget::parse(std::string_view text) {
   using Kind = KvBudget::Kind;
-  const auto behind = [&](std::string_view key) {
+  const auto after = [&](std::string_view key) {
     return text.starts_with(key) ? number(text.substr(key.size())) : std::nullopt;
   };
   if (const auto x = number(text)) {
@@ -35,9 +35,9 @@ KvBudget KvBudget::parse(std::string_view text) {
   } else if (const auto percent = text.ends_with('%') ? number(text.substr(0, text.size() - 1)) : std::nullopt;
              percent && *percent > 0 && *percent <= 100) {
     return {Kind::kRatio, *percent / 100};
-  } else if (const auto error = behind("error="); error && *error > 0 && *error < 1) {
+  } else if (const auto error = after("error="); error && *error > 0 && *error < 1) {
     return {Kind::kError, *error};
-  } else if (const auto threshold = behind("threshold=")) {
+  } else if (const auto threshold = after("threshold=")) {
     return {Kind::kThreshold, *threshold};
   } else if (const auto bytes = parse_bytes(text); bytes && *bytes > 0) {
     return {Kind::kBytes, static_cast<double>(*bytes)};

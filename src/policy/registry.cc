@@ -288,13 +288,13 @@ Text cut(std::string_view text) {
     size_t at = text.find(mark);
     if (at != std::string_view::npos && at >= file_begin) at = text.find(mark, file_begin + file.size());
     if (at == std::string_view::npos) return std::string_view();
-    const std::string_view behind = text.substr(at + 1);
-    if (behind.empty()) {
+    const std::string_view after = text.substr(at + 1);
+    if (after.empty()) {
       throw Error(ErrorCode::kInput,
                   "'" + std::string(text) + "': expected " + std::string(what) + " after '" + mark + "', found none");
     }
     text = text.substr(0, at);
-    return behind;
+    return after;
   };
   parts.rule = take('/', "a decode rule");
   parts.allocator = take('+', "an allocator");

@@ -192,11 +192,11 @@ class Asked final : public ReuseChooser {
     if (n == 0) return;
     const KvView& view = o.views.back();
     const int32_t n_slots = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads), last = o.tokens.back();
-    std::vector<int32_t> behind;
-    for (const int32_t token : o.tokens.last(static_cast<size_t>(n))) behind.push_back(last - token);
+    std::vector<int32_t> after;
+    for (const int32_t token : o.tokens.last(static_cast<size_t>(n))) after.push_back(last - token);
     std::vector<float> most(static_cast<size_t>(n_heads * n_slots), 0.0f);
     AttentionStats stats;
-    stats.behind = behind.data();
+    stats.n_after = after.data();
     stats.lse = o.lse.slice_rows(first, first + n);
     stats.column_max = Tensor(most.data(), DType::kF32, {n_heads, n_slots});
     const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data() + first};

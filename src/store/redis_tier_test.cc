@@ -189,7 +189,7 @@ TEST_F(RedisRecords, RecordsThatAreNotWhole) {
   };
   EXPECT_EQ(found({"DEL", piece(0)}), "absent");
   EXPECT_EQ(found({"DEL", piece(1)}), "absent");
-  EXPECT_EQ(found({"SETRANGE", piece(1), "3000000", "x"}), "hit") << "bytes behind the record are nobody's";
+  EXPECT_EQ(found({"SETRANGE", piece(1), "3000000", "x"}), "hit") << "bytes after the record are nobody's";
   EXPECT_EQ(found({"SET", piece(1), "short"}), "truncated");
   EXPECT_EQ(found({"SET", piece(0), ""}), "absent");
   EXPECT_EQ(found({"APPEND", header, "x"}), "malformed");
@@ -293,7 +293,7 @@ TEST_F(RedisRecords, AFullServer) {
   const PutResult result = tier.put(large.record, kNoDeadline);
   EXPECT_EQ(result.outcome, PutOutcome::kNoSpace);
   EXPECT_NE(result.detail.find("OOM"), std::string::npos) << result.detail;
-  EXPECT_EQ(names().size(), 2u) << "what was written of it stays behind";
+  EXPECT_EQ(names().size(), 2u) << "what was written of it stays after";
   EXPECT_EQ(read_all(tier, small.record.key).sections, small.sections);
   EXPECT_EQ(reason(read_all(tier, large.record.key).miss), "absent");
 

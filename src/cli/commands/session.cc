@@ -86,17 +86,17 @@ PrefixTokens read_tokens(const JsonObject& o, const std::string& where) {
   for (const Json& content : list(o, "images")) {
     kv.contents.push_back(digest_of(text(content, where + ": images"), where + ": images"));
   }
-  int32_t behind = 0;
+  int32_t after = 0;
   for (const Json& span : list(o, "spans")) {
     if (!span.is_array() || span.size() != 4) throw Error(ErrorCode::kInput, where + ": spans: expected four numbers");
     ImageSpan s{.begin = number(span[0], where),
                 .end = number(span[1], where),
                 .image = number(span[2], where),
                 .first_row = number(span[3], where)};
-    if (s.begin < behind || s.end <= s.begin || s.end > std::ssize(kv.ids) || s.image >= std::ssize(kv.contents)) {
+    if (s.begin < after || s.end <= s.begin || s.end > std::ssize(kv.ids) || s.image >= std::ssize(kv.contents)) {
       throw Error(ErrorCode::kInput, where + ": spans: expected places among the tokens, in their order");
     }
-    behind = s.end;
+    after = s.end;
     kv.spans.push_back(std::move(s));
   }
   return kv;

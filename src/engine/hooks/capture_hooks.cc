@@ -137,9 +137,9 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n
   } else if (!observed.lse.empty()) {
     stats.lse = observed.lse.slice_rows(n_old, observed.lse.rows());
   }
-  behind_.clear();
-  for (const int32_t seen : n_seen_) behind_.push_back(view.n_slots[0] - seen);
-  stats.behind = behind_.data() + n_old;
+  n_after_.clear();
+  for (const int32_t seen : n_seen_) n_after_.push_back(view.n_slots[0] - seen);
+  stats.n_after = n_after_.data() + n_old;
   if (!layer.all_sums.empty()) stats.column_sums = scratch(0, observed);
   if (!layer.all_max.empty()) stats.column_max = scratch(1, observed);
   if (!layer.band_sums.empty()) stats.band_sums = scratch(2, observed);
@@ -216,10 +216,10 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   const KvView& view = observed.views.back();
   layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
   layer.window_positions = window.positions;
-  behind_.clear();
-  for (const int32_t seen : window.n_seen) behind_.push_back(view.n_slots[0] - seen);
+  n_after_.clear();
+  for (const int32_t seen : window.n_seen) n_after_.push_back(view.n_slots[0] - seen);
   AttentionStats stats = window_stats(observed);
-  stats.behind = behind_.data();
+  stats.n_after = n_after_.data();
   if (!window.weights.empty()) stats.row_weight = window.weights.data();
   if (!window.lse.empty())
     stats.lse = Tensor(window.lse.data(), DType::kF32, {layer.window_queries.rows(), observed.q.dim(1)});
@@ -248,8 +248,8 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
 // this pass. Only the piece's columns count.
 void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t n_old) {
   note_seen(observed);
-  behind_.clear();
-  for (const int32_t seen : n_seen_) behind_.push_back(observed.views.back().n_slots[0] - seen);
+  n_after_.clear();
+  for (const int32_t seen : n_seen_) n_after_.push_back(observed.views.back().n_slots[0] - seen);
   const KvView& all = observed.views.back();
   const auto position = [&](int32_t head, int32_t slot) {
     return all.slot_pos != nullptr ? all.slot_pos[int64_t{head} * all.slot_stride + slot] : slot;
@@ -264,7 +264,7 @@ void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t
     return seen ? 0.0f : -std::numeric_limits<float>::infinity();
   });
   AttentionStats stats = window_stats(observed);
-  stats.behind = behind_.data() + n_old;
+  stats.n_after = n_after_.data() + n_old;
   const AttentionArgs args{
       .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);

@@ -57,7 +57,7 @@ class CaptureHooks final : public LayerHooks {
   Capture& capture_;
   std::vector<Window> windows_;        // [n_layers]
   std::vector<QueryMoments> moments_;  // [n_layers], if requested
-  std::vector<int32_t> n_seen_, behind_, rows_;
+  std::vector<int32_t> n_seen_, n_after_, rows_;
   std::vector<float> biases_;  // of a view, [Hk, slot_stride]
   Buffer scratch_;             // [4, H, slots] f32
   Rehearsal rehearsal_;

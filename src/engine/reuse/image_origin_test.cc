@@ -84,9 +84,9 @@ TEST_F(ImageOrigin, StandingTwiceInAPromptAnImageIsComputedOnce) {
   // As if another prompt had recorded them.
   restart();
   ask("First <image>, another <image>\nand once", {0, 1}, reuse());
-  const GenerateResult behind = ask(text, {0, 1, 0}, reuse());
-  EXPECT_EQ(sources(behind), (std::vector{Source::kPrefix, Source::kPrefix, Source::kRam}));
-  EXPECT_LT(difference(at_once, behind), kNothing);
+  const GenerateResult after = ask(text, {0, 1, 0}, reuse());
+  EXPECT_EQ(sources(after), (std::vector{Source::kPrefix, Source::kPrefix, Source::kRam}));
+  EXPECT_LT(difference(at_once, after), kNothing);
   // Without reuse: both are computed.
   restart();
   const GenerateResult exact = ask(text, {0, 1, 0}, {.prefix = true, .chooser = nullptr});

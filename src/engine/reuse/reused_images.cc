@@ -88,9 +88,9 @@ int32_t ReusedImages::depth(const Piece& piece, int32_t token) const {
 }
 
 const ReusedImages::Piece* ReusedImages::find(int32_t token) const {
-  const auto behind = std::ranges::upper_bound(pieces_, token, {}, &Piece::begin);
-  if (behind == pieces_.begin() || token >= std::prev(behind)->end) return nullptr;
-  return &*std::prev(behind);
+  const auto after = std::ranges::upper_bound(pieces_, token, {}, &Piece::begin);
+  if (after == pieces_.begin() || token >= std::prev(after)->end) return nullptr;
+  return &*std::prev(after);
 }
 
 const ImageKv& ReusedImages::loaded(const Piece& piece, int32_t layer) {

@@ -24,7 +24,7 @@ void attend_head(const Tensor& q, const AttentionSeq& seq, int head, const Atten
   if (seq.n_rows == 0) return;
   const int64_t d = q.dim(2), group = q.dim(1) / seq.kv.n_kv_heads;
   const HeadSlots slots = load_head(seq.kv, head);
-  SlotQueries queries(q, args, {seq.row_begin, seq.n_rows, seq.behind});
+  SlotQueries queries(q, args, {seq.row_begin, seq.n_rows, seq.n_after});
   SlotWeights a;
   std::vector<float> mixed(static_cast<size_t>(d));
   for (int64_t i = 0; i < seq.n_rows; ++i) {

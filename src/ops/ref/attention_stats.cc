@@ -34,7 +34,7 @@ void RefBackend::attention_stats(const Tensor& q, const KvView& kv, const Attent
     float* most = row_or_null(stats.column_max, h);
     float* below = row_or_null(stats.below_counts, h);
     float* seen = row_or_null(stats.seen_counts, h);
-    SlotQueries queries(q, args, {.n = q.rows(), .behind = stats.behind});
+    SlotQueries queries(q, args, {.n = q.rows(), .n_after = stats.n_after});
     SlotWeights a;
     for (int64_t i = 0; i < q.rows(); ++i) {
       const SlotQuery query = queries.get(i, h, slots);

@@ -31,14 +31,14 @@ struct Naive {
   std::vector<double> lse;
 };
 Naive naive_attention(const Matrix& q, const Matrix& q_sinks, const Matrix& k, int64_t head, const Rule& rule,
-                      double scale, const std::vector<int32_t>& behind) {
+                      double scale, const std::vector<int32_t>& n_after) {
   const int64_t n_rows = q.t.rows(), n_slots = k.t.rows(), kv_head = head / (kHeads / kKvHeads);
   Naive result;
   for (int64_t i = 0; i < n_rows; ++i) {
     std::vector<double> p(static_cast<size_t>(n_slots), 0.0);
     double total = 0.0;
     for (int64_t j = 0; j < n_slots; ++j) {
-      if (j >= n_slots - behind[static_cast<size_t>(i)] || !rule.sees(i, j)) continue;
+      if (j >= n_slots - n_after[static_cast<size_t>(i)] || !rule.sees(i, j)) continue;
       double logit = rule.bias(kv_head, j);
       const Matrix& from = j < rule.n_sinks ? q_sinks : q;
       for (int64_t c = 0; c < kDim; ++c) {
@@ -60,7 +60,7 @@ struct Scene {
   Cache cache;
   AttentionArgs args;
   Rule rule;
-  std::vector<int32_t> behind;  // passed to attention when `scattered`
+  std::vector<int32_t> n_after;  // passed to attention when `scattered`
   bool scattered = false;
 
   Scene(int32_t n_rows, int32_t n_slots, const std::function<void(Cache&)>& prepare = {})
@@ -77,7 +77,7 @@ struct Scene {
     for (Matrix* m : {&k, &v}) {  // exact in bf16, so that codecs do not matter
       for (float& x : m->data) x = to_float(to_bf16(x));
     }
-    for (int64_t i = 0; i < n_rows; ++i) behind.push_back(static_cast<int32_t>(n_rows - 1 - i));
+    for (int64_t i = 0; i < n_rows; ++i) n_after.push_back(static_cast<int32_t>(n_rows - 1 - i));
     if (prepare) prepare(cache);
     kRef->kv_write(k.t, v.t, cache.view);
     args = {.scale = 0.5f, .lse = lse.t};
@@ -86,12 +86,12 @@ struct Scene {
   void expect_naive() {
     const int32_t n_rows = static_cast<int32_t>(q.t.rows());
     AttentionSeq seq{0, n_rows, cache.view};
-    if (scattered) seq.behind = behind.data();
+    if (scattered) seq.n_after = n_after.data();
     Matrix logits({kHeads, k.t.rows()});
     if (n_rows == 1) seq.logits = logits.data.data(), seq.logits_stride = k.t.rows();
     kRef->attention(q.t, std::span(&seq, 1), args, out.t);
     for (int64_t h = 0; h < kHeads; ++h) {
-      const Naive naive = naive_attention(q, q_sinks, k, h, rule, static_cast<double>(args.scale), behind);
+      const Naive naive = naive_attention(q, q_sinks, k, h, rule, static_cast<double>(args.scale), n_after);
       for (int64_t j = 0; j < k.t.rows() && n_rows == 1; ++j) {  // e^(logit - lse) is the attention
         EXPECT_NEAR(std::exp(logits.at(h * k.t.rows() + j) - lse.at(h)), naive.probs[0][static_cast<size_t>(j)], 1e-5);
       }
@@ -163,7 +163,7 @@ TEST(RefAttention, AllSlotsHidden) {
 TEST(RefAttention, ScatteredRows) {
   for (int32_t n_rows : {1, 9}) {
     Scene s(n_rows, 90);
-    for (int32_t i = 0; i < n_rows; ++i) s.behind[static_cast<size_t>(i)] = (i * 31 + 11) % 90;
+    for (int32_t i = 0; i < n_rows; ++i) s.n_after[static_cast<size_t>(i)] = (i * 31 + 11) % 90;
     s.scattered = true;
     s.expect_naive();
   }
@@ -272,7 +272,7 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
                          .seen_counts = seen.t};
     kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
     for (int64_t h = 0; h < kHeads; ++h) {
-      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.behind);
+      const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.n_after);
       for (int64_t j = 0; j < n_slots + 2; ++j) {
         double sum = 0.5, in_band = 0.5, n_below = 0.5, n_seen = 0.5;
         for (int64_t i = 0; i < n_rows && j < n_slots; ++i) {
@@ -299,16 +299,16 @@ TEST(RefAttentionStats, SumsOfTheMatrix) {
 TEST(RefAttentionStats, MaximaAndWeightsOfScatteredRows) {
   const int32_t n_rows = 9, n_slots = 90;
   Scene s(n_rows, n_slots);
-  for (int32_t i = 0; i < n_rows; ++i) s.behind[static_cast<size_t>(i)] = (i * 31 + 11) % n_slots;
+  for (int32_t i = 0; i < n_rows; ++i) s.n_after[static_cast<size_t>(i)] = (i * 31 + 11) % n_slots;
   const std::vector<float> weights = {0, 1, 2, -1, 0.5f, 0, 3, 1, 1};
   Matrix sums({kHeads, n_slots}), most({kHeads, n_slots});
   std::fill(sums.data.begin(), sums.data.end(), 0.0f);
   std::fill(most.data.begin(), most.data.end(), 0.05f);
-  AttentionStats stats{.behind = s.behind.data(), .row_weight = weights.data()};
+  AttentionStats stats{.n_after = s.n_after.data(), .row_weight = weights.data()};
   stats.column_sums = sums.t, stats.column_max = most.t;
   kRef->attention_stats(s.q.t, s.cache.view, s.args, stats);
   for (int64_t h = 0; h < kHeads; ++h) {
-    const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.behind);
+    const Naive naive = naive_attention(s.q, s.q_sinks, s.k, h, s.rule, 0.5, s.n_after);
     for (int64_t j = 0; j < n_slots; ++j) {
       double sum = 0.0, largest = 0.05f;
       for (size_t i = 0; i < naive.probs.size(); ++i) {

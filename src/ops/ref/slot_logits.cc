@@ -18,10 +18,10 @@ SlotQueries::SlotQueries(const Tensor& q, const AttentionArgs& args, const SlotR
 
 SlotQuery SlotQueries::get(int64_t i, int64_t head, const HeadSlots& slots) {
   const int64_t d = q_.dim(2), row = rows_.begin + i;
-  const int64_t behind = rows_.behind != nullptr ? rows_.behind[i] : rows_.n - 1 - i;
-  CHECK(behind >= 0);
+  const int64_t n_after = rows_.n_after != nullptr ? rows_.n_after[i] : rows_.n - 1 - i;
+  CHECK(n_after >= 0);
   load_values(q_, row * q_.stride + head * d, d, query_.data());
-  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - behind};
+  SlotQuery query{.q = query_.data(), .q_sinks = query_.data(), .n_causal = slots.n_slots - n_after};
   if (args_.q_sinks != nullptr) {
     load_values(*args_.q_sinks, row * args_.q_sinks->stride + head * d, d, sink_query_.data());
     query.q_sinks = sink_query_.data();

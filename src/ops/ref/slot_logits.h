@@ -21,7 +21,7 @@ struct SlotQuery {
 struct SlotRows {
   int64_t begin = 0;  // row of q, q_sinks and positions that belongs to the first query
   int64_t n = 0;
-  const int32_t* behind = nullptr;  // as in AttentionSeq
+  const int32_t* n_after = nullptr;  // as in AttentionSeq
 };
 
 // The queries [n_rows, H, d] of a view, one at a time.

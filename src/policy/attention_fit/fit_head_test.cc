@@ -28,9 +28,8 @@ std::vector<double> output(const FitHead& h, std::span<const int32_t> slots, std
     double sum = 0;
     std::vector<double> row(kHeadDim);
     for (size_t j = 0; j < slots.size(); ++j) {
-      const int32_t behind =
-          h.query_positions[static_cast<size_t>(q)] - h.slot_positions[static_cast<size_t>(slots[j])];
-      if (behind < 0 || (h.window > 0 && behind >= h.window)) continue;
+      const int32_t after = h.query_positions[static_cast<size_t>(q)] - h.slot_positions[static_cast<size_t>(slots[j])];
+      if (after < 0 || (h.window > 0 && after >= h.window)) continue;
       double logit = bias.empty() ? 0 : double{bias[j]};
       for (int64_t c = 0; c < kHeadDim; ++c) logit += h.queries[q * kHeadDim + c] * h.k[slots[j] * kHeadDim + c];
       sum += std::exp(logit);

@@ -1,9 +1,8 @@
 // fastgen: each kv head keeps slots by the cheapest of five rules that recovers a share t of its attention over the
 // prompt: special tokens; also punctuation; also the slots with the most attention; also a local window; everything.
-// While decoding its rule applies to every new token. Source: arXiv:2310.01801. The recovered share is the mean over
-// the prompt's queries of the attention they pay to the kept ones of the slots before them, as in
-// AnswerDotAI/cold-compress (the authors publish no code); the window is a share of the prompt, frequent slots are a
-// share of all tokens so far.
+// While decoding its rule applies to every new token. Source: arXiv:2310.01801. The recovered share is the queries'
+// mean attention to kept slots before them, as in AnswerDotAI/cold-compress (the authors publish no code); the window
+// is a share of the prompt, frequent slots are one of all tokens so far.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -77,7 +77,7 @@ class LogitsOutput {
 int64_t strip_limit(const Tile& tile, const Strip& strip) {
   int64_t token = strip.row / tile.group;
   const int64_t last = (strip.row + strip.m - 1) / tile.group;
-  if (tile.behind == nullptr) return tile.limit(last);
+  if (tile.n_after == nullptr) return tile.limit(last);
   int64_t most = tile.limit(token);
   while (++token <= last) most = std::max(most, tile.limit(token));
   return most;

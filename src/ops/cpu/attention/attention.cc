@@ -12,7 +12,7 @@ void check_sequence(const Tensor& q, const AttentionSeq& seq, const AttentionArg
   CHECK(kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0 && q.dim(2) == kv.head_dim && kv.head_dim % 2 == 0);
   CHECK(seq.row_begin >= 0 && seq.row_begin + seq.n_rows <= q.rows());
   CHECK(args.window <= 0 || kv.slot_pos == nullptr || args.positions != nullptr);
-  CHECK(seq.behind == nullptr || std::all_of(seq.behind, seq.behind + seq.n_rows, [](int32_t n) { return n >= 0; }));
+  CHECK(seq.n_after == nullptr || std::all_of(seq.n_after, seq.n_after + seq.n_rows, [](int32_t n) { return n >= 0; }));
   if (seq.logits == nullptr) return;
   CHECK(seq.n_rows == 1 && seq.logits_stride >= *std::max_element(kv.n_slots, kv.n_slots + kv.n_kv_heads));
 }
@@ -31,7 +31,7 @@ void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionAr
                 .row = seq.row_begin + begin,
                 .n_tokens = std::min(step, seq.n_rows - begin),
                 .n_seen = int64_t{seq.kv.n_slots[head]} - seq.n_rows + 1 + begin,
-                .behind = seq.behind != nullptr ? seq.behind + begin : nullptr,
+                .n_after = seq.n_after != nullptr ? seq.n_after + begin : nullptr,
                 .logits = seq.logits != nullptr ? seq.logits + head * group * seq.logits_stride : nullptr,
                 .logits_stride = seq.logits_stride};
       tile.place();

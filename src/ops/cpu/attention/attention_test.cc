@@ -86,7 +86,7 @@ void check(const TestCase& c, AttentionWorkspace& workspace) {
   const Expected e = reference(data);
   std::vector<float> logits(static_cast<size_t>(c.n_heads() * data.max_slots), 7.0f);
   AttentionSeq seq{0, c.n_rows, data.view()};
-  if (c.scattered) seq.behind = data.behind.data();
+  if (c.scattered) seq.n_after = data.n_after.data();
   if (c.n_rows == 1) seq.logits = logits.data(), seq.logits_stride = data.max_slots;
   attention(workspace, data.q_tensor(), {&seq, 1}, data.args(), data.out_tensor());
   if (c.n_rows == 1) check_logits(data, e, logits);
@@ -253,7 +253,7 @@ void check_stats(const TestCase& c, AttentionStats::Rule rule, AttentionWorkspac
   AttentionStats stats{.rule = rule, .threshold = 0.3f, .band = c.n_slots / 3};
   stats.column_sums = tensor(sums), stats.band_sums = tensor(band), stats.column_max = tensor(most);
   stats.below_counts = tensor(below), stats.seen_counts = tensor(seen);
-  if (c.scattered) stats.behind = data.behind.data();
+  if (c.scattered) stats.n_after = data.n_after.data();
   if (c.scattered) stats.row_weight = weights.data();
   AttentionArgs args = data.args();
   args.lse = Tensor();
@@ -326,7 +326,7 @@ TEST_P(AttentionTest, StatisticsOfSlicesAddUp) {
   AttentionStats last = stats_into(parts, largest_part);
   attention_stats(*workspace, q.slice_rows(kRows - kLast, kRows), data.view(), args, last);
   AttentionStats first = last;
-  first.behind = data.behind.data();
+  first.n_after = data.n_after.data();
   attention_stats(*workspace, q.slice_rows(0, kRows - kLast), data.view(), args, first);
   for (size_t i = 0; i < n; ++i) {
     ASSERT_NEAR(parts[i], whole[i], 1e-5 * (1 + whole[i])) << i;

@@ -71,7 +71,7 @@ struct Rows {
 struct TestData {
   TestCase c;
   int max_slots;
-  std::vector<int32_t> n_slots, positions, slot_pos, pages, behind;
+  std::vector<int32_t> n_slots, positions, slot_pos, pages, n_after;
   std::vector<uint8_t> codecs;
   std::vector<float> q, q_sinks, bias, lse;  // q: as the compute dtype holds it
   std::vector<float> k, v;                   // [Hk, max_slots, d], as the page of each slot holds them
@@ -95,10 +95,10 @@ struct TestData {
 
   // Slots up to and with row i's own.
   int limit(size_t i, size_t query_head) const {
-    return n_slots[query_head / static_cast<size_t>(c.group)] - behind[i];
+    return n_slots[query_head / static_cast<size_t>(c.group)] - n_after[i];
   }
   bool sees(int i, int head, int slot) const {
-    const int n = n_slots[static_cast<size_t>(head)] - behind[static_cast<size_t>(i)];
+    const int n = n_slots[static_cast<size_t>(head)] - n_after[static_cast<size_t>(i)];
     if (slot >= n || is_hidden(slot)) return false;
     if (c.window <= 0 || slot < c.n_sinks) return true;
     const int query = c.slot_pos ? positions[static_cast<size_t>(i)] : n - 1;
@@ -160,8 +160,8 @@ struct TestData {
     out_bf16.assign(n, to_bf16(NAN));
     lse.assign(static_cast<size_t>(c.n_rows * c.n_heads()), NAN);
     for (int i = 0; i < c.n_rows; ++i) {
-      behind.push_back(c.scattered ? (i * 37 + 5) % (c.n_slots + 2) : c.n_rows - 1 - i);
-      positions.push_back(2 * (c.n_slots - behind.back() - 1));
+      n_after.push_back(c.scattered ? (i * 37 + 5) % (c.n_slots + 2) : c.n_rows - 1 - i);
+      positions.push_back(2 * (c.n_slots - n_after.back() - 1));
     }
   }
 

@@ -88,7 +88,7 @@ Tile StatsRun::tile(int64_t index) const {
             .group = tile_heads,
             .n_tokens = n_rows,
             .n_seen = int64_t{kv.n_slots[head]} - n_rows + 1,
-            .behind = stats.behind};
+            .n_after = stats.n_after};
   tile.place();
   return tile;
 }
@@ -238,8 +238,8 @@ void attention_stats(AttentionWorkspace& workspace, const Tensor& q, const KvVie
   CHECK(q.rank == 3 && kv.n_kv_heads > 0 && q.dim(1) % kv.n_kv_heads == 0 && q.dim(2) == kv.head_dim &&
         args.scale > 0.0f);
   CHECK(args.window <= 0 || kv.slot_pos == nullptr || args.positions != nullptr);
-  CHECK(stats.behind == nullptr ||
-        std::all_of(stats.behind, stats.behind + q.rows(), [](int32_t n) { return n >= 0; }));
+  CHECK(stats.n_after == nullptr ||
+        std::all_of(stats.n_after, stats.n_after + q.rows(), [](int32_t n) { return n >= 0; }));
   const int64_t most_slots = *std::max_element(kv.n_slots, kv.n_slots + kv.n_kv_heads), n_heads = q.dim(1);
   for (const Tensor* t :
        {&stats.column_sums, &stats.band_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {

@@ -35,11 +35,12 @@ struct Tile {
   int group = 1;
   int64_t row = 0;  // of q: the first token
   int n_tokens = 0;
-  // Slots [0, limit(t)) exist for token t; it may be negative. It is n_seen + causal_step t, or computed from `behind`.
+  // Slots [0, limit(t)) exist for token t; it may be negative. It is n_seen + causal_step t, or computed from
+  // `n_after`.
   int64_t n_seen = 0;
-  int causal_step = 1;              // 0: every token sees all slots (vision)
-  const int32_t* behind = nullptr;  // [n_tokens] as in AttentionSeq
-  float* logits = nullptr;          // one token: those of query_head, as in AttentionSeq
+  int causal_step = 1;               // 0: every token sees all slots (vision)
+  const int32_t* n_after = nullptr;  // [n_tokens] as in AttentionSeq
+  float* logits = nullptr;           // one token: those of query_head, as in AttentionSeq
   int64_t logits_stride = 0;
 
   // Set by place(): limits and, with a window, positions of all tokens, and the pages that some token sees.
@@ -49,7 +50,7 @@ struct Tile {
 
   int n_rows() const { return n_tokens * group; }
   int64_t limit(int64_t token) const {
-    return behind != nullptr ? kv->n_slots[head] - behind[token] : n_seen + causal_step * token;
+    return n_after != nullptr ? kv->n_slots[head] - n_after[token] : n_seen + causal_step * token;
   }
   int64_t position(int64_t token) const {
     return args->positions != nullptr ? args->positions[row + token] : limit(token) - 1;
