@@ -29,6 +29,7 @@ struct BudgetText {
 };
 
 // Fields that are not set (std::nullopt; for JSON values null) come from the layer below: see over().
+// size: one member for each field of the table.
 struct RequestFields {
   std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;

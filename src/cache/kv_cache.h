@@ -17,6 +17,7 @@
 
 namespace vlcache {
 
+// size: the one interface to page table, slot table and slot moves, to which it forwards.
 class KvCache {
  public:
   // `capacity` > 0 fixes the slots per head: their pages are taken now, and append throws Error(kMemory) beyond it.

@@ -16,6 +16,7 @@
 
 namespace vlcache {
 
+// size: the buffers of a step by name, which are reused from step to step.
 class TextDecoder {
  public:
   // All three must outlive the decoder.

@@ -23,6 +23,7 @@ class PrefixReuse;
 class StreamDecoder;
 class WaitingPrompt;
 
+// size: to be split into request state, token stream and images (docs/roadmap.md, item 0).
 class Generation {
  public:
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).

@@ -37,6 +37,7 @@ class SlotSource {
   virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
 };
 
+// size: to be split: tokens and states, policy and lookahead (docs/roadmap.md, item 0).
 class Sequence {
  public:
   Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden);

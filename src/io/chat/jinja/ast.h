@@ -74,6 +74,7 @@ struct Statement;
 using StatementPtr = std::unique_ptr<Statement>;
 using Block = std::vector<StatementPtr>;
 
+// size: one node type for all statements; each uses a few of the members.
 struct Statement {
   enum class Kind : uint8_t {
     kOutput,       // exprs

@@ -68,6 +68,7 @@ struct Rows {
   }
 };
 
+// size: every buffer that an attention call points to.
 struct TestData {
   TestCase c;
   int max_slots;
