@@ -1,11 +1,11 @@
 #include "engine/scheduler/generation.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/scheduler/image_selection.h"
+#include "engine/scheduler/token_stream.h"
 #include "engine/scheduler/waiting_prompt.h"
 #include "engine/sequence/sequence.h"
 #include "io/tokenizer/tokenizer.h"
@@ -15,20 +15,6 @@ namespace {
 
 // Answers up to this length have room in the tables, so that their steps allocate nothing.
 constexpr int32_t kRoomTokens = 1024;
-
-// Sets the logits of end tokens to -infinity, unless no other token is allowed, as where a grammar ends.
-void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
-  constexpr float kNever = -std::numeric_limits<float>::infinity();
-  std::vector<std::pair<size_t, float>> forbidden;
-  for (const int32_t token : ends) {
-    const auto i = static_cast<size_t>(token);
-    if (token < 0 || i >= logits.size()) continue;
-    forbidden.emplace_back(i, std::exchange(logits[i], kNever));
-  }
-  if (std::ranges::any_of(logits, [](float x) { return x > kNever; })) return;
-  for (size_t n = forbidden.size(); n-- > 0;)
-    logits[forbidden[n].first] = forbidden[n].second;  // an id may be there twice
-}
 
 }  // namespace
 
@@ -58,7 +44,6 @@ Generation::Generation(Engine& engine, Request request)
     : engine_(engine),
       request_(std::move(request)),
       sequence_(request_.sequence),
-      filter_(request_.options.stop),
       begin_(request_.asked_at.value_or(Clock::now())) {
   result_.timings.queue_ms = ms_since(begin_);
   const GenerateOptions& options = request_.options;
@@ -74,15 +59,7 @@ Generation::Generation(Engine& engine, Request request)
   check_prompt_fits(engine, policy,
                     sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape()),
                     options.max_tokens);
-  if (!request_.callbacks.choose) {
-    sampler_ = std::make_unique<Sampler>(options.sampling, engine.model().config().text.vocab_size);
-    sampler_->add_prompt(request_.prompt.tokens);
-  }
-  if (engine.has_tokenizer()) {
-    decoder_ = std::make_unique<StreamDecoder>(engine.tokenizer(), /*skip_special_tokens=*/true);
-  }
-  stop_ids_ = options.stop_tokens;
-  if (!options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(stop_ids_));
+  stream_ = std::make_unique<TokenStream>(engine, request_);
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
   result_.timings.load_ms = engine.load_ms();
   const int32_t n_dropped = request_.prompt.selection ? request_.prompt.selection->n_dropped : 0;
@@ -268,7 +245,7 @@ bool Generation::rehearse(const Tensor& logits) {
   const auto likeliest = [&]() -> int32_t {
     if (values.empty() || s.next_position() + 1 >= engine_.max_positions()) return -1;
     const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
-    return std::ranges::find(stop_ids_, token) == stop_ids_.end() ? token : -1;
+    return stream_->is_end(token) ? -1 : token;
   };
   if (!s.rehearse(likeliest)) return false;
   if (begins) prompt_logits_.assign(values.begin(), values.end());
@@ -309,17 +286,7 @@ void Generation::choose(const Tensor& logits) {
 
 void Generation::choose_token(const Tensor& logits) {
   const std::span<float> values(logits.as<float>(), static_cast<size_t>(logits.row_size()));
-  SampledToken token;
-  if (sampler_ != nullptr) {
-    token = sampler_->sample(values, [this](std::span<float> logits) {
-      if (request_.constraint != nullptr && !request_.constraint->mask(logits, stop_ids_)) {
-        throw Error(ErrorCode::kUnsupported, "the model has no token for what the answer's grammar asks next");
-      }
-      if (std::ssize(result_.tokens) < request_.options.min_tokens) forbid_ends(logits, stop_ids_);
-    });
-  } else {
-    token.token = request_.callbacks.choose(values);
-  }
+  SampledToken token = stream_->draw(values);
   if (result_.tokens.empty()) {
     result_.timings.ttft_ms = ms_since(begin_);
     first_token_ = Clock::now();
@@ -330,21 +297,15 @@ void Generation::choose_token(const Tensor& logits) {
 }
 
 void Generation::take(int32_t token) {
-  if (std::ranges::find(stop_ids_, token) != stop_ids_.end()) {
+  if (stream_->is_end(token)) {
     finish("stop");
     return;
   }
-  if (request_.constraint != nullptr) request_.constraint->take(token);
-  if (decoder_ != nullptr) {
-    const std::vector<int32_t>& shown = request_.options.shown_tokens;
-    const std::string text = decoder_->push(token, std::ranges::find(shown, token) != shown.end());
-    const bool may_stop = std::ssize(result_.tokens) > request_.options.min_tokens;
-    emit(may_stop ? filter_.push(text) : text);
-  }
+  emit(stream_->take(token));
   const Sequence& s = *sequence_;
   const int64_t capacity = engine_.slot_capacity(s.policy());
   const bool context_full = s.policy().pattern().window == 0 && s.next_position() + 1 >= engine_.max_positions();
-  if (filter_.stopped() || (request_.constraint != nullptr && request_.constraint->complete())) {
+  if (stream_->complete()) {
     finish("stop");
   } else if (static_cast<int32_t>(result_.tokens.size()) >= request_.options.max_tokens || context_full ||
              (capacity > 0 && s.n_tokens() >= capacity)) {
@@ -355,13 +316,10 @@ void Generation::take(int32_t token) {
 }
 
 void Generation::finish(std::string_view reason) {
-  if (!filter_.stopped() && decoder_ != nullptr) {
-    emit(filter_.push(decoder_->finish()));
-    emit(filter_.finish());
-  }
+  emit(stream_->finish());
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
-  result_.stopped_by = filter_.stopped_by();
+  result_.stopped_by = stream_->stopped_by();
   in_line_.reset();
   if (sequence_ != nullptr) {
     charge_origins();

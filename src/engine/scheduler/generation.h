@@ -14,13 +14,12 @@
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/reuse/image_reuse.h"
-#include "engine/sampling/stop_filter.h"
 #include "reuse/prefix_tree.h"
 
 namespace vlcache {
 
 class PrefixReuse;
-class StreamDecoder;
+class TokenStream;
 class WaitingPrompt;
 
 // size: to be split into request state, token stream and images (docs/roadmap.md, item 0).
@@ -129,10 +128,7 @@ class Generation {
   std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
   std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before preemption
   std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
-  std::unique_ptr<Sampler> sampler_;                         // null: the caller chooses tokens
-  std::unique_ptr<StreamDecoder> decoder_;                   // null: no tokenizer
-  StopFilter filter_;
-  std::vector<int32_t> stop_ids_;
+  std::unique_ptr<TokenStream> stream_;                      // from logits to text
   std::vector<TokenRun> runs_;
   std::vector<float> prompt_logits_;  // of the prompt's last token, while lookahead tokens are computed
   double select_ms_ = 0, rehearsal_ms_ = 0, policy_ms_ = 0;

@@ -1,0 +1,79 @@
+#include "engine/scheduler/token_stream.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/engine.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace vlcache {
+namespace {
+
+// Sets the logits of end tokens to -infinity, unless no other token is allowed, as where a grammar ends.
+void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::vector<std::pair<size_t, float>> forbidden;
+  for (const int32_t token : ends) {
+    const auto i = static_cast<size_t>(token);
+    if (token < 0 || i >= logits.size()) continue;
+    forbidden.emplace_back(i, std::exchange(logits[i], kNever));
+  }
+  if (std::ranges::any_of(logits, [](float x) { return x > kNever; })) return;
+  for (size_t n = forbidden.size(); n-- > 0;)
+    logits[forbidden[n].first] = forbidden[n].second;  // an id may be there twice
+}
+
+}  // namespace
+
+TokenStream::TokenStream(const Engine& engine, const Request& request)
+    : request_(request), filter_(request.options.stop), ends_(request.options.stop_tokens) {
+  if (!request.callbacks.choose) {
+    sampler_ = std::make_unique<Sampler>(request.options.sampling, engine.model().config().text.vocab_size);
+    sampler_->add_prompt(request.prompt.tokens);
+  }
+  if (engine.has_tokenizer()) {
+    decoder_ = std::make_unique<StreamDecoder>(engine.tokenizer(), /*skip_special_tokens=*/true);
+  }
+  if (!request.options.ignore_eos) std::ranges::copy(engine.stop_token_ids(), std::back_inserter(ends_));
+}
+
+TokenStream::~TokenStream() = default;
+
+SampledToken TokenStream::draw(std::span<float> logits) {
+  SampledToken token;
+  if (sampler_ != nullptr) {
+    token = sampler_->sample(logits, [this](std::span<float> allowed) {
+      if (request_.constraint != nullptr && !request_.constraint->mask(allowed, ends_)) {
+        throw Error(ErrorCode::kUnsupported, "the model has no token for what the answer's grammar asks next");
+      }
+      if (n_drawn_ < request_.options.min_tokens) forbid_ends(allowed, ends_);
+    });
+  } else {
+    token.token = request_.callbacks.choose(logits);
+  }
+  ++n_drawn_;
+  return token;
+}
+
+bool TokenStream::is_end(int32_t token) const { return std::ranges::find(ends_, token) != ends_.end(); }
+
+std::string TokenStream::take(int32_t token) {
+  if (request_.constraint != nullptr) request_.constraint->take(token);
+  if (decoder_ == nullptr) return "";
+  const std::vector<int32_t>& shown = request_.options.shown_tokens;
+  const std::string text = decoder_->push(token, std::ranges::find(shown, token) != shown.end());
+  return n_drawn_ > request_.options.min_tokens ? filter_.push(text) : text;
+}
+
+bool TokenStream::complete() const {
+  return filter_.stopped() || (request_.constraint != nullptr && request_.constraint->complete());
+}
+
+std::string TokenStream::finish() {
+  if (filter_.stopped() || decoder_ == nullptr) return "";
+  std::string text = filter_.push(decoder_->finish());
+  return text + filter_.finish();
+}
+
+}  // namespace vlcache

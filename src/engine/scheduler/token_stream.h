@@ -1,0 +1,49 @@
+// TokenStream: from logits to the text of an answer: the sampler under the request's constraint, tokens to whole
+// characters, stop texts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/stop_filter.h"
+
+namespace vlcache {
+
+class Engine;
+class StreamDecoder;
+
+class TokenStream {
+ public:
+  // Both outlive this. Throws Error(kInput) for sampling options out of range.
+  TokenStream(const Engine& engine, const Request& request);
+  ~TokenStream();
+
+  // Draws the next token from logits [vocab], which change; the caller's callbacks.choose draws instead if there is
+  // one. Throws Error(kUnsupported) where the constraint allows no token of the vocabulary.
+  SampledToken draw(std::span<float> logits);
+  // Whether a token ends the generation: a stop token of the model or the request.
+  bool is_end(int32_t token) const;
+  // Takes the token that was drawn last, which is no end. Returns the text that is now certain.
+  std::string take(int32_t token);
+  // Whether a stop text has appeared, or nothing may follow under the constraint.
+  bool complete() const;
+  // The answer ends here: returns the text that was held back.
+  std::string finish();
+  // The stop text that appeared; empty: none.
+  const std::string& stopped_by() const { return filter_.stopped_by(); }
+
+ private:
+  const Request& request_;
+  std::unique_ptr<Sampler> sampler_;        // null: the caller chooses
+  std::unique_ptr<StreamDecoder> decoder_;  // null: no tokenizer
+  StopFilter filter_;
+  std::vector<int32_t> ends_;
+  int32_t n_drawn_ = 0;
+};
+
+}  // namespace vlcache
