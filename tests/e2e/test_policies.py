@@ -216,7 +216,7 @@ class Inspect(ProgramTest):
 
     def test_needs_somewhere_to_write_and_something_to_evict(self):
         self.fails("inspect", "-m", MODEL, "Q", says="expected -o PAGE.html, --json FILE")
-        self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing behind a prompt")
+        self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing after a prompt")
 
 
 class Eval(ProgramTest):

@@ -212,7 +212,7 @@ class Requests(ProgramTest):
 
     def test_explain(self):
         p = run("run", "-m", MODEL, "--requests", "-", "--explain", "--reuse", "vlcache", stdin=(json.dumps({"prompt": QUESTION, "images": [str(PAGE)]}) + "\n") * 2)
-        self.assertRegex(p.stderr, r"prefix: 0 of \d+ tokens were there: nothing .*\nimage 1: 256 tokens computed: first use; .*\ncaches: ")
+        self.assertRegex(p.stderr, r"prefix: 0 of \d+ tokens were there: no longer cached .*\nimage 1: 256 tokens computed: first use; .*\ncaches: ")
         self.assertRegex(p.stderr, r"prefix: 2\d\d of \d+ tokens were there\nimage 1: 256 tokens in the prefix\ncaches: prefixes 1 hits")
 
     def test_policies_that_need_the_whole_prompt_do_without_reuse(self):
