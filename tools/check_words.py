@@ -24,9 +24,9 @@ MOST = {
     "but for": 0,
     "gives way": 0,
     "is let go": 0,
-    "rehearsal": 45,
+    "rehearsal": 46,
     "in turn": 5,
-    "picture": 209,
+    "picture": 210,
     "pictures": 151,
 }
 
