@@ -82,6 +82,13 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
   return requests;
 }
 
+void RequestBuilder::check(const RequestFields& fields) {
+  check_biases(generate_options(fields));
+  policy(fields);
+  check_reuse(fields.reuse.value_or("auto"));
+  form(read_answer_format(fields.response_format));
+}
+
 Request RequestBuilder::request(Prompt prompt, const RequestFields& fields) {
   return std::move(requests(std::move(prompt), fields, form(read_answer_format(fields.response_format))).front());
 }

@@ -35,12 +35,15 @@ class RequestBuilder {
   std::vector<Request> requests(Prompt prompt, const RequestFields& fields, const AnswerForms::Form& form);
   // The request for one answer.
   Request request(Prompt prompt, const RequestFields& fields);
+  // Throws Error(kInput or kUnsupported) for fields with which no prompt could be answered. For defaults, so that a
+  // flag's mistake is told at the start and not with every request.
+  void check(const RequestFields& fields);
+
+ private:
   // Requests with the same policy and budget share one object.
   PolicyPtr policy(const RequestFields& fields);
   // Sets what a policy sees of the prompt and when it evicts: query_aware, evict_while_prefill.
   void set_eviction(const RequestFields& fields, Prompt& prompt) const;
-
- private:
   void check_biases(const GenerateOptions& options) const;
 
   const Engine& engine_;

@@ -111,6 +111,8 @@ RequestFields over(RequestFields fields, const RequestFields& below);
 RequestFields checkpoint_fields(const GenerationDefaults& defaults);
 // The table's defaults.
 RequestFields fallback_fields(Front front);
+// What requests of a command leave out: the flags given, then the checkpoint, then the table.
+RequestFields default_fields(const RequestFields& flags, const GenerationDefaults& checkpoint, Front front);
 
 // Draws a seed if it is fresh. Throws Error(kInput) for values out of range.
 GenerateOptions generate_options(const RequestFields& fields);

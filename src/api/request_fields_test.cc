@@ -117,7 +117,7 @@ TEST(RequestFields, TheOwnFieldWinsThenTheFlagThenTheCheckpointThenTheTable) {
   checkpoint.repetition_penalty = 1.5;
   RequestFields flags;
   flags.top_k = 20;
-  const RequestFields defaults = over(over(flags, checkpoint_fields(checkpoint)), fallback_fields(Front::kRun));
+  const RequestFields defaults = default_fields(flags, checkpoint, Front::kRun);
   const GenerateOptions options = generate_options(over(body(R"({"top_p": 0.5, "top_k": null})"), defaults));
   EXPECT_EQ(options.sampling.top_p, 0.5f);
   EXPECT_EQ(options.sampling.top_k, 20);
@@ -125,7 +125,7 @@ TEST(RequestFields, TheOwnFieldWinsThenTheFlagThenTheCheckpointThenTheTable) {
   EXPECT_EQ(options.sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(options.max_tokens, 256);
   checkpoint.do_sample = false;
-  const GenerateOptions greedy = generate_options(over(checkpoint_fields(checkpoint), fallback_fields(Front::kServe)));
+  const GenerateOptions greedy = generate_options(default_fields({}, checkpoint, Front::kServe));
   EXPECT_EQ(greedy.sampling.temperature, 0.0f);
   EXPECT_EQ(greedy.sampling.top_k, 0);
   EXPECT_EQ(greedy.sampling.repetition_penalty, 1.5f);

@@ -51,9 +51,16 @@ T parse(std::string_view text, std::string_view where) {
   }
 }
 
-std::string shorten(const std::string& s) { return s.size() <= 60 ? s : s.substr(0, 57) + "..."; }
+template <typename AnyJson>
+std::string shown(const AnyJson& value) {
+  const std::string text = value.dump(-1, ' ', false, AnyJson::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
 
 }  // namespace
+
+std::string shown_json(const Json& value) { return shown(value); }
+std::string shown_json(const nlohmann::ordered_json& value) { return shown(value); }
 
 Json parse_json(std::string_view text, std::string_view where) { return parse<Json>(text, where); }
 
@@ -118,8 +125,7 @@ bool JsonObject::has(std::string_view key) const { return find(key) != nullptr; 
 
 void JsonObject::fail(std::string_view key, std::string_view expected) const {
   const Json* value = find(key);
-  const std::string found =
-      value == nullptr ? "nothing" : shorten(value->dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::string found = value == nullptr ? "nothing" : shown_json(*value);
   throw Error(ErrorCode::kInput,
               where_ + ": " + std::string(key) + ": expected " + std::string(expected) + ", found " + found);
 }

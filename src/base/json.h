@@ -13,6 +13,10 @@ namespace vlcache {
 
 using Json = nlohmann::json;
 
+// What an error shows of a value that was found: its JSON, cut at 60 characters.
+std::string shown_json(const Json& value);
+std::string shown_json(const nlohmann::ordered_json& value);
+
 // Throws Error(kInput) naming `where` and the byte offset when the text is not JSON or nests deeper than 256.
 Json parse_json(std::string_view text, std::string_view where);
 // The same, with the keys of objects in the order of the text.

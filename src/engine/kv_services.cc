@@ -92,9 +92,12 @@ bool KvServices::lacks_origin_again(const Sha256Digest& image) {
   return false;
 }
 
-void KvServices::reset() {
+int64_t KvServices::reset() {
+  const int64_t before = ledger_->used_bytes();
+  image_entries_->unpin_all();
   prefixes_->clear();
   forget_images();
+  return before - ledger_->used_bytes();
 }
 
 void KvServices::forget_images() {

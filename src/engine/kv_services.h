@@ -34,14 +34,15 @@ class KvServices {
   void forget_counts() { totals_ = {}; }
   // The images in memory: list, pin, drop.
   ImageEntries& images() { return *image_entries_; }
-  // Forgets all that memory keeps beyond running requests; tiers keep theirs.
-  void reset();
+  // Unpins all images and forgets all that memory keeps beyond running requests; tiers keep theirs. Returns the bytes
+  // freed.
+  int64_t reset();
   // The same for images alone: embeddings and KV.
   void forget_images();
   // Null: nothing is kept beyond the process.
   TierChain* tiers() { return tiers_.get(); }
 
-  // What follows is for the engine's own folders.
+  // What follows is for the engine's own folders, and for measurements (analysis, bench) that set up a cache.
 
   // A request has ended.
   void count(const CacheReport& report) { totals_.add(report); }

@@ -47,7 +47,9 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       builder_(engine, *options.reuse, options.model_dir),
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes),
-      cache_routes_(inference, named_images_) {}
+      cache_routes_(inference, named_images_) {
+  builder_.check(options_.defaults);
+}
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
   const InlineLoops beside_inference;

@@ -3,9 +3,11 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -14,6 +16,32 @@ VLCACHE = os.environ.get("VLCACHE", str(ROOT / "build/release/vlcache"))
 MODEL = ROOT / "models/tinydoc"
 PAGE = MODEL / "demo/invoice.png"
 SHADOWED = "TSAN_OPTIONS" in os.environ  # ThreadSanitizer keeps memory of its own: bounds of ours do not hold
+
+
+class RedisServer:
+    """A Redis server of its own on a free port, its files in `folder`; start() again keeps the port."""
+
+    def __init__(self, folder, *more):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.folder = folder
+        self.start(*more)
+
+    def start(self, *more):
+        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *more],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(1000):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        raise RuntimeError("redis-server does not listen")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
 
 
 def run(*args, stdin=None, env=None, timeout=120):

@@ -2,12 +2,10 @@
 import json
 import re
 import shutil
-import socket
-import subprocess
 import time
 import unittest
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisServer, run
 from server import ServerProcess
 from test_server import QUESTION, about
 
@@ -39,7 +37,9 @@ class ServeFlags(ProgramTest):
 
     def test_every_flag_is_tried(self):
         tried = {name[len("test_"):].replace("_", "-") for name in dir(self) if name.startswith("test_")}
-        for flag in flags_of_help("Generation", "Cache"):
+        flags = flags_of_help("Generation", "Cache")
+        self.assertGreater(len(flags), 30, flags)
+        for flag in flags:
             self.assertIn("flag-" + flag[2:], tried, f"no test of {flag}")
 
     # Fields of requests: what a server's flag does, a request's field does, too; the field wins.
@@ -207,11 +207,10 @@ class ServeFlags(ProgramTest):
         self.assertGreater(neutral["recomputed_tokens"], neutral["n_tokens"])
 
     # What outlives the process.
-    def source(self, *flags, ask=1):
-        """Where the image of the page comes from in a server of its own, at its ask-th use."""
+    def source(self, *flags):
+        """Where the image of the page comes from in a server of its own."""
         server = self.serve("--reuse", "vlcache", *flags)
-        for _ in range(ask):
-            answer = self.ask(server, vlcache={"explain": True})
+        answer = self.ask(server, vlcache={"explain": True})
         self.assertEqual(server.end(), 0)
         image = answer["vlcache"]["cache"]["images"][0]
         return image["source"]
@@ -230,8 +229,9 @@ class ServeFlags(ProgramTest):
         self.assertEqual([self.source(*kept, "--cache-ttl", ttl) for ttl in ("1s", "1h")], ["computed", "disk"])
 
     def test_flag_cache_admit(self):
-        kept = ("--cache-disk", self.folder / "kept", "--cache-admit", "2")
-        self.assertEqual([self.source(*kept), self.source(*kept)], ["computed", "computed"])
+        uses = lambda n: [self.source("--cache-disk", self.folder / n, "--cache-admit", n) for _ in range(3)]
+        self.assertEqual(uses("1"), ["computed", "disk", "disk"])
+        self.assertEqual(uses("2")[:2], ["computed", "computed"])
 
     def test_flag_cache_codec(self):
         self.assertNotEqual(self.image("--reuse", "vlcache", "--cache-codec", "int8")["form"], self.image("--reuse", "vlcache")["form"])
@@ -248,20 +248,15 @@ class ServeFlags(ProgramTest):
     def test_flag_cache_redis_password_file(self):
         self.redis(password="hunter2")
 
+    def test_mistakes_are_told_at_the_start(self):
+        schema = self.write("schema.json", '{"type": "object", "uniqueItems": true}')
+        for flags, says in ((["--json-schema", schema], "uniqueItems"), (["--logit-bias", "99999999=1"], "logit_bias"), (["--top-p", "2"], "top_p")):
+            self.fails("serve", "-m", MODEL, "--port", "0", "--reuse", "exact", *flags, says=says)
+
     def redis(self, password=""):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder,
-                                   *(["--requirepass", password] if password else [])], stdout=subprocess.DEVNULL)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-        for _ in range(500):
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.01)
-        flags = ("--cache-redis", f"redis://127.0.0.1:{port}")
+        server = RedisServer(self.folder, *(["--requirepass", password] if password else []))
+        self.addCleanup(server.end)
+        flags = ("--cache-redis", f"redis://127.0.0.1:{server.port}")
         if password:
             flags += ("--cache-redis-password-file", self.write("password", password))
         self.assertEqual([self.source(*flags) for _ in range(2)], ["computed", "redis"])

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisServer, run
 
 OTHER = MODEL / "demo/table.png"
 QUESTION = "What is the TOTAL?"
@@ -223,31 +223,9 @@ class Redis(ProgramTest):
 
     def setUp(self):
         super().setUp()
-        self.server = None
-        self.port = self.free_port()
-        self.start()
-        self.addCleanup(self.end)
-
-    @staticmethod
-    def free_port():
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
-
-    def start(self, *more):
-        self.server = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *more],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(1000):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.01)
-        self.fail("redis-server does not listen")
-
-    def end(self):
-        self.server.kill()
-        self.server.wait()
+        self.server = RedisServer(self.folder)
+        self.port = self.server.port
+        self.addCleanup(self.server.end)
 
     def command(self, text):
         with socket.create_connection(("127.0.0.1", self.port)) as s:
@@ -308,16 +286,16 @@ class Redis(ProgramTest):
 
     def test_a_server_that_is_not_there(self):
         answer, _ = self.run_it()
-        self.end()
+        self.server.end()
         found, said = self.run_it()
         self.assertEqual(found["token_ids"], answer["token_ids"])
         self.assertEqual(found["cache"]["images"][0]["source"], "computed")
         self.assertEqual(len(self.warnings(said)), 1, said)
         self.assertIn("refused", said)
-        self.start()
+        self.server.start()
         self.assertEqual(self.source(), ("computed", "computed"))  # it has forgotten everything
         self.assertEqual(self.source(), ("redis", "hit"))
-        self.end()
+        self.server.end()
         self.fails("cache", "ls", self.url(), says="refused")
 
     def requests(self, *more):
@@ -338,7 +316,7 @@ class Redis(ProgramTest):
                     p.stdin.flush()
                     found.append(json.loads(p.stdout.readline()))
                     if kill and n == 0:
-                        self.end()
+                        self.server.end()
                 p.stdin.close()
                 p.wait(timeout=60)
                 said = p.stderr.read()
@@ -349,7 +327,7 @@ class Redis(ProgramTest):
                 answers.append([f["token_ids"] for f in found])
                 if kill:
                     self.assertTrue(all(f["cache"]["images"][0]["source"] == "computed" for f in found[2:]), found)
-                    self.start()
+                    self.server.start()
             if reuse == "exact":  # approximate reuse may answer otherwise than computing everything
                 self.assertEqual(answers[0], answers[1])
 
@@ -360,22 +338,22 @@ class Redis(ProgramTest):
             p = subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "-i", str(PAGE), "--json", "--temperature", "0", "--max-tokens", "8", "--reuse", "exact",
                                   "--cache-redis", self.url(), QUESTION], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(0.02 * i)
-            self.end()
+            self.server.end()
             out, err = p.communicate(timeout=60)
             self.assertEqual(p.returncode, 0, err)
             self.assertEqual(json.loads(out)["token_ids"], plain["token_ids"])
-            self.start()
+            self.server.start()
             self.run_it("--reuse", "vlcache")
 
     def test_a_server_that_stands_costs_a_moment(self):
         answer, _ = self.run_it("--reuse", "exact")
-        self.server.send_signal(signal.SIGSTOP)
+        self.server.process.send_signal(signal.SIGSTOP)
         start = time.monotonic()
         found, said = self.run_it("--reuse", "exact")
         self.assertLess(time.monotonic() - start, 20)
         self.assertEqual(found["token_ids"], answer["token_ids"])
         self.assertEqual(len(self.warnings(said)), 1, said)
-        self.server.send_signal(signal.SIGCONT)
+        self.server.process.send_signal(signal.SIGCONT)
 
     def test_damaged_records_are_computed_again(self):
         answer, _ = self.run_it()
@@ -388,8 +366,8 @@ class Redis(ProgramTest):
                 self.assertEqual(self.source(), ("redis", "hit"))  # written anew
 
     def test_a_wrong_password(self):
-        self.end()
-        self.start("--requirepass", self.SECRET, "--user", "ann", "on", ">ann-" + self.SECRET, "~*", "+@all")
+        self.server.end()
+        self.server.start("--requirepass", self.SECRET, "--user", "ann", "on", ">ann-" + self.SECRET, "~*", "+@all")
         file = self.write("password", self.SECRET + "\n")
         self.assertEqual(self.source("--cache-redis-password-file", file), ("computed", "computed"))
         self.assertEqual(self.source(url=self.url(f":{self.SECRET}@")), ("redis", "hit"))
@@ -405,8 +383,8 @@ class Redis(ProgramTest):
         self.assertNotIn(self.SECRET, said)
 
     def test_a_full_server(self):
-        self.end()
-        self.start("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
+        self.server.end()
+        self.server.start("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
         _, said = self.run_it()
         self.assertEqual(len(self.warnings(said)), 1, said)
         self.assertIn("no space: OOM", said)

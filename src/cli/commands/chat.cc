@@ -40,13 +40,9 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, RequestBuilder& builder)
-      : engine_(engine),
-        flags_(flags),
-        policy_(std::move(policy)),
-        builder_(builder),
-        fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {
-    generate_options(fields_);  // values out of range are an error now, not with every message
+  Chat(Engine& engine, const ChatFlags& flags, PolicyPtr policy, RequestFields fields, RequestBuilder& builder)
+      : engine_(engine), flags_(flags), policy_(std::move(policy)), builder_(builder), fields_(std::move(fields)) {
+    builder_.check(fields_);
     if (!flags.session.empty()) open_session();
     for (const std::string& path : flags.images) add_image(path);
   }
@@ -281,11 +277,12 @@ void run(const ChatFlags& flags) {
     throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
   }
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
+  const RequestFields given = given_fields(flags.generate, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   RequestBuilder builder(*engine, reuse, flags.model.model_dir);
-  Chat chat(*engine, flags, policy, builder);
+  Chat chat(*engine, flags, policy, default_fields(given, engine->model().config().generation, Front::kRun), builder);
   if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);

@@ -37,9 +37,7 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
-void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
-  const RequestFields fields =
-      default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun);
+void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields, RequestBuilder& builder) {
   ProgressBar bar("reading the prompt");
   Prompt prompt = prepare(
       engine,
@@ -73,7 +71,9 @@ void run_one(Engine& engine, const RunFlags& flags, RequestBuilder& builder) {
 // most of its prompt computed. Every line gets its answer, in the order of the lines.
 class RequestQueue {
  public:
-  RequestQueue(Engine& engine, const RunFlags& flags, RequestBuilder& builder, TierWarnings& warnings)
+  // fields: what lines leave out.
+  RequestQueue(Engine& engine, const RunFlags& flags, RequestFields fields, RequestBuilder& builder,
+               TierWarnings& warnings)
       : batch_(engine, {.max_running = flags.batch}),
         engine_(engine),
         builder_(builder),
@@ -82,7 +82,7 @@ class RequestQueue {
         lookahead_(flags.lookahead),
         source_(flags.requests, interrupted),
         default_question_{.prompt = "", .messages = {}, .images = {}, .system = flags.system, .raw = flags.raw},
-        default_fields_(default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kRun)) {}
+        default_fields_(std::move(fields)) {}
 
   void run() {
     while (true) {
@@ -173,7 +173,8 @@ class RequestQueue {
 
 void run(const RunFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
+  const RequestFields given = given_fields(flags.generate, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -185,11 +186,12 @@ void run(const RunFlags& flags) {
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
   RequestBuilder builder(*engine, reuse, flags.model.model_dir);
+  const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
   if (flags.requests.empty()) {
-    run_one(*engine, flags, builder);
+    run_one(*engine, flags, fields, builder);
   } else {
     if (engine->model().sees_images()) warn(reuse);
-    RequestQueue(*engine, flags, builder, warnings).run();
+    RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
 }

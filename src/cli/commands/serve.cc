@@ -29,12 +29,11 @@ std::string default_name(const std::string& model_dir) {
   return path.filename().empty() ? path.parent_path().filename() : path.filename();
 }
 
-ApiOptions api_options(const ServeFlags& flags, const Engine& engine, const ReuseChoice& reuse) {
+ApiOptions api_options(const ServeFlags& flags, const RequestFields& defaults, const ReuseChoice& reuse) {
   ApiOptions options;
   options.model_dir = flags.model.model_dir;
   options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
-  options.defaults = default_fields(flags.generate, flags.model, engine.model().config().generation, Front::kServe);
-  generate_options(options.defaults);  // values out of range are an error now, not with every request
+  options.defaults = defaults;
   options.limits.max_images = static_cast<size_t>(flags.max_images);
   options.limits.max_logprobs = flags.max_logprobs;
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
@@ -59,7 +58,8 @@ void reload(Access& access, std::optional<AccessLog>& log) {
 
 void serve(const ServeFlags& flags) {
   const PolicyPtr policy = chosen_policy(flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, flags.model);
+  const RequestFields given = given_fields(flags.generate, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
   if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // fails early
   Access access(access_options(flags.server));
   const ImageSource images(image_options(flags.server));
@@ -73,7 +73,8 @@ void serve(const ServeFlags& flags) {
   if (engine->model().sees_images()) warn(reuse);
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
   std::atomic<const HttpServer*> listening = nullptr;
-  ApiOptions options = api_options(flags, *engine, reuse);
+  ApiOptions options =
+      api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
   options.access = &access;
   options.limits.read_image = [&images](const std::string& url, const std::string& where) {
     return images.read(url, where);

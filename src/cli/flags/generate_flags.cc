@@ -128,17 +128,16 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
       "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
 }
 
-RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
-                             Front front) {
+RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model) {
   RequestFields given = flags.request.fields();
   if (!model.kv.empty()) given.kv = model.kv;
   if (!model.kv_budget.empty()) given.kv_budget = BudgetText{model.kv_budget};
-  return over(over(std::move(given), checkpoint_fields(checkpoint)), fallback_fields(front));
+  return given;
 }
 
-ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model) {
+ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model) {
   ReuseFlags reuse = flags.reuse;
-  reuse.how = flags.request.fields().reuse.value_or(reuse.how);
+  reuse.how = given.reuse.value_or(reuse.how);
   return ReuseChoice(reuse, model.model_dir, image_form(model.cache));
 }
 

@@ -35,11 +35,10 @@ struct GenerateFlags {
 // Flags of the group Generation: all request fields that have a flag, and the flags of reuse.
 void add_generate_flags(const Command& command, GenerateFlags& flags, Front front);
 
-// Values of fields that requests of this command leave out: flags, then the checkpoint, then the table's defaults.
-RequestFields default_fields(const GenerateFlags& flags, const ModelFlags& model, const GenerationDefaults& checkpoint,
-                             Front front);
-// The choice of `--reuse` and the flags about it. Throws Error(kInput).
-ReuseChoice reuse_choice(const GenerateFlags& flags, const ModelFlags& model);
+// The fields that the command line sets, policy and budget included. Reads the file of --json-schema.
+RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model);
+// The choice of `--reuse`, which is among `given`, and the flags about it. Throws Error(kInput).
+ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model);
 
 // Prints the reuse warning, if any, to stderr.
 void warn(const ReuseChoice& reuse);

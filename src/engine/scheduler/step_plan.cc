@@ -13,12 +13,15 @@ bool decodes(const RunningRequest& r) { return r.state == State::kReady && r.n_p
 bool has_prompt(const RunningRequest& r) { return r.state == State::kReady && r.n_pending != 1; }
 bool encodes(const RunningRequest& r) { return r.state == State::kEncodes; }
 
+// Requests with a prompt to compute or an image to encode.
+int n_prompts(std::span<const RunningRequest> running) {
+  return static_cast<int>(std::ranges::count_if(running, [](const auto& r) { return encodes(r) || has_prompt(r); }));
+}
+
 // Adds pieces of prompts to the plan, whose parts decode.
 void plan_prompts(std::span<const RunningRequest> running, const StepBudget& budget, const StepLimits& limits,
                   StepPlan& plan) {
-  const auto n_prompts =
-      static_cast<int>(std::ranges::count_if(running, [](const auto& r) { return encodes(r) || has_prompt(r); }));
-  const double allowed = budget.prompt_flops(n_prompts).value_or(limits.unknown_flops);
+  const double allowed = budget.prompt_flops(n_prompts(running)).value_or(limits.unknown_flops);
   const int32_t fewest = std::min(kFewestRows, limits.chunk);
   int32_t room = limits.chunk - static_cast<int32_t>(plan.parts.size());
   double flops = 0;
@@ -57,11 +60,7 @@ void plan_step(std::span<const RunningRequest> running, const StepBudget& budget
   const bool may_encode = !limits.encoded_now && !leaves_to_prompts && !(plan.decodes && budget.decodes_alone());
   if (image != running.end() && may_encode) {
     plan.encode = static_cast<size_t>(image - running.begin());
-    if (plan.decodes) {
-      const auto n_prompts =
-          static_cast<int>(std::ranges::count_if(running, [](const auto& r) { return encodes(r) || has_prompt(r); }));
-      plan.encode_ms = budget.prompt_ms(n_prompts);
-    }
+    if (plan.decodes) plan.encode_ms = budget.prompt_ms(n_prompts(running));
     return;
   }
 

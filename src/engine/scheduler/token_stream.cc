@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "engine/engine.h"
 #include "io/tokenizer/tokenizer.h"
@@ -10,18 +9,19 @@
 namespace vlcache {
 namespace {
 
+bool is_among(std::span<const int32_t> tokens, size_t token) {
+  return std::ranges::find(tokens, static_cast<int32_t>(token)) != tokens.end();
+}
+
 // Sets the logits of end tokens to -infinity, unless no other token is allowed, as where a grammar ends.
 void forbid_ends(std::span<float> logits, std::span<const int32_t> ends) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
-  std::vector<std::pair<size_t, float>> forbidden;
+  size_t i = 0;
+  while (i < logits.size() && (logits[i] == kNever || is_among(ends, i))) ++i;
+  if (i == logits.size()) return;
   for (const int32_t token : ends) {
-    const auto i = static_cast<size_t>(token);
-    if (token < 0 || i >= logits.size()) continue;
-    forbidden.emplace_back(i, std::exchange(logits[i], kNever));
+    if (token >= 0 && static_cast<size_t>(token) < logits.size()) logits[static_cast<size_t>(token)] = kNever;
   }
-  if (std::ranges::any_of(logits, [](float x) { return x > kNever; })) return;
-  for (size_t n = forbidden.size(); n-- > 0;)
-    logits[forbidden[n].first] = forbidden[n].second;  // an id may be there twice
 }
 
 }  // namespace

@@ -15,6 +15,12 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return out;
+}
+
 std::string_view HttpRequest::header(std::string_view name) const {
   const auto at = std::ranges::find(headers, name, &std::pair<std::string, std::string>::first);
   return at == headers.end() ? std::string_view() : std::string_view(at->second);

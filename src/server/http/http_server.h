@@ -13,6 +13,9 @@
 
 namespace vlcache {
 
+// ASCII letters in lower case: names of headers and hosts are compared so.
+std::string lower_case(std::string_view text);
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;              // 0: any free port

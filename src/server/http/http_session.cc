@@ -20,12 +20,6 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return out;
-}
-
 std::string chunk(std::string_view piece) {
   char size[20];
   std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
@@ -153,7 +147,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void on_header(error_code e) {
     if (e) return on_bad_request(e);
     end_in(shared_.options.request_timeout);
-    if (lower(parser_->get()[http::field::expect]) == "100-continue") {
+    if (lower_case(parser_->get()[http::field::expect]) == "100-continue") {
       stream_.write_now("HTTP/1.1 100 Continue\r\n\r\n");
     }
     http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](error_code body_error, size_t) {
@@ -325,7 +319,7 @@ void HttpSession::on_request() {
   request.path = target.substr(0, target.find('?'));
   if (const size_t mark = target.find('?'); mark != std::string_view::npos) request.query = target.substr(mark + 1);
   for (const auto& field : message) {
-    request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
+    request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
                                  std::string(field.value().data(), field.value().size()));
   }
   request.body = std::move(message.body());

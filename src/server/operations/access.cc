@@ -12,12 +12,6 @@
 namespace vlcache {
 namespace {
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return out;
-}
-
 bool contains(const std::vector<std::string>& list, std::string_view item) {
   return std::ranges::find(list, item) != list.end() || std::ranges::find(list, "*") != list.end();
 }

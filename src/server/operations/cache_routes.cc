@@ -87,7 +87,7 @@ void CacheRoutes::drop(const HttpRequest& request, const ExchangePtr& exchange) 
   const Sha256Digest id = read_id(parse_body(request.body));
   inference_.between_steps([exchange, id](Engine& engine) {
     ImageEntries& entries = engine.kv().images();
-    const bool known = entries.has(id) || engine.kv().image_store() != nullptr;  // tiers are not asked
+    const bool known = entries.has(id) || engine.kv().tiers() != nullptr;  // tiers are not asked
     if (!known) return exchange->send(unknown_image(id));
     exchange->send(json_response({{"id", hex(id)}, {"freed_bytes", entries.drop(id)}}));
   });
@@ -97,10 +97,7 @@ void CacheRoutes::reset(const ExchangePtr& exchange) {
   if (refuse_others(exchange)) return;
   named_images_.clear();
   inference_.between_steps([exchange](Engine& engine) {
-    const int64_t before = engine.kv().ledger().used_bytes();
-    engine.kv().images().unpin_all();
-    engine.kv().reset();
-    exchange->send(json_response({{"freed_bytes", before - engine.kv().ledger().used_bytes()}}));
+    exchange->send(json_response({{"freed_bytes", engine.kv().reset()}}));
   });
 }
 

@@ -46,7 +46,9 @@ void refuse_unsupported(const OrderedJson& body) {
 // The functions that may be called, which exclude other forms of answers.
 void read_tools(const OrderedJson& body, ChatRequest& request) {
   request.tools = read_tool_use(body);
-  if (request.tools.may_call() && request.format.kind != AnswerFormat::Kind::kText) {
+  if (!request.tools.may_call()) return;
+  if (find_field(body, "response_format") == nullptr) request.format = {};  // a default form is for answers, not calls
+  if (request.format.kind != AnswerFormat::Kind::kText) {
     bad_field("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
   }
 }
@@ -136,8 +138,8 @@ ChatRequest read_generation_fields(const OrderedJson& body, const RequestFields&
   if (fields.n.value_or(1) > limits.max_answers) {
     bad_field("n: expected an integer from 1 to " + std::to_string(limits.max_answers));
   }
-  request.format = read_answer_format(fields.response_format);
   fields = over(std::move(fields), defaults);
+  request.format = read_answer_format(fields.response_format);
   if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
     request.include_usage = bool_field(*options, "include_usage", false);
   }
@@ -152,10 +154,6 @@ ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, con
   refuse_unsupported(json);
   ChatRequest request = read_generation_fields(json, defaults, limits);
   read_tools(json, request);
-  // A default form applies to answers without calls.
-  if (find_field(json, "response_format") == nullptr && !request.tools.may_call()) {
-    request.format = read_answer_format(request.fields.response_format);
-  }
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.template_variables = read_template_variables(json);
   PictureParts pictures(limits, read_picture_options(json, request.fields), request);

@@ -200,9 +200,6 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
   RequestFields ours = over(own, defaults);
   ours.max_tokens = std::min(ours.max_tokens.value_or(kDefaultTokens), kDefaultTokens);
   request.fields = read_generation_fields(json, ours, limits);
-  if (find_field(json, "response_format") == nullptr) {
-    request.fields.format = read_answer_format(request.fields.fields.response_format);
-  }
   return request;
 }
 
