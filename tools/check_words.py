@@ -24,7 +24,7 @@ MOST = {
     "but for": 0,
     "gives way": 0,
     "is let go": 0,
-    "rehearsal": 46,
+    "rehearsal": 0,
     "in turn": 5,
     "picture": 210,
     "pictures": 151,

@@ -141,12 +141,12 @@ inline std::vector<float> step(Engine& engine, Sequence& sequence, int32_t rows,
   item.hooks = hooks;
   const Tensor logits = engine.stepper().step({&item, 1})[0];
   std::vector<float> last(logits.as<float>(), logits.as<float>() + logits.numel());
-  const bool rehearsed = sequence.rehearsing();
+  const bool looked_ahead = sequence.looks_ahead();
   const auto likeliest = [&] {
     return last.empty() ? -1 : static_cast<int32_t>(std::ranges::max_element(last) - last.begin());
   };
-  if (!sequence.rehearse(likeliest)) sequence.apply_policy();
-  if (rehearsed) last.clear();
+  if (!sequence.look_ahead(likeliest)) sequence.apply_policy();
+  if (looked_ahead) last.clear();
   return last;
 }
 

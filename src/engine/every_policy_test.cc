@@ -181,7 +181,7 @@ TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
     step(*engine_, *s, 100);
     int64_t n = 0;
     for (int32_t i = 0; i < kPolicyLayers * kKvHeads; ++i) n += s->n_visible(i / kKvHeads, i % kKvHeads);
-    const int32_t n_draft = s->rehearsing() ? 64 : 0;
+    const int32_t n_draft = s->looks_ahead() ? 64 : 0;
     EXPECT_LE(n, int64_t{64 + 30 + n_draft} * kPolicyLayers * kKvHeads);
   }
   EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);

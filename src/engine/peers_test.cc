@@ -74,7 +74,7 @@ KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_
     hooks.after_attention(layer, observed, keep);
   }
   int piece = 0;
-  for (Rehearsal& r : hooks.list_rehearsals(n, {})) {
+  for (Lookahead& r : hooks.list_lookaheads(n, {})) {
     r.begin_position = r.begin;
     r.end_position = r.end;
     r.own_position = n;

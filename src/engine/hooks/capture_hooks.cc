@@ -61,8 +61,8 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   if (n_old == std::ssize(observed.tokens)) return false;
   next = observed.tokens.back() + 1;
   if (observed.tokens.front() >= n_prompt_) {
-    if (rehearsal_.replay.piece > 0) {
-      if (rehearsal_.replay == capture_.request.replay) {
+    if (lookahead_.replay.piece > 0) {
+      if (lookahead_.replay == capture_.request.replay) {
         sum_replay(layer_index, observed, n_old);
         if (capture_.request.window_queries) keep_replayed(layer_index, observed, n_old);
       }
@@ -82,8 +82,8 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
   return false;  // all rows continue
 }
 
-void CaptureHooks::begin(const Rehearsal& rehearsal) {
-  rehearsal_ = rehearsal;
+void CaptureHooks::begin(const Lookahead& lookahead) {
+  lookahead_ = lookahead;
   for (Window& window : windows_) window.next_token = std::min(window.next_token, n_prompt_);
 }
 
@@ -185,12 +185,12 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
 void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
-  const int32_t n_sinks = rehearsal_.replay.n_sinks;
+  const int32_t n_sinks = lookahead_.replay.n_sinks;
   const int64_t n = n_prompt_ - n_sinks, w = std::min<int64_t>(capture_.request.window, n);
   rows_.clear();
   for (auto i = static_cast<size_t>(n_old); i < observed.tokens.size(); ++i) {
-    if (observed.tokens[i] < rehearsal_.first_repeated) continue;  // an instruction
-    const int64_t t = observed.tokens[i] - rehearsal_.first_repeated + rehearsal_.begin - n_sinks;
+    if (observed.tokens[i] < lookahead_.first_repeated) continue;  // an instruction
+    const int64_t t = observed.tokens[i] - lookahead_.first_repeated + lookahead_.begin - n_sinks;
     if ((t + 1) * w / n == t * w / n) continue;
     rows_.push_back(static_cast<int32_t>(i));
     window.positions.push_back(observed.positions[i]);
@@ -256,11 +256,11 @@ void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t
   };
   const auto repeated = [&](int32_t head, int32_t slot) {
     const int32_t p = position(head, slot);
-    return rehearsal_.begin_position <= p && p < rehearsal_.end_position;
+    return lookahead_.begin_position <= p && p < lookahead_.end_position;
   };
   const KvView view = biased(all, [&](int32_t head, int32_t slot) {
     const bool seen =
-        slot < rehearsal_.replay.n_sinks || repeated(head, slot) || position(head, slot) >= rehearsal_.own_position;
+        slot < lookahead_.replay.n_sinks || repeated(head, slot) || position(head, slot) >= lookahead_.own_position;
     return seen ? 0.0f : -std::numeric_limits<float>::infinity();
   });
   AttentionStats stats = window_stats(observed);

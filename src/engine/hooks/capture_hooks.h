@@ -8,8 +8,8 @@
 #include "base/capture.h"
 #include "base/function_ref.h"
 #include "base/layer_hooks.h"
+#include "engine/hooks/lookahead.h"
 #include "engine/hooks/query_moments.h"
-#include "engine/hooks/rehearsal.h"
 #include "ops/backend.h"
 
 namespace vlcache {
@@ -22,8 +22,8 @@ class CaptureHooks final : public LayerHooks {
   CaptureHooks(Backend& backend, int32_t n_layers, int32_t n_prompt, Capture& capture);
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
-  // The tokens after the prompt belong to `rehearsal` from now on.
-  void begin(const Rehearsal& rehearsal);
+  // The tokens after the prompt belong to `lookahead` from now on.
+  void begin(const Lookahead& lookahead);
 
  private:
   // The window's rows in a layer, as far as they have been computed.
@@ -60,7 +60,7 @@ class CaptureHooks final : public LayerHooks {
   std::vector<int32_t> n_seen_, n_after_, rows_;
   std::vector<float> biases_;  // of a view, [Hk, slot_stride]
   Buffer scratch_;             // [4, H, slots] f32
-  Rehearsal rehearsal_;
+  Lookahead lookahead_;
 };
 
 }  // namespace vlcache

@@ -23,7 +23,7 @@ bool PolicyHooks::after_attention(int layer, const Observed& observed, std::vect
   if (!capture_hooks_.empty()) {
     const auto begin = Clock::now();
     for (CaptureHooks& hooks : capture_hooks_) hooks.after_attention(layer, observed, keep);  // they only capture
-    if (!rehearsing_) watch_ms_ += ms_since(begin);
+    if (!looking_ahead_) watch_ms_ += ms_since(begin);
   }
   if (!observed.scores.empty() && !observed.scores[0].empty()) add_scores(layer, observed);
   return false;
@@ -36,9 +36,9 @@ void PolicyHooks::end_prompt() {
   captures_.clear();
 }
 
-void PolicyHooks::begin(const Rehearsal& rehearsal) {
-  rehearsing_ = true;
-  for (CaptureHooks& hooks : capture_hooks_) hooks.begin(rehearsal);
+void PolicyHooks::begin(const Lookahead& lookahead) {
+  looking_ahead_ = true;
+  for (CaptureHooks& hooks : capture_hooks_) hooks.begin(lookahead);
 }
 
 bool PolicyHooks::needs_all_rows() const {

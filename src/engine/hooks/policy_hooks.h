@@ -22,10 +22,10 @@ class PolicyHooks final : public LayerHooks {
   bool needs_all_rows() const;
   bool needs_whole_prompt() const;
   // The lookahead to compute after n_prompt tokens; begin() starts one part of it.
-  std::vector<Rehearsal> list_rehearsals(int32_t n_prompt, const ReplayText& text) {
-    return vlcache::list_rehearsals(captures_, n_prompt, text);
+  std::vector<Lookahead> list_lookaheads(int32_t n_prompt, const ReplayText& text) {
+    return vlcache::list_lookaheads(captures_, n_prompt, text);
   }
-  void begin(const Rehearsal& rehearsal);
+  void begin(const Lookahead& lookahead);
   std::span<const Capture* const> captures() const { return capture_pointers_; }
   double watch_ms() const { return watch_ms_; }  // of the prompt; that of lookahead tokens is part of their time
   void end_prompt();
@@ -45,7 +45,7 @@ class PolicyHooks final : public LayerHooks {
   std::vector<Capture> captures_;  // one for each of the policy's needs
   std::vector<const Capture*> capture_pointers_;
   std::vector<CaptureHooks> capture_hooks_;
-  bool in_prompt_ = true, rehearsing_ = false;
+  bool in_prompt_ = true, looking_ahead_ = false;
   double watch_ms_ = 0;
   std::vector<Scored> scored_;  // [n_layers]
   std::vector<float> scratch_;

@@ -196,7 +196,7 @@ bool Batch::step() {
 void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
-    if (entry.generation->rehearse(logits)) return;
+    if (entry.generation->look_ahead(logits)) return;
     const auto begin = Clock::now();
     const bool compressed = item.sequence->apply_policy();
     if (compressed) engine_.pools().trim();

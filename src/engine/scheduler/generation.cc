@@ -153,7 +153,7 @@ void Generation::find_prefix() {
 }
 
 void Generation::keep_prefix(bool whole_pages) {
-  if (!request_.reuse.prefix || sequence_->rehearsing()) return;
+  if (!request_.reuse.prefix || sequence_->looks_ahead()) return;
   promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
@@ -168,7 +168,7 @@ void Generation::suspend() {
 
 void Generation::release() {
   reuse_.reset();
-  sequence_->forget_rehearsal();
+  sequence_->discard_lookahead();
   keep_prefix(/*whole_pages=*/true);
   coming_.clear();
   forget_encoding();
@@ -183,7 +183,8 @@ void Generation::release() {
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
   const bool preview = reuse_->cut(runs_);
-  const bool all_logits = request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->rehearsing();
+  const bool all_logits =
+      request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->looks_ahead();
   return {.sequence = sequence_,
           .runs = runs_,
           .all_logits = all_logits && !preview,
@@ -195,8 +196,8 @@ StepItem Generation::next_item(int32_t max_rows) {
 }
 
 void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
-  if (sequence_->rehearsing()) {
-    rehearsal_ms_ += ms;
+  if (sequence_->looks_ahead()) {
+    lookahead_ms_ += ms;
     return;
   }
   if (result_.tokens.empty()) {
@@ -231,13 +232,13 @@ void Generation::hand_out(std::span<const TokenRun> runs, const Tensor& logits) 
   }
 }
 
-bool Generation::rehearse(const Tensor& logits) {
+bool Generation::look_ahead(const Tensor& logits) {
   if (reuse_->in_preview()) {
     reuse_->after_preview_step();
     return true;
   }
   Sequence& s = *sequence_;
-  const bool begins = !s.rehearsing();
+  const bool begins = !s.looks_ahead();
   std::span<const float> values;
   if (logits.rows() > 0 && s.n_pending() == 0) {
     values = {logits.row<float>(logits.rows() - 1), static_cast<size_t>(logits.row_size())};
@@ -247,7 +248,7 @@ bool Generation::rehearse(const Tensor& logits) {
     const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
     return stream_->is_end(token) ? -1 : token;
   };
-  if (!s.rehearse(likeliest)) return false;
+  if (!s.look_ahead(likeliest)) return false;
   if (begins) prompt_logits_.assign(values.begin(), values.end());
   return true;
 }
@@ -260,7 +261,7 @@ void Generation::after_policy(bool compressed, double ms) {
     keep_prefix(/*whole_pages=*/true);
   }
   policy_ms_ += ms;
-  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + rehearsal_ms_ + policy_ms_;
+  if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + lookahead_ms_ + policy_ms_;
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
     result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
   }
@@ -325,7 +326,7 @@ void Generation::finish(std::string_view reason) {
     charge_origins();
     charge_computed_images();
     engine_.kv().count(result_.cache);
-    sequence_->forget_rehearsal();
+    sequence_->discard_lookahead();
     reuse_.reset();
     if (reason != "error") keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
     prefix_.reset();

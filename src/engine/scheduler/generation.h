@@ -73,7 +73,7 @@ class Generation {
   void after_step(const StepItem& item, const Tensor& logits, double ms);
   // True: the step was one of a preview, or lookahead tokens are pending, whose attention the policy needs before it
   // acts.
-  bool rehearse(const Tensor& logits);
+  bool look_ahead(const Tensor& logits);
   // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
   void after_policy(bool compressed, double ms);
   // The next token, where the prompt is complete.
@@ -131,7 +131,7 @@ class Generation {
   std::unique_ptr<TokenStream> stream_;                      // from logits to text
   std::vector<TokenRun> runs_;
   std::vector<float> prompt_logits_;  // of the prompt's last token, while lookahead tokens are computed
-  double select_ms_ = 0, rehearsal_ms_ = 0, policy_ms_ = 0;
+  double select_ms_ = 0, lookahead_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
   GenerateResult result_;
 };

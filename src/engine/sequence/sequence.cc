@@ -44,7 +44,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
 }
 
 std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan) const {
-  CHECK(n_pending_ == 0 && source_ == nullptr && !rehearsing_);
+  CHECK(n_pending_ == 0 && source_ == nullptr && !looking_ahead_);
   std::unique_ptr<Sequence> copy(new Sequence(*this, std::move(policy)));
   if (!plan.layers.empty()) copy->cache_.compact(plan);
   if (!in_prompt()) copy->slots_.note_prompt_end();
@@ -122,7 +122,7 @@ int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSp
 }  // namespace
 
 int32_t Sequence::continue_with(const Prompt& prompt) {
-  forget_rehearsal();
+  discard_lookahead();
   std::vector<Sha256Digest> keys = vlcache::image_keys(prompt);
   int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
   // At least one token must be computed, for its logits.
@@ -172,7 +172,7 @@ void Sequence::forget_kv_behind(int32_t n) {
 }
 
 void Sequence::release() {
-  forget_rehearsal();
+  discard_lookahead();
   layered_.reset();
   first_ = -1;
   cache_.clear();
@@ -272,7 +272,7 @@ StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
   runs.clear();
   int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
   if (n_done_ < acting().n_tokens) end = acting().n_tokens;
-  if (rehearsing_) end = n_tokens();
+  if (looking_ahead_) end = n_tokens();
   for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
     if (!waits(state(t))) continue;
     if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
@@ -303,8 +303,8 @@ void Sequence::list_places(const Prompt& prompt) {
 
 void Sequence::reset_hooks() {
   hooks_.reset();
-  rehearsals_.clear();
-  n_rehearsed_ = 0;
+  lookaheads_.clear();
+  n_lookaheads_done_ = 0;
 }
 
 bool Sequence::apply_policy() {
@@ -353,7 +353,7 @@ void Sequence::drop_rows() {
 }
 
 bool Sequence::act_behind_prompt() {
-  CHECK(n_rehearsed_ == rehearsals_.size());  // rehearse() was called
+  CHECK(n_lookaheads_done_ == lookaheads_.size());  // look_ahead() was called
   KeepPlan plan;
   const PlanInputs in = plan_inputs(std::max(first_, 0));
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
@@ -391,7 +391,7 @@ LayerHooks* Sequence::policy_hooks(Backend& backend) {
                                          std::to_string(missing) + " of " + std::to_string(acting().n_tokens) +
                                          " come from a cache and are not computed");
     }
-    if (!planned_) list_rehearsals();
+    if (!planned_) list_lookaheads();
   }
   return hooks_->active() ? hooks_.get() : nullptr;
 }

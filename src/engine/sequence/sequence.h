@@ -114,14 +114,14 @@ class Sequence {
   // Of the prompt, for showing progress: tokens before the first pending one, or the equivalent number by layers done.
   int32_t n_prefilled() const;
 
-  // To be called after every step, before apply_policy(). True: lookahead tokens (rehearsal.h) are pending after
+  // To be called after every step, before apply_policy(). True: lookahead tokens (lookahead.h) are pending after
   // the position where the policy acts; it needs their attention first, and the rest of the prompt waits. They are
   // computed like any others, and discarded when no more of them follow; then the result is false. `likeliest`: the
   // token that follows the last one in a draft, negative where that ends.
-  bool rehearse(FunctionRef<int32_t()> likeliest);
-  bool rehearsing() const { return rehearsing_; }
+  bool look_ahead(FunctionRef<int32_t()> likeliest);
+  bool looks_ahead() const { return looking_ahead_; }
   // Discards the current lookahead tokens, as if they had not begun.
-  void forget_rehearsal();
+  void discard_lookahead();
   // Whether the embeddings of all the prompt's images will be needed, also of those that have been computed.
   bool replays_prompt() const;
 
@@ -165,9 +165,9 @@ class Sequence {
   const PromptShape& acting() const { return places_[place_]; }
   void list_places(const Prompt& prompt);
   void reset_hooks();
-  void list_rehearsals();
+  void list_lookaheads();
   void forget_kv_behind(int32_t n);
-  void begin_rehearsal();
+  void begin_lookahead();
   void repeat(int32_t begin, int32_t end);
 
   KvCache cache_;
@@ -184,11 +184,11 @@ class Sequence {
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
   bool planned_ = false;  // the policy has acted after this prompt
   ReplayText replay_text_;
-  std::vector<Rehearsal> rehearsals_;  // needed at this position
-  size_t n_rehearsed_ = 0;             // of them
-  bool rehearsing_ = false;            // the next of them is under way
-  size_t n_prompt_spans_ = 0;          // in spans_, while rehearsing
-  // The rest of the prompt, after the position where the policy acts, while rehearsing.
+  std::vector<Lookahead> lookaheads_;  // needed at this position
+  size_t n_lookaheads_done_ = 0;       // of them
+  bool looking_ahead_ = false;         // the next of them is under way
+  size_t n_prompt_spans_ = 0;          // in spans_, during lookahead
+  // The rest of the prompt, after the position where the policy acts, during lookahead.
   std::vector<TokenInfo> tail_;
   std::vector<TokenState> tail_states_;
   SlotSource* source_ = nullptr;

@@ -163,17 +163,17 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
     const std::vector<int32_t> tokens{0, 1, 2, 3, 4, 5};
     s.append(0, {tokens, tokens}, nullptr);
     s.finish_step(runs, true);
-    EXPECT_TRUE(s.rehearse([] { return -1; }));
+    EXPECT_TRUE(s.look_ahead([] { return -1; }));
   };
   const auto expect_no_trace = [&] {
-    EXPECT_FALSE(s.rehearsing());
+    EXPECT_FALSE(s.looks_ahead());
     EXPECT_EQ(ids(), prompt.tokens);
     EXPECT_EQ(s.image_spans().size(), 1u);
     EXPECT_EQ(s.next_position(), 8);
     EXPECT_LE(s.cache().n_slots(0, 0), 6);
   };
   begin();
-  EXPECT_TRUE(s.rehearsing());
+  EXPECT_TRUE(s.looks_ahead());
   EXPECT_EQ(ids(), (std::vector<int32_t>{1, 2, 9, 9, 9, 9, 50, 51, 70, 2, 9, 9, 9, 9}));
   EXPECT_EQ(s.tokens()[10].meta.modality, Modality::kVision);
   EXPECT_EQ(s.tokens()[13].meta.t, 13);
@@ -185,7 +185,7 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   s.next_runs(5, runs);
   EXPECT_EQ(runs[0].begin, 6);
   EXPECT_EQ(runs[0].end, 11);
-  s.forget_rehearsal();
+  s.discard_lookahead();
   expect_no_trace();
   s.release();
   begin();
@@ -197,7 +197,7 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   expect_no_trace();
 }
 
-TEST(Rehearsals, ArePiecesThatFitTheContext) {
+TEST(Lookaheads, ArePiecesThatFitTheContext) {
   const auto pieces = [](int32_t n, const ReplayText& text) {
     std::vector<Capture> captures(4);
     Capture &replay = captures[0], &draft = captures[1], &again = captures[2], &other = captures[3];
@@ -205,7 +205,7 @@ TEST(Rehearsals, ArePiecesThatFitTheContext) {
     replay.request.replay = again.request.replay = {.piece = 100, .n_sinks = 4};
     other.request.replay = {.piece = 1000, .n_sinks = 0};
     std::vector<std::vector<int32_t>> all;
-    for (const Rehearsal& r : list_rehearsals(captures, n, text)) all.push_back({r.n_draft, r.begin, r.end});
+    for (const Lookahead& r : list_lookaheads(captures, n, text)) all.push_back({r.n_draft, r.begin, r.end});
     const bool room = text.max_positions == 0 || n < 327;
     for (const Capture* c : {&replay, &again, &other}) EXPECT_EQ(c->problem.empty(), room);
     EXPECT_EQ(draft.problem, "");

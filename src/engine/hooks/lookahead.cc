@@ -1,4 +1,4 @@
-#include "engine/hooks/rehearsal.h"
+#include "engine/hooks/lookahead.h"
 
 #include <algorithm>
 
@@ -20,8 +20,8 @@ int32_t piece_tokens(const Replay& replay, int32_t n_prompt, const ReplayText& t
 
 }  // namespace
 
-std::vector<Rehearsal> list_rehearsals(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text) {
-  std::vector<Rehearsal> all;
+std::vector<Lookahead> list_lookaheads(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text) {
+  std::vector<Lookahead> all;
   int32_t n_draft = 0;
   std::vector<Replay> replays;
   for (Capture& capture : captures) {

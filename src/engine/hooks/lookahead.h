@@ -1,5 +1,5 @@
-// A Rehearsal is lookahead: tokens that are computed after a prompt for its policy, before it acts, and discarded
-// then: a draft of the answer, or a replay of the prompt.
+// Lookahead: tokens that are computed after a prompt for its policy, before it acts, and then discarded: a draft of the
+// answer, or a replay of the prompt.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace vlcache {
 
-struct Rehearsal {
+struct Lookahead {
   int32_t n_draft = 0;  // > 0: a draft, of at most that many tokens
   // Otherwise an instruction and tokens [begin, end) of the prompt again, for requests with this replay.
   Replay replay;
@@ -31,7 +31,7 @@ struct ReplayText {
 // The lookahead that `captures` request after n_prompt tokens, the draft first, then every replay's pieces in order. A
 // piece has as many tokens as the context has room for; if these are too few, the capture's `problem` is set. Positions
 // are left to the caller.
-std::vector<Rehearsal> list_rehearsals(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text);
+std::vector<Lookahead> list_lookaheads(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text);
 
 // A later piece's instruction ends with this many tokens that precede the piece.
 inline constexpr int32_t kReplayOverlap = 8;

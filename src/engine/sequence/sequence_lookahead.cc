@@ -5,11 +5,11 @@
 
 namespace vlcache {
 
-void Sequence::list_rehearsals() {
+void Sequence::list_lookaheads() {
   const int32_t n = acting().n_tokens;
-  rehearsals_ = hooks_->list_rehearsals(n, replay_text_);
+  lookaheads_ = hooks_->list_lookaheads(n, replay_text_);
   if (n == prompt_.n_tokens) return;
-  std::erase_if(rehearsals_, [](const Rehearsal& r) { return r.n_draft > 0; });  // the answer does not follow there
+  std::erase_if(lookaheads_, [](const Lookahead& r) { return r.n_draft > 0; });  // the answer does not follow there
 }
 
 bool Sequence::replays_prompt() const {
@@ -17,51 +17,51 @@ bool Sequence::replays_prompt() const {
   return !planned_ && std::ranges::any_of(policy_->needs(acting()), replays);
 }
 
-bool Sequence::rehearse(FunctionRef<int32_t()> likeliest) {
+bool Sequence::look_ahead(FunctionRef<int32_t()> likeliest) {
   if (planned_ || n_done_ < acting().n_tokens) return false;
-  if (rehearsing_) {
+  if (looking_ahead_) {
     if (n_pending_ > 0) return true;
-    if (rehearsals_[n_rehearsed_].n_draft > n_tokens() - acting().n_tokens) {
+    if (lookaheads_[n_lookaheads_done_].n_draft > n_tokens() - acting().n_tokens) {
       if (const int32_t token = likeliest(); token >= 0) {
         add_token(token);
         return true;
       }
     }
-    forget_rehearsal();
-    ++n_rehearsed_;
+    discard_lookahead();
+    ++n_lookaheads_done_;
   }
-  for (; n_rehearsed_ < rehearsals_.size(); ++n_rehearsed_) {
-    const bool draft = rehearsals_[n_rehearsed_].n_draft > 0;
+  for (; n_lookaheads_done_ < lookaheads_.size(); ++n_lookaheads_done_) {
+    const bool draft = lookaheads_[n_lookaheads_done_].n_draft > 0;
     const int32_t token = draft ? likeliest() : -1;
     if (draft && token < 0) continue;
-    begin_rehearsal();
+    begin_lookahead();
     if (draft) add_token(token);
     return true;
   }
   return false;
 }
 
-void Sequence::begin_rehearsal() {
+void Sequence::begin_lookahead() {
   const auto n = acting().n_tokens;
   tail_.assign(tokens_.begin() + n, tokens_.end());
   tail_states_.assign(states_.begin() + n, states_.end());
   n_prompt_spans_ = spans_.size();
-  rehearsing_ = true;
+  looking_ahead_ = true;
   rewind(n);
-  Rehearsal& rehearsal = rehearsals_[n_rehearsed_];
-  rehearsal.own_position = next_position_;
-  if (rehearsal.n_draft == 0) {
-    rehearsal.begin_position = tokens_[static_cast<size_t>(rehearsal.begin)].meta.t;
-    rehearsal.end_position = tokens_[static_cast<size_t>(rehearsal.end) - 1].meta.t + 1;
-    const int32_t n_sinks = rehearsal.replay.n_sinks;
-    const bool first = rehearsal.begin == n_sinks;
+  Lookahead& lookahead = lookaheads_[n_lookaheads_done_];
+  lookahead.own_position = next_position_;
+  if (lookahead.n_draft == 0) {
+    lookahead.begin_position = tokens_[static_cast<size_t>(lookahead.begin)].meta.t;
+    lookahead.end_position = tokens_[static_cast<size_t>(lookahead.end) - 1].meta.t + 1;
+    const int32_t n_sinks = lookahead.replay.n_sinks;
+    const bool first = lookahead.begin == n_sinks;
     for (const int32_t id : first ? replay_text_.first : replay_text_.later) add_token(id);
-    if (!first) repeat(std::max(n_sinks, rehearsal.begin - kReplayOverlap), rehearsal.begin);
+    if (!first) repeat(std::max(n_sinks, lookahead.begin - kReplayOverlap), lookahead.begin);
     for (const int32_t id : replay_text_.suffix) add_token(id);
-    rehearsal.first_repeated = n_tokens();
-    repeat(rehearsal.begin, rehearsal.end);
+    lookahead.first_repeated = n_tokens();
+    repeat(lookahead.begin, lookahead.end);
   }
-  hooks_->begin(rehearsal);
+  hooks_->begin(lookahead);
 }
 
 // Appends tokens [begin, end) of the prompt once more, rows of images among them.
@@ -86,9 +86,9 @@ void Sequence::repeat(int32_t begin, int32_t end) {
   }
 }
 
-void Sequence::forget_rehearsal() {
-  if (!rehearsing_) return;
-  rehearsing_ = false;
+void Sequence::discard_lookahead() {
+  if (!looking_ahead_) return;
+  looking_ahead_ = false;
   rewind(acting().n_tokens);
   spans_.resize(n_prompt_spans_);
   tokens_.insert(tokens_.end(), tail_.begin(), tail_.end());
