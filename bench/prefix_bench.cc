@@ -57,8 +57,8 @@ void with_pages() {
   const auto backend = make_backend("auto", DType::kBF16);
   const KvShape shape = KvShape::uniform(22, 4, 64, KvCodec::kBF16);
   PagePools pools(*backend, shape, int64_t{8} << 30);
-  CacheLedger ledger(int64_t{3} << 30);
-  PrefixCache prefixes(ledger, pools, shape);
+  CacheBudget budget(int64_t{3} << 30);
+  PrefixCache prefixes(budget, pools, shape);
   Requests requests;
   std::vector<std::vector<Element>> keys;
   for (int i = 0; i < 1500; ++i) keys.push_back(requests.next());

@@ -80,7 +80,7 @@ inline std::vector<int32_t> answer_alone(Engine& engine, const std::vector<int32
 // Only what the prefix cache holds is in use, and all of it can be freed.
 inline void expect_no_page_lost(Engine& engine) {
   EXPECT_EQ(engine.pools().used_bytes(), engine.kv().prefixes().bytes());
-  EXPECT_LE(engine.kv().ledger().used_bytes(), engine.kv().ledger().max_bytes());
+  EXPECT_LE(engine.kv().cache_budget().used_bytes(), engine.kv().cache_budget().max_bytes());
   engine.kv().prefixes().clear();
   EXPECT_EQ(engine.pools().used_bytes(), 0);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/sha256.h"
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 
 namespace vlcache {
 

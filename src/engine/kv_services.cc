@@ -17,17 +17,17 @@ constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored:
 
 KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shape, const EngineOptions& options)
     : model_(model) {
-  ledger_ = std::make_unique<CacheLedger>(options.cache_bytes);
-  encoder_outputs_ = std::make_unique<DigestCache>(*ledger_);
-  image_kv_ = std::make_unique<DigestCache>(*ledger_);
-  prefixes_ = std::make_unique<PrefixCache>(*ledger_, pools, shape);
+  budget_ = std::make_unique<CacheBudget>(options.cache_bytes);
+  encoder_outputs_ = std::make_unique<DigestCache>(*budget_);
+  image_kv_ = std::make_unique<DigestCache>(*budget_);
+  prefixes_ = std::make_unique<PrefixCache>(*budget_, pools, shape);
   if (!options.tiers.empty()) {
     tiers_ = std::make_unique<TierChain>(options.tiers, std::max(options.cache_bytes / 2, kLeastQueuedBytes));
     tiers_->set_model(model_.fingerprint());
     const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
     image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_.fingerprint(), shape, options.cache_form,
                                                 model_.compute_dtype(), model_.config().text.hidden_size);
-    image_prefetch_ = std::make_unique<ImagePrefetch>(*ledger_, *image_kv_, *image_store_, shape, options.cache_form);
+    image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape);
   }
   image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get());
@@ -37,7 +37,7 @@ KvServices::~KvServices() = default;
 
 CacheTotals KvServices::totals() const {
   CacheTotals totals = totals_;
-  totals.max_bytes = ledger_->max_bytes();
+  totals.max_bytes = budget_->max_bytes();
   const auto held = [](CacheTotals::Cache& cache, const auto& stats) {
     cache.bytes = stats.bytes;
     cache.n_evictions = stats.n_evictions;
@@ -93,11 +93,11 @@ bool KvServices::lacks_origin_again(const Sha256Digest& image) {
 }
 
 int64_t KvServices::reset() {
-  const int64_t before = ledger_->used_bytes();
+  const int64_t before = budget_->used_bytes();
   image_entries_->unpin_all();
   prefixes_->clear();
   forget_images();
-  return before - ledger_->used_bytes();
+  return before - budget_->used_bytes();
 }
 
 void KvServices::forget_images() {

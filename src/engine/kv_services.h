@@ -12,7 +12,7 @@
 #include "engine/image_entries.h"
 #include "model/image_tiles.h"
 #include "model/model.h"
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 #include "reuse/image_prefetch.h"
 #include "reuse/image_store.h"
 
@@ -46,7 +46,7 @@ class KvServices {
 
   // A request has ended.
   void count(const CacheReport& report) { totals_.add(report); }
-  const CacheLedger& ledger() const { return *ledger_; }
+  const CacheBudget& cache_budget() const { return *budget_; }
   PrefixCache& prefixes() { return *prefixes_; }
   // ImageKv by image_key, of KV that was computed exactly, in EngineOptions::cache_form.
   DigestCache& image_kv() { return *image_kv_; }
@@ -78,7 +78,7 @@ class KvServices {
 
  private:
   const Model& model_;
-  std::unique_ptr<CacheLedger> ledger_;  // outlives the caches under it
+  std::unique_ptr<CacheBudget> budget_;  // outlives the caches under it
   std::unique_ptr<DigestCache> encoder_outputs_, image_kv_;
   std::unique_ptr<PrefixCache> prefixes_;
   std::unique_ptr<TierChain> tiers_;  // outlives what is stored through it

@@ -22,7 +22,7 @@ TEST(MemoryPlan, AnEngineKeepsToIt) {
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", /*kv_memory_bytes=*/0, "llama", 4096, cache);
   ASSERT_GT(engine->model().weight_bytes(), 0);
   EXPECT_EQ(engine->pools().max_bytes(), default_kv_bytes(usable, engine->model().weight_bytes(), cache));
-  EXPECT_EQ(engine->kv().ledger().max_bytes(), cache);
+  EXPECT_EQ(engine->kv().cache_budget().max_bytes(), cache);
   EXPECT_EQ(make_engine(2, "auto", 5 << 20)->pools().max_bytes(), 5 << 20);
 }
 

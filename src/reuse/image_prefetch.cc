@@ -1,4 +1,4 @@
-// A few loads at a time, within the ledger's room.
+// A few loads at a time, as far as the budget has room.
 #include "reuse/image_prefetch.h"
 
 namespace vlcache {
@@ -10,15 +10,15 @@ constexpr double kMsPerToken = 1;  // the real cost is not stored with the recor
 
 }  // namespace
 
-ImagePrefetch::ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape,
+ImagePrefetch::ImagePrefetch(CacheBudget& budget, DigestCache& images, ImageStore& store, const KvShape& shape,
                              const ImageKvForm& form)
-    : ledger_(ledger), images_(images), store_(store), shape_(shape), form_(form) {
-  ledger.join(*this);
+    : budget_(budget), images_(images), store_(store), shape_(shape), form_(form) {
+  budget.join(*this);
 }
 
 bool ImagePrefetch::start(const Sha256Digest& image, int32_t n_tokens, ChainedTier& from) {
   if (loads_.contains(image)) return true;
-  if (loads_.size() >= kMostLoads || !ledger_.make_room(ImageKv::bytes_of(shape_, form_, n_tokens))) return false;
+  if (loads_.size() >= kMostLoads || !budget_.make_room(ImageKv::bytes_of(shape_, form_, n_tokens))) return false;
   const auto kv = std::make_shared<ImageKv>(shape_, form_, n_tokens);
   bytes_ += kv->bytes();
   loads_.emplace(image, LoadingImage{kv, store_.load(image, kv, from, Clock::now() + store_.patience())});

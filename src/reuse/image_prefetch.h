@@ -7,18 +7,18 @@
 #include <memory>
 #include <optional>
 
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 #include "reuse/image_store.h"
 
 namespace vlcache {
 
-// Images being loaded count in the ledger.
-class ImagePrefetch final : public CacheLedger::Member {
+// Images being loaded count in the budget.
+class ImagePrefetch final : public CacheBudget::Member {
  public:
   // All arguments must outlive this.
-  ImagePrefetch(CacheLedger& ledger, DigestCache& images, ImageStore& store, const KvShape& shape,
+  ImagePrefetch(CacheBudget& budget, DigestCache& images, ImageStore& store, const KvShape& shape,
                 const ImageKvForm& form);
-  ~ImagePrefetch() override { ledger_.leave(*this); }  // gives up pending loads
+  ~ImagePrefetch() override { budget_.leave(*this); }  // gives up pending loads
 
   // Starts loading an image that a tier has. False: no room now, or enough loads are pending.
   bool start(const Sha256Digest& image, int32_t n_tokens, ChainedTier& from);
@@ -35,7 +35,7 @@ class ImagePrefetch final : public CacheLedger::Member {
   using Loads = std::map<Sha256Digest, LoadingImage>;
   void remove(Loads::iterator at);
 
-  CacheLedger& ledger_;
+  CacheBudget& budget_;
   DigestCache& images_;
   ImageStore& store_;
   KvShape shape_;

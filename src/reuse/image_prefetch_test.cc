@@ -22,8 +22,8 @@ class ImagePrefetchTest : public testing::Test {
             {std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20, .ttl_ms = 0, .salt = ""})},
             64 << 20),
         store_(chain_, {.deadline_ms = 60'000}, {}, shape_, {}, DType::kBF16, 16),
-        ledger_(2 * image_bytes_ + image_bytes_ / 2),
-        images_(ledger_) {
+        budget_(2 * image_bytes_ + image_bytes_ / 2),
+        images_(budget_) {
     for (uint8_t i = 1; i <= 3; ++i) {
       auto kv = std::make_shared<ImageKv>(shape_, ImageKvForm(), kImageTokens);
       for (int32_t layer = 0; layer < kv->n_layers(); ++layer) std::ranges::fill(kv->layer_bytes(layer), std::byte{i});
@@ -49,7 +49,7 @@ class ImagePrefetchTest : public testing::Test {
   void wait(ImagePrefetch& prefetch) {
     while (prefetch.bytes() > 0) {
       prefetch.take_in();
-      EXPECT_LE(ledger_.used_bytes(), ledger_.max_bytes());
+      EXPECT_LE(budget_.used_bytes(), budget_.max_bytes());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -59,12 +59,12 @@ class ImagePrefetchTest : public testing::Test {
   std::filesystem::path dir_;
   TierChain chain_;
   ImageStore store_;
-  CacheLedger ledger_;
+  CacheBudget budget_;
   DigestCache images_;
 };
 
 TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
+  ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   EXPECT_TRUE(start(prefetch, key(1)));  // pending
   EXPECT_EQ(prefetch.bytes(), image_bytes_);
@@ -72,11 +72,11 @@ TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
   const std::shared_ptr<const ImageKv> image = images_.find<ImageKv>(key(1));
   ASSERT_NE(image, nullptr);
   EXPECT_EQ(image->layer_bytes(2).back(), std::byte{1});
-  EXPECT_EQ(ledger_.used_bytes(), image_bytes_);
+  EXPECT_EQ(budget_.used_bytes(), image_bytes_);
 }
 
 TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
+  ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   EXPECT_TRUE(start(prefetch, key(2)));
   EXPECT_FALSE(start(prefetch, key(3)));  // two at a time, and no room for more
@@ -93,7 +93,7 @@ TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
 }
 
 TEST_F(ImagePrefetchTest, HandsOverWhatIsOnItsWay) {
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
+  ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_FALSE(prefetch.take(key(1)));
   start(prefetch, key(1));
   const std::optional<LoadingImage> image = prefetch.take(key(1));
@@ -111,11 +111,11 @@ TEST_F(ImagePrefetchTest, ForgetsWhatIsDamaged) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(dir_)) {
     if (file.path().extension() == ".vlr") std::filesystem::resize_file(file.path(), file.file_size() - 1);
   }
-  ImagePrefetch prefetch(ledger_, images_, store_, shape_, {});
+  ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   wait(prefetch);
   EXPECT_FALSE(images_.contains(key(1)));
-  EXPECT_EQ(ledger_.used_bytes(), 0);
+  EXPECT_EQ(budget_.used_bytes(), 0);
 }
 
 }  // namespace

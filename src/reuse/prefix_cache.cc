@@ -11,7 +11,7 @@ namespace {
 
 // An element of an image: negative, with the number of its content above the row's bits.
 constexpr int kRowBits = 24;
-constexpr int64_t kTrimShare = 16;     // of the ledger: after this much eviction memory goes back to the system
+constexpr int64_t kTrimShare = 16;     // of the budget: after this much eviction memory goes back to the system
 constexpr size_t kFewContents = 1024;  // this many cost nothing to remember
 
 int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
@@ -66,21 +66,21 @@ void PrefixCache::Groups::for_each_page(FunctionRef<void(const PagePool& pool, i
   }
 }
 
-PrefixCache::PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape)
-    : ledger_(ledger),
+PrefixCache::PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& shape)
+    : budget_(budget),
       pools_(pools),
       group_bytes_(bytes_of_group(pools, shape)),
       groups_(pools, shape),
-      clock_(ledger, group_bytes_),
+      clock_(budget, group_bytes_),
       tree_(kPageSlots, groups_, clock_),
       n_contents_to_sweep_(kFewContents) {
-  ledger_.join(*this);
+  budget_.join(*this);
   pools_.set_reserve(this);
 }
 
 PrefixCache::~PrefixCache() {
   pools_.set_reserve(nullptr);
-  ledger_.leave(*this);
+  budget_.leave(*this);
 }
 
 Element PrefixCache::image_row(const Sha256Digest& content, int32_t row) {
@@ -124,7 +124,7 @@ void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, doubl
   if (n_known == std::ssize(key)) return;
   const auto begin = static_cast<int32_t>(n_known / kPageSlots), end = pages_for(std::ssize(key));
   const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // the preceding pages
-  if (!ledger_.make_room((end - begin) * group_bytes_)) return;
+  if (!budget_.make_room((end - begin) * group_bytes_)) return;
   std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
   for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);
   ++version_;
@@ -140,7 +140,7 @@ int64_t PrefixCache::evict(int64_t n_groups) {
   untrimmed_bytes_ += n * group_bytes_;
   // Pages in use between the holes keep new sequences from filling them, since these start where adjacent pages are
   // free, and the pool's memory would grow to its limit.
-  if (untrimmed_bytes_ > ledger_.max_bytes() / kTrimShare) {
+  if (untrimmed_bytes_ > budget_.max_bytes() / kTrimShare) {
     untrimmed_bytes_ = 0;
     pools_.trim();
   }

@@ -10,16 +10,16 @@
 #include "base/sha256.h"
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 #include "reuse/prefix_tree.h"
 
 namespace vlcache {
 
 // Its pages lie in the pool of the running sequences, and are evicted when these find no other free page.
-class PrefixCache final : public CacheLedger::Member, public PageReserve {
+class PrefixCache final : public CacheBudget::Member, public PageReserve {
  public:
-  // Ledger and pools must outlive it; the pools ask it to free pages from now on.
-  PrefixCache(CacheLedger& ledger, PagePools& pools, const KvShape& shape);
+  // Budget and pools must outlive it; the pools ask it to free pages from now on.
+  PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& shape);
   ~PrefixCache() override;
 
   // The elements of keys: token ids as they are, and rows of the content that identifies an image's KV. Different
@@ -30,11 +30,11 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(tree_.n_common(key)); }
   // Gives `cache`, which is empty, the KV of all of `key`, which must be cached. It is not evicted while the pin lives.
   PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
-  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the ledger has room. A
+  // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the budget has room. A
   // partly filled last page is kept as it is: it must not be written to any more. `ms_per_token`: time to recompute it.
   void keep(std::span<const Element> key, const KvCache& cache, double ms_per_token);
   void clear();
-  // The cached part of `key` is not evicted for the ledger; running sequences still get its pages if they need them,
+  // The cached part of `key` is not evicted for the budget; running sequences still get its pages if they need them,
   // those of the latest holds first.
   CacheHold hold(std::span<const Element> key);
   // Version counter; changes with the contents.
@@ -47,10 +47,10 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   }
   // Bytes of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
-  // Number of groups for which the ledger has room.
-  int64_t max_groups() const { return ledger_.max_bytes() / group_bytes_; }
+  // Number of groups for which the budget has room.
+  int64_t max_groups() const { return budget_.max_bytes() / group_bytes_; }
 
-  // CacheLedger::Member.
+  // CacheBudget::Member.
   int64_t bytes() const override { return tree_.n_pages() * group_bytes_; }
   double least_priority() const override { return tree_.least_priority(); }
   void evict_least() override { evict(1); }
@@ -74,17 +74,17 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
     std::vector<int32_t> pages_;      // [n_groups, n_columns]
     std::vector<int32_t> references_, free_;
   };
-  // Priorities as in the ledger's other caches, except that being stored does not count as a use: most prompts arrive
-  // once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
+  // Priorities as in the cache budget's other caches, except that being stored does not count as a use: most prompts
+  // arrive once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
   // requested age, too.
   class Clock final : public EvictionClock {
    public:
-    Clock(CacheLedger& ledger, int64_t group_bytes) : ledger_(ledger), group_bytes_(group_bytes) {}
-    double priority(double n_uses, double cost) override { return ledger_.priority(n_uses - 0.9, cost, group_bytes_); }
-    void went(double priority) override { ledger_.went(priority); }
+    Clock(CacheBudget& budget, int64_t group_bytes) : budget_(budget), group_bytes_(group_bytes) {}
+    double priority(double n_uses, double cost) override { return budget_.priority(n_uses - 0.9, cost, group_bytes_); }
+    void went(double priority) override { budget_.went(priority); }
 
    private:
-    CacheLedger& ledger_;
+    CacheBudget& budget_;
     int64_t group_bytes_;
   };
 
@@ -92,7 +92,7 @@ class PrefixCache final : public CacheLedger::Member, public PageReserve {
   bool give_up_hold();
   void forget_contents();
 
-  CacheLedger& ledger_;
+  CacheBudget& budget_;
   PagePools& pools_;
   int64_t group_bytes_;
   Groups groups_;

@@ -278,7 +278,7 @@ bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& 
 
 bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
   const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, found.n_tokens) <=
-                    engine_.kv().ledger().max_bytes();
+                    engine_.kv().cache_budget().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }

@@ -36,9 +36,9 @@ class Accounts {
     EXPECT_EQ(n_cached * pool().page_bytes(), engine_.kv().prefixes().bytes());
     const CacheTotals totals = engine_.kv().totals();
     const int64_t in_flight = engine_.kv().image_prefetch() != nullptr ? engine_.kv().image_prefetch()->bytes() : 0;
-    EXPECT_EQ(engine_.kv().ledger().used_bytes(),
+    EXPECT_EQ(engine_.kv().cache_budget().used_bytes(),
               totals.prefix.bytes + totals.image_kv.bytes + totals.encoder.bytes + in_flight);
-    EXPECT_LE(engine_.kv().ledger().used_bytes(), engine_.kv().ledger().max_bytes());
+    EXPECT_LE(engine_.kv().cache_budget().used_bytes(), engine_.kv().cache_budget().max_bytes());
     n_seen_shared += n_shared;
     n_seen_cached += n_cached;
   }

@@ -31,7 +31,7 @@ GenerateResult finish(Engine& engine, Batch& batch, RequestId id) {
     batch.step();
     EXPECT_LE(engine.pools().used_bytes(), engine.pools().max_bytes());
     EXPECT_LE(engine.kv().prefixes().bytes(), engine.pools().used_bytes());
-    EXPECT_LE(engine.kv().ledger().used_bytes(), engine.kv().ledger().max_bytes());
+    EXPECT_LE(engine.kv().cache_budget().used_bytes(), engine.kv().cache_budget().max_bytes());
   }
   return batch.remove(id);
 }

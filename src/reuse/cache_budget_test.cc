@@ -1,5 +1,5 @@
 // The order of eviction across caches.
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -20,9 +20,9 @@ std::shared_ptr<const std::string> text(std::string value) {
   return std::make_shared<const std::string>(std::move(value));
 }
 
-TEST(CacheLedgerTest, FindsWhatWasPutAndCounts) {
-  CacheLedger ledger(100);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, FindsWhatWasPutAndCounts) {
+  CacheBudget budget(100);
+  DigestCache cache(budget);
   EXPECT_EQ(cache.find<std::string>(key(1)), nullptr);
   cache.put(key(1), text("one"), 40, 1);
   cache.put(key(2), text("two"), 40, 1);
@@ -30,26 +30,26 @@ TEST(CacheLedgerTest, FindsWhatWasPutAndCounts) {
   cache.put(key(1), text("uno"), 30, 1);
   EXPECT_EQ(*cache.find<std::string>(key(1)), "uno");
   EXPECT_EQ(cache.stats().bytes, 70);
-  EXPECT_EQ(ledger.used_bytes(), 70);
+  EXPECT_EQ(budget.used_bytes(), 70);
   cache.clear();
-  EXPECT_EQ(ledger.used_bytes(), 0);
+  EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(CacheLedgerTest, WhatSavesLeastForItsBytesGoesFirst) {
-  CacheLedger ledger(100);
-  DigestCache a(ledger), b(ledger);
+TEST(CacheBudgetTest, WhatSavesLeastForItsBytesGoesFirst) {
+  CacheBudget budget(100);
+  DigestCache a(budget), b(budget);
   a.put(key(1), text("large and cheap"), 50, 1);
   b.put(key(2), text("small and dear"), 30, 90);
   b.put(key(3), text("new"), 40, 10);  // 120 > 100: the first of a is evicted
   EXPECT_EQ(a.find<std::string>(key(1)), nullptr);
   EXPECT_NE(b.find<std::string>(key(2)), nullptr);
   EXPECT_EQ(a.stats().n_evictions, 1);
-  EXPECT_EQ(ledger.used_bytes(), 70);
+  EXPECT_EQ(budget.used_bytes(), 70);
 }
 
-TEST(CacheLedgerTest, WhatIsHeldStays) {
-  CacheLedger ledger(100);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, WhatIsHeldStays) {
+  CacheBudget budget(100);
+  DigestCache cache(budget);
   cache.put(key(1), text("cheap"), 40, 1);
   cache.put(key(2), text("dear"), 40, 1000);
   std::optional<CacheHold> hold = cache.hold(key(1)), again = cache.hold(key(1));
@@ -70,27 +70,27 @@ TEST(CacheLedgerTest, WhatIsHeldStays) {
   EXPECT_FALSE(cache.contains(key(1)));
   EXPECT_TRUE(cache.contains(key(3)));
   EXPECT_NE(cache.version(), version);
-  EXPECT_LE(ledger.used_bytes(), 100);
+  EXPECT_LE(budget.used_bytes(), 100);
   cache.clear();  // clear() ignores holds
-  EXPECT_EQ(ledger.used_bytes(), 0);
+  EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(CacheLedgerTest, WhatNeverFitsIsNotKept) {
-  CacheLedger ledger(100);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, WhatNeverFitsIsNotKept) {
+  CacheBudget budget(100);
+  DigestCache cache(budget);
   cache.put(key(1), text("one"), 60, 1);
   cache.put(key(2), text("too much"), 101, 1e9);
   EXPECT_EQ(cache.find<std::string>(key(2)), nullptr);
   EXPECT_NE(cache.find<std::string>(key(1)), nullptr);
-  CacheLedger none(0);
+  CacheBudget none(0);
   DigestCache nothing(none);
   nothing.put(key(1), text("one"), 1, 1);
   EXPECT_EQ(nothing.find<std::string>(key(1)), nullptr);
 }
 
-TEST(CacheLedgerTest, UsersKeepWhatHasGone) {
-  CacheLedger ledger(10);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, UsersKeepWhatHasGone) {
+  CacheBudget budget(10);
+  DigestCache cache(budget);
   cache.put(key(1), text("one"), 10, 1);
   const auto held = cache.find<std::string>(key(1));
   cache.put(key(2), text("two"), 10, 1);
@@ -98,9 +98,9 @@ TEST(CacheLedgerTest, UsersKeepWhatHasGone) {
   EXPECT_EQ(*held, "one");
 }
 
-TEST(CacheLedgerTest, WhatIsDroppedIsGoneHeldOrNot) {
-  CacheLedger ledger(10);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, WhatIsDroppedIsGoneHeldOrNot) {
+  CacheBudget budget(10);
+  DigestCache cache(budget);
   cache.put(key(1), text("one"), 4, 1);
   cache.put(key(2), text("two"), 5, 1);
   cache.find<std::string>(key(2));
@@ -113,22 +113,22 @@ TEST(CacheLedgerTest, WhatIsDroppedIsGoneHeldOrNot) {
   cache.drop(key(2));
   cache.drop(key(3));
   EXPECT_FALSE(cache.contains(key(2)));
-  EXPECT_EQ(ledger.used_bytes(), 4);
+  EXPECT_EQ(budget.used_bytes(), 4);
   cache.put(key(2), text("again"), 6, 1);
   cache.put(key(3), text("three"), 10, 1);  // does not fit beside the held entry
   EXPECT_TRUE(cache.contains(key(2)));
 }
 
 // One-off entries do not evict one that is requested repeatedly; one that is no longer requested is evicted at last.
-TEST(CacheLedgerTest, OneOffsDoNotFloodIt) {
-  CacheLedger ledger(10);
-  DigestCache cache(ledger);
+TEST(CacheBudgetTest, OneOffsDoNotFloodIt) {
+  CacheBudget budget(10);
+  DigestCache cache(budget);
   cache.put(key(0), text("often"), 1, 1);
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     cache.put(key(static_cast<uint8_t>(1 + random() % 200)), text("once"), 1, 1);
     EXPECT_NE(cache.find<std::string>(key(0)), nullptr) << i;
-    EXPECT_LE(ledger.used_bytes(), 10);
+    EXPECT_LE(budget.used_bytes(), 10);
   }
   for (int i = 0; i < 5000; ++i) {
     cache.put(key(static_cast<uint8_t>(1 + i % 200)), text("later"), 1, 1);

@@ -1,4 +1,4 @@
-#include "reuse/cache_ledger.h"
+#include "reuse/cache_budget.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,7 +12,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-bool CacheLedger::make_room(int64_t bytes) {
+bool CacheBudget::make_room(int64_t bytes) {
   const CheckScope shared(CheckScope::Failure::kAbort);
   if (bytes > max_bytes_) return false;
   while (used_bytes() + bytes > max_bytes_) {
@@ -24,11 +24,11 @@ bool CacheLedger::make_room(int64_t bytes) {
   return true;
 }
 
-double CacheLedger::priority(double n_uses, double cost, int64_t bytes) const {
+double CacheBudget::priority(double n_uses, double cost, int64_t bytes) const {
   return age_ + n_uses * cost / static_cast<double>(std::max<int64_t>(1, bytes));
 }
 
-int64_t CacheLedger::used_bytes() const {
+int64_t CacheBudget::used_bytes() const {
   int64_t bytes = 0;
   for (const Member* member : members_) bytes += member->bytes();
   return bytes;
@@ -45,7 +45,7 @@ void DigestCache::put(const Sha256Digest& key, std::shared_ptr<const void> value
   const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(bytes >= 0 && value != nullptr);
   if (const auto at = entries_.find(key); at != entries_.end()) erase(at);
-  if (!ledger_.make_room(bytes)) return;
+  if (!budget_.make_room(bytes)) return;
   const auto at =
       entries_.emplace(key, Entry{.value = std::move(value), .bytes = bytes, .cost = cost, .order = {}}).first;
   bytes_ += bytes;
@@ -77,7 +77,7 @@ void DigestCache::touch(Entries::iterator at) {
   Entry& entry = at->second;
   queue_.erase(entry.order);
   entry.n_uses += 1;
-  entry.order = {ledger_.priority(entry.n_uses, entry.cost, entry.bytes), ++n_touched_};
+  entry.order = {budget_.priority(entry.n_uses, entry.cost, entry.bytes), ++n_touched_};
   if (!holds_.contains(at->first)) queue_.emplace(entry.order, at);
 }
 

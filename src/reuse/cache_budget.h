@@ -1,4 +1,4 @@
-// CacheLedger: one budget of bytes for all caches beyond running requests. Across the caches, the entry that saves
+// CacheBudget: one budget of bytes for all caches beyond running requests. Across the caches, the entry that saves
 // least for its bytes is evicted first (GreedyDual-Size-Frequency, Cherkasova 1998).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace vlcache {
 
-class CacheLedger {
+class CacheBudget {
  public:
   // A cache under the budget.
   class Member {
@@ -27,8 +27,8 @@ class CacheLedger {
     virtual void evict_least() = 0;
   };
 
-  explicit CacheLedger(int64_t max_bytes) : max_bytes_(max_bytes) {}
-  CacheLedger(const CacheLedger&) = delete;
+  explicit CacheBudget(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  CacheBudget(const CacheBudget&) = delete;
 
   void join(Member& member) { members_.push_back(&member); }
   void leave(Member& member) { std::erase(members_, &member); }
@@ -74,10 +74,10 @@ struct CacheStats {
 };
 
 // Values by digest, shared with their users: an evicted value lives until its users are done.
-class DigestCache final : public CacheLedger::Member {
+class DigestCache final : public CacheBudget::Member {
  public:
-  explicit DigestCache(CacheLedger& ledger) : ledger_(ledger) { ledger.join(*this); }
-  ~DigestCache() override { ledger_.leave(*this); }
+  explicit DigestCache(CacheBudget& budget) : budget_(budget) { budget.join(*this); }
+  ~DigestCache() override { budget_.leave(*this); }
 
   // Null: a miss. T is the type that was put.
   template <typename T>
@@ -116,7 +116,7 @@ class DigestCache final : public CacheLedger::Member {
   void release(const Sha256Digest& key);
   void erase(Entries::iterator at);
 
-  CacheLedger& ledger_;
+  CacheBudget& budget_;
   Entries entries_;
   std::map<Sha256Digest, int32_t> holds_;                          // number of holds per key
   std::map<std::pair<double, int64_t>, Entries::iterator> queue_;  // entries that can be evicted, the next one first
