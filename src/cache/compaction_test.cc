@@ -45,7 +45,7 @@ TEST_F(CompactionTest, CompactingAForkLeavesTheOriginal) {
 // Taking fresh pages may make the reserve release the caches that shared the old ones: unneeded pages are returned.
 TEST_F(CompactionTest, PagesTakenForNothingAreGivenBack) {
   struct Others final : PageReserve {
-    bool give_way() override {
+    bool free_pages() override {
       for (KvCache* cache : caches) cache->clear();
       return !std::exchange(caches, {}).empty();
     }

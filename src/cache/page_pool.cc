@@ -27,7 +27,7 @@ bool PagePool::full() const {
 }
 
 PageRun PagePool::allocate_run(int32_t wanted) {
-  while (full() && budget_ != nullptr && budget_->reserve != nullptr && budget_->reserve->give_way()) {
+  while (full() && budget_ != nullptr && budget_->reserve != nullptr && budget_->reserve->free_pages()) {
   }
   if (full()) {
     const int64_t bytes = budget_ != nullptr ? budget_->max_bytes : max_pages_ * page_bytes_;

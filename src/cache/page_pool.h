@@ -21,7 +21,7 @@ class PageReserve {
  public:
   virtual ~PageReserve() = default;
   // Frees some of them. Returns false if no more can be freed.
-  virtual bool give_way() = 0;
+  virtual bool free_pages() = 0;
 };
 
 // Memory that several pools share.

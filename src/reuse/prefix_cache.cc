@@ -161,7 +161,7 @@ bool PrefixCache::give_up_hold() {
   return true;
 }
 
-bool PrefixCache::give_way() {
+bool PrefixCache::free_pages() {
   const CheckScope shared(CheckScope::Failure::kAbort);
   const int64_t used = pools_.used_bytes();
   while (evict(1) > 0 || give_up_hold()) {

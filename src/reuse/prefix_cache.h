@@ -55,7 +55,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   double least_priority() const override { return tree_.least_priority(); }
   void evict_least() override { evict(1); }
   // PageReserve.
-  bool give_way() override;
+  bool free_pages() override;
 
  private:
   // The pages of 64 tokens over all layers and heads, counted as one.

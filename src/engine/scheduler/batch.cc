@@ -208,7 +208,7 @@ void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double
 
 void Batch::recover(const StepFailed& failure) {
   if (failure.code() == ErrorCode::kMemory) {
-    give_way(failure);
+    handle_out_of_pages(failure);
     return;
   }
   for (size_t i = 0; i < owners_.size(); ++i) {
@@ -222,10 +222,10 @@ void Batch::recover(const StepFailed& failure) {
 }
 
 // Out of pages: the newest running request is preempted; a request that runs alone ends.
-void Batch::give_way(const StepFailed& failure) {
+void Batch::handle_out_of_pages(const StepFailed& failure) {
   Entry& last = last_running();
   if (n_running() > 1) {
-    suspend(last);
+    preempt(last);
     full_ = true;
     return;
   }

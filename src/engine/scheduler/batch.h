@@ -77,7 +77,7 @@ class Batch {
   void take_loaded();
   void wait_for_tiers();
   bool fits(Entry& entry) const;
-  void suspend(Entry& entry);
+  void preempt(Entry& entry);
   void list_running();
   Entry& last_running();
   std::optional<size_t> take_next();
@@ -89,7 +89,7 @@ class Batch {
   void plan();
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
   void recover(const StepFailed& failure);
-  void give_way(const StepFailed& failure);
+  void handle_out_of_pages(const StepFailed& failure);
 
   Engine& engine_;
   BatchOptions options_;

@@ -72,7 +72,7 @@ bool Batch::admit(size_t next) {
       start(entry);
       return true;
     }
-    suspend(*running_[admission.victim]);
+    preempt(*running_[admission.victim]);
     full_ = false;
     attempt(entry, [&] { waiting.fits = fits(entry); });
   }
@@ -123,8 +123,8 @@ Batch::Entry& Batch::last_running() {
   return *running_[preempted_first(priorities_)];
 }
 
-void Batch::suspend(Entry& entry) {
-  entry.generation->suspend();
+void Batch::preempt(Entry& entry) {
+  entry.generation->preempt();
   entry.waiting = true;
 }
 

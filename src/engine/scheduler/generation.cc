@@ -161,7 +161,7 @@ void Generation::keep_prefix(bool whole_pages) {
 
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
-void Generation::suspend() {
+void Generation::preempt() {
   note_computed_images();
   release();
 }

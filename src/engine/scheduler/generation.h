@@ -63,7 +63,7 @@ class Generation {
   // from what is computed already, or the same step is repeated once the image is loaded. Throws Error.
   bool go_on_without_load();
   // Frees all KV, except what the prefix cache keeps: the request waits until start(). Generated tokens stay.
-  void suspend();
+  void preempt();
   bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
