@@ -26,9 +26,9 @@ std::optional<size_t> next_waiting(std::span<const WaitingRequest> waiting, size
   }
   if (left.empty()) return std::nullopt;
   if (all_find_places(waiting, n_running, places)) return left[0];
-  std::vector<InLine> orders;
+  std::vector<QueuedRequest> orders;
   for (const size_t i : left) orders.push_back(waiting[i].order);
-  return left[next_in_line(orders)];
+  return left[next_queued(orders)];
 }
 
 size_t preempted_first(std::span<const int32_t> running) {

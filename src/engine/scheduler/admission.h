@@ -12,7 +12,7 @@ namespace vlcache {
 
 // A waiting request, as far as admission depends on it.
 struct WaitingRequest {
-  InLine order;
+  QueuedRequest order;
   bool awaits = false;  // what another request computes (an image, a prefix), or what a tier is asked for
   bool fits = true;     // there are pages for its prompt
   bool passed = false;  // considered in this round already
@@ -40,7 +40,7 @@ struct Admission {
 bool all_find_places(std::span<const WaitingRequest> waiting, size_t n_running, const Places& places);
 
 // The request to consider next, which has not been passed: the first that came where all find places, else as
-// next_in_line says. None: all have been passed.
+// next_queued says. None: all have been passed.
 std::optional<size_t> next_waiting(std::span<const WaitingRequest> waiting, size_t n_running, const Places& places);
 
 // What becomes of it. It starts where there is a place and its prompt fits; else the last comer among those that run

@@ -45,12 +45,12 @@ void Batch::end(Entry& entry) {
   CHECK(entry.generation->done());
   entry.waiting = false;
   full_ = false;
-  if (entry.serves == 0) return;
-  const auto served = std::ranges::find(requests_, entry.serves, &Entry::id);
+  if (entry.origin_for == 0) return;
+  const auto served = std::ranges::find(requests_, entry.origin_for, &Entry::id);
   if (served != requests_.end()) served->generation->origin_done(entry.generation->result());
 }
 
-size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::serves)); }
+size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::origin_for)); }
 
 void Batch::cancel(RequestId id) {
   Entry& entry = find(id);
@@ -172,7 +172,7 @@ void Batch::plan() {
 bool Batch::step() {
   const SavePace::Computing computing(engine_.kv().tiers() != nullptr ? &engine_.kv().tiers()->pace() : nullptr);
   check_cancelled();
-  exchange_servants();
+  exchange_origins();
   admit();
   take_loaded();
   plan();

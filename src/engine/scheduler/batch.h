@@ -59,10 +59,10 @@ class Batch {
     std::unique_ptr<Generation> generation;
     bool waiting = true;  // has no KV
     int32_t priority = 0;
-    int64_t came_at = 0;   // n_started_ at its arrival
-    RequestId serves = 0;  // the request that waits until this one has ended; 0: a caller added this one
-    Sha256Digest image{};  // the image that it computes for that request
-    bool in_line() const;
+    int64_t came_at = 0;       // n_started_ at its arrival
+    RequestId origin_for = 0;  // the request that waits until this one has ended; 0: a caller added this one
+    Sha256Digest image{};      // the image that it computes for that request
+    bool is_waiting() const;
     bool runs() const;
     bool encodes() const;  // before it can continue
   };
@@ -71,8 +71,8 @@ class Batch {
   void check_cancelled();
   void admit();
   void let_origins_go_first(Entry& entry);
-  void exchange_servants();
-  bool awaits_servant(Entry& entry);
+  void exchange_origins();
+  bool awaits_origin(Entry& entry);
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
@@ -95,11 +95,11 @@ class Batch {
   BatchOptions options_;
   StepBudget budget_;
   RequestId next_id_ = 1;
-  std::deque<Entry> requests_;   // in the order they came
-  std::vector<Entry> servants_;  // that join them before the next step
+  std::deque<Entry> requests_;      // in the order they came
+  std::vector<Entry> new_origins_;  // that join them before the next step
   // While requests are admitted: those that wait, and what admission knows of them.
-  std::vector<Entry*> line_;
-  std::vector<WaitingRequest> waiting_;
+  std::vector<Entry*> queue_;
+  std::vector<WaitingRequest> queue_states_;
   // Those that run, in the order they came; their priorities; what a plan knows of them.
   std::vector<Entry*> running_;
   std::vector<int32_t> priorities_;

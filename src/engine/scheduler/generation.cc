@@ -102,17 +102,17 @@ bool Generation::awaits_load(bool may_stall, Deadline until) {
   return (!may_stall || has_stalled_) && reuse_->loading(until);
 }
 
-WaitingPrompt& Generation::in_line() {
-  if (in_line_ == nullptr) {
+WaitingPrompt& Generation::waiting_prompt() {
+  if (waiting_prompt_ == nullptr) {
     Prompt& prompt = request_.prompt;
     prompt.keys = image_keys(prompt);
     ReuseOptions options = request_.reuse;
     options.prefix = takes_prefix();
     const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
-    in_line_ = std::make_unique<WaitingPrompt>(engine_, prompt, policy, options, stored_.tiers,
-                                               sequence_ != nullptr ? sequence_->n_done() : 0);
+    waiting_prompt_ = std::make_unique<WaitingPrompt>(engine_, prompt, policy, options, stored_.tiers,
+                                                      sequence_ != nullptr ? sequence_->n_done() : 0);
   }
-  return *in_line_;
+  return *waiting_prompt_;
 }
 
 std::span<const Element> Generation::promised() {
@@ -140,7 +140,7 @@ void Generation::start() {
   result_.cache.n_prefix_tokens = n_found_;
   take_images();
   place_images();
-  in_line_.reset();
+  waiting_prompt_.reset();
 }
 
 void Generation::find_prefix() {
@@ -321,7 +321,7 @@ void Generation::finish(std::string_view reason) {
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
   result_.stopped_by = stream_->stopped_by();
-  in_line_.reset();
+  waiting_prompt_.reset();
   if (sequence_ != nullptr) {
     charge_origins();
     charge_computed_images();

@@ -35,7 +35,7 @@ class Generation {
   // Whether the whole prompt is in the KV cache before its policy evicts anything.
   bool needs_whole_prompt() const;
   // Of a request that has not started: its view of the caches while it is queued.
-  WaitingPrompt& in_line();
+  WaitingPrompt& waiting_prompt();
   // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
   std::span<const Element> promised();
   // Whether the tiers are still being searched for its images, at `until` at the latest; start() comes after that.
@@ -112,9 +112,9 @@ class Generation {
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
   ImagesInTiers stored_;
-  std::unique_ptr<WaitingPrompt> in_line_;        // null: not needed yet
-  std::optional<std::vector<Element>> promised_;  // none: not needed yet
-  std::vector<VisionOutput> images_;              // embeddings by image of the prompt, as far as they are needed
+  std::unique_ptr<WaitingPrompt> waiting_prompt_;  // null: not needed yet
+  std::optional<std::vector<Element>> promised_;   // none: not needed yet
+  std::vector<VisionOutput> images_;               // embeddings by image of the prompt, as far as they are needed
   std::vector<std::shared_ptr<const VisionOutput>> shared_images_;       // that lie in the cache, too
   std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image of the prompt
   std::deque<size_t> to_encode_;                                         // images of the prompt

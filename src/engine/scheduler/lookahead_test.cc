@@ -150,7 +150,7 @@ struct Waiting {
   WaitingPrompt prompt;
 };
 
-TEST(InLine, KnowsWhatItWouldFind) {
+TEST(WaitingPromptTest, KnowsWhatItWouldFind) {
   const std::unique_ptr<Engine> e = engine();
   Waiting waiting(*e, document(200, 7, 1, 60)), off(*e, document(200, 7, 1, 60), /*reuse=*/false);
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
@@ -161,7 +161,7 @@ TEST(InLine, KnowsWhatItWouldFind) {
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
 }
 
-TEST(InLine, WhatItWouldFindIsKept) {
+TEST(WaitingPromptTest, WhatItWouldFindIsKept) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
@@ -180,7 +180,7 @@ TEST(InLine, WhatItWouldFindIsKept) {
   expect_no_page_lost(*e);
 }
 
-TEST(InLine, WhoeverRunsGetsWhatIsHeld) {
+TEST(WaitingPromptTest, WhoeverRunsGetsWhatIsHeld) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   generate(*e, prefix_request(*e, document(200, 7, 2)));
@@ -196,7 +196,7 @@ TEST(InLine, WhoeverRunsGetsWhatIsHeld) {
 
 // ---- which request is next ------------------------------------------------------------------------------------------
 
-TEST(Line, WhoeverFindsMostGoesNext) {
+TEST(WaitingQueue, WhoeverFindsMostGoesNext) {
   const std::unique_ptr<Engine> e = engine();
   Batch batch(*e, {.max_running = 1});
   std::vector<int> order;
@@ -212,7 +212,7 @@ TEST(Line, WhoeverFindsMostGoesNext) {
 }
 
 // Documents that are asked about in turn, with room for two of them: in order most are evicted before they recur.
-TEST(Line, LookingAheadFindsMore) {
+TEST(WaitingQueue, LookingAheadFindsMore) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
   std::map<bool, int64_t> n_found;
@@ -237,7 +237,7 @@ TEST(Line, LookingAheadFindsMore) {
 }
 
 // Little memory, many requests at once, some of them cancelled: each ends, with the answer of no cache.
-TEST(Line, AnyMixGivesTheAnswersOfNoCache) {
+TEST(WaitingQueue, AnyMixGivesTheAnswersOfNoCache) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);

@@ -7,20 +7,20 @@
 
 namespace vlcache {
 
-size_t next_in_line(std::span<const InLine> line) {
-  CHECK(!line.empty());
-  const int32_t highest = std::ranges::max(line, {}, &InLine::priority).priority;
+size_t next_queued(std::span<const QueuedRequest> queue) {
+  CHECK(!queue.empty());
+  const int32_t highest = std::ranges::max(queue, {}, &QueuedRequest::priority).priority;
   int64_t most = 1;
-  for (const InLine& in : line) {
-    if (in.priority == highest) most = std::max(most, in.n_matched);
+  for (const QueuedRequest& request : queue) {
+    if (request.priority == highest) most = std::max(most, request.n_matched);
   }
-  const auto score = [&](const InLine& in) {
-    return in.n_matched * kPatience + in.n_turns * most;
+  const auto score = [&](const QueuedRequest& request) {
+    return request.n_matched * kPatience + request.n_turns * most;
   };  // x most kPatience
-  size_t next = line.size();
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i].priority != highest) continue;
-    if (next == line.size() || score(line[i]) > score(line[next])) next = i;
+  size_t next = queue.size();
+  for (size_t i = 0; i < queue.size(); ++i) {
+    if (queue[i].priority != highest) continue;
+    if (next == queue.size() || score(queue[i]) > score(queue[next])) next = i;
   }
   return next;
 }

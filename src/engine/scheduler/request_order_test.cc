@@ -12,7 +12,7 @@ namespace {
 // A turn is worth the 32nd part of the longest match.
 TEST(RequestOrder, ATableByHand) {
   struct Case {
-    std::vector<InLine> line;
+    std::vector<QueuedRequest> queue;
     size_t next;
   };
   const std::vector<Case> cases{
@@ -30,22 +30,22 @@ TEST(RequestOrder, ATableByHand) {
       {{{.n_matched = 320, .n_turns = 90}, {.n_matched = 0, .priority = 1}}, 1},  // priority before all
       {{{.priority = -1}, {.n_matched = 9}, {.n_matched = 10}, {.priority = -2}}, 2}  // the others do not count
   };
-  for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(next_in_line(cases[i].line), cases[i].next) << i;
+  for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(next_queued(cases[i].queue), cases[i].next) << i;
 }
 
 // A stream of requests that all hit more: a request without a hit is passed only by those that arrived soon after it.
 TEST(RequestOrder, NobodyStarves) {
-  std::deque<InLine> line(8, InLine{.n_matched = 5000});
-  line[3].n_matched = 0;
+  std::deque<QueuedRequest> queue(8, QueuedRequest{.n_matched = 5000});
+  queue[3].n_matched = 0;
   int64_t n_turns = 0;
   for (bool gone = false; !gone; ++n_turns) {
     ASSERT_LE(n_turns, 8 + kPatience);
-    const std::vector<InLine> now(line.begin(), line.end());
-    const size_t next = next_in_line(now);
-    gone = line[next].n_matched == 0;
-    line.erase(line.begin() + static_cast<ptrdiff_t>(next));
-    for (InLine& in : line) ++in.n_turns;
-    line.push_back({.n_matched = 5000});
+    const std::vector<QueuedRequest> now(queue.begin(), queue.end());
+    const size_t next = next_queued(now);
+    gone = queue[next].n_matched == 0;
+    queue.erase(queue.begin() + static_cast<ptrdiff_t>(next));
+    for (QueuedRequest& request : queue) ++request.n_turns;
+    queue.push_back({.n_matched = 5000});
   }
   EXPECT_GT(n_turns, 8);
 }

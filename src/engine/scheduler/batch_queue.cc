@@ -9,41 +9,41 @@
 
 namespace vlcache {
 
-bool Batch::Entry::in_line() const { return waiting && !generation->done(); }
+bool Batch::Entry::is_waiting() const { return waiting && !generation->done(); }
 bool Batch::Entry::runs() const { return !waiting && !generation->done(); }
 bool Batch::Entry::encodes() const { return runs() && generation->encodes(); }
 
 size_t Batch::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
-size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::in_line)); }
+size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::is_waiting)); }
 
-// The index in line_ of the request to consider next. A request whose cache lookup fails ends here.
+// The index in queue_ of the request to consider next. A request whose cache lookup fails ends here.
 std::optional<size_t> Batch::take_next() {
   const Places places{.max_running = options_.max_running, .full = full_};
   const auto pass_ended = [&] {
-    for (size_t i = 0; i < line_.size(); ++i) waiting_[i].passed |= !line_[i]->in_line();
+    for (size_t i = 0; i < queue_.size(); ++i) queue_states_[i].passed |= !queue_[i]->is_waiting();
   };
   pass_ended();
-  if (!all_find_places(waiting_, n_running(), places)) {
-    for (size_t i = 0; i < line_.size(); ++i) {
-      InLine& order = waiting_[i].order;
-      order.n_turns = n_started_ - line_[i]->came_at;
+  if (!all_find_places(queue_states_, n_running(), places)) {
+    for (size_t i = 0; i < queue_.size(); ++i) {
+      QueuedRequest& order = queue_states_[i].order;
+      order.n_turns = n_started_ - queue_[i]->came_at;
       order.n_matched = 0;
-      if (waiting_[i].passed) continue;
-      attempt(*line_[i], [&] { order.n_matched = line_[i]->generation->in_line().n_matched(); });
+      if (queue_states_[i].passed) continue;
+      attempt(*queue_[i], [&] { order.n_matched = queue_[i]->generation->waiting_prompt().n_matched(); });
     }
     pass_ended();
   }
-  return next_waiting(waiting_, n_running(), places);
+  return next_waiting(queue_states_, n_running(), places);
 }
 
 // Whether a running request is computing what this one could use. For prefixes a request waits only for those that
 // arrived before it, each of which ends, so no request waits forever.
 bool Batch::awaits(Entry& entry) {
-  if (!engine_.kv().images_in_work().empty() && entry.generation->in_line().awaits_image()) return true;
+  if (!engine_.kv().images_in_work().empty() && entry.generation->waiting_prompt().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
     if (other.id >= entry.id || !other.runs()) return false;
     const std::span<const Element> promised = other.generation->promised();
-    return !promised.empty() && entry.generation->in_line().awaits(promised);
+    return !promised.empty() && entry.generation->waiting_prompt().awaits(promised);
   });
 }
 
@@ -51,21 +51,21 @@ bool Batch::awaits(Entry& entry) {
 void Batch::consider(Entry& entry, WaitingRequest& waiting) {
   attempt(entry, [&] {
     waiting.awaits =
-        awaits_servant(entry) || entry.generation->awaits_search(Deadline::min()) || (n_running() > 0 && awaits(entry));
+        awaits_origin(entry) || entry.generation->awaits_search(Deadline::min()) || (n_running() > 0 && awaits(entry));
     waiting.fits = waiting.awaits || fits(entry);
   });
 }
 
 // Starts the request, or leaves it queued. False: no other request is admitted before it.
 bool Batch::admit(size_t next) {
-  Entry& entry = *line_[next];
-  WaitingRequest& waiting = waiting_[next];
+  Entry& entry = *queue_[next];
+  WaitingRequest& waiting = queue_states_[next];
   waiting.passed = true;
   consider(entry, waiting);
-  while (entry.in_line()) {
+  while (entry.is_waiting()) {
     list_running();
     const Places places{.max_running = options_.max_running, .full = full_};
-    const Admission admission = vlcache::admit(waiting_, next, priorities_, places);
+    const Admission admission = vlcache::admit(queue_states_, next, priorities_, places);
     if (admission.action == Admission::Action::kNone) return false;
     if (admission.action == Admission::Action::kPass) return true;
     if (admission.action == Admission::Action::kStart) {
@@ -82,29 +82,29 @@ bool Batch::admit(size_t next) {
 // Admits queued requests while there are free slots and pages: each gets its sequence and its images' embeddings.
 void Batch::admit() {
   if (engine_.kv().image_prefetch() != nullptr) engine_.kv().image_prefetch()->take_in();
-  line_.clear();
-  waiting_.clear();
+  queue_.clear();
+  queue_states_.clear();
   for (Entry& entry : requests_) {
-    if (!entry.in_line()) continue;
-    line_.push_back(&entry);
-    waiting_.emplace_back().order.priority = entry.priority;
+    if (!entry.is_waiting()) continue;
+    queue_.push_back(&entry);
+    queue_states_.emplace_back().order.priority = entry.priority;
   }
-  if (line_.empty()) return;
-  const bool for_all = all_find_places(waiting_, n_running(), {.max_running = options_.max_running});
-  for (Entry* entry : line_) {
+  if (queue_.empty()) return;
+  const bool for_all = all_find_places(queue_states_, n_running(), {.max_running = options_.max_running});
+  for (Entry* entry : queue_) {
     // What the queued requests would hit is held before any of them makes room.
-    if (full_ || !for_all) attempt(*entry, [&] { entry->generation->in_line().hold(); });
+    if (full_ || !for_all) attempt(*entry, [&] { entry->generation->waiting_prompt().hold(); });
   }
   while (const std::optional<size_t> next = take_next()) {
     if (!admit(*next)) break;
   }
-  const auto each_in_line = [&](void (WaitingPrompt::*act)()) {
+  const auto each_waiting = [&](void (WaitingPrompt::*act)()) {
     for (Entry& entry : requests_) {
-      if (entry.in_line()) attempt(entry, [&] { (entry.generation->in_line().*act)(); });
+      if (entry.is_waiting()) attempt(entry, [&] { (entry.generation->waiting_prompt().*act)(); });
     }
   };
-  each_in_line(&WaitingPrompt::hold);
-  each_in_line(&WaitingPrompt::prefetch);
+  each_waiting(&WaitingPrompt::hold);
+  each_waiting(&WaitingPrompt::prefetch);
 }
 
 void Batch::list_running() {
@@ -132,7 +132,7 @@ void Batch::preempt(Entry& entry) {
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Batch::fits(Entry& entry) const {
   if (n_running() == 0 || !entry.generation->needs_whole_prompt()) return true;
-  int64_t n_needed = entry.generation->result().n_prompt - entry.generation->in_line().n_matched();
+  int64_t n_needed = entry.generation->result().n_prompt - entry.generation->waiting_prompt().n_matched();
   for (const Entry& other : requests_) {
     if (other.runs()) n_needed += other.generation->sequence()->n_pending();
   }
@@ -164,36 +164,37 @@ void Batch::start(Entry& entry) {
 void Batch::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
     const Sha256Digest image = image_keys(origin.prompt).at(0);
-    servants_.push_back({.id = next_id_++,
-                         .generation = std::make_unique<Generation>(engine_, std::move(origin)),
-                         .priority = entry.priority,
-                         .came_at = n_started_,
-                         .serves = entry.id,
-                         .image = image});
+    new_origins_.push_back({.id = next_id_++,
+                            .generation = std::make_unique<Generation>(engine_, std::move(origin)),
+                            .priority = entry.priority,
+                            .came_at = n_started_,
+                            .origin_for = entry.id,
+                            .image = image});
     entry.waiting = true;
   }
 }
 
 // Adds new origin requests; removes those that have ended or that no request waits for.
-void Batch::exchange_servants() {
-  std::ranges::move(servants_, std::back_inserter(requests_));
-  servants_.clear();
+void Batch::exchange_origins() {
+  std::ranges::move(new_origins_, std::back_inserter(requests_));
+  new_origins_.clear();
   std::set<RequestId> waiting;
   for (const Entry& e : requests_) {
     if (!e.generation->done()) waiting.insert(e.id);
   }
-  std::erase_if(requests_,
-                [&](const Entry& e) { return e.serves != 0 && (e.generation->done() || !waiting.contains(e.serves)); });
+  std::erase_if(requests_, [&](const Entry& e) {
+    return e.origin_for != 0 && (e.generation->done() || !waiting.contains(e.origin_for));
+  });
 }
 
 // Whether an image that this request could reuse is being computed by itself, for it or for another request.
-bool Batch::awaits_servant(Entry& entry) {
-  if (entry.serves != 0) return false;
+bool Batch::awaits_origin(Entry& entry) {
+  if (entry.origin_for != 0) return false;
   const auto awaited = [&](const Entry& e) {
-    return e.serves != 0 && !e.generation->done() &&
-           (e.serves == entry.id || entry.generation->in_line().wants(e.image));
+    return e.origin_for != 0 && !e.generation->done() &&
+           (e.origin_for == entry.id || entry.generation->waiting_prompt().wants(e.image));
   };
-  return std::ranges::any_of(requests_, awaited) || std::ranges::any_of(servants_, awaited);
+  return std::ranges::any_of(requests_, awaited) || std::ranges::any_of(new_origins_, awaited);
 }
 
 }  // namespace vlcache
