@@ -10,7 +10,7 @@
 
 #include "api/request_builder.h"
 #include "base/json.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_template.h"
 #include "policy/registry.h"
 
@@ -151,11 +151,11 @@ TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
       engine_ = Engine::load(dir_, options);
       const ReuseOptions reuse{.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true};
       generate(*engine_, request({.chooser = parse_reuse_chooser("static:r=1"), .required = true}));
-      Batch batch(*engine_);
-      const RequestId id = batch.add(request(reuse));
-      for (int i = 0; i < n_steps; ++i) batch.step();
-      ended = batch.done(id);
-      batch.remove(id);
+      Scheduler scheduler(*engine_);
+      const RequestId id = scheduler.add(request(reuse));
+      for (int i = 0; i < n_steps; ++i) scheduler.step();
+      ended = scheduler.done(id);
+      scheduler.remove(id);
       EXPECT_EQ(ids(generate(*engine_, request(reuse))), greedy());
     }
   }

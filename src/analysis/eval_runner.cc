@@ -9,7 +9,7 @@
 #include "api/request_builder.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -169,7 +169,7 @@ void EvalRunner::advance(Run& run, const Prepare& prepare) {
 // All answers in one batch, each on a copy of its sequence.
 void EvalRunner::generate(std::vector<Run>& runs) {
   std::vector<std::unique_ptr<Sequence>> copies(runs.size());
-  Batch batch(engine_);
+  Scheduler scheduler(engine_);
   std::vector<RequestId> ids(runs.size(), 0);
   for (size_t i = 0; i < runs.size(); ++i) {
     Run& run = runs[i];
@@ -183,13 +183,13 @@ void EvalRunner::generate(std::vector<Run>& runs) {
     Request request;
     request.sequence = copies[i].get();
     request.options.max_tokens = options_.max_tokens - 1;
-    ids[i] = batch.add(std::move(request));
+    ids[i] = scheduler.add(std::move(request));
   }
-  while (batch.step()) {
+  while (scheduler.step()) {
   }
   for (size_t i = 0; i < runs.size(); ++i) {
     if (ids[i] == 0) continue;
-    const GenerateResult result = batch.remove(ids[i]);
+    const GenerateResult result = scheduler.remove(ids[i]);
     if (result.error) runs[i].answer.error = result.error->what();
     for (const GeneratedToken& token : result.tokens) runs[i].tokens.push_back(token.id);
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 

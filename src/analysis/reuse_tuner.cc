@@ -10,7 +10,7 @@
 #include "analysis/forks.h"
 #include "api/request_builder.h"
 #include "base/error.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
 #include "policy/registry.h"
 

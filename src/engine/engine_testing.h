@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "policy/registry.h"
 #include "reuse/prefix_cache.h"
 

@@ -204,20 +204,20 @@ class EveryCombination : public testing::Test {
       engine_->kv().prefixes().clear();
       engine_->kv().image_kv().clear();
       for (int round = 0; round < 2; ++round) {  // at first nothing is known, then all of it
-        Batch batch(*engine_);
+        Scheduler scheduler(*engine_);
         Accounts accounts(*engine_);
         std::vector<RequestId> ids;
-        for (int which = 0; which < kPrompts; ++which) ids.push_back(batch.add(request(c, which, chooser)));
-        while (batch.step()) {
+        for (int which = 0; which < kPrompts; ++which) ids.push_back(scheduler.add(request(c, which, chooser)));
+        while (scheduler.step()) {
         }
         for (int which = 0; which < kPrompts; ++which) {
-          const Outcome together = outcome(batch.remove(ids[static_cast<size_t>(which)]));
+          const Outcome together = outcome(scheduler.remove(ids[static_cast<size_t>(which)]));
           if (chooser == nullptr && round == 0) {
             EXPECT_EQ(together, alone[static_cast<size_t>(which)]) << which;
           }
           EXPECT_EQ(together.error.empty(), !together.ids.empty());
         }
-        accounts.check(batch);
+        accounts.check(scheduler);
       }
     }
     EXPECT_EQ(second_turn(c), second) << "what others have left in memory matters";
@@ -243,11 +243,11 @@ class EveryCombination : public testing::Test {
   }
 
   Outcome run(Request request) {
-    Batch batch(*engine_);
-    const RequestId id = batch.add(std::move(request));
-    while (batch.step()) {
+    Scheduler scheduler(*engine_);
+    const RequestId id = scheduler.add(std::move(request));
+    while (scheduler.step()) {
     }
-    return outcome(batch.remove(id));
+    return outcome(scheduler.remove(id));
   }
 
   Models models_;

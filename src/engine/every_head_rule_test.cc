@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/resident_testing.h"
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 namespace {
@@ -50,13 +50,13 @@ TEST(Eviction, GivesMemoryBackToTheSystem) {
   request.policy = parse_policy("vlcache", "0.1");
   request.options.max_tokens = 2;
   request.options.ignore_eos = true;
-  Batch batch(*engine);
-  const RequestId id = batch.add(std::move(request));
+  Scheduler scheduler(*engine);
+  const RequestId id = scheduler.add(std::move(request));
   int64_t most = 0, last = 0;
-  while (batch.step()) most = std::max(most, last = resident_bytes());
+  while (scheduler.step()) most = std::max(most, last = resident_bytes());
   EXPECT_GE(most - last, full_kv * 85 / 100);
   const int64_t full_tables = full_kv / (2 * kHeadDim * int64_t{sizeof(float)}) * kTableBytesPerSlot;
-  EXPECT_LE(batch.remove(id).kv.prompt_bytes, (full_kv + full_tables) * 11 / 100);
+  EXPECT_LE(scheduler.remove(id).kv.prompt_bytes, (full_kv + full_tables) * 11 / 100);
 }
 
 // Adds up the attention every slot receives while decoding, and hides the lowest but the last `room` (H2O's shape).

@@ -34,7 +34,7 @@ struct GenerateOptions {
   std::vector<int32_t> shown_tokens;  // special tokens that are part of the text; others are left out
 };
 
-// All optional. Called from the thread that drives the batch.
+// All optional. Called from the thread that drives the scheduler.
 struct GenerateCallbacks {
   std::function<void(std::string_view text)> on_text;               // complete UTF-8, in order
   std::function<void(const GeneratedToken& token)> on_token;        // before the text that it completes
@@ -69,12 +69,12 @@ struct ReuseOptions {
 
 struct Request {
   Prompt prompt;
-  // The caller's, which keeps it and may continue it; it has taken the prompt already (continue_with). Null: the batch
-  // creates one, with `policy`, and destroys it when the request ends.
+  // The caller's, which keeps it and may continue it; it has taken the prompt already (continue_with). Null: the
+  // scheduler creates one, with `policy`, and destroys it when the request ends.
   Sequence* sequence = nullptr;
   PolicyPtr policy;
   ReuseOptions reuse;
-  std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the batch takes it
+  std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the scheduler takes it
   int32_t priority = 0;                       // higher ones are admitted first, and preempt lower ones
   GenerateOptions options;
   bool report_kept = false;  // KvReport::images
@@ -87,7 +87,7 @@ struct Timings {
   double load_ms = 0;
   double vision_ms = 0;   // encoder and projector
   double prefill_ms = 0;  // prompt tokens through the decoder
-  double queue_ms = 0;    // from Request::asked_at to when the batch took it
+  double queue_ms = 0;    // from Request::asked_at to when the scheduler took it
   double ttft_ms = 0;     // from the request to its first token: queue, vision, waiting and prefill
   // Time of the policy: statistics (part of prefill_ms), lookahead, scores, compaction and freeing memory.
   double compress_ms = 0;

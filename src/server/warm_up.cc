@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/request_builder.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "policy/registry.h"
 
 namespace vlcache {

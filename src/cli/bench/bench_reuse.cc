@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/splitmix.h"
 #include "cli/bench/bench_engine.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {

@@ -76,7 +76,7 @@ int32_t BenchRunner::random_token() {
 // Runs every sequence until it has computed its pending tokens and then n_tokens - 1 more; returns the mean time of
 // compressing a prompt.
 double BenchRunner::run_all(int32_t n_tokens) {
-  Batch batch(engine_);
+  Scheduler scheduler(engine_);
   std::vector<RequestId> ids;
   for (const auto& sequence : sequences_) {
     if (sequence->n_pending() == 0) continue;
@@ -88,12 +88,13 @@ double BenchRunner::run_all(int32_t n_tokens) {
       if (++n_chosen == n_tokens) last_hash_ = fnv1a(logits.data(), logits.size_bytes());
       return random_token();
     };
-    ids.push_back(batch.add(std::move(request)));
+    ids.push_back(scheduler.add(std::move(request)));
   }
-  while (batch.step()) {
+  while (scheduler.step()) {
   }
   double compress_ms = 0;
-  for (const RequestId id : ids) compress_ms += batch.remove(id).timings.compress_ms / static_cast<double>(ids.size());
+  for (const RequestId id : ids)
+    compress_ms += scheduler.remove(id).timings.compress_ms / static_cast<double>(ids.size());
   return compress_ms;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "ops/limits.h"
 
 namespace vlcache {

@@ -14,9 +14,9 @@
 #include "cli/flags/generate_flags.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/progress.h"
-#include "engine/scheduler/batch.h"
 #include "engine/scheduler/generation.h"
 #include "engine/scheduler/image_selection.h"
+#include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
 
 namespace vlcache {

@@ -5,7 +5,7 @@
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
 #include "cli/terminal/progress.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "io/safetensors.h"
 
 namespace vlcache {

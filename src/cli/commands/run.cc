@@ -12,7 +12,7 @@
 #include "cli/flags/generate_flags.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/progress.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 namespace {
@@ -74,7 +74,7 @@ class RequestQueue {
   // fields: what lines leave out.
   RequestQueue(Engine& engine, const RunFlags& flags, RequestFields fields, RequestBuilder& builder,
                TierWarnings& warnings)
-      : batch_(engine, {.max_running = flags.batch}),
+      : scheduler_(engine, {.max_running = flags.batch}),
         engine_(engine),
         builder_(builder),
         warnings_(warnings),
@@ -88,7 +88,7 @@ class RequestQueue {
     while (true) {
       print_answers();
       const bool more = read_requests();
-      if (!batch_.step() && !more && lines_.empty()) return;
+      if (!scheduler_.step() && !more && lines_.empty()) return;
     }
   }
 
@@ -125,7 +125,7 @@ class RequestQueue {
       line.explain = *read.fields.explain;
       Request request = builder_.request(prepare(engine_, *read.question), read.fields);
       request.callbacks.cancelled = interrupted;
-      line.request = batch_.add(std::move(request));
+      line.request = scheduler_.add(std::move(request));
       ++n_taken_;
     } catch (const Error& e) {
       line.error = e.what();
@@ -136,8 +136,8 @@ class RequestQueue {
 
   void print_answers() {
     for (Line& line : lines_) {
-      if (line.request == 0 || !batch_.done(line.request)) continue;
-      GenerateResult result = batch_.remove(line.request);
+      if (line.request == 0 || !scheduler_.done(line.request)) continue;
+      GenerateResult result = scheduler_.remove(line.request);
       line.request = 0;
       --n_taken_;
       warnings_.tell();
@@ -160,7 +160,7 @@ class RequestQueue {
     }
   }
 
-  Batch batch_;
+  Scheduler scheduler_;
   Engine& engine_;
   RequestBuilder& builder_;
   TierWarnings& warnings_;

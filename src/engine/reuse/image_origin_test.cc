@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "reuse/prefix_cache.h"
 
 namespace vlcache {
@@ -171,16 +171,16 @@ TEST_F(ImageOrigin, WhoeverWaitsForItMayLeave) {
   for (int n_steps = 0; n_steps < 12; ++n_steps) {
     SCOPED_TRACE(n_steps);
     restart();
-    Batch batch(*engine_);
-    const RequestId leaves = batch.add(request(text, {0, 1}, reuse(ReuseOrigin::kNeutral)));
-    const RequestId stays = batch.add(request("Also <image>\n" + text, {2, 0, 1}, reuse(ReuseOrigin::kNeutral)));
-    for (int i = 0; i < n_steps; ++i) batch.step();
-    EXPECT_EQ(batch.size(), 2u);
-    batch.remove(leaves);
-    while (batch.step()) {
+    Scheduler scheduler(*engine_);
+    const RequestId leaves = scheduler.add(request(text, {0, 1}, reuse(ReuseOrigin::kNeutral)));
+    const RequestId stays = scheduler.add(request("Also <image>\n" + text, {2, 0, 1}, reuse(ReuseOrigin::kNeutral)));
+    for (int i = 0; i < n_steps; ++i) scheduler.step();
+    EXPECT_EQ(scheduler.size(), 2u);
+    scheduler.remove(leaves);
+    while (scheduler.step()) {
     }
-    EXPECT_EQ(batch.size(), 1u);
-    const GenerateResult result = batch.remove(stays);
+    EXPECT_EQ(scheduler.size(), 1u);
+    const GenerateResult result = scheduler.remove(stays);
     EXPECT_FALSE(result.error);
     EXPECT_EQ(result.tokens.size(), size_t{kTokens});
     EXPECT_TRUE(engine_->kv().images_in_work().empty());

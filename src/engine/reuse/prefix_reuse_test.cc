@@ -169,7 +169,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;
-  Batch batch(*e);
+  Scheduler scheduler(*e);
   Accounts accounts(*e);
   std::map<RequestId, std::vector<int32_t>> running;
   int64_t n_found = 0;
@@ -181,18 +181,18 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       const bool full = random() % 4 > 0;
       Request asked = prefix_request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
       if (!full) asked.options.max_tokens = 1;  // chosen before anything is evicted
-      running[batch.add(std::move(asked))] = std::move(tokens);
+      running[scheduler.add(std::move(asked))] = std::move(tokens);
       ++i;
     }
-    if (random() % 40 == 0) batch.cancel(running.begin()->first);
-    batch.step();
-    accounts.check(batch);
+    if (random() % 40 == 0) scheduler.cancel(running.begin()->first);
+    scheduler.step();
+    accounts.check(scheduler);
     for (auto at = running.begin(); at != running.end();) {
-      if (!batch.done(at->first)) {
+      if (!scheduler.done(at->first)) {
         ++at;
         continue;
       }
-      const GenerateResult result = batch.remove(at->first);
+      const GenerateResult result = scheduler.remove(at->first);
       ASSERT_FALSE(result.error) << result.error->what();
       std::vector<int32_t>& expected = known[at->second];
       if (expected.empty()) expected = answer_alone(*reference, at->second);

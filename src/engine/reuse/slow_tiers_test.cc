@@ -27,9 +27,9 @@ class SlowTiers : public StoredImages {
     EXPECT_GE(result.timings.ttft_ms, patience_ms);
     EXPECT_LT(result.timings.ttft_ms, 1.8 * patience_ms + ms_alone);
   }
-  static bool ends(Batch& batch, RequestId id) {
-    for (int i = 0; i < 10'000 && !batch.done(id); ++i) batch.step();
-    return batch.done(id);
+  static bool ends(Scheduler& scheduler, RequestId id) {
+    for (int i = 0; i < 10'000 && !scheduler.done(id); ++i) scheduler.step();
+    return scheduler.done(id);
   }
   void expect_from(const GenerateResult& result, const char* tier) {
     EXPECT_EQ(ids(result), greedy());
@@ -49,22 +49,22 @@ TEST_F(SlowTiers, OthersDoNotWait) {
       const std::unique_ptr<Engine> e = engine();
       tier_->n_searches = 0;
       tier_->hold(held);
-      Batch batch(*e);
-      const RequestId waits = batch.add(request(*e, chooser));
+      Scheduler scheduler(*e);
+      const RequestId waits = scheduler.add(request(*e, chooser));
       // By itself, too, it waits outside of steps: other requests may arrive.
-      for (int i = 0; i < 8; ++i) EXPECT_TRUE(batch.step());
-      EXPECT_FALSE(batch.done(waits));
-      const RequestId other = batch.add(without_picture(*e));
-      EXPECT_TRUE(ends(batch, other));
-      EXPECT_FALSE(batch.done(waits));
+      for (int i = 0; i < 8; ++i) EXPECT_TRUE(scheduler.step());
+      EXPECT_FALSE(scheduler.done(waits));
+      const RequestId other = scheduler.add(without_picture(*e));
+      EXPECT_TRUE(ends(scheduler, other));
+      EXPECT_FALSE(scheduler.done(waits));
       tier_->release();
-      ASSERT_TRUE(ends(batch, waits));
-      GenerateResult result = batch.remove(waits);
+      ASSERT_TRUE(ends(scheduler, waits));
+      GenerateResult result = scheduler.remove(waits);
       if (std::string_view(chooser) == "asked:r=0.1") {  // may leave out an image
         for (CacheReport::Image& image : result.cache.images) image.encoder = Encoder::kHit;
       }
       expect_from(result, "far");
-      EXPECT_EQ(batch.remove(other).tokens.size(), 12u);
+      EXPECT_EQ(scheduler.remove(other).tokens.size(), 12u);
       EXPECT_EQ(tier_->n_searches, 1);  // one for all images, KV and embeddings
       EXPECT_EQ(e->pools().used_bytes(), 0);
     }
@@ -112,11 +112,11 @@ TEST_F(SlowTiers, WhoWaitsMayLeave) {
     SCOPED_TRACE(held);
     const std::unique_ptr<Engine> e = engine();
     tier_->hold(held);
-    Batch batch(*e);
-    const RequestId id = batch.add(request(*e, "static:r=0.3"));
-    for (int i = 0; i < 4; ++i) batch.step();
-    EXPECT_EQ(batch.remove(id).finish_reason, "cancelled");
-    EXPECT_FALSE(batch.step());
+    Scheduler scheduler(*e);
+    const RequestId id = scheduler.add(request(*e, "static:r=0.3"));
+    for (int i = 0; i < 4; ++i) scheduler.step();
+    EXPECT_EQ(scheduler.remove(id).finish_reason, "cancelled");
+    EXPECT_FALSE(scheduler.step());
     tier_->release();
     EXPECT_EQ(e->pools().used_bytes(), 0);
     expect_from(generate(*e, request(*e, "static:r=0.3")), "far");
@@ -155,13 +155,13 @@ TEST_F(SlowRedis, CostsOthersNothing) {
     SCOPED_TRACE(command);
     const std::unique_ptr<Engine> e = engine();
     stand_still_at(command);
-    Batch batch(*e);
-    const RequestId waits = batch.add(request(*e, "static:r=0.3")), other = batch.add(without_picture(*e));
-    EXPECT_TRUE(ends(batch, other));
-    EXPECT_FALSE(batch.done(waits));
+    Scheduler scheduler(*e);
+    const RequestId waits = scheduler.add(request(*e, "static:r=0.3")), other = scheduler.add(without_picture(*e));
+    EXPECT_TRUE(ends(scheduler, other));
+    EXPECT_FALSE(scheduler.done(waits));
     standing_ = false;
-    ASSERT_TRUE(ends(batch, waits));
-    expect_from(batch.remove(waits), "redis");
+    ASSERT_TRUE(ends(scheduler, waits));
+    expect_from(scheduler.remove(waits), "redis");
   }
   server_.set_hook(nullptr);
 }

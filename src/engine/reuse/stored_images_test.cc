@@ -245,16 +245,16 @@ TEST_F(StoredImages, AreNoFindForWhoeverHasComputedThem) {
   for (const int n_steps : {1, 3, 5, 7}) {
     SCOPED_TRACE(n_steps);
     const std::unique_ptr<Engine> e = engine();
-    Batch batch(*e, {.max_running = 1});
-    const RequestId first = batch.add(request(*e, "static:r=0"));
-    for (int i = 0; i < n_steps; ++i) batch.step();
+    Scheduler scheduler(*e, {.max_running = 1});
+    const RequestId first = scheduler.add(request(*e, "static:r=0"));
+    for (int i = 0; i < n_steps; ++i) scheduler.step();
     Request urgent = without_picture(*e);
     urgent.priority = 1;
-    batch.add(std::move(urgent));
-    EXPECT_FALSE(batch.done(first));
-    while (batch.step()) {
+    scheduler.add(std::move(urgent));
+    EXPECT_FALSE(scheduler.done(first));
+    while (scheduler.step()) {
     }
-    const GenerateResult result = batch.remove(first);
+    const GenerateResult result = scheduler.remove(first);
     EXPECT_EQ(ids(result), greedy());
     EXPECT_EQ(result.cache.n_loaded(), alone.n_loaded());
     for (const CacheReport::Image& image : result.cache.images) {

@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "reuse/prefix_cache.h"
 #include "store/disk_tier.h"
 

@@ -41,7 +41,7 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
   const std::unique_ptr<Engine> e = small_engine();
   Accounts accounts(*e);
   std::mt19937 random(5);
-  Batch batch(*e);
+  Scheduler scheduler(*e);
   std::vector<RequestId> running;
   std::map<std::string, int> ends;
   int n_full = 0;
@@ -67,27 +67,27 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
   const auto goes_on = [&](int i) { return i < n_least || (i < 20 * n_least && !not_seen().empty()); };
   for (int i = 0; goes_on(i) || !running.empty();) {
     while (running.size() < 4 && goes_on(i)) {
-      running.push_back(batch.add(any_request(*e, random)));
+      running.push_back(scheduler.add(any_request(*e, random)));
       ++i;
     }
-    if (random() % 25 == 0) batch.cancel(running[random() % running.size()]);
-    if (random() % 40 == 0) ends[batch.remove(std::exchange(running.back(), 0)).finish_reason] += 1;
+    if (random() % 25 == 0) scheduler.cancel(running[random() % running.size()]);
+    if (random() % 40 == 0) ends[scheduler.remove(std::exchange(running.back(), 0)).finish_reason] += 1;
     if (random() % 20 == 0) e->kv().forget_images();
     tier_->bad_sections.clear();
     if (random() % 5 == 0) tier_->bad_sections.insert(static_cast<int32_t>(random() % 2));
     tier_->gone = random() % 10 == 0;
     std::erase(running, 0);
-    batch.step();
-    accounts.check(batch);
+    scheduler.step();
+    accounts.check(scheduler);
     if (HasFailure()) return;
     n_full += e->pools().used_bytes() == e->pools().max_bytes() ? 1 : 0;
     std::erase_if(running, [&](RequestId id) {
-      if (!batch.done(id)) return false;
-      ends[batch.remove(id).finish_reason] += 1;
+      if (!scheduler.done(id)) return false;
+      ends[scheduler.remove(id).finish_reason] += 1;
       return true;
     });
   }
-  accounts.check_end(batch);
+  accounts.check_end(scheduler);
   EXPECT_EQ(not_seen(), std::vector<std::string_view>{});
 }
 

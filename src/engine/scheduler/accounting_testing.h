@@ -5,7 +5,7 @@
 #include <map>
 
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "reuse/prefix_cache.h"
 
 namespace vlcache {
@@ -15,9 +15,9 @@ class Accounts {
   explicit Accounts(Engine& engine) : engine_(engine) { total_ = pool().n_free() + pool().n_used(); }
 
   // Between two steps.
-  void check(const Batch& batch) {
+  void check(const Scheduler& scheduler) {
     std::map<int32_t, int32_t> live, cached;  // times held, by page
-    batch.for_each_sequence([&](const Sequence& sequence) {
+    scheduler.for_each_sequence([&](const Sequence& sequence) {
       sequence.cache().for_each_page([&](const PagePool&, int32_t page) { ++live[page]; });
     });
     engine_.kv().prefixes().for_each_page([&](const PagePool&, int32_t page) { ++cached[page]; });
@@ -43,8 +43,8 @@ class Accounts {
     n_seen_cached += n_cached;
   }
   // After all requests have ended.
-  void check_end(const Batch& batch) {
-    check(batch);
+  void check_end(const Scheduler& scheduler) {
+    check(scheduler);
     engine_.kv().prefixes().clear();
     EXPECT_EQ(engine_.pools().used_bytes(), 0);
     EXPECT_EQ(pool().n_free(), total_);

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "engine/reuse/stored_images_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 namespace {
@@ -45,8 +45,8 @@ class Encoding : public StoredImages {
     const std::unique_ptr<Engine> e = engine();
     return ids(generate(*e, pictures(*e, n_pictures)));
   }
-  static void finish(Batch& batch, RequestId id) {
-    while (!batch.done(id)) batch.step();
+  static void finish(Scheduler& scheduler, RequestId id) {
+    while (!scheduler.done(id)) scheduler.step();
   }
 
   int n_decoded_ = 0;
@@ -75,52 +75,52 @@ TEST_F(Encoding, ShorterStepsChangeNothing) {
 // No time at all: one step of the encoder beside each token.
 TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   const std::unique_ptr<Engine> e = engine();
-  Batch batch(*e, {.max_step_ms = 1e-6});
-  const RequestId decoding = batch.add(words(*e, 200));
-  while (n_decoded_ < 3) batch.step();
+  Scheduler scheduler(*e, {.max_step_ms = 1e-6});
+  const RequestId decoding = scheduler.add(words(*e, 200));
+  while (n_decoded_ < 3) scheduler.step();
   Request asked = pictures(*e, kPictures);
   const auto n_tiles = static_cast<int>(asked.prompt.images[0].n_tiles);
   int n_before = -1;
   asked.callbacks.on_prefill = [&](int32_t, int32_t) {
     if (n_before < 0) n_before = n_decoded_;
   };
-  const RequestId encoded = batch.add(std::move(asked));
+  const RequestId encoded = scheduler.add(std::move(asked));
   n_decoded_ = 0;
-  finish(batch, encoded);
+  finish(scheduler, encoded);
   EXPECT_GE(n_before, kPictures * n_tiles);
   EXPECT_LE(n_before, kPictures * n_tiles + 4);
-  const GenerateResult result = batch.remove(encoded);
+  const GenerateResult result = scheduler.remove(encoded);
   EXPECT_EQ(ids(result), answer(kPictures));
   EXPECT_GT(result.timings.vision_ms, 0);
-  finish(batch, decoding);
-  EXPECT_EQ(ids(batch.remove(decoding)), ids(generate(*e, words(*e, 200))));
+  finish(scheduler, decoding);
+  EXPECT_EQ(ids(scheduler.remove(decoding)), ids(generate(*e, words(*e, 200))));
 }
 
 // Prompts of other requests do not wait for all images of one request.
 TEST_F(Encoding, TakesTurnsWithPrompts) {
   const std::unique_ptr<Engine> e = engine();
-  Batch batch(*e, {.max_step_ms = 1e-6});
-  batch.add(words(*e, 200));
-  while (n_decoded_ < 3) batch.step();
-  const RequestId encoded = batch.add(pictures(*e, kPictures));
-  batch.step();
-  const RequestId other = batch.add(words(*e, 1));
-  for (int i = 0; i < 4; ++i) batch.step();
-  EXPECT_TRUE(batch.done(other));
-  EXPECT_FALSE(batch.done(encoded));
-  finish(batch, encoded);
-  EXPECT_EQ(ids(batch.remove(encoded)), answer(kPictures));
+  Scheduler scheduler(*e, {.max_step_ms = 1e-6});
+  scheduler.add(words(*e, 200));
+  while (n_decoded_ < 3) scheduler.step();
+  const RequestId encoded = scheduler.add(pictures(*e, kPictures));
+  scheduler.step();
+  const RequestId other = scheduler.add(words(*e, 1));
+  for (int i = 0; i < 4; ++i) scheduler.step();
+  EXPECT_TRUE(scheduler.done(other));
+  EXPECT_FALSE(scheduler.done(encoded));
+  finish(scheduler, encoded);
+  EXPECT_EQ(ids(scheduler.remove(encoded)), answer(kPictures));
 }
 
 TEST_F(Encoding, APictureOfTwoRequestsIsEncodedOnce) {
   const std::unique_ptr<Engine> e = engine();
-  Batch batch(*e, {.max_step_ms = 1e-6});
-  batch.add(words(*e, 200));
-  while (n_decoded_ < 3) batch.step();
-  const RequestId one = batch.add(pictures(*e, kPictures)), two = batch.add(pictures(*e, kPictures));
-  finish(batch, one);
-  finish(batch, two);
-  const GenerateResult first = batch.remove(one), second = batch.remove(two);
+  Scheduler scheduler(*e, {.max_step_ms = 1e-6});
+  scheduler.add(words(*e, 200));
+  while (n_decoded_ < 3) scheduler.step();
+  const RequestId one = scheduler.add(pictures(*e, kPictures)), two = scheduler.add(pictures(*e, kPictures));
+  finish(scheduler, one);
+  finish(scheduler, two);
+  const GenerateResult first = scheduler.remove(one), second = scheduler.remove(two);
   EXPECT_EQ(ids(first), answer(kPictures));
   EXPECT_EQ(ids(second), ids(first));
   for (const CacheReport::Image& image : first.cache.images) EXPECT_EQ(image.encoder, Encoder::kComputed);
@@ -134,22 +134,22 @@ TEST_F(Encoding, MayBeInterrupted) {
   for (int n_before = 1; n_before < kPictures + 4; ++n_before) {
     e->kv().reset();
     n_decoded_ = 0;
-    Batch batch(*e, {.max_running = 2, .max_step_ms = 1e-6});
+    Scheduler scheduler(*e, {.max_running = 2, .max_step_ms = 1e-6});
     Request first = words(*e, 100);
     first.priority = 1;
-    batch.add(std::move(first));
-    while (n_decoded_ < 3) batch.step();
-    const RequestId left = batch.add(pictures(*e, kPictures));
-    for (int i = 0; i < n_before; ++i) batch.step();
-    EXPECT_EQ(batch.remove(left).finish_reason, "cancelled");
-    const RequestId waits = batch.add(pictures(*e, kPictures));
-    for (int i = 0; i < n_before; ++i) batch.step();
+    scheduler.add(std::move(first));
+    while (n_decoded_ < 3) scheduler.step();
+    const RequestId left = scheduler.add(pictures(*e, kPictures));
+    for (int i = 0; i < n_before; ++i) scheduler.step();
+    EXPECT_EQ(scheduler.remove(left).finish_reason, "cancelled");
+    const RequestId waits = scheduler.add(pictures(*e, kPictures));
+    for (int i = 0; i < n_before; ++i) scheduler.step();
     Request urgent = words(*e, 2);
     urgent.priority = 2;
-    const RequestId passes = batch.add(std::move(urgent));
-    finish(batch, passes);
-    finish(batch, waits);
-    EXPECT_EQ(ids(batch.remove(waits)), expected) << n_before;
+    const RequestId passes = scheduler.add(std::move(urgent));
+    finish(scheduler, passes);
+    finish(scheduler, waits);
+    EXPECT_EQ(ids(scheduler.remove(waits)), expected) << n_before;
   }
 }
 

@@ -1,4 +1,4 @@
-// Generation is one request of a batch while it runs: its images, sampler, stop rules, timings.
+// Generation is one request of the scheduler while it runs: its images, sampler, stop rules, timings.
 #pragma once
 
 #include <cstdint>

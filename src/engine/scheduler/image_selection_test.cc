@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "ops/factory.h"
 #include "tests/testing.h"
 

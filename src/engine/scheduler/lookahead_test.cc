@@ -4,7 +4,7 @@
 #include <map>
 
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/waiting_prompt.h"
 #include "reuse/prefix_cache.h"
 
@@ -26,14 +26,14 @@ std::vector<int32_t> document(int32_t n, uint32_t seed, uint32_t question, int32
 }
 
 // Steps until the request is done; no budget of bytes is ever exceeded.
-GenerateResult finish(Engine& engine, Batch& batch, RequestId id) {
-  while (!batch.done(id)) {
-    batch.step();
+GenerateResult finish(Engine& engine, Scheduler& scheduler, RequestId id) {
+  while (!scheduler.done(id)) {
+    scheduler.step();
     EXPECT_LE(engine.pools().used_bytes(), engine.pools().max_bytes());
     EXPECT_LE(engine.kv().prefixes().bytes(), engine.pools().used_bytes());
     EXPECT_LE(engine.kv().cache_budget().used_bytes(), engine.kv().cache_budget().max_bytes());
   }
-  return batch.remove(id);
+  return scheduler.remove(id);
 }
 
 // ---- prompts that start together ------------------------------------------------------------------------------------
@@ -57,16 +57,16 @@ TEST(Together, ABeginningInCommonIsComputedOnce) {
 
 // Which of the requests have computed something after the first step.
 std::vector<bool> computed_at_once(Engine& engine, std::vector<Request> requests) {
-  Batch batch(engine);
+  Scheduler scheduler(engine);
   std::vector<int32_t> n_done(requests.size(), 0);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].callbacks.on_prefill = [&n_done, i](int32_t done, int32_t) { n_done[i] = done; };
-    batch.add(std::move(requests[i]));
+    scheduler.add(std::move(requests[i]));
   }
-  batch.step();
+  scheduler.step();
   std::vector<bool> computed;
   for (const int32_t n : n_done) computed.push_back(n > 0);
-  while (batch.step()) {
+  while (scheduler.step()) {
   }
   return computed;
 }
@@ -107,18 +107,18 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
   const std::vector<int32_t> tokens = random_tokens(1300);
   for (const bool fails : {false, true}) {
     const std::unique_ptr<Engine> e = engine();
-    Batch batch(*e);
+    Scheduler scheduler(*e);
     Request first = prefix_request(*e, tokens);
     if (fails) first.callbacks.on_prefill = [](int32_t, int32_t) { throw Error(ErrorCode::kIo, "gone"); };
-    const RequestId a = batch.add(std::move(first)), b = batch.add(prefix_request(*e, tokens)),
-                    c = batch.add(prefix_request(*e, tokens));
-    batch.step();
-    if (!fails) batch.cancel(a);
-    EXPECT_TRUE(batch.done(a));
-    const GenerateResult second = finish(*e, batch, b), third = finish(*e, batch, c);
+    const RequestId a = scheduler.add(std::move(first)), b = scheduler.add(prefix_request(*e, tokens)),
+                    c = scheduler.add(prefix_request(*e, tokens));
+    scheduler.step();
+    if (!fails) scheduler.cancel(a);
+    EXPECT_TRUE(scheduler.done(a));
+    const GenerateResult second = finish(*e, scheduler, b), third = finish(*e, scheduler, c);
     EXPECT_EQ(second.cache.n_prefix_tokens, fails ? 0 : 512);  // what a cancelled request has computed is kept
     EXPECT_EQ(third.cache.n_prefix_tokens, 1280);
-    EXPECT_EQ(batch.remove(a).finish_reason, fails ? "error" : "cancelled");
+    EXPECT_EQ(scheduler.remove(a).finish_reason, fails ? "error" : "cancelled");
     for (const GenerateResult* result : {&second, &third}) EXPECT_EQ(ids_of(*result), answer_alone(*e, tokens));
     expect_no_page_lost(*e);
   }
@@ -198,16 +198,16 @@ TEST(WaitingPromptTest, WhoeverRunsGetsWhatIsHeld) {
 
 TEST(WaitingQueue, WhoeverFindsMostGoesNext) {
   const std::unique_ptr<Engine> e = engine();
-  Batch batch(*e, {.max_running = 1});
+  Scheduler scheduler(*e, {.max_running = 1});
   std::vector<int> order;
   std::map<int, RequestId> ids;
   int i = 0;
   for (const uint32_t seed : {1, 2, 3, 1, 2, 1}) {
     Request asked = prefix_request(*e, document(150, seed, static_cast<uint32_t>(i)));
     asked.callbacks.on_prefill = [&order, i](int32_t, int32_t) { order.push_back(i); };
-    ids[i++] = batch.add(std::move(asked));
+    ids[i++] = scheduler.add(std::move(asked));
   }
-  for (const int last : {5, 4, 2}) finish(*e, batch, ids[last]);
+  for (const int last : {5, 4, 2}) finish(*e, scheduler, ids[last]);
   EXPECT_EQ(order, (std::vector<int>{0, 3, 5, 1, 4, 2}));
 }
 
@@ -218,15 +218,15 @@ TEST(WaitingQueue, LookingAheadFindsMore) {
   std::map<bool, int64_t> n_found;
   for (const bool looks : {false, true}) {
     const std::unique_ptr<Engine> e = engine(8 * group);
-    Batch batch(*e, {.max_running = 1});
+    Scheduler scheduler(*e, {.max_running = 1});
     std::deque<RequestId> running;
     int64_t& n = n_found[looks];
     for (uint32_t i = 0; i < n_documents * n_questions || !running.empty();) {
       while (i < n_documents * n_questions && running.size() < (looks ? 10 : 1)) {
-        running.push_back(batch.add(prefix_request(*e, document(200, i % n_documents, i))));
+        running.push_back(scheduler.add(prefix_request(*e, document(200, i % n_documents, i))));
         ++i;
       }
-      const GenerateResult result = finish(*e, batch, running.front());
+      const GenerateResult result = finish(*e, scheduler, running.front());
       running.pop_front();
       n += result.cache.n_prefix_tokens;
     }
@@ -242,7 +242,7 @@ TEST(WaitingQueue, AnyMixGivesTheAnswersOfNoCache) {
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);
   std::map<std::vector<int32_t>, std::vector<int32_t>> known;
-  Batch batch(*e, {.max_running = 3});
+  Scheduler scheduler(*e, {.max_running = 3});
   std::map<RequestId, std::vector<int32_t>> running;
   const int n_requests = only_ref() ? 40 : 150;
   int64_t n_found = 0;
@@ -253,17 +253,17 @@ TEST(WaitingQueue, AnyMixGivesTheAnswersOfNoCache) {
       const bool full = random() % 4 > 0;
       Request asked = prefix_request(*e, tokens, full ? "full" : "snapkv:w=8", full ? "" : "0.9");
       if (!full) asked.options.max_tokens = 1;  // chosen before anything is evicted
-      running[batch.add(std::move(asked))] = std::move(tokens);
+      running[scheduler.add(std::move(asked))] = std::move(tokens);
       ++i;
     }
-    if (random() % 40 == 0) batch.cancel(running.begin()->first);
-    batch.step();
+    if (random() % 40 == 0) scheduler.cancel(running.begin()->first);
+    scheduler.step();
     for (auto at = running.begin(); at != running.end();) {
-      if (!batch.done(at->first)) {
+      if (!scheduler.done(at->first)) {
         ++at;
         continue;
       }
-      const GenerateResult result = batch.remove(at->first);
+      const GenerateResult result = scheduler.remove(at->first);
       ASSERT_FALSE(result.error) << result.error->what();
       std::vector<int32_t>& expected = known[at->second];
       if (expected.empty()) expected = answer_alone(*reference, at->second);

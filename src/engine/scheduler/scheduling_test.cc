@@ -17,32 +17,32 @@ std::vector<int32_t> alone(Engine& engine, int32_t n_prompt, uint32_t seed, int3
   return ids_of(generate(engine, std::move(asked)));
 }
 
-void finish(Batch& batch, RequestId id) {
-  while (!batch.done(id)) batch.step();
+void finish(Scheduler& scheduler, RequestId id) {
+  while (!scheduler.done(id)) scheduler.step();
 }
 
 // A preempted request resumes where it was, and its answer is the same.
 TEST(Scheduling, AHigherPriorityTakesAPlace) {
   for (const int64_t cache_bytes : {int64_t{0}, int64_t{8} << 20}) {
     const auto e = make_engine(2, "auto", 64 << 20, "llama", 4096, cache_bytes);
-    Batch batch(*e, {.max_running = 1});
-    const RequestId first = batch.add(request(*e, 200, 1, 40)), second = batch.add(request(*e, 100, 2, 5));
-    for (int i = 0; i < 10; ++i) batch.step();
-    EXPECT_EQ(batch.n_running(), 1u);
-    EXPECT_EQ(batch.n_waiting(), 1u);
-    const RequestId urgent = batch.add(request(*e, 100, 3, 5, 1)), equal = batch.add(request(*e, 100, 4, 5, 1));
-    finish(batch, urgent);
-    EXPECT_FALSE(batch.done(first) || batch.done(second) || batch.done(equal));
-    finish(batch, equal);
-    EXPECT_FALSE(batch.done(first) || batch.done(second));
-    finish(batch, first);
-    finish(batch, second);
-    const GenerateResult result = batch.remove(first);
+    Scheduler scheduler(*e, {.max_running = 1});
+    const RequestId first = scheduler.add(request(*e, 200, 1, 40)), second = scheduler.add(request(*e, 100, 2, 5));
+    for (int i = 0; i < 10; ++i) scheduler.step();
+    EXPECT_EQ(scheduler.n_running(), 1u);
+    EXPECT_EQ(scheduler.n_waiting(), 1u);
+    const RequestId urgent = scheduler.add(request(*e, 100, 3, 5, 1)), equal = scheduler.add(request(*e, 100, 4, 5, 1));
+    finish(scheduler, urgent);
+    EXPECT_FALSE(scheduler.done(first) || scheduler.done(second) || scheduler.done(equal));
+    finish(scheduler, equal);
+    EXPECT_FALSE(scheduler.done(first) || scheduler.done(second));
+    finish(scheduler, first);
+    finish(scheduler, second);
+    const GenerateResult result = scheduler.remove(first);
     EXPECT_EQ(ids_of(result), alone(*e, 200, 1, 40));
     EXPECT_EQ(result.cache.n_prefix_tokens, 0);
-    EXPECT_EQ(ids_of(batch.remove(urgent)), alone(*e, 100, 3, 5));
-    EXPECT_EQ(ids_of(batch.remove(second)), alone(*e, 100, 2, 5));
-    batch.remove(equal);
+    EXPECT_EQ(ids_of(scheduler.remove(urgent)), alone(*e, 100, 3, 5));
+    EXPECT_EQ(ids_of(scheduler.remove(second)), alone(*e, 100, 2, 5));
+    scheduler.remove(equal);
     expect_no_page_lost(*e);
   }
 }
@@ -53,7 +53,7 @@ TEST(Scheduling, APromptWaitsForItsPages) {
   const auto e = make_engine(2);
   const int64_t page_bytes = e->token_bytes() * kPageSlots;
   const auto small = make_engine(2, "auto", 20 * page_bytes);
-  Batch batch(*small);
+  Scheduler scheduler(*small);
   std::vector<RequestId> ids;
   std::vector<int32_t> n_done(3, 0);
   for (size_t i = 0; i < n_done.size(); ++i) {
@@ -62,15 +62,15 @@ TEST(Scheduling, APromptWaitsForItsPages) {
       EXPECT_GT(done, n_done[i]);
       n_done[i] = done;
     };
-    ids.push_back(batch.add(std::move(asked)));
+    ids.push_back(scheduler.add(std::move(asked)));
   }
-  batch.step();
-  EXPECT_EQ(batch.n_running(), 1u);
-  finish(batch, ids[0]);
+  scheduler.step();
+  EXPECT_EQ(scheduler.n_running(), 1u);
+  finish(scheduler, ids[0]);
   EXPECT_EQ(n_done[2], 0);  // a later request does not pass
   for (size_t i = 0; i < ids.size(); ++i) {
-    finish(batch, ids[i]);
-    EXPECT_EQ(ids_of(batch.remove(ids[i])), alone(*e, i < 2 ? 700 : 100, static_cast<uint32_t>(i), 8));
+    finish(scheduler, ids[i]);
+    EXPECT_EQ(ids_of(scheduler.remove(ids[i])), alone(*e, i < 2 ? 700 : 100, static_cast<uint32_t>(i), 8));
   }
   EXPECT_EQ(small->pools().used_bytes(), 0);
 }
@@ -78,23 +78,23 @@ TEST(Scheduling, APromptWaitsForItsPages) {
 TEST(Scheduling, PagesGoToTheHigherPriority) {
   const auto e = make_engine(2);
   const auto small = make_engine(2, "auto", 20 * e->token_bytes() * kPageSlots);
-  Batch batch(*small);
-  const RequestId low = batch.add(request(*small, 700, 1, 20));
-  for (int i = 0; i < 5; ++i) batch.step();
-  const RequestId high = batch.add(request(*small, 700, 2, 8, 1));
-  finish(batch, high);
-  EXPECT_FALSE(batch.done(low));
-  finish(batch, low);
-  EXPECT_EQ(ids_of(batch.remove(high)), alone(*e, 700, 2, 8));
-  EXPECT_EQ(ids_of(batch.remove(low)), alone(*e, 700, 1, 20));
+  Scheduler scheduler(*small);
+  const RequestId low = scheduler.add(request(*small, 700, 1, 20));
+  for (int i = 0; i < 5; ++i) scheduler.step();
+  const RequestId high = scheduler.add(request(*small, 700, 2, 8, 1));
+  finish(scheduler, high);
+  EXPECT_FALSE(scheduler.done(low));
+  finish(scheduler, low);
+  EXPECT_EQ(ids_of(scheduler.remove(high)), alone(*e, 700, 2, 8));
+  EXPECT_EQ(ids_of(scheduler.remove(low)), alone(*e, 700, 1, 20));
 }
 
 // However little time a step has: prompts continue, by few rows, and every now and then a step only decodes.
 TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
   const auto e = make_engine(2);
-  Batch batch(*e, {.max_step_ms = 1e-6});
-  const RequestId decoding = batch.add(request(*e, 20, 1, 2000));
-  for (int i = 0; i < 3; ++i) batch.step();
+  Scheduler scheduler(*e, {.max_step_ms = 1e-6});
+  const RequestId decoding = scheduler.add(request(*e, 20, 1, 2000));
+  for (int i = 0; i < 3; ++i) scheduler.step();
   std::vector<int32_t> pieces;
   int32_t n_done = 0;
   Request prompt = request(*e, 1000, 2, 3);
@@ -102,18 +102,18 @@ TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
     pieces.push_back(done - n_done);
     n_done = done;
   };
-  const RequestId id = batch.add(std::move(prompt));
+  const RequestId id = scheduler.add(std::move(prompt));
   int n_steps = 0;
   while (n_done < 1000) {
-    batch.step();
+    scheduler.step();
     ++n_steps;
   }
   ASSERT_EQ(pieces.size(), 125u);
   for (const int32_t piece : pieces) EXPECT_EQ(piece, 8);
   EXPECT_EQ(n_steps, 125 + 125 / (StepBudget::kAloneEvery + 1));
-  finish(batch, id);
-  EXPECT_EQ(ids_of(batch.remove(id)), alone(*e, 1000, 2, 3));
-  batch.remove(decoding);
+  finish(scheduler, id);
+  EXPECT_EQ(ids_of(scheduler.remove(id)), alone(*e, 1000, 2, 3));
+  scheduler.remove(decoding);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Sequence holds the tokens of one conversation and the KV they have so far. Which request it serves, and what its
-// logits are used for, is up to the scheduler (batch.h).
+// logits are used for, is up to the scheduler (scheduler.h).
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "engine/engine_testing.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 #include "ops/factory.h"
 
 namespace vlcache {

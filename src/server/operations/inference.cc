@@ -9,7 +9,7 @@ namespace vlcache {
 Inference::Inference(Engine& engine, const Limits& limits)
     : engine_(engine),
       limits_(limits),
-      batch_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
+      scheduler_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
   state_.caches = engine_.kv().totals();
   state_.kv_max_bytes = engine_.pools().max_bytes();
   thread_ = std::thread([this] { run(); });
@@ -61,13 +61,13 @@ void Inference::run() {
   while (take()) step();
 }
 
-// Passes new requests to the batch; waits if there is nothing else to do. Returns false at the end.
+// Passes new requests to the scheduler; waits if there is nothing else to do. Returns false at the end.
 bool Inference::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); });
   if (ending_) {
     coming_.clear();
-    for (const auto& [id, done] : requests_) batch_.remove(id);
+    for (const auto& [id, done] : requests_) scheduler_.remove(id);
     requests_.clear();
     work_.clear();
     return false;
@@ -79,7 +79,7 @@ bool Inference::take() {
     ++state_.n_waiting;
     lock.unlock();
     try {
-      const RequestId id = batch_.add(std::move(next.request));
+      const RequestId id = scheduler_.add(std::move(next.request));
       requests_.emplace(id, std::move(next.done));
     } catch (const Error& e) {
       GenerateResult refused;
@@ -106,14 +106,14 @@ void Inference::do_work(std::unique_lock<std::mutex>& lock) {
 }
 
 void Inference::step() {
-  batch_.step();
+  scheduler_.step();
   std::vector<std::pair<Done, GenerateResult>> ended;
   for (auto it = requests_.begin(); it != requests_.end();) {
-    if (!batch_.done(it->first)) {
+    if (!scheduler_.done(it->first)) {
       ++it;
       continue;
     }
-    ended.emplace_back(std::move(it->second), batch_.remove(it->first));
+    ended.emplace_back(std::move(it->second), scheduler_.remove(it->first));
     it = requests_.erase(it);
   }
   {
@@ -127,8 +127,8 @@ void Inference::step() {
 
 // State that costs nothing to read.
 void Inference::note_state() {
-  state_.n_running = static_cast<int>(batch_.n_running());
-  state_.n_waiting = static_cast<int>(batch_.n_waiting());
+  state_.n_running = static_cast<int>(scheduler_.n_running());
+  state_.n_waiting = static_cast<int>(scheduler_.n_waiting());
   state_.kv_bytes = engine_.pools().used_bytes();
 }
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
 
@@ -33,7 +33,7 @@ class Inference {
   struct Limits {
     int n_running = 32;   // requests that run at once, at most
     int n_waiting = 256;  // requests in the waiting queue, at most
-    double step_ms = 0;   // BatchOptions::max_step_ms
+    double step_ms = 0;   // SchedulerOptions::max_step_ms
   };
   // Takes exclusive use of the engine; other threads may call const members only.
   Inference(Engine& engine, const Limits& limits);
@@ -74,11 +74,11 @@ class Inference {
 
   Engine& engine_;
   Limits limits_;
-  Batch batch_;
-  std::map<RequestId, Done> requests_;  // in the batch
+  Scheduler scheduler_;
+  std::map<RequestId, Done> requests_;  // in the scheduler
   mutable std::mutex mutex_;            // guards all below
   std::condition_variable changed_;
-  std::deque<Coming> coming_;  // not yet in the batch
+  std::deque<Coming> coming_;  // not yet in the scheduler
   std::deque<std::function<void(Engine&)>> work_;
   bool ending_ = false;
   State state_;

@@ -1,23 +1,25 @@
-// The waiting queue of a batch: which request starts when, which is preempted, which waits for KV that another
+// The waiting queue of the scheduler: which request starts when, which is preempted, which waits for KV that another
 // computes.
 #include <algorithm>
 #include <set>
 
-#include "engine/scheduler/batch.h"
 #include "engine/scheduler/generation.h"
+#include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/waiting_prompt.h"
 
 namespace vlcache {
 
-bool Batch::Entry::is_waiting() const { return waiting && !generation->done(); }
-bool Batch::Entry::runs() const { return !waiting && !generation->done(); }
-bool Batch::Entry::encodes() const { return runs() && generation->encodes(); }
+bool Scheduler::Entry::is_waiting() const { return waiting && !generation->done(); }
+bool Scheduler::Entry::runs() const { return !waiting && !generation->done(); }
+bool Scheduler::Entry::encodes() const { return runs() && generation->encodes(); }
 
-size_t Batch::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
-size_t Batch::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::is_waiting)); }
+size_t Scheduler::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
+size_t Scheduler::n_waiting() const {
+  return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::is_waiting));
+}
 
 // The index in queue_ of the request to consider next. A request whose cache lookup fails ends here.
-std::optional<size_t> Batch::take_next() {
+std::optional<size_t> Scheduler::take_next() {
   const Places places{.max_running = options_.max_running, .full = full_};
   const auto pass_ended = [&] {
     for (size_t i = 0; i < queue_.size(); ++i) queue_states_[i].passed |= !queue_[i]->is_waiting();
@@ -38,7 +40,7 @@ std::optional<size_t> Batch::take_next() {
 
 // Whether a running request is computing what this one could use. For prefixes a request waits only for those that
 // arrived before it, each of which ends, so no request waits forever.
-bool Batch::awaits(Entry& entry) {
+bool Scheduler::awaits(Entry& entry) {
   if (!engine_.kv().images_in_work().empty() && entry.generation->waiting_prompt().awaits_image()) return true;
   return std::ranges::any_of(requests_, [&](const Entry& other) {
     if (other.id >= entry.id || !other.runs()) return false;
@@ -48,7 +50,7 @@ bool Batch::awaits(Entry& entry) {
 }
 
 // What decides whether a request can start now.
-void Batch::consider(Entry& entry, WaitingRequest& waiting) {
+void Scheduler::consider(Entry& entry, WaitingRequest& waiting) {
   attempt(entry, [&] {
     waiting.awaits =
         awaits_origin(entry) || entry.generation->awaits_search(Deadline::min()) || (n_running() > 0 && awaits(entry));
@@ -57,7 +59,7 @@ void Batch::consider(Entry& entry, WaitingRequest& waiting) {
 }
 
 // Starts the request, or leaves it queued. False: no other request is admitted before it.
-bool Batch::admit(size_t next) {
+bool Scheduler::admit(size_t next) {
   Entry& entry = *queue_[next];
   WaitingRequest& waiting = queue_states_[next];
   waiting.passed = true;
@@ -80,7 +82,7 @@ bool Batch::admit(size_t next) {
 }
 
 // Admits queued requests while there are free slots and pages: each gets its sequence and its images' embeddings.
-void Batch::admit() {
+void Scheduler::admit() {
   if (engine_.kv().image_prefetch() != nullptr) engine_.kv().image_prefetch()->take_in();
   queue_.clear();
   queue_states_.clear();
@@ -107,7 +109,7 @@ void Batch::admit() {
   each_waiting(&WaitingPrompt::prefetch);
 }
 
-void Batch::list_running() {
+void Scheduler::list_running() {
   running_.clear();
   priorities_.clear();
   for (Entry& entry : requests_) {
@@ -118,19 +120,19 @@ void Batch::list_running() {
 }
 
 // The request that is preempted first.
-Batch::Entry& Batch::last_running() {
+Scheduler::Entry& Scheduler::last_running() {
   list_running();
   return *running_[preempted_first(priorities_)];
 }
 
-void Batch::preempt(Entry& entry) {
+void Scheduler::preempt(Entry& entry) {
   entry.generation->preempt();
   entry.waiting = true;
 }
 
 // Whether there are pages for its prompt beside those that the running requests' prompts still need. How much its
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
-bool Batch::fits(Entry& entry) const {
+bool Scheduler::fits(Entry& entry) const {
   if (n_running() == 0 || !entry.generation->needs_whole_prompt()) return true;
   int64_t n_needed = entry.generation->result().n_prompt - entry.generation->waiting_prompt().n_matched();
   for (const Entry& other : requests_) {
@@ -141,7 +143,7 @@ bool Batch::fits(Entry& entry) const {
   return n_needed * engine_.token_bytes() <= free;
 }
 
-void Batch::start(Entry& entry) {
+void Scheduler::start(Entry& entry) {
   const bool alone = n_running() == 0;
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
@@ -161,7 +163,7 @@ void Batch::start(Entry& entry) {
 }
 
 // Images without an origin are first computed by themselves, in requests of their own.
-void Batch::let_origins_go_first(Entry& entry) {
+void Scheduler::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
     const Sha256Digest image = image_keys(origin.prompt).at(0);
     new_origins_.push_back({.id = next_id_++,
@@ -175,7 +177,7 @@ void Batch::let_origins_go_first(Entry& entry) {
 }
 
 // Adds new origin requests; removes those that have ended or that no request waits for.
-void Batch::exchange_origins() {
+void Scheduler::exchange_origins() {
   std::ranges::move(new_origins_, std::back_inserter(requests_));
   new_origins_.clear();
   std::set<RequestId> waiting;
@@ -188,7 +190,7 @@ void Batch::exchange_origins() {
 }
 
 // Whether an image that this request could reuse is being computed by itself, for it or for another request.
-bool Batch::awaits_origin(Entry& entry) {
+bool Scheduler::awaits_origin(Entry& entry) {
   if (entry.origin_for != 0) return false;
   const auto awaited = [&](const Entry& e) {
     return e.origin_for != 0 && !e.generation->done() &&

@@ -1,6 +1,6 @@
 // Several requests in one batch against each alone: on the model that ships, equal tokens in f32 and logits within
 // rounding in bf16; on random models, which requests wait and which fail.
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 #include <gmock/gmock.h>
 
@@ -42,7 +42,7 @@ std::vector<GenerateResult> generate_batch(Engine& engine, const std::vector<std
   return generate(engine, std::move(requests));
 }
 
-TEST(Batch, F32GivesTheTokensOfEachAlone) {
+TEST(Scheduler, F32GivesTheTokensOfEachAlone) {
   const std::unique_ptr<Engine> engine = load(DType::kF32);
   const size_t n = only_ref() ? 6 : 24;
   const std::vector<GenerateResult> together = generate_batch(*engine, kTexts, static_cast<int32_t>(n));
@@ -75,7 +75,7 @@ std::vector<std::vector<std::vector<float>>> teacher_force(Engine& engine,
   return logits;
 }
 
-TEST(Batch, Bf16LogitsAgreeAndFlipsAreCounted) {
+TEST(Scheduler, Bf16LogitsAgreeAndFlipsAreCounted) {
   const std::unique_ptr<Engine> engine = load(DType::kBF16);
   const int32_t n = only_ref() ? 6 : 24;
   std::vector<std::vector<int32_t>> tokens;
@@ -150,57 +150,57 @@ Request random_request(Engine& engine, int32_t n_prompt, int32_t max_tokens, std
 
 std::vector<int32_t> alone(Engine& engine, Request request) { return ids_of(generate(engine, std::move(request))); }
 
-TEST(Batch, RequestsComeAndGoWhileOthersRun) {
+TEST(Scheduler, RequestsComeAndGoWhileOthersRun) {
   const std::unique_ptr<Engine> engine = make_engine(3);
-  Batch batch(*engine);
-  EXPECT_FALSE(batch.step());
-  const RequestId a = batch.add(random_request(*engine, 30, 60));
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(batch.step());
-  const RequestId b = batch.add(random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3));
-  const RequestId c = batch.add(random_request(*engine, 50, 1000, "full", 4));
-  for (int i = 0; i < 30; ++i) batch.step();  // 8 rows of a prompt in each, at least
-  batch.cancel(c);
-  const RequestId d = batch.add(random_request(*engine, 40, 8, "post_vision+uniform", 5));
-  const RequestId e = batch.add(random_request(*engine, 10, 1000));
-  batch.step();
-  const GenerateResult taken = batch.remove(e);
+  Scheduler scheduler(*engine);
+  EXPECT_FALSE(scheduler.step());
+  const RequestId a = scheduler.add(random_request(*engine, 30, 60));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(scheduler.step());
+  const RequestId b = scheduler.add(random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3));
+  const RequestId c = scheduler.add(random_request(*engine, 50, 1000, "full", 4));
+  for (int i = 0; i < 30; ++i) scheduler.step();  // 8 rows of a prompt in each, at least
+  scheduler.cancel(c);
+  const RequestId d = scheduler.add(random_request(*engine, 40, 8, "post_vision+uniform", 5));
+  const RequestId e = scheduler.add(random_request(*engine, 10, 1000));
+  scheduler.step();
+  const GenerateResult taken = scheduler.remove(e);
   EXPECT_EQ(taken.finish_reason, "cancelled");
-  while (batch.step()) {
+  while (scheduler.step()) {
   }
-  const GenerateResult cancelled = batch.remove(c);
+  const GenerateResult cancelled = scheduler.remove(c);
   EXPECT_EQ(cancelled.finish_reason, "cancelled");
   EXPECT_GE(cancelled.tokens.size(), 4u);
-  EXPECT_EQ(ids_of(batch.remove(a)), alone(*engine, random_request(*engine, 30, 60)));
-  EXPECT_EQ(ids_of(batch.remove(b)),
+  EXPECT_EQ(ids_of(scheduler.remove(a)), alone(*engine, random_request(*engine, 30, 60)));
+  EXPECT_EQ(ids_of(scheduler.remove(b)),
             alone(*engine, random_request(*engine, 100, 10, "streaming:sinks=2,window=20", 3)));
-  EXPECT_EQ(ids_of(batch.remove(d)), alone(*engine, random_request(*engine, 40, 8, "post_vision+uniform", 5)));
-  EXPECT_EQ(batch.size(), 0u);
+  EXPECT_EQ(ids_of(scheduler.remove(d)), alone(*engine, random_request(*engine, 40, 8, "post_vision+uniform", 5)));
+  EXPECT_EQ(scheduler.size(), 0u);
   EXPECT_EQ(engine->pools().used_bytes(), 0);
 }
 
 // A decoding request gets a token in every step, and the pieces of a long prompt beside it are smaller than a chunk.
-TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
+TEST(Scheduler, ALongPromptDelaysOthersByLessThanAChunk) {
   const std::unique_ptr<Engine> engine = make_engine(1);
-  Batch batch(*engine, {.max_step_ms = 1e-6});
+  Scheduler scheduler(*engine, {.max_step_ms = 1e-6});
   int tokens = 0;
   Request request = random_request(*engine, 10, 1000);
   request.callbacks.choose = [&](std::span<float>) { return ++tokens % kVocab; };
-  batch.add(std::move(request));
-  batch.step();
+  scheduler.add(std::move(request));
+  scheduler.step();
   std::vector<int32_t> done;
   Request prompt = random_request(*engine, 2000, 1);
   prompt.callbacks.on_prefill = [&](int32_t n, int32_t) { done.push_back(n); };
-  const RequestId id = batch.add(std::move(prompt));
+  const RequestId id = scheduler.add(std::move(prompt));
   int steps = 0;
-  for (; !batch.done(id); ++steps) {
+  for (; !scheduler.done(id); ++steps) {
     const int before = tokens;
-    batch.step();
+    scheduler.step();
     EXPECT_EQ(tokens, before + 1);
   }
   EXPECT_EQ(done.size(), 2000u / 8);  // as few rows as are worth reading the weights for
   // Alone, the prompt is computed in whole chunks again.
   done.clear();
-  Batch idle(*engine);
+  Scheduler idle(*engine);
   Request again = random_request(*engine, 1100, 1);
   again.callbacks.on_prefill = [&](int32_t n, int32_t) { done.push_back(n); };
   idle.add(std::move(again));
@@ -210,7 +210,7 @@ TEST(Batch, ALongPromptDelaysOthersByLessThanAChunk) {
 }
 
 // Pages for about one and a half of the requests: they take turns, and every answer equals the one computed alone.
-TEST(Batch, WhoeverFindsNoPagesWaits) {
+TEST(Scheduler, WhoeverFindsNoPagesWaits) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> small = make_engine(2, "auto", 4 * 6 * page), large = make_engine(2);
   std::vector<Request> requests;
@@ -221,13 +221,13 @@ TEST(Batch, WhoeverFindsNoPagesWaits) {
   requests.push_back(random_request(*small, 500, 5));                              // nor does this prompt
   std::vector<GenerateResult> results;
   {
-    Batch batch(*small);
+    Scheduler scheduler(*small);
     Accounts accounts(*small);
     std::vector<RequestId> added;
-    for (Request& request : requests) added.push_back(batch.add(std::move(request)));
-    while (batch.step()) accounts.check(batch);
-    for (const RequestId id : added) results.push_back(batch.remove(id));
-    accounts.check_end(batch);
+    for (Request& request : requests) added.push_back(scheduler.add(std::move(request)));
+    while (scheduler.step()) accounts.check(scheduler);
+    for (const RequestId id : added) results.push_back(scheduler.remove(id));
+    accounts.check_end(scheduler);
   }
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_FALSE(results[i].error);
@@ -243,7 +243,7 @@ TEST(Batch, WhoeverFindsNoPagesWaits) {
 }
 
 // An answer that fills the memory is not discarded.
-TEST(Batch, AnAnswerEndsWhereMemoryOrCapacityEnds) {
+TEST(Scheduler, AnAnswerEndsWhereMemoryOrCapacityEnds) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 4 * 2 * page);
   const GenerateResult full = generate(*engine, random_request(*engine, 100, 1000));
@@ -255,32 +255,32 @@ TEST(Batch, AnAnswerEndsWhereMemoryOrCapacityEnds) {
   EXPECT_THROW(generate(*engine, random_request(*engine, 100, 5, "static:capacity=99")), Error);
 }
 
-TEST(Batch, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
+TEST(Scheduler, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
   class WantsAll final : public Policy {
    public:
     std::string name() const override { return "wants_all"; }
     std::vector<CaptureRequest> needs(const PromptShape&) const override { return {{.all_sums = true}}; }
   };
   const std::unique_ptr<Engine> engine = make_engine(2);
-  Batch batch(*engine);
-  const RequestId good = batch.add(random_request(*engine, 30, 20));
-  batch.step();
+  Scheduler scheduler(*engine);
+  const RequestId good = scheduler.add(random_request(*engine, 30, 20));
+  scheduler.step();
   Request bad;
   bad.prompt = engine->prepare_tokens(random_tokens(20));
   const auto sequence = engine->new_sequence(engine->prepare_tokens(random_tokens(10)), std::make_shared<WantsAll>());
   compute(*engine, *sequence, 512);
   ASSERT_EQ(sequence->continue_with(bad.prompt), 10);
   bad.sequence = sequence.get();
-  const RequestId id = batch.add(std::move(bad));
-  while (batch.step()) {
+  const RequestId id = scheduler.add(std::move(bad));
+  while (scheduler.step()) {
   }
-  const GenerateResult result = batch.remove(id);
+  const GenerateResult result = scheduler.remove(id);
   ASSERT_TRUE(result.error.has_value());
   EXPECT_EQ(result.error->code(), ErrorCode::kInput);
-  EXPECT_EQ(ids_of(batch.remove(good)), alone(*engine, random_request(*engine, 30, 20)));
+  EXPECT_EQ(ids_of(scheduler.remove(good)), alone(*engine, random_request(*engine, 30, 20)));
 }
 
-TEST(Batch, LogitsOfAPromptAreHandedOver) {
+TEST(Scheduler, LogitsOfAPromptAreHandedOver) {
   const std::unique_ptr<Engine> engine = make_engine(2);
   std::vector<float> logits(600 * kVocab);
   Request request = random_request(*engine, 600, 0);
@@ -326,33 +326,33 @@ class Broken final : public Policy {
   Where where_;
 };
 
-TEST(Batch, ABugCostsTheRequestThatMeetsIt) {
+TEST(Scheduler, ABugCostsTheRequestThatMeetsIt) {
   using Where = Broken::Where;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 64 << 20, "llama", 4096, 1 << 20);
   const std::vector<int32_t> a = random_tokens(100, 1), b = random_tokens(70, 2);
   const std::vector<int32_t> answer_a = answer_alone(*engine, a), answer_b = answer_alone(*engine, b);
   for (const Where where : {Where::kNeeds, Where::kPlan, Where::kScores, Where::kStep, Where::kLibrary}) {
-    Batch batch(*engine);
+    Scheduler scheduler(*engine);
     Accounts accounts(*engine);
-    const RequestId first = batch.add(prefix_request(*engine, a));
+    const RequestId first = scheduler.add(prefix_request(*engine, a));
     Request bad = prefix_request(*engine, random_tokens(120, 3));
     bad.policy = std::make_shared<Broken>(where);
-    const RequestId broken = batch.add(std::move(bad)), last = batch.add(prefix_request(*engine, b));
-    while (batch.step()) accounts.check(batch);
-    const GenerateResult result = batch.remove(broken);
+    const RequestId broken = scheduler.add(std::move(bad)), last = scheduler.add(prefix_request(*engine, b));
+    while (scheduler.step()) accounts.check(scheduler);
+    const GenerateResult result = scheduler.remove(broken);
     ASSERT_TRUE(result.error) << static_cast<int>(where);
     EXPECT_EQ(result.error->code(), ErrorCode::kBug);
     EXPECT_THAT(result.error->what(), testing::HasSubstr(where == Where::kLibrary ? "vector::at" : "CHECK("));
     EXPECT_EQ(result.tokens.size(), where == Where::kScores ? 3u : 0u);
-    EXPECT_EQ(ids_of(batch.remove(first)), answer_a);
-    EXPECT_EQ(ids_of(batch.remove(last)), answer_b);
+    EXPECT_EQ(ids_of(scheduler.remove(first)), answer_a);
+    EXPECT_EQ(ids_of(scheduler.remove(last)), answer_b);
     EXPECT_EQ(ids_of(generate(*engine, prefix_request(*engine, a))), answer_a);
   }
   expect_no_page_lost(*engine);
 }
 
 // State that requests share: half a change there could give another request a wrong answer.
-TEST(Batch, ABugInWhatIsSharedEndsTheProcess) {
+TEST(Scheduler, ABugInWhatIsSharedEndsTheProcess) {
   const std::unique_ptr<Engine> engine = make_engine(1);
   PagePool& pool = engine->pools().of(kHeadDim);
   const auto release_twice = [&] {

@@ -1,4 +1,4 @@
-#include "engine/scheduler/batch.h"
+#include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,11 +21,11 @@ constexpr std::chrono::milliseconds kTierWait{10};
 
 }  // namespace
 
-Batch::Batch(Engine& engine, const BatchOptions& options)
+Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
     : engine_(engine), options_(options), budget_(options.max_step_ms) {}
-Batch::~Batch() = default;
+Scheduler::~Scheduler() = default;
 
-RequestId Batch::add(Request request) {
+RequestId Scheduler::add(Request request) {
   const CheckScope own(CheckScope::Failure::kThrow);
   const int32_t priority = request.priority;
   requests_.push_back({.id = next_id_,
@@ -35,13 +35,13 @@ RequestId Batch::add(Request request) {
   return next_id_++;
 }
 
-Batch::Entry& Batch::find(RequestId id) {
+Scheduler::Entry& Scheduler::find(RequestId id) {
   const auto it = std::ranges::find(requests_, id, &Entry::id);
   CHECK(it != requests_.end());
   return *it;
 }
 
-void Batch::end(Entry& entry) {
+void Scheduler::end(Entry& entry) {
   CHECK(entry.generation->done());
   entry.waiting = false;
   full_ = false;
@@ -50,43 +50,43 @@ void Batch::end(Entry& entry) {
   if (served != requests_.end()) served->generation->origin_done(entry.generation->result());
 }
 
-size_t Batch::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::origin_for)); }
+size_t Scheduler::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::origin_for)); }
 
-void Batch::cancel(RequestId id) {
+void Scheduler::cancel(RequestId id) {
   Entry& entry = find(id);
   if (entry.generation->done()) return;
   entry.generation->finish("cancelled");
   end(entry);
 }
 
-bool Batch::done(RequestId id) const {
+bool Scheduler::done(RequestId id) const {
   const auto it = std::ranges::find(requests_, id, &Entry::id);
   CHECK(it != requests_.end());
   return it->generation->done();
 }
 
-GenerateResult Batch::remove(RequestId id) {
+GenerateResult Scheduler::remove(RequestId id) {
   cancel(id);
   GenerateResult result = find(id).generation->take_result();
   std::erase_if(requests_, [id](const Entry& entry) { return entry.id == id; });
   return result;
 }
 
-void Batch::for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const {
+void Scheduler::for_each_sequence(FunctionRef<void(const Sequence& sequence)> visit) const {
   for (const Entry& entry : requests_) {
     const Sequence* const sequence = entry.generation->sequence();
     if (sequence != nullptr) visit(*sequence);
   }
 }
 
-void Batch::check_cancelled() {
+void Scheduler::check_cancelled() {
   for (Entry& entry : requests_) {
     if (!entry.generation->done() && entry.generation->cancelled()) cancel(entry.id);
   }
 }
 
 // The request ends with what `work` throws.
-void Batch::attempt(Entry& entry, FunctionRef<void()> work) {
+void Scheduler::attempt(Entry& entry, FunctionRef<void()> work) {
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
     work();
@@ -97,14 +97,14 @@ void Batch::attempt(Entry& entry, FunctionRef<void()> work) {
 }
 
 // Takes the embeddings that have been loaded for running requests.
-void Batch::take_loaded() {
+void Scheduler::take_loaded() {
   for (Entry& entry : requests_) {
     if (entry.waiting || entry.generation->done()) continue;
     attempt(entry, [&] { entry.generation->take_embeddings(); });
   }
 }
 
-void Batch::wait_for_tiers() {
+void Scheduler::wait_for_tiers() {
   for (Entry& entry : requests_) {
     if (entry.generation->done()) continue;
     const auto awaits = [&](Deadline until) {
@@ -118,7 +118,7 @@ void Batch::wait_for_tiers() {
 }
 
 // The requests that run, as a plan sees them.
-void Batch::look() {
+void Scheduler::look() {
   list_running();
   running_states_.clear();
   for (const Entry* const entry : running_) {
@@ -139,7 +139,7 @@ void Batch::look() {
 }
 
 // Makes the items of the next step; encodes what the plan wants encoded before it.
-void Batch::plan() {
+void Scheduler::plan() {
   items_.clear();
   owners_.clear();
   const int32_t chunk = engine_.options().prefill_chunk;
@@ -169,7 +169,7 @@ void Batch::plan() {
   }
 }
 
-bool Batch::step() {
+bool Scheduler::step() {
   const SavePace::Computing computing(engine_.kv().tiers() != nullptr ? &engine_.kv().tiers()->pace() : nullptr);
   check_cancelled();
   exchange_origins();
@@ -193,7 +193,7 @@ bool Batch::step() {
 }
 
 // The policy acts before the next token is drawn, which does not attend to what is evicted.
-void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
+void Scheduler::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
     if (entry.generation->look_ahead(logits)) return;
@@ -206,7 +206,7 @@ void Batch::act(Entry& entry, const StepItem& item, const Tensor& logits, double
   });
 }
 
-void Batch::recover(const StepFailed& failure) {
+void Scheduler::recover(const StepFailed& failure) {
   if (failure.code() == ErrorCode::kMemory) {
     handle_out_of_pages(failure);
     return;
@@ -222,7 +222,7 @@ void Batch::recover(const StepFailed& failure) {
 }
 
 // Out of pages: the newest running request is preempted; a request that runs alone ends.
-void Batch::handle_out_of_pages(const StepFailed& failure) {
+void Scheduler::handle_out_of_pages(const StepFailed& failure) {
   Entry& last = last_running();
   if (n_running() > 1) {
     preempt(last);
@@ -238,13 +238,13 @@ void Batch::handle_out_of_pages(const StepFailed& failure) {
 }
 
 std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests) {
-  Batch batch(engine);
+  Scheduler scheduler(engine);
   std::vector<RequestId> ids;
-  for (Request& request : requests) ids.push_back(batch.add(std::move(request)));
-  while (batch.step()) {
+  for (Request& request : requests) ids.push_back(scheduler.add(std::move(request)));
+  while (scheduler.step()) {
   }
   std::vector<GenerateResult> results;
-  for (const RequestId id : ids) results.push_back(batch.remove(id));
+  for (const RequestId id : ids) results.push_back(scheduler.remove(id));
   return results;
 }
 

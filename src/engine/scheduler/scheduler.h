@@ -1,4 +1,4 @@
-// Batch plans and runs the steps of all requests. Requests are added, cancelled and removed while others run; every
+// Scheduler plans and runs the steps of all requests. Requests are added, cancelled and removed while others run; every
 // step computes one token of each decoding request and a piece of the prompts.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace vlcache {
 class Generation;
 using RequestId = int64_t;
 
-struct BatchOptions {
+struct SchedulerOptions {
   // Requests that run at once; 0: as many as memory holds. When all slots are taken, the queued request with the most
   // of its prompt cached is admitted next (request_order.h); meanwhile its cache entries are held, and its images are
   // loaded. A request of higher priority preempts a running one.
@@ -29,10 +29,10 @@ struct BatchOptions {
   double max_step_ms = 0;
 };
 
-class Batch {
+class Scheduler {
  public:
-  explicit Batch(Engine& engine, const BatchOptions& options = {});
-  ~Batch();
+  explicit Scheduler(Engine& engine, const SchedulerOptions& options = {});
+  ~Scheduler();
 
   // Queues a request. Throws Error(kInput) for options out of range or a prompt that cannot be answered; no other error
   // of a request is thrown, here or in step(): the request ends with GenerateResult::error.
@@ -92,7 +92,7 @@ class Batch {
   void handle_out_of_pages(const StepFailed& failure);
 
   Engine& engine_;
-  BatchOptions options_;
+  SchedulerOptions options_;
   StepBudget budget_;
   RequestId next_id_ = 1;
   std::deque<Entry> requests_;      // in the order they came
