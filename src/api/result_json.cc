@@ -121,7 +121,7 @@ OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals)
   OrderedJson out{
       {"text", result.text},
       {"token_ids", std::move(ids)},
-      {"finish_reason", result.finish_reason},
+      {"finish_reason", name(result.finish_reason)},
       {"tokens", {{"prompt", result.n_prompt}, {"vision", result.n_vision}, {"generated", result.tokens.size()}}},
       {"timings_ms", timings_json(result.timings)},
       {"kv", kv_json(result.kv)},

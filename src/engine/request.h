@@ -134,13 +134,16 @@ struct GeneratedToken {
   std::vector<TokenLogprob> top;
 };
 
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
+std::string name(FinishReason reason);  // "stop", "length", "cancelled", "error"
+
 struct GenerateResult {
   std::string text;                    // special tokens left out
   std::vector<GeneratedToken> tokens;  // the stop token included
   bool has_logprobs = false;           // they were requested
-  std::string finish_reason;           // "stop", "length", "cancelled" or "error"
-  std::string stopped_by;              // the string of options.stop that ended it; empty: none
-  std::optional<Error> error;          // what went wrong; all else is as far as the request came
+  FinishReason finish_reason = FinishReason::kStop;
+  std::string stopped_by;      // the string of options.stop that ended it; empty: none
+  std::optional<Error> error;  // what went wrong; all else is as far as the request came
   int32_t n_prompt = 0;
   int32_t n_vision = 0;
   Timings timings;

@@ -291,7 +291,7 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
       times->done(result);
       exchange->count_tokens(repeats ? 0 : result.n_prompt, repeats ? 0 : std::llround(result.cache.n_loaded()),
                              std::ssize(result.tokens));
-      if (result.finish_reason == "cancelled" && wanted->late()) {
+      if (result.finish_reason == FinishReason::kCancelled && wanted->late()) {
         result.error =
             Error(ErrorCode::kCancelled, "the answer was not complete after " + std::to_string(limit.count()) +
                                              " ms (" + (own_limit ? "vlcache.timeout)" : "--request-timeout)"));

@@ -18,28 +18,27 @@ void append(Prompt& to, const Prompt& from, int32_t begin, int32_t end) {
 
 }  // namespace
 
-Request origin_request(const Engine& engine, const Prompt& prompt, size_t image) {
+Request origin_request(const Engine& engine, const Prompt& prompt, const PromptImages& images, size_t image) {
+  const PromptImage& found = images[image];
   Request request;
   Prompt& alone = request.prompt;
-  const auto of_image = [&](const ImageSpan& span) { return span.image == static_cast<int32_t>(image); };
-  const auto first = std::ranges::find_if(prompt.spans, of_image);
-  CHECK(first != prompt.spans.end());
+  CHECK(!found.spans.empty());
   if (prompt.spans[0].begin > 0) append(alone, prompt, 0, 1);
   if (engine.has_tokenizer() && engine.tokenizer().bos_id() >= 0) {
     alone.tokens = {engine.tokenizer().bos_id()};
     if (!prompt.classes.empty()) alone.classes = {engine.tokenizer().token_class(alone.tokens[0])};
   }
-  const int32_t shift = alone.n_tokens() - first->begin;
-  for (auto span = first; span != prompt.spans.end() && of_image(*span); ++span) {
-    ImageSpan& moved = alone.spans.emplace_back(*span);
+  const int32_t shift = alone.n_tokens() - found.begin();
+  for (const ImageSpan& span : found.spans) {
+    ImageSpan& moved = alone.spans.emplace_back(span);
     moved.begin += shift;
     moved.end += shift;
     moved.image = 0;
   }
-  append(alone, prompt, first->begin, alone.spans.back().end - shift);
+  append(alone, prompt, found.begin(), found.end());
   prompt.copy_image(image, alone);
   alone.salt = prompt.salt;
-  if (!prompt.keys.empty()) alone.keys = {prompt.keys[image]};
+  alone.keys = {found.key};
   request.policy = parse_policy("full");
   const ImageKvForm& form = engine.options().cache_form;
   if (form.wants_repetition()) {

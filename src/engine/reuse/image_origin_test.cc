@@ -109,6 +109,19 @@ TEST_F(ImageOrigin, FromItsSecondUseOnItIsComputedByItself) {
   EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
 }
 
+// An origin that is missing in the middle of a prompt, after an image has been recorded for its second occurrence.
+TEST_F(ImageOrigin, IsComputedByItselfInTheMiddleOfAPrompt) {
+  ask("Look: <image>.", {0}, reuse());
+  ask("Here <image>\nand <image>. So?", {0, 1}, reuse());
+  const GenerateResult result = ask("One <image>\nagain <image>\nother <image>. So?", {2, 2, 1}, reuse());
+  EXPECT_EQ(sources(result), (std::vector{Source::kComputed, Source::kRam, Source::kComputed}));
+  EXPECT_EQ(result.cache.images[2].reason, "computed by itself, then reused");
+  restart();
+  ask("By itself <image>.", {1}, reuse());
+  const GenerateResult after = ask("One <image>\nagain <image>\nother <image>. So?", {2, 2, 1}, reuse());
+  EXPECT_EQ(sources(after), (std::vector{Source::kComputed, Source::kRam, Source::kRam}));
+}
+
 // Which tokens are kept is decided while the image is repeated: by itself, each image once.
 TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
   restart({.share = 0.2, .scorer = "kvzip"});

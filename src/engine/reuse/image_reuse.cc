@@ -36,14 +36,14 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
 
 KnownPrompt prompt_of(const Sequence& sequence) {
   const auto n = static_cast<size_t>(sequence.prompt_shape().n_tokens);
-  return {sequence.tokens().first(n), sequence.spans(), sequence.image_keys(), sequence.salt()};
+  return {sequence.tokens().first(n), sequence.images().list(), sequence.images().salt()};
 }
 
 Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, size_t image, const ReuseChooser& chooser,
                             int32_t n_tokens) {
   const int32_t n_layers = engine.kv_shape().n_layers();
   Sha256 hash;
-  hash.add(std::as_bytes(std::span(prompt.image_keys[image])));
+  hash.add(std::as_bytes(std::span(prompt.images[image].key)));
   const std::string form = engine.options().cache_form.name();
   hash.add(std::as_bytes(std::span(form)));
   if (chooser.preview(n_layers).n_layers == 0) {
@@ -54,7 +54,7 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
   const std::string name = chooser.name();
   hash.add(std::as_bytes(std::span(name)));
   for (const TokenInfo& token : prompt.tokens) hash.add(int64_t{token.id});
-  for (const Sha256Digest& key : prompt.image_keys) hash.add(std::as_bytes(std::span(key)));
+  for (const PromptImage& other : prompt.images) hash.add(std::as_bytes(std::span(other.key)));
   return hash.finish();
 }
 
@@ -62,6 +62,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
                        ImagesInTiers& stored, CacheReport& report)
     : engine_(engine),
       sequence_(sequence),
+      images_(sequence.images().list()),
       reused_(engine.backend(), engine.model().rope()),
       chooser_(options.chooser),
       kept_tokens_(options.kept_tokens),
@@ -86,28 +87,28 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   if (!why_not.empty() && options.required) {
     throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
   }
-  const std::vector<Found> images = list_images(prompt);
-  for (size_t i = 0; i < images.size(); ++i) {
+  for (size_t i = 0; i < images_.size(); ++i) {
     CacheReport::Image& image = report.images[i];
     if (image.source == Source::kPrefix) continue;
-    if (!images[i].whole) {
+    const bool whole = is_whole(prompt, i);
+    if (!whole) {
       if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
     } else if (!why_not.empty()) {
       image.reason = why_not;
     } else {
-      place(i, images[i], image);
+      place(i, image);
     }
-    if (image.loaded() || !images[i].whole || !plain || prompt.evict_every > 0) continue;
+    if (image.loaded() || !whole || !plain || prompt.evict_every > 0) continue;
     if (engine.kv().image_kv().contains(image.key)) continue;
-    if (why_not.empty() && halt_before(image.key, images)) {
+    if (why_not.empty() && halt_before(image.key)) {
       std::fill(needs_embeddings_.begin() + static_cast<ptrdiff_t>(i), needs_embeddings_.end(), false);
       break;
     }
     const bool neutral = options.origin == ReuseOrigin::kNeutral ||
                          (engine.options().cache_form.wants_repetition() && kept_tokens_ == nullptr);
     if (!neutral && reused_.empty() && sequence.exact()) {
-      record(i, images[i], image);
-    } else if (why_not.empty() && could_be_kept(images[i], image)) {
+      record(i, image);
+    } else if (why_not.empty() && could_be_kept(i, image)) {
       if (!stored_.loads.contains(i)) image.reason = "no exact origin";  // else what could not be loaded says why
       if (neutral || engine.kv().lacks_origin_again(image.key)) without_origin_.push_back(i);
     }
@@ -126,24 +127,14 @@ void ImageReuse::end_work() {
   in_work_.clear();
 }
 
-std::vector<ImageReuse::Found> ImageReuse::list_images(const Prompt& prompt) const {
-  std::vector<Found> images(prompt.images.size());
-  for (size_t i = 0; i < images.size(); ++i) images[i].whole = true;
-  for (const ImageSpan& span : prompt.spans) {
-    Found& image = images[static_cast<size_t>(span.image)];
-    const bool next = span.rows.empty() && span.first_row == image.n_tokens && span.begin >= sequence_.n_done();
-    image.whole = image.whole && next;
-    image.n_tokens += span.end - span.begin;
-    image.spans.push_back(span);
-  }
-  for (size_t i = 0; i < images.size(); ++i) {
-    images[i].whole = images[i].whole && images[i].n_tokens == engine_.model().n_image_tokens(prompt.images[i]);
-  }
-  return images;
+bool ImageReuse::is_whole(const Prompt& prompt, size_t image) const {
+  return images_[image].begin() >= sequence_.n_done() &&
+         images_[image].whole(engine_.model().n_image_tokens(prompt.images[image]));
 }
 
-void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& report) {
-  if (found.spans.back().end == sequence_.n_tokens()) {
+void ImageReuse::place(size_t image, CacheReport::Image& report) {
+  const PromptImage& found = images_[image];
+  if (found.end() == sequence_.n_tokens()) {
     report.reason = "the prompt ends with it";
     return;
   }
@@ -158,7 +149,7 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   std::shared_ptr<const ImageKv> known = engine_.kv().image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
-    const LoadingImage* const stored = load_stored(image, found.n_tokens);
+    const LoadingImage* const stored = load_stored(image);
     if (stored == nullptr) {
       report.reason = stored_.tiers.answered(image) ? "first use" : "tier lookup timed out";
       return;
@@ -181,17 +172,16 @@ void ImageReuse::place(size_t image, const Found& found, CacheReport::Image& rep
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
 }
 
-const LoadingImage* ImageReuse::load_stored(size_t image, int32_t n_tokens) {
+const LoadingImage* ImageReuse::load_stored(size_t image) {
   if (const auto begun = stored_.loads.find(image); begun != stored_.loads.end()) return &begun->second;
   if (engine_.kv().image_prefetch() == nullptr) return nullptr;
-  if (const std::optional<LoadingImage> comes = engine_.kv().image_prefetch()->take(sequence_.image_keys()[image])) {
+  if (const std::optional<LoadingImage> comes = engine_.kv().image_prefetch()->take(images_[image].key)) {
     return &stored_.loads.emplace(image, *comes).first->second;
   }
   ChainedTier* const from = stored_.tiers.kv(image);
   if (from == nullptr) return nullptr;
-  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, n_tokens);
-  std::shared_ptr<ImageLoad> load =
-      engine_.kv().image_store()->load(sequence_.image_keys()[image], kv, *from, stored_.tiers.by());
+  const auto kv = std::make_shared<ImageKv>(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens);
+  std::shared_ptr<ImageLoad> load = engine_.kv().image_store()->load(images_[image].key, kv, *from, stored_.tiers.by());
   return &stored_.loads.emplace(image, LoadingImage{kv, std::move(load)}).first->second;
 }
 
@@ -265,26 +255,27 @@ ImageReuse::Want ImageReuse::take_want() {
 }
 
 void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
-  engine_.kv().image_kv().put(sequence_.image_keys()[image], kv, kv->bytes(), ms_per_token * kv->n_tokens());
+  engine_.kv().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
 // Where the image is already being recorded, the prompt is computed up to there first.
-bool ImageReuse::halt_before(const Sha256Digest& key, const std::vector<Found>& images) {
+bool ImageReuse::halt_before(const Sha256Digest& key) {
   for (const size_t image : recorded_) {
-    if (sequence_.image_keys()[image] == key) halt_ = images[image].spans.back().end;
+    if (images_[image].key == key) halt_ = images_[image].end();
   }
   return halt_ < INT32_MAX;
 }
 
-bool ImageReuse::could_be_kept(const Found& found, CacheReport::Image& report) const {
-  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, found.n_tokens) <=
+bool ImageReuse::could_be_kept(size_t image, CacheReport::Image& report) const {
+  const bool fits = ImageKv::bytes_of(engine_.kv_shape(), engine_.options().cache_form, images_[image].n_tokens) <=
                     engine_.kv().cache_budget().max_bytes();
   if (!fits) report.reason = "its KV is larger than the cache";
   return fits;
 }
 
-void ImageReuse::record(size_t image, const Found& found, CacheReport::Image& report) {
-  if (!could_be_kept(found, report)) return;
+void ImageReuse::record(size_t image, CacheReport::Image& report) {
+  if (!could_be_kept(image, report)) return;
+  const PromptImage& found = images_[image];
   const ImageKvForm form = engine_.options().cache_form.complete();
   const size_t number = recorder_.add(std::make_shared<ImageKv>(engine_.kv_shape(), form, found.n_tokens));
   for (const ImageSpan& span : found.spans) {
@@ -302,7 +293,7 @@ void ImageReuse::finish(double prefill_ms) {
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
   ImageStore* store = engine_.kv().image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
-    if (store != nullptr) store->used(sequence_.image_keys()[image], kv, computed);
+    if (store != nullptr) store->used(images_[image].key, kv, computed);
   };
   for (size_t i = 0; i < recorder_.size(); ++i) {
     if (!recorder_.complete(i)) continue;
@@ -321,7 +312,7 @@ void ImageReuse::finish(double prefill_ms) {
       use(placed.image, placed.kv, /*computed=*/false);
     } else if (LoadingImage{placed.kv, placed.load}.state() == ImageLoad::State::kReady) {
       keep(placed.image, placed.kv, per_token);
-      store->loaded(sequence_.image_keys()[placed.image], placed.kv, *placed.load);
+      store->loaded(images_[placed.image].key, placed.kv, *placed.load);
     }
   }
 }

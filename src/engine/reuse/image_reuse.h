@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/prompt/prompt_images.h"
 #include "engine/request.h"
 #include "engine/reuse/preview_hooks.h"
 #include "engine/reuse/reused_images.h"
@@ -20,8 +21,7 @@ std::string reuse_obstacle(const Policy& policy, const Prompt& prompt);
 // A prompt as reuse identifies it.
 struct KnownPrompt {
   std::span<const TokenInfo> tokens;
-  std::span<const ImageSpan> spans;
-  std::span<const Sha256Digest> image_keys;
+  const PromptImages& images;
   std::optional<Sha256Digest> salt;
 };
 KnownPrompt prompt_of(const Sequence& sequence);
@@ -75,20 +75,15 @@ class ImageReuse final : public LayerHooks {
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
  private:
-  // An image of the prompt, as far as reuse needs it.
-  struct Found {
-    std::vector<ImageSpan> spans;
-    int32_t n_tokens = 0;
-    bool whole = false;  // all of its rows, in order, none of them computed yet
-  };
-  std::vector<Found> list_images(const Prompt& prompt) const;
-  void place(size_t image, const Found& found, CacheReport::Image& report);
+  // Whether the prompt has all of the image's rows, and none of them is computed yet.
+  bool is_whole(const Prompt& prompt, size_t image) const;
+  void place(size_t image, CacheReport::Image& report);
   // Null: no tier has it.
-  const LoadingImage* load_stored(size_t image, int32_t n_tokens);
+  const LoadingImage* load_stored(size_t image);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
-  bool halt_before(const Sha256Digest& key, const std::vector<Found>& images);
-  bool could_be_kept(const Found& found, CacheReport::Image& report) const;
-  void record(size_t image, const Found& found, CacheReport::Image& report);
+  bool halt_before(const Sha256Digest& key);
+  bool could_be_kept(size_t image, CacheReport::Image& report) const;
+  void record(size_t image, CacheReport::Image& report);
   void begin_reuse();
   void supply();
   void choose();
@@ -96,6 +91,7 @@ class ImageReuse final : public LayerHooks {
 
   Engine& engine_;
   Sequence& sequence_;
+  const PromptImages& images_;  // the sequence's
   ReusedImages reused_;
   ImageRecorder recorder_;
   ReuseChooserPtr chooser_;

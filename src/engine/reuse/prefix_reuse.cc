@@ -14,23 +14,24 @@ constexpr double kRestoredMsPerToken = 1;  // the time that computing took is no
 // Tokens whose images' KV is identified by `contents`, and the salt of the prompts that may hit it.
 struct KeyParts {
   std::span<const TokenInfo> tokens;
-  std::span<const ImageSpan> spans;
+  const PromptImages& images;
   std::span<const Sha256Digest> contents;
   std::optional<Sha256Digest> salt;
 };
 
 KeyParts parts_of(const Sequence& sequence, int64_t n) {
-  return {sequence.tokens().first(static_cast<size_t>(n)), sequence.spans(), sequence.image_contents(),
-          sequence.salt()};
+  const SequenceImages& images = sequence.images();
+  return {sequence.tokens().first(static_cast<size_t>(n)), images.list(), images.contents(), images.salt()};
 }
 
 std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
   std::vector<Element> key;
   for (const TokenInfo& token : parts.tokens) key.push_back(token.id);
-  for (const ImageSpan& span : parts.spans) {
-    for (int32_t t = span.begin; t < std::min(span.end, static_cast<int32_t>(key.size())); ++t) {
-      key[static_cast<size_t>(t)] = cache.image_row(parts.contents[static_cast<size_t>(span.image)], span.row_of(t));
-    }
+  for (size_t i = 0; i < parts.images.size(); ++i) {
+    parts.images[i].for_each_token([&](int32_t token, int32_t row) {
+      const auto t = static_cast<size_t>(token);
+      if (t < key.size()) key[t] = cache.image_row(parts.contents[i], row);
+    });
   }
   if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing after it is shared either
     Sha256 hash;
@@ -56,18 +57,6 @@ std::vector<Sha256Digest> digests_of(const PrefixTokens& tokens) {
     }
   }
   return digests;
-}
-
-std::vector<PrefixMatch::Image> list_places(const KnownPrompt& prompt) {
-  std::vector<PrefixMatch::Image> images(prompt.image_keys.size());
-  for (size_t i = 0; i < images.size(); ++i) images[i].content = prompt.image_keys[i];
-  for (const ImageSpan& span : prompt.spans) {
-    PrefixMatch::Image& image = images[static_cast<size_t>(span.image)];
-    image.begin = std::min(image.begin, span.begin);
-    image.end = std::max(image.end, span.end);
-    image.n_tokens += span.end - span.begin;
-  }
-  return images;
 }
 
 // Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
@@ -117,8 +106,11 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   PrefixCache& cache = engine.kv().prefixes();
   const std::span<const TokenInfo> asked =
       known.tokens.first(static_cast<size_t>(prompt.n_tokens() - n_to_compute(policy, prompt)));
-  std::vector<PrefixMatch::Image>& images = match.images = list_places(known);
-  match.key = key_of(cache, {asked, known.spans, known.image_keys, known.salt});
+  std::vector<PrefixMatch::Image>& images = match.images;
+  for (const PromptImage& image : known.images) {
+    images.push_back({.begin = image.begin(), .end = image.end(), .n_tokens = image.n_tokens, .content = image.key});
+  }
+  match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
   match.n = cache.n_known(match.key);
   // Known images after the exact prefix: if they would be reused here, another prompt may have reused them, too.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
@@ -131,8 +123,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     image.content = reused_content(engine, known, i, *options.chooser, image.n_tokens);
   }
   if (std::ranges::find(images, true, &PrefixMatch::Image::reused) == images.end()) return match;
-  const std::vector<Sha256Digest> contents = contents_of(images);
-  match.key = key_of(cache, {asked, known.spans, contents, known.salt});
+  match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
   match.n = match.cut(cache.n_known(match.key));
   return match;
 }
@@ -141,7 +132,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
                                ImageSearch& tiers) {
   const KnownPrompt known = prompt_of(sequence);
   const auto is_known = [&](size_t image) {
-    return engine.kv().image_kv().contains(known.image_keys[image]) || tiers.kv(image) != nullptr;
+    return engine.kv().image_kv().contains(known.images[image].key) || tiers.kv(image) != nullptr;
   };
   const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
   if (!match.obstacle.empty()) return match.obstacle;
@@ -188,8 +179,9 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   const auto n = static_cast<size_t>(sequence.n_done());
   PrefixTokens tokens;
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
-  tokens.spans.assign(sequence.spans().begin(), sequence.spans().end());
-  tokens.contents.assign(sequence.image_contents().begin(), sequence.image_contents().end());
+  const SequenceImages& images = sequence.images();
+  tokens.spans.assign(images.spans().begin(), images.spans().end());
+  tokens.contents.assign(images.contents().begin(), images.contents().end());
   engine.kv().prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
   return tokens;
 }
@@ -199,7 +191,8 @@ int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
   const int32_t n = engine.kv().prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
   std::vector<TokenInfo> infos(static_cast<size_t>(n));
   for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
-  const KeyParts parts{infos, tokens.spans, tokens.contents, std::nullopt};
+  const PromptImages images = list_images(tokens.spans, tokens.contents);
+  const KeyParts parts{infos, images, tokens.contents, std::nullopt};
   engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), parts), cache, kRestoredMsPerToken);
   return n;
 }

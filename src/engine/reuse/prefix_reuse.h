@@ -25,7 +25,7 @@ struct PrefixTokens {
 struct PrefixMatch {
   // An image of the prompt: where it is, and whether it would be loaded there unless it is part of the cached prefix.
   struct Image {
-    int32_t begin = INT32_MAX, end = 0, n_tokens = 0;
+    int32_t begin = 0, end = 0, n_tokens = 0;
     bool reused = false;
     Sha256Digest content{};  // identifies its KV
   };
@@ -38,7 +38,7 @@ struct PrefixMatch {
   int32_t cut(int32_t n) const;
 };
 
-// Holds nothing in the caches. image_keys of `known`, not contents; is_known: whether the KV of an image of the prompt
+// Holds nothing in the caches. is_known: whether the KV of an image of the prompt
 // is available.
 PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& prompt, const KnownPrompt& known,
                          const ReuseOptions& options, FunctionRef<bool(size_t image)> is_known);

@@ -197,7 +197,7 @@ TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
       std::vector<int32_t>& expected = known[at->second];
       if (expected.empty()) expected = answer_alone(*reference, at->second);
       const std::vector<int32_t> found = ids_of(result);
-      if (result.finish_reason != "cancelled" && result.kv.mode == "full") {
+      if (result.finish_reason != FinishReason::kCancelled && result.kv.mode == "full") {
         EXPECT_EQ(found.size(), expected.size());
       }
       EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()));

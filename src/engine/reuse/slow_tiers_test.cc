@@ -115,7 +115,7 @@ TEST_F(SlowTiers, WhoWaitsMayLeave) {
     Scheduler scheduler(*e);
     const RequestId id = scheduler.add(request(*e, "static:r=0.3"));
     for (int i = 0; i < 4; ++i) scheduler.step();
-    EXPECT_EQ(scheduler.remove(id).finish_reason, "cancelled");
+    EXPECT_EQ(scheduler.remove(id).finish_reason, FinishReason::kCancelled);
     EXPECT_FALSE(scheduler.step());
     tier_->release();
     EXPECT_EQ(e->pools().used_bytes(), 0);

@@ -43,14 +43,14 @@ TEST_F(Accounting, HoldsAfterEveryStep) {
   std::mt19937 random(5);
   Scheduler scheduler(*e);
   std::vector<RequestId> running;
-  std::map<std::string, int> ends;
+  std::map<FinishReason, int> ends;
   int n_full = 0;
   // What has not happened yet. Threads decide with the seed which images are hit in memory and in the tier, so a fixed
   // number of requests may see all of it or not.
   const auto not_seen = [&] {
     const CacheTotals totals = e->kv().totals();
-    const std::pair<std::string_view, int64_t> counts[] = {{"a cancelled request", ends["cancelled"]},
-                                                           {"a finished request", ends["length"]},
+    const std::pair<std::string_view, int64_t> counts[] = {{"a cancelled request", ends[FinishReason::kCancelled]},
+                                                           {"a finished request", ends[FinishReason::kLength]},
                                                            {"full memory", n_full},
                                                            {"shared pages", accounts.n_seen_shared},
                                                            {"evicted prefixes", e->kv().prefixes().stats().n_evictions},

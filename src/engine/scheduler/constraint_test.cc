@@ -42,7 +42,7 @@ TEST(Constraint, HoldsAnAnswerToTheEnd) {
   const auto engine = make_engine(2);
   const GenerateResult result = generate(*engine, counting(*engine, 3, 5));
   EXPECT_EQ(ids_of(result), (std::vector<int32_t>{3, 4, 5, 6, 7}));
-  EXPECT_EQ(result.finish_reason, "stop");
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
 TEST(Constraint, EveryRequestOfABatchHasItsOwn) {
@@ -57,7 +57,7 @@ TEST(Constraint, EveryRequestOfABatchHasItsOwn) {
     std::iota(expected.begin(), expected.end(), 2 * i);
     EXPECT_EQ(ids_of(results[static_cast<size_t>(i)]), expected);
   }
-  EXPECT_EQ(results[5].finish_reason, "length");
+  EXPECT_EQ(results[5].finish_reason, FinishReason::kLength);
 }
 
 TEST(Constraint, TheModelMayEndWhereItMay) {
@@ -66,7 +66,7 @@ TEST(Constraint, TheModelMayEndWhereItMay) {
   request.options.stop_tokens = {5, 25};  // 5 may come from the tenth on; 25 is also the token whose turn it is
   request.options.sampling.temperature = 1;
   const GenerateResult result = generate(*engine, std::move(request));
-  EXPECT_EQ(result.finish_reason, "stop");
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
   EXPECT_GE(result.tokens.size(), 11u);
   EXPECT_LE(result.tokens.size(), 16u);
 }
@@ -81,7 +81,7 @@ TEST(Constraint, MaxTokensCutIt) {
   Request request = counting(*engine, 3, 10);
   request.options.max_tokens = 4;
   const GenerateResult result = generate(*engine, std::move(request));
-  EXPECT_EQ(result.finish_reason, "length");
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
   EXPECT_EQ(result.tokens.size(), 4u);
 }
 
@@ -94,7 +94,7 @@ TEST(Constraint, MinTokensHoldBackTheModelsEnd) {
     request.options.sampling.biases = {{5, 100.0f}};  // it ends where it may
     request.options.min_tokens = min_tokens;
     const GenerateResult result = generate(*engine, std::move(request));
-    EXPECT_EQ(result.finish_reason, "stop");
+    EXPECT_EQ(result.finish_reason, FinishReason::kStop);
     // An end token follows the minimum; the constraint's own end comes first.
     EXPECT_EQ(std::ssize(result.tokens), min_tokens == 100 ? 20 : std::max(10, min_tokens) + 1) << min_tokens;
   }
@@ -125,7 +125,7 @@ TEST(MinTokens, NoEndTokenIsChosenBefore) {
   // Every token is an end: the answer continues with the likeliest of them.
   std::vector<int32_t> every(kVocab);
   std::iota(every.begin(), every.end(), 0);
-  EXPECT_EQ(ask(3, every).finish_reason, "stop");
+  EXPECT_EQ(ask(3, every).finish_reason, FinishReason::kStop);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST_F(Encoding, MayBeInterrupted) {
     while (n_decoded_ < 3) scheduler.step();
     const RequestId left = scheduler.add(pictures(*e, kPictures));
     for (int i = 0; i < n_before; ++i) scheduler.step();
-    EXPECT_EQ(scheduler.remove(left).finish_reason, "cancelled");
+    EXPECT_EQ(scheduler.remove(left).finish_reason, FinishReason::kCancelled);
     const RequestId waits = scheduler.add(pictures(*e, kPictures));
     for (int i = 0; i < n_before; ++i) scheduler.step();
     Request urgent = words(*e, 2);

@@ -18,14 +18,6 @@ constexpr int32_t kRoomTokens = 1024;
 
 }  // namespace
 
-double CacheReport::n_loaded() const {
-  double n = n_prefix_tokens;
-  for (const Image& image : images) {
-    if (image.loaded()) n += image.n_tokens - image.n_recomputed;
-  }
-  return n;
-}
-
 void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {
   const int32_t n_needed = n_positions + (max_tokens > 0 ? 1 : 0);
   if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {
@@ -44,6 +36,7 @@ Generation::Generation(Engine& engine, Request request)
     : engine_(engine),
       request_(std::move(request)),
       sequence_(request_.sequence),
+      images_(engine, request_, result_),
       begin_(request_.asked_at.value_or(Clock::now())) {
   result_.timings.queue_ms = ms_since(begin_);
   const GenerateOptions& options = request_.options;
@@ -66,16 +59,31 @@ Generation::Generation(Engine& engine, Request request)
   result_.n_prompt = request_.prompt.n_tokens() + n_dropped;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
-  if (request_.prompt.images.empty() || !request_.reuse.encoder) return;
-  if (sequence_ != nullptr) {
-    request_.prompt.keys.assign(sequence_->image_keys().begin(), sequence_->image_keys().end());
-  } else if (engine.kv().image_store() != nullptr || request_.reuse.chooser != nullptr) {
-    request_.prompt.keys = image_keys(request_.prompt);
-  }
-  if (engine.kv().image_store() != nullptr) stored_.tiers = engine.kv().image_store()->search(request_.prompt.keys);
 }
 
 Generation::~Generation() = default;
+
+void Generation::enter(RequestState state) {
+  CHECK(may_follow(state_, state));
+  state_ = state;
+}
+
+// What its next step computes, if nothing has to be loaded or encoded before.
+RequestState Generation::computing() const {
+  if (sequence_->looks_ahead()) return RequestState::kLookahead;
+  return has_tokens() && !sequence_->in_prompt() ? RequestState::kDecode : RequestState::kPrefill;
+}
+
+RequestState Generation::next_state() {
+  if (images_.encodes()) {
+    enter(RequestState::kEncoding);
+  } else if (images_.awaits_load(Deadline::min())) {
+    enter(RequestState::kLoading);
+  } else if (state_ == RequestState::kLoading || state_ == RequestState::kEncoding) {
+    enter(computing());
+  }
+  return state_;
+}
 
 bool Generation::needs_whole_prompt() const {
   const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
@@ -83,40 +91,22 @@ bool Generation::needs_whole_prompt() const {
 }
 
 bool Generation::awaits_search(Deadline until) {
-  const bool kv = request_.reuse.chooser != nullptr;
-  const int32_t n_done = sequence_ != nullptr ? sequence_->n_done() : 0;
-  for (const ImageSpan& span : request_.prompt.spans) {
-    const auto image = static_cast<size_t>(span.image);
-    if (span.end <= n_done || image >= request_.prompt.keys.size()) continue;
-    if (!engine_.kv().holds_image(request_.prompt.keys[image], kv) && !stored_.tiers.wait(image, until)) return true;
-  }
-  return false;
-}
-
-bool Generation::awaits_load(bool may_stall, Deadline until) {
-  if (encodes()) return true;
-  if (!coming_.empty()) {
-    coming_.front().second.load->wait(0, until);
-    return true;  // until take_embeddings() takes it
-  }
-  return (!may_stall || has_stalled_) && reuse_->loading(until);
+  return images_.awaits_search(sequence_ != nullptr ? sequence_->n_done() : 0, until);
 }
 
 WaitingPrompt& Generation::waiting_prompt() {
   if (waiting_prompt_ == nullptr) {
-    Prompt& prompt = request_.prompt;
-    prompt.keys = image_keys(prompt);
     ReuseOptions options = request_.reuse;
     options.prefix = takes_prefix();
     const Policy& policy = sequence_ != nullptr ? sequence_->policy() : *request_.policy;
-    waiting_prompt_ = std::make_unique<WaitingPrompt>(engine_, prompt, policy, options, stored_.tiers,
-                                                      sequence_ != nullptr ? sequence_->n_done() : 0);
+    waiting_prompt_ = std::make_unique<WaitingPrompt>(engine_, request_.prompt, images_.list(), policy, options,
+                                                      images_.search(), sequence_ != nullptr ? sequence_->n_done() : 0);
   }
   return *waiting_prompt_;
 }
 
 std::span<const Element> Generation::promised() {
-  if (sequence_ == nullptr || reuse_ == nullptr) return {};
+  if (sequence_ == nullptr || images_.reuse() == nullptr) return {};
   if (!promised_) promised_ = PrefixReuse::promise(engine_, *sequence_, request_.prompt, request_.reuse);
   return *promised_;
 }
@@ -125,7 +115,7 @@ std::span<const Element> Generation::promised() {
 bool Generation::takes_prefix() const { return request_.reuse.prefix && request_.callbacks.on_logits == nullptr; }
 
 void Generation::start() {
-  stored_.tiers.start();
+  images_.search().start();
   if (sequence_ == nullptr) {
     select_image_tokens(engine_, *request_.policy, request_.prompt);
     own_sequence_ = engine_.new_sequence(request_.prompt, request_.policy);
@@ -134,13 +124,39 @@ void Generation::start() {
   find_prefix();
   sequence_->start_prompt();
   make_room();
-  note_origins();
+  if (request_.prompt.selection) {
+    result_.timings.compress_ms = select_ms_ += std::exchange(request_.prompt.selection->select_ms, 0);
+  }
+  images_.start(*sequence_);
+  promised_.reset();  // the images may differ now
   // KV that it left in the cache itself, when it was preempted, is no hit.
   n_found_ = std::min(n_found_, result_.cache.n_prefix_tokens);
   result_.cache.n_prefix_tokens = n_found_;
-  take_images();
-  place_images();
   waiting_prompt_.reset();
+  enter(computing());
+}
+
+std::vector<Request> Generation::take_origins() {
+  std::vector<Request> origins = images_.take_origins();
+  if (origins.empty()) return origins;
+  if (own_sequence_ != nullptr) {
+    release();
+  } else {
+    images_.stop_reuse();  // the caller's sequence keeps its KV
+  }
+  enter(RequestState::kQueued);
+  return origins;
+}
+
+bool Generation::go_on_without_load() {
+  const ImageReuse::Want want = images_.take_want();
+  if (want == ImageReuse::Want::kMissed) place_rest();
+  return want != ImageReuse::Want::kNone;
+}
+
+void Generation::place_rest() {
+  images_.start_rest();
+  promised_.reset();
 }
 
 void Generation::find_prefix() {
@@ -149,7 +165,7 @@ void Generation::find_prefix() {
   result_.cache.prefix_reason =
       request_.callbacks.on_logits != nullptr
           ? "the logits of all tokens are wanted"
-          : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse, stored_.tiers);
+          : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse, images_.search());
 }
 
 void Generation::keep_prefix(bool whole_pages) {
@@ -162,18 +178,14 @@ void Generation::keep_prefix(bool whole_pages) {
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
 
 void Generation::preempt() {
-  note_computed_images();
   release();
+  enter(RequestState::kPreempted);
 }
 
 void Generation::release() {
-  reuse_.reset();
+  images_.stop();
   sequence_->discard_lookahead();
   keep_prefix(/*whole_pages=*/true);
-  coming_.clear();
-  forget_encoding();
-  stored_.tiers.stop();
-  std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
   promised_.reset();
   prefix_.reset();
   sequence_->release();
@@ -182,37 +194,39 @@ void Generation::release() {
 
 StepItem Generation::next_item(int32_t max_rows) {
   const StepLayers part = sequence_->next_runs(max_rows, runs_);
-  const bool preview = reuse_->cut(runs_);
+  ImageReuse& reuse = *images_.reuse();
+  const bool preview = reuse.cut(runs_);
+  enter(preview ? RequestState::kPreview : computing());
   const bool all_logits =
       request_.callbacks.on_logits != nullptr && sequence_->in_prompt() && !sequence_->looks_ahead();
   return {.sequence = sequence_,
           .runs = runs_,
           .all_logits = all_logits && !preview,
-          .images = images_,
-          .hooks = reuse_->active() ? reuse_.get() : nullptr,
+          .images = images_.embeddings(),
+          .hooks = reuse.active() ? &reuse : nullptr,
           .preview = preview,
           .layers = part.layers,
           .hidden = part.hidden};
 }
 
 void Generation::after_step(const StepItem& item, const Tensor& logits, double ms) {
-  if (sequence_->looks_ahead()) {
+  if (state_ == RequestState::kLookahead) {
     lookahead_ms_ += ms;
     return;
   }
   if (result_.tokens.empty()) {
     result_.timings.prefill_ms += ms;
-    if (item.preview) return;
+    if (state_ == RequestState::kPreview) return;
     if (request_.callbacks.on_prefill) {
       const int32_t n_prompt = sequence_->prompt_shape().n_tokens;
       request_.callbacks.on_prefill(std::min(sequence_->n_prefilled(), n_prompt), n_prompt);
     }
-    if (reuse_->halts()) {
-      reuse_->finish(result_.timings.prefill_ms);
+    if (images_.reuse()->halts()) {
+      images_.reuse()->finish(result_.timings.prefill_ms);
       place_rest();
     }
     if (!sequence_->in_prompt()) {
-      reuse_->finish(result_.timings.prefill_ms);
+      images_.reuse()->finish(result_.timings.prefill_ms);
       if (request_.reuse.keep_exact) keep_prefix(/*whole_pages=*/true);
     }
   }
@@ -233,8 +247,8 @@ void Generation::hand_out(std::span<const TokenRun> runs, const Tensor& logits) 
 }
 
 bool Generation::look_ahead(const Tensor& logits) {
-  if (reuse_->in_preview()) {
-    reuse_->after_preview_step();
+  if (state_ == RequestState::kPreview) {
+    images_.reuse()->after_preview_step();
     return true;
   }
   Sequence& s = *sequence_;
@@ -257,7 +271,7 @@ void Generation::after_policy(bool compressed, double ms) {
   const Sequence& s = *sequence_;
   if (!result_.tokens.empty()) return;
   if (!s.in_prompt()) {
-    reuse_->finish(result_.timings.prefill_ms);
+    images_.reuse()->finish(result_.timings.prefill_ms);
     keep_prefix(/*whole_pages=*/true);
   }
   policy_ms_ += ms;
@@ -269,14 +283,10 @@ void Generation::after_policy(bool compressed, double ms) {
 
 void Generation::choose(const Tensor& logits) {
   const Sequence& s = *sequence_;
-  if (!s.in_prompt() && s.policy().keeps_kv()) {
-    for (VisionOutput& output : images_) output = VisionOutput();
-    shared_images_.clear();
-    stored_.loads.clear();
-  }
+  if (!s.in_prompt() && s.policy().keeps_kv()) images_.prompt_done();
   if (s.n_pending() > 0 || logits.rows() == 0) return;
   if (request_.options.max_tokens == 0) {
-    finish("length");
+    finish(FinishReason::kLength);
   } else if (!prompt_logits_.empty()) {
     choose_token(Tensor(prompt_logits_.data(), DType::kF32, {1, std::ssize(prompt_logits_)}));
     prompt_logits_.clear();
@@ -299,7 +309,7 @@ void Generation::choose_token(const Tensor& logits) {
 
 void Generation::take(int32_t token) {
   if (stream_->is_end(token)) {
-    finish("stop");
+    finish(FinishReason::kStop);
     return;
   }
   emit(stream_->take(token));
@@ -307,28 +317,26 @@ void Generation::take(int32_t token) {
   const int64_t capacity = engine_.slot_capacity(s.policy());
   const bool context_full = s.policy().pattern().window == 0 && s.next_position() + 1 >= engine_.max_positions();
   if (stream_->complete()) {
-    finish("stop");
+    finish(FinishReason::kStop);
   } else if (static_cast<int32_t>(result_.tokens.size()) >= request_.options.max_tokens || context_full ||
              (capacity > 0 && s.n_tokens() >= capacity)) {
-    finish("length");
+    finish(FinishReason::kLength);
   } else {
     sequence_->add_token(token, engine_.has_tokenizer() ? engine_.tokenizer().token_class(token) : TokenClass::kOther);
   }
 }
 
-void Generation::finish(std::string_view reason) {
+void Generation::finish(FinishReason reason) {
   emit(stream_->finish());
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
   result_.finish_reason = reason;
   result_.stopped_by = stream_->stopped_by();
   waiting_prompt_.reset();
   if (sequence_ != nullptr) {
-    charge_origins();
-    charge_computed_images();
-    engine_.kv().count(result_.cache);
+    images_.finish();
     sequence_->discard_lookahead();
-    reuse_.reset();
-    if (reason != "error") keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
+    images_.stop_reuse();
+    if (reason != FinishReason::kError) keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
     prefix_.reset();
     report();
   }
@@ -336,11 +344,12 @@ void Generation::finish(std::string_view reason) {
     sequence_ = nullptr;
     own_sequence_.reset();
   }
+  enter(RequestState::kFinished);
 }
 
 void Generation::fail(const Error& error) {
   result_.error = error;
-  finish("error");
+  finish(FinishReason::kError);
 }
 
 void Generation::emit(const std::string& text) {

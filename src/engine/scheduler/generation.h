@@ -1,19 +1,17 @@
-// Generation is one request of the scheduler while it runs: its images, sampler, stop rules, timings.
+// Generation is one request from its arrival to its end: its state, sequence, images, answer and timings.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "engine/reuse/image_reuse.h"
+#include "engine/scheduler/request_images.h"
+#include "engine/scheduler/request_state.h"
 #include "reuse/prefix_tree.h"
 
 namespace vlcache {
@@ -22,41 +20,38 @@ class PrefixReuse;
 class TokenStream;
 class WaitingPrompt;
 
-// size: to be split into request state, token stream and images (docs/roadmap.md, item 0).
 class Generation {
  public:
   // Throws Error(kInput) for options out of range, and for a prompt that cannot be answered (check_prompt_fits).
   Generation(Engine& engine, Request request);
   ~Generation();
 
+  RequestState state() const { return state_; }
+  bool done() const { return state_ == RequestState::kFinished; }
   Sequence* sequence() { return sequence_; }  // null before start() of a request without one
-  bool done() const { return !result_.finish_reason.empty(); }
+  RequestImages& images() { return images_; }
   bool has_tokens() const { return !result_.tokens.empty(); }
+  bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
+
+  // ---- while it waits ---------------------------------------------------------------------------------------------
   // Whether the whole prompt is in the KV cache before its policy evicts anything.
   bool needs_whole_prompt() const;
-  // Of a request that has not started: its view of the caches while it is queued.
+  // Its view of the caches.
   WaitingPrompt& waiting_prompt();
-  // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
-  std::span<const Element> promised();
   // Whether the tiers are still being searched for its images, at `until` at the latest; start() comes after that.
   bool awaits_search(Deadline until);
-  // Creates the sequence if there is none; images that are still needed are to be encoded, or loaded. Throws Error.
+  // Creates the sequence if there is none; images that are still needed are to be encoded, or loaded. Throws Error: the
+  // request waits as before.
   void start();
-  // Requests that must be computed before this one continues, after start() and go_on_without_load(): usually none.
-  // Otherwise this one waits until start() is called again.
+
+  // ---- while it runs ----------------------------------------------------------------------------------------------
+  // The prefix that will be cached for other requests once it is computed; empty: none, or it has been cached.
+  std::span<const Element> promised();
+  // Requests that must be computed before this one continues, to be called after whatever starts it or places its
+  // images again: usually none. Otherwise this one is queued.
   std::vector<Request> take_origins();
-  // One of these requests has ended.
-  void origin_done(const GenerateResult& origin);
-  // Takes the embeddings that have been loaded; images whose load failed are to be encoded.
-  void take_embeddings();
-  // Whether it has images to encode, without which there is no next step.
-  bool encodes() const { return !to_encode_.empty(); }
-  // Continues with the first of them, for at least one step of the encoder, until it is encoded or `until`. Throws
-  // Error.
-  void encode(Deadline until);
-  // Whether a load is under way, at `until` at the latest, without which there is no next step. A step that may stall
-  // computes while images load, unless one has stalled before.
-  bool awaits_load(bool may_stall, Deadline until);
+  // The state before the next step, for which loads are looked at.
+  RequestState next_state();
   // Reserves room in the tables for the answer, so that decoding allocates nothing but pages.
   void make_room();
   // After a failed step: whether it failed for an image that could not be loaded. The request then continues without it
@@ -64,7 +59,6 @@ class Generation {
   bool go_on_without_load();
   // Frees all KV, except what the prefix cache keeps: the request waits until start(). Generated tokens stay.
   void preempt();
-  bool cancelled() const { return request_.callbacks.cancelled && request_.callbacks.cancelled(); }
 
   // What the next step is to compute: at most max_rows of its pending tokens. Valid until the next call.
   StepItem next_item(int32_t max_rows);
@@ -78,29 +72,21 @@ class Generation {
   void after_policy(bool compressed, double ms);
   // The next token, where the prompt is complete.
   void choose(const Tensor& logits);
-  // Ends the request here: "cancelled", or "length" where memory runs out.
-  void finish(std::string_view reason);
+
+  // ---- its end ----------------------------------------------------------------------------------------------------
+  void finish(FinishReason reason);
   void fail(const Error& error);
   const GenerateResult& result() const { return result_; }
   GenerateResult take_result() { return std::move(result_); }
 
  private:
-  void take_images();
-  void place_images();
+  void enter(RequestState state);
+  RequestState computing() const;
   void place_rest();
-  void charge_origins();
-  void note_computed_images();
-  void charge_computed_images();
   void release();
   void find_prefix();
   void keep_prefix(bool whole_pages);
   bool takes_prefix() const;
-  void note_origins();
-  void list_images();
-  bool take_known(size_t image);
-  void take_encoded(size_t image, double ms);
-  void forget_encoding();
-  void take_image(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
   void choose_token(const Tensor& logits);
   void take(int32_t token);
@@ -109,31 +95,20 @@ class Generation {
 
   Engine& engine_;
   Request request_;
+  GenerateResult result_;
+  RequestState state_ = RequestState::kQueued;
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
-  ImagesInTiers stored_;
+  RequestImages images_;
   std::unique_ptr<WaitingPrompt> waiting_prompt_;  // null: not needed yet
   std::optional<std::vector<Element>> promised_;   // none: not needed yet
-  std::vector<VisionOutput> images_;               // embeddings by image of the prompt, as far as they are needed
-  std::vector<std::shared_ptr<const VisionOutput>> shared_images_;       // that lie in the cache, too
-  std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image of the prompt
-  std::deque<size_t> to_encode_;                                         // images of the prompt
-  std::unique_ptr<Model::Encoding> encoding_;                            // of the first of them; null: not begun
-  double encoding_ms_ = 0;                                               // of it, so far
-  int32_t n_found_ = INT32_MAX;                                          // tokens that the prefix cache had
-  bool has_stalled_ = false;             // a step waited in vain for KV that was to come
-  std::unique_ptr<PrefixReuse> prefix_;  // from start() to the end
-  std::vector<Request> origins_;         // to be computed before
-  std::set<Sha256Digest> origins_asked_;
-  std::map<Sha256Digest, CacheReport::Image> origins_done_;  // for this request
-  std::map<size_t, CacheReport::Image> computed_images_;     // of the prompt, before preemption
-  std::unique_ptr<ImageReuse> reuse_;                        // from start() to the prompt's end
-  std::unique_ptr<TokenStream> stream_;                      // from logits to text
+  int32_t n_found_ = INT32_MAX;                    // tokens that the prefix cache had
+  std::unique_ptr<PrefixReuse> prefix_;            // from start() to the end
+  std::unique_ptr<TokenStream> stream_;            // from logits to text
   std::vector<TokenRun> runs_;
   std::vector<float> prompt_logits_;  // of the prompt's last token, while lookahead tokens are computed
   double select_ms_ = 0, lookahead_ms_ = 0, policy_ms_ = 0;
   Clock::time_point begin_, first_token_;
-  GenerateResult result_;
 };
 
 // Throws Error(kInput) unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens

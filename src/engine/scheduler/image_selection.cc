@@ -71,13 +71,10 @@ std::vector<std::vector<int32_t>> chosen_before(const Prompt& prompt, const Sequ
   std::vector<std::vector<int32_t>> rows;
   if (earlier == nullptr) return rows;
   const std::vector<Sha256Digest> keys = image_keys(prompt);
-  for (size_t i = 0; i < std::min(prompt.images.size(), earlier->image_keys().size()); ++i) {
-    if (earlier->image_keys()[i] != keys[i]) break;
-    rows.emplace_back();
-  }
-  for (const ImageSpan& span : earlier->spans()) {
-    if (at(span.image) >= rows.size()) continue;
-    for (int32_t token = span.begin; token < span.end; ++token) rows[at(span.image)].push_back(span.row_of(token));
+  const PromptImages& images = earlier->images().list();
+  for (size_t i = 0; i < std::min(keys.size(), images.size()) && images[i].key == keys[i]; ++i) {
+    std::vector<int32_t>& of_image = rows.emplace_back();
+    images[i].for_each_token([&](int32_t, int32_t row) { of_image.push_back(row); });
   }
   return rows;
 }

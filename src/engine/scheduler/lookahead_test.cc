@@ -118,7 +118,7 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
     const GenerateResult second = finish(*e, scheduler, b), third = finish(*e, scheduler, c);
     EXPECT_EQ(second.cache.n_prefix_tokens, fails ? 0 : 512);  // what a cancelled request has computed is kept
     EXPECT_EQ(third.cache.n_prefix_tokens, 1280);
-    EXPECT_EQ(scheduler.remove(a).finish_reason, fails ? "error" : "cancelled");
+    EXPECT_EQ(scheduler.remove(a).finish_reason, fails ? FinishReason::kError : FinishReason::kCancelled);
     for (const GenerateResult* result : {&second, &third}) EXPECT_EQ(ids_of(*result), answer_alone(*e, tokens));
     expect_no_page_lost(*e);
   }
@@ -144,9 +144,10 @@ TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
 struct Waiting {
   Waiting(Engine& engine, std::vector<int32_t> tokens, bool reuse = true)
       : request(prefix_request(engine, std::move(tokens))),
-        prompt(engine, this->request.prompt, *this->request.policy, {.prefix = reuse}, tiers, /*n_done=*/0) {}
+        prompt(engine, this->request.prompt, images, *this->request.policy, {.prefix = reuse}, tiers, /*n_done=*/0) {}
   Request request;
-  ImageSearch tiers;  // no tier has any image
+  PromptImages images;  // none
+  ImageSearch tiers;    // no tier has any image
   WaitingPrompt prompt;
 };
 

@@ -43,11 +43,10 @@ Scheduler::Entry& Scheduler::find(RequestId id) {
 
 void Scheduler::end(Entry& entry) {
   CHECK(entry.generation->done());
-  entry.waiting = false;
   full_ = false;
   if (entry.origin_for == 0) return;
   const auto served = std::ranges::find(requests_, entry.origin_for, &Entry::id);
-  if (served != requests_.end()) served->generation->origin_done(entry.generation->result());
+  if (served != requests_.end()) served->generation->images().origin_done(entry.generation->result());
 }
 
 size_t Scheduler::size() const { return static_cast<size_t>(std::ranges::count(requests_, 0, &Entry::origin_for)); }
@@ -55,7 +54,7 @@ size_t Scheduler::size() const { return static_cast<size_t>(std::ranges::count(r
 void Scheduler::cancel(RequestId id) {
   Entry& entry = find(id);
   if (entry.generation->done()) return;
-  entry.generation->finish("cancelled");
+  entry.generation->finish(FinishReason::kCancelled);
   end(entry);
 }
 
@@ -99,8 +98,7 @@ void Scheduler::attempt(Entry& entry, FunctionRef<void()> work) {
 // Takes the embeddings that have been loaded for running requests.
 void Scheduler::take_loaded() {
   for (Entry& entry : requests_) {
-    if (entry.waiting || entry.generation->done()) continue;
-    attempt(entry, [&] { entry.generation->take_embeddings(); });
+    if (entry.runs()) attempt(entry, [&] { entry.generation->images().take_loaded(); });
   }
 }
 
@@ -108,8 +106,8 @@ void Scheduler::wait_for_tiers() {
   for (Entry& entry : requests_) {
     if (entry.generation->done()) continue;
     const auto awaits = [&](Deadline until) {
-      return entry.waiting ? entry.generation->awaits_search(until)
-                           : entry.generation->awaits_load(/*may_stall=*/true, until);
+      return entry.waits() ? entry.generation->awaits_search(until)
+                           : entry.generation->images().awaits_load_to_stall(until);
     };
     if (!awaits(Deadline::min())) continue;
     awaits(Clock::now() + kTierWait);
@@ -122,19 +120,17 @@ void Scheduler::look() {
   list_running();
   running_states_.clear();
   for (const Entry* const entry : running_) {
-    using State = RunningRequest::State;
-    RunningRequest& seen = running_states_.emplace_back();
     Generation& generation = *entry->generation;
-    if (generation.encodes()) {
-      seen.state = State::kEncodes;
-    } else if (generation.awaits_load(/*may_stall=*/false, Deadline::min())) {
-      seen.state = generation.awaits_load(/*may_stall=*/true, Deadline::min()) ? State::kLoading : State::kStalls;
-    } else {
-      const Sequence& sequence = *generation.sequence();
-      seen.n_pending = sequence.n_pending();
-      if (seen.n_pending == 1) continue;
-      seen.row_flops = sequence.next_share_of_layers() * engine_.model().config().text.layers_flops(sequence.n_done());
+    RunningRequest& seen = running_states_.emplace_back();
+    seen.state = generation.next_state();
+    if (seen.state == RequestState::kLoading) {
+      seen.may_stall = !generation.images().awaits_load_to_stall(Deadline::min());
+      continue;
     }
+    const Sequence& sequence = *generation.sequence();
+    seen.n_pending = sequence.n_pending();
+    if (seen.n_pending == 1) continue;
+    seen.row_flops = sequence.next_share_of_layers() * engine_.model().config().text.layers_flops(sequence.n_done());
   }
 }
 
@@ -152,7 +148,7 @@ void Scheduler::plan() {
     Entry& entry = *running_[*plan_.encode];
     Deadline until = kNoDeadline;
     if (plan_.encode_ms) until = Clock::now() + std::chrono::microseconds(std::llround(1000 * *plan_.encode_ms));
-    attempt(entry, [&] { entry.generation->encode(until); });
+    attempt(entry, [&] { entry.generation->images().encode(until); });
     has_encoded_ = plan_.decodes;
     if (!plan_.decodes) {
       limits.encoded_now = true;
@@ -177,7 +173,8 @@ bool Scheduler::step() {
   take_loaded();
   plan();
   if (items_.empty()) {
-    if (std::ranges::none_of(requests_, &Entry::encodes)) wait_for_tiers();
+    const auto encodes = [](const Entry& e) { return e.generation->state() == RequestState::kEncoding; };
+    if (std::ranges::none_of(requests_, encodes)) wait_for_tiers();
     return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
   }
   const auto begin = Clock::now();
@@ -196,6 +193,7 @@ bool Scheduler::step() {
 void Scheduler::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
+    if (let_origins_go_first(entry)) return;
     if (entry.generation->look_ahead(logits)) return;
     const auto begin = Clock::now();
     const bool compressed = item.sequence->apply_policy();
@@ -225,12 +223,12 @@ void Scheduler::recover(const StepFailed& failure) {
 void Scheduler::handle_out_of_pages(const StepFailed& failure) {
   Entry& last = last_running();
   if (n_running() > 1) {
-    preempt(last);
+    last.generation->preempt();
     full_ = true;
     return;
   }
   if (last.generation->has_tokens()) {
-    last.generation->finish("length");
+    last.generation->finish(FinishReason::kLength);
   } else {
     last.generation->fail(failure);
   }

@@ -57,27 +57,25 @@ class Scheduler {
   struct Entry {
     RequestId id;
     std::unique_ptr<Generation> generation;
-    bool waiting = true;  // has no KV
     int32_t priority = 0;
     int64_t came_at = 0;       // n_started_ at its arrival
     RequestId origin_for = 0;  // the request that waits until this one has ended; 0: a caller added this one
     Sha256Digest image{};      // the image that it computes for that request
-    bool is_waiting() const;
+    bool waits() const;
     bool runs() const;
-    bool encodes() const;  // before it can continue
   };
   Entry& find(RequestId id);
   void end(Entry& entry);
   void check_cancelled();
   void admit();
-  void let_origins_go_first(Entry& entry);
+  // True: the request waits for origin requests now.
+  bool let_origins_go_first(Entry& entry);
   void exchange_origins();
   bool awaits_origin(Entry& entry);
   void attempt(Entry& entry, FunctionRef<void()> work);
   void take_loaded();
   void wait_for_tiers();
   bool fits(Entry& entry) const;
-  void preempt(Entry& entry);
   void list_running();
   Entry& last_running();
   std::optional<size_t> take_next();

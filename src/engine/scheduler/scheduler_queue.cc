@@ -9,20 +9,17 @@
 
 namespace vlcache {
 
-bool Scheduler::Entry::is_waiting() const { return waiting && !generation->done(); }
-bool Scheduler::Entry::runs() const { return !waiting && !generation->done(); }
-bool Scheduler::Entry::encodes() const { return runs() && generation->encodes(); }
+bool Scheduler::Entry::waits() const { return is_waiting(generation->state()); }
+bool Scheduler::Entry::runs() const { return is_running(generation->state()); }
 
 size_t Scheduler::n_running() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::runs)); }
-size_t Scheduler::n_waiting() const {
-  return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::is_waiting));
-}
+size_t Scheduler::n_waiting() const { return static_cast<size_t>(std::ranges::count_if(requests_, &Entry::waits)); }
 
 // The index in queue_ of the request to consider next. A request whose cache lookup fails ends here.
 std::optional<size_t> Scheduler::take_next() {
   const Places places{.max_running = options_.max_running, .full = full_};
   const auto pass_ended = [&] {
-    for (size_t i = 0; i < queue_.size(); ++i) queue_states_[i].passed |= !queue_[i]->is_waiting();
+    for (size_t i = 0; i < queue_.size(); ++i) queue_states_[i].passed |= !queue_[i]->waits();
   };
   pass_ended();
   if (!all_find_places(queue_states_, n_running(), places)) {
@@ -64,7 +61,7 @@ bool Scheduler::admit(size_t next) {
   WaitingRequest& waiting = queue_states_[next];
   waiting.passed = true;
   consider(entry, waiting);
-  while (entry.is_waiting()) {
+  while (entry.waits()) {
     list_running();
     const Places places{.max_running = options_.max_running, .full = full_};
     const Admission admission = vlcache::admit(queue_states_, next, priorities_, places);
@@ -74,7 +71,7 @@ bool Scheduler::admit(size_t next) {
       start(entry);
       return true;
     }
-    preempt(*running_[admission.victim]);
+    running_[admission.victim]->generation->preempt();
     full_ = false;
     attempt(entry, [&] { waiting.fits = fits(entry); });
   }
@@ -87,7 +84,7 @@ void Scheduler::admit() {
   queue_.clear();
   queue_states_.clear();
   for (Entry& entry : requests_) {
-    if (!entry.is_waiting()) continue;
+    if (!entry.waits()) continue;
     queue_.push_back(&entry);
     queue_states_.emplace_back().order.priority = entry.priority;
   }
@@ -102,7 +99,7 @@ void Scheduler::admit() {
   }
   const auto each_waiting = [&](void (WaitingPrompt::*act)()) {
     for (Entry& entry : requests_) {
-      if (entry.is_waiting()) attempt(entry, [&] { (entry.generation->waiting_prompt().*act)(); });
+      if (entry.waits()) attempt(entry, [&] { (entry.generation->waiting_prompt().*act)(); });
     }
   };
   each_waiting(&WaitingPrompt::hold);
@@ -125,11 +122,6 @@ Scheduler::Entry& Scheduler::last_running() {
   return *running_[preempted_first(priorities_)];
 }
 
-void Scheduler::preempt(Entry& entry) {
-  entry.generation->preempt();
-  entry.waiting = true;
-}
-
 // Whether there are pages for its prompt beside those that the running requests' prompts still need. How much its
 // answer needs is not known, nor what a policy will free: when pages run out, requests are preempted.
 bool Scheduler::fits(Entry& entry) const {
@@ -148,7 +140,6 @@ void Scheduler::start(Entry& entry) {
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
     entry.generation->start();
-    entry.waiting = false;
     ++n_started_;
     let_origins_go_first(entry);
   } catch (...) {
@@ -163,7 +154,7 @@ void Scheduler::start(Entry& entry) {
 }
 
 // Images without an origin are first computed by themselves, in requests of their own.
-void Scheduler::let_origins_go_first(Entry& entry) {
+bool Scheduler::let_origins_go_first(Entry& entry) {
   for (Request& origin : entry.generation->take_origins()) {
     const Sha256Digest image = image_keys(origin.prompt).at(0);
     new_origins_.push_back({.id = next_id_++,
@@ -172,8 +163,8 @@ void Scheduler::let_origins_go_first(Entry& entry) {
                             .came_at = n_started_,
                             .origin_for = entry.id,
                             .image = image});
-    entry.waiting = true;
   }
+  return entry.waits();
 }
 
 // Adds new origin requests; removes those that have ended or that no request waits for.

@@ -118,7 +118,7 @@ TEST(Generate, CancellingEndsTheAnswerWhereItIs) {
   request.callbacks.on_text = [&](std::string_view text) { streamed += text; };
   request.callbacks.cancelled = [&] { return ++steps > 10; };
   const GenerateResult result = generate(*engine, std::move(request));
-  EXPECT_EQ(result.finish_reason, "cancelled");
+  EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
   EXPECT_GE(result.tokens.size(), 1u);
   EXPECT_LE(result.tokens.size(), 10u);
   EXPECT_EQ(streamed, result.text);
@@ -131,7 +131,7 @@ TEST(Generate, CancelledBeforeItBeganComputesNothing) {
   request.sequence = sequence.get();
   request.callbacks.cancelled = [] { return true; };
   const GenerateResult result = generate(*engine, std::move(request));
-  EXPECT_EQ(result.finish_reason, "cancelled");
+  EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
   EXPECT_TRUE(result.tokens.empty());
   EXPECT_EQ(sequence->n_done(), 0);
 }
@@ -164,11 +164,11 @@ TEST(Scheduler, RequestsComeAndGoWhileOthersRun) {
   const RequestId e = scheduler.add(random_request(*engine, 10, 1000));
   scheduler.step();
   const GenerateResult taken = scheduler.remove(e);
-  EXPECT_EQ(taken.finish_reason, "cancelled");
+  EXPECT_EQ(taken.finish_reason, FinishReason::kCancelled);
   while (scheduler.step()) {
   }
   const GenerateResult cancelled = scheduler.remove(c);
-  EXPECT_EQ(cancelled.finish_reason, "cancelled");
+  EXPECT_EQ(cancelled.finish_reason, FinishReason::kCancelled);
   EXPECT_GE(cancelled.tokens.size(), 4u);
   EXPECT_EQ(ids_of(scheduler.remove(a)), alone(*engine, random_request(*engine, 30, 60)));
   EXPECT_EQ(ids_of(scheduler.remove(b)),
@@ -235,7 +235,7 @@ TEST(Scheduler, WhoeverFindsNoPagesWaits) {
   }
   EXPECT_EQ(ids_of(results[4]), alone(*large, random_request(*large, 100, 10, "static:capacity=192", 9)));
   for (const size_t i : {5, 6}) {
-    EXPECT_EQ(results[i].finish_reason, "error");
+    EXPECT_EQ(results[i].finish_reason, FinishReason::kError);
     ASSERT_TRUE(results[i].error.has_value());
     EXPECT_EQ(results[i].error->code(), ErrorCode::kMemory);
   }
@@ -247,10 +247,10 @@ TEST(Scheduler, AnAnswerEndsWhereMemoryOrCapacityEnds) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 4 * 2 * page);
   const GenerateResult full = generate(*engine, random_request(*engine, 100, 1000));
-  EXPECT_EQ(full.finish_reason, "length");
+  EXPECT_EQ(full.finish_reason, FinishReason::kLength);
   EXPECT_EQ(full.tokens.size(), 128u - 100 + 1);
   const GenerateResult fixed = generate(*engine, random_request(*engine, 100, 1000, "static:capacity=120"));
-  EXPECT_EQ(fixed.finish_reason, "length");
+  EXPECT_EQ(fixed.finish_reason, FinishReason::kLength);
   EXPECT_EQ(fixed.tokens.size(), 120u - 100 + 1);
   EXPECT_THROW(generate(*engine, random_request(*engine, 100, 5, "static:capacity=99")), Error);
 }
@@ -288,7 +288,7 @@ TEST(Scheduler, LogitsOfAPromptAreHandedOver) {
     std::copy_n(rows.as<float>(), rows.numel(), logits.begin() + first * kVocab);
   };
   const GenerateResult result = generate(*engine, std::move(request));
-  EXPECT_EQ(result.finish_reason, "length");
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
   EXPECT_TRUE(result.tokens.empty());
   for (const int32_t n : {1, 511, 513, 600}) {
     const std::vector<int32_t> tokens = random_tokens(600);

@@ -7,11 +7,10 @@ namespace {
 
 constexpr int32_t kFewestRows = 8;  // fewer would read the weights for next to nothing
 
-using State = RunningRequest::State;
-
-bool decodes(const RunningRequest& r) { return r.state == State::kReady && r.n_pending == 1; }
-bool has_prompt(const RunningRequest& r) { return r.state == State::kReady && r.n_pending != 1; }
-bool encodes(const RunningRequest& r) { return r.state == State::kEncodes; }
+bool encodes(const RunningRequest& r) { return r.state == RequestState::kEncoding; }
+bool computes(const RunningRequest& r) { return !encodes(r) && r.state != RequestState::kLoading; }
+bool decodes(const RunningRequest& r) { return computes(r) && r.n_pending == 1; }
+bool has_prompt(const RunningRequest& r) { return computes(r) && r.n_pending != 1; }
 
 // Requests with a prompt to compute or an image to encode.
 int n_prompts(std::span<const RunningRequest> running) {
@@ -66,7 +65,7 @@ void plan_step(std::span<const RunningRequest> running, const StepBudget& budget
 
   plan_prompts(running, budget, limits, plan);
   if (!plan.parts.empty()) return;
-  const auto first = std::ranges::find(running, State::kStalls, &RunningRequest::state);
+  const auto first = std::ranges::find(running, true, &RunningRequest::may_stall);
   if (first != running.end()) plan.parts.push_back({static_cast<size_t>(first - running.begin()), limits.chunk});
 }
 

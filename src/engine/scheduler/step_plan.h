@@ -8,21 +8,17 @@
 #include <span>
 #include <vector>
 
+#include "engine/scheduler/request_state.h"
 #include "engine/scheduler/step_budget.h"
 
 namespace vlcache {
 
 // A running request, as far as a plan depends on it.
 struct RunningRequest {
-  enum class State : uint8_t {
-    kReady,    // its pending tokens can be computed
-    kLoading,  // it waits for embeddings or KV; no step can go on without them
-    kStalls,   // it waits for KV, but a step may compute beside the load and stall for the rest
-    kEncodes,  // an image must be encoded before it goes on
-  };
-  State state = State::kReady;
-  int32_t n_pending = 0;  // tokens; one: it decodes. Without a KV cache (policy `none`) every step is a prompt
-  double row_flops = 0;   // of one pending row
+  RequestState state = RequestState::kPrefill;
+  bool may_stall = false;  // while it loads: a step may compute beside the load, and stall for the rest
+  int32_t n_pending = 0;   // tokens; one: it decodes. Without a KV cache (policy `none`) every step is a prompt
+  double row_flops = 0;    // of one pending row
 };
 
 struct StepLimits {

@@ -11,13 +11,12 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using State = RunningRequest::State;
 using Part = StepPlan::Part;
 
 constexpr RunningRequest kDecodes{.n_pending = 1};
-constexpr RunningRequest kLoads{.state = State::kLoading};
-constexpr RunningRequest kStalls{.state = State::kStalls};
-constexpr RunningRequest kEncodes{.state = State::kEncodes};
+constexpr RunningRequest kLoads{.state = RequestState::kLoading};
+constexpr RunningRequest kStalls{.state = RequestState::kLoading, .may_stall = true};
+constexpr RunningRequest kEncodes{.state = RequestState::kEncoding};
 
 RunningRequest prompt_of(int32_t n, double row_flops = 1) { return {.n_pending = n, .row_flops = row_flops}; }
 

@@ -6,32 +6,32 @@
 
 namespace vlcache {
 
-WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy& policy, const ReuseOptions& options,
-                             ImageSearch& tiers, int32_t n_done)
+WaitingPrompt::WaitingPrompt(Engine& engine, const Prompt& prompt, const PromptImages& images, const Policy& policy,
+                             const ReuseOptions& options, ImageSearch& tiers, int32_t n_done)
     : engine_(engine),
       prompt_(prompt),
+      images_(images),
       policy_(policy),
       options_(options),
       tiers_(tiers),
       n_done_(n_done),
-      keys_(image_keys(prompt)),
-      in_tiers_(keys_.size(), nullptr),
-      prefetched_(keys_.size(), false) {}
+      in_tiers_(images.size(), nullptr),
+      prefetched_(images.size(), false) {}
 
 // Looks the caches up again only if they have changed.
 void WaitingPrompt::look() {
   const int64_t prefix_version = engine_.kv().prefixes().version(), image_version = engine_.kv().image_kv().version();
   std::vector<ChainedTier*> in_tiers;
-  for (size_t i = 0; i < keys_.size(); ++i) in_tiers.push_back(tiers_.kv(i));
+  for (size_t i = 0; i < images_.size(); ++i) in_tiers.push_back(tiers_.kv(i));
   if (prefix_version == prefix_version_ && image_version == image_version_ && in_tiers == in_tiers_) return;
   prefix_version_ = prefix_version;
   image_version_ = image_version;
   in_tiers_ = std::move(in_tiers);
   held_ = false;
   const std::vector<TokenInfo> tokens = prompt_.token_infos();
-  match_ = match_prefix(
-      engine_, policy_, prompt_, {tokens, prompt_.spans, keys_, prompt_.salt}, options_,
-      [this](size_t image) { return engine_.kv().image_kv().contains(keys_[image]) || in_tiers_[image] != nullptr; });
+  match_ = match_prefix(engine_, policy_, prompt_, {tokens, images_, prompt_.salt}, options_, [this](size_t image) {
+    return engine_.kv().image_kv().contains(images_[image].key) || in_tiers_[image] != nullptr;
+  });
 }
 
 int32_t WaitingPrompt::n_matched() {
@@ -40,13 +40,14 @@ int32_t WaitingPrompt::n_matched() {
   int32_t n = n_prefix;
   for (size_t i = 0; i < match_.images.size(); ++i) {
     const PrefixMatch::Image& image = match_.images[i];
-    if (image.reused && image.begin >= n_prefix && engine_.kv().image_kv().contains(keys_[i])) n += image.n_tokens;
+    if (image.reused && image.begin >= n_prefix && engine_.kv().image_kv().contains(images_[i].key))
+      n += image.n_tokens;
   }
   return n;
 }
 
 bool WaitingPrompt::wants(const Sha256Digest& image) const {
-  return options_.chooser != nullptr && std::ranges::find(keys_, image) != keys_.end();
+  return options_.chooser != nullptr && std::ranges::find(images_, image, &PromptImage::key) != images_.end();
 }
 
 bool WaitingPrompt::awaits_image() const {
@@ -66,10 +67,10 @@ void WaitingPrompt::hold() {
   std::vector<CacheHold> holds;
   if (match_.n > 0)
     holds.push_back(engine_.kv().prefixes().hold(std::span(match_.key).first(static_cast<size_t>(match_.n))));
-  for (size_t i = 0; i < keys_.size(); ++i) {
+  for (size_t i = 0; i < images_.size(); ++i) {
     if (i < match_.images.size() && match_.images[i].end <= match_.n) continue;
-    if (options_.encoder) holds.push_back(engine_.kv().encoder_outputs().hold(keys_[i]));
-    if (options_.chooser != nullptr) holds.push_back(engine_.kv().image_kv().hold(keys_[i]));
+    if (options_.encoder) holds.push_back(engine_.kv().encoder_outputs().hold(images_[i].key));
+    if (options_.chooser != nullptr) holds.push_back(engine_.kv().image_kv().hold(images_[i].key));
   }
   holds_ = std::move(holds);
 }
@@ -80,8 +81,8 @@ void WaitingPrompt::prefetch() {
   for (size_t i = 0; i < match_.images.size(); ++i) {
     const PrefixMatch::Image& image = match_.images[i];
     const bool wanted = image.reused && image.end > match_.n && !prefetched_[i];
-    if (!wanted || in_tiers_[i] == nullptr || engine_.kv().image_kv().contains(keys_[i])) continue;
-    prefetched_[i] = engine_.kv().image_prefetch()->start(keys_[i], image.n_tokens, *in_tiers_[i]);
+    if (!wanted || in_tiers_[i] == nullptr || engine_.kv().image_kv().contains(images_[i].key)) continue;
+    prefetched_[i] = engine_.kv().image_prefetch()->start(images_[i].key, image.n_tokens, *in_tiers_[i]);
   }
 }
 

@@ -16,10 +16,10 @@ class Engine;
 
 class WaitingPrompt {
  public:
-  // n_done: tokens whose KV the request already has. `tiers`: the search for the prompt's images. Engine, prompt,
-  // policy and tiers must outlive it.
-  WaitingPrompt(Engine& engine, const Prompt& prompt, const Policy& policy, const ReuseOptions& options,
-                ImageSearch& tiers, int32_t n_done);
+  // n_done: tokens whose KV the request already has. `images` and `tiers`: the prompt's images and the search for them.
+  // All but the options must outlive it.
+  WaitingPrompt(Engine& engine, const Prompt& prompt, const PromptImages& images, const Policy& policy,
+                const ReuseOptions& options, ImageSearch& tiers, int32_t n_done);
 
   // Tokens that would not be computed if it started now, in memory alone: the cached prefix, and images after it whose
   // KV is cached.
@@ -40,12 +40,12 @@ class WaitingPrompt {
 
   Engine& engine_;
   const Prompt& prompt_;
+  const PromptImages& images_;
   const Policy& policy_;
   ReuseOptions options_;
   ImageSearch& tiers_;
   int32_t n_done_;
-  std::vector<Sha256Digest> keys_;      // by image, as the next two
-  std::vector<ChainedTier*> in_tiers_;  // null: in none that was known at the last look()
+  std::vector<ChainedTier*> in_tiers_;  // by image; null: in none that was known at the last look()
   std::vector<bool> prefetched_;
   PrefixMatch match_;
   int64_t prefix_version_ = -1, image_version_ = -1;  // of the caches at the last look()

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/prompt/prompt_images.h"
 #include "model/family.h"
 
 namespace vlcache {
@@ -47,12 +48,12 @@ std::vector<KeptImage> kept_image_tokens(const ModelConfig& config, const Prompt
                                                      .rects = token_rects(config, tiles)});
     image.shares.resize(image.rects.size());
   }
-  for (const ImageSpan& span : prompt.spans) {
-    std::vector<float>& shares = images[static_cast<size_t>(span.image)].shares;
-    for (int32_t token = span.begin; token < span.end; ++token) {
-      shares[static_cast<size_t>(span.row_of(token))] =
+  const PromptImages places = list_images(prompt);
+  for (size_t i = 0; i < images.size(); ++i) {
+    places[i].for_each_token([&](int32_t token, int32_t row) {
+      images[i].shares[static_cast<size_t>(row)] =
           static_cast<float>(counts[static_cast<size_t>(token)]) / static_cast<float>(n_heads);
-    }
+    });
   }
   return images;
 }

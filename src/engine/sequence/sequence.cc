@@ -25,10 +25,7 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       prompt_(other.prompt_),
       places_(other.places_),
       place_(other.place_),
-      spans_(other.spans_),
-      salt_(other.salt_),
-      image_keys_(other.image_keys_),
-      image_contents_(other.image_contents_),
+      images_(other.images_),
       tokens_(other.tokens_),
       states_(other.states_),
       n_done_(other.n_done_),
@@ -99,49 +96,20 @@ void Sequence::add_token(int32_t id, TokenClass token_class) {
   release();  // every token is computed again for the next one
 }
 
-namespace {
-
-// Tokens that both prompts begin with; an image token counts only if it stands for the same row of the same image.
-int32_t common_prefix(std::span<const TokenInfo> tokens, std::span<const ImageSpan> spans,
-                      std::span<const Sha256Digest> keys, const Prompt& prompt,
-                      std::span<const Sha256Digest> prompt_keys) {
-  const auto [a, b] = std::ranges::mismatch(tokens, prompt.tokens, {}, &TokenInfo::id);
-  auto n = static_cast<int32_t>(a - tokens.begin());
-  for (size_t i = 0; i < spans.size() && spans[i].begin < n; ++i) {
-    const ImageSpan& x = spans[i];
-    const ImageSpan* y = i < prompt.spans.size() ? &prompt.spans[i] : nullptr;
-    const bool same = y != nullptr && x.same_rows(*y) &&
-                      keys[static_cast<size_t>(x.image)] == prompt_keys[static_cast<size_t>(y->image)];
-    if (!same) n = x.begin;
-  }
-  // An image token of the old sequence that has no image (a model may generate any token) does not match.
-  for (size_t i = spans.size(); i < prompt.spans.size(); ++i) n = std::min(n, prompt.spans[i].begin);
-  return n;
-}
-
-}  // namespace
-
 int32_t Sequence::continue_with(const Prompt& prompt) {
   discard_lookahead();
-  std::vector<Sha256Digest> keys = vlcache::image_keys(prompt);
-  int32_t kept = std::min(common_prefix(tokens_, spans_, image_keys_, prompt, keys), n_done_);
+  const std::vector<Sha256Digest> keys = image_keys(prompt);
+  const auto differs = std::ranges::mismatch(tokens_, prompt.tokens, {}, &TokenInfo::id).in1;
+  int32_t kept = std::min(images_.n_common(static_cast<int32_t>(differs - tokens_.begin()), prompt, keys), n_done_);
   // At least one token must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
-  if (salt_ != prompt.salt) kept = 0;
-  salt_ = prompt.salt;
+  if (images_.salt() != prompt.salt) kept = 0;
   if ((kept < n_done_ && !complete()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
   list_places(prompt);
-  std::vector<Sha256Digest> contents = keys;
-  for (const ImageSpan& span : spans_) {
-    const auto image = static_cast<size_t>(span.image);
-    if (span.begin < kept) contents[image] = image_contents_[image];
-  }
-  image_contents_ = std::move(contents);
-  spans_ = prompt.spans;
+  images_.take(prompt, keys, kept);
   replay_text_ = prompt.replay_text;
-  image_keys_ = std::move(keys);
   tokens_ = prompt.token_infos();
   states_.resize(tokens_.size(), TokenState::kPending);
   slide_window();
@@ -180,7 +148,7 @@ void Sequence::release() {
   std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
   if (source_ == nullptr) {
     n_exact_ = INT32_MAX;
-    image_contents_ = image_keys_;
+    images_.reset_contents();
   }
   mark_entering();
   slide_window();
@@ -244,10 +212,7 @@ void Sequence::take_back_supplied() {
   const auto n = static_cast<int32_t>(first - states_.begin());
   forget_kv_behind(n);
   std::fill(first, states_.end(), TokenState::kPending);
-  for (const ImageSpan& span : spans_) {
-    const auto image = static_cast<size_t>(span.image);
-    if (span.begin >= n) image_contents_[image] = image_keys_[image];
-  }
+  images_.reset_contents(n);
   count_states();
 }
 

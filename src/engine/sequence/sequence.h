@@ -13,6 +13,7 @@
 #include "engine/hooks/policy_hooks.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sequence/layered_prompt.h"
+#include "engine/sequence/sequence_images.h"
 
 namespace vlcache {
 
@@ -50,18 +51,11 @@ class Sequence {
 
   // Prompt and generated; lookahead tokens, too, while they last.
   std::span<const TokenInfo> tokens() const { return tokens_; }
-  std::span<const ImageSpan> image_spans() const { return spans_; }  // among them
   int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
   const PromptShape& prompt_shape() const { return prompt_; }
   TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
-  const std::optional<Sha256Digest>& salt() const { return salt_; }  // the prompt's
-  // Of the prompt's images: the tokens that stand for them, and image_keys().
-  std::span<const ImageSpan> spans() const { return spans_; }
-  std::span<const Sha256Digest> image_keys() const { return image_keys_; }
-  // What the KV of each image is: its key if it was computed as in a prompt by itself, else what set_image_content has
-  // set.
-  std::span<const Sha256Digest> image_contents() const { return image_contents_; }
-  void set_image_content(size_t image, const Sha256Digest& content) { image_contents_[image] = content; }
+  const SequenceImages& images() const { return images_; }
+  void set_image_content(size_t image, const Sha256Digest& content) { images_.set_content(image, content); }
   // Tokens before the first pending one; those outside a window among them.
   int32_t n_done() const { return n_done_; }
   int32_t n_pending() const { return n_pending_; }
@@ -176,9 +170,7 @@ class Sequence {
   PromptShape prompt_;
   std::vector<PromptShape> places_;  // the parts of the prompt after which the policy acts, ascending
   size_t place_ = 0;                 // the next of them, or the last
-  std::vector<ImageSpan> spans_;     // of the prompt, then of lookahead tokens
-  std::optional<Sha256Digest> salt_;
-  std::vector<Sha256Digest> image_keys_, image_contents_;  // of its images
+  SequenceImages images_;
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
@@ -187,7 +179,6 @@ class Sequence {
   std::vector<Lookahead> lookaheads_;  // needed at this position
   size_t n_lookaheads_done_ = 0;       // of them
   bool looking_ahead_ = false;         // the next of them is under way
-  size_t n_prompt_spans_ = 0;          // in spans_, during lookahead
   // The rest of the prompt, after the position where the policy acts, during lookahead.
   std::vector<TokenInfo> tail_;
   std::vector<TokenState> tail_states_;

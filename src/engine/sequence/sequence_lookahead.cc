@@ -45,7 +45,6 @@ void Sequence::begin_lookahead() {
   const auto n = acting().n_tokens;
   tail_.assign(tokens_.begin() + n, tokens_.end());
   tail_states_.assign(states_.begin() + n, states_.end());
-  n_prompt_spans_ = spans_.size();
   looking_ahead_ = true;
   rewind(n);
   Lookahead& lookahead = lookaheads_[n_lookaheads_done_];
@@ -66,7 +65,7 @@ void Sequence::begin_lookahead() {
 
 // Appends tokens [begin, end) of the prompt once more, rows of images among them.
 void Sequence::repeat(int32_t begin, int32_t end) {
-  const int32_t shift = n_tokens() - begin;
+  images_.repeat(begin, end, n_tokens());
   for (int32_t t = begin; t < end; ++t) {
     const TokenInfo& from = tokens_[static_cast<size_t>(t)];
     const int32_t segment = from.meta.segment;
@@ -75,22 +74,13 @@ void Sequence::repeat(int32_t begin, int32_t end) {
     tokens_.back().meta.modality = modality;
     tokens_.back().meta.segment = segment;
   }
-  for (size_t i = 0; i < n_prompt_spans_; ++i) {
-    const ImageSpan& span = spans_[i];
-    const int32_t from = std::max(begin, span.begin), to = std::min(end, span.end);
-    if (from >= to) continue;
-    ImageSpan again{.begin = from + shift, .end = to + shift, .image = span.image, .first_row = span.row_of(from)};
-    if (!span.rows.empty())
-      again.rows.assign(span.rows.begin() + from - span.begin, span.rows.begin() + to - span.begin);
-    spans_.push_back(std::move(again));
-  }
 }
 
 void Sequence::discard_lookahead() {
   if (!looking_ahead_) return;
   looking_ahead_ = false;
   rewind(acting().n_tokens);
-  spans_.resize(n_prompt_spans_);
+  images_.discard_repeated();
   tokens_.insert(tokens_.end(), tail_.begin(), tail_.end());
   states_.insert(states_.end(), tail_states_.begin(), tail_states_.end());
   count_states();

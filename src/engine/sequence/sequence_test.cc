@@ -168,7 +168,7 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   const auto expect_no_trace = [&] {
     EXPECT_FALSE(s.looks_ahead());
     EXPECT_EQ(ids(), prompt.tokens);
-    EXPECT_EQ(s.image_spans().size(), 1u);
+    EXPECT_EQ(s.images().spans().size(), 1u);
     EXPECT_EQ(s.next_position(), 8);
     EXPECT_LE(s.cache().n_slots(0, 0), 6);
   };
@@ -177,10 +177,10 @@ TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
   EXPECT_EQ(ids(), (std::vector<int32_t>{1, 2, 9, 9, 9, 9, 50, 51, 70, 2, 9, 9, 9, 9}));
   EXPECT_EQ(s.tokens()[10].meta.modality, Modality::kVision);
   EXPECT_EQ(s.tokens()[13].meta.t, 13);
-  ASSERT_EQ(s.image_spans().size(), 2u);
-  EXPECT_EQ(s.image_spans()[1].begin, 10);
-  EXPECT_EQ(s.image_spans()[1].end, 14);
-  EXPECT_EQ(s.image_spans()[1].first_row, 0);
+  ASSERT_EQ(s.images().spans().size(), 2u);
+  EXPECT_EQ(s.images().spans()[1].begin, 10);
+  EXPECT_EQ(s.images().spans()[1].end, 14);
+  EXPECT_EQ(s.images().spans()[1].first_row, 0);
   std::vector<TokenRun> runs;
   s.next_runs(5, runs);
   EXPECT_EQ(runs[0].begin, 6);

@@ -72,7 +72,7 @@ template <typename Use>
 void for_each_image_piece(const StepItem& item, int32_t row, const Use& use) {
   if (item.images.empty()) return;
   for (const TokenRun& run : item.runs) {
-    for (const ImageSpan& span : item.sequence->image_spans()) {
+    for (const ImageSpan& span : item.sequence->images().spans()) {
       const int32_t from = std::max(run.begin, span.begin), to = std::min(run.end, span.end);
       if (from < to) use(span, from, to, row + from - run.begin);
     }

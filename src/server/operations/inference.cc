@@ -84,7 +84,7 @@ bool Inference::take() {
     } catch (const Error& e) {
       GenerateResult refused;
       refused.error = e;
-      refused.finish_reason = "error";
+      refused.finish_reason = FinishReason::kError;
       next.done(std::move(refused));
     }
     lock.lock();

@@ -80,7 +80,7 @@ TEST(Inference, WhoeverLeavesIsNotComputedAnyMore) {
   EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(1), second));
   second->cancel();
   first->cancel();
-  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, "cancelled");
+  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
 }
 
 TEST(Inference, SaysWhatItDoesWhileItDoesIt) {
@@ -137,7 +137,7 @@ TEST(Inference, WhoeverLeavesHoldsNoPlaceInLine) {
   EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(1), second));
   EXPECT_FALSE(submit(inference, request(*engine, 4000), results.done(2)));
   second->cancel();
-  EXPECT_EQ(results.wait_for(1).at(1).finish_reason, "cancelled");  // while the first still runs
+  EXPECT_EQ(results.wait_for(1).at(1).finish_reason, FinishReason::kCancelled);  // while the first still runs
   EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(3), first));
   first->cancel();
   EXPECT_EQ(results.wait_for(3).size(), 3u);
@@ -149,7 +149,7 @@ TEST(Inference, TimeIsUpForThoseWhoRunAndThoseWhoWait) {
   const auto wanted = std::make_shared<Wanted>(Clock::now() + std::chrono::milliseconds(30));
   Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(submit(inference, request(*engine, 4000), results.done(i), wanted));
-  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, "cancelled");
+  for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
   EXPECT_TRUE(wanted->late());
 }
 

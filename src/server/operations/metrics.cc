@@ -161,7 +161,7 @@ void Metrics::add(const GenerateResult& result, const Times& times) {
   const auto n_tokens = static_cast<double>(result.tokens.size());
   const Timings& t = result.timings;
   const std::lock_guard lock(mutex_);
-  ++finished_[result.finish_reason == "cancelled" ? "abort" : result.finish_reason];
+  ++finished_[result.finish_reason == FinishReason::kCancelled ? "abort" : name(result.finish_reason)];
   all_.add(times.all);
   if (result.tokens.empty()) return;  // it ended before its first token
   n_prompt_ += result.n_prompt;

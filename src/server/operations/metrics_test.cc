@@ -10,7 +10,7 @@
 namespace vlcache {
 namespace {
 
-GenerateResult result(size_t n_tokens, const std::string& reason) {
+GenerateResult result(size_t n_tokens, FinishReason reason) {
   GenerateResult r;
   r.tokens.resize(n_tokens);
   r.finish_reason = reason;
@@ -34,9 +34,9 @@ const std::string kModel = R"({model_name="m",engine="0")";
 
 TEST(Metrics, SayWhatWasAnswered) {
   Metrics metrics("m", 4096);
-  metrics.add(result(4, "stop"), {.to_first = 0.07, .all = 0.4});
-  metrics.add(result(1, "length"), {.to_first = 3, .all = 3});
-  metrics.add(result(0, "cancelled"), {.to_first = 1, .all = 1});
+  metrics.add(result(4, FinishReason::kStop), {.to_first = 0.07, .all = 0.4});
+  metrics.add(result(1, FinishReason::kLength), {.to_first = 3, .all = 3});
+  metrics.add(result(0, FinishReason::kCancelled), {.to_first = 1, .all = 1});
   metrics.add_gap(0.1);
   metrics.add_refused("queue");
   const std::string text = metrics.text({.n_running = 2, .n_waiting = 3, .kv_bytes = 1, .kv_max_bytes = 4}, 7);
@@ -63,7 +63,7 @@ TEST(Metrics, SayWhatWasAnswered) {
 TEST(Metrics, EveryLineIsInTheGrammar) {
   Metrics metrics("a \"quoted\\\" name\nof two lines", 100);
   for (int i = 0; i < 20; ++i)
-    metrics.add(result(static_cast<size_t>(i), "stop"), {.to_first = 0.01 * i, .all = 0.1 * i});
+    metrics.add(result(static_cast<size_t>(i), FinishReason::kStop), {.to_first = 0.01 * i, .all = 0.1 * i});
   metrics.add_status(200);
   Inference::State state;
   state.caches.tiers.push_back({.name = "disk"});

@@ -76,7 +76,7 @@ AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
 }
 
 std::string finish_reason(const GenerateResult& result, bool has_calls) {
-  return has_calls && result.finish_reason == "stop" ? "tool_calls" : result.finish_reason;
+  return has_calls && result.finish_reason == FinishReason::kStop ? "tool_calls" : name(result.finish_reason);
 }
 
 OrderedJson tool_calls_json(std::span<const ToolCall> calls, int first) {

@@ -113,7 +113,7 @@ class CompletionStyle final : public AnswerStyle {
       const GenerateResult& r = results[i];
       int64_t offset = 0;
       OrderedJson logprobs = r.has_logprobs ? logprobs_json(r.tokens, offset, tokenizer_) : nullptr;
-      json["choices"].push_back(choice_json(static_cast<int>(i), r.text, std::move(logprobs), r.finish_reason));
+      json["choices"].push_back(choice_json(static_cast<int>(i), r.text, std::move(logprobs), name(r.finish_reason)));
     }
     return json;
   }
@@ -130,7 +130,7 @@ class CompletionStyle final : public AnswerStyle {
   std::string text(int index, std::string_view text) override { return piece(index, text, ""); }
   std::string calls(int /*index*/, std::span<const ToolCall> /*calls*/) override { return ""; }
   std::string ended(int index, const GenerateResult& result, bool /*has_calls*/) override {
-    return piece(index, "", result.finish_reason);
+    return piece(index, "", name(result.finish_reason));
   }
   std::string end(std::span<const GenerateResult> results) override {
     return (include_usage_ ? event(ending(results)) : "") + kDone;

@@ -34,7 +34,7 @@ OrderedJson usage_of(const GenerateResult& result) {
 // stop_reason and stop_sequence.
 OrderedJson stop_of(const GenerateResult& result, bool has_calls) {
   OrderedJson stop{{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
-  if (result.finish_reason == "length") {
+  if (result.finish_reason == FinishReason::kLength) {
     stop["stop_reason"] = "max_tokens";
   } else if (has_calls) {
     stop["stop_reason"] = "tool_use";

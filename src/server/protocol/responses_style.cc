@@ -99,7 +99,7 @@ class ResponsesStyle final : public AnswerStyle {
   }
   std::string ended(int, const GenerateResult&, bool) override { return end_message(); }
   std::string end(std::span<const GenerateResult> results) override {
-    const bool whole = results[0].finish_reason != "length";
+    const bool whole = results[0].finish_reason != FinishReason::kLength;
     return numbered(whole ? "response.completed" : "response.incomplete", {{"response", response(&results[0])}});
   }
   std::string failed(const Error& error) override {
@@ -112,7 +112,7 @@ class ResponsesStyle final : public AnswerStyle {
  private:
   // Null: it is not complete yet.
   OrderedJson response(const GenerateResult* result) const {
-    const bool cut = result != nullptr && result->finish_reason == "length";
+    const bool cut = result != nullptr && result->finish_reason == FinishReason::kLength;
     OrderedJson json{{"id", head_.id}, {"object", "response"}, {"created_at", head_.created}};
     json["status"] = result == nullptr ? "in_progress" : cut ? "incomplete" : "completed";
     json["background"] = false;

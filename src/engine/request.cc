@@ -1,0 +1,27 @@
+#include "engine/request.h"
+
+namespace vlcache {
+
+double CacheReport::n_loaded() const {
+  double n = n_prefix_tokens;
+  for (const Image& image : images) {
+    if (image.loaded()) n += image.n_tokens - image.n_recomputed;
+  }
+  return n;
+}
+
+std::string name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      break;
+  }
+  return "error";
+}
+
+}  // namespace vlcache

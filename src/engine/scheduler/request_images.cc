@@ -1,0 +1,239 @@
+#include "engine/scheduler/request_images.h"
+
+#include <algorithm>
+
+#include "engine/reuse/image_origin.h"
+#include "engine/sequence/sequence.h"
+
+namespace vlcache {
+namespace {
+
+using Encoder = CacheReport::Image::Encoder;
+using Source = CacheReport::Image::Source;
+
+}  // namespace
+
+RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& result)
+    : engine_(engine), request_(request), result_(result) {
+  Prompt& prompt = request.prompt;
+  if (prompt.images.empty()) return;
+  prompt.keys = request.sequence != nullptr ? request.sequence->images().keys() : image_keys(prompt);
+  images_ = list_images(prompt);
+  ImageStore* const store = engine.kv().image_store();
+  if (store != nullptr && request.reuse.encoder) stored_.tiers = store->search(prompt.keys);
+}
+
+RequestImages::~RequestImages() = default;
+
+bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
+  if (engine_.kv().image_store() == nullptr || !request_.reuse.encoder) return false;
+  for (size_t i = 0; i < images_.size(); ++i) {
+    if (images_[i].end() <= n_done) continue;
+    const bool known = engine_.kv().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
+    if (!known && !stored_.tiers.wait(i, until)) return true;
+  }
+  return false;
+}
+
+void RequestImages::start(Sequence& sequence) {
+  sequence_ = &sequence;
+  images_ = list_images(request_.prompt);  // a policy may have dropped tokens of them
+  note_sources();
+  take_selected();
+  place();
+}
+
+// Takes the outputs that a policy's selection has encoded already.
+void RequestImages::take_selected() {
+  embeddings_.resize(request_.prompt.images.size());
+  std::optional<ImageSelection>& selection = request_.prompt.selection;
+  if (!selection) return;
+  for (size_t i = 0; i < selection->outputs.size(); ++i) {
+    if (selection->outputs[i].embeds.empty()) continue;
+    embeddings_[i] = std::move(selection->outputs[i]);
+    result_.cache.images[i].encoder = Encoder::kComputed;
+  }
+  selection->outputs.clear();
+  result_.timings.vision_ms += std::exchange(selection->vision_ms, 0);
+}
+
+void RequestImages::start_rest() {
+  reuse_.reset();  // everything after the first loaded token is pending again
+  const CacheReport before = result_.cache;
+  note_sources();
+  CacheReport& now = result_.cache;
+  now.n_prefix_tokens = before.n_prefix_tokens;
+  for (size_t i = 0; i < now.images.size(); ++i) {
+    if (now.images[i].n_recomputed == 0) now.images[i] = before.images[i];
+  }
+  place();
+}
+
+// Begins the report: the images' tokens are in the sequence, or will be computed.
+void RequestImages::note_sources() {
+  CacheReport& report = result_.cache;
+  report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
+  const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of an earlier call
+  for (size_t i = 0; i < images_.size(); ++i) {
+    const int32_t n_left = images_[i].n_tokens_from(sequence_->n_done());
+    report.images.push_back({.key = images_[i].key,
+                             .n_tokens = images_[i].n_tokens,
+                             .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
+                             .n_recomputed = static_cast<double>(n_left),
+                             .reason = ""});
+    if (!before.empty()) report.images.back().encoder = before[i].encoder;
+  }
+}
+
+void RequestImages::place() {
+  reuse_ = std::make_unique<ImageReuse>(engine_, *sequence_, request_.prompt, request_.reuse, stored_, result_.cache);
+  for (const size_t image : reuse_->without_origin()) {
+    // Requested already: in vain, or for the image's first occurrence.
+    if (!origins_asked_.insert(images_[image].key).second) continue;
+    origins_.push_back(origin_request(engine_, request_.prompt, images_, image));
+  }
+  if (origins_.empty()) find_embeddings();
+}
+
+void RequestImages::origin_done(const GenerateResult& origin) {
+  result_.timings.vision_ms += origin.timings.vision_ms;
+  result_.timings.prefill_ms += origin.timings.prefill_ms;
+  for (const CacheReport::Image& image : origin.cache.images) computed_.add_origin(image);
+}
+
+// Of the images of which a token is still to be computed, or will be computed again.
+void RequestImages::find_embeddings() {
+  forget_encoding();
+  const int32_t n_done = sequence_->replays_prompt() ? 0 : reuse_->n_done();
+  for (size_t image = 0; image < images_.size(); ++image) {
+    if (images_[image].end() <= n_done || !embeddings_[image].embeds.empty() || !reuse_->needs_embeddings(image)) {
+      continue;
+    }
+    if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
+    if (take_known(image)) continue;
+    ChainedTier* from = request_.reuse.encoder ? stored_.tiers.rows(image) : nullptr;
+    if (from != nullptr) {
+      coming_.emplace_back(image, engine_.kv().load_embeddings(request_.prompt.images[image], images_[image].key, *from,
+                                                               stored_.tiers.by()));
+    } else {
+      to_encode_.push_back(image);
+    }
+  }
+}
+
+// Takes the image's embeddings if they are in memory.
+bool RequestImages::take_known(size_t image) {
+  auto known = request_.reuse.encoder ? engine_.kv().find_embeddings(images_[image].key) : nullptr;
+  if (known == nullptr) return false;
+  take(image, std::move(known), Encoder::kHit);
+  return true;
+}
+
+void RequestImages::take(size_t image, std::shared_ptr<const VisionOutput> output, Encoder encoder) {
+  embeddings_[image].embeds = output->embeds;
+  embeddings_[image].extra = output->extra;
+  result_.cache.images[image].encoder = encoder;
+  shared_.push_back(std::move(output));
+}
+
+void RequestImages::take_loaded() {
+  const auto begin = Clock::now();
+  while (!coming_.empty()) {
+    const auto& [image, loaded] = coming_.front();
+    const ImageLoad::State state = loaded.load->state();
+    if (state == ImageLoad::State::kPending) break;
+    if (state == ImageLoad::State::kReady) {
+      engine_.kv().keep_embeddings(images_[image].key, loaded);
+      take(image, loaded.output, Encoder::kHit);
+    } else {
+      to_encode_.push_back(image);
+    }
+    coming_.erase(coming_.begin());
+  }
+  result_.timings.vision_ms += ms_since(begin);
+}
+
+void RequestImages::encode(Deadline until) {
+  CHECK(encodes());
+  const size_t image = to_encode_.front();
+  if (encoding_ == nullptr) {
+    if (take_known(image)) {  // another request has encoded it meanwhile
+      to_encode_.pop_front();
+      return;
+    }
+    encoding_ms_ = 0;
+  }
+  const auto begin = Clock::now();
+  try {
+    if (encoding_ == nullptr) {
+      encoding_ = std::make_unique<Model::Encoding>(engine_.model().begin_encoding(
+          request_.prompt.with_pixels(image), /*capture=*/nullptr, /*tile_by_tile=*/until != kNoDeadline));
+    }
+    bool more = true;
+    while ((more = encoding_->step()) && Clock::now() < until) {
+    }
+    if (!more) take_encoded(encoding_ms_ + ms_since(begin));
+  } catch (...) {
+    forget_encoding();
+    throw;
+  }
+  encoding_ms_ += ms_since(begin);
+  result_.timings.vision_ms += ms_since(begin);
+}
+
+void RequestImages::take_encoded(double ms) {
+  const size_t image = to_encode_.front();
+  VisionOutput output = encoding_->finish();
+  encoding_.reset();
+  to_encode_.pop_front();
+  request_.prompt.let_pixels_go(image);
+  if (request_.reuse.encoder) {
+    take(image, engine_.kv().keep_encoded(images_[image].key, std::move(output), ms), Encoder::kComputed);
+  } else {
+    embeddings_[image] = std::move(output);
+    result_.cache.images[image].encoder = Encoder::kComputed;
+  }
+}
+
+void RequestImages::forget_encoding() {
+  encoding_.reset();
+  to_encode_.clear();
+}
+
+bool RequestImages::awaits_load(Deadline until) {
+  if (coming_.empty()) return reuse_ != nullptr && reuse_->loading(until);
+  coming_.front().second.load->wait(0, until);
+  return true;  // until take_loaded() takes it
+}
+
+bool RequestImages::awaits_load_to_stall(Deadline until) {
+  return (has_stalled_ || !coming_.empty()) && awaits_load(until);
+}
+
+ImageReuse::Want RequestImages::take_want() {
+  const ImageReuse::Want want = reuse_ != nullptr ? reuse_->take_want() : ImageReuse::Want::kNone;
+  if (want == ImageReuse::Want::kComes) has_stalled_ = true;
+  return want;
+}
+
+void RequestImages::prompt_done() {
+  for (VisionOutput& output : embeddings_) output = VisionOutput();
+  shared_.clear();
+  stored_.loads.clear();
+}
+
+void RequestImages::stop() {
+  computed_.add_own(images_, result_.cache.images, sequence_->n_done());
+  reuse_.reset();
+  coming_.clear();
+  forget_encoding();
+  stored_.tiers.stop();
+  std::erase_if(stored_.loads, [](const auto& l) { return l.second.load->state() != ImageLoad::State::kMissed; });
+}
+
+void RequestImages::finish() {
+  computed_.charge(result_.cache.images);
+  engine_.kv().count(result_.cache);
+}
+
+}  // namespace vlcache
