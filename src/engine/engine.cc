@@ -7,7 +7,7 @@
 #include "base/machine.h"
 #include "engine/image_entries.h"
 #include "engine/memory_plan.h"
-#include "engine/prompt/picture_reader.h"
+#include "engine/prompt/image_reader.h"
 #include "io/tokenizer/tokenizer.h"
 #include "model/processors/image_processor.h"
 #include "reuse/prefix_cache.h"

@@ -12,7 +12,7 @@
 
 #include "cache/page_pools.h"
 #include "engine/kv_services.h"
-#include "engine/prompt/picture.h"
+#include "engine/prompt/encoded_image.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sequence/sequence.h"
 #include "engine/sequence/stepper.h"

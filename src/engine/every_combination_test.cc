@@ -159,7 +159,7 @@ class EveryCombination : public testing::Test {
   // One token, an image, two images, 2,000 tokens (with the scalar backend, a tenth of that).
   Prompt prompt(int which) const {
     const auto picture = [&](uint8_t tint) {
-      Image image = load_image(models_.dir() / "picture-0.png");
+      Image image = load_image(models_.dir() / "image-0.png");
       for (uint8_t& value : image.rgb) value ^= tint;
       return image;
     };

@@ -33,7 +33,7 @@ class ImageOrigin : public testing::Test {
   Request request(const std::string& text, const std::vector<int>& pictures, ReuseOptions reuse) const {
     std::vector<Image> images;
     for (const int picture : pictures) {
-      images.push_back(load_image(dir_ / ("picture-" + std::to_string(picture) + ".png")));
+      images.push_back(load_image(dir_ / ("image-" + std::to_string(picture) + ".png")));
     }
     Request request;
     request.prompt = engine_->prepare_raw(text, std::move(images));

@@ -24,7 +24,7 @@ class Salts : public StoredImages {
   }
   std::vector<Image> one_picture() const {
     std::vector<Image> images;
-    images.push_back(load_image(fixture_ / "picture-0.png"));
+    images.push_back(load_image(fixture_ / "image-0.png"));
     return images;
   }
   void expect_all_computed(const GenerateResult& result) const {

@@ -31,7 +31,7 @@ class Encoding : public StoredImages {
     std::vector<Image> images;
     for (int i = 0; i < n; ++i) {
       text += "<image>";
-      images.push_back(load_image(fixture_ / "picture-0.png"));
+      images.push_back(load_image(fixture_ / "image-0.png"));
       for (uint8_t& value : images.back().rgb) value ^= static_cast<uint8_t>(8 * i);
     }
     Request request;

@@ -97,7 +97,7 @@ struct KeptFixture {
   Json about = load_json(dir / "case.json");
 
   Prompt prompt() const {
-    return engine->prepare_raw(about["prompt"].get<std::string>(), std::vector{load_image(dir / "picture-0.png")});
+    return engine->prepare_raw(about["prompt"].get<std::string>(), std::vector{load_image(dir / "image-0.png")});
   }
   // Mean over the image's tokens; -1: nothing was reported.
   double mean_share(std::string_view policy, std::string_view budget, bool asked = true) const {

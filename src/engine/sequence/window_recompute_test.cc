@@ -76,7 +76,7 @@ TEST_P(WindowRecompute, TakesTheRowsOfPicturesInTheWindow) {
   const auto engine = Engine::load(dir, options);
   const auto text = load_json(dir / "case.json")["prompt"].get<std::string>();
   const auto prepare = [&] {
-    return engine->prepare_raw(text, std::vector{load_image(dir / "picture-0.png"), load_image(dir / "picture-1.png")});
+    return engine->prepare_raw(text, std::vector{load_image(dir / "image-0.png"), load_image(dir / "image-1.png")});
   };
   const auto ask = [&](Prompt prompt, std::string_view policy, int32_t n) {
     Request request;

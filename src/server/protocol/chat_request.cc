@@ -2,7 +2,7 @@
 #include "server/protocol/chat_request.h"
 
 #include "api/json_fields.h"
-#include "server/protocol/picture_parts.h"
+#include "server/protocol/image_parts.h"
 
 namespace vlcache {
 namespace {

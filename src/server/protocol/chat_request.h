@@ -12,7 +12,7 @@
 #include "api/answer_format.h"
 #include "api/request_fields.h"
 #include "api/tool_calls.h"
-#include "engine/prompt/picture.h"
+#include "engine/prompt/encoded_image.h"
 #include "server/protocol/named_images.h"
 
 namespace vlcache {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/prompt/picture.h"
+#include "engine/prompt/encoded_image.h"
 #include "server/protocol/chat_request.h"
 
 namespace vlcache {

@@ -1,4 +1,4 @@
-#include "server/protocol/picture_parts.h"
+#include "server/protocol/image_parts.h"
 
 #include <algorithm>
 

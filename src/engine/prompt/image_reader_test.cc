@@ -1,5 +1,5 @@
 // Image files: what is remembered of them, how many tokens a model is shown of them, and options that fail.
-#include "engine/prompt/picture_reader.h"
+#include "engine/prompt/image_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@ class Reading : public testing::TestWithParam<const char*> {
 
   const std::unique_ptr<Engine> engine_ =
       Engine::load(fixture(GetParam()), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
-  const std::shared_ptr<const std::vector<std::byte>> bytes_ = read_file(fixture(GetParam()) + "/picture-0.png");
-  const Image image_ = load_image(fixture(GetParam()) + "/picture-0.png");
+  const std::shared_ptr<const std::vector<std::byte>> bytes_ = read_file(fixture(GetParam()) + "/image-0.png");
+  const Image image_ = load_image(fixture(GetParam()) + "/image-0.png");
 };
 
 TEST_P(Reading, IsWhatADecodedPictureIs) {
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Reading, testing::Values("smolvlm-split", "llav
 TEST(PictureSettings, ChangeWhatAProcessorShows) {
   const auto engine =
       Engine::load(fixture("smolvlm-split"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
-  const auto bytes = read_file(fixture("smolvlm-split") + "/picture-0.png");
+  const auto bytes = read_file(fixture("smolvlm-split") + "/image-0.png");
   const auto n_tiles = [&](const std::string& settings) {
     EncodedPicture picture{
         .bytes = bytes, .where = "here", .limits = {}, .options = {.settings = settings}, .owner = ""};
@@ -138,7 +138,7 @@ TEST(PictureSettings, ChangeWhatAProcessorShows) {
 TEST(PictureSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
   const auto engine =
       Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
-  EncodedPicture picture{.bytes = read_file(fixture("llava-clip") + "/picture-0.png"),
+  EncodedPicture picture{.bytes = read_file(fixture("llava-clip") + "/image-0.png"),
                          .where = "here",
                          .limits = {},
                          .options = {},

@@ -1,4 +1,4 @@
-#include "engine/prompt/picture.h"
+#include "engine/prompt/encoded_image.h"
 
 namespace vlcache {
 

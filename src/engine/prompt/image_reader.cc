@@ -1,4 +1,4 @@
-#include "engine/prompt/picture_reader.h"
+#include "engine/prompt/image_reader.h"
 
 #include <algorithm>
 #include <set>

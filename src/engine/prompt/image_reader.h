@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/sha256.h"
-#include "engine/prompt/picture.h"
+#include "engine/prompt/encoded_image.h"
 #include "engine/prompt/prompt.h"
 #include "model/image_tiles.h"
 #include "model/model.h"
