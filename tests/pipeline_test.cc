@@ -169,7 +169,7 @@ TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
   EXPECT_EQ(ids(again), greedy());
   EXPECT_EQ(again.cache.n_prefix_tokens, again.n_prompt - 1);
   if (images().empty()) return;
-  const auto other_picture = [&](ReuseOptions reuse) {
+  const auto other_image = [&](ReuseOptions reuse) {
     Request other = request(std::move(reuse));
     const size_t last = other.prompt.images.size() - 1;
     std::vector<Image> changed = images();
@@ -177,12 +177,12 @@ TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
     other.prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), std::move(changed));
     return other;
   };
-  Request other = other_picture(prefix);
+  Request other = other_image(prefix);
   const auto is_last = [&](const ImageSpan& span) { return span.image + 1 == std::ssize(other.prompt.images); };
   const int32_t begin = std::ranges::find_if(other.prompt.spans, is_last)->begin;
   const GenerateResult found = generate(*engine_, std::move(other));
   EXPECT_EQ(found.cache.n_prefix_tokens, begin);
-  EXPECT_EQ(ids(found), ids(generate(*engine_, other_picture({}))));
+  EXPECT_EQ(ids(found), ids(generate(*engine_, other_image({}))));
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

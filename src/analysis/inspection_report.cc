@@ -66,11 +66,11 @@ std::string cells(const InspectedImage& image, std::span<const double> shares, d
   return svg;
 }
 
-std::string picture_section(const Inspection& inspection, size_t number, const Image& picture) {
-  const InspectedImage& image = inspection.images[number];
-  const Image small = shrink(picture, kPageSide);
-  const double scale = static_cast<double>(small.width) / static_cast<double>(picture.width);
-  const std::vector<double> all = kept_shares(inspection, image);
+std::string image_section(const Inspection& inspection, size_t number, const Image& image) {
+  const InspectedImage& inspected = inspection.images[number];
+  const Image small = shrink(image, kPageSide);
+  const double scale = static_cast<double>(small.width) / static_cast<double>(image.width);
+  const std::vector<double> all = kept_shares(inspection, inspected);
   const double mean = all.empty() ? 0 : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
   std::string text = format(
       "<h2>Picture %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. What is bright stays.</p>",
@@ -82,7 +82,7 @@ std::string picture_section(const Inspection& inspection, size_t number, const I
     std::string s =
         format("<svg xmlns=\"http://www.w3.org/2000/svg\" %s style=\"max-width:%.0frem\">", box.c_str(), width);
     s += "<defs><mask id=\"" + mask + "\"><rect width=\"100%\" height=\"100%\" fill=\"#222\"/><g fill=\"#fff\">" +
-         cells(image, shares, scale) + "</g></mask>";
+         cells(inspected, shares, scale) + "</g></mask>";
     if (define)
       s += "<image id=\"" + id + "\" width=\"" + std::to_string(small.width) + "\" height=\"" +
            std::to_string(small.height) + "\" href=\"data:image/png;base64," + base64(encode_png(small)) + "\"/>";
@@ -98,7 +98,7 @@ std::string picture_section(const Inspection& inspection, size_t number, const I
     const std::string mask = id + format("layer%zu", l);
     text += format("<figure style=\"margin:0\"><figcaption class=\"soft\">layer %zu, %.0f slots</figcaption>", l,
                    inspection.layers[l].budget) +
-            svg(kept_shares(inspection, image, static_cast<int32_t>(l)), mask, 20, false) + "</figure>";
+            svg(kept_shares(inspection, inspected, static_cast<int32_t>(l)), mask, 20, false) + "</figure>";
   }
   return text + "</div></details>";
 }
@@ -142,22 +142,22 @@ std::vector<double> kept_shares(const Inspection& inspection, const InspectedIma
   return shares;
 }
 
-Image heat_map(const Image& picture, double scale, const InspectedImage& image, std::span<const double> shares) {
-  std::vector<double> share_of(static_cast<size_t>(picture.width * picture.height), 0.0);
-  for (size_t i = 0; i < image.rects.size(); ++i) {
-    if (!image.rects[i]) continue;
-    const PixelRect& r = *image.rects[i];
+Image heat_map(const Image& image, double scale, const InspectedImage& inspected, std::span<const double> shares) {
+  std::vector<double> share_of(static_cast<size_t>(image.width * image.height), 0.0);
+  for (size_t i = 0; i < inspected.rects.size(); ++i) {
+    if (!inspected.rects[i]) continue;
+    const PixelRect& r = *inspected.rects[i];
     const auto pixel = [&](float x, int64_t end) {
       return std::clamp<int64_t>(std::llround(scale * static_cast<double>(x)), 0, end);
     };
-    for (int64_t y = pixel(r.top, picture.height); y < pixel(r.bottom, picture.height); ++y) {
-      for (int64_t x = pixel(r.left, picture.width); x < pixel(r.right, picture.width); ++x) {
-        double& share = share_of[static_cast<size_t>(y * picture.width + x)];
+    for (int64_t y = pixel(r.top, image.height); y < pixel(r.bottom, image.height); ++y) {
+      for (int64_t x = pixel(r.left, image.width); x < pixel(r.right, image.width); ++x) {
+        double& share = share_of[static_cast<size_t>(y * image.width + x)];
         share = std::max(share, shares[i]);
       }
     }
   }
-  Image out = picture;
+  Image out = image;
   for (size_t i = 0; i < share_of.size(); ++i) {
     const double light = 1 - kVeil * (1 - brightness(share_of[i]));
     for (size_t c = 0; c < 3; ++c) out.rgb[3 * i + c] = static_cast<uint8_t>(light * out.rgb[3 * i + c]);
@@ -165,14 +165,14 @@ Image heat_map(const Image& picture, double scale, const InspectedImage& image, 
   return out;
 }
 
-std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> pictures) {
+std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> images) {
   std::string body = "<p><b>" + escape_html(question) +
                      "</b></p><p>With everything kept: " + escape_html(inspection.full_answer) + "<br>With " +
                      escape_html(inspection.policy) + ": " + escape_html(inspection.answer) + "</p>";
   body += format("<p class=\"soft\">%d prompt tokens, %d of them after the last image.</p>", inspection.n_prompt,
                  inspection.tau);
-  for (size_t i = 0; i < std::min(pictures.size(), inspection.images.size()); ++i)
-    body += picture_section(inspection, i, pictures[i]);
+  for (size_t i = 0; i < std::min(images.size(), inspection.images.size()); ++i)
+    body += image_section(inspection, i, images[i]);
   body += "<h2>Sparsity</h2><p class=\"soft\">Attention below 1 % of its row's largest, among what a row sees.</p>" +
           by_layer({figure(inspection, "prefill (after the image)", &InspectedLayer::sparsity),
                     figure(inspection, "answer", &InspectedLayer::decode_sparsity)},

@@ -18,9 +18,9 @@ nlohmann::ordered_json to_json(const Inspection& inspection);
 std::vector<double> kept_shares(const Inspection& inspection, const InspectedImage& image, int32_t layer = -1);
 
 // The image (as decoded, or smaller) under a veil that is thinner where more of a token is kept.
-Image heat_map(const Image& picture, double scale, const InspectedImage& image, std::span<const double> shares);
+Image heat_map(const Image& image, double scale, const InspectedImage& inspected, std::span<const double> shares);
 
-// `pictures`: the prompt's images, in its order.
-std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> pictures);
+// `images`: the prompt's images, in its order.
+std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> images);
 
 }  // namespace vlcache

@@ -21,11 +21,11 @@ Sha256Digest salt_of(std::string_view text) {
 
 }  // namespace
 
-Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, Pictures pictures,
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputImages images,
                     const TemplateInput& more) {
-  engine.check_takes(pictures);  // before the template of a text model complains of their parts
+  engine.check_takes(images);  // before the template of a text model complains of their parts
   return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more),
-                                 std::move(pictures));
+                                 std::move(images));
 }
 
 RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir)

@@ -18,8 +18,8 @@
 namespace vlcache {
 
 // Renders messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}) with the chat
-// template. `pictures` are in the order of their parts. Throws Error(kInput) without a template.
-Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, Pictures pictures,
+// template. `images` are in the order of their parts. Throws Error(kInput) without a template.
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputImages images,
                     const TemplateInput& more = {});
 
 // Any thread.

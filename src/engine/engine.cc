@@ -69,10 +69,10 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, con
   const auto make_processor = [model_dir, type = config.model_type](const std::string& settings) {
     return load_image_processor(model_dir, type, settings);
   };
-  PictureReader::ProcessorPtr processor = config.vision ? make_processor("") : nullptr;
+  ImageReader::ProcessorPtr processor = config.vision ? make_processor("") : nullptr;
   engine->start(Model::load(model_dir, config, *engine->backend_, {.progress = options.progress}), options);
   if (processor != nullptr) {
-    engine->picture_reader_ = std::make_unique<PictureReader>(*engine->model_, std::move(processor), make_processor);
+    engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
   }
   engine->load_ms_ = ms_since(begin);
   return engine;
@@ -130,18 +130,18 @@ std::vector<int32_t> Engine::stop_token_ids() const {
   return ids;
 }
 
-void Engine::check_takes(const Pictures& pictures) const {
-  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, pictures);
-  if (n_images == 0 || picture_reader_ != nullptr) return;
+void Engine::check_takes(const InputImages& images) const {
+  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, images);
+  if (n_images == 0 || image_reader_ != nullptr) return;
   throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
                                      std::to_string(n_images) + " image(s) were given");
 }
 
-Prompt Engine::prepare(const std::string& text, Pictures pictures, bool add_special_tokens) const {
-  check_takes(pictures);
+Prompt Engine::prepare(const std::string& text, InputImages images, bool add_special_tokens) const {
+  check_takes(images);
   Prompt prompt;
   std::vector<int64_t> rows;
-  if (picture_reader_ != nullptr) picture_reader_->read(std::move(pictures), prompt);
+  if (image_reader_ != nullptr) image_reader_->read(std::move(images), prompt);
   const std::string expanded = model_->expand_prompt(text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
@@ -168,16 +168,16 @@ void Engine::classify(Prompt& prompt) const {
   }
 }
 
-Prompt Engine::prepare_raw(std::string_view text, Pictures pictures) const {
-  return prepare(std::string(text), std::move(pictures), /*add_special_tokens=*/true);
+Prompt Engine::prepare_raw(std::string_view text, InputImages images) const {
+  return prepare(std::string(text), std::move(images), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_rendered(const std::string& text, Pictures pictures) const {
+Prompt Engine::prepare_rendered(const std::string& text, InputImages images) const {
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
-  const bool add_special_tokens = picture_reader_ != nullptr && !(!bos.empty() && text.starts_with(bos));
-  return prepare(text, std::move(pictures), add_special_tokens);
+  const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && text.starts_with(bos));
+  return prepare(text, std::move(images), add_special_tokens);
 }
 
 Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {

@@ -22,7 +22,7 @@
 
 namespace vlcache {
 
-class PictureReader;
+class ImageReader;
 class Tokenizer;
 
 struct EngineOptions {
@@ -64,11 +64,11 @@ class Engine {
   std::vector<int32_t> stop_token_ids() const;
 
   // Text exactly as given (placeholders included) and its images, as transformers' processor would tokenise them.
-  Prompt prepare_raw(std::string_view text, Pictures pictures) const;
+  Prompt prepare_raw(std::string_view text, InputImages images) const;
   // Text as the chat template has rendered it, and its images in the order of their placeholders.
-  Prompt prepare_rendered(const std::string& text, Pictures pictures) const;
+  Prompt prepare_rendered(const std::string& text, InputImages images) const;
   // Throws Error(kInput) for images that the model cannot take.
-  void check_takes(const Pictures& pictures) const;
+  void check_takes(const InputImages& images) const;
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no images.
@@ -87,7 +87,7 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  Prompt prepare(const std::string& text, Pictures pictures, bool add_special_tokens) const;
+  Prompt prepare(const std::string& text, InputImages images, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
 
@@ -96,7 +96,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
-  std::unique_ptr<PictureReader> picture_reader_;  // null: the model takes text alone
+  std::unique_ptr<ImageReader> image_reader_;  // null: the model takes text alone
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;

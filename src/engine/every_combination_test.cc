@@ -158,7 +158,7 @@ class EveryCombination : public testing::Test {
 
   // One token, an image, two images, 2,000 tokens (with the scalar backend, a tenth of that).
   Prompt prompt(int which) const {
-    const auto picture = [&](uint8_t tint) {
+    const auto tinted = [&](uint8_t tint) {
       Image image = load_image(models_.dir() / "image-0.png");
       for (uint8_t& value : image.rgb) value ^= tint;
       return image;
@@ -167,7 +167,7 @@ class EveryCombination : public testing::Test {
     std::string text = "total";
     if (which == 1) text = "Read the first line. <image>\nWhat is the total, and which date?";
     if (which == 2) text = "<image> and <image>: which of them is red?";
-    for (int i = 0; i < which && which < 3; ++i) images.push_back(picture(static_cast<uint8_t>(64 * which + 8 * i)));
+    for (int i = 0; i < which && which < 3; ++i) images.push_back(tinted(static_cast<uint8_t>(64 * which + 8 * i)));
     if (which == 3) {
       std::vector<int32_t> tokens = random_tokens(only_ref() ? 200 : 2000);
       for (int32_t& t : tokens) t += 10;

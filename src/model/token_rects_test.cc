@@ -119,9 +119,9 @@ struct Placing {
   float cell_width = 0,
         cell_height = 0;  // of the image, in a token; where padding is part of it, more than its rectangle
 
-  Placing(const Case& c, const Image& picture)
+  Placing(const Case& c, const Image& image)
       : config(parse_model_config(parse_json(c.config, "config.json"), "config.json")),
-        tiles(load(c.processor)->process(picture)),
+        tiles(load(c.processor)->process(image)),
         rows(config.family->token_rows(config, tiles)),
         rects(token_rects(config, tiles)) {
     const PixelRect& shown = tiles.shown[tiles.overview == 0 ? 1 : 0];
@@ -191,7 +191,7 @@ TEST_P(TokenRects, LieWhereTheirPixelsComeFrom) {
   }
 }
 
-TEST_P(TokenRects, CoverThePictureOnce) {
+TEST_P(TokenRects, CoverTheImageOnce) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Placing p(c, quadrants(width_, height_));
@@ -230,7 +230,7 @@ TEST_P(TokenRects, NewlinesOverviewsAndClassTokensAreNowhere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pictures, TokenRects,
+INSTANTIATE_TEST_SUITE_P(Images, TokenRects,
                          testing::Values(std::pair(120, 120), std::pair(200, 100), std::pair(90, 160),
                                          std::pair(64, 190)));
 

@@ -172,9 +172,9 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
 // Moves the images out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
   Prompt prompt =
-      prepare_chat(engine_, asked.messages, std::move(asked.pictures),
+      prepare_chat(engine_, asked.messages, std::move(asked.images),
                    {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
-  for (NamedPicture& picture : asked.named) named_images_.add(picture.name, std::move(picture.bytes), picture.where);
+  for (NamedImage& image : asked.named) named_images_.add(image.name, std::move(image.bytes), image.where);
   return prompt;
 }
 

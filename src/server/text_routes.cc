@@ -18,7 +18,7 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
     const ChatTemplates* const templates = engine.chat_templates();
     const bool with_tools =
         asked.tools.may_call() && templates != nullptr && templates->shows_tools(engine.tokenizer());
-    return prepare_chat(engine, asked.messages, std::move(asked.pictures),
+    return prepare_chat(engine, asked.messages, std::move(asked.images),
                         {.tools = with_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()})
         .tokens;
   }

@@ -9,11 +9,11 @@
 namespace vlcache {
 namespace {
 
-constexpr int32_t kWords = 64, kAnswer = 8, kPictureSide = 64;
+constexpr int32_t kWords = 64, kAnswer = 8, kImageSide = 64;
 
-void encode_picture(Engine& engine) {
+void encode_blank_image(Engine& engine) {
   std::vector<Image> images;
-  images.emplace_back(kPictureSide, kPictureSide);
+  images.emplace_back(kImageSide, kImageSide);
   const nlohmann::ordered_json parts = {{{"type", "image"}}, {{"type", "text"}, {"text", "?"}}};
   const Prompt prompt = prepare_chat(engine, {{{"role", "user"}, {"content", parts}}}, std::move(images));
   engine.model().encode_image(prompt.images.at(0));  // bypasses the caches
@@ -23,7 +23,7 @@ void encode_picture(Engine& engine) {
 
 void warm_up(Engine& engine) {
   try {
-    if (engine.model().sees_images()) encode_picture(engine);
+    if (engine.model().sees_images()) encode_blank_image(engine);
     std::string words;
     for (int i = 0; i < std::min(kWords, engine.max_positions() / 8); ++i) words += " the";
     Request request;

@@ -40,8 +40,8 @@ class ReuseBench {
   ReuseBench(Engine& engine, const ReuseBenchFlags& flags) : engine_(engine), flags_(flags), state_(flags.seed) {}
 
   void run(int n_images) {
-    pictures_.clear();
-    for (int i = 0; i < n_images; ++i) pictures_.push_back(random_picture());
+    images_.clear();
+    for (int i = 0; i < n_images; ++i) images_.push_back(random_image());
     engine_.kv().image_kv().clear();
     const ReuseOptions off{.encoder = false, .chooser = nullptr};
     const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
@@ -129,7 +129,7 @@ class ReuseBench {
   }
 
   // An image in two by two tiles, if the model splits any.
-  ImageTiles random_picture() {
+  ImageTiles random_image() {
     const VisionConfig& vision = *engine_.model().config().vision;
     const bool splits = !engine_.model().config().grid_pinpoints.empty();
     ImageTiles image;
@@ -159,13 +159,13 @@ class ReuseBench {
   Prompt prompt(int n_text) {
     Prompt prompt;
     for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
-    for (size_t i = 0; i < pictures_.size(); ++i) {
-      const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(pictures_[i]));
+    for (size_t i = 0; i < images_.size(); ++i) {
+      const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(images_[i]));
       const int32_t begin = prompt.n_tokens();
       prompt.tokens.insert(prompt.tokens.end(), static_cast<size_t>(n),
                            static_cast<int32_t>(engine_.model().config().image_token_id));
       prompt.spans.push_back({.begin = begin, .end = begin + n, .image = static_cast<int32_t>(i)});
-      prompt.images.push_back(pictures_[i].copy());
+      prompt.images.push_back(images_[i].copy());
     }
     for (int i = n_text / 2; i < n_text; ++i) prompt.tokens.push_back(random_token());
     return prompt;
@@ -212,7 +212,7 @@ class ReuseBench {
   Engine& engine_;
   const ReuseBenchFlags& flags_;
   uint64_t state_;
-  std::vector<ImageTiles> pictures_;
+  std::vector<ImageTiles> images_;
   int32_t n_vision_ = 0, n_prompt_ = 0;
 };
 

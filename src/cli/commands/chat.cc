@@ -57,10 +57,10 @@ class Chat {
 
   // Only an image that the model accepts waits for the next message: another would fail that one and all later ones.
   void add_image(const std::string& path) {
-    EncodedPicture picture = read_picture(path);
-    const Image image = decode_image(*picture.bytes, path, picture.limits);
-    check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{picture}));
-    pending_.push_back(std::move(picture));
+    EncodedImage encoded = read_encoded_image(path);
+    const Image image = decode_image(*encoded.bytes, path, encoded.limits);
+    check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{encoded}));
+    pending_.push_back(std::move(encoded));
     std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
                  static_cast<long long>(image.width), static_cast<long long>(image.height));
   }
@@ -128,7 +128,7 @@ class Chat {
  private:
   struct Turn {
     std::string question;
-    std::vector<EncodedPicture> images;  // the engine caches what it has decoded
+    std::vector<EncodedImage> images;  // the engine caches what it has decoded
     std::string answer;
   };
 
@@ -142,7 +142,7 @@ class Chat {
     }
     for (SessionTurn& turn : state.turns) {
       Turn& ours = turns_.emplace_back(Turn{std::move(turn.question), {}, std::move(turn.answer)});
-      for (auto& bytes : turn.pictures) {
+      for (auto& bytes : turn.images) {
         ours.images.push_back({.bytes = std::move(bytes),
                                .where = "--session " + flags_.session,
                                .limits = {},
@@ -162,7 +162,7 @@ class Chat {
     SessionState state{.system = flags_.system, .turns = {}, .kv = {}};
     for (const Turn& turn : turns_) {
       SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}});
-      for (const EncodedPicture& picture : turn.images) kept.pictures.push_back(picture.bytes);
+      for (const EncodedImage& image : turn.images) kept.images.push_back(image.bytes);
     }
     try {
       if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_, stored_);
@@ -183,7 +183,7 @@ class Chat {
 
   Prompt prompt() const {
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-    std::vector<EncodedPicture> images;
+    std::vector<EncodedImage> images;
     if (!flags_.system.empty()) messages.push_back(message("system", flags_.system, 0));
     for (const Turn& turn : turns_) {
       messages.push_back(message("user", turn.question, turn.images.size()));
@@ -198,7 +198,7 @@ class Chat {
   }
 
   // The images of a refused question wait for the next one, unless any question with them would be refused.
-  void keep_if_usable(std::vector<EncodedPicture> images) {
+  void keep_if_usable(std::vector<EncodedImage> images) {
     if (images.empty()) return;
     turns_.push_back({"", std::move(images), ""});
     try {
@@ -241,7 +241,7 @@ class Chat {
   RequestBuilder& builder_;
   RequestFields fields_;
   std::vector<Turn> turns_;
-  std::vector<EncodedPicture> pending_;
+  std::vector<EncodedImage> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
   PrefixTokens stored_;  // by the session

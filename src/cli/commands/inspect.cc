@@ -24,11 +24,11 @@ struct InspectFlags {
 
 // report.html is accompanied by report-image1.png, report-image1-layer03.png, ..
 void write_heat_maps(const std::filesystem::path& page, const Inspection& inspection,
-                     const std::vector<Image>& pictures) {
+                     const std::vector<Image>& images) {
   constexpr int64_t kSide = 1024;
-  for (size_t i = 0; i < std::min(pictures.size(), inspection.images.size()); ++i) {
-    const Image small = shrink(pictures[i], kSide);
-    const double scale = static_cast<double>(small.width) / static_cast<double>(pictures[i].width);
+  for (size_t i = 0; i < std::min(images.size(), inspection.images.size()); ++i) {
+    const Image small = shrink(images[i], kSide);
+    const double scale = static_cast<double>(small.width) / static_cast<double>(images[i].width);
     for (int32_t layer = -1; layer < static_cast<int32_t>(inspection.layers.size()); ++layer) {
       const InspectedImage& image = inspection.images[i];
       const std::vector<std::byte> png =
@@ -50,16 +50,16 @@ void run(const InspectFlags& flags) {
   if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
   PolicyPtr policy = chosen_policy(model);
   const std::unique_ptr<Engine> engine = load_engine(model, {&policy, 1});
-  std::vector<Image> pictures;
-  for (const std::string& path : flags.images) pictures.push_back(load_image(path));
+  std::vector<Image> images;
+  for (const std::string& path : flags.images) images.push_back(load_image(path));
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
   const Inspection inspection = inspect(*engine, std::move(prompt), std::move(policy), flags.max_tokens);
   if (!flags.json.empty())
     write_file(flags.json,
                to_json(inspection).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (!flags.output.empty()) {
-    write_file(flags.output, inspection_page(inspection, flags.prompt, pictures));
-    write_heat_maps(flags.output, inspection, pictures);
+    write_file(flags.output, inspection_page(inspection, flags.prompt, images));
+    write_heat_maps(flags.output, inspection, images);
     std::fprintf(stderr, "%s, and heat maps beside it\n", flags.output.c_str());
   }
   std::printf("%s\n", inspection.answer.c_str());

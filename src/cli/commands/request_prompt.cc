@@ -62,9 +62,9 @@ OrderedJson place_images(std::string_view prompt, size_t n_images) {
   return content;
 }
 
-std::vector<EncodedPicture> read_images(const std::vector<std::string>& paths) {
-  std::vector<EncodedPicture> images;
-  for (const std::string& path : paths) images.push_back(read_picture(path));
+std::vector<EncodedImage> read_images(const std::vector<std::string>& paths) {
+  std::vector<EncodedImage> images;
+  for (const std::string& path : paths) images.push_back(read_encoded_image(path));
   return images;
 }
 

@@ -61,7 +61,7 @@ TEST(Request, PathsWithNulAreRefused) {
               HasSubstr("NUL"));
 }
 
-TEST(Request, PicturesStandInTheOrderOfTheirParts) {
+TEST(Request, ImagesStandInTheOrderOfTheirParts) {
   const Question r = *read(R"({"images": ["b1", "b2", "rest"], "messages": [
       {"role": "user", "content": [{"type": "image"}, {"type": "image_url", "image_url": {"url": "file://own1"}}]},
       {"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "image", "path": "own2"}, {"type": "image"}]},

@@ -56,9 +56,9 @@ Sha256Digest digest_of(const std::string& text, const std::string& where) {
   return digest;
 }
 
-std::string name_of(std::span<const std::byte> picture) {
+std::string name_of(std::span<const std::byte> image) {
   Sha256 hash;
-  hash.add(picture);
+  hash.add(image);
   return hex(hash.finish());
 }
 
@@ -114,11 +114,10 @@ SessionText parse_session(std::string_view json_text, const std::string& where) 
   session.state.system = o.string("system");
   for (const Json& entry : list(o, "turns")) {
     const JsonObject turn(entry, where + ": turns");
-    session.state.turns.push_back(
-        {.question = turn.string("question"), .answer = turn.string("answer"), .pictures = {}});
-    std::vector<std::string>& pictures = session.pictures.emplace_back();
+    session.state.turns.push_back({.question = turn.string("question"), .answer = turn.string("answer"), .images = {}});
+    std::vector<std::string>& images = session.images.emplace_back();
     for (const Json& name : list(turn, "pictures")) {
-      pictures.push_back(hex(digest_of(text(name, where + ": pictures"), where + ": pictures")));  // no path gets in
+      images.push_back(hex(digest_of(text(name, where + ": pictures"), where + ": pictures")));  // no path gets in
     }
   }
   session.state.kv = read_tokens(o, where);
@@ -129,7 +128,7 @@ std::string session_text(const SessionText& session) {
   nlohmann::ordered_json turns = nlohmann::ordered_json::array(), spans = turns, contents = turns;
   for (size_t i = 0; i < session.state.turns.size(); ++i) {
     const SessionTurn& turn = session.state.turns[i];
-    turns.push_back({{"question", turn.question}, {"pictures", session.pictures[i]}, {"answer", turn.answer}});
+    turns.push_back({{"question", turn.question}, {"pictures", session.images[i]}, {"answer", turn.answer}});
   }
   for (const ImageSpan& s : session.state.kv.spans) spans.push_back({s.begin, s.end, s.image, s.first_row});
   for (const Sha256Digest& content : session.state.kv.contents) contents.push_back(hex(content));
@@ -163,27 +162,27 @@ SessionState Session::load() const {
   const fs::path path = dir_ / kFile;
   if (!fs::exists(path)) return {};
   SessionText session = parse_session(read_text_file(path), path.string());
-  for (size_t i = 0; i < session.pictures.size(); ++i) {
-    for (const std::string& name : session.pictures[i]) {
+  for (size_t i = 0; i < session.images.size(); ++i) {
+    for (const std::string& name : session.images[i]) {
       auto bytes = std::make_shared<const std::vector<std::byte>>(read_image_file(dir_ / name));
       if (name_of(*bytes) != name) {
         throw Error(ErrorCode::kInput, (dir_ / name).string() + ": not the picture that was kept there");
       }
-      session.state.turns[i].pictures.push_back(std::move(bytes));
+      session.state.turns[i].images.push_back(std::move(bytes));
     }
   }
   return std::move(session.state);
 }
 
 void Session::save(const SessionState& state) const {
-  SessionText session{.state = state, .pictures = {}};
+  SessionText session{.state = state, .images = {}};
   std::set<std::string> used;
   for (const SessionTurn& turn : state.turns) {
-    std::vector<std::string>& pictures = session.pictures.emplace_back();
-    for (const auto& bytes : turn.pictures) {
-      pictures.push_back(name_of(*bytes));
-      const fs::path path = dir_ / pictures.back();
-      if (used.insert(pictures.back()).second && !fs::exists(path)) write_whole(path, *bytes);
+    std::vector<std::string>& images = session.images.emplace_back();
+    for (const auto& bytes : turn.images) {
+      images.push_back(name_of(*bytes));
+      const fs::path path = dir_ / images.back();
+      if (used.insert(images.back()).second && !fs::exists(path)) write_whole(path, *bytes);
     }
   }
   const std::string text = session_text(session);

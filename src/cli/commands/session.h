@@ -15,7 +15,7 @@ namespace vlcache {
 
 struct SessionTurn {
   std::string question, answer;
-  std::vector<std::shared_ptr<const std::vector<std::byte>>> pictures;  // the files' bytes
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> images;  // the files' bytes
 };
 
 struct SessionState {
@@ -45,8 +45,8 @@ class Session {
 
 // The content of session.json; images by name. Throws Error(kInput) that begins with `where`.
 struct SessionText {
-  SessionState state;                              // without images
-  std::vector<std::vector<std::string>> pictures;  // of each turn, by name
+  SessionState state;                            // without images
+  std::vector<std::vector<std::string>> images;  // of each turn, by name
 };
 SessionText parse_session(std::string_view text, const std::string& where);
 std::string session_text(const SessionText& session);

@@ -12,7 +12,7 @@ FUZZ_TARGET(session) {
   using namespace vlcache;
   try {
     const SessionText session = parse_session({reinterpret_cast<const char*>(data), size}, "fuzz");
-    for (const auto& turn : session.pictures) {
+    for (const auto& turn : session.images) {
       for (const std::string& name : turn) {
         if (name.find_first_not_of("0123456789abcdef") != std::string::npos) std::abort();
       }

@@ -2,7 +2,7 @@
 
 namespace vlcache {
 
-EncodedPicture read_picture(const std::filesystem::path& path) {
+EncodedImage read_encoded_image(const std::filesystem::path& path) {
   return {.bytes = std::make_shared<const std::vector<std::byte>>(read_image_file(path)),
           .where = path.string(),
           .limits = {},

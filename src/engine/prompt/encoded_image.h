@@ -1,4 +1,4 @@
-// EncodedPicture and Pictures are the images that a prompt is made of, before they are tiles.
+// EncodedImage and InputImages are the images that a prompt is made of, before they are tiles.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace vlcache {
 
 // How an image is to be shown to the model; by default as the checkpoint specifies.
-struct PictureOptions {
+struct ImageOptions {
   // Bounds on the image's tokens; 0: none. Of the checkpoint's ways, the finest within the bounds is used.
   int32_t min_tokens = 0, max_tokens = 0;
   bool least_detail = false;  // the coarsest way
@@ -23,17 +23,17 @@ struct PictureOptions {
 };
 
 // An image as its file encodes it. It is decoded only when its pixels are needed.
-struct EncodedPicture {
+struct EncodedImage {
   std::shared_ptr<const std::vector<std::byte>> bytes;
   std::string where;  // its name in errors
   ImageLimits limits;
-  PictureOptions options;
+  ImageOptions options;
   std::string owner;  // what is remembered of the image helps no other owner
 };
 
 // Reads a file. Throws Error as read_image_file does.
-EncodedPicture read_picture(const std::filesystem::path& path);
+EncodedImage read_encoded_image(const std::filesystem::path& path);
 
-using Pictures = std::variant<std::vector<Image>, std::vector<EncodedPicture>>;
+using InputImages = std::variant<std::vector<Image>, std::vector<EncodedImage>>;
 
 }  // namespace vlcache

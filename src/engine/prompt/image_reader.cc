@@ -22,42 +22,42 @@ void add(Sha256& hash, std::span<const std::byte> bytes) {
 }
 
 // Digest of the file, and of all that decides its tiles.
-Sha256Digest digest_of(const EncodedPicture& picture) {
+Sha256Digest digest_of(const EncodedImage& image) {
   Sha256 hash;
-  const PictureOptions& o = picture.options;
-  add(hash, std::as_bytes(std::span(picture.owner)));
+  const ImageOptions& o = image.options;
+  add(hash, std::as_bytes(std::span(image.owner)));
   add(hash, std::as_bytes(std::span(o.settings)));
   for (const int64_t number : {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail},
-                               picture.limits.max_pixels, picture.limits.max_side, picture.limits.max_bytes}) {
+                               image.limits.max_pixels, image.limits.max_side, image.limits.max_bytes}) {
     hash.add(number);
   }
-  add(hash, *picture.bytes);
+  add(hash, *image.bytes);
   return hash.finish();
 }
 
 }  // namespace
 
-PictureReader::PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make)
+ImageReader::ImageReader(const Model& model, ProcessorPtr processor, MakeProcessor make)
     : model_(model), make_(std::move(make)), processor_(std::move(processor)) {}
 
-void PictureReader::read(Pictures pictures, Prompt& prompt) const {
-  if (auto* decoded = std::get_if<std::vector<Image>>(&pictures)) {
+void ImageReader::read(InputImages images, Prompt& prompt) const {
+  if (auto* decoded = std::get_if<std::vector<Image>>(&images)) {
     for (const Image& image : *decoded) prompt.images.push_back(processor_->process(image));
     return;
   }
   int64_t held_bytes = 0;
-  for (EncodedPicture& picture : std::get<std::vector<EncodedPicture>>(pictures)) {
-    read(std::move(picture), prompt, held_bytes);
+  for (EncodedImage& image : std::get<std::vector<EncodedImage>>(images)) {
+    read(std::move(image), prompt, held_bytes);
   }
 }
 
-void PictureReader::read(EncodedPicture picture, Prompt& prompt, int64_t& held_bytes) const {
-  const Sha256Digest file = digest_of(picture);
+void ImageReader::read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) const {
+  const Sha256Digest file = digest_of(image);
   KnownPtr known = find(file);
   if (known != nullptr) {
     prompt.images.push_back(known->tiles.copy());
   } else {
-    Fitted fitted = fit(decode_image(*picture.bytes, picture.where, picture.limits), picture);
+    Fitted fitted = fit(decode_image(*image.bytes, image.where, image.limits), image);
     known = std::make_shared<const Known>(
         Known{fitted.tiles.without_pixels(), image_key(fitted.tiles), std::move(fitted.processor)});
     remember(file, known);
@@ -65,18 +65,18 @@ void PictureReader::read(EncodedPicture picture, Prompt& prompt, int64_t& held_b
     prompt.images.push_back(held_bytes <= kMaxHeldBytes ? std::move(fitted.tiles) : known->tiles.copy());
   }
   prompt.contents.push_back(known->content);
-  prompt.pixel_sources.push_back([known, picture = std::move(picture)] {
-    return known->processor->process(decode_image(*picture.bytes, picture.where, picture.limits));
+  prompt.pixel_sources.push_back([known, image = std::move(image)] {
+    return known->processor->process(decode_image(*image.bytes, image.where, image.limits));
   });
 }
 
-PictureReader::KnownPtr PictureReader::find(const Sha256Digest& file) const {
+ImageReader::KnownPtr ImageReader::find(const Sha256Digest& file) const {
   const std::lock_guard lock(mutex_);
   const auto at = known_.find(file);
   return at == known_.end() ? nullptr : at->second;
 }
 
-void PictureReader::remember(const Sha256Digest& file, const KnownPtr& known) const {
+void ImageReader::remember(const Sha256Digest& file, const KnownPtr& known) const {
   const int64_t bytes = bytes_of(known->tiles);
   const std::lock_guard lock(mutex_);
   if (known_bytes_ + bytes > kMaxKnownBytes) {
@@ -86,7 +86,7 @@ void PictureReader::remember(const Sha256Digest& file, const KnownPtr& known) co
   if (known_.emplace(file, known).second) known_bytes_ += bytes;
 }
 
-PictureReader::ProcessorPtr PictureReader::processor(const std::string& settings) const {
+ImageReader::ProcessorPtr ImageReader::processor(const std::string& settings) const {
   if (settings.empty()) return processor_;
   const std::lock_guard lock(mutex_);
   if (const auto at = changed_.find(settings); at != changed_.end()) return at->second;
@@ -96,8 +96,8 @@ PictureReader::ProcessorPtr PictureReader::processor(const std::string& settings
 }
 
 // The tiles of an image under its options, and the processor that made them.
-PictureReader::Fitted PictureReader::fit(const Image& image, const EncodedPicture& picture) const {
-  const PictureOptions& options = picture.options;
+ImageReader::Fitted ImageReader::fit(const Image& image, const EncodedImage& encoded) const {
+  const ImageOptions& options = encoded.options;
   Fitted fitted{.processor = processor(options.settings), .tiles = {}};
   std::set<int64_t> found;
   while (fitted.processor != nullptr) {
@@ -112,7 +112,7 @@ PictureReader::Fitted PictureReader::fit(const Image& image, const EncodedPictur
   }
   std::string counts;
   for (const int64_t n : found) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
-  throw Error(ErrorCode::kInput, picture.where + ": a picture of " + std::to_string(image.width) + " x " +
+  throw Error(ErrorCode::kInput, encoded.where + ": a picture of " + std::to_string(image.width) + " x " +
                                      std::to_string(image.height) + " pixels can have " + counts +
                                      " tokens; expected one of these between min_image_tokens and max_image_tokens");
 }

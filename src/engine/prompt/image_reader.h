@@ -1,4 +1,4 @@
-// PictureReader turns images into the tiles of a prompt. It remembers the tiles of a file without their pixels, so that
+// ImageReader turns images into the tiles of a prompt. It remembers the tiles of a file without their pixels, so that
 // a history that grows by an image is not decoded again with each turn.
 #pragma once
 
@@ -20,19 +20,19 @@
 namespace vlcache {
 
 // May be used by any thread.
-class PictureReader {
+class ImageReader {
  public:
   using ProcessorPtr = std::shared_ptr<const ImageProcessor>;
   // The checkpoint's image processor with some settings (a JSON object, or nothing) changed.
   using MakeProcessor = std::function<ProcessorPtr(const std::string& settings)>;
 
   // Uses the checkpoint's own processor, and others that `make` derives from it. The model outlives this.
-  PictureReader(const Model& model, ProcessorPtr processor, MakeProcessor make);
+  ImageReader(const Model& model, ProcessorPtr processor, MakeProcessor make);
 
   // Sets the images of a prompt. Pixels are left out of encoded images that were seen before, and of those beyond the
   // first kMaxHeldBytes of pixels (Prompt::with_pixels). Throws Error(kInput) for options that this model or image
   // cannot satisfy, else what decoding and processing throw.
-  void read(Pictures pictures, Prompt& prompt) const;
+  void read(InputImages images, Prompt& prompt) const;
 
   static constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
 
@@ -51,9 +51,9 @@ class PictureReader {
 
   KnownPtr find(const Sha256Digest& file) const;
   void remember(const Sha256Digest& file, const KnownPtr& known) const;
-  void read(EncodedPicture picture, Prompt& prompt, int64_t& held_bytes) const;
+  void read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) const;
   ProcessorPtr processor(const std::string& settings) const;
-  Fitted fit(const Image& image, const EncodedPicture& picture) const;
+  Fitted fit(const Image& image, const EncodedImage& encoded) const;
 
   const Model& model_;
   const MakeProcessor make_;

@@ -27,18 +27,18 @@ std::shared_ptr<const std::vector<std::byte>> read_file(const std::string& path)
 // A model and an image (of its fixture) that is asked about.
 class Reading : public testing::TestWithParam<const char*> {
  protected:
-  EncodedPicture picture(PictureOptions options = {}, std::string owner = "") const {
+  EncodedImage image(ImageOptions options = {}, std::string owner = "") const {
     return {.bytes = bytes_, .where = "here", .limits = {}, .options = std::move(options), .owner = std::move(owner)};
   }
-  Prompt prepare(std::vector<EncodedPicture> pictures) const {
+  Prompt prepare(std::vector<EncodedImage> images) const {
     std::string text;
-    for (size_t i = 0; i < pictures.size(); ++i) text += "<image>";
-    return engine_->prepare_raw(text + "?", std::move(pictures));
+    for (size_t i = 0; i < images.size(); ++i) text += "<image>";
+    return engine_->prepare_raw(text + "?", std::move(images));
   }
-  int32_t n_tokens(PictureOptions options) const { return prepare({picture(std::move(options))}).n_vision_tokens(); }
-  std::string error_of(PictureOptions options) const {
+  int32_t n_tokens(ImageOptions options) const { return prepare({image(std::move(options))}).n_vision_tokens(); }
+  std::string error_of(ImageOptions options) const {
     try {
-      prepare({picture(std::move(options))});
+      prepare({image(std::move(options))});
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kInput) << e.what();
       return e.what();
@@ -52,10 +52,10 @@ class Reading : public testing::TestWithParam<const char*> {
   const Image image_ = load_image(fixture(GetParam()) + "/image-0.png");
 };
 
-TEST_P(Reading, IsWhatADecodedPictureIs) {
+TEST_P(Reading, IsWhatADecodedImageIs) {
   Prompt decoded = engine_->prepare_raw("<image><image>?", std::vector<Image>{image_, image_});
   for (const bool known : {false, true}) {
-    Prompt encoded = prepare({picture(), picture()});
+    Prompt encoded = prepare({image(), image()});
     EXPECT_EQ(encoded.tokens, decoded.tokens);
     EXPECT_EQ(image_keys(encoded), image_keys(decoded));
     EXPECT_EQ(encoded.images[0].pixels.empty(), known);  // decoded once
@@ -76,9 +76,9 @@ TEST_P(Reading, IsWhatADecodedPictureIs) {
 }
 
 TEST_P(Reading, OthersLearnNothingOfWhatIsKnown) {
-  prepare({picture({}, "alice")});
-  EXPECT_TRUE(prepare({picture({}, "alice")}).images[0].pixels.empty());
-  EXPECT_FALSE(prepare({picture({}, "bob")}).images[0].pixels.empty());
+  prepare({image({}, "alice")});
+  EXPECT_TRUE(prepare({image({}, "alice")}).images[0].pixels.empty());
+  EXPECT_FALSE(prepare({image({}, "bob")}).images[0].pixels.empty());
 }
 
 TEST_P(Reading, BoundsChooseHowMuchIsShown) {
@@ -97,7 +97,7 @@ TEST_P(Reading, BoundsChooseHowMuchIsShown) {
   EXPECT_THAT(error, testing::HasSubstr(std::to_string(finest)));
   EXPECT_NE(error_of({.min_tokens = finest + 1}), "none");
   // Images that are shown otherwise are other images.
-  EXPECT_NE(image_keys(prepare({picture()})), image_keys(prepare({picture({.least_detail = true})})));
+  EXPECT_NE(image_keys(prepare({image()})), image_keys(prepare({image({.least_detail = true})})));
 }
 
 TEST_P(Reading, ChangedSettingsAreChecked) {
@@ -109,24 +109,23 @@ TEST_P(Reading, ChangedSettingsAreChecked) {
                                                                 : testing::StartsWith("none"));
 }
 
-TEST_P(Reading, PicturesThatAreNoneAreTheirOwnError) {
-  EncodedPicture broken = picture();
+TEST_P(Reading, ImagesThatAreNoneAreTheirOwnError) {
+  EncodedImage broken = image();
   broken.bytes = std::make_shared<const std::vector<std::byte>>(100, std::byte{7});
-  EXPECT_THROW(prepare({picture(), broken}), Error);
-  EXPECT_EQ(prepare({picture()}).n_vision_tokens(), n_tokens({}));
+  EXPECT_THROW(prepare({image(), broken}), Error);
+  EXPECT_EQ(prepare({image()}).n_vision_tokens(), n_tokens({}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Reading, testing::Values("smolvlm-split", "llava-next-llama"),
                          [](const auto& model) { return model.index == 0 ? "SmolVlm" : "LlavaNext"; });
 
-TEST(PictureSettings, ChangeWhatAProcessorShows) {
+TEST(ImageSettings, ChangeWhatAProcessorShows) {
   const auto engine =
       Engine::load(fixture("smolvlm-split"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const auto bytes = read_file(fixture("smolvlm-split") + "/image-0.png");
   const auto n_tiles = [&](const std::string& settings) {
-    EncodedPicture picture{
-        .bytes = bytes, .where = "here", .limits = {}, .options = {.settings = settings}, .owner = ""};
-    return engine->prepare_raw("<image>?", std::vector{std::move(picture)}).images[0].n_tiles;
+    EncodedImage image{.bytes = bytes, .where = "here", .limits = {}, .options = {.settings = settings}, .owner = ""};
+    return engine->prepare_raw("<image>?", std::vector{std::move(image)}).images[0].n_tiles;
   };
   EXPECT_EQ(n_tiles(R"({"do_image_splitting": false})"), 1);
   EXPECT_EQ(n_tiles(R"({"size": {"longest_edge": 42}})"), 1);
@@ -135,19 +134,19 @@ TEST(PictureSettings, ChangeWhatAProcessorShows) {
 }
 
 // An encoder of one size of image is not given another.
-TEST(PictureSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
+TEST(ImageSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
   const auto engine =
       Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
-  EncodedPicture picture{.bytes = read_file(fixture("llava-clip") + "/image-0.png"),
-                         .where = "here",
-                         .limits = {},
-                         .options = {},
-                         .owner = ""};
-  EXPECT_EQ(engine->prepare_raw("<image>?", std::vector{picture}).images.size(), 1U);
-  picture.options.settings = R"({"size": {"height": 2000, "width": 3}})";
-  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{picture}));  // cut to the encoder's size
-  picture.options = {.least_detail = true};
-  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{picture}));  // there is one way only
+  EncodedImage image{.bytes = read_file(fixture("llava-clip") + "/image-0.png"),
+                     .where = "here",
+                     .limits = {},
+                     .options = {},
+                     .owner = ""};
+  EXPECT_EQ(engine->prepare_raw("<image>?", std::vector{image}).images.size(), 1U);
+  image.options.settings = R"({"size": {"height": 2000, "width": 3}})";
+  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{image}));  // cut to the encoder's size
+  image.options = {.least_detail = true};
+  EXPECT_NO_THROW(engine->prepare_raw("<image>?", std::vector{image}));  // there is one way only
 }
 
 }  // namespace

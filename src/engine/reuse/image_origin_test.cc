@@ -29,11 +29,11 @@ class ImageOrigin : public testing::Test {
     engine_ = Engine::load(dir_, options);
   }
 
-  // `text` has a placeholder for each of `pictures`.
-  Request request(const std::string& text, const std::vector<int>& pictures, ReuseOptions reuse) const {
+  // `text` has a placeholder for each of the images of these numbers.
+  Request request(const std::string& text, const std::vector<int>& numbers, ReuseOptions reuse) const {
     std::vector<Image> images;
-    for (const int picture : pictures) {
-      images.push_back(load_image(dir_ / ("image-" + std::to_string(picture) + ".png")));
+    for (const int number : numbers) {
+      images.push_back(load_image(dir_ / ("image-" + std::to_string(number) + ".png")));
     }
     Request request;
     request.prompt = engine_->prepare_raw(text, std::move(images));
@@ -44,8 +44,8 @@ class ImageOrigin : public testing::Test {
     request.options.sampling.n_logprobs = 0;
     return request;
   }
-  GenerateResult ask(const std::string& text, const std::vector<int>& pictures, ReuseOptions reuse) const {
-    return generate(*engine_, request(text, pictures, std::move(reuse)));
+  GenerateResult ask(const std::string& text, const std::vector<int>& numbers, ReuseOptions reuse) const {
+    return generate(*engine_, request(text, numbers, std::move(reuse)));
   }
   static ReuseOptions reuse(ReuseOrigin origin = ReuseOrigin::kFirst, const char* chooser = "static:r=0.1") {
     return {.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true, .origin = origin};

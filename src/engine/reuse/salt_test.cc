@@ -22,7 +22,7 @@ class Salts : public StoredImages {
     asked.reuse.prefix = prefix;
     return generate(engine, std::move(asked));
   }
-  std::vector<Image> one_picture() const {
+  std::vector<Image> one_image() const {
     std::vector<Image> images;
     images.push_back(load_image(fixture_ / "image-0.png"));
     return images;
@@ -63,11 +63,11 @@ TEST_F(Salts, OthersFindNothingOnDisk) {
 TEST_F(Salts, NoBeginningIsShared) {
   tiers_.clear();
   const std::unique_ptr<Engine> e = engine();
-  for (const bool picture_first : {false, true}) {
+  for (const bool image_first : {false, true}) {
     const auto n_found = [&](int64_t tenant) {
       Request asked = request(*e, nullptr);
-      if (!picture_first) asked.prompt = e->prepare_tokens(random_tokens(100));
-      if (picture_first) asked.prompt = e->prepare_raw("<image>", one_picture());
+      if (!image_first) asked.prompt = e->prepare_tokens(random_tokens(100));
+      if (image_first) asked.prompt = e->prepare_raw("<image>", one_image());
       asked.prompt.salt = salt(tenant);
       asked.reuse.prefix = true;
       return generate(*e, std::move(asked)).cache.n_prefix_tokens;

@@ -54,7 +54,7 @@ TEST_F(SlowTiers, OthersDoNotWait) {
       // By itself, too, it waits outside of steps: other requests may arrive.
       for (int i = 0; i < 8; ++i) EXPECT_TRUE(scheduler.step());
       EXPECT_FALSE(scheduler.done(waits));
-      const RequestId other = scheduler.add(without_picture(*e));
+      const RequestId other = scheduler.add(without_image(*e));
       EXPECT_TRUE(ends(scheduler, other));
       EXPECT_FALSE(scheduler.done(waits));
       tier_->release();
@@ -156,7 +156,7 @@ TEST_F(SlowRedis, CostsOthersNothing) {
     const std::unique_ptr<Engine> e = engine();
     stand_still_at(command);
     Scheduler scheduler(*e);
-    const RequestId waits = scheduler.add(request(*e, "static:r=0.3")), other = scheduler.add(without_picture(*e));
+    const RequestId waits = scheduler.add(request(*e, "static:r=0.3")), other = scheduler.add(without_image(*e));
     EXPECT_TRUE(ends(scheduler, other));
     EXPECT_FALSE(scheduler.done(waits));
     standing_ = false;

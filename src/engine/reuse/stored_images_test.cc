@@ -248,7 +248,7 @@ TEST_F(StoredImages, AreNoFindForWhoeverHasComputedThem) {
     Scheduler scheduler(*e, {.max_running = 1});
     const RequestId first = scheduler.add(request(*e, "static:r=0"));
     for (int i = 0; i < n_steps; ++i) scheduler.step();
-    Request urgent = without_picture(*e);
+    Request urgent = without_image(*e);
     urgent.priority = 1;
     scheduler.add(std::move(urgent));
     EXPECT_FALSE(scheduler.done(first));

@@ -124,10 +124,10 @@ class StoredImages : public testing::Test {
     return options;
   }
 
-  Request request(Engine& engine, const char* chooser, bool other_picture = false) const {
+  Request request(Engine& engine, const char* chooser, bool other_image = false) const {
     std::vector<Image> images;
     for (const auto& name : case_["images"]) images.push_back(load_image(fixture_ / name.get<std::string>()));
-    if (other_picture) {
+    if (other_image) {
       for (uint8_t& value : images.back().rgb) value ^= 0x80;
     }
     Request request;
@@ -139,7 +139,7 @@ class StoredImages : public testing::Test {
     return request;
   }
 
-  Request without_picture(Engine& engine) const {
+  Request without_image(Engine& engine) const {
     Request request;
     request.prompt = engine.prepare_raw("No picture.", {});
     request.policy = parse_policy("full");

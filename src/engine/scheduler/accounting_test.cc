@@ -23,7 +23,7 @@ class Accounting : public StoredImages {
   Request any_request(Engine& engine, std::mt19937& random) const {
     const std::array<const char*, 5> choosers{nullptr, "static:r=0.3", "asked:r=0.1", "cacheblend:r=0.1", "mpic:k=4"};
     const std::array<const char*, 4> policies{"full", "full", "snapkv:w=16", "streaming:sinks=2,window=40"};
-    Request asked = request(engine, nullptr, /*other_picture=*/random() % 2 == 0);
+    Request asked = request(engine, nullptr, /*other_image=*/random() % 2 == 0);
     if (random() % 3 == 0) asked.prompt = engine.prepare_raw("No picture, but " + std::to_string(random() % 3), {});
     asked.policy = parse_policy(policies[random() % policies.size()]);
     asked.reuse.prefix = random() % 4 > 0;

@@ -9,7 +9,7 @@ namespace {
 
 using Encoder = CacheReport::Image::Encoder;
 
-constexpr int kPictures = 8;
+constexpr int kImages = 8;
 
 class Encoding : public StoredImages {
  protected:
@@ -26,7 +26,7 @@ class Encoding : public StoredImages {
     return request;
   }
   // About n images, no two the same; each takes a step of the encoder, which has one layer here, for every tile.
-  Request pictures(Engine& engine, int n) const {
+  Request with_images(Engine& engine, int n) const {
     std::string text;
     std::vector<Image> images;
     for (int i = 0; i < n; ++i) {
@@ -41,9 +41,9 @@ class Encoding : public StoredImages {
     request.options.ignore_eos = true;
     return request;
   }
-  std::vector<int32_t> answer(int n_pictures) const {
+  std::vector<int32_t> answer(int n_images) const {
     const std::unique_ptr<Engine> e = engine();
-    return ids(generate(*e, pictures(*e, n_pictures)));
+    return ids(generate(*e, with_images(*e, n_images)));
   }
   static void finish(Scheduler& scheduler, RequestId id) {
     while (!scheduler.done(id)) scheduler.step();
@@ -58,7 +58,7 @@ TEST_F(Encoding, ShorterStepsChangeNothing) {
     EngineOptions options = engine_options();
     options.dtype = dtype;
     const std::unique_ptr<Engine> e = Engine::load(fixture_, options);
-    Request asked = pictures(*e, 1);
+    Request asked = with_images(*e, 1);
     const ImageTiles& image = asked.prompt.with_pixels(0);
     ASSERT_GT(image.n_tiles, 2);
     const VisionOutput expected = e->model().encode_image(image);
@@ -78,7 +78,7 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   const RequestId decoding = scheduler.add(words(*e, 200));
   while (n_decoded_ < 3) scheduler.step();
-  Request asked = pictures(*e, kPictures);
+  Request asked = with_images(*e, kImages);
   const auto n_tiles = static_cast<int>(asked.prompt.images[0].n_tiles);
   int n_before = -1;
   asked.callbacks.on_prefill = [&](int32_t, int32_t) {
@@ -87,10 +87,10 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
   const RequestId encoded = scheduler.add(std::move(asked));
   n_decoded_ = 0;
   finish(scheduler, encoded);
-  EXPECT_GE(n_before, kPictures * n_tiles);
-  EXPECT_LE(n_before, kPictures * n_tiles + 4);
+  EXPECT_GE(n_before, kImages * n_tiles);
+  EXPECT_LE(n_before, kImages * n_tiles + 4);
   const GenerateResult result = scheduler.remove(encoded);
-  EXPECT_EQ(ids(result), answer(kPictures));
+  EXPECT_EQ(ids(result), answer(kImages));
   EXPECT_GT(result.timings.vision_ms, 0);
   finish(scheduler, decoding);
   EXPECT_EQ(ids(scheduler.remove(decoding)), ids(generate(*e, words(*e, 200))));
@@ -102,26 +102,26 @@ TEST_F(Encoding, TakesTurnsWithPrompts) {
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   scheduler.add(words(*e, 200));
   while (n_decoded_ < 3) scheduler.step();
-  const RequestId encoded = scheduler.add(pictures(*e, kPictures));
+  const RequestId encoded = scheduler.add(with_images(*e, kImages));
   scheduler.step();
   const RequestId other = scheduler.add(words(*e, 1));
   for (int i = 0; i < 4; ++i) scheduler.step();
   EXPECT_TRUE(scheduler.done(other));
   EXPECT_FALSE(scheduler.done(encoded));
   finish(scheduler, encoded);
-  EXPECT_EQ(ids(scheduler.remove(encoded)), answer(kPictures));
+  EXPECT_EQ(ids(scheduler.remove(encoded)), answer(kImages));
 }
 
-TEST_F(Encoding, APictureOfTwoRequestsIsEncodedOnce) {
+TEST_F(Encoding, AnImageOfTwoRequestsIsEncodedOnce) {
   const std::unique_ptr<Engine> e = engine();
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   scheduler.add(words(*e, 200));
   while (n_decoded_ < 3) scheduler.step();
-  const RequestId one = scheduler.add(pictures(*e, kPictures)), two = scheduler.add(pictures(*e, kPictures));
+  const RequestId one = scheduler.add(with_images(*e, kImages)), two = scheduler.add(with_images(*e, kImages));
   finish(scheduler, one);
   finish(scheduler, two);
   const GenerateResult first = scheduler.remove(one), second = scheduler.remove(two);
-  EXPECT_EQ(ids(first), answer(kPictures));
+  EXPECT_EQ(ids(first), answer(kImages));
   EXPECT_EQ(ids(second), ids(first));
   for (const CacheReport::Image& image : first.cache.images) EXPECT_EQ(image.encoder, Encoder::kComputed);
   for (const CacheReport::Image& image : second.cache.images) EXPECT_EQ(image.encoder, Encoder::kHit);
@@ -130,8 +130,8 @@ TEST_F(Encoding, APictureOfTwoRequestsIsEncodedOnce) {
 // A request may be interrupted anywhere while it encodes: by its client, or by a request of higher priority.
 TEST_F(Encoding, MayBeInterrupted) {
   const std::unique_ptr<Engine> e = engine();
-  const std::vector<int32_t> expected = answer(kPictures);
-  for (int n_before = 1; n_before < kPictures + 4; ++n_before) {
+  const std::vector<int32_t> expected = answer(kImages);
+  for (int n_before = 1; n_before < kImages + 4; ++n_before) {
     e->kv().reset();
     n_decoded_ = 0;
     Scheduler scheduler(*e, {.max_running = 2, .max_step_ms = 1e-6});
@@ -139,10 +139,10 @@ TEST_F(Encoding, MayBeInterrupted) {
     first.priority = 1;
     scheduler.add(std::move(first));
     while (n_decoded_ < 3) scheduler.step();
-    const RequestId left = scheduler.add(pictures(*e, kPictures));
+    const RequestId left = scheduler.add(with_images(*e, kImages));
     for (int i = 0; i < n_before; ++i) scheduler.step();
     EXPECT_EQ(scheduler.remove(left).finish_reason, FinishReason::kCancelled);
-    const RequestId waits = scheduler.add(pictures(*e, kPictures));
+    const RequestId waits = scheduler.add(with_images(*e, kImages));
     for (int i = 0; i < n_before; ++i) scheduler.step();
     Request urgent = words(*e, 2);
     urgent.priority = 2;

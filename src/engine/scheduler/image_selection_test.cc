@@ -25,7 +25,7 @@ const std::filesystem::path kFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR
 struct Fixture {
   std::unique_ptr<Engine> engine;
   std::string text;
-  std::vector<Image> pictures;
+  std::vector<Image> images;
 
   Fixture(const std::string& model, std::string_view backend) {
     EngineOptions options;
@@ -36,9 +36,9 @@ struct Fixture {
     engine = Engine::load(dir, options);
     const Json about = load_json(dir / "case.json");
     text = about["prompt"].get<std::string>();
-    for (const Json& name : about["images"]) pictures.push_back(load_image(dir / name.get<std::string>()));
+    for (const Json& name : about["images"]) images.push_back(load_image(dir / name.get<std::string>()));
   }
-  Prompt prompt(const std::string& more = "") const { return engine->prepare_raw(text + more, pictures); }
+  Prompt prompt(const std::string& more = "") const { return engine->prepare_raw(text + more, images); }
   GenerateResult ask(Prompt prompt, std::string_view policy, std::string_view budget = "") const {
     Request request;
     request.prompt = std::move(prompt);

@@ -48,13 +48,13 @@ std::unique_ptr<Engine> tinydoc() {
                       {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
 }
 
-Prompt one_picture(const Engine& engine, int64_t width = 448, int64_t height = 448) {
+Prompt one_image_prompt(const Engine& engine, int64_t width = 448, int64_t height = 448) {
   return engine.prepare_raw("<s>User: <image>\nWhat is the TOTAL?\nAssistant:", std::vector{Image(width, height)});
 }
 
 TEST(KeptImageTokens, CountHeadsByTheTokensOfTheirSlots) {
   const auto engine = tinydoc();
-  const Prompt prompt = one_picture(*engine);
+  const Prompt prompt = one_image_prompt(*engine);
   const ImageSpan& span = prompt.spans.at(0);
   const int32_t a = span.begin, b = span.begin + 1, last = span.end - 1;
   TableSlots slots;
@@ -73,7 +73,7 @@ TEST(KeptImageTokens, LieWhereThePatchesAre) {
   const auto engine = tinydoc();
   TableSlots slots;
   slots.tokens_of = {{{0}}};
-  const auto images = kept_image_tokens(engine->model().config(), one_picture(*engine), slots);
+  const auto images = kept_image_tokens(engine->model().config(), one_image_prompt(*engine), slots);
   ASSERT_EQ(images.size(), 1u);
   EXPECT_EQ(images[0].width, 448);
   EXPECT_EQ(images[0].height, 448);
@@ -85,7 +85,7 @@ TEST(KeptImageTokens, NothingWhereThereIsNothingToSay) {
   const auto engine = tinydoc();
   TableSlots slots;
   slots.tokens_of = {{{}, {}}};
-  EXPECT_TRUE(kept_image_tokens(engine->model().config(), one_picture(*engine), slots).empty());
+  EXPECT_TRUE(kept_image_tokens(engine->model().config(), one_image_prompt(*engine), slots).empty());
   slots.tokens_of = {{{0, 1}}};
   EXPECT_TRUE(kept_image_tokens(engine->model().config(), engine->prepare_raw("<s>A?", {}), slots).empty());
 }

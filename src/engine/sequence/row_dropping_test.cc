@@ -313,7 +313,7 @@ TEST(RowDropping, TakesAnotherPromptInTheMiddleOfOne) {
 }
 
 // After the last image, before the question is known: the question itself stays whole.
-TEST(RowDropping, ActsBehindThePictureWhenAsked) {
+TEST(RowDropping, ActsBehindTheImageWhenAsked) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   Prompt prompt = with_images(*engine);
   prompt.query_aware = false;

@@ -21,7 +21,7 @@ class SequenceTest : public testing::Test {
   }
 
   // Tokens 1, 2, then four image tokens (9) of an image with this pixel, then 3, 4.
-  static Prompt picture(float pixel, std::vector<int32_t> tail = {3, 4}) {
+  static Prompt image_prompt(float pixel, std::vector<int32_t> tail = {3, 4}) {
     Prompt p;
     p.tokens = {1, 2, 9, 9, 9, 9};
     p.tokens.insert(p.tokens.end(), tail.begin(), tail.end());
@@ -51,28 +51,28 @@ class SequenceTest : public testing::Test {
 };
 
 TEST_F(SequenceTest, KeepsTheCommonPrefix) {
-  Sequence s = make(picture(0.5f));
+  Sequence s = make(image_prompt(0.5f));
   compute(s);
   s.add_token(7);
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 7, 8})), 9);
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f, {3, 4, 7, 8})), 9);
   EXPECT_EQ(s.n_pending(), 1);
   compute(s);
   EXPECT_EQ(s.cache().n_slots(0, 0), 10);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {5})), 6);
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f, {5})), 6);
   EXPECT_EQ(s.cache().n_slots(0, 0), 6);
 }
 
-TEST_F(SequenceTest, AnotherPictureIsNotTheSamePrompt) {
-  Sequence s = make(picture(0.5f));
+TEST_F(SequenceTest, AnotherImageIsNotTheSamePrompt) {
+  Sequence s = make(image_prompt(0.5f));
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.6f)), 2);  // only what stands before the image
+  EXPECT_EQ(s.continue_with(image_prompt(0.6f)), 2);  // only what stands before the image
   EXPECT_EQ(s.cache().n_slots(0, 0), 2);
 }
 
 // Black images of other proportions can have the same pixels after padding; their rows do not mean the same.
-TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
-  Prompt wide = picture(0.0f), high = picture(0.0f);
+TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherImage) {
+  Prompt wide = image_prompt(0.0f), high = image_prompt(0.0f);
   wide.images[0].tile_rows = high.images[0].tile_cols = 1;
   wide.images[0].tile_cols = high.images[0].tile_rows = 2;
   Sequence s = make(std::move(wide));
@@ -80,7 +80,7 @@ TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherPicture) {
   EXPECT_EQ(s.continue_with(std::move(high)), 2);
 }
 
-TEST_F(SequenceTest, AGeneratedImageTokenIsNoPicture) {
+TEST_F(SequenceTest, AGeneratedImageTokenIsNoImage) {
   Prompt text;
   text.tokens = {1, 2};
   Sequence s = make(text);
@@ -88,28 +88,28 @@ TEST_F(SequenceTest, AGeneratedImageTokenIsNoPicture) {
   compute(s);
   if (s.n_pending() > 0) compute(s);
   ASSERT_EQ(s.n_done(), 6);
-  EXPECT_EQ(s.continue_with(picture(0.5f)), 2);
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f)), 2);
 }
 
 TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
-  Sequence s = make(picture(0.5f));
+  Sequence s = make(image_prompt(0.5f));
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.5f)), 7);
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f)), 7);
   EXPECT_EQ(s.n_pending(), 1);
 }
 
 TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
-  Sequence s = make(picture(0.5f), "streaming:sinks=1,window=3");
+  Sequence s = make(image_prompt(0.5f), "streaming:sinks=1,window=3");
   compute(s);
   ASSERT_EQ(s.n_visible(0, 0), 4);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 4, 5})), 8);  // continues
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f, {3, 4, 5})), 8);  // continues
   compute(s);
-  EXPECT_EQ(s.continue_with(picture(0.5f, {3, 6})), 0);  // slots of the common prefix were evicted
+  EXPECT_EQ(s.continue_with(image_prompt(0.5f, {3, 6})), 0);  // slots of the common prefix were evicted
   EXPECT_EQ(s.cache().n_slots(0, 0), 0);
 }
 
 TEST_F(SequenceTest, RewindForgetsTokens) {
-  Sequence s = make(picture(0.5f));
+  Sequence s = make(image_prompt(0.5f));
   compute(s);
   s.rewind(3);
   EXPECT_EQ(s.n_tokens(), 3);
@@ -119,7 +119,7 @@ TEST_F(SequenceTest, RewindForgetsTokens) {
 
 // Positions need not be indices: several tokens may share one (M-RoPE), the next is one more than the largest.
 TEST_F(SequenceTest, TheNextPositionIsOneMoreThanTheLargest) {
-  Sequence s = make(picture(0.5f));
+  Sequence s = make(image_prompt(0.5f));
   EXPECT_EQ(s.next_position(), 8);
   s.add_token(7);
   EXPECT_EQ(s.tokens().back().meta.t, 8);
@@ -128,7 +128,7 @@ TEST_F(SequenceTest, TheNextPositionIsOneMoreThanTheLargest) {
 }
 
 TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
-  Prompt prompt = picture(0.5f);
+  Prompt prompt = image_prompt(0.5f);
   prompt.classes.assign(8, TokenClass::kOther);
   prompt.classes[0] = TokenClass::kSpecial;
   const Sequence s = make(prompt);
@@ -144,7 +144,7 @@ TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
 // A policy that needs the prompt repeated: instruction and pieces with the image's rows after the position where it
 // acts, the question put aside; no way of ending that leaves a trace.
 TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
-  Prompt prompt = picture(0.5f, {3, 4});
+  Prompt prompt = image_prompt(0.5f, {3, 4});
   prompt.query_aware = false;
   prompt.replay_text = {.first = {50, 51}, .later = {60}, .suffix = {70}, .max_positions = 0};
   Sequence s(prompt, KvCache(pools_, *backend_, shape_), parse_policy("kvzip:piece=16,sinks=1", "2"), HiddenShape{});

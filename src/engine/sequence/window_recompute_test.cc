@@ -67,7 +67,7 @@ TEST_P(WindowRecompute, KeepsNothingForASecondTurn) {
 }
 
 // Of images that reach into the window, the rows in it; what one batch holds beside it stays as it is.
-TEST_P(WindowRecompute, TakesTheRowsOfPicturesInTheWindow) {
+TEST_P(WindowRecompute, TakesTheRowsOfImagesInTheWindow) {
   const auto dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-mistral";
   EngineOptions options;
   options.backend = GetParam();

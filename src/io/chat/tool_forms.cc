@@ -221,14 +221,14 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
   OrderedJson out = OrderedJson::array();
   const Calls form = calls();
   bool behind_result = false;
-  OrderedJson pictures = OrderedJson::array();
+  OrderedJson images = OrderedJson::array();
   for (const OrderedJson& message : takes_several_ ? messages : one_call_each(messages)) {
     if (form == Calls::kNotAtAll) {
       spell_out(message, out, behind_result);
       continue;
     }
-    if (!is_result(message) && !pictures.empty()) {
-      out.push_back({{"role", "user"}, {"content", std::exchange(pictures, OrderedJson::array())}});
+    if (!is_result(message) && !images.empty()) {
+      out.push_back({{"role", "user"}, {"content", std::exchange(images, OrderedJson::array())}});
       if (message.value("role", "") == "user") {
         add_to_user(out, parts_of(message));
         continue;
@@ -239,9 +239,9 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
     if (!is_result(message)) continue;
     const Content content = split(message);
     out.back()["content"] = content.text;
-    for (const OrderedJson& part : content.others) pictures.push_back(part);
+    for (const OrderedJson& part : content.others) images.push_back(part);
   }
-  if (!pictures.empty()) out.push_back({{"role", "user"}, {"content", pictures}});
+  if (!images.empty()) out.push_back({{"role", "user"}, {"content", images}});
   if (!takes_any_id_) number_ids(out);
   return out;
 }

@@ -66,7 +66,7 @@ OrderedJson result(OrderedJson content) {
   return {{"role", "tool"}, {"content", std::move(content)}, {"tool_call_id", "abcdefghi"}};
 }
 OrderedJson text(const char* t) { return {{"type", "text"}, {"text", t}}; }
-const OrderedJson kPicture = {{"type", "image"}};
+const OrderedJson kImage = {{"type", "image"}};
 
 TEST(ToolForms, WhetherATemplateShowsTools) {
   EXPECT_TRUE(Chat(kObjects).forms.shows_tools());
@@ -90,20 +90,20 @@ TEST(ToolForms, WithoutAToolRoleResultsAreUserTurns) {
   Chat chat(kNone);
   EXPECT_EQ(chat.show({user("Q"), call("{\"x\": 1}"), result("R"), result("S"), user("And?")}),
             "user:Q\nassistant:{\"name\": \"look\", \"arguments\": {\"x\": 1}}\nuser:R\nS\nAnd?\n");
-  EXPECT_EQ(chat.show({user("Q"), call("{}"), result({text("R"), kPicture}), user({kPicture, text("And?")})}),
+  EXPECT_EQ(chat.show({user("Q"), call("{}"), result({text("R"), kImage}), user({kImage, text("And?")})}),
             "user:Q\nassistant:{\"name\": \"look\", \"arguments\": {}}\nuser:R<image>\n<image>And?\n");
 }
 
-TEST(ToolForms, PicturesOfResultsAreUserTurns) {
+TEST(ToolForms, ImagesOfResultsAreUserTurns) {
   Chat chat(kObjects);
-  const OrderedJson fitted = chat.forms.fit({user("Q"), call("{}"), result({text("R"), kPicture}),
-                                             result({kPicture, text("S")}), user({kPicture, text("And?")})});
+  const OrderedJson fitted = chat.forms.fit(
+      {user("Q"), call("{}"), result({text("R"), kImage}), result({kImage, text("S")}), user({kImage, text("And?")})});
   ASSERT_EQ(fitted.size(), 5u);
   EXPECT_EQ(fitted[2]["content"], "R");
   EXPECT_EQ(fitted[3]["content"], "S");
-  EXPECT_EQ(fitted[4]["content"], OrderedJson({kPicture, kPicture, kPicture, text("And?")}));
-  const OrderedJson picture = OrderedJson::array({kPicture});  // {kPicture} is one only for some compilers
-  EXPECT_EQ(chat.forms.fit({user("Q"), call("{}"), result(picture)})[3], user(picture));
+  EXPECT_EQ(fitted[4]["content"], OrderedJson({kImage, kImage, kImage, text("And?")}));
+  const OrderedJson image = OrderedJson::array({kImage});  // {kImage} is one only for some compilers
+  EXPECT_EQ(chat.forms.fit({user("Q"), call("{}"), result(image)})[3], user(image));
 }
 
 TEST(ToolForms, IdsAsTheTemplateTakesThem) {

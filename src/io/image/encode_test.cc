@@ -5,7 +5,7 @@
 namespace vlcache {
 namespace {
 
-Image picture(int64_t width, int64_t height) {
+Image test_image(int64_t width, int64_t height) {
   Image image(width, height);
   for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 37 % 251);
   return image;
@@ -13,7 +13,7 @@ Image picture(int64_t width, int64_t height) {
 
 TEST(EncodePng, IsDecodedToTheSamePixels) {
   for (const auto& [w, h] : {std::pair{1, 1}, std::pair{17, 5}, std::pair{64, 64}}) {
-    const Image image = picture(w, h);
+    const Image image = test_image(w, h);
     const Image back = decode_image(encode_png(image), "test");
     EXPECT_EQ(back.width, w);
     EXPECT_EQ(back.height, h);
@@ -30,7 +30,7 @@ TEST(Shrink, AveragesWhatAPixelCovers) {
   EXPECT_EQ(small.rgb[0], (0 + 10 + 40 + 50) / 4);
   EXPECT_EQ(small.rgb[3], (20 + 30 + 60 + 70) / 4);
   EXPECT_EQ(shrink(image, 100).rgb, image.rgb);
-  EXPECT_EQ(shrink(picture(3, 1000), 10).width, 1);
+  EXPECT_EQ(shrink(test_image(3, 1000), 10).width, 1);
 }
 
 TEST(Base64, PadsAsTheRfcSays) {

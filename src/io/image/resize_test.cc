@@ -51,7 +51,7 @@ TEST(Resize, KernelsGiveWhatThePlainLoopsGive) {
   }
 }
 
-TEST(Resize, KeepsAPictureThatHasTheSizeAlready) {
+TEST(Resize, KeepsAnImageThatHasTheSizeAlready) {
   const Image source = pattern(31, 17);
   for (int filter = 0; filter <= 5; ++filter)
     EXPECT_EQ(resize(source, 31, 17, static_cast<Resample>(filter)).rgb, source.rgb);
@@ -84,7 +84,7 @@ TEST(CutOut, CropsAndPads) {
   EXPECT_EQ(cut_out(part, {.width = 5, .height = 3}).row(2)[14], 0);
 }
 
-TEST(CutOut, MayMissThePictureAndCutOneSideWhileItPadsTheOther) {
+TEST(CutOut, MayMissTheImageAndCutOneSideWhileItPadsTheOther) {
   const Image source = pattern(9, 7);
   const Image beside = cut_out(source, {.x = 20, .y = -30, .width = 2, .height = 3}, {1, 2, 3});
   for (size_t i = 0; i < beside.rgb.size(); ++i) EXPECT_EQ(beside.rgb[i], 1 + i % 3);

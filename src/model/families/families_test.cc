@@ -47,11 +47,11 @@ TEST(Families, Idefics3NamesTiles) {
   const ModelConfig config = parse_config(
       R"({"model_type":"idefics3","image_token_id":5,"vision_config":{"image_size":28,"patch_size":7},"scale_factor":2})");
   const std::string around = "<fake_token_around_image>", four = images(4);
-  const std::vector<ImageTiles> pictures = list(image(3, 1, 2), image(1));
-  EXPECT_EQ(expand_prompt(config, "a<image>b <image>", pictures),
+  const std::vector<ImageTiles> tiles = list(image(3, 1, 2), image(1));
+  EXPECT_EQ(expand_prompt(config, "a<image>b <image>", tiles),
             "a" + around + "<row_1_col_1>" + four + around + "<row_1_col_2>" + four + "\n\n" + around + "<global-img>" +
                 four + around + "b " + around + "<global-img>" + four + around);
-  EXPECT_THAT(config.family->token_rows(config, pictures[0]), testing::SizeIs(12));
+  EXPECT_THAT(config.family->token_rows(config, tiles[0]), testing::SizeIs(12));
   EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", list(image(3, 2, 2))); }), HasSubstr("expected 5 tiles"));
 }
 

@@ -21,7 +21,7 @@ constexpr auto kMakers = {make_clip_processor,  make_siglip_processor,     make_
 
 constexpr int64_t kPixels = int64_t{1} << 22;  // every class's default sizes
 
-Image small_picture() {
+Image small_image() {
   Image image(5, 3);
   for (size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<uint8_t>(i * 5);
   return image;
@@ -31,12 +31,12 @@ Image small_picture() {
 
 FUZZ_TARGET(image_processor) {
   if (size == 0) return 0;
-  static const Image picture = small_picture();
+  static const Image image = small_image();
   try {  // the first byte chooses the class
     const Json json = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1}, "fuzz");
     const auto processor = kMakers.begin()[data[0] % kMakers.size()](JsonObject(json, "fuzz"));
     if (processor->settings_key().empty()) std::abort();
-    const ImageTiles out = processor->process(picture, PixelAllowance(kPixels));
+    const ImageTiles out = processor->process(image, PixelAllowance(kPixels));
     if (static_cast<int64_t>(out.shown.size()) != out.n_tiles || out.pixels.bytes() != out.tensor().bytes())
       std::abort();
   } catch (const Error&) {

@@ -152,7 +152,7 @@ TEST(ImageProcessor, TellsWhatItCannotLoad) {
       ErrorCode::kInput);
 }
 
-TEST(ImageProcessor, RefusesPicturesThatWouldBecomeTooLarge) {
+TEST(ImageProcessor, RefusesImagesThatWouldBecomeTooLarge) {
   const auto processor =
       from_config(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 4000}})");
   EXPECT_THROW(processor->process(Image(1, 200000)), Error);

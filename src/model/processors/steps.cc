@@ -25,8 +25,8 @@ void PixelAllowance::take(int64_t width, int64_t height) {
   left_ -= width * height;
 }
 
-PixelRect whole_of(const Image& picture) {
-  return {.right = static_cast<float>(picture.width), .bottom = static_cast<float>(picture.height)};
+PixelRect whole_of(const Image& image) {
+  return {.right = static_cast<float>(image.width), .bottom = static_cast<float>(image.height)};
 }
 
 Image resize_to(const Image& image, Extent extent, Resample filter, PixelAllowance& allowance) {
@@ -71,17 +71,17 @@ ChannelTables value_tables(const ProcessorSettings& settings) {
   return tables;
 }
 
-ImageTiles begin_tiles(const Image& picture, int64_t n_tiles) {
+ImageTiles begin_tiles(const Image& image, int64_t n_tiles) {
   constexpr int64_t kMaxTiles = 4096;  // checkpoints have some hundred at most
   if (n_tiles > kMaxTiles) {
-    throw Error(ErrorCode::kMemory, "image processor: its sizes cut a picture of " + std::to_string(picture.width) +
-                                        " x " + std::to_string(picture.height) + " into " + std::to_string(n_tiles) +
+    throw Error(ErrorCode::kMemory, "image processor: its sizes cut a picture of " + std::to_string(image.width) +
+                                        " x " + std::to_string(image.height) + " into " + std::to_string(n_tiles) +
                                         " tiles; at most " + std::to_string(kMaxTiles) + " are taken");
   }
   ImageTiles out;
   out.n_tiles = n_tiles;
-  out.original_height = picture.height;
-  out.original_width = picture.width;
+  out.original_height = image.height;
+  out.original_width = image.width;
   return out;
 }
 

@@ -16,7 +16,7 @@ struct Placed {
   PixelRect shown;
 };
 
-PixelRect whole_of(const Image& picture);
+PixelRect whole_of(const Image& image);
 
 Image resize_to(const Image& image, Extent extent, Resample filter, PixelAllowance& allowance);
 // Part of an image that shows `shown`; `colour` where it reaches beyond.
@@ -29,8 +29,8 @@ Placed resize_and_crop(const Image& image, const PixelRect& shown, const Process
 // Tables for rescaling and normalising every 8-bit value.
 ChannelTables value_tables(const ProcessorSettings& settings);
 
-// Tiles of `picture`, none filled yet.
-ImageTiles begin_tiles(const Image& picture, int64_t n_tiles);
+// Tiles of `image`, none filled yet.
+ImageTiles begin_tiles(const Image& image, int64_t n_tiles);
 // Fills the next tile of `out`; the first one allocates. Throws Error(kShape) if its size differs from that of the
 // tiles before it.
 void append_tile(const Placed& tile, const ChannelTables& tables, ImageTiles* out);

@@ -16,9 +16,9 @@ namespace vlcache {
 namespace {
 
 // The choice for one image: its patches by tile, the best first.
-class Picture {
+class ImageChoice {
  public:
-  Picture(const ImageTokens& image, double alpha)
+  ImageChoice(const ImageTokens& image, double alpha)
       : image_(image), alpha_(alpha), ranked_(at(image.n_tiles)), newline_(image.tile.size(), -1) {
     int32_t line = 0;  // its first token
     for (int32_t i = 0; i < image.n_tokens(); ++i) {
@@ -131,7 +131,7 @@ class Hired final : public Policy {
     const std::vector<int32_t> counts =
         deal(std::vector<double>(most.begin(), most.end()), std::vector<int32_t>(most.size(), 1), most, k - n_fixed);
     std::vector<std::vector<int32_t>> kept;
-    for (size_t i = 0; i < images.size(); ++i) kept.push_back(Picture(images[i], alpha_).keep(counts[i]));
+    for (size_t i = 0; i < images.size(); ++i) kept.push_back(ImageChoice(images[i], alpha_).keep(counts[i]));
     return kept;
   }
 

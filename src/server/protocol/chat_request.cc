@@ -65,8 +65,8 @@ OrderedJson read_template_variables(const OrderedJson& body) {
 }
 
 // Options that all images of the request share.
-PictureOptions read_picture_options(const OrderedJson& body, const RequestFields& fields) {
-  PictureOptions options;
+ImageOptions read_image_options(const OrderedJson& body, const RequestFields& fields) {
+  ImageOptions options;
   options.min_tokens = fields.min_image_tokens.value_or(0);
   options.max_tokens = fields.max_image_tokens.value_or(0);
   if (options.max_tokens > 0 && options.min_tokens > options.max_tokens) {
@@ -79,7 +79,7 @@ PictureOptions read_picture_options(const OrderedJson& body, const RequestFields
   return options;
 }
 
-void read_content(OrderedJson& content, const std::string& where, PictureParts& pictures) {
+void read_content(OrderedJson& content, const std::string& where, ImageParts& images) {
   if (content.is_string()) return;
   if (content.is_null()) {  // an assistant's message with nothing but tool calls
     content = "";
@@ -93,14 +93,14 @@ void read_content(OrderedJson& content, const std::string& where, PictureParts& 
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
       part = {{"type", "text"}, {"text", part["text"]}};
     } else if (type == "image_url") {
-      pictures.take(part, at);
+      images.take(part, at);
     } else {
       bad_field(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
     }
   }
 }
 
-OrderedJson read_messages(OrderedJson messages, PictureParts& pictures) {
+OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
   if (!messages.is_array() || messages.empty()) bad_field("messages: expected a list of messages, at least one");
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -113,7 +113,7 @@ OrderedJson read_messages(OrderedJson messages, PictureParts& pictures) {
       bad_field(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
-    read_content(content, where + ".content", pictures);
+    read_content(content, where + ".content", images);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
@@ -156,8 +156,8 @@ ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, con
   read_tools(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.template_variables = read_template_variables(json);
-  PictureParts pictures(limits, read_picture_options(json, request.fields), request);
-  request.messages = read_messages(std::move(messages), pictures);
+  ImageParts images(limits, read_image_options(json, request.fields), request);
+  request.messages = read_messages(std::move(messages), images);
   return request;
 }
 

@@ -17,17 +17,17 @@
 
 namespace vlcache {
 
-struct NamedPicture {
+struct NamedImage {
   NamedImages::Name name;
   NamedImages::Bytes bytes;
   std::string where;  // the name, in errors
 };
 
 struct ChatRequest {
-  nlohmann::ordered_json messages;       // as chat templates take them; images as {"type": "image"}
-  std::vector<EncodedPicture> pictures;  // in the order of their parts
+  nlohmann::ordered_json messages;   // as chat templates take them; images as {"type": "image"}
+  std::vector<EncodedImage> images;  // in the order of their parts
   // Those to be stored under their `uuid`, once they have been decoded as images.
-  std::vector<NamedPicture> named;
+  std::vector<NamedImage> named;
   RequestFields fields;
   AnswerFormat format;
   ToolUse tools;

@@ -22,47 +22,47 @@ bool wants_least_detail(const OrderedJson& source, const std::string& where) {
 
 }  // namespace
 
-PictureParts::PictureParts(const ChatLimits& limits, PictureOptions options, ChatRequest& request)
+ImageParts::ImageParts(const ChatLimits& limits, ImageOptions options, ChatRequest& request)
     : limits_(limits),
       options_(std::move(options)),
       owner_(limits.caller + '\n' + request.fields.cache_salt.value_or("")),
       request_(request) {}
 
-void PictureParts::take(OrderedJson& part, const std::string& where) {
-  if (request_.pictures.size() == limits_.max_images) {
+void ImageParts::take(OrderedJson& part, const std::string& where) {
+  if (request_.images.size() == limits_.max_images) {
     bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
   }
-  request_.pictures.push_back(read(part, where));
+  request_.images.push_back(read(part, where));
   part = {{"type", "image"}};
 }
 
-EncodedPicture PictureParts::read(const OrderedJson& part, const std::string& where) {
+EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where) {
   const std::string at = where + ".image_url", id_at = where + ".uuid";
-  EncodedPicture picture{.bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_};
+  EncodedImage image{.bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_};
   const OrderedJson* source = find_field(part, "image_url");
   if (source != nullptr && source->is_object()) {
-    picture.options.least_detail = wants_least_detail(*source, at);
+    image.options.least_detail = wants_least_detail(*source, at);
     source = find_field(*source, "url");
   }
   const bool has_id = limits_.named_images != nullptr && find_field(part, "uuid") != nullptr;
   const std::string id = has_id ? string_field(part, "uuid", where) : "";
   if (id.size() > kMaxIdBytes) bad_field(id_at + ": expected at most " + std::to_string(kMaxIdBytes) + " bytes");
   if (source == nullptr && !id.empty()) {
-    picture.bytes = find({owner_, id}, id_at);
-    picture.where = id_at;
-    return picture;
+    image.bytes = find({owner_, id}, id_at);
+    image.where = id_at;
+    return image;
   }
   if (source == nullptr || !source->is_string()) bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
   const auto& url = source->get_ref<const std::string&>();
-  picture.bytes = std::make_shared<const std::vector<std::byte>>(limits_.read_image ? limits_.read_image(url, at)
-                                                                                    : decode_data_uri(url, at));
-  if (!id.empty()) request_.named.push_back({{owner_, id}, picture.bytes, id_at});
-  return picture;
+  image.bytes = std::make_shared<const std::vector<std::byte>>(limits_.read_image ? limits_.read_image(url, at)
+                                                                                  : decode_data_uri(url, at));
+  if (!id.empty()) request_.named.push_back({{owner_, id}, image.bytes, id_at});
+  return image;
 }
 
 // Named by this request or an earlier one.
-NamedImages::Bytes PictureParts::find(const NamedImages::Name& name, const std::string& where) const {
-  const auto here = std::ranges::find(request_.named, name, &NamedPicture::name);
+NamedImages::Bytes ImageParts::find(const NamedImages::Name& name, const std::string& where) const {
+  const auto here = std::ranges::find(request_.named, name, &NamedImage::name);
   return here == request_.named.end() ? limits_.named_images->find(name, where) : here->bytes;
 }
 

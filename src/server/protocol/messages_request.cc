@@ -12,7 +12,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
 
-OrderedJson picture_part(const OrderedJson& block, const std::string& where) {
+OrderedJson image_part(const OrderedJson& block, const std::string& where) {
   const OrderedJson* source = find_field(block, "source");
   if (source == nullptr || !source->is_object()) bad_field(where + ".source: expected an object");
   const std::string at = where + ".source", type = string_field(*source, "type", at);
@@ -36,7 +36,7 @@ OrderedJson part_of(const OrderedJson& block, const std::string& where) {
   if (!block.is_object()) bad_field(where + ": expected an object");
   const std::string type = string_field(block, "type", where);
   if (type == "text") return text_part(string_field(block, "text", where));
-  if (type == "image") return picture_part(block, where);
+  if (type == "image") return image_part(block, where);
   bad_field(where + ".type: expected \"text\" or \"image\", found \"" + type + "\"");
 }
 

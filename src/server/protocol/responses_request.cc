@@ -22,10 +22,10 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
     if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
       return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // named before
     }
-    OrderedJson picture{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
-    if (const OrderedJson* detail = find_field(part, "detail")) picture["image_url"]["detail"] = *detail;
-    if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) picture["uuid"] = *id;
-    return picture;
+    OrderedJson image{{"type", "image_url"}, {"image_url", {{"url", string_field(part, "image_url", where)}}}};
+    if (const OrderedJson* detail = find_field(part, "detail")) image["image_url"]["detail"] = *detail;
+    if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) image["uuid"] = *id;
+    return image;
   }
   bad_field(where + ".type: expected input_text, input_image or output_text, found \"" + type + "\"");
 }
