@@ -21,7 +21,7 @@ QUESTIONS = ["What is the TOTAL?", "What is the DATE?", "Read the page.", "How m
 SYSTEMS = ["", "Be brief.", "Answer in one word.", "Look at the page."]
 
 
-def picture(path, seed):
+def write_image(path, seed):
     """A BMP of 224 x 224 with blocks of random colours."""
     r = random.Random(seed)
     side, block = 224, 16
@@ -80,7 +80,7 @@ def main():
         images = []
         for i in range(args.images):
             images.append(str(pathlib.Path(folder) / f"{i}.bmp"))
-            picture(pathlib.Path(images[-1]), i)
+            write_image(pathlib.Path(images[-1]), i)
         image_bytes = 256 * (8 * 2 * 2 * 64 * 4 + 256 * 4)  # tinydoc in f32: KV and embeddings of 256 tokens
         if args.once:
             lines = list(once(r, images, args.requests))

@@ -1,4 +1,4 @@
-"""The official Python clients of OpenAI and Anthropic against `vlcache serve`: streams, pictures, tools, schemas, errors, clients that leave."""
+"""The official Python clients of OpenAI and Anthropic against `vlcache serve`: streams, images, tools, schemas, errors, clients that leave."""
 import base64
 import json
 import pathlib
@@ -21,15 +21,15 @@ except ImportError:
 ANSWER = " TOTAL: 435.75"
 DATA = base64.b64encode(PAGE.read_bytes()).decode()
 URL = f"data:image/png;base64,{DATA}"
-CHAT_PICTURE = {"type": "image_url", "image_url": {"url": URL}}
-INPUT_PICTURE = {"type": "input_image", "image_url": URL, "detail": "auto"}
-BLOCK_PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+CHAT_IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+INPUT_IMAGE = {"type": "input_image", "image_url": URL, "detail": "auto"}
+BLOCK_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 SCHEMAS = {
     "click": {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 1280}, "y": {"type": "integer", "minimum": 0, "maximum": 800}}, "required": ["x", "y"], "additionalProperties": False},
     "press": {"type": "object", "properties": {"key": {"enum": ["Enter", "Escape", "Tab"]}}, "required": ["key"], "additionalProperties": False},
     "look": {"type": "object", "properties": {}, "additionalProperties": False},
 }
-STEPS, WITH_PICTURE = 20, (7, 15)  # of a loop; steps whose results are pictures
+STEPS, WITH_IMAGE = 20, (7, 15)  # of a loop; steps whose results are images
 
 
 class Clients:
@@ -50,13 +50,13 @@ class Clients:
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Pages(Clients, Server):
     def chat(self, **more):
-        return self.openai.chat.completions.create(model="any", messages=[{"role": "user", "content": [CHAT_PICTURE, {"type": "text", "text": QUESTION}]}], temperature=0, max_tokens=24, **more)
+        return self.openai.chat.completions.create(model="any", messages=[{"role": "user", "content": [CHAT_IMAGE, {"type": "text", "text": QUESTION}]}], temperature=0, max_tokens=24, **more)
 
     def responses(self, **more):
-        return self.openai.responses.create(model="any", input=[{"role": "user", "content": [INPUT_PICTURE, {"type": "input_text", "text": QUESTION}]}], **{"temperature": 0, "max_output_tokens": 24, **more})
+        return self.openai.responses.create(model="any", input=[{"role": "user", "content": [INPUT_IMAGE, {"type": "input_text", "text": QUESTION}]}], **{"temperature": 0, "max_output_tokens": 24, **more})
 
     def message(self, **more):
-        return dict(model="any", max_tokens=24, extra_body={"temperature": 0}, messages=[{"role": "user", "content": [BLOCK_PICTURE, {"type": "text", "text": QUESTION}]}]) | more
+        return dict(model="any", max_tokens=24, extra_body={"temperature": 0}, messages=[{"role": "user", "content": [BLOCK_IMAGE, {"type": "text", "text": QUESTION}]}]) | more
 
     def test_chat_completions(self):
         answer = self.chat()
@@ -135,7 +135,7 @@ class Pages(Clients, Server):
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Agents(Clients, RandomServer):
-    """Twenty steps with three tools, streamed: a history that grows, two results with pictures. The model is random, so calls are forced."""
+    """Twenty steps with three tools, streamed: a history that grows, two results with images. The model is random, so calls are forced."""
     TEMPLATE = "hermes"
 
     def check(self, i, name, arguments):
@@ -151,7 +151,7 @@ class Agents(Clients, RandomServer):
             call, = message.tool_calls
             self.check(i, call.function.name, json.loads(call.function.arguments))
             history.append({"role": "assistant", "content": message.content, "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}]})
-            history.append({"role": "tool", "tool_call_id": call.id, "content": [CHAT_PICTURE] if i in WITH_PICTURE else "done"})
+            history.append({"role": "tool", "tool_call_id": call.id, "content": [CHAT_IMAGE] if i in WITH_IMAGE else "done"})
 
     def test_responses(self):
         tools = [{"type": "function", "name": name, "parameters": schema, "strict": True} for name, schema in SCHEMAS.items()]
@@ -162,7 +162,7 @@ class Agents(Clients, RandomServer):
             call, = response.output
             self.check(i, call.name, json.loads(call.arguments))
             history.append({"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments})
-            history.append({"type": "function_call_output", "call_id": call.call_id, "output": [INPUT_PICTURE] if i in WITH_PICTURE else "done"})
+            history.append({"type": "function_call_output", "call_id": call.call_id, "output": [INPUT_IMAGE] if i in WITH_IMAGE else "done"})
 
     def test_messages(self):
         tools = [{"name": name, "description": f"to {name}", "input_schema": schema} for name, schema in SCHEMAS.items()]
@@ -174,7 +174,7 @@ class Agents(Clients, RandomServer):
             self.assertEqual((call.type, message.stop_reason), ("tool_use", "tool_use"))
             self.check(i, call.name, call.input)
             history.append({"role": "assistant", "content": [call.model_dump()]})
-            history.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": [BLOCK_PICTURE] if i in WITH_PICTURE else "done"}]})
+            history.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": [BLOCK_IMAGE] if i in WITH_IMAGE else "done"}]})
 
     def test_schemas(self):
         schema = {"type": "object", "properties": {"total": {"type": "number"}, "paid": {"type": "boolean"}}, "required": ["total", "paid"], "additionalProperties": False}

@@ -94,7 +94,7 @@ class Abuse(Server):
         for path in ("/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/", "//etc/passwd", "/page/../../etc/passwd", "/page/%2e%2e/x", "/v1/models/..", "/v1/models%00", "/health/../metrics"):
             self.assertEqual(self.call("GET", path)[0], 404, path)
 
-    def test_pictures_that_lie_about_their_size(self):
+    def test_images_that_lie_about_their_size(self):
         small = png(64, 64)
         self.assertEqual(self.call("POST", "/v1/chat/completions", asking(small))[0], 200)
         self.refused(asking(png(4000, 4000, rows=4)))
@@ -103,7 +103,7 @@ class Abuse(Server):
         self.refused(asking(b"GIF89a" + struct.pack("<HH", 65535, 65535) + b"\0\0\0;"), statuses=(400, 413))
         self.refused(asking(b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54, 0, 0, 54, 40, 8000, 8000, 1, 24, 0, 0, 0, 0, 0, 0)), statuses=(400, 413))
 
-    def test_pictures_of_a_hundred_megapixels(self):
+    def test_images_of_a_hundred_megapixels(self):
         before = self.memory()
         for width, height in ((10_000, 10_000), (100_000_000, 1)):
             message = self.refused(asking(png(width, height, bits=1)), statuses=(413,))

@@ -45,7 +45,7 @@ class Keys(Server):
         self.assertEqual(self.call("GET", "/v1/models", headers=bearer(BOB))[0], 200)
         self.assertEqual(self.call("GET", "/v1/models", headers={"x-api-key": BOB})[0], 200)
 
-    def test_tenants_share_no_names_of_pictures(self):
+    def test_tenants_share_no_names_of_images(self):
         named = about(PAGE)
         named["messages"][0]["content"][0]["uuid"] = "invoice"
         alone = {**named, "messages": [{"role": "user", "content": [{"type": "image_url", "uuid": "invoice"}, {"type": "text", "text": "What is the TOTAL?"}]}]}

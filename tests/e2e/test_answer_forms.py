@@ -9,7 +9,7 @@ import unittest
 import test_server
 from program import PAGE, ROOT
 from schemas import random_schema
-from test_server import picture
+from test_server import image_part
 
 try:
     import jsonschema
@@ -221,7 +221,7 @@ class Tools:
     def test_a_conversation(self):
         call = {"id": "abcdefghi", "type": "function", "function": {"name": "look", "arguments": "{\"at\": \"sea\", \"n\": 1}"}}
         messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                    {"role": "tool", "tool_call_id": "abcdefghi", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]}]
+                    {"role": "tool", "tool_call_id": "abcdefghi", "content": [{"type": "text", "text": "This:"}, image_part(PAGE)]}]
         answer = self.chat(self.ask(messages=messages, tools=[LOOK], max_tokens=4))
         self.assertEqual(len(answer["vlcache"]["cache"]["images"]), 1)
 
@@ -324,8 +324,8 @@ class ToolsWithoutATemplate(RandomServer):
     def test_results_are_user_turns(self):
         call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         conversation = lambda *more: self.chat(self.ask(max_tokens=1, messages=[{"role": "user", "content": "Go."}, *more]))["usage"]["prompt_tokens"]
-        told = conversation({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]})
-        spelled = conversation({"role": "assistant", "content": "{\"name\": \"look\", \"arguments\": {}}"}, {"role": "user", "content": [{"type": "text", "text": "This:"}, picture(PAGE)]})
+        told = conversation({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "This:"}, image_part(PAGE)]})
+        spelled = conversation({"role": "assistant", "content": "{\"name\": \"look\", \"arguments\": {}}"}, {"role": "user", "content": [{"type": "text", "text": "This:"}, image_part(PAGE)]})
         self.assertEqual(told, spelled)
 
 

@@ -1,4 +1,4 @@
-"""Broken models, pictures and prompts: exit code 2 and one line that says what was expected, found and where."""
+"""Broken models, images and prompts: exit code 2 and one line that says what was expected, found and where."""
 import json
 import os
 import struct
@@ -106,7 +106,7 @@ class BadModels(ProgramTest):
 
 
 class BadPrompts(ProgramTest):
-    def test_pictures(self):
+    def test_images(self):
         ask = ("run", "-m", MODEL, "--max-tokens", "2", "hi", "-i")
         self.fails(*ask, self.folder / "nowhere.png", says="nowhere.png")
         self.fails(*ask, self.folder, says=str(self.folder))

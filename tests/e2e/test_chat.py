@@ -1,4 +1,4 @@
-"""`vlcache chat`: what a refused picture or question leaves behind, and Ctrl-C."""
+"""`vlcache chat`: what a refused image or question leaves behind, and Ctrl-C."""
 import json
 import re
 import signal
@@ -25,9 +25,9 @@ class Chat(ProgramTest):
         self.assertIn("context is 4096", errors)
         self.assertEqual(stats[0], stats[1])  # of the last answer, still there
         self.assertEqual(stats[2], told_stats[0])
-        self.assertGreater(stats[2][0], 256)  # the picture was not computed again
+        self.assertGreater(stats[2][0], 256)  # the image was not computed again
 
-    def test_a_picture_of_an_earlier_conversation_is_loaded(self):
+    def test_an_image_of_an_earlier_conversation_is_loaded(self):
         again = [f"/image {PAGE}", QUESTION, "/stats"]
         answers, stats, told = self.chat(*again, "/reset", *again)
         self.assertEqual(answers[0], answers[1])
@@ -92,7 +92,7 @@ class Chat(ProgramTest):
             self.assertEqual(p.returncode, 0, p.stderr)
             self.assertIn(said, p.stderr)
 
-    def test_a_picture_that_cannot_be_used_is_not_kept(self):
+    def test_an_image_that_cannot_be_used_is_not_kept(self):
         text_model = ROOT / "tests/fixtures/models/llama-gqa4"
         answers, stats, errors = self.chat(f"/image {PAGE}", "Hello", "/stats", model=text_model)
         self.assertIn("takes text only", errors)
@@ -100,19 +100,19 @@ class Chat(ProgramTest):
         self.assertEqual((len(answers), len(stats)), (1, 1))
         self.assertEqual(run("chat", "-m", text_model, "-i", PAGE, stdin="Hello\n").returncode, 2)
 
-    def test_too_many_pictures_are_dropped_with_their_question(self):
+    def test_too_many_images_are_dropped_with_their_question(self):
         answers, stats, errors = self.chat(QUESTION, *[f"/image {PAGE}"] * 16, "Which?", "Which?", "/stats")
         self.assertIn("dropped", errors)
         self.assertEqual(len(answers), 2)
         self.assertLess(stats[0][1], 256)
         self.assertGreater(stats[0][0], 0)
 
-    def test_pictures_of_a_refused_question_wait_for_the_next(self):
+    def test_images_of_a_refused_question_wait_for_the_next(self):
         answers, stats, _ = self.chat(f"/image {PAGE}", LONG, QUESTION, "/stats")
         self.assertEqual(answers, self.chat(f"/image {PAGE}", QUESTION)[0])
         self.assertGreater(stats[0][1], 256)
 
-    def test_no_room_for_the_kv_drops_the_pictures(self):
+    def test_no_room_for_the_kv_drops_the_images(self):
         answers, stats, errors = self.chat(f"/image {PAGE}", QUESTION, "Hello", "/stats", args=("--kv-memory", "0.0003"))
         self.assertIn("KV cache is full", errors)
         self.assertEqual(len(answers), 1)

@@ -49,11 +49,11 @@ class TextOnlyMessages(ProgramTest):
     def test_parts_for_a_template_that_takes_strings(self):
         model = self.copy_model()
         (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content + '\n' }}{% endfor %}")
-        a, b, picture = self.requests({"messages": [{"role": "user", "content": "Read the page."}]},
+        a, b, image = self.requests({"messages": [{"role": "user", "content": "Read the page."}]},
                                       {"messages": [{"role": "user", "content": [*part("Read "), *part("the page.")]}]},
                                       {"messages": [{"role": "user", "content": [{"type": "image", "image": str(PAGE)}, *part("x")]}]}, model=model)
         self.assertEqual((a["token_ids"], a["tokens"]), (b["token_ids"], b["tokens"]))
-        self.assertIn("'user'", picture["error"])
+        self.assertIn("'user'", image["error"])
 
     def test_every_later_turn_of_a_chat(self):
         p = run("chat", "-m", TILED, "--max-tokens", "2", "--temperature", "0", stdin=f"{QUESTION}\n/stats\n{QUESTION}\n/stats\n")

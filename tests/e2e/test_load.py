@@ -33,7 +33,7 @@ class Load(ProgramTest):
         self.assertGreater(said["prefix_hits"], 0)
         self.assertGreater(said["evictions"], 0)
 
-    def test_a_growing_history_with_pictures(self):
+    def test_a_growing_history_with_images(self):
         model = copy_model()
         self.addCleanup(shutil.rmtree, model)
         *steps, verdict = self.script("agent_loop.py", "-m", model, "--steps", 6, "--check", 2, "--dtype", "f32")
@@ -44,8 +44,8 @@ class Load(ProgramTest):
         for before, step in zip(steps, steps[1:6]):  # all of the step before is there, but for how its answer is spelled
             self.assertGreaterEqual(step["cached_tokens"], before["prompt_tokens"] - 1)
 
-    def test_large_pictures_beside_answers(self):
-        """Those who decode pictures and the one who computes do not get in each other's way."""
+    def test_large_images_beside_answers(self):
+        """Those who decode images and the one who computes do not get in each other's way."""
         server = soak.Server(VLCACHE)
         ask = lambda i: server.ask({"messages": [{"role": "user", "content": [agent_loop.image(agent_loop.screenshot(i)), agent_loop.text("What?")]}], "max_tokens": 30, "ignore_eos": True, "temperature": 0})
         with concurrent.futures.ThreadPoolExecutor(8) as threads:

@@ -56,7 +56,7 @@ class Lookahead(ProgramTest):
             self.assertEqual(len({str(a["token_ids"]) for a in answers}), 1)
 
     def test_the_same_behind_a_reused_page_is_computed_once(self):
-        ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end behind the picture
+        ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end behind the image
         behind = {**ask, "system": "Please answer."}
         for reuse in ("static:r=0.25", "asked:r=0.1"):
             answers = self.lines([ask, behind, behind], "--reuse", reuse, "--batch", "3")

@@ -1,4 +1,4 @@
-"""Running `vlcache serve`: ids, log, metrics, TLS, small routes, pictures of other places, limits."""
+"""Running `vlcache serve`: ids, log, metrics, TLS, small routes, images of other places, limits."""
 import contextlib
 import http.client
 import http.server
@@ -312,8 +312,8 @@ class Tls(Server):
         self.fails("serve", "-m", MODEL, "--tls-cert", self.folder / "none", "--tls-key", cert, says=["--tls-cert", "none"])
 
 
-class Pictures(Server):
-    """Pictures of a web server and a folder that are allowed."""
+class Images(Server):
+    """Images of a web server and a folder that are allowed."""
 
     @classmethod
     def setUpClass(cls):
@@ -357,7 +357,7 @@ class Pictures(Server):
     def ask(self, url):
         return self.call("POST", "/v1/chat/completions", {**about(PAGE), "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": QUESTION}]}]})
 
-    def test_they_are_the_same_pictures(self):
+    def test_they_are_the_same_images(self):
         expected = self.chat(about(PAGE))["choices"]
         for url in (self.url + "/open/page.png", self.folder_url + "/open/page.png"):
             status, answer = self.ask(url)

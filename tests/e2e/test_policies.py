@@ -99,7 +99,7 @@ class Policies(ProgramTest):
         unaware = self.json(*ASK, "--kv", "post_vision", "--kv-budget", "0.1", "--query-aware", "off", QUESTION)
         behind = aware["tokens"]["prompt"] - unaware["kv"]["slots"][0][0] + unaware["tokens"]["generated"] - 1
         self.assertLess(behind, aware["tokens"]["prompt"])
-        # a tenth of what lies before the question's end of picture, the question itself whole
+        # a tenth of what lies before the question's end of image, the question itself whole
         self.assertGreater(unaware["kv"]["slots"][0][0], aware["kv"]["slots"][0][0])
         p = run("run", "-m", MODEL, "--kv", "post_vision", "--query-aware", "off", "--max-tokens", "2", "Hello there")
         self.assertIn("the prompt has no image", p.stderr)
@@ -168,7 +168,7 @@ class Policies(ProgramTest):
         self.assertEqual(p.returncode, 0, p.stderr)
         dropped = [int(n) for n in re.findall(r"hired dropped (\d+) of \d+ slots", p.stderr)]
         self.assertEqual(len(dropped), 2, p.stderr)
-        self.assertEqual(dropped[1], dropped[0])  # the picture's choice stays, and nothing else goes
+        self.assertEqual(dropped[1], dropped[0])  # the image's choice stays, and nothing else goes
 
     def test_chat_compresses_every_turn(self):
         p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "post_vision", "--kv-budget", "0.3", "--max-tokens", "8", "--temperature", "0",
@@ -180,7 +180,7 @@ class Policies(ProgramTest):
 
 
 class Inspect(ProgramTest):
-    def test_page_pictures_and_json(self):
+    def test_page_images_and_json(self):
         page, data = self.folder / "r.html", self.folder / "r.json"
         self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vlcache", "--kv-budget", "0.1", "-o", page, "--json", data)
         r = json.loads(data.read_text())
@@ -199,9 +199,9 @@ class Inspect(ProgramTest):
         text = page.read_text()
         self.assertNotRegex(text, r'(src|href)="http')  # stands alone
         self.assertIn("data:image/png;base64,", text)
-        pictures = sorted(self.folder.glob("r-image1*.png"))
-        self.assertEqual(len(pictures), 1 + layers)
-        width, height = struct.unpack(">II", pictures[0].read_bytes()[16:24])
+        images = sorted(self.folder.glob("r-image1*.png"))
+        self.assertEqual(len(images), 1 + layers)
+        width, height = struct.unpack(">II", images[0].read_bytes()[16:24])
         self.assertEqual((width, height), struct.unpack(">II", PAGE.read_bytes()[16:24]))
 
     def test_shows_what_is_left_in_each_layer_of_a_prompt_that_shrinks_on_its_way(self):
@@ -268,7 +268,7 @@ class Eval(ProgramTest):
         self.fails(*args[:-1], "21", says="holds results of other settings")
         self.ok(*args[:-1], "21", "--restart")
 
-    def test_broken_lines_and_pictures_cost_themselves(self):
+    def test_broken_lines_and_images_cost_themselves(self):
         data = self.questions(2, "{broken\n", json.dumps({"images": ["none.png"], "question": "Q", "answer": "A"}) + "\n")
         p = run("eval", "-m", MODEL, "--data", data, "--kv", "knorm", "--kv-budget", "0.5", "-o", self.folder / "o")
         self.assertEqual(p.returncode, 0, p.stderr)
@@ -290,7 +290,7 @@ class Eval(ProgramTest):
                 self.assertEqual(by["post_vision+uniform"]["score"], by["full"]["score"])
                 self.assertAlmostEqual(by["post_vision+uniform"]["kl"], 0, places=4)
             # a policy that needs every query has no second turn: nobody computes the first turn's again
-            # (where it acts behind the picture, it has nothing to do in the second)
+            # (where it acts behind the image, it has nothing to do in the second)
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
 
     def test_policies_that_answer_alone_are_compared_too(self):

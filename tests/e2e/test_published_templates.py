@@ -29,7 +29,7 @@ class Published(test_answer_forms.Tools, test_answer_forms.RandomServer):
     def make_model(cls):
         return copy_model(cls.SOURCE)
 
-    test_a_conversation = None  # these models see no pictures
+    test_a_conversation = None  # these models see no images
     test_errors = None
 
     def test_any_function(self):

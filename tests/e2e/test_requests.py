@@ -1,4 +1,4 @@
-"""`vlcache run --requests`: clients that wait, Ctrl-C, lines that are no requests, pictures in messages."""
+"""`vlcache run --requests`: clients that wait, Ctrl-C, lines that are no requests, images in messages."""
 import json
 import pathlib
 import resource
@@ -17,7 +17,7 @@ QUESTION = "What is the TOTAL?"
 
 
 def white_png(side):
-    """A grey picture of side x side that is a small file."""
+    """A grey image of side x side that is a small file."""
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     packer = zlib.compressobj(1)
@@ -95,7 +95,7 @@ class Requests(ProgramTest):
         self.assertEqual(out[0]["token_ids"], out[1]["token_ids"])
         self.assertIn("seed", out[2]["error"])
 
-    def test_pictures_with_and_without_a_path_keep_their_places(self):
+    def test_images_with_and_without_a_path_keep_their_places(self):
         text = {"type": "text", "text": QUESTION}
         own = {"type": "image", "image": str(PAGE)}
         bare = {"type": "image"}
@@ -109,7 +109,7 @@ class Requests(ProgramTest):
         self.assertNotEqual(logprobs[0], logprobs[1])
         self.assertIn("images", missing["error"])
 
-    def test_a_picture_that_comes_again_is_not_encoded_again(self):
+    def test_an_image_that_comes_again_is_not_encoded_again(self):
         asked = [{"prompt": QUESTION, "images": [str(p)], "system": f"Be brief {i}."} for i, p in enumerate((PAGE, OTHER, PAGE))]
         asked.append({"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]})
         encoders = {}
@@ -127,7 +127,7 @@ class Requests(ProgramTest):
         self.assertEqual(encoders["0"], [["computed"], ["computed"], ["computed"], ["computed", "computed"]])
         self.assertEqual(encoders["1KiB"], encoders["0"])
 
-    def test_pictures_that_come_again_are_not_computed_again(self):
+    def test_images_that_come_again_are_not_computed_again(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
         behind = {"prompt": QUESTION, "images": [str(PAGE)], "system": "Please answer."}
         two = {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)], "system": "Look."}
@@ -157,19 +157,19 @@ class Requests(ProgramTest):
         self.assertEqual(found[3], [("computed", 256, "computed", "its KV is larger than the cache")] * 2)
         self.assertEqual([a["token_ids"] for a in small[:4]], [a["token_ids"] for a in plain[:4]])
 
-    def test_a_picture_that_several_bring_at_once_is_computed_once(self):
+    def test_an_image_that_several_bring_at_once_is_computed_once(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
         answers = self.lines([ask, {**ask, "reuse": "off"}, {**ask, "prompt": "What is the TAX?"}, {**ask, "system": "Read."}],
                              "--reuse", "static:r=0", "--batch", "4")
         self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "computed", "prefix", "ram"])
 
-    def test_what_is_computed_behind_a_reused_picture_is_not_kept(self):
+    def test_what_is_computed_behind_a_reused_image_is_not_kept(self):
         two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)], "system": "Look."}
         exact = {**two, "reuse": "exact"}
         requests = [{"prompt": QUESTION, "images": [str(PAGE)]}, two, two, exact, exact, {**two, "system": "Read."}]
         answers = self.lines(requests, "--reuse", "static:r=0")
         sources = [[i["source"] for i in a["cache"]["images"]] for a in answers[1:]]
-        # what stands behind a reused picture is found by who reuses that picture the same way, and by nobody else
+        # what stands behind a reused image is found by who reuses that image the same way, and by nobody else
         self.assertEqual(sources, [["ram", "computed"], ["prefix", "prefix"], ["computed", "computed"], ["prefix", "prefix"], ["ram", "computed"]])
         for a, reason in ((answers[1], "no exact origin"), (answers[5], "computed by itself, then reused")):
             self.assertEqual(a["cache"]["images"][1]["reason"], reason)
@@ -193,7 +193,7 @@ class Requests(ProgramTest):
                 self.assertEqual(prefix[0], 0)
                 self.assertEqual(prefix[1], n[1] - 1)  # the last token is computed, for its logits
                 self.assertGreater(prefix[2], 262)
-                self.assertLess(prefix[3], 16)  # another picture
+                self.assertLess(prefix[3], 16)  # another image
                 self.assertGreater(prefix[4], 256)
                 self.assertGreater(prefix[5], 512)
                 self.assertGreater(prefix[6], 256)
@@ -225,12 +225,12 @@ class Requests(ProgramTest):
         text, = self.lines([{"prompt": "Hello", "kv": "h2o", "kv_budget": 0.9}], "--reuse", "static:r=0")
         self.assertEqual(text["cache"]["images"], [])
 
-    def test_the_same_name_with_another_picture_is_another_picture(self):
+    def test_the_same_name_with_another_image_is_another_image(self):
         name = self.folder / "page.png"
         p = self.start("--temperature", "0", "--reuse", "static:r=0")
         found = []
-        for picture in (PAGE, OTHER, PAGE):
-            shutil.copyfile(picture, name)
+        for source in (PAGE, OTHER, PAGE):
+            shutil.copyfile(source, name)
             p.stdin.write(json.dumps({"prompt": QUESTION, "images": [str(name)]}) + "\n")
             p.stdin.flush()
             image = json.loads(p.stdout.readline())["cache"]["images"][0]
@@ -239,7 +239,7 @@ class Requests(ProgramTest):
         self.assertEqual(p.wait(timeout=60), 0)
         self.assertEqual(found, [("computed", "computed"), ("computed", "computed"), ("prefix", "skipped")])
 
-    def test_marks_of_pictures_take_no_time(self):
+    def test_marks_of_images_take_no_time(self):
         out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])
         self.assertIn("context is", out["error"])
 

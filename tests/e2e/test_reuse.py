@@ -1,4 +1,4 @@
-"""Reuse of pictures: the plan that `tune reuse` makes, and the gate that goes by it."""
+"""Reuse of images: the plan that `tune reuse` makes, and the gate that goes by it."""
 import json
 import subprocess
 import unittest
@@ -114,7 +114,7 @@ class Reuse(ProgramTest):
         two = json.dumps(two) + "\n" + json.dumps({**two, "system": "Read."}) + "\n"
         plan["one_image"] = {"cases": 50, "equal": 50, "kl": 0}
         bad, good = {"cases": 50, "equal": 40, "kl": 0}, {"cases": 50, "equal": 50, "kl": 0}
-        planned, looking = 2 * 5.0, 0.5 * 512  # tokens: 2 % of each picture, half of what the question looks at
+        planned, looking = 2 * 5.0, 0.5 * 512  # tokens: 2 % of each image, half of what the question looks at
         for planned_holds, looking_holds, computed in ((bad, bad, 512), (good, bad, planned), (good, good, planned), (bad, good, looking)):
             path.write_text(json.dumps({**plan, "several_images": planned_holds, "looking": "asked:r=0.5", "several_images_looking": looking_holds}))
             out = self.ok("run", "-m", model, "--requests", "-", stdin=two)
@@ -122,7 +122,7 @@ class Reuse(ProgramTest):
             self.assertEqual([i["source"] for i in images], ["computed" if computed == 512 else "ram"] * 2)
             self.assertAlmostEqual(sum(i["recomputed_tokens"] for i in images), computed, delta=3)
 
-    def test_where_a_pictures_kv_comes_from(self):
+    def test_where_an_images_kv_comes_from(self):
         lines = [{"prompt": QUESTION, "images": [str(PAGE)], "system": s} for s in ("Look here.", "Read.")]
         lines = "".join(json.dumps(line) + "\n" for line in lines)
         for origin, sources in (("first", ["computed", "ram"]), ("neutral", ["computed", "ram"])):

@@ -14,12 +14,12 @@ from server import ServerProcess, data_of
 QUESTION = "What is the TOTAL?"
 
 
-def picture(path):
+def image_part(path):
     return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}}
 
 
 def about(path, question=QUESTION, **more):
-    return {"messages": [{"role": "user", "content": [picture(path), {"type": "text", "text": question}]}], "max_tokens": 24, "temperature": 0, **more}
+    return {"messages": [{"role": "user", "content": [image_part(path), {"type": "text", "text": question}]}], "max_tokens": 24, "temperature": 0, **more}
 
 
 class Server(ProgramTest):
@@ -178,7 +178,7 @@ class Answers(Server):
         del body["include"], body["top_logprobs"]
         self.assertTrue(all(not e.get("logprobs") for e in self.events(body, "/v1/responses")))
 
-    def test_pictures_by_name(self):
+    def test_images_by_name(self):
         named = lambda part, name="page 1": {**part, "uuid": name}
         ask = lambda part, **more: {"messages": [{"role": "user", "content": [part, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0, **more}
         alone = {"type": "image_url", "image_url": None}
@@ -186,11 +186,11 @@ class Answers(Server):
         self.assertEqual((status, gone["error"]["param"]), (404, "messages[0].content[0].uuid"))
         self.assertIn("send the picture", gone["error"]["message"])
         expected = self.chat(about(PAGE))["choices"]
-        self.assertEqual(self.chat(ask(named(picture(PAGE))))["choices"], expected)
+        self.assertEqual(self.chat(ask(named(image_part(PAGE))))["choices"], expected)
         self.assertEqual(self.chat(ask(named(alone)))["choices"], expected)
         self.assertEqual(self.chat(ask({"type": "image_url", "uuid": "page 1"}))["choices"], expected)
         self.assertGreaterEqual(self.state()["named_images"]["images"], 1)
-        other = picture(MODEL / "demo/table.png")
+        other = image_part(MODEL / "demo/table.png")
         status, taken = self.call("POST", "/v1/chat/completions", ask(named(other)))
         self.assertEqual((status, taken["error"]["param"]), (400, "messages[0].content[0].uuid"))
         self.assertEqual(self.chat(ask(named(alone)))["choices"], expected)
@@ -206,8 +206,8 @@ class Answers(Server):
         status, answer = self.call("POST", "/v1/responses", response)
         self.assertEqual((status, answer["output"][0]["content"][0]["text"]), (200, expected[0]["message"]["content"]))
 
-    def test_how_much_of_a_picture_is_shown(self):
-        with_detail = lambda detail: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {**picture(PAGE)["image_url"], "detail": detail}}, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0}
+    def test_how_much_of_an_image_is_shown(self):
+        with_detail = lambda detail: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {**image_part(PAGE)["image_url"], "detail": detail}}, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0}
         expected = self.chat(about(PAGE))
         for same in (with_detail("low"), with_detail("high"), about(PAGE, max_image_tokens=256), about(PAGE, min_image_tokens=256, mm_processor_kwargs={})):
             self.assertEqual(self.chat(same)["choices"], expected["choices"])  # tinydoc knows one way
@@ -223,7 +223,7 @@ class Answers(Server):
         self.assertEqual(self.chat(about(PAGE, cache_prompt=False))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertGreater(self.chat(about(PAGE, cache_prompt=True))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
-    def test_what_is_left_of_a_picture(self):
+    def test_what_is_left_of_an_image(self):
         ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
         whole = ask(kv="full")["images"]
         self.assertEqual([(i["width"], i["height"]) for i in whole], [(224, 224)])
@@ -282,7 +282,7 @@ class Errors(Server):
             (ask(logit_bias={"-1": 2}), "logit_bias", "token ids"), (ask(logit_bias={"1x": 2}), "logit_bias", "token ids"), (ask(logit_bias={"99999999999": 2}), "logit_bias", "token ids"),
             (ask(logit_bias={"1": 101}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"1": "2"}), "logit_bias.1", "from -100 to 100"), (ask(logit_bias={"9999999": 2}), "logit_bias", "below"),
             ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"), ({"messages": ["x"]}, "messages[0]", "object"),
-            (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[picture(PAGE)] * 3), "messages", "at most 2 pictures"),
+            (content({"type": "input_audio"}), "messages[0].content[0]", "input_audio"), (content(*[image_part(PAGE)] * 3), "messages", "at most 2 pictures"),
             (url("http://127.0.0.1/x.png"), "messages[0].content[0].image_url", "data URI"), (url("file:///etc/passwd"), "messages[0].content[0].image_url", "data URI"),
             (url("data:text/html;base64,AAAA"), "messages[0].content[0].image_url", "of an image"), (url("data:image/png;base64,@@@@"), "messages[0].content[0].image_url", "base64"),
             (url("data:image/png;base64,AAAA"), "messages[0].content[0].image_url", ""), (url("data:image/png,x"), "messages[0].content[0].image_url", "in base64"),

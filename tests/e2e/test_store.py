@@ -15,7 +15,7 @@ QUESTION = "What is the TOTAL?"
 
 
 def source_of(answer):
-    """Where the one picture of a program's first request was. What has come before its request begins counts as found in memory: of the tier that had it, then."""
+    """Where the one image of a program's first request was. What has come before its request begins counts as found in memory: of the tier that had it, then."""
     image, = answer["cache"]["images"]
     tiers = [name for name, tier in answer["caches"]["tiers"].items() if tier["hits"]]
     return tiers[0] if image["source"] == "ram" else image["source"], image["encoder"]
@@ -36,7 +36,7 @@ class Store(ProgramTest):
     def records(self):
         return sorted(self.disk.rglob("*.vlr"))
 
-    def test_a_picture_is_there_in_the_next_run(self):
+    def test_an_image_is_there_in_the_next_run(self):
         first = self.ask()
         self.assertEqual(first["caches"]["tiers"]["disk"]["hits"], 0)
         again = self.ask()
@@ -58,7 +58,7 @@ class Store(ProgramTest):
         self.assertEqual(self.source(), ("computed", "computed"))
         self.assertIn("4 records removed", self.ok("cache", "clear", self.disk))
 
-    def test_the_same_name_with_another_picture_is_another_picture(self):
+    def test_the_same_name_with_another_image_is_another_image(self):
         name = self.folder / "page.png"
         shutil.copyfile(PAGE, name)
         self.ask(image=name)
@@ -164,7 +164,7 @@ class Store(ProgramTest):
             self.assertTrue(all("error" not in json.loads(line) for line in out.splitlines()))
         self.assertIn(" 0 wrong", self.ok("cache", "verify", self.disk))
 
-    def test_pictures_kept_in_fewer_bits_or_tokens(self):
+    def test_images_kept_in_fewer_bits_or_tokens(self):
         answer = self.ask()["text"]
         sizes = {}
         for flags, layout, n_kept in [((), "kv bf16 8x2x64", 256), (("--cache-codec", "int8"), "kv int8 of bf16 8x2x64", 256),
@@ -247,7 +247,7 @@ class Redis(ProgramTest):
     def warnings(self, stderr):
         return [line for line in stderr.splitlines() if line.startswith("--cache-redis:")]
 
-    def test_a_picture_is_there_in_the_next_run(self):
+    def test_an_image_is_there_in_the_next_run(self):
         first, said = self.run_it()
         self.assertEqual(self.warnings(said), [])
         self.assertEqual(first["caches"]["tiers"]["redis"]["hits"], 0)
@@ -299,7 +299,7 @@ class Redis(ProgramTest):
         self.fails("cache", "ls", self.url(), says="refused")
 
     def requests(self, *more):
-        """A running `run --requests` with little memory, so that pictures come from the tier."""
+        """A running `run --requests` with little memory, so that images come from the tier."""
         return subprocess.Popen([VLCACHE, "run", "-m", str(MODEL), "--requests", "-", "--reuse", "static:r=0", "--temperature", "0", "--max-tokens", "6",
                                  "--cache-ram", "1KiB", *more],
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -155,10 +155,10 @@ class PageTest(Server):
         self.page.fill("#question", question)
         self.page.press("#question", "Enter")
 
-    def ask(self, question, *pictures):
+    def ask(self, question, *images):
         """Asks and waits until the answer has ended; its text."""
-        if pictures:
-            self.attach(*pictures)
+        if images:
+            self.attach(*images)
         n = self.page.locator(".answers").count()
         self.send(question)
         expect(self.page.locator(".answers")).to_have_count(n + 1)

@@ -1,4 +1,4 @@
-"""The page at / in a real browser: questions about real pictures, and what goes wrong on the way."""
+"""The page at / in a real browser: questions about real images, and what goes wrong on the way."""
 import base64
 import json
 import pathlib
@@ -17,7 +17,7 @@ RIGHT = {TOTAL: "TOTAL: 435.75", DATE: "DATE: 2026-03-14"}  # models/tinydoc/dem
 
 
 class Questions(PageTest):
-    def test_a_picture_goes_as_it_is_and_the_answer_comes(self):
+    def test_an_image_goes_as_it_is_and_the_answer_comes(self):
         self.assertEqual(self.ask(TOTAL, PAGE), RIGHT[TOTAL])
         body = self.proxy.bodies[-1]
         url = body["messages"][0]["content"][0]["image_url"]["url"]
@@ -35,7 +35,7 @@ class Questions(PageTest):
         self.assertEqual(self.proxy.bodies[-1]["messages"][1]["content"].strip(), RIGHT[TOTAL])
         expect(self.page.locator(".card").last).to_contain_text("prompt tokens reused")
 
-    def test_two_pictures(self):
+    def test_two_images(self):
         self.assertEqual(self.ask("What is the GATE?", DEMO / "two-1.png", DEMO / "two-2.png"), "GATE: 42")
         card = self.open_card()
         expect(card.locator(".kept")).to_have_count(2)
@@ -126,7 +126,7 @@ class Questions(PageTest):
         self.page.click("#open-settings")
         expect(self.page.locator("[name=maxTokens]")).to_have_value("3")
 
-    def test_pictures_shrink_only_on_demand(self):
+    def test_images_shrink_only_on_demand(self):
         self.choose(shrink="112")
         self.attach(PAGE)
         expect(self.page.locator("#attached")).to_contain_text("112 × 112")
@@ -136,7 +136,7 @@ class Questions(PageTest):
 
 
 class WhatStays(PageTest):
-    def test_reloading_keeps_conversations_and_pictures(self):
+    def test_reloading_keeps_conversations_and_images(self):
         self.ask(TOTAL, PAGE)
         self.page.click("#new")
         self.ask("What color is the ring?", DEMO / "shapes.png")
@@ -145,7 +145,7 @@ class WhatStays(PageTest):
         expect(self.page.locator(".answer .text")).to_have_text("purple")
         self.page.click(f"nav >> text={TOTAL}")
         expect(self.page.locator(".question img")).to_have_js_property("naturalWidth", 224)
-        self.assertEqual(self.ask(DATE), RIGHT[DATE])  # the picture is asked about once more
+        self.assertEqual(self.ask(DATE), RIGHT[DATE])  # the image is asked about once more
         card = self.open_card()
         expect(card.locator(".kept img")).to_have_js_property("naturalWidth", 224)
 
@@ -159,8 +159,8 @@ class WhatStays(PageTest):
             self.page.click("#export")
         self.assertEqual(download.value.suggested_filename, "The-invoice.json")
         saved = json.loads(open(download.value.path()).read())
-        picture = saved["messages"][0]["pictures"][0]
-        self.assertEqual(base64.b64decode(picture["url"].split(",")[1]), PAGE.read_bytes())
+        image = saved["messages"][0]["pictures"][0]
+        self.assertEqual(base64.b64decode(image["url"].split(",")[1]), PAGE.read_bytes())
         self.assertEqual(saved["messages"][1]["answers"][0]["text"].strip(), RIGHT[TOTAL])
         self.page.click("#delete")
         self.page.click("#ask >> text=Cancel")
@@ -209,10 +209,10 @@ class WhatStays(PageTest):
         self.page.set_input_files("#import-files", {"name": name, "mimeType": "application/json", "buffer": text.encode()})
 
     def test_files_that_are_no_conversations(self):
-        picture = lambda url: {"messages": [{"role": "user", "text": "?", "pictures": [{"id": "1", "name": "p", "url": url}]}]}
+        image = lambda url: {"messages": [{"role": "user", "text": "?", "pictures": [{"id": "1", "name": "p", "url": url}]}]}
         for content in ("{", "7", "null", "[]", "{}", '{"messages": 1}', '{"messages": []}', '{"messages": [null]}',
                         '{"messages": [{"role": "assistant", "answers": []}]}', '{"messages": [{"role": "user", "pictures": [{}]}]}',
-                        json.dumps(picture("data:image/png;base64,!")), json.dumps(picture("data:image/png;base64,AAAA"))):
+                        json.dumps(image("data:image/png;base64,!")), json.dumps(image("data:image/png;base64,AAAA"))):
             self.page.evaluate("document.getElementById('notice').textContent = ''")
             self.import_file("wrong.json", content)
             expect(self.page.locator("#notice")).to_contain_text("wrong.json is no conversation that this page has exported")
@@ -293,7 +293,7 @@ class WhatGoesWrong(PageTest):
         self.page.click("text=Regenerate")
         expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
 
-    def test_files_that_are_no_pictures(self):
+    def test_files_that_are_no_images(self):
         text, damaged, liar = self.write("notes.txt", "hello"), self.folder / "damaged.png", self.folder / "liar.png"
         damaged.write_bytes(PAGE.read_bytes()[:200])
         liar.write_text("<script>alert(1)</script>")
@@ -303,7 +303,7 @@ class WhatGoesWrong(PageTest):
         for words in ("notes.txt is none of the pictures", "damaged.png is damaged", "liar.png is none of the pictures"):
             expect(says).to_contain_text(words)
 
-    def test_a_picture_that_the_server_refuses(self):
+    def test_an_image_that_the_server_refuses(self):
         """The browser reads it, the server has limits."""
         def chunk(kind, data):
             return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -384,7 +384,7 @@ class Hands(PageTest):
         self.assertEqual(nameless, [])
 
     def transfer(self, kind):
-        """A paste or a drop of a picture, as the browser would tell of it."""
+        """A paste or a drop of an image, as the browser would tell of it."""
         self.page.evaluate("""([kind, data]) => {
             const transfer = new DataTransfer();
             const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));

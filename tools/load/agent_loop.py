@@ -47,8 +47,8 @@ def turns(args):
     if args.data is None:
         return [(turn(step, args.seed), None) for step in range(1, args.steps + 1)]
     samples = [json.loads(line) for line in args.data.read_text().splitlines()[: args.steps]]
-    pictures = [[image((args.data.parent / path).read_bytes()) for path in sample["images"]] for sample in samples]
-    return [({"role": "user", "content": [*parts, text(sample["question"])]}, sample["answer"]) for parts, sample in zip(pictures, samples)]
+    images = [[image((args.data.parent / path).read_bytes()) for path in sample["images"]] for sample in samples]
+    return [({"role": "user", "content": [*parts, text(sample["question"])]}, sample["answer"]) for parts, sample in zip(images, samples)]
 
 
 def turn(step, seed):

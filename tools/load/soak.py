@@ -60,11 +60,11 @@ class Server(ServerProcess):
 def make_pool(n, seed):
     """[body]"""
     r = random.Random(seed)
-    pictures = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}}
+    parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}}
                 for path in sorted((MODEL / "demo").glob("*.png"))]
     pool = []
     for i in range(n):
-        ask = lambda images: {"role": "user", "content": [*r.sample(pictures, images), {"type": "text", "text": r.choice(QUESTIONS)}]}
+        ask = lambda images: {"role": "user", "content": [*r.sample(parts, images), {"type": "text", "text": r.choice(QUESTIONS)}]}
         messages = [{"role": "system", "content": f"Be brief, {r.randrange(4)}."}] if r.random() < 0.5 else []
         messages.append(ask(r.choice([0, 1, 1, 2])))
         for _ in range(r.choice([0, 0, 1, 2])):
