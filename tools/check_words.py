@@ -26,8 +26,8 @@ MOST = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 5,
-    "picture": 210,
-    "pictures": 151,
+    "picture": 50,
+    "pictures": 39,
 }
 
 
