@@ -83,7 +83,7 @@ TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
 TEST_P(Pipeline, GreedyAnswerIsTransformers) { EXPECT_EQ(ids(generate(*engine_, request({}))), greedy()); }
 
 // After the same beginning, KV is the same, whichever tokens are recomputed, for images in one piece or in tiles.
-TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
+TEST_P(Pipeline, RepeatedImagesGiveTheSameAnswer) {
   if (images().empty()) GTEST_SKIP() << "no images";
   const auto reuse = [](const char* chooser) {
     return ReuseOptions{.chooser = parse_reuse_chooser(chooser), .required = true};
@@ -116,7 +116,7 @@ TEST_P(Pipeline, ImagesThatComeAgainGiveTheSameAnswer) {
 
 // The text before an image is cached, the image's KV comes from another context: which of its tokens are computed is
 // decided only after the question.
-TEST_P(Pipeline, ChoosersMayChooseLate) {
+TEST_P(Pipeline, ChoosersCanActAfterTheQuestion) {
   if (images().empty()) GTEST_SKIP() << "no images";
   const auto ask = [&](const std::string& prompt, std::vector<Image> images, const char* chooser) {
     Request request = this->request({.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true});
@@ -138,7 +138,7 @@ TEST_P(Pipeline, ChoosersMayChooseLate) {
 }
 
 // A request that is cancelled during a preview leaves nothing of the preview in the caches.
-TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
+TEST_P(Pipeline, PreviewsCanBeCancelledAtAnyStep) {
   if (images().empty()) GTEST_SKIP() << "no images";
   EngineOptions options;
   options.dtype = DType::kF32;
@@ -162,7 +162,7 @@ TEST_P(Pipeline, PreviewsMayEndAtAnyStep) {
 }
 
 // A repeated prompt is cached to its last token; with another image, up to the image.
-TEST_P(Pipeline, PromptsThatComeAgainAreNotComputedAgain) {
+TEST_P(Pipeline, RepeatedPromptsAreNotRecomputed) {
   const ReuseOptions prefix{.prefix = true, .chooser = nullptr};
   EXPECT_EQ(generate(*engine_, request(prefix)).cache.n_prefix_tokens, 0);
   const GenerateResult again = generate(*engine_, request(prefix));
@@ -224,7 +224,7 @@ class FixturePrompts {
 
 // `vlcache@paper` keeps what a scalar implementation of the paper keeps, given transformers' own attention maps
 // (tools/fixtures/policies/paper.py).
-TEST(VlCachePaper, KeepsWhatThePaperSays) {
+TEST(VlCachePaper, MatchesTheAlgorithmOfThePaper) {
   const Json fixture = load_json(fixtures().parent_path() / "policies/paper.json");
   FixturePrompts prompts;
   int n_heads = 0;
@@ -252,7 +252,7 @@ TEST(VlCachePaper, KeepsWhatThePaperSays) {
 
 // fastv and pyramid_infer keep in each layer what they keep over transformers' own layers, computed from the remaining
 // rows (tools/fixtures/policies/row_droppers.py).
-TEST(RowDroppers, KeepWhatTheyKeepOverTransformersLayers) {
+TEST(RowDroppers, MatchTheirResultOverTransformersLayers) {
   const Json fixture = load_json(fixtures().parent_path() / "policies/row_droppers.json");
   FixturePrompts prompts;
   int n_cut = 0;

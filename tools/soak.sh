@@ -24,7 +24,7 @@ if wants faults; then  # each round in an order of its own
   suite "soak-$rounds-rounds-of-store-faults" $store --gtest_brief=1 --gtest_repeat="$rounds" --gtest_shuffle \
     --gtest_filter='*Fault*:*Damage*:*Redis*:*StoreWorker*:TierChain*:-DiskFaults.KilledWhileSaving'
   suite "soak-$rounds-rounds-of-engine-faults" $engine --gtest_brief=1 --gtest_repeat="$rounds" --gtest_shuffle \
-    --gtest_filter='*StoredImages*:*SlowTiers*:*SlowRedis*:Nearer*:Accounting*'
+    --gtest_filter='*StoredImages*:*SlowTiers*:*SlowRedis*:NearTier*:Accounting*'
   suite "soak-processes" python3 -m unittest discover -s tests/e2e -p 'test_store.py'
 fi
 if wants policies; then  # every combination of scorer, allocator, decode rule, preset and budget, on four prompts

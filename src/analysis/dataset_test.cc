@@ -46,7 +46,7 @@ TEST_F(Dataset, ReadsEveryForm) {
   EXPECT_TRUE(data.problems.empty());
 }
 
-TEST_F(Dataset, ABrokenLineCostsItselfOnly) {
+TEST_F(Dataset, InvalidLinesAreSkippedAndReported) {
   const EvalDataset data = load(
       "{\"question\": \"Q\", \"answer\": \"A\"}\n{not json}\n{\"question\": \"Q\"}\n[]\n{\"question\": 5, \"answer\": "
       "\"A\"}\n"
@@ -59,7 +59,7 @@ TEST_F(Dataset, ABrokenLineCostsItselfOnly) {
   EXPECT_THAT(data.problems[4], HasSubstr("metric: expected one of exact, normalised"));
 }
 
-TEST_F(Dataset, NoGoodLineIsAnError) {
+TEST_F(Dataset, FileWithoutValidLinesIsAnError) {
   EXPECT_THROW(load(""), Error);
   EXPECT_THROW(load("{}\n"), Error);
   EXPECT_THROW(load_dataset(folder_ / "none.jsonl", Metric::kExact), Error);

@@ -39,7 +39,7 @@ std::vector<EvalTurnResult> results() {
   return all;
 }
 
-TEST(EvalTable, CountsByHand) {
+TEST(EvalTable, MatchesHandComputedValues) {
   const EvalTable table = make_table(choices(), results(), /*later_turns=*/false, 1);
   EXPECT_EQ(table.n_turns, 4);
   ASSERT_EQ(table.lines.size(), 3u);
@@ -58,7 +58,7 @@ TEST(EvalTable, CountsByHand) {
   EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true, 1).n_turns, 1);
 }
 
-TEST(EvalTable, IsWrittenInEveryForm) {
+TEST(EvalTable, IsWrittenInEveryFormat) {
   const EvalTable table = make_table(choices(), results(), false, 1);
   EXPECT_THAT(to_markdown(table), HasSubstr("| post_vision+vlcache | 0.1 | 25.0 |"));
   EXPECT_THAT(to_csv(table), HasSubstr("\"post_vision+vlcache\",0.2,4,0,0.75,"));
@@ -77,7 +77,7 @@ TEST(EvalTable, IsWrittenInEveryForm) {
   EXPECT_THAT(page, Not(HasSubstr("http://www.example")));
 }
 
-TEST(EvalTurnResult, GoesToDiskAndBack) {
+TEST(EvalTurnResult, SurvivesAJsonRoundTrip) {
   for (const EvalTurnResult& r : results()) {
     const EvalTurnResult back = turn_from_json(to_json(r));
     EXPECT_EQ(to_json(back), to_json(r));

@@ -33,7 +33,7 @@ class KvErrorTest : public testing::Test {
   std::unique_ptr<Sequence> right_;
 };
 
-TEST_F(KvErrorTest, IsRelativeAndKnowsKFromV) {
+TEST_F(KvErrorTest, IsRelativeAndSeparatesKFromV) {
   const KvError e = error(1.5f, {30, 150});
   for (size_t i = 0; i < KvError::kPlacesOfImage; ++i) {
     EXPECT_NEAR(place_mean(e.k, e, i), 0, 1e-6) << i;
@@ -45,7 +45,7 @@ TEST_F(KvErrorTest, IsRelativeAndKnowsKFromV) {
   }
 }
 
-TEST_F(KvErrorTest, WhatIsEqualHasNone) {
+TEST_F(KvErrorTest, EqualKvHasNoError) {
   const KvError e = error(1.0f, {30, 150});
   for (size_t i = 0; i < KvError::kPlaces; ++i) {
     EXPECT_NEAR(place_mean(e.k, e, i), 0, 1e-5) << i;
@@ -54,7 +54,7 @@ TEST_F(KvErrorTest, WhatIsEqualHasNone) {
 }
 
 // 70 tokens are 32 places; those up to 118 are a quarter of the image after it, and no later token counts.
-TEST_F(KvErrorTest, CountsTokensByPlace) {
+TEST_F(KvErrorTest, CountsTokensByPosition) {
   KvError e = error(1.0f, {30, 150});
   EXPECT_EQ(std::accumulate(e.n.begin(), e.n.end(), 0.0), 88);
   EXPECT_EQ(e.n[0], 3);  // tokens 30, 31, 32
@@ -65,7 +65,7 @@ TEST_F(KvErrorTest, CountsTokensByPlace) {
   EXPECT_EQ(e.n[16], 6);
 }
 
-TEST_F(KvErrorTest, ChartsDrawWhatIsThere) {
+TEST_F(KvErrorTest, ChartsOmitUncountedPositions) {
   const KvError e = error(1.5f, {30, 100});
   const std::string charts = kv_error_charts({{"loaded", e}, {"twice", e}});
   EXPECT_NE(charts.find("loaded: 0.5 at 0.0156"), std::string::npos) << charts;  // the first place of V

@@ -57,7 +57,7 @@ TEST(Metrics, Choice) {
   EXPECT_EQ(score(Metric::kChoice, "12 cm", {"12 cm."}), 1);
 }
 
-TEST(Metrics, NamesGoBothWays) {
+TEST(Metrics, NamesSurviveARoundTrip) {
   for (const char* name : {"exact", "normalised", "anls", "relaxed", "vqa", "choice"}) {
     ASSERT_TRUE(metric_from_name(name));
     EXPECT_EQ(metric_name(*metric_from_name(name)), name);

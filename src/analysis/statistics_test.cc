@@ -8,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-TEST(Statistics, IntervalsHoldWhatTheyShould) {
+TEST(Statistics, IntervalMatchesTheNormalApproximation) {
   std::vector<double> scores(400);
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = i % 4 == 0 ? 0.0 : 1.0;  // mean 0.75, deviation 0.433
   const Interval interval = mean_interval(scores, 1);
@@ -20,7 +20,7 @@ TEST(Statistics, IntervalsHoldWhatTheyShould) {
 }
 
 // Both fail on the same samples: in pairs, their equality is certain.
-TEST(Statistics, PairsAreDrawnTogether) {
+TEST(Statistics, RatioResamplesPairsTogether) {
   std::vector<double> a(100), b(100);
   for (size_t i = 0; i < a.size(); ++i) a[i] = b[i] = i % 2 == 0 ? 1.0 : 0.0;
   const Interval ratio = ratio_interval(a, b, 3);
@@ -31,7 +31,7 @@ TEST(Statistics, PairsAreDrawnTogether) {
   EXPECT_EQ(ratio_interval(a, b, 3).high, 1);
 }
 
-TEST(Statistics, NothingIsNothing) {
+TEST(Statistics, EmptyAndZeroInputsAreFinite) {
   EXPECT_EQ(mean({}), 0);
   EXPECT_EQ(mean_interval({}, 0).high, 0);
   const std::vector<double> zeros(5);

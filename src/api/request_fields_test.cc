@@ -23,7 +23,7 @@ std::string body_error(const char* text) {
   return error_of([&] { body(text); });
 }
 
-TEST(RequestFields, NamesAndFlagsStandForOneFieldEach) {
+TEST(RequestFields, NamesAndFlagsAreUnique) {
   std::set<std::string> names, flags;
   for (const RequestField& field : request_fields()) {
     EXPECT_TRUE(names.insert(field.name).second) << field.name;
@@ -34,7 +34,7 @@ TEST(RequestFields, NamesAndFlagsStandForOneFieldEach) {
 }
 
 // A member that the table leaves out would be lost by over().
-TEST(RequestFields, TheTableHasEveryMember) {
+TEST(RequestFields, TableCoversEveryMember) {
   const auto all = [] {
     RequestFields f;
     f.max_tokens = f.min_tokens = f.top_k = f.logprobs = f.n = f.priority = f.min_image_tokens = f.max_image_tokens = 7;
@@ -66,7 +66,7 @@ TEST(RequestFields, TheTableHasEveryMember) {
   EXPECT_TRUE(f.kv && f.reuse && f.cache_salt && !f.response_format.is_null());
 }
 
-TEST(RequestFields, ABodyHasThemAtItsTopOrInVlcache) {
+TEST(RequestFields, BodyFieldsAreReadFromTheTopLevelOrVlcache) {
   const RequestFields f = body(R"({"top_k": 5.0, "temperature": null, "stop": ["a", "b"], "stop_token_ids": [1, 2],
       "logit_bias": {"3": -1.5}, "min_tokens": 4, "query_aware": false,
       "vlcache": {"kv": "snapkv", "kv_budget": 0.25, "query_aware": false, "evict_while_prefill": true, "top_k": 9}})");
@@ -84,7 +84,7 @@ TEST(RequestFields, ABodyHasThemAtItsTopOrInVlcache) {
   EXPECT_FALSE(body(R"({"query_aware": false})").query_aware) << "ours stand in vlcache";
 }
 
-TEST(RequestFields, ErrorsNameTheFieldAndWhatIsExpected) {
+TEST(RequestFields, ErrorsNameTheFieldAndTheExpectedValue) {
   EXPECT_EQ(body_error(R"({"top_k": -2})"), "top_k: expected an integer from -1 to 2147483647");
   EXPECT_EQ(body_error(R"({"top_k": 1.5})"), "top_k: expected an integer from -1 to 2147483647");
   EXPECT_EQ(body_error(R"({"temperature": -1})"), "temperature: expected a number >= 0.0");
@@ -103,13 +103,13 @@ TEST(RequestFields, ErrorsNameTheFieldAndWhatIsExpected) {
             "request: min_tokens: expected an integer from 0 to 2147483647, found -1");
 }
 
-TEST(RequestFields, ValuesAsLargeAsAnyReaderTakes) {
+TEST(RequestFields, LargeValuesAreAcceptedByEveryReader) {
   EXPECT_EQ(body(R"({"temperature": 1e6, "repetition_penalty": 1e4, "presence_penalty": -9})").presence_penalty, -9.0f);
   EXPECT_EQ(generate_options(body(R"({"top_k": -1})")).sampling.top_k, 0);
   EXPECT_EQ(read_line_fields({{"top_k", -1}, {"logprobs", 1 << 20}}).logprobs, 1 << 20);
 }
 
-TEST(RequestFields, TheOwnFieldWinsThenTheFlagThenTheCheckpointThenTheTable) {
+TEST(RequestFields, RequestOverridesFlagOverridesCheckpointOverridesTable) {
   GenerationDefaults checkpoint;
   checkpoint.do_sample = true;
   checkpoint.top_k = 40;
@@ -143,13 +143,13 @@ TEST(RequestFields, SeedsByCommand) {
   EXPECT_EQ(seed(body(R"({"seed": -2})")), static_cast<uint64_t>(-2));
 }
 
-TEST(RequestFields, CachePromptIsReuseUnlessItIsSaid) {
+TEST(RequestFields, CachePromptSetsReuseUnlessReuseIsGiven) {
   EXPECT_EQ(body(R"({"cache_prompt": false})").reuse, "off");
   EXPECT_EQ(body(R"({"cache_prompt": false, "vlcache": {"reuse": "exact"}})").reuse, "exact");
   EXPECT_FALSE(body(R"({"cache_prompt": true})").reuse);
 }
 
-TEST(RequestFields, BodiesOfOtherShapesShareWhatHasOneName) {
+TEST(RequestFields, FieldsWithACommonNameAreCopiedBetweenApis) {
   OrderedJson chat;
   copy_common_fields(
       OrderedJson::parse(R"({"top_k": 3, "max_tokens": 5, "n": 2, "vlcache": {"kv": "h2o"}, "min_p": null})"), chat);
@@ -157,7 +157,7 @@ TEST(RequestFields, BodiesOfOtherShapesShareWhatHasOneName) {
 }
 
 // docs/server.md has the table between two marks. VLCACHE_UPDATE_DOCS=1 rewrites it there.
-TEST(RequestFields, TheDocsHaveTheTable) {
+TEST(RequestFields, DocsAreUpToDate) {
   const std::filesystem::path path = std::filesystem::path(VLCACHE_SOURCE_DIR) / "docs/server.md";
   const std::string text = read_text_file(path), begin = "<!-- request fields -->\n", end = "<!-- end -->";
   const size_t from = text.find(begin), to = text.find(end, from);

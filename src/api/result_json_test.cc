@@ -14,7 +14,7 @@ KeptImage image(size_t n_tokens) {
   return image;
 }
 
-TEST(Answer, ExplainsWhatIsLeftOfImages) {
+TEST(Answer, ReportsTheKeptTokensOfImages) {
   GenerateResult result;
   result.kv.images.push_back(image(2));
   const auto json = served_json(result, /*explain=*/true)["kv"]["images"];
@@ -24,7 +24,7 @@ TEST(Answer, ExplainsWhatIsLeftOfImages) {
 }
 
 // A stream's client counts as gone with 1 MiB unread: no piece of the stream may be that large.
-TEST(Answer, StaysSmallHoweverManyTokensImagesHave) {
+TEST(Answer, StaysSmallForAnyNumberOfImageTokens) {
   GenerateResult result;
   for (const size_t n_tokens : {16000, 1000, 300}) result.kv.images.push_back(image(n_tokens));
   const auto json = served_json(result, /*explain=*/true)["kv"]["images"];

@@ -80,7 +80,7 @@ TEST(ToolCalls, FormsOfTheFamilies) {
   }
 }
 
-TEST(ToolCalls, TextBeforeACallIsSaidAtOnce) {
+TEST(ToolCalls, TextBeforeACallIsStreamedImmediately) {
   ToolCallReader reader(CallSyntax::kHermes, {"look"});
   EXPECT_EQ(reader.push("I will").text, "I will");
   EXPECT_EQ(reader.push(" look").text, " look");

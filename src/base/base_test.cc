@@ -35,7 +35,7 @@ TEST(DType, HalfIncludesSubnormalsAndInfinity) {
   EXPECT_TRUE(std::isnan(f16_to_float(0x7e01)));
 }
 
-TEST(Tensor, ColumnsKeepTheStrideOfTheirRows) {
+TEST(Tensor, ColumnSlicesKeepTheRowStride) {
   std::vector<float> data(6 * 10);
   std::iota(data.begin(), data.end(), 0.0f);
   const Tensor t(data.data(), DType::kF32, {6, 10});
@@ -46,7 +46,7 @@ TEST(Tensor, ColumnsKeepTheStrideOfTheirRows) {
   EXPECT_EQ(t.view({4, 15}).row<float>(3)[0], 45.0f);
 }
 
-TEST(Buffer, IsZeroAlignedAndGivesMemoryBack) {
+TEST(Buffer, IsZeroedAlignedAndReleasesPages) {
   Buffer b(3 << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(b.data()) % 64, 0u);
   EXPECT_EQ(b.data()[12345], std::byte{0});
@@ -60,7 +60,7 @@ TEST(Buffer, IsZeroAlignedAndGivesMemoryBack) {
   EXPECT_EQ(moved.bytes(), 3 << 20);
 }
 
-TEST(Buffer, RefusesWhatTheMachineDoesNotHave) {
+TEST(Buffer, RejectsSizesBeyondMemory) {
   try {
     Buffer b(int64_t{1} << 60);
     FAIL();
@@ -83,7 +83,7 @@ TEST(Json, ErrorsNameFileKeyAndValue) {
   EXPECT_EQ(error_of([&] { o.boolean("n", false); }), "config.json: n: expected true or false, found 3");
 }
 
-TEST(Json, HostileTextIsRefusedNotParsed) {
+TEST(Json, HostileTextIsRejected) {
   EXPECT_THAT(error_of([] { parse_json("{\"a\": ", "x"); }), HasSubstr("x: not valid JSON at byte"));
   EXPECT_THAT(error_of([] { parse_json(std::string(200000, '['), "x"); }), HasSubstr("nests deeper than 256"));
   EXPECT_THAT(error_of([] { parse_json("", "x"); }), HasSubstr("not valid JSON"));

@@ -39,7 +39,7 @@ class Cgroups : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(Cgroups, NothingMountedLimitsNothing) {
+TEST_F(Cgroups, MissingFilesMeanNoLimit) {
   EXPECT_EQ(limits().cpus, kNoCpuLimit);
   EXPECT_EQ(limits().memory_bytes, kNoMemoryLimit);
   v2("/a");  // no limit files, as in the root group
@@ -59,7 +59,7 @@ TEST_F(Cgroups, Version2) {
   EXPECT_EQ(limits().memory_bytes, int64_t{4} << 30);
 }
 
-TEST_F(Cgroups, TheSmallestOnTheWayToTheTop) {
+TEST_F(Cgroups, SmallestLimitOfTheHierarchyWins) {
   v2("/a/b/c");
   write("sys/fs/cgroup/a/cpu.max", "200000 100000\n");
   write("sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");
@@ -72,7 +72,7 @@ TEST_F(Cgroups, TheSmallestOnTheWayToTheTop) {
   EXPECT_EQ(limits().memory_bytes, 1000);
 }
 
-TEST_F(Cgroups, OfContainers) {
+TEST_F(Cgroups, ContainerPathsAreResolved) {
   v2("/docker/1f", "/docker/1f");  // the mount shows the process's own group as its top
   write("sys/fs/cgroup/cpu.max", "50000 100000\n");
   EXPECT_EQ(limits().cpus, 0.5);
@@ -103,7 +103,7 @@ TEST_F(Cgroups, Version1) {
   EXPECT_EQ(limits().memory_bytes, 2048);
 }
 
-TEST_F(Cgroups, NonsenseLimitsNothing) {
+TEST_F(Cgroups, InvalidValuesMeanNoLimit) {
   v2("/a");
   for (const char* text : {"", "\n", "abc 100000", "100000", "100000 0", "-5 100000", "1 2 3"}) {
     write("sys/fs/cgroup/a/cpu.max", text);
@@ -115,7 +115,7 @@ TEST_F(Cgroups, NonsenseLimitsNothing) {
   }
 }
 
-TEST(Machine, CpusAreThoseTheThreadMayUse) {
+TEST(Machine, CpuCountFollowsTheThreadsAffinity) {
   const int all = usable_cpus();
   EXPECT_GE(all, 1);
   int pinned = 0;
@@ -134,7 +134,7 @@ TEST(Machine, CpusAreThoseTheThreadMayUse) {
   EXPECT_EQ(usable_cpus(), all);
 }
 
-TEST(Machine, MemoryIsSomeAndAtMostTheMachines) {
+TEST(Machine, UsableMemoryIsPositiveAndAtMostPhysical) {
   EXPECT_GT(usable_memory(), 0);
   EXPECT_LE(usable_memory(), static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
 }

@@ -44,7 +44,7 @@ std::vector<int> bytes_of(const std::vector<std::byte>& rows) {
 }
 
 // H (3, 17, -3, 11) / 4 = (7, -7, 3, 0): in int4 a code is worth 1, and codes are these sums.
-TEST(RowCodec, Int4ByHand) {
+TEST(RowCodec, Int4MatchesHandComputedCodes) {
   const std::vector<float> x{0.75f, 4.25f, -0.75f, 2.75f};
   const std::vector<std::byte> rows = encoded(RowCodec::kInt4, x, 1, 4);
   EXPECT_EQ(bytes_of(rows), (std::vector<int>{0x80, 0x3f, 0x97, 0x03}));  // 1 in bf16; -7 and 7; 0 and 3
@@ -52,7 +52,7 @@ TEST(RowCodec, Int4ByHand) {
 }
 
 // Sum and difference of (100, 27) are 127 and 73, a code is worth 1; the other head is all zeros.
-TEST(RowCodec, Int8ByHand) {
+TEST(RowCodec, Int8MatchesHandComputedCodes) {
   const std::vector<std::byte> rows = encoded(RowCodec::kInt8, {100, 27, 0, 0}, 2, 2);
   EXPECT_EQ(bytes_of(rows), (std::vector<int>{0x80, 0x3f, 127, 73, 0, 0, 0, 0}));
   EXPECT_EQ(decoded(RowCodec::kInt8, rows, 2, 2), (std::vector<float>{100, 27, 0, 0}));
@@ -88,7 +88,7 @@ double largest_rotated(const float* x, int64_t n) {
 
 // A code is half a step off at most, and a value is the mean of its block's codes under signs: half a step off at most,
 // too. The step is the largest rotated value over the largest code, 2^-7 more at most for a scale in bf16.
-TEST(RowCodec, NothingIsMoreThanHalfAStepOff) {
+TEST(RowCodec, ErrorIsAtMostHalfAStep) {
   for (const int64_t d : {2, 6, 16, 64, 66, 72, 80, 96, 128, 256, 1024}) {
     for (const RowCodec codec : {RowCodec::kInt8, RowCodec::kInt4}) {
       SCOPED_TRACE(std::string(row_codec_name(codec)) + " d=" + std::to_string(d));
@@ -113,7 +113,7 @@ TEST(RowCodec, NothingIsMoreThanHalfAStepOff) {
 }
 
 // Down to values whose step is the smallest bf16.
-TEST(RowCodec, TakesSmallAndLargeValues) {
+TEST(RowCodec, HandlesSmallAndLargeValues) {
   for (const float factor : {1e-44f, 1e-39f, 1e-30f, 1e30f}) {
     std::vector<float> x = random_values(4 * 64, 11);
     for (float& value : x) value *= factor;
@@ -123,7 +123,7 @@ TEST(RowCodec, TakesSmallAndLargeValues) {
   }
 }
 
-TEST(RowCodec, PlainValuesAreAsTheyWere) {
+TEST(RowCodec, UnquantizedValuesAreUnchanged) {
   std::vector<float> x = random_values(7 * 2 * 6, 3);
   EXPECT_EQ(round_trip(RowCodec::kF32, x, 2, 6), x);
   for (float& value : x) value = to_float(to_bf16(value));
@@ -131,7 +131,7 @@ TEST(RowCodec, PlainValuesAreAsTheyWere) {
 }
 
 // Strided rows of bf16 in, bf16 out: the same codes, rounded once.
-TEST(RowCodec, TakesAndGivesBf16) {
+TEST(RowCodec, ReadsAndWritesBf16) {
   const int64_t n = 9, d = 64;
   std::vector<bf16> wide;
   std::vector<float> x;
@@ -151,7 +151,7 @@ TEST(RowCodec, TakesAndGivesBf16) {
 }
 
 // A value that is not finite shows: its group is NaN, other groups are unchanged.
-TEST(RowCodec, WhatIsNotFiniteShows) {
+TEST(RowCodec, NonFiniteValuesMakeTheirGroupNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> x = random_values(3 * 64, 9);
     const std::vector<float> before = round_trip(RowCodec::kInt8, x, 1, 64);

@@ -34,7 +34,7 @@ TEST_P(Threads, EveryIndexRunsOnce) {
   }
 }
 
-TEST_P(Threads, RangesCoverEverythingAndStartAtMultiplesOfTheGrain) {
+TEST_P(Threads, RangesCoverAllIndicesAndStartAtMultiplesOfTheGrain) {
   for (int64_t n : {0, 1, 15, 16, 17, 100, 1000}) {
     std::vector<int> hits(static_cast<size_t>(n));
     std::atomic<int> n_ranges{0};
@@ -51,7 +51,7 @@ TEST_P(Threads, RangesCoverEverythingAndStartAtMultiplesOfTheGrain) {
 }
 
 // The second thread runs its loop alone.
-TEST_P(Threads, SeveralThreadsMayHaveLoops) {
+TEST_P(Threads, LoopsOfSeveralThreadsRunConcurrently) {
   const auto count = [](bool alone) {
     for (int round = 0; round < 200; ++round) {
       std::optional<InlineLoops> inline_loops;
@@ -90,7 +90,7 @@ TEST_P(Threads, NoTwoThreadsShareAnIndex) {
 
 // A loop reads what the previous one wrote, whichever thread runs it; loops start while workers spin and while they
 // sleep.
-TEST_P(Threads, ThousandsOfTinyLoopsFollowEachOther) {
+TEST_P(Threads, LoopsSeeTheWritesOfEarlierLoops) {
   std::vector<int64_t> values(8);
   for (int loop = 0; loop < 4000; ++loop) {
     if (loop % 1000 == 999) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -116,7 +116,7 @@ TEST(ThreadPool, GrowsAndShrinks) {
 
 // Workers help: no chunk waits for a worker that has not arrived. Here all but one chunk hold their thread until they
 // have seen every other chunk begun, so as many threads as chunks must take part.
-TEST(ThreadPool, AsManyThreadsAsSetTakePart) {
+TEST(ThreadPool, EveryConfiguredThreadTakesPart) {
   set_threads(3);
   std::atomic<int> begun{0};
   std::vector<std::thread::id> who(3);
@@ -130,7 +130,7 @@ TEST(ThreadPool, AsManyThreadsAsSetTakePart) {
 }
 
 // A worker that was put to sleep in the middle of a chunk holds up that chunk only.
-TEST(ThreadPool, TheStarterDoesWhatNobodyHasBegun) {
+TEST(ThreadPool, CallerRunsChunksThatAreNotStarted) {
   set_threads(2);
   const std::thread::id starter = std::this_thread::get_id();
   std::atomic<int> by_starter{0};
@@ -147,7 +147,7 @@ TEST(ThreadPool, TheStarterDoesWhatNobodyHasBegun) {
   EXPECT_GE(by_starter, 98);
 }
 
-TEST(ThreadPool, OneChunkRunsWhereItIsCalled) {
+TEST(ThreadPool, SingleChunkRunsOnTheCallingThread) {
   set_threads(4);
   const std::thread::id caller = std::this_thread::get_id();
   parallel_for(1, [&](int64_t, int thread) {
@@ -158,14 +158,14 @@ TEST(ThreadPool, OneChunkRunsWhereItIsCalled) {
   set_threads(2);
 }
 
-TEST(ThreadPoolDeathTest, LoopsInsideLoopsAreRefused) {
+TEST(ThreadPoolDeathTest, NestedLoopsAreRejected) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   set_threads(2);
   EXPECT_DEATH(parallel_for(2, [](int64_t, int) { parallel_for(2, [](int64_t, int) {}); }), "CHECK|busy");
 }
 
 #if !defined(__SANITIZE_THREAD__)  // TSan refuses threads after a fork
-TEST(ThreadPool, AForkedChildDoesItsLoopsAlone) {
+TEST(ThreadPool, ForkedChildRunsLoopsOnItsOwnThread) {
   set_threads(3);
   parallel_for(3, [](int64_t, int) {});
   const pid_t child = fork();

@@ -29,7 +29,7 @@ TEST_F(CompactionTest, CompactionKeepsOrderAndFreesPages) {
   EXPECT_EQ(cache.view(1).slot_pos[2 * cache.view(1).slot_stride + 3], 302);
 }
 
-TEST_F(CompactionTest, CompactingAForkLeavesTheOriginal) {
+TEST_F(CompactionTest, CompactingAForkDoesNotChangeTheOriginal) {
   KvCache a = make();
   fill(a, 0, 200);
   KvCache b = a.fork();
@@ -43,7 +43,7 @@ TEST_F(CompactionTest, CompactingAForkLeavesTheOriginal) {
 }
 
 // Taking fresh pages may make the reserve release the caches that shared the old ones: unneeded pages are returned.
-TEST_F(CompactionTest, PagesTakenForNothingAreGivenBack) {
+TEST_F(CompactionTest, UnneededPagesAreReturned) {
   struct Others final : PageReserve {
     bool free_pages() override {
       for (KvCache* cache : caches) cache->clear();
@@ -87,7 +87,7 @@ TEST_F(CompactionTest, MergesBecomeOneWeightedSlotWithBias) {
 }
 
 // A merged slot stands at its first source's position, and is removed when that token is truncated.
-TEST_F(CompactionTest, TruncatingLooksAtAMergesFirstSource) {
+TEST_F(CompactionTest, TruncatingUsesTheFirstSourceOfAMerge) {
   KvCache cache = make();
   fill(cache, 0, 10);
   KeepPlan plan = keep_everywhere({0, 9});
@@ -117,7 +117,7 @@ TEST_F(CompactionTest, PlanesMoveAndMergesSumThem) {
   EXPECT_EQ(cache.plane(1, 2, 1)[1], 90);
 }
 
-TEST_F(CompactionTest, TablesShrinkWithTheirPagesButLeaveRoom) {
+TEST_F(CompactionTest, TablesShrinkWithTheirPagesAndKeepHeadroom) {
   KvCache cache = make();
   fill(cache, 0, 64 * 100);
   EXPECT_GE(cache.view(0).page_stride, 100);
@@ -137,7 +137,7 @@ TEST_F(CompactionTest, TablesShrinkWithTheirPagesButLeaveRoom) {
 
 // ---- sweeping -------------------------------------------------------------------------------------------------------
 
-TEST_F(CompactionTest, HiddenSlotsAreSweptAPageAtATime) {
+TEST_F(CompactionTest, HiddenSlotsAreSweptPageByPage) {
   KvCache cache = make();
   fill(cache, 0, 300);
   for (int32_t i = 0; i < 63; ++i) cache.hide(0, 1, 4 + i);
@@ -160,7 +160,7 @@ TEST_F(CompactionTest, HiddenSlotsAreSweptAPageAtATime) {
   EXPECT_EQ(std::vector<int32_t>(pages, pages + 4), std::vector<int32_t>(before.begin() + 1, before.end()));
 }
 
-TEST_F(CompactionTest, SweepingAFullStaticCacheMakesRoom) {
+TEST_F(CompactionTest, SweepingAFullStaticCacheFreesSlots) {
   KvCache cache = make(128);
   fill(cache, 0, 128);
   for (int32_t l = 0; l < kLayers; ++l) {
@@ -176,7 +176,7 @@ TEST_F(CompactionTest, SweepingAFullStaticCacheMakesRoom) {
   expect_tokens(cache, 1, 0, left);
 }
 
-TEST_F(CompactionTest, AllOfAHeadCanGo) {
+TEST_F(CompactionTest, AllSlotsOfAHeadCanBeEvicted) {
   KvCache cache = make();
   fill(cache, 0, 70);
   for (int32_t i = 0; i < 70; ++i) cache.hide(1, 1, i);

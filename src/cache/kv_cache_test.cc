@@ -9,7 +9,7 @@ namespace {
 
 class KvCacheTest : public KvCacheFixture {};
 
-TEST_F(KvCacheTest, GrowsPageByPageAndGivesAllBack) {
+TEST_F(KvCacheTest, GrowsPageByPageAndFreesEveryPage) {
   {
     KvCache cache = make();
     fill(cache, 0, 65);
@@ -68,7 +68,7 @@ TEST_F(KvCacheTest, StaticForkCopiesReservedPagesBeforeWriting) {
   expect_tokens(a, 0, 0, range(0, 70));
 }
 
-TEST_F(KvCacheTest, ExhaustedPoolIsAnErrorAndLosesNothing) {
+TEST_F(KvCacheTest, ExhaustedPoolIsAnErrorAndKeepsExistingSlots) {
   PagePool small = pool_of(kLayers * kHeads);
   {
     KvCache cache = make(small);
@@ -81,7 +81,7 @@ TEST_F(KvCacheTest, ExhaustedPoolIsAnErrorAndLosesNothing) {
   EXPECT_EQ(small.n_used(), 0);
 }
 
-TEST_F(KvCacheTest, PagesOfAHeadLieTogetherThoughHeadsGrowInTurn) {
+TEST_F(KvCacheTest, PagesOfAHeadStayMostlyContiguous) {
   KvCache cache = make();
   for (int32_t t = 0; t < 64 * 40; t += 32) fill(cache, t, t + 32);
   const KvView view = cache.view(1);
@@ -114,7 +114,7 @@ TEST_F(KvCacheTest, ViewsOfTwoRunsDoNotSeeEachOthersSlots) {
   EXPECT_EQ(cache.n_slots(0, 0), 250);
 }
 
-TEST_F(KvCacheTest, PositionsAreNotIndices) {
+TEST_F(KvCacheTest, PositionsCanDifferFromIndices) {
   KvCache cache = make();
   const std::vector<int32_t> tokens = {0, 1, 2, 3}, positions = {0, 1, 1, 5};
   EXPECT_EQ(cache.append(0, {tokens.data(), 2}, {positions.data(), 2}).slot_pos, nullptr);
@@ -167,7 +167,7 @@ TEST_F(KvCacheTest, LayersDiffer) {
 }
 
 // The runs of a step reach a layer that shares another's KV when the other has all of them already.
-TEST_F(KvCacheTest, RunsInASharingLayerEndWhereTheyEnd) {
+TEST_F(KvCacheTest, RunsOfASharingLayerEndAtTheirOwnLength) {
   const KvShape shape{.layers = {{.n_kv_heads = 2, .head_dim = kDim}, {.shares = 0}}, .codec = KvCodec::kF32};
   KvCache cache(pool_, *backend_, shape);
   cache.reserve(100);
@@ -206,7 +206,7 @@ class KvCacheRollback : public KvCacheFixture {
   }
 };
 
-TEST_F(KvCacheRollback, ForgetsWhatWasAppendedAndGivesPagesBack) {
+TEST_F(KvCacheRollback, RemovesAppendedSlotsAndFreesTheirPages) {
   KvCache cache = make();
   prepare(cache);
   const int64_t used = pool_.n_used();
@@ -224,7 +224,7 @@ TEST_F(KvCacheRollback, ForgetsWhatWasAppendedAndGivesPagesBack) {
   EXPECT_EQ(cache.plane(1, 2, 1)[100], 0);
 }
 
-TEST_F(KvCacheRollback, PoolRunsOutInEveryPlace) {
+TEST_F(KvCacheRollback, PoolRunsOutAtEveryAllocation) {
   // 2 pages a head, and then `free` more: the step asks for two pages in each of six heads.
   for (int32_t free = 0; free < 2 * kLayers * kHeads; ++free) {
     PagePool small = pool_of(2 * kLayers * kHeads + free);

@@ -9,7 +9,7 @@
 namespace vlcache {
 namespace {
 
-TEST(PagePool, FreedNeighboursBecomeOneRun) {
+TEST(PagePool, AdjacentFreedPagesBecomeOneRun) {
   PagePool pool(4096, 8);
   const PageRun all = pool.allocate_run(8);
   EXPECT_EQ(all.size(), 8);
@@ -22,7 +22,7 @@ TEST(PagePool, FreedNeighboursBecomeOneRun) {
   EXPECT_THROW(pool.allocate(), Error);
 }
 
-TEST(PagePool, TrimGivesMemoryBackAndReusesLowPagesFirst) {
+TEST(PagePool, TrimReleasesMemoryAndReusesLowPagesFirst) {
   PagePool pool(8192, 16);
   std::vector<int32_t> pages;
   for (int i = 0; i < 8; ++i) {

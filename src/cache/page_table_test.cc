@@ -11,7 +11,7 @@ std::vector<int32_t> row_of(const PageTable& table, int32_t head) {
   return {table.row(head), table.row(head) + table.n_pages(head)};
 }
 
-TEST(PageTable, GrowsAndGivesBack) {
+TEST(PageTable, GrowsAndFreesItsPages) {
   PagePool pool(4096, 64);
   {
     PageTable table(&pool, 2);
@@ -33,7 +33,7 @@ TEST(PageTable, GrowsAndGivesBack) {
   EXPECT_EQ(pool.n_used(), 0);
 }
 
-TEST(PageTable, AForkSharesPagesButNotThoseTakenAhead) {
+TEST(PageTable, ForkSharesPagesButNotReservedOnes) {
   PagePool pool(4096, 64);
   PageTable table(&pool, 1);
   table.set_stride(30);
@@ -64,7 +64,7 @@ class PageTableRelink : public testing::Test {
   FreshPages fresh_;
 };
 
-TEST_F(PageTableRelink, PagesTakeNewPlacesAndOthersLeave) {
+TEST_F(PageTableRelink, LinkedPagesMoveAndTheRestAreFreed) {
   std::vector<PageLink> links = {{.source = 2, .write = true}, {.source = 5}};
   EXPECT_EQ(table_.mark_copies(1, links), 0);
   table_.relink(1, {.first = 1, .links = links}, fresh_);
@@ -92,7 +92,7 @@ TEST_F(PageTableRelink, SharedPagesAreReplacedOnlyWhereWritten) {
   EXPECT_EQ(pool_.n_used(), 7);
 }
 
-TEST_F(PageTableRelink, AReserveKeepsItsPages) {
+TEST_F(PageTableRelink, ReservedPagesAreKept) {
   std::vector<PageLink> links = {{.source = 4}};
   table_.relink(1, {.first = 0, .links = links, .keep_rest = true}, fresh_);
   table_.release_old();
@@ -100,7 +100,7 @@ TEST_F(PageTableRelink, AReserveKeepsItsPages) {
   EXPECT_EQ(pool_.n_used(), 6);
 }
 
-TEST(FreshPages, ThoseNotUsedAreGivenBack) {
+TEST(FreshPages, UnusedPagesAreReturned) {
   PagePool pool(4096, 4);
   FreshPages fresh;
   fresh.take(pool, 2);

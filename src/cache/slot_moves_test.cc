@@ -35,7 +35,7 @@ void expect_moves_right(const SlotMoves& moves, int32_t n_slots) {
 }
 
 // Four sinks, then a window from which 64 slots have slid out: 4 copies whatever the window size.
-TEST(SlotMoves, ASlidingWindowCopiesItsSinksOnly) {
+TEST(SlotMoves, SlidingWindowCopiesOnlyItsSinks) {
   SlotMoves moves;
   moves.kept = range(0, 4);
   for (int32_t slot : range(68, 3000)) moves.kept.push_back(slot);
@@ -50,7 +50,7 @@ TEST(SlotMoves, ASlidingWindowCopiesItsSinksOnly) {
   expect_moves_right(moves, 3000);
 }
 
-TEST(SlotMoves, LeadingPagesThatStayAreNotTouched) {
+TEST(SlotMoves, UnchangedLeadingPagesAreNotTouched) {
   SlotMoves moves;
   moves.kept = range(0, 150);
   moves.kept.erase(moves.kept.begin() + 130);

@@ -18,7 +18,7 @@ SlotTable make(int32_t n_heads, int32_t n_slots) {
   return table;
 }
 
-TEST(SlotTable, KnowsTokensAndPositions) {
+TEST(SlotTable, StoresTokensAndPositions) {
   SlotTable table = make(2, 3);
   EXPECT_TRUE(table.complete());
   EXPECT_EQ(table.view_positions(), nullptr);
@@ -38,7 +38,7 @@ TEST(SlotTable, KnowsTokensAndPositions) {
   EXPECT_EQ(table.view_positions()[3 * kPageSlots + 4], 7);
 }
 
-TEST(SlotTable, CountsWhatIsHidden) {
+TEST(SlotTable, CountsHiddenSlots) {
   SlotTable table = make(2, 10);
   EXPECT_EQ(table.view_biases(), nullptr);
   table.hide(1, 3);
@@ -60,7 +60,7 @@ TEST(SlotTable, CountsWhatIsHidden) {
   EXPECT_TRUE(table.complete());
 }
 
-TEST(SlotTable, GathersSlotsWithAllTheyHave) {
+TEST(SlotTable, GathersSlotsWithAllTheirFields) {
   SlotTable table = make(2, 8);
   table.set_planes(2);
   for (int32_t i = 0; i < 8; ++i) table.plane(1, 1)[static_cast<size_t>(i)] = static_cast<float>(10 * i);
@@ -86,7 +86,7 @@ TEST(SlotTable, GathersSlotsWithAllTheyHave) {
   EXPECT_EQ(table.n_until(1, 2), 1);
 }
 
-TEST(SlotTable, PlanesBeginAtZeroWhateverStoodThere) {
+TEST(SlotTable, NewPlaneValuesAreZero) {
   SlotTable table = make(1, 4);
   table.set_planes(1);
   for (float& x : table.plane(0, 0)) x = 5;
@@ -105,7 +105,7 @@ TEST(SlotTable, PlanesBeginAtZeroWhateverStoodThere) {
   EXPECT_EQ(table.plane(0, 0)[1], 0);
 }
 
-TEST(SlotTable, ForgetsWhatCameAfterTheNote) {
+TEST(SlotTable, RestoresTheNotedState) {
   SlotTable table = make(2, 3);
   table.note();
   const std::vector<int32_t> tokens = {7, 8}, positions = {9, 10};

@@ -16,7 +16,7 @@ class SweepAllocations : public KvCacheFixture {
 };
 
 // As decoding does under a sliding window: a token is appended, a token hidden; a step fails now and then.
-TEST_F(SweepAllocations, ThereAreNone) {
+TEST_F(SweepAllocations, SweepingDoesNotAllocate) {
   KvCache cache = make();
   cache.set_planes(1);
   cache.reserve(2000);

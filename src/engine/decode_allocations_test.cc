@@ -63,7 +63,7 @@ int allocations_of_a_step(Engine& engine, std::vector<std::unique_ptr<Sequence>>
 
 class DecodeAllocations : public testing::TestWithParam<std::tuple<const char*, int, const char*>> {};
 
-TEST_P(DecodeAllocations, ThereAreNone) {
+TEST_P(DecodeAllocations, DecodingDoesNotAllocate) {
   const auto [dtype, n_sequences, policy] = GetParam();
   const std::unique_ptr<Engine> engine = engine_of(dtype);
   std::vector<std::unique_ptr<Sequence>> sequences;

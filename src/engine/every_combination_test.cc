@@ -255,7 +255,7 @@ class EveryCombination : public testing::Test {
 };
 
 // VLCACHE_TEST_COMBINATIONS=all walks over all of them (make soak), I/N over the I-th of N shares.
-TEST_F(EveryCombination, AnswersOrSaysWhyNot) {
+TEST_F(EveryCombination, AnswersOrReportsTheReason) {
   std::vector<Combination> all = combinations(models_.dir());
   const char* asked = std::getenv("VLCACHE_TEST_COMBINATIONS");
   size_t first = 0, step = 1;

@@ -36,7 +36,7 @@ class EveryHeadRule : public testing::TestWithParam<std::string> {
   std::unique_ptr<Engine> engine_ = make_engine(kHeadRuleLayers);
 };
 
-TEST_P(EveryHeadRule, KeepsLessInOrderWhateverTheChunk) {
+TEST_P(EveryHeadRule, KeepsFewerSlotsInOrderForAnyChunk) {
   const Prompt prompt = with_image(*engine_);
   const auto a = engine_->new_sequence(prompt, small()), b = engine_->new_sequence(prompt, small());
   compute(*engine_, *a, 512);
@@ -52,7 +52,7 @@ TEST_P(EveryHeadRule, KeepsLessInOrderWhateverTheChunk) {
   }
 }
 
-TEST_P(EveryHeadRule, KeepingEverythingIsFull) {
+TEST_P(EveryHeadRule, KeepingEverythingEqualsFull) {
   const Prompt prompt = with_image(*engine_);
   const auto a = engine_->new_sequence(prompt, whole()), b = engine_->new_sequence(prompt, parse_policy("full"));
   for (Sequence* s : {a.get(), b.get()}) compute(*engine_, *s, 64);
@@ -63,7 +63,7 @@ TEST_P(EveryHeadRule, KeepingEverythingIsFull) {
   }
 }
 
-TEST_P(EveryHeadRule, TakesOddPrompts) {
+TEST_P(EveryHeadRule, HandlesUnusualPrompts) {
   for (const Prompt& prompt :
        {with_image(*engine_, 1, 0, 0), with_image(*engine_, 1, 0, 1), with_image(*engine_, 70, 0, 70),
         with_image(*engine_, 70, 0, 0), with_image(*engine_, 3, 1, 2)}) {
@@ -77,7 +77,7 @@ TEST_P(EveryHeadRule, TakesOddPrompts) {
   }
 }
 
-TEST_P(EveryHeadRule, GoesOnInASecondTurn) {
+TEST_P(EveryHeadRule, ContinuesInASecondTurn) {
   const auto s = engine_->new_sequence(with_image(*engine_), small());
   compute(*engine_, *s, 64);
   s->add_token(5);
@@ -94,7 +94,7 @@ TEST_P(EveryHeadRule, GoesOnInASecondTurn) {
 }
 
 // What is kept of a question that a policy does not know; and chunk by chunk, where it needs no attention.
-TEST_P(EveryHeadRule, ActsBeforeTheQuestionAndWhileThePromptIsRead) {
+TEST_P(EveryHeadRule, ActsBeforeTheQuestionAndDuringPrefill) {
   Prompt prompt = with_image(*engine_, 150, 30, 100);
   prompt.query_aware = false;
   const auto s = engine_->new_sequence(prompt, small());
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, EveryHeadRule, testing::Values("fastgen", "ra
 
 // While an answer of 200 tokens grows, what leaves the window joins the slot that stands for the others: together the
 // slots always stand for all tokens, and in the first layer, whose keys no eviction changes, it is their mean.
-TEST(RazorPolicy, LosesNoTokenWhileDecoding) {
+TEST(RazorPolicy, DecodingEvictsNoToken) {
   const std::string file = testing::TempDir() + "razor_heads.json";
   std::ofstream(file) << R"({"echo": [[0, 1], [0, 0]], "induction": [[0, 0], [1, 0]]})";
   const std::unique_ptr<Engine> engine = make_engine(2, "ref");

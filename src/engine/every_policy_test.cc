@@ -54,7 +54,7 @@ TEST_P(EveryPolicy, MeetsItsBudgetInOrder) {
   }
 }
 
-TEST_P(EveryPolicy, KeepsTheSameWhateverTheChunk) {
+TEST_P(EveryPolicy, KeepsTheSameForAnyChunk) {
   const Prompt prompt = with_image(*engine_);
   EXPECT_EQ(kept(prompt, "0.2", 64), kept(prompt, "0.2", 64));
   // Another chunk rounds otherwise; a handful of ties may fall otherwise.
@@ -70,7 +70,7 @@ TEST_P(EveryPolicy, KeepsTheSameWhateverTheChunk) {
   EXPECT_GE(n_common, n_slots(a) * 98 / 100);
 }
 
-TEST_P(EveryPolicy, AFullBudgetIsFull) {
+TEST_P(EveryPolicy, FullBudgetEqualsFull) {
   const Prompt prompt = with_image(*engine_);
   const auto a = engine_->new_sequence(prompt, parse_policy(GetParam(), "1"));
   const auto b = engine_->new_sequence(prompt, parse_policy("full"));
@@ -84,7 +84,7 @@ TEST_P(EveryPolicy, AFullBudgetIsFull) {
 }
 
 // The policy acts after the image; later tokens attend to what is kept, and are kept themselves.
-TEST_P(EveryPolicy, NeedNotKnowTheQuestion) {
+TEST_P(EveryPolicy, ActsBeforeTheQuestionIsKnown) {
   Prompt prompt = with_image(*engine_);
   prompt.query_aware = false;
   EXPECT_EQ(n_slots(kept(prompt, "0.2", 64)), (20 + 50) * kPolicyLayers * kKvHeads);
@@ -95,7 +95,7 @@ TEST_P(EveryPolicy, NeedNotKnowTheQuestion) {
   EXPECT_EQ(kept_tokens(*full), all);
 }
 
-TEST_P(EveryPolicy, TakesOddPrompts) {
+TEST_P(EveryPolicy, HandlesUnusualPrompts) {
   for (const Prompt& prompt :
        {with_image(*engine_, 1, 0, 0), with_image(*engine_, 1, 0, 1), with_image(*engine_, 70, 0, 70),
         with_image(*engine_, 70, 0, 0), with_image(*engine_, 3, 1, 2)}) {
@@ -110,7 +110,7 @@ TEST_P(EveryPolicy, TakesOddPrompts) {
 }
 
 // A second turn compresses what is left of the first together with what is new; generated tokens lie between.
-TEST_P(EveryPolicy, GoesOnInASecondTurn) {
+TEST_P(EveryPolicy, ContinuesInASecondTurn) {
   const auto s = engine_->new_sequence(with_image(*engine_), parse_policy(GetParam(), "0.2"));
   compute(*engine_, *s, 64);
   s->add_token(5);
@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](cons
 // An answer of 40 tokens: heads stay as they were after the prompt, or grow by what the rule leaves.
 class EveryRule : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryRule, HoldsWhatItLeaves) {
+TEST_P(EveryRule, KeepsTheBudgetWhileDecoding) {
   const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers);
   for (const char* policy : {"post_vision+uniform", "snapkv+ada_head", "knorm+pyramid"}) {
     const auto s = engine->new_sequence(with_image(*engine), parse_policy(policy + ("/" + GetParam()), "0.2"));
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
                          [](const auto& info) { return info.param.substr(0, info.param.find(':')); });
 
 // Evicting chunk by chunk holds a chunk and a budget's worth at most, and ends with the budget.
-TEST_P(EveryPolicy, EvictsWhileThePromptIsRead) {
+TEST_P(EveryPolicy, EvictsDuringPrefill) {
   Prompt prompt = with_image(*engine_, 300, 30, 200);
   prompt.evict_every = 64;
   const PolicyPtr policy = parse_policy(GetParam(), "0.1");

@@ -54,7 +54,7 @@ TEST_P(EveryRowDropper, MeetsItsBudgetInOrder) {
   }
 }
 
-TEST_P(EveryRowDropper, KeepsTheSameWhateverTheChunk) {
+TEST_P(EveryRowDropper, KeepsTheSameForAnyChunk) {
   const Prompt prompt = with_image(*engine_);
   for (const char* budget : {"", "0.7"}) {
     const Kept whole = kept_tokens(*computed(prompt, budget, 512));
@@ -62,7 +62,7 @@ TEST_P(EveryRowDropper, KeepsTheSameWhateverTheChunk) {
   }
 }
 
-TEST_P(EveryRowDropper, AFullBudgetIsFull) {
+TEST_P(EveryRowDropper, FullBudgetEqualsFull) {
   const Prompt prompt = with_image(*engine_);
   const auto a = computed(prompt, "1", 64);
   const std::vector<float> logits = logits_;
@@ -76,7 +76,7 @@ TEST_P(EveryRowDropper, AFullBudgetIsFull) {
 }
 
 // Each prompt as its paper has it, and with the least budget it can have, which the error names.
-TEST_P(EveryRowDropper, TakesOddPrompts) {
+TEST_P(EveryRowDropper, HandlesUnusualPrompts) {
   for (const Prompt& prompt :
        {with_image(*engine_, 1, 0, 0), with_image(*engine_, 1, 0, 1), with_image(*engine_, 70, 0, 70),
         with_image(*engine_, 70, 0, 0), with_image(*engine_, 3, 1, 2), with_image(*engine_, 2, 0, 1)}) {
@@ -103,7 +103,7 @@ TEST_P(EveryRowDropper, TakesOddPrompts) {
 }
 
 // An answer continues at the true positions, over what each layer has.
-TEST_P(EveryRowDropper, GoesOnWithAnAnswer) {
+TEST_P(EveryRowDropper, ContinuesWithAnAnswer) {
   const auto s = computed(with_image(*engine_), "", 64);
   const Kept kept = kept_tokens(*s);
   for (int i = 0; i < 70; ++i) {

@@ -17,7 +17,7 @@ TEST(MemoryPlan, DefaultsAreShares) {
   EXPECT_EQ(default_kv_bytes(16 * kGiB, kGiB, 100 * kGiB), kGiB);
 }
 
-TEST(MemoryPlan, AnEngineKeepsToIt) {
+TEST(MemoryPlan, EngineFollowsThePlan) {
   const int64_t usable = usable_memory(), cache = 3 << 20;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", /*kv_memory_bytes=*/0, "llama", 4096, cache);
   ASSERT_GT(engine->model().weight_bytes(), 0);

@@ -39,7 +39,7 @@ TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
 }
 
 // What a policy drops after 16k tokens is freed to the system, not only to the pool.
-TEST(Eviction, GivesMemoryBackToTheSystem) {
+TEST(Eviction, ReturnsMemoryToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "the reference is too slow for 16k tokens";
   constexpr int32_t kTokens = (16 << 10) + 1;  // the last one is a step of its own
   constexpr int64_t kTableBytesPerSlot = 12;   // its token, position and bias
@@ -126,7 +126,7 @@ class FailOnce final : public LayerHooks {
 };
 
 // A step that fails after some layers has added its scores there already; repeated, it must not add them twice.
-TEST(DecodeRule, ARepeatedStepAddsItsScoresOnce) {
+TEST(DecodeRule, RepeatedStepAddsItsScoresOnce) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   const auto policy = std::make_shared<Heavy>(1000);
   const auto a = engine->new_sequence(engine->prepare_tokens(random_tokens(70)), policy);
@@ -181,7 +181,7 @@ TEST(FailedPrefill, CountsItsRowsOnce) {
 
 // A draft of the answer is seen by the policy and discarded: the first token is the full cache's, what stays differs
 // from a plan without it, and its attention is what a prompt that had ended with those tokens would have shown.
-TEST(Draft, IsSeenAndForgotten) {
+TEST(Draft, IsSeenByThePolicyAndDiscarded) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   const auto answer = [&](Sequence& s, const Prompt& prompt, int32_t n) {
     Request request;
@@ -277,7 +277,7 @@ class WatchMax final : public Policy {
 };
 
 // A prompt repeated by hand: the same tokens once more after it, which a policy captures.
-TEST(Replay, IsSeenAndForgotten) {
+TEST(Replay, IsSeenByThePolicyAndDiscarded) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   std::vector<int32_t> longer = random_tokens(150);
   const auto s = make_sequence(*engine, longer, "kvzip+uniform", "0.2");
@@ -375,7 +375,7 @@ TEST(Replay, LeavesNoTraceInABatch) {
   for (size_t i = 0; i < cut.size(); ++i) EXPECT_EQ(cut[i][0], full[i][0]);  // of the full cache's logits
 }
 
-TEST(Replay, StaysInTheContextOrSaysWhyNot) {
+TEST(Replay, StaysInTheContextOrReportsTheReason) {
   constexpr int32_t kPositions = 200;
   const std::unique_ptr<Engine> engine = make_engine(1, "auto", 64 << 20, "llama", kPositions);
   class Positions final : public LayerHooks {

@@ -55,7 +55,7 @@ TEST(TokenTrie, HoldsEveryToken) {
   for (const auto& [text, id] : tokens) EXPECT_EQ(trie.bytes(id), text);
 }
 
-TEST(TokenMasks, AreWhatEveryTokenByItselfSays) {
+TEST(TokenMasks, AgreeWithEveryTokenTestedAlone) {
   for (const char* schema : kSchemas) {
     SCOPED_TRACE(schema);
     const auto tokens = some_tokens(2);
@@ -153,7 +153,7 @@ TEST(Grammar, TextsUnderItAreJson) {
   EXPECT_GT(n_finished, 50);
 }
 
-TEST(Grammar, TheEndMayComeWhereTheTextMayEnd) {
+TEST(Grammar, EndTokenIsAllowedWhereTheTextCanEnd) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
   const auto constraint = grammars.constrain(grammars.json_schema({{"type", "integer"}}, ""));
@@ -172,7 +172,7 @@ TEST(Grammar, TheEndMayComeWhereTheTextMayEnd) {
   EXPECT_FALSE(constraint->complete());
 }
 
-TEST(Grammar, AnOpeningComesFirst) {
+TEST(Grammar, OpeningTokensAreForced) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
   const auto constraint = grammars.constrain(grammars.json_schema({{"const", nullptr}}, ""), {kEnd, 3});
@@ -190,7 +190,7 @@ TEST(Grammar, AnOpeningComesFirst) {
 
 // A special token is allowed where a rule has its mark, and its letters are not accepted for it; in JSON it is never
 // allowed.
-TEST(Grammar, ASpecialTokenWhereItsMarkStands) {
+TEST(Grammar, SpecialTokenIsAllowedOnlyAtItsMark) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
   const auto allowed = [](TokenConstraint& constraint) {
@@ -219,7 +219,7 @@ TEST(Grammar, ASpecialTokenWhereItsMarkStands) {
 }
 
 // A vocabulary that lacks a letter cannot form every text.
-TEST(Grammar, WhereNoTokenFits) {
+TEST(Grammar, MaskFailsWithoutAnAllowedToken) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
   const auto constraint = grammars.constrain(grammars.json_schema({{"const", "\u00fc"}}, ""));
@@ -228,7 +228,7 @@ TEST(Grammar, WhereNoTokenFits) {
   EXPECT_FALSE(constraint->mask(logits, {}));
 }
 
-TEST(Grammars, RememberWhatTheyCompiled) {
+TEST(Grammars, CompiledGrammarsAreCached) {
   const Tokenizer tokenizer = byte_tokenizer();
   Grammars grammars(tokenizer, kVocab);
   const GrammarPtr first = grammars.json_schema({{"const", 0}}, "");

@@ -33,7 +33,7 @@ TEST(Matcher, RecursionOfEveryKind) {
   for (const char* text : {"", "(", ")", "(()", "())", "()x"}) EXPECT_FALSE(takes(b.a, b.rule, text)) << text;
 }
 
-TEST(Matcher, BytesAreTakenBack) {
+TEST(Matcher, PushedBytesAreUndone) {
   const Brackets b;
   Matcher m(b.a);
   m.begin(b.rule);
@@ -77,7 +77,7 @@ TEST(Matcher, AmbiguityDoesNotGrowWithDepth) {
   EXPECT_LE(most, 20u);
 }
 
-TEST(Automaton, DeadEndsAreTakenOut) {
+TEST(Automaton, TrimRemovesDeadEnds) {
   Automaton a;
   const int32_t endless = a.add_rule(), rule = a.add_rule(), end = a.add_state(), after = a.add_state();
   a.end(end);
@@ -93,7 +93,7 @@ TEST(Automaton, DeadEndsAreTakenOut) {
   EXPECT_FALSE(a.trim(endless));
 }
 
-TEST(Automaton, ThereIsALimit) {
+TEST(Automaton, NumberOfStatesIsLimited) {
   Automaton a;
   const std::string text(1000, 'x');
   int32_t at = a.add_state();

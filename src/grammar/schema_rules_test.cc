@@ -110,7 +110,7 @@ TEST(SchemaRules, Texts) {
   }
 }
 
-TEST(SchemaRules, ErrorsSayWhatAndWhere) {
+TEST(SchemaRules, ErrorsNameTheKeywordAndItsPath) {
   std::string many = R"({"type": "object", "properties": {)";
   for (int i = 0; i < 200; ++i) many += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\": {}";
   many += "}}";
@@ -211,7 +211,7 @@ TEST(NumberRange, AgainstCounting) {
   }
 }
 
-TEST(NumberRange, TheWidestOnesAreSmall) {
+TEST(NumberRange, WidestRangesHaveFewStates) {
   NumberRange range;
   range.at_most(*Decimal::parse("999999999999999.999999999999999"), false);
   Automaton a;

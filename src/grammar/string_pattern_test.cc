@@ -102,7 +102,7 @@ TEST(StringPattern, Formats) {
   EXPECT_EQ(pattern_of_format("color"), "");
 }
 
-TEST(StringPattern, SaysWhatItDoesNotTake) {
+TEST(StringPattern, ErrorsNameTheUnsupportedSyntax) {
   const std::pair<const char*, const char*> cases[] = {
       {"(a", "expected )"},
       {"a)", "expected its end"},

@@ -67,7 +67,7 @@ TEST_F(SafetensorsTest, WritesAndReadsBack) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 1);
 }
 
-TEST_F(SafetensorsTest, FailedWriteLeavesNothing) {
+TEST_F(SafetensorsTest, FailedWriteLeavesNoFile) {
   float x = 1;
   const std::vector<NamedTensor> tensors = {{"x", Tensor(&x, DType::kF32, {1})}};
   EXPECT_THAT(error_of([&] { write_safetensors(dir_ / "no" / "t", tensors); }), HasSubstr("No such file"));
@@ -85,7 +85,7 @@ TEST_F(SafetensorsTest, FailedWriteLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_));
 }
 
-TEST_F(SafetensorsTest, SaysWhatIsWrongWithATensorAskedFor) {
+TEST_F(SafetensorsTest, ErrorsDescribeTheRequestedTensor) {
   const auto path = write("t", file(R"({"f8":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},)"
                                     R"("five":{"dtype":"U8","shape":[1,1,1,1,2],"data_offsets":[4,6]},)"
                                     R"("new":{"dtype":"X9","shape":[9],"data_offsets":[6,7]},)"
@@ -102,14 +102,14 @@ TEST_F(SafetensorsTest, SaysWhatIsWrongWithATensorAskedFor) {
   EXPECT_EQ(files.get("s").describe(), "f32[1]");  // misaligned, and still readable bytewise
 }
 
-TEST_F(SafetensorsTest, RefusesAFileThatShrank) {
+TEST_F(SafetensorsTest, RejectsATruncatedMappedFile) {
   const auto path = write("t", file(one(R"("dtype":"U8","shape":[9000],"data_offsets":[0,9000])"), 9000));
   const Safetensors files = Safetensors::open(path);
   std::filesystem::resize_file(path, 100);
   EXPECT_THAT(error_of([&] { files.get("a"); }), HasSubstr("is now 100"));
 }
 
-TEST_F(SafetensorsTest, RefusesHeadersThatCannotBe) {
+TEST_F(SafetensorsTest, RejectsInvalidHeaders) {
   const std::string good = R"("dtype":"U8","shape":[4],"data_offsets":[0,4])";
   EXPECT_EQ(header_error(file(one(good), 4)), "no error");
   EXPECT_EQ(header_error(file(R"({"__metadata__":{"format":"pt"},"a":{)" + good + "}}  ", 4)), "no error");
@@ -133,7 +133,7 @@ TEST_F(SafetensorsTest, RefusesHeadersThatCannotBe) {
   EXPECT_THAT(header_error(file("{\"a\":{" + good + "},\"a\":{" + good + "}}", 4)), HasSubstr("stands twice"));
 }
 
-TEST_F(SafetensorsTest, RefusesSpansThatCannotBe) {
+TEST_F(SafetensorsTest, RejectsInvalidSpans) {
   const auto entry = [](const char* dtype, const char* shape, const char* offsets) {
     return one(std::string("\"dtype\":\"") + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets);
   };
@@ -182,7 +182,7 @@ TEST_F(SafetensorsTest, ShardsFollowTheirIndex) {
   EXPECT_THAT(index_error(R"([])"), HasSubstr("expected an object"));
 }
 
-TEST_F(SafetensorsTest, SnapshotNamesWhatIsMissing) {
+TEST_F(SafetensorsTest, SnapshotErrorsNameTheMissingFile) {
   EXPECT_THAT(error_of([&] { Snapshot s(dir_ / "none"); }), HasSubstr("expected a model directory"));
   EXPECT_THAT(error_of([&] { Snapshot s(dir_); }), HasSubstr("no config.json"));
   write("config.json", "{}");

@@ -36,7 +36,7 @@ std::string with(const std::string& more, const std::string& type = "llama") {
          (more.empty() ? "" : ",") + more + "}";
 }
 
-TEST(Config, AbsentKeysMeanWhatTransformersClassesSay) {
+TEST(Config, AbsentKeysHaveTheDefaultsOfTransformers) {
   const TextConfig llama = parse(R"({"model_type":"llama"})").text;
   EXPECT_EQ(llama.vocab_size, 32000);
   EXPECT_EQ(llama.ffn_size, 11008);
@@ -171,7 +171,7 @@ TEST(Config, SamplingAloneMeansTheFiftyLikeliest) {
 }
 
 // No step can choose them; the others still end a generation.
-TEST(Config, IdsOutsideTheVocabularyAreLeftOut) {
+TEST(Config, IdsOutsideTheVocabularyAreIgnored) {
   const auto ids = [](const char* eos) {
     return parse(with(std::string(R"("bos_token_id":-1,"eos_token_id":)") + eos)).generation.eos_token_ids;
   };

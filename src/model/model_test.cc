@@ -50,7 +50,7 @@ class ModelTest : public testing::Test {
   std::filesystem::path dir_;
 };
 
-TEST_F(ModelTest, CountsWhatItLoads) {
+TEST_F(ModelTest, ReportsLoadProgress) {
   int64_t done = 0, total = 0;
   const LoadOptions options = {.progress = [&](int64_t d, int64_t t) { done = d, total = t; }};
   const auto model = Model::load(fixture_model("llama-gqa4"), *backend_, options);
@@ -60,7 +60,7 @@ TEST_F(ModelTest, CountsWhatItLoads) {
   EXPECT_THAT(error_of([&] { model->encode_image({}); }), HasSubstr("takes text only"));
 }
 
-TEST_F(ModelTest, NamesWhatIsMissing) {
+TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
   copy("llama-gqa4", {{"model.layers.1.mlp.up_proj.weight", ""}});
   EXPECT_THAT(load_error(), HasSubstr("no tensor \"model.layers.1.mlp.up_proj.weight\""));
   copy("llama-gqa4", {{"model.embed_tokens.weight", "decoder.embed_tokens.weight"}});
@@ -77,7 +77,7 @@ TEST_F(ModelTest, NamesWhatIsMissing) {
 }
 
 // A checkpoint may declare its embeddings tied and still have an output matrix of its own: then that is used.
-TEST_F(ModelTest, TiesOnlyWhatIsEqual) {
+TEST_F(ModelTest, TiesOnlyEqualEmbeddings) {
   copy("mistral-full");
   EXPECT_TRUE(Model::load(dir_, *backend_)->weights().text.tied);
   copy("llama-gqa4");

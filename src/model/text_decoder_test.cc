@@ -102,7 +102,7 @@ TEST_F(TextDecoderTest, ChunksGiveTheSameLogits) {
   expect_near(whole, chunked);
 }
 
-TEST_F(TextDecoderTest, ABatchGivesWhatItsSequencesGive) {
+TEST_F(TextDecoderTest, BatchEqualsItsSequencesAlone) {
   const std::vector<int32_t> a = tokens(9, 1), b = tokens(33, 2), c = tokens(1, 3);
   std::vector<float> single;
   for (const auto& ids : {a, b, c}) {
@@ -114,7 +114,7 @@ TEST_F(TextDecoderTest, ABatchGivesWhatItsSequencesGive) {
   expect_near(single, step(kv, {{a}, {b}, {c}}, {8, 41, 42}));
 }
 
-TEST_F(TextDecoderTest, LastLayerSkipsOnlyWhatNobodyAskedFor) {
+TEST_F(TextDecoderTest, LastLayerSkipsOnlyUnrequestedRows) {
   const std::vector<int32_t> ids = tokens(20);
   ContiguousKv a = cache(), b = cache(), c = cache();
   const std::vector<float> all = step(a, {{ids}}, count_up(20));
@@ -160,7 +160,7 @@ class HideSlots : public LayerHooks {
   std::vector<float> bias_;
 };
 
-TEST_F(TextDecoderTest, DroppedRowsAreAsIfLaterLayersCouldNotSeeThem) {
+TEST_F(TextDecoderTest, DroppedRowsEqualHiddenSlotsInLaterLayers) {
   const std::vector<int32_t> ids = tokens(12);
   ContiguousKv dropped_kv = cache(), hidden_kv = cache();
   DropRows drop;

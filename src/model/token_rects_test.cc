@@ -170,7 +170,7 @@ TEST_P(TokenRects, ShowTheColourOfTheirQuadrant) {
   EXPECT_GE(n_fine, 2);
 }
 
-TEST_P(TokenRects, LieWhereTheirPixelsComeFrom) {
+TEST_P(TokenRects, CoverThePixelsOfTheirTokens) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Placing p(c, slope(width_, height_));
@@ -209,7 +209,7 @@ TEST_P(TokenRects, CoverTheImageOnce) {
   }
 }
 
-TEST_P(TokenRects, NewlinesOverviewsAndClassTokensAreNowhere) {
+TEST_P(TokenRects, NewlinesOverviewsAndClassTokensHaveNoRectangle) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Placing p(c, quadrants(width_, height_));

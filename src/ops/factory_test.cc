@@ -19,7 +19,7 @@ std::string message_of(const std::function<void()>& f) {
   return "";
 }
 
-TEST(Factory, MakesWhatItLists) {
+TEST(Factory, CreatesEveryListedBackend) {
   for (std::string_view name : backend_names()) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       const std::unique_ptr<Backend> backend = make_backend(name, dtype);
@@ -31,7 +31,7 @@ TEST(Factory, MakesWhatItLists) {
   EXPECT_EQ(backend_names().back(), "ref");
 }
 
-TEST(Factory, SaysWhatThereIs) {
+TEST(Factory, ErrorsListTheBackends) {
   const std::string message = message_of([] { make_backend("tpu", DType::kF32); });
   EXPECT_NE(message.find("'tpu'"), std::string::npos) << message;
   EXPECT_NE(message.find("ref"), std::string::npos) << message;

@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(All, OpAgreement, testing::ValuesIn(pairings()), [](con
   return info.param.op + "_" + info.param.backend + "_" + std::string(dtype_name(info.param.dtype));
 });
 
-TEST(OpTable, EveryCaseBelongsToAnOpAndHasItsOwnName) {
+TEST(OpTable, EveryCaseBelongsToAnOpAndHasAUniqueName) {
   std::set<std::string> ops, names;
   for (const OpInfo& info : op_infos()) ops.insert(std::string(info.op));
   for (const OpCase& c : op_cases()) {

@@ -14,7 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(KvBudget, IsReadByItsForm) {
+TEST(KvBudget, IsParsedByItsForm) {
   const auto is = [](std::string_view text, KvBudget::Kind kind, double value) {
     const KvBudget budget = KvBudget::parse(text);
     EXPECT_EQ(budget.kind, kind) << text;
@@ -30,7 +30,7 @@ TEST(KvBudget, IsReadByItsForm) {
   is("threshold=-1.5", KvBudget::Kind::kThreshold, -1.5);
 }
 
-TEST(ParseBytes, TakesUnits) {
+TEST(ParseBytes, AcceptsUnits) {
   EXPECT_EQ(parse_bytes("512MiB"), 512 << 20);
   EXPECT_EQ(parse_bytes("1.5 gib"), 3LL << 29);
   EXPECT_EQ(parse_bytes("2GB"), 2'000'000'000);
@@ -43,7 +43,7 @@ TEST(ParseBytes, TakesUnits) {
 }
 
 // kvpress: int(n (1 - r)) of r = 0.9; its PyramidKV and KVCache-Factory round halves to even.
-TEST(SlotsOf, RoundsAsThePeersDo) {
+TEST(SlotsOf, RoundsLikeTheReferenceImplementations) {
   EXPECT_EQ(slots_of(0.1, 100), 10);
   EXPECT_EQ(slots_of(0.1, 100, Rounding::kKvpress), 9);
   EXPECT_EQ(slots_of(0.2, 10, Rounding::kKvpress), 1);
@@ -69,7 +69,7 @@ TEST(Deal, ByShareWithLimitsAndRemainders) {
   EXPECT_THAT(deal({}, {}, {}, 5), ElementsAre());
 }
 
-TEST(Deal, IsExactWhateverTheShares) {
+TEST(Deal, IsExactForAnyShares) {
   std::mt19937 random(3);
   for (int i = 0; i < 2000; ++i) {
     const size_t n = 1 + random() % 40;

@@ -13,7 +13,7 @@ std::unique_ptr<const TokenScorer> make_fading(Parameters& p);
 
 namespace {
 
-TEST(AddingAPolicy, TheExampleDoesWhatItSays) {
+TEST(AddingAPolicy, ExampleScoresAsDocumented) {
   Parameters parameters = Parameters::parse("fading:half=2");
   const std::unique_ptr<const TokenScorer> fading = make_fading(parameters);
   parameters.reject_unknown();

@@ -64,7 +64,7 @@ std::vector<TokenInfo> ten_tokens(size_t n = 10) {
 }
 
 // All sums are those of 10 queries; a rule must recover 9.5. Three slots are frequent, three are local.
-TEST(FastGen, TakesTheCheapestRuleThatRecovers) {
+TEST(FastGen, ChoosesTheCheapestRuleThatRecovers) {
   const PolicyPtr policy = parse_policy("fastgen");
   const CaptureRequest asked = policy->needs({.n_tokens = 10}).at(0);
   EXPECT_TRUE(asked.all_sums);
@@ -108,7 +108,7 @@ TEST(FastGen, TakesTheCheapestRuleThatRecovers) {
 }
 
 // After a prompt of 10 tokens, tokens 10 and 11 are generated; each head continues by its rule.
-TEST(FastGen, GoesOnByTheRuleWhileDecoding) {
+TEST(FastGen, ContinuesByTheRuleWhileDecoding) {
   const PolicyPtr policy = parse_policy("fastgen");
   FixedSlots slots({{12, 12, 12, 12, 12, 12}});
   for (int32_t head = 0; head < 5; ++head) {
@@ -129,7 +129,7 @@ TEST(FastGen, GoesOnByTheRuleWhileDecoding) {
 }
 
 // A prompt that continues after the position at which its policy has acted.
-TEST(FastGen, KeepsWhatFollowsACut) {
+TEST(FastGen, KeepsTokensAfterACut) {
   const PolicyPtr policy = parse_policy("fastgen");
   FixedSlots slots(std::vector<std::vector<int32_t>>{{12}});
   std::fill_n(slots.plane(0, 0, 1).begin(), 6, 3.0f);
@@ -140,7 +140,7 @@ TEST(FastGen, KeepsWhatFollowsACut) {
   for (int32_t i = 6; i < 12; ++i) EXPECT_THAT(slots.hidden(0, 0), testing::Not(testing::Contains(i)));
 }
 
-TEST_F(HeadFiles, RazorJoinsWhatOtherHeadsDrop) {
+TEST_F(HeadFiles, RazorMergesTheTokensOfOtherHeads) {
   write("heads.json", kFourHeads);
   const PolicyPtr policy = parse_policy("razor:sinks=2,window=3,ratio=100", "", folder_);
   // One head of four for its echo, (0, 1), and one for its induction, (1, 0).
@@ -197,7 +197,7 @@ TEST_F(HeadFiles, DuoStreamsInHalfOfTheHeads) {
   EXPECT_THAT(slots.hidden(1, 1), ElementsAre(2, 3, 4, 5));
 }
 
-TEST_F(HeadFiles, TakesTheFormatOfDuoAttention) {
+TEST_F(HeadFiles, ReadsTheFormatOfDuoAttention) {
   // In the format of mit-han-lab/duo-attention: training leaves values a little outside [0, 1].
   const std::string path = write(
       "full_attention_heads.tsv",
@@ -214,7 +214,7 @@ TEST_F(HeadFiles, TakesTheFormatOfDuoAttention) {
   EXPECT_THAT(error_of([&] { parse_policy("razor:heads=" + path); }), HasSubstr("one score per head; razor needs"));
 }
 
-TEST_F(HeadFiles, PathsMayHoldMarksOfTheGrammar) {
+TEST_F(HeadFiles, PathsCanContainCharactersOfTheGrammar) {
   std::filesystem::create_directories(folder_ / "a+b");
   const std::string path = write("a+b/h2o@x:y.json", kFourHeads);
   EXPECT_EQ(parse_policy("duo:heads=" + path)->name(), "duo:heads=" + path);
@@ -225,7 +225,7 @@ TEST_F(HeadFiles, PathsMayHoldMarksOfTheGrammar) {
   EXPECT_THAT(error_of([&] { parse_policy("snapkv:heads=a/b"); }), HasSubstr("snapkv: unknown parameter 'heads'"));
 }
 
-TEST_F(HeadFiles, NoFileIsAnErrorThatSaysHowToMakeOne) {
+TEST_F(HeadFiles, MissingFileErrorNamesTheCommandThatCreatesIt) {
   for (const std::string name : {"razor", "duo"}) {
     EXPECT_THAT(error_of([&] { parse_policy(name); }),
                 HasSubstr(name + ": no file of head scores; `vlcache tune heads -m DIR` makes one"));
@@ -251,7 +251,7 @@ TEST_F(HeadFiles, AnotherModelsFileIsAnError) {
   }
 }
 
-TEST_F(HeadFiles, KnowTheCheckpointTheyWereMadeFor) {
+TEST_F(HeadFiles, MustMatchTheCheckpoint) {
   EXPECT_EQ(checkpoint_fingerprint(folder_), "");
   write("config.json", "{}");
   write("model.safetensors", std::string(100'000, 'a') + "b");
@@ -273,7 +273,7 @@ TEST_F(HeadFiles, KnowTheCheckpointTheyWereMadeFor) {
   EXPECT_NE(checkpoint_fingerprint(folder_), print);
 }
 
-TEST(HeadScoresFile, IsReadAsItWasWritten) {
+TEST(HeadScoresFile, SurvivesARoundTrip) {
   const HeadScores scores{
       .model = "a\"b", .echo = {{0.1f, 1e-30f}, {0, 3}}, .induction = {{0.25f, 7}, {1, 0.333333343f}}};
   const HeadScores read = parse_head_scores(head_scores_json(scores), "f");
@@ -282,7 +282,7 @@ TEST(HeadScoresFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.induction, scores.induction);
 }
 
-TEST(HeadScoresFile, RejectsWhatIsNone) {
+TEST(HeadScoresFile, RejectsInvalidFiles) {
   const auto error = [](std::string_view text) { return error_of([&] { parse_head_scores(text, "FILE"); }); };
   EXPECT_THAT(error(""), HasSubstr("FILE: expected 1 to 4096 layers"));
   EXPECT_THAT(error("\n \n"), HasSubstr("FILE: expected 1 to 4096 layers"));

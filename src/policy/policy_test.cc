@@ -51,7 +51,7 @@ TEST(ParsePolicy, NamesAndParameters) {
 }
 
 // Shapes of text alone: a share of 70 tokens, a number of slots, a window; a budget of everything has no window.
-TEST(ParsePolicy, WindowsThatAreComputedAnew) {
+TEST(ParsePolicy, RecomputedWindows) {
   const PromptShape prompt{.n_tokens = 70, .n_vision = 0, .n_after_vision = 70};
   const auto window = [&](std::string_view text, std::string_view budget) {
     return parse_policy(text, budget)->recompute_window(prompt);
@@ -79,7 +79,7 @@ std::string policy_error(std::string_view text, std::string_view budget = "") {
   return "";
 }
 
-TEST(ParsePolicy, RejectsWhatItDoesNotKnow) {
+TEST(ParsePolicy, RejectsUnknownNamesAndValues) {
   EXPECT_THAT(policy_error("ful"),
               HasSubstr("unknown KV policy 'ful' (did you mean 'full'?); there are full, none, static"));
   EXPECT_THAT(policy_error("snapk"), HasSubstr("did you mean 'snapkv'?"));
@@ -199,7 +199,7 @@ TEST(ParsePolicy, MethodsThatDropRows) {
   EXPECT_THAT(policy_error("fastv", "0"), HasSubstr("expected a share of the prompt"));
 }
 
-TEST(StreamingRule, HidesWhatHasLeftTheWindow) {
+TEST(StreamingRule, HidesSlotsOutsideTheWindow) {
   const PolicyPtr streaming = parse_policy("streaming:sinks=2,window=3");
   FixedSlots slots({{9, 5}, {1, 6}});
   streaming->on_step({.n_tokens = 5, .last_position = 4, .in_prompt = true}, slots);
@@ -222,7 +222,7 @@ TEST(StreamingRule, KeepsEverythingAtTheLargestParameters) {
   EXPECT_EQ(slots.n_calls, 0);
 }
 
-TEST(SelectSlots, TakesTheBestAndTheLast) {
+TEST(SelectSlots, SelectsTheBestAndTheLast) {
   const std::vector<float> scores{5, 1, 4, 4, 9, 0, 0, 2};
   EXPECT_THAT(select_slots(scores, 4, {.n_last = 1}), ElementsAre(0, 3, 4, 7));  // of two equal scores the later slot
   EXPECT_THAT(select_slots(scores, 4, {.n_last = 4}), ElementsAre(4, 5, 6, 7));
@@ -238,7 +238,7 @@ TEST(SelectSlots, TakesTheBestAndTheLast) {
 }
 
 // Two layers of a head, ten slots, the question of one token.
-TEST(Pointer, KeepsWhatSomeHeadPointsAtAndWhatFollows) {
+TEST(Pointer, KeepsPointedSlotsAndTheirSuccessors) {
   const FixedSlots slots({{10}, {10}});
   std::vector<std::vector<float>> most{{0.0f, 0.1f, 0.9f, 0.0f, 0.0f, 0.3f, 0.4f, 0.0f, 0.0f, 0.0f},
                                        {0.6f, 0.0f, 0.2f, 0.1f, 0.0f, 0.0f, 0.0f, 0.8f, 0.0f, 0.0f}};
@@ -276,7 +276,7 @@ TEST(MeanPool, CountsItsPadding) {
   EXPECT_THAT(scores, ElementsAre(1, 1, 1, 0, 2, 2));
 }
 
-TEST(PostVision, WindowIsTheTextBehindTheLastImage) {
+TEST(PostVision, WindowIsTheTextAfterTheLastImage) {
   const PolicyPtr policy = parse_policy("post_vision+uniform");
   EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 23}).at(0).window, 23);
   EXPECT_EQ(policy->needs({.n_tokens = 100, .n_vision = 40, .n_after_vision = 0}).at(0).window, 16);
@@ -356,7 +356,7 @@ TEST(VlCacheBudgets, FollowTheHandComputedTable) {
 // Three heads of 10 slots, 3 on average: 9 in all. Each keeps its last (a tenth, at least one) and its first 2 sinks,
 // which is all of the budget; with none of those sinks 6 are dealt by rank: 9, 8, 7 of head 0, 6 of head 1 and, of the
 // equal 5 in slots 4 and 3 of head 2, both.
-TEST(GlobalBudget, GoesWhereTheBestScoresLie) {
+TEST(GlobalBudget, GoesToTheHeadsWithTheBestScores) {
   std::vector<float> max[2] = {std::vector<float>(20), std::vector<float>(10)};
   max[0][1] = 9;
   max[0][2] = 8;
@@ -464,7 +464,7 @@ TEST(RowDroppers, RankByTheMeanOverHeads) {
 }
 
 // A head that kept no slot of the prompt loses each token of the answer at once.
-TEST(StreamingRule, HeadsMayHaveKeptNothing) {
+TEST(StreamingRule, HeadsCanHaveNoPromptSlots) {
   const PolicyPtr policy = parse_policy("knorm+global/streaming", "2");
   FixedSlots slots({{1, 3}});
   slots.n_at_prompt_end = 0;
@@ -475,7 +475,7 @@ TEST(StreamingRule, HeadsMayHaveKeptNothing) {
 
 // Two heads, one of which lacks the last token: the mean over both by token is .3 .5 .1 .1; values beyond the slots of
 // a head are undefined.
-TEST(TovaRule, HeadsMayHoldDifferentTokens) {
+TEST(TovaRule, HeadsCanHoldDifferentTokens) {
   const PolicyPtr policy = parse_policy("snapkv+global/tova", "2");
   FixedSlots slots({{4, 3}});
   std::vector<float> attention{0.4f, 0.2f, 0.2f, 0.2f, 0.2f, 0.8f, 0.0f, 1e9f}, scratch;
@@ -497,7 +497,7 @@ TEST(TovaRule, HeadsMayHoldDifferentTokens) {
 }
 
 // The same after a prompt, where an earlier turn has left the heads different tokens.
-TEST(Tova, HeadsMayHoldDifferentTokens) {
+TEST(Tova, HeadsCanHoldDifferentTokens) {
   const PolicyPtr policy = parse_policy("tova", "2");
   const FixedSlots slots({{4, 3}});
   std::vector<float> sums{0.4f, 0.2f, 0.2f, 0.2f, 0.2f, 0.8f, 0.0f, 1e9f};
@@ -517,7 +517,7 @@ TEST(Tova, HeadsMayHoldDifferentTokens) {
 }
 
 // Four slots after the prompt, every=2: after 2 tokens slot 0 (a sink) and the last slot stay, and the two best.
-TEST(RefreshRule, ChoosesAnewNowAndThen) {
+TEST(RefreshRule, SelectsAgainPeriodically) {
   const PolicyPtr policy = parse_policy("snapkv/refresh:every=2,weight=3,sinks=1", "0.5");
   FixedSlots slots(std::vector<std::vector<int32_t>>{{6}});
   slots.n_at_prompt_end = 4;

@@ -20,7 +20,7 @@ std::shared_ptr<const std::string> text(std::string value) {
   return std::make_shared<const std::string>(std::move(value));
 }
 
-TEST(CacheBudgetTest, FindsWhatWasPutAndCounts) {
+TEST(CacheBudgetTest, FindsEntriesAndCountsUses) {
   CacheBudget budget(100);
   DigestCache cache(budget);
   EXPECT_EQ(cache.find<std::string>(key(1)), nullptr);
@@ -35,7 +35,7 @@ TEST(CacheBudgetTest, FindsWhatWasPutAndCounts) {
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(CacheBudgetTest, WhatSavesLeastForItsBytesGoesFirst) {
+TEST(CacheBudgetTest, EntryThatSavesLeastPerByteIsEvictedFirst) {
   CacheBudget budget(100);
   DigestCache a(budget), b(budget);
   a.put(key(1), text("large and cheap"), 50, 1);
@@ -47,7 +47,7 @@ TEST(CacheBudgetTest, WhatSavesLeastForItsBytesGoesFirst) {
   EXPECT_EQ(budget.used_bytes(), 70);
 }
 
-TEST(CacheBudgetTest, WhatIsHeldStays) {
+TEST(CacheBudgetTest, HeldEntriesAreNotEvicted) {
   CacheBudget budget(100);
   DigestCache cache(budget);
   cache.put(key(1), text("cheap"), 40, 1);
@@ -75,7 +75,7 @@ TEST(CacheBudgetTest, WhatIsHeldStays) {
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(CacheBudgetTest, WhatNeverFitsIsNotKept) {
+TEST(CacheBudgetTest, EntryLargerThanTheBudgetIsNotCached) {
   CacheBudget budget(100);
   DigestCache cache(budget);
   cache.put(key(1), text("one"), 60, 1);
@@ -88,7 +88,7 @@ TEST(CacheBudgetTest, WhatNeverFitsIsNotKept) {
   EXPECT_EQ(nothing.find<std::string>(key(1)), nullptr);
 }
 
-TEST(CacheBudgetTest, UsersKeepWhatHasGone) {
+TEST(CacheBudgetTest, ValueOutlivesEviction) {
   CacheBudget budget(10);
   DigestCache cache(budget);
   cache.put(key(1), text("one"), 10, 1);
@@ -98,7 +98,7 @@ TEST(CacheBudgetTest, UsersKeepWhatHasGone) {
   EXPECT_EQ(*held, "one");
 }
 
-TEST(CacheBudgetTest, WhatIsDroppedIsGoneHeldOrNot) {
+TEST(CacheBudgetTest, DroppedEntriesAreRemovedEvenIfHeld) {
   CacheBudget budget(10);
   DigestCache cache(budget);
   cache.put(key(1), text("one"), 4, 1);
@@ -120,7 +120,7 @@ TEST(CacheBudgetTest, WhatIsDroppedIsGoneHeldOrNot) {
 }
 
 // One-off entries do not evict one that is requested repeatedly; one that is no longer requested is evicted at last.
-TEST(CacheBudgetTest, OneOffsDoNotFloodIt) {
+TEST(CacheBudgetTest, SingleUseEntriesDoNotFloodTheCache) {
   CacheBudget budget(10);
   DigestCache cache(budget);
   cache.put(key(0), text("often"), 1, 1);

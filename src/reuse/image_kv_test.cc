@@ -45,7 +45,7 @@ class ImageForms : public testing::Test {
   const KvShape shape_ = shape_of();
 };
 
-TEST_F(ImageForms, TakeTheBytesThatTheyPromise) {
+TEST_F(ImageForms, UseThePredictedNumberOfBytes) {
   const auto layer = [&](const ImageKvForm& form) {
     const ImageKv image(shape_, form, 10);
     EXPECT_TRUE(image.layer_bytes(1).empty());
@@ -58,7 +58,7 @@ TEST_F(ImageForms, TakeTheBytesThatTheyPromise) {
   EXPECT_EQ(layer({.codec = Codec::kInt8, .share = 0.21, .scorer = "knorm"}), 3 * (4 + 2 * 2 * 34u));
 }
 
-TEST_F(ImageForms, GiveBackWhatWasWritten) {
+TEST_F(ImageForms, ReadBackWrittenRows) {
   const Rows k(10, 1), v(10, 2);
   for (const Codec codec : {Codec::kExact, Codec::kInt8, Codec::kInt4}) {
     ImageKv image(shape_, {.codec = codec}, 10);
@@ -83,7 +83,7 @@ TEST_F(ImageForms, GiveBackWhatWasWritten) {
 }
 
 // The cosine of a key and the mean of all unit keys: tokens 1 and 4 point elsewhere in layer 0, 2 and 3 in layer 2.
-TEST_F(ImageForms, KeepTheTokensWhoseKeysDiffer) {
+TEST_F(ImageForms, KeepTokensWithDistinctKeys) {
   const ImageKvForm form{.codec = Codec::kInt8, .share = 0.4, .scorer = "key_diff"};
   ImageKv all(shape_, form.complete(), 5);
   const Rows v(5, 4);
@@ -117,7 +117,7 @@ TEST_F(ImageForms, KeepTheTokensWhoseKeysDiffer) {
   }
 }
 
-TEST_F(ImageForms, KnowTokensThatTheyCannotHave) {
+TEST_F(ImageForms, RejectInvalidTokenIndices) {
   const ImageKvForm form{.share = 0.5, .scorer = "knorm"};
   ImageKv image(shape_, form, 6);
   const auto says = [&](std::vector<int32_t> tokens) {
@@ -131,7 +131,7 @@ TEST_F(ImageForms, KnowTokensThatTheyCannotHave) {
   }
 }
 
-TEST_F(ImageForms, KeepSomethingEvenIfKeysAreNoNumbers) {
+TEST_F(ImageForms, KeepTokensEvenIfKeysAreNan) {
   const ImageKvForm form{.share = 0.5, .scorer = "key_diff"};
   ImageKv all(shape_, form.complete(), 6);
   const Rows nothing(6);  // NaN
@@ -141,7 +141,7 @@ TEST_F(ImageForms, KeepSomethingEvenIfKeysAreNoNumbers) {
 }
 
 // Text, three rows of an image, a word between its tiles, two more rows; layer 1 has no KV of its own.
-TEST(RepeatedImage, KeepsWhatTheRepetitionLooksAtMost) {
+TEST(RepeatedImage, KeepsTokensWithTheMostAttentionOfTheRepetition) {
   const FixedSlots slots({{6, 6}, {}, {6, 6}});
   std::vector<TokenInfo> tokens(6);
   for (const size_t i : {1, 2, 4, 5}) tokens[i].meta.modality = Modality::kVision;
@@ -181,7 +181,7 @@ TEST(ImageKvForm, Names) {
   EXPECT_EQ(form.complete().name(), "int4");
 }
 
-TEST(ImageKvForm, SaysWhatItDoesNotTake) {
+TEST(ImageKvForm, ErrorsListTheAcceptedForms) {
   const auto error_of = [](auto action) -> std::string {
     try {
       action();

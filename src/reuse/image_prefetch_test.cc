@@ -63,7 +63,7 @@ class ImagePrefetchTest : public testing::Test {
   DigestCache images_;
 };
 
-TEST_F(ImagePrefetchTest, BringsWhatTiersHave) {
+TEST_F(ImagePrefetchTest, LoadsImagesFromTiers) {
   ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_TRUE(start(prefetch, key(1)));
   EXPECT_TRUE(start(prefetch, key(1)));  // pending
@@ -92,7 +92,7 @@ TEST_F(ImagePrefetchTest, StaysWithinTheBudget) {
   EXPECT_NE(images_.contains(key(1)), images_.contains(key(2)));
 }
 
-TEST_F(ImagePrefetchTest, HandsOverWhatIsOnItsWay) {
+TEST_F(ImagePrefetchTest, HandsOverPendingLoads) {
   ImagePrefetch prefetch(budget_, images_, store_, shape_, {});
   EXPECT_FALSE(prefetch.take(key(1)));
   start(prefetch, key(1));
@@ -107,7 +107,7 @@ TEST_F(ImagePrefetchTest, HandsOverWhatIsOnItsWay) {
   EXPECT_FALSE(images_.contains(key(1)));
 }
 
-TEST_F(ImagePrefetchTest, ForgetsWhatIsDamaged) {
+TEST_F(ImagePrefetchTest, DiscardsDamagedRecords) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(dir_)) {
     if (file.path().extension() == ".vlr") std::filesystem::resize_file(file.path(), file.file_size() - 1);
   }

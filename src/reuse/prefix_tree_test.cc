@@ -65,7 +65,7 @@ Key random_key(std::mt19937& random) {
   return key;
 }
 
-TEST(PrefixTree, FindsTheLongestBeginning) {
+TEST(PrefixTree, FindsTheLongestPrefix) {
   for (const bool lru : {true, false}) {
     std::mt19937 random(7);
     Clocks clocks;
@@ -92,7 +92,7 @@ TEST(PrefixTree, FindsTheLongestBeginning) {
   }
 }
 
-TEST(PrefixTree, EvictsPageByPageAndNeverWhatIsPinned) {
+TEST(PrefixTree, EvictsPageByPageButNoPinnedPages) {
   for (const bool lru : {true, false}) {
     std::mt19937 random(11);
     Clocks clocks;
@@ -125,7 +125,7 @@ TEST(PrefixTree, EvictsPageByPageAndNeverWhatIsPinned) {
   }
 }
 
-TEST(PrefixTree, LeastRecentlyAskedForGoesFirstFromItsEnd) {
+TEST(PrefixTree, LeastRecentlyUsedPrefixIsEvictedFirstFromItsEnd) {
   Groups groups;
   LruClock clock;
   PrefixTree tree(kPage, groups, clock);
@@ -138,7 +138,7 @@ TEST(PrefixTree, LeastRecentlyAskedForGoesFirstFromItsEnd) {
   EXPECT_EQ(tree.match(a).n_elements, 12);
 }
 
-TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
+TEST(PrefixTree, FrequentlyUsedPagesOutliveNewOnes) {
   Groups groups;
   GdsfClock clock;
   PrefixTree tree(1, groups, clock);
@@ -163,7 +163,7 @@ TEST(PrefixTree, WhatIsAskedForOftenOutlivesWhatIsNew) {
 }
 
 // Only the pages that a key has in common count as requested, not those after them.
-TEST(PrefixTree, WhatLiesBehindAMatchIsNotAskedFor) {
+TEST(PrefixTree, PagesAfterAMatchDoNotCountAsUsed) {
   Groups groups;
   GdsfClock clock;
   PrefixTree tree(kPage, groups, clock);
@@ -176,7 +176,7 @@ TEST(PrefixTree, WhatLiesBehindAMatchIsNotAskedFor) {
   EXPECT_EQ(tree.n_pages(), 1);
 }
 
-TEST(PrefixTree, AShorterPageYieldsToTheOneThatGoesOn) {
+TEST(PrefixTree, LongerPageReplacesAPartialOne) {
   Groups groups;
   LruClock clock;
   PrefixTree tree(kPage, groups, clock);

@@ -24,7 +24,7 @@ std::vector<double> rank(std::string_view chooser, std::initializer_list<Scored>
   return parse_reuse_chooser(chooser)->rank({.layers = layers, .images = images});
 }
 
-TEST(ReuseChooser, AskedTakesThreeOfSixByOneHeadAndTheRestByAll) {
+TEST(ReuseChooser, AskedSelectsThreeOfSixByOneHeadAndTheRestByAll) {
   // Squares point at token 14 although all heads together attend more to token 5; 24 % of 25 tokens are 6 in the layers
   // that compute, 57 % of them 3. A token takes the score of the one after it and of the four before it, but not across
   // the edge of an image: 9 gets no score from 10.
@@ -40,7 +40,7 @@ TEST(ReuseChooser, AskedTakesThreeOfSixByOneHeadAndTheRestByAll) {
             expected);
 }
 
-TEST(ReuseChooser, AskedGoesOnNearWhatWasPointedAt) {
+TEST(ReuseChooser, AskedContinuesNearPointedTokens) {
   // 8 tokens by squares: 11 to 16, then the first two of those at most six away.
   std::vector<double> expected(kTokens, 0);
   for (size_t i = 11; i <= 16; ++i) expected[i] = 2 + 3;
@@ -48,7 +48,7 @@ TEST(ReuseChooser, AskedGoesOnNearWhatWasPointedAt) {
   EXPECT_EQ(rank("asked:r=0.25,pointed=1", {{.layer = 3, .head = 1, .token = 12, .score = 2}}), expected);
 }
 
-TEST(ReuseChooser, OthersGoByTheSums) {
+TEST(ReuseChooser, OtherChoosersUseTheSums) {
   std::vector<double> expected(kTokens, 0);
   expected[7] = 3, expected[20] = 2.5;
   for (const std::string_view name : {"cacheblend", "kvshare"}) {

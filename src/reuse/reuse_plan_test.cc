@@ -39,7 +39,7 @@ double mean(const ReuseSensitivity& s, const std::vector<size_t>& levels) {
 
 // By hand: two layers, budget for two steps of 0.1. The deep layer gains 6, but takes the shallow one along, which
 // gains 1: 7 for 0.2; the shallow one alone gains 1 and then 0.5.
-TEST(ReusePlan, ADeepLayerTakesTheShallowOnesAlong) {
+TEST(ReusePlan, DeepLayerIncludesTheShallowOnes) {
   const ReuseSensitivity s{{0, 0.1, 0.2}, {{10, 9, 8.5}, {10, 4, 3}}};
   EXPECT_EQ(solve_greedily(s, 0.1), (std::vector<size_t>{1, 1}));
   EXPECT_EQ(solve_exactly(s, 0.1), (std::vector<size_t>{1, 1}));
@@ -48,7 +48,7 @@ TEST(ReusePlan, ADeepLayerTakesTheShallowOnesAlong) {
 }
 
 // The greedy rule takes 0.01 in both layers, 3 each; 0.1 in the first, which gains 20, does not fit any more.
-TEST(ReusePlan, TheGreedyRuleMayMissTheBest) {
+TEST(ReusePlan, GreedySolutionCanBeSuboptimal) {
   const ReuseSensitivity s{{0, 0.01, 0.1}, {{100, 97, 80}, {100, 97, 60}}};
   EXPECT_EQ(solve_greedily(s, 0.05), (std::vector<size_t>{1, 1}));
   EXPECT_EQ(solve_exactly(s, 0.05), (std::vector<size_t>{2, 0}));
@@ -75,7 +75,7 @@ TEST(ReusePlan, NoPlanIsBetterThanTheExactOne) {
   }
 }
 
-TEST(ReusePlan, IsReadAsItWasWritten) {
+TEST(ReusePlan, SurvivesARoundTrip) {
   const ReusePlan plan{.model = "abc",
                        .form = "int8",
                        .shares = {0.1, 0.05, 0},
@@ -95,7 +95,7 @@ TEST(ReusePlan, IsReadAsItWasWritten) {
   EXPECT_THROW(planned_chooser(again)->plan(4, 100), Error);
 }
 
-TEST(ReusePlan, WhatIsNoneIsRefused) {
+TEST(ReusePlan, InvalidPlansAreRejected) {
   const std::string good = reuse_plan_json({.model = "m",
                                             .shares = {0.5, 0.25},
                                             .one = {4, 3, 0},

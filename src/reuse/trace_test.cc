@@ -12,7 +12,7 @@ Trace of(const std::vector<std::vector<Element>>& requests) {
   return trace;
 }
 
-TEST(TraceTest, BrokenLinesAreNamedAndLeftOut) {
+TEST(TraceTest, InvalidLinesAreReportedAndSkipped) {
   const Trace trace = parse_trace(
       "{\"timestamp\": 5, \"input_length\": 9, \"hash_ids\": [1, 2, 3]}\n\n{\"input_length\": 9}\nnonsense\n"
       "{\"input_length\": 13, \"hash_ids\": [1, 2, 3]}\n{\"input_length\": 4, \"hash_ids\": [\"1\"]}\n"
@@ -26,7 +26,7 @@ TEST(TraceTest, BrokenLinesAreNamedAndLeftOut) {
   EXPECT_NE(trace.problems[2].find("13 tokens are not 3 blocks of 4"), std::string::npos) << trace.problems[2];
 }
 
-TEST(TraceTest, HitsAreLongestBeginnings) {
+TEST(TraceTest, HitsAreLongestPrefixes) {
   const Trace trace = of({{1, 2, 3}, {1, 2, 4}, {2, 3}, {1, 2, 3, 5}});
   LruClock lru;
   const ReplayResult result = replay(trace, lru, 0);
@@ -34,7 +34,7 @@ TEST(TraceTest, HitsAreLongestBeginnings) {
   EXPECT_EQ(result.n_hits, 0 + 2 + 0 + 3);
 }
 
-TEST(TraceTest, TheOrdersDiffer) {
+TEST(TraceTest, LruAndGdsfDiffer) {
   // Room for two. 1 is requested often, the others once: LRU evicts 1 after 2 and 3, GDSF does not.
   const Trace trace = of({{1}, {1}, {1}, {2}, {3}, {1}});
   LruClock lru;

@@ -82,7 +82,7 @@ TEST_F(Files, WithoutPrefixesOnlyDataUrisAreTaken) {
   }
 }
 
-TEST_F(Files, PrefixesThatCannotBeAreErrors) {
+TEST_F(Files, InvalidPrefixesAreErrors) {
   for (const char* url :
        {"", "images.example/", "https://images.example", "https://images.example/a", "https://h/?q=/", "file:///x/"}) {
     const auto make = [&] { return ImageSource({.url_prefixes = {url}}); };
@@ -140,7 +140,7 @@ TEST_F(Urls, AreFetchedBelowThePrefixOnly) {
   EXPECT_EQ(n_asked_, n_before);
 }
 
-TEST_F(Urls, FailuresSayWhy) {
+TEST_F(Urls, FailuresReportTheReason) {
   const ImageSource s = source();
   const std::string pub = at("127.0.0.1") + "/pub/";
   EXPECT_TRUE(says(problem(s, pub + "away"), "answers 302; redirects are not followed"));
@@ -152,7 +152,7 @@ TEST_F(Urls, FailuresSayWhy) {
 }
 
 // A name must not resolve to a private address, except localhost.
-TEST_F(Urls, NamesOfPrivateAddressesAreRefused) {
+TEST_F(Urls, NamesOfPrivateAddressesAreRejected) {
   EXPECT_EQ(text_of(source("localhost").read(at("localhost") + "/pub/a", "here")), "/pub/a");
   char name[256] = {};
   ASSERT_EQ(gethostname(name, sizeof name - 1), 0);

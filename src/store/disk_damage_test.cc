@@ -50,7 +50,7 @@ class DiskDamage : public StoreTest, public testing::WithParamInterface<const ch
   RecordHeader header_;
 };
 
-TEST_P(DiskDamage, AFlipOfAnyByteIsAMiss) {
+TEST_P(DiskDamage, FlippedByteIsAMiss) {
   ASSERT_EQ(reading(file_), "hit");
   int64_t n_removed = 0;
   std::set<std::string> reasons;
@@ -74,7 +74,7 @@ TEST_P(DiskDamage, AFlipOfAnyByteIsAMiss) {
   EXPECT_EQ(reading(read_file(path_)), "hit");
 }
 
-TEST_P(DiskDamage, CutAnywhereOrGrownIsAMiss) {
+TEST_P(DiskDamage, TruncatedOrExtendedFileIsAMiss) {
   std::set<size_t> cuts = {0, 1, 8, 16, 95, 96, 97, file_.size() - 1};
   for (size_t i = 0; i <= stored_.sections.size(); ++i) {
     const auto at = static_cast<size_t>(header_.section_offset(i));
@@ -99,7 +99,7 @@ TEST_P(DiskDamage, HolesAreMisses) {
   EXPECT_EQ(reading(Bytes(file_.size())), "malformed");
 }
 
-TEST_P(DiskDamage, CutWhileItIsRead) {
+TEST_P(DiskDamage, FileTruncatedWhileItIsReadIsAMiss) {
   const OpenedRecord opened = tier_->open(stored_.record.key, kNoDeadline);
   ASSERT_TRUE(opened.reader);
   fs::resize_file(path_, static_cast<uintmax_t>(header_.section_offset(2) + 5));
@@ -111,7 +111,7 @@ TEST_P(DiskDamage, CutWhileItIsRead) {
 }
 
 // Another record under this one's file name: another kind, model, layout or image.
-TEST_P(DiskDamage, AnotherRecordInItsPlace) {
+TEST_P(DiskDamage, RecordUnderAnotherNameIsAMiss) {
   std::map<std::string, RecordKey> others;
   for (const char* name : {"other kind", "other model", "other layout", "other key"}) others[name] = stored_.record.key;
   others["other kind"].kind = RecordKind::kPrefix;
@@ -146,7 +146,7 @@ TEST_P(DiskDamage, MixedRecords) {
 }
 
 // A forger with write access knows the format and the key, but not the salt.
-TEST_P(DiskDamage, AForgedRecord) {
+TEST_P(DiskDamage, ForgedRecordIsAMiss) {
   Stored forged = make_record(stored_.record.key, {300, 0, 77, 512});
   const Bytes lie = random_bytes(300, 5);
   forged.record.sections[0] = lie;
@@ -166,7 +166,7 @@ TEST_P(DiskDamage, AForgedRecord) {
 }
 
 // The reader finds a bad file that another process has rewritten meanwhile: the new file stays.
-TEST_P(DiskDamage, WhatWasWrittenAnewStays) {
+TEST_P(DiskDamage, RewrittenRecordIsKept) {
   Bytes flipped = file_;
   flipped.back() ^= std::byte{1};
   write_file(path_, flipped);
@@ -181,7 +181,7 @@ TEST_P(DiskDamage, WhatWasWrittenAnewStays) {
 }
 
 // Not regular files: neither followed nor waited for.
-TEST_P(DiskDamage, OtherThingsInItsPlace) {
+TEST_P(DiskDamage, IrregularFilesAreMisses) {
   const auto read = [&] { return reason(read_all(*tier_, stored_.record.key).miss); };
   const fs::path elsewhere = root_ / "elsewhere";
   fs::rename(path_, elsewhere);

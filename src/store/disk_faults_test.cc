@@ -57,7 +57,7 @@ int n_right(KvTier& tier) {
 
 // --- full disks
 
-TEST_F(DiskFaults, AFileTooLargeForItsProcess) {
+TEST_F(DiskFaults, FileSizeLimitOfTheProcess) {
   const pid_t child = start_child([&] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{50'000, 50'000};
@@ -78,7 +78,7 @@ TEST_F(DiskFaults, AFileTooLargeForItsProcess) {
 
 #if !defined(__SANITIZE_THREAD__)  // TSan refuses threads after a fork
 // The signal that accompanies EFBIG does not end a process whose worker writes.
-TEST_F(DiskFaults, AFileTooLargeForAWorker) {
+TEST_F(DiskFaults, FileSizeLimitOfAWorker) {
   const pid_t child = start_child([&] {
     signal(SIGXFSZ, SIG_DFL);
     const rlimit limit{50'000, 50'000};
@@ -111,7 +111,7 @@ class MountedFaults : public StoreTest {
 
 // The cache evicts its own records, least recently used first, also below its limit; never for a record that would not
 // fit even then.
-TEST_F(MountedFaults, AFullDisk) {
+TEST_F(MountedFaults, FullDisk) {
   if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
   for (int n = 0; n < 40; ++n) {
@@ -138,7 +138,7 @@ TEST_F(MountedFaults, AFullDisk) {
 }
 
 // The disk is full of other files: one attempt to make room, then the record is not stored.
-TEST_F(MountedFaults, ADiskThatOthersFill) {
+TEST_F(MountedFaults, DiskFilledByOtherFiles) {
   if (!mount_here("size=256k")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
   ASSERT_TRUE(tier.put(make_record(make_key(1), {30'000}).record, kNoDeadline).there());
@@ -149,7 +149,7 @@ TEST_F(MountedFaults, ADiskThatOthersFill) {
   EXPECT_EQ(reason(read_all(tier, make_key(1)).miss), "absent");
 }
 
-TEST_F(MountedFaults, ADirectoryMadeReadOnly) {
+TEST_F(MountedFaults, DirectoryBecomesReadOnly) {
   if (!mount_here("size=1m")) GTEST_SKIP() << errno_text("tmpfs cannot be mounted here");
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {100});
@@ -165,7 +165,7 @@ TEST_F(MountedFaults, ADirectoryMadeReadOnly) {
 
 // --- directories that vanish
 
-TEST_F(DiskFaults, TheDirectoryVanishes) {
+TEST_F(DiskFaults, DirectoryIsRemoved) {
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {100, 200});
   ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
@@ -184,7 +184,7 @@ TEST_F(DiskFaults, TheDirectoryVanishes) {
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
 }
 
-TEST_F(DiskFaults, AFileInTheDirectorysPlace) {
+TEST_F(DiskFaults, FileReplacesTheDirectory) {
   DiskTier tier(options(2'000));
   const Stored stored = make_record(make_key(1), {1'000});
   ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());

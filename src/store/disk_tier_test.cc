@@ -21,7 +21,7 @@ int64_t count(const TierStats& stats, PutOutcome outcome) { return stats.n_put[s
 PutOutcome put(KvTier& tier, const Stored& stored) { return tier.put(stored.record, kNoDeadline).outcome; }
 
 // Sections of any size: none, empty, odd, larger than a piece of reading.
-TEST_F(DiskTierTest, WhatWasStoredComesBack) {
+TEST_F(DiskTierTest, StoredRecordIsReadBack) {
   const std::vector<std::vector<size_t>> shapes = {{}, {0}, {1}, {0, 0, 5, 0}, {17, 4096, 4097, 65537}, {3'000'001, 9}};
   for (const char* salt : {"", "salt"}) {
     DiskTierOptions o = options();
@@ -82,7 +82,7 @@ TEST_F(DiskTierTest, SectionsOfOtherSizes) {
   }
 }
 
-TEST_F(DiskTierTest, NothingOfAKeyIsInANameAndNobodyElseMayRead) {
+TEST_F(DiskTierTest, FileNamesHideKeysAndFilesArePrivate) {
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {10});
   ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
@@ -95,7 +95,7 @@ TEST_F(DiskTierTest, NothingOfAKeyIsInANameAndNobodyElseMayRead) {
   EXPECT_EQ(mode(root_ / "cache"), 0700u);
 }
 
-TEST_F(DiskTierTest, OtherKeysAreAbsentAndEraseTakesOne) {
+TEST_F(DiskTierTest, OtherKeysAreAbsentAndEraseRemovesOne) {
   DiskTier tier(options());
   std::vector<RecordKey> keys;
   for (int i = 0; i < 4; ++i) keys.push_back(make_key(i));
@@ -156,7 +156,7 @@ TEST_F(DiskTierTest, CollidingIds) {
   }
 }
 
-TEST_F(DiskTierTest, ListsWhatIsThereAndWhatIsWrong) {
+TEST_F(DiskTierTest, ListsRecordsAndDamage) {
   DiskTierOptions o = options();
   o.salt = "mine";
   DiskTier tier(o);
@@ -203,7 +203,7 @@ class Eviction : public StoreTest {
   std::unique_ptr<DiskTier> tier_;
 };
 
-TEST_F(Eviction, TheLeastRecentlyUsedGoDownToNineTenths) {
+TEST_F(Eviction, EvictsLeastRecentlyUsedDownToNineTenths) {
   open(20);
   for (int i = 0; i < 20; ++i) store(i);
   EXPECT_EQ(n_there(20), 20);
@@ -224,7 +224,7 @@ TEST_F(Eviction, TheLeastRecentlyUsedGoDownToNineTenths) {
   for (const int gone : {5, 6, 7}) EXPECT_FALSE(there(gone)) << gone;
 }
 
-TEST_F(Eviction, RecordsOfOtherModelsGoBeforeOlderOnes) {
+TEST_F(Eviction, RecordsOfOtherModelsAreEvictedBeforeOlderOnes) {
   open(20);
   for (int i = 0; i < 10; ++i) store(i, 1);
   for (int i = 0; i < 5; ++i) store(i, 2);
@@ -243,7 +243,7 @@ TEST_F(Eviction, RecordsOfOtherModelsGoBeforeOlderOnes) {
   EXPECT_EQ(n_there(5, 3), 5);
 }
 
-TEST_F(Eviction, WhatIsNoRecordGoesFirst) {
+TEST_F(Eviction, InvalidRecordsAreEvictedFirst) {
   open(20);
   for (int i = 0; i < 20; ++i) store(i);
   write_file(tier_->path_of(make_key(19)), random_bytes(kSection, 3));
@@ -254,7 +254,7 @@ TEST_F(Eviction, WhatIsNoRecordGoesFirst) {
   EXPECT_FALSE(there(19) || there(18) || there(17));
 }
 
-TEST_F(Eviction, TheLimitHoldsWhateverTheSizes) {
+TEST_F(Eviction, LimitHoldsForAnySizes) {
   const int64_t limit = 100'000;
   DiskTier tier(options(limit));
   int64_t largest = 0;
@@ -272,7 +272,7 @@ TEST_F(Eviction, TheLimitHoldsWhateverTheSizes) {
 }
 
 // After every way of removing or replacing a record.
-TEST_F(Eviction, TheBytesInUseAreKnown) {
+TEST_F(Eviction, UsedBytesMatchTheListing) {
   open(20, 10'000);
   const auto listed_bytes = [&] {
     int64_t sum = 0;
@@ -295,7 +295,7 @@ TEST_F(Eviction, TheBytesInUseAreKnown) {
   EXPECT_EQ(tier_->list().size(), 2u);
 }
 
-TEST_F(Eviction, WhatIsLargerThanTheLimitIsRefusedAndNothingGoes) {
+TEST_F(Eviction, RecordLargerThanTheLimitIsRejectedWithoutEviction) {
   open(3);
   for (int i = 0; i < 3; ++i) store(i);
   const Stored large = make_record(make_key(9), {4 * kSection});
@@ -373,7 +373,7 @@ TEST_F(DiskTierTest, BadConfigurationIsAnError) {
   EXPECT_NE(message(o), "");
 }
 
-TEST_F(DiskTierTest, DeadlinesThatHavePassed) {
+TEST_F(DiskTierTest, PassedDeadlinesAreLate) {
   DiskTier tier(options());
   const Stored stored = make_record(make_key(1), {3'000'000});
   const Deadline past = Clock::now() - std::chrono::seconds(1);

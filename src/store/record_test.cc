@@ -31,7 +31,7 @@ class Records : public testing::TestWithParam<const char*> {  // the salt
   Bytes bytes_ = encoded(seal_, stored_);
 };
 
-TEST_P(Records, WhatWasWrittenIsReadBack) {
+TEST_P(Records, WrittenRecordIsReadBack) {
   RecordHeader header;
   ASSERT_EQ(reason(parse_header(seal_, bytes_, std::ssize(bytes_), &stored_.record.key, header)), "hit");
   EXPECT_EQ(header.key, stored_.record.key);
@@ -60,7 +60,7 @@ TEST_P(Records, LimitsAreRecordsToo) {
   EXPECT_EQ(header_bytes(encoded(seal_, make_record(key, std::vector<size_t>(kMaxSections)))), kMaxHeaderBytes);
 }
 
-TEST_P(Records, EveryBitOfTheHeaderCounts) {
+TEST_P(Records, EveryFlippedBitOfTheHeaderIsDetected) {
   const int64_t n = header_bytes(bytes_);
   std::set<std::string> reasons;
   for (int64_t bit = 0; bit < n * 8; ++bit) {
@@ -84,7 +84,7 @@ TEST_P(Records, AnyOtherSizeIsAMiss) {
 }
 
 // Sizes that only a forger writes: right checksums, lengths that overflow or exceed the end.
-TEST_P(Records, LengthsThatAddUpToNothing) {
+TEST_P(Records, OverflowingLengthsAreRejected) {
   RecordHeader header = make_header(seal_, stored_.record);
   for (const int64_t bytes : {int64_t{-1}, int64_t{1} << 62, std::numeric_limits<int64_t>::max(), int64_t{101}}) {
     header.sections[0].bytes = bytes;
@@ -101,7 +101,7 @@ TEST_P(Records, LengthsThatAddUpToNothing) {
   EXPECT_EQ(parsed(seal_, forged, stored_.record.key), "truncated");
 }
 
-TEST_P(Records, AnotherKeySaysWhatDiffers) {
+TEST_P(Records, MissOfAnotherKeyNamesTheDifference) {
   const RecordKey& key = stored_.record.key;
   RecordKey other = key;
   other.kind = RecordKind::kPrefix;
@@ -128,7 +128,7 @@ TEST_P(Records, AnotherTenant) {
   EXPECT_EQ(parsed(none, bytes_, stored_.record.key), seal_.salted() ? "other tenant" : "hit");
 }
 
-TEST_P(Records, KeysThatNobodyWrites) {
+TEST_P(Records, InvalidKeyFieldsAreMalformed) {
   const RecordHeader header = make_header(seal_, stored_.record);
   Bytes forged = encode_header(seal_, header);
   const auto n = static_cast<size_t>(header.bytes()) - sizeof(Checksum);
@@ -177,7 +177,7 @@ TEST(RecordSeal, EveryPartOfAKeyChangesItsId) {
 
 // From an independent source: SHA-256 and HMAC-SHA256 of a key's bytes by Python's hashlib and hmac. A change of these
 // values makes every stored record unreadable: then kRecordVersion must change, too.
-TEST(RecordSeal, IdsAreWhatTheFormatSays) {
+TEST(RecordSeal, IdsMatchTheReferenceValues) {
   EXPECT_EQ(hex(RecordSeal().id(make_key(5))), "c5f58754161005fc3eb079ba54d419e5670433346d0bcc7cb18fffc383130e13");
   EXPECT_EQ(hex(RecordSeal("pepper").id(make_key(5))),
             "bf6668e1c0d86dad3ac734aac2d6f1e3588834ef972065aaeb78b2d2cc8fdc2d");
@@ -193,7 +193,7 @@ TEST(RecordSeal, FewerBitsOfAnId) {
 
 // A section passes for no other section, of no other record, under no other salt; how it is cut into pieces does not
 // matter.
-TEST(RecordSeal, SectionsAreBoundToTheirPlace) {
+TEST(RecordSeal, ChecksumsBindSectionsToTheirRecord) {
   const Bytes bytes = random_bytes(1000, 1);
   const RecordId a = RecordSeal().id(make_key(1)), b = RecordSeal().id(make_key(2));
   std::set<Checksum> sums;

@@ -28,7 +28,7 @@ TEST_F(RedisUrls, Parts) {
   EXPECT_EQ(parse_redis_url("redis://u:p@h:9").shown(), "redis://h:9/0");
 }
 
-TEST_F(RedisUrls, WhatIsRefusedIsNotRepeated) {
+TEST_F(RedisUrls, ErrorsDoNotRepeatTheUrl) {
   for (const char* url : {"",
                           "localhost",
                           "http://hunter2:hunter2@h",

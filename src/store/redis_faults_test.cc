@@ -57,7 +57,7 @@ class RedisFaults : public testing::Test {
   Stored stored_;
 };
 
-TEST_F(RedisFaults, RepliesThatAreNone) {
+TEST_F(RedisFaults, InvalidRepliesAreMisses) {
   for (const char* request : {"GET", "GETRANGE"}) {
     for (const char* reply : {"close", "hello\r\n", "$12\r\nabcclose", "$-7\r\n", "$99999999999999999999\r\n",
                               "*-9\r\n", ":12x\r\n", "*1000000000\r\nclose", "*2147483647\r\n*2147483647\r\nclose",
@@ -97,7 +97,7 @@ TEST_F(RedisFaults, ValuesOfAnotherSize) {
 }
 
 // A server that sends for as long as the connection is open.
-TEST_F(RedisFaults, AReplyWithoutEndTakesNoMemory) {
+TEST_F(RedisFaults, EndlessReplyTakesNoMemory) {
   std::string many_elements = "*100000000\r\n";
   while (many_elements.size() < 32 << 20) many_elements += ":1\r\n";
   for (const std::string& reply : {"$500000000\r\n" + std::string(32 << 20, 'x'), many_elements}) {
@@ -112,7 +112,7 @@ TEST_F(RedisFaults, AReplyWithoutEndTakesNoMemory) {
 }
 
 // Forged sizes in a header: without a salt any writer can do that.
-TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
+TEST_F(RedisFaults, HeaderWithForgedSizesIsAMiss) {
   const RecordSeal seal;
   for (const int64_t bytes : {kMaxRecordBytes - 4096, kMaxRecordBytes, kMaxRecordBytes + 1, INT64_MAX}) {
     RecordHeader header{stored_.record.key, now_ms(), {{bytes, {}}}};
@@ -133,7 +133,7 @@ TEST_F(RedisFaults, AHeaderThatPromisesTooMuch) {
 }
 
 // A reply that arrives after its time is not taken for the next request's.
-TEST_F(RedisFaults, LateRepliesAreNobodys) {
+TEST_F(RedisFaults, LateRepliesAreDiscarded) {
   RedisTier tier(patient(server_.port()));
   const Stored other = make_record(make_key(2), {2'000});
   ASSERT_TRUE(tier.put(other.record, kNoDeadline).there());
@@ -154,7 +154,7 @@ TEST_F(RedisFaults, LateRepliesAreNobodys) {
 }
 
 // A byte now and then counts as late.
-TEST_F(RedisFaults, AServerThatTrickles) {
+TEST_F(RedisFaults, TricklingServerIsLate) {
   RedisTier tier(quick(server_.port(), 1'000));
   server_.trickle();
   auto start = Clock::now();
@@ -166,7 +166,7 @@ TEST_F(RedisFaults, AServerThatTrickles) {
   EXPECT_LT(ms_since(start), 900);
 }
 
-TEST_F(RedisFaults, DeathAtEveryRequest) {
+TEST_F(RedisFaults, ServerDiesAtEveryRequest) {
   for (int alive = 0; alive < 14; ++alive) {
     std::atomic<int> left = alive;
     server_.set_hook([&](const FakeRedis::Words& words) -> std::optional<std::string> {
@@ -195,7 +195,7 @@ TEST_F(RedisFaults, DeathAtEveryRequest) {
   }
 }
 
-TEST_F(RedisFaults, AFullServerIsNotSentTheRest) {
+TEST_F(RedisFaults, FullServerIsNotSentTheRemainingPieces) {
   std::atomic<int> n_sets = 0;
   server_.set_hook([&](const FakeRedis::Words& words) -> std::optional<std::string> {
     if (words[0] != "SET") return std::nullopt;
@@ -210,7 +210,7 @@ TEST_F(RedisFaults, AFullServerIsNotSentTheRest) {
 }
 
 // A password that a server repeats in a reply is not passed on.
-TEST(RedisSecrets, AreRepeatedNowhere) {
+TEST(RedisSecrets, AreNeverPrinted) {
   for (const char* reply :
        {"-ERR unknown command 'AUTH', with args beginning with: 'ann' 'hunter2secret'\r\n",
         "-WRONGPASS hunter2secret\r\n", "+OK\r\n", "-NOPERM hunter2secret\r\n", "$13\r\nhunter2secret\r\n"}) {
@@ -247,7 +247,7 @@ TEST(RedisDown, AtStartIsNoError) {
   EXPECT_NE(tier.stats().last_problem.find("refused"), std::string::npos) << tier.stats().last_problem;
 }
 
-TEST(RedisDown, ANameThatNobodyHas) {
+TEST(RedisDown, UnknownHostNameIsAnIoError) {
   RedisTierOptions options = quick(6379);
   options.address.host = "no-such-host.invalid";
   RedisTier tier(options);
@@ -255,7 +255,7 @@ TEST(RedisDown, ANameThatNobodyHas) {
 }
 
 // Retried less and less often while no connection has been useful.
-TEST(RedisDown, PausesGrow) {
+TEST(RedisDown, RetryIntervalsGrow) {
   FakeRedis server([](const FakeRedis::Words& words) -> std::optional<std::string> {
     if (words[0] == "PING") return std::nullopt;
     return "close";
@@ -275,7 +275,7 @@ TEST(RedisDown, PausesGrow) {
 }
 
 // The loading thread with a server that stops replying: a late load, then misses at once.
-TEST_F(RedisFaults, AWorkerIsNotHeldUp) {
+TEST_F(RedisFaults, WorkerIsNotBlocked) {
   RedisTier tier(quick(server_.port(), 1'000));
   StoreWorker worker(tier, 1 << 20);
   std::atomic<bool> silent = false;

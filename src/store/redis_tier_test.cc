@@ -47,7 +47,7 @@ class RedisRecords : public StoreTest {
 
 int64_t n_missed(const KvTier& tier, MissReason why) { return tier.stats().n_missed[static_cast<size_t>(why)]; }
 
-TEST_F(RedisRecords, WhatIsStoredIsReadAgain) {
+TEST_F(RedisRecords, StoredRecordIsReadBack) {
   RedisTier tier(redis());
   const std::vector<std::vector<size_t>> shapes = {
       {},
@@ -110,7 +110,7 @@ TEST_F(RedisRecords, SectionsInAnyOrder) {
   EXPECT_EQ(reason(opened.reader->read(0, to, kNoDeadline)), "hit");
 }
 
-TEST_F(RedisRecords, AnotherModelLayoutOrSaltFindsNothing) {
+TEST_F(RedisRecords, AnotherModelLayoutOrSaltIsAMiss) {
   RedisTier tier(redis()), alice(redis("alice")), bob(redis("bob"));
   const Stored stored = make_record(make_key(1), {1'000});
   ASSERT_TRUE(tier.put(stored.record, kNoDeadline).there());
@@ -140,7 +140,7 @@ TEST_F(RedisRecords, AnotherModelLayoutOrSaltFindsNothing) {
   EXPECT_EQ(bob.stats().n_removed, 2);
 }
 
-TEST_F(RedisRecords, IdsThatCollide) {
+TEST_F(RedisRecords, CollidingIds) {
   RedisTierOptions options = redis();
   options.id_bits = 0;
   RedisTier tier(options);
@@ -173,7 +173,7 @@ TEST_F(RedisRecords, BitFlips) {
   }
 }
 
-TEST_F(RedisRecords, RecordsThatAreNotWhole) {
+TEST_F(RedisRecords, IncompleteRecordsAreMisses) {
   RedisTier tier(redis());
   const Stored stored = make_record(make_key(1), {100, 3'000'000});
   const std::string header = header_name(tier.id_of(make_key(1)));
@@ -230,7 +230,7 @@ TEST_F(RedisRecords, KeysOfAnotherType) {
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
 }
 
-TEST_F(RedisRecords, ATimeToLive) {
+TEST_F(RedisRecords, TimeToLive) {
   RedisTierOptions options = redis();
   options.ttl_ms = 1'000;
   RedisTier tier(options), patient(redis());
@@ -284,7 +284,7 @@ TEST_F(RedisRecords, ListAndErase) {
   EXPECT_EQ(names("vlcache:*:?").size(), 2u);
 }
 
-TEST_F(RedisRecords, AFullServer) {
+TEST_F(RedisRecords, FullServer) {
   RedisTier tier(redis());
   const Stored small = make_record(make_key(1), {1'000}), large = make_record(make_key(2), {30'000'000});
   ASSERT_TRUE(tier.put(small.record, kNoDeadline).there());
@@ -363,7 +363,7 @@ TEST_F(RedisRecords, KilledInMidReadAndStartedAgain) {
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
 }
 
-TEST_F(RedisRecords, AServerThatRestartsBetweenTwoRequestsIsNoFailure) {
+TEST_F(RedisRecords, ServerRestartBetweenRequestsIsNoFailure) {
   RedisTier tier(redis());
   server_->end(SIGTERM);
   server_->start();
@@ -371,7 +371,7 @@ TEST_F(RedisRecords, AServerThatRestartsBetweenTwoRequestsIsNoFailure) {
   EXPECT_EQ(tier.stats().last_problem, "");
 }
 
-TEST_F(RedisRecords, AServerThatStands) {
+TEST_F(RedisRecords, StoppedServer) {
   RedisTierOptions options = redis();
   options.times = {.connect_ms = 5000, .reply_ms = 1000, .retry_ms = 10, .max_retry_ms = 40};
   RedisTier tier(options);

@@ -19,14 +19,14 @@ double ms_of_storing(const SavePace& pace, int64_t bytes, Deadline deadline = kN
   return ms_since(start);
 }
 
-TEST(SavePace, NobodyWaitsForNobody) {
+TEST(SavePace, SavesAreNotDelayedWhileNothingComputes) {
   SavePace pace(1000);
   EXPECT_FALSE(pace.computing());
   EXPECT_LT(ms_of_storing(pace, 1'000'000), 10'000);  // not 1000 s
   const SavePace::Computing nobodys(nullptr);
 }
 
-TEST(SavePace, BesideComputingBytesTakeTheirTime) {
+TEST(SavePace, SavesArePacedWhileRequestsCompute) {
   SavePace pace(1'000'000);
   const SavePace::Computing one(&pace);
   {
@@ -39,7 +39,7 @@ TEST(SavePace, BesideComputingBytesTakeTheirTime) {
   EXPECT_LT(ms_of_storing(pace, int64_t{1} << 40, Clock::now()), 60'000);
 }
 
-TEST(SavePace, ItEndsWithTheComputing) {
+TEST(SavePace, PaceEndsWithTheComputation) {
   SavePace pace(1000);
   auto computing = std::make_unique<SavePace::Computing>(&pace);
   std::thread other([&] {
@@ -54,7 +54,7 @@ TEST(SavePace, ItEndsWithTheComputing) {
   EXPECT_FALSE(pace.computing());
 }
 
-TEST(SavePace, ItsEndEndsIt) {
+TEST(SavePace, StopEndsWaiting) {
   SavePace pace(1000);
   const SavePace::Computing computing(&pace);
   pace.stop();
@@ -64,7 +64,7 @@ TEST(SavePace, ItsEndEndsIt) {
 using SavePaceOnDisk = StoreTest;
 
 // 3 MB at 20 MB a second take 150 ms, whatever the disk can do; between steps, too.
-TEST_F(SavePaceOnDisk, AWorkerKeepsIt) {
+TEST_F(SavePaceOnDisk, WorkerKeepsThePace) {
   DiskTier tier(options());
   SavePace pace(20e6);
   StoreWorker worker(tier, 64 << 20, &pace);

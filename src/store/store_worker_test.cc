@@ -32,7 +32,7 @@ LoadRequest request(const Stored& stored, const std::shared_ptr<Place>& place) {
 constexpr int64_t kQueueBytes = 1 << 20;
 const std::vector<size_t> kSectionSizes = {100, 0, 33, 5000};
 
-TEST(StoreWorker, WhatIsSavedIsLoaded) {
+TEST(StoreWorker, SavedRecordIsLoaded) {
   FakeTier tier;
   StoreWorker worker(tier, kQueueBytes);
   const Stored stored = make_record(make_key(1), kSectionSizes);
@@ -68,7 +68,7 @@ TEST(StoreWorker, SectionsBecomeReadyOneByOne) {
   EXPECT_EQ(load.wait(3, kNoDeadline), State::kReady);
 }
 
-TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
+TEST(StoreWorker, SectionsAfterADamagedOneAreMissed) {
   FakeTier tier;
   tier.bad_section = 2;
   const Stored stored = make_record(make_key(1), kSectionSizes);
@@ -87,7 +87,7 @@ TEST(StoreWorker, FromABadSectionOnAllAreMissed) {
 }
 
 // While one save is in progress, others and loads arrive: every load runs before every save, and loads take turns.
-TEST(StoreWorker, LoadsTakeTurnsAndDoNotWaitForSaves) {
+TEST(StoreWorker, LoadsAlternateAndDoNotWaitForSaves) {
   Gate loads, saves;
   FakeTier tier([&](const std::string& what) {
     if (what == "put 9") saves.pass();
@@ -112,7 +112,7 @@ TEST(StoreWorker, LoadsTakeTurnsAndDoNotWaitForSaves) {
 }
 
 // A caller that gives up may free its memory at once: the load holds it for as long as it is written to.
-TEST(StoreWorker, AnAbandonedLoadHoldsItsMemory) {
+TEST(StoreWorker, AbandonedLoadHoldsItsMemory) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "read 1.1") gate.pass();
@@ -135,7 +135,7 @@ TEST(StoreWorker, AnAbandonedLoadHoldsItsMemory) {
   EXPECT_EQ(worker.stats().n_given_up, 1);
 }
 
-TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
+TEST(StoreWorker, ReadySectionsStayReadyAfterCancellation) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "read 1.1") gate.pass();
@@ -156,7 +156,7 @@ TEST(StoreWorker, WhatIsReadyStaysReadyAfterGivingUp) {
 }
 
 // A finished load's handle keeps neither memory nor files.
-TEST(StoreWorker, AHandleHoldsNothing) {
+TEST(StoreWorker, FinishedHandleHoldsNoMemory) {
   FakeTier tier;
   const Stored stored = make_record(make_key(1), {10});
   tier.put(stored.record, kNoDeadline);
@@ -173,7 +173,7 @@ TEST(StoreWorker, AHandleHoldsNothing) {
   EXPECT_EQ(load.state(0), State::kReady);
 }
 
-TEST(StoreWorker, TheQueueIsBounded) {
+TEST(StoreWorker, QueueIsBounded) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1") gate.pass();
@@ -198,7 +198,7 @@ TEST(StoreWorker, TheQueueIsBounded) {
 }
 
 // The saver gets the time that other threads leave, which may be none: flush() does its work.
-TEST(StoreWorker, WhoFlushesLendsAHand) {
+TEST(StoreWorker, FlushSavesQueuedRecords) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1") gate.pass();
@@ -217,7 +217,7 @@ TEST(StoreWorker, WhoFlushesLendsAHand) {
 }
 
 // The destructor waits for the operation in progress, and no longer.
-TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
+TEST(StoreWorker, DestructorDropsQueuedRecords) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1" || what == "open 4") gate.pass();
@@ -252,7 +252,7 @@ TEST(StoreWorker, ItsEndDropsWhatIsQueued) {
   EXPECT_EQ(saved.use_count(), 1);  // the test's own
 }
 
-TEST(StoreWorker, ATierThatThrowsIsAMiss) {
+TEST(StoreWorker, TierExceptionIsAMiss) {
   FakeTier tier([](const std::string& what) {
     if (what == "open 1" || what == "put 2") throw std::bad_alloc();
   });
@@ -269,7 +269,7 @@ TEST(StoreWorker, ATierThatThrowsIsAMiss) {
 }
 
 // Questions are answered before loads, are not asked when it is too late for an answer, and do not delay the end.
-TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
+TEST(StoreWorker, QueriesAreAnsweredBeforeTheirDeadline) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "open 1") gate.pass();
@@ -301,7 +301,7 @@ TEST(StoreWorker, QuestionsAreAnsweredInTheirTime) {
   EXPECT_TRUE(RecordAnswer({true}).wait(Deadline::min()));
 }
 
-TEST(StoreWorker, ErasesBehindWhatWasSaved) {
+TEST(StoreWorker, ErasureRunsAfterEarlierSaves) {
   FakeTier tier;
   StoreWorker worker(tier, kQueueBytes);
   worker.save(make_record(make_key(1), {10}).record);
@@ -314,7 +314,7 @@ TEST(StoreWorker, ErasesBehindWhatWasSaved) {
 
 // flush() is a second saving thread: neither thread's saves overtake an erasure, nor does the erasure overtake a save
 // in progress.
-TEST(StoreWorker, AnErasureWaitsForTheSaveAtWork) {
+TEST(StoreWorker, ErasureWaitsForTheSaveInProgress) {
   Gate gate;
   FakeTier tier([&](const std::string& what) {
     if (what == "put 1") gate.pass();
@@ -332,7 +332,7 @@ TEST(StoreWorker, AnErasureWaitsForTheSaveAtWork) {
   EXPECT_EQ(tier.exists({{make_key(1), make_key(2)}}, kNoDeadline), (std::vector<bool>{false, true}));
 }
 
-TEST(StoreWorker, SaysWhenARecordWasMade) {
+TEST(StoreWorker, ReportsTheCreationTimeOfARecord) {
   FakeTier tier;
   Stored stored = make_record(make_key(1), {10});
   stored.record.created_ms = 1234;
@@ -343,7 +343,7 @@ TEST(StoreWorker, SaysWhenARecordWasMade) {
   EXPECT_EQ(load.created_ms(), 1234);
 }
 
-TEST(StoreWorker, NothingAskedForIsNothingDone) {
+TEST(StoreWorker, EmptyLoadDoesNothing) {
   FakeTier tier;
   StoreWorker worker(tier, kQueueBytes);
   const RecordLoad load = worker.load({make_key(1), {}, nullptr, kNoDeadline});
@@ -353,7 +353,7 @@ TEST(StoreWorker, NothingAskedForIsNothingDone) {
 using StoreWorkerOnDisk = StoreTest;
 
 // Several threads save, load, give up and ask at once; whatever is ready is right, whatever is corrupt is a miss.
-TEST_F(StoreWorkerOnDisk, ManyAtOnce) {
+TEST_F(StoreWorkerOnDisk, ConcurrentThreads) {
   DiskTier tier(options(400'000));  // a third of what they store: records are evicted
   for (int n = 0; n < 10; ++n) tier.put(make_record(make_key(n), {10'000, 1'000, 20'000}).record, kNoDeadline);
   StoreWorker worker(tier, 200'000);

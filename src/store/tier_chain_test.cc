@@ -36,7 +36,7 @@ class TierChainTest : public testing::Test {
   std::unique_ptr<TierChain> chain_;
 };
 
-TEST_F(TierChainTest, WaitsForNobodyWhoIsFarAway) {
+TEST_F(TierChainTest, SearchDoesNotWaitForDistantTiers) {
   TierSearch search = chain_->search({make_key(1), make_key(2), make_key(3)}, kNoDeadline);
   EXPECT_TRUE(search.wait(0, Deadline::min()));  // the first tier has it
   EXPECT_EQ(name(search.tier(0)), "near");
@@ -51,7 +51,7 @@ TEST_F(TierChainTest, WaitsForNobodyWhoIsFarAway) {
   EXPECT_EQ(far_->done().back(), "exists 2 3");  // one question, for the records that are not on this machine
 }
 
-TEST_F(TierChainTest, AskedForOneItWaits) {
+TEST_F(TierChainTest, FindWaitsForDistantTiers) {
   EXPECT_EQ(chain_->find(make_key(2), Clock::now() + 5ms), nullptr);
   gate_.open();
   EXPECT_EQ(name(chain_->find(make_key(2), kNoDeadline)), "fake");
@@ -61,7 +61,7 @@ TEST_F(TierChainTest, AskedForOneItWaits) {
   EXPECT_FALSE(chain_->is_near(make_key(2)));
 }
 
-TEST_F(TierChainTest, WhatIsFoundFarAwayComesNearer) {
+TEST_F(TierChainTest, DistantHitsAreCopiedNearer) {
   gate_.open();
   ChainedTier* const far = chain_->find(make_key(2), kNoDeadline);
   ASSERT_NE(far, nullptr);
@@ -80,7 +80,7 @@ TEST_F(TierChainTest, WhatIsFoundFarAwayComesNearer) {
   EXPECT_EQ(n_puts, 2);
 }
 
-TEST_F(TierChainTest, SavesAndErasesEverywhere) {
+TEST_F(TierChainTest, SavesAndErasesInEveryTier) {
   gate_.open();
   chain_->save(record(5).record);
   ASSERT_TRUE(chain_->flush(kNoDeadline));
@@ -91,7 +91,7 @@ TEST_F(TierChainTest, SavesAndErasesEverywhere) {
 }
 
 // A blocked tier fills its own share of the bound, not the others'.
-TEST(TierChain, TheBoundIsShared) {
+TEST(TierChain, TiersShareTheBound) {
   Gate gate;
   const auto near = std::make_shared<FakeTier>(nullptr, "near", /*near=*/true);
   const auto far = std::make_shared<FakeTier>([&](const std::string& what) {

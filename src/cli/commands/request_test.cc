@@ -23,7 +23,7 @@ std::string error_of(const std::string& line) {
   return read.error;
 }
 
-TEST(Request, TakesItsKeysAndTheDefaults) {
+TEST(Request, KeysOverrideDefaults) {
   const Question defaults{.prompt = "", .messages = {}, .images = {}, .system = "s", .raw = true};
   RequestFields fields;
   fields.max_tokens = 5;
@@ -39,7 +39,7 @@ TEST(Request, TakesItsKeysAndTheDefaults) {
   EXPECT_THAT(r.question->images, ElementsAre("a.png"));
 }
 
-TEST(Request, TheIdIsKnownThoughTheRestIsWrong) {
+TEST(Request, IdIsReadFromInvalidLines) {
   const RequestLine line = read_request(R"({"id": {"n": 1}, "prompt": 3})", {}, {});
   EXPECT_FALSE(line.question);
   EXPECT_EQ(line.id.dump(), R"({"n":1})");
@@ -47,21 +47,21 @@ TEST(Request, TheIdIsKnownThoughTheRestIsWrong) {
   EXPECT_TRUE(read_request("[1]", {}, {}).id.is_null());
 }
 
-TEST(Request, DeepNestingIsAnErrorWhereverItIs) {
+TEST(Request, DeepNestingIsAnErrorInAnyKey) {
   std::string deep(100'000, '[');
   deep.append(100'000, ']');
   EXPECT_THAT(error_of(R"({"id": )" + deep + R"(, "prompt": "x"})"), HasSubstr("256"));
   EXPECT_THAT(error_of(R"({"prompt": "x", "stop": )" + deep + "}"), HasSubstr("256"));
 }
 
-TEST(Request, PathsWithNulAreRefused) {
+TEST(Request, PathsWithNulAreRejected) {
   EXPECT_THAT(error_of(R"({"prompt": "x", "images": "\u0000"})"), HasSubstr("NUL"));
   EXPECT_THAT(error_of(R"({"prompt": "x", "images": ["a", "b.png\u0000.txt"]})"), HasSubstr("b.png"));
   EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "\u0000"}]}]})"),
               HasSubstr("NUL"));
 }
 
-TEST(Request, ImagesStandInTheOrderOfTheirParts) {
+TEST(Request, ImagesFollowTheOrderOfTheirParts) {
   const Question r = *read(R"({"images": ["b1", "b2", "rest"], "messages": [
       {"role": "user", "content": [{"type": "image"}, {"type": "image_url", "image_url": {"url": "file://own1"}}]},
       {"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "image", "path": "own2"}, {"type": "image"}]},
@@ -76,7 +76,7 @@ TEST(Request, ImagesStandInTheOrderOfTheirParts) {
               HasSubstr("images"));
 }
 
-TEST(Request, SeedsGoToTheirEnd) {
+TEST(Request, SeedsCoverTheFullRange) {
   const auto seed = [](const std::string& text) {
     return *read(R"({"prompt": "x", "seed": )" + text + "}").fields.seed;
   };
@@ -89,13 +89,13 @@ TEST(Request, SeedsGoToTheirEnd) {
   }
 }
 
-TEST(Request, AnUnknownKeyNamesTheNearestOne) {
+TEST(Request, UnknownKeySuggestsTheNearestOne) {
   EXPECT_THAT(error_of(R"({"prompt": "x", "max_token": 3})"), HasSubstr("did you mean 'max_tokens'"));
   EXPECT_THAT(error_of(R"({"prompt": "x", "mesages": []})"), HasSubstr("did you mean 'messages'"));
   EXPECT_THAT(error_of(R"({"prompt": "x", "zzzz": []})"), HasSubstr("known are id, prompt"));
 }
 
-TEST(Request, ABudgetWithoutAPolicyIsNotThatOfTheFlags) {
+TEST(Request, BudgetWithoutPolicyReplacesThePolicyOfTheFlags) {
   RequestFields fields;
   fields.kv = "snapkv";
   fields.kv_budget = BudgetText{"0.5"};

@@ -32,7 +32,7 @@ class LineSourceTest : public testing::Test {
   std::array<int, 2> ends_{-1, -1};
 };
 
-TEST_F(LineSourceTest, GivesWhatIsThereWithoutWaiting) {
+TEST_F(LineSourceTest, ReturnsAvailableLinesWithoutWaiting) {
   LineSource source(reader(), {});
   std::string line;
   EXPECT_FALSE(source.next(line, /*wait=*/false));
@@ -66,7 +66,7 @@ TEST_F(LineSourceTest, WaitsForALineInPieces) {
   EXPECT_EQ(line, part + part + part);
 }
 
-TEST_F(LineSourceTest, StopsWaitingWhenTold) {
+TEST_F(LineSourceTest, StopsWaitingWhenCancelled) {
   int asked = 0;
   LineSource source(reader(), [&] { return ++asked > 2; });
   std::string line;
@@ -74,7 +74,7 @@ TEST_F(LineSourceTest, StopsWaitingWhenTold) {
   EXPECT_EQ(asked, 3);
 }
 
-TEST_F(LineSourceTest, FilesAndWhatIsNone) {
+TEST_F(LineSourceTest, ReadsFilesAndRejectsMissingOnes) {
   const std::string path = testing::TempDir() + "vlcache_line_source_" + std::to_string(::getpid());
   std::ofstream(path) << "a\nb";
   LineSource source(path, {});

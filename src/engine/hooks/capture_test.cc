@@ -153,7 +153,7 @@ void check(Engine& engine, const Way& way, CaptureRequest request, int32_t layer
   }
 }
 
-TEST(Capture, IsThatOfTheExplicitMatrixHoweverThePromptIsComputed) {
+TEST(Capture, EqualsTheExplicitMatrixForAnyChunk) {
   CaptureRequest request{.all_sums = true,
                          .band = 30,
                          .window = 50,
@@ -181,7 +181,7 @@ TEST(Capture, IsThatOfTheExplicitMatrixHoweverThePromptIsComputed) {
 }
 
 // A policy that needs rows that are not computed fails its own request, by name.
-TEST(Capture, AttentionOfTokensThatAreNotComputedIsAnError) {
+TEST(Capture, AttentionOfUncomputedTokensIsAnError) {
   class WantsAll final : public Policy {
    public:
     std::string name() const override { return "wants_all"; }

@@ -81,7 +81,7 @@ TEST(LayerHooks, DroppingInOneChunkOrSeveralIsTheSame) {
 }
 
 // A chunk may end all its rows in the middle of the model: nothing is left to compute, no logits are returned.
-TEST(LayerHooks, AllRowsOfARunMayEndAtALayer) {
+TEST(LayerHooks, AllRowsOfARunCanBeDroppedAtALayer) {
   const std::unique_ptr<Engine> engine = make_engine(4);
   const std::vector<int32_t> tokens = random_tokens(205);
   DropRows drop;
@@ -157,7 +157,7 @@ TEST(HookDispatcher, EverySequenceHasItsOwnHooks) {
 }
 
 // Several hooks of one sequence: each sees the view that the previous one chose, a row continues if all let it.
-TEST(HookDispatcher, HooksOfOneSequenceAreAskedInTurn) {
+TEST(HookDispatcher, HooksOfOneSequenceRunInOrder) {
   const std::unique_ptr<Engine> engine = make_engine(4);
   DropRows drop;
   Watch even;

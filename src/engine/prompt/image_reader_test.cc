@@ -52,7 +52,7 @@ class Reading : public testing::TestWithParam<const char*> {
   const Image image_ = load_image(fixture(GetParam()) + "/image-0.png");
 };
 
-TEST_P(Reading, IsWhatADecodedImageIs) {
+TEST_P(Reading, EqualsADecodedImage) {
   Prompt decoded = engine_->prepare_raw("<image><image>?", std::vector<Image>{image_, image_});
   for (const bool known : {false, true}) {
     Prompt encoded = prepare({image(), image()});
@@ -75,13 +75,13 @@ TEST_P(Reading, IsWhatADecodedImageIs) {
   EXPECT_EQ(decoded.with_pixels(0), decoded.images[1]);  // they cannot be decoded again, and are still there
 }
 
-TEST_P(Reading, OthersLearnNothingOfWhatIsKnown) {
+TEST_P(Reading, KnownImagesAreNotRevealedToOtherTenants) {
   prepare({image({}, "alice")});
   EXPECT_TRUE(prepare({image({}, "alice")}).images[0].pixels.empty());
   EXPECT_FALSE(prepare({image({}, "bob")}).images[0].pixels.empty());
 }
 
-TEST_P(Reading, BoundsChooseHowMuchIsShown) {
+TEST_P(Reading, BoundsLimitTheNumberOfTokens) {
   const int32_t finest = n_tokens({}), coarsest = n_tokens({.least_detail = true});
   EXPECT_LT(coarsest, finest);
   for (int32_t most = finest + 1; most >= coarsest; --most) {
@@ -100,7 +100,7 @@ TEST_P(Reading, BoundsChooseHowMuchIsShown) {
   EXPECT_NE(image_keys(prepare({image()})), image_keys(prepare({image({.least_detail = true})})));
 }
 
-TEST_P(Reading, ChangedSettingsAreChecked) {
+TEST_P(Reading, ChangedSettingsAreValidated) {
   EXPECT_THAT(error_of({.settings = R"({"image_mean": 0})"}), testing::StartsWith("mm_processor_kwargs: image_mean"));
   EXPECT_THAT(error_of({.settings = R"({"size": "large"})"}), testing::StartsWith("mm_processor_kwargs"));
   EXPECT_THAT(error_of({.settings = "[]"}), testing::StartsWith("mm_processor_kwargs"));
@@ -109,7 +109,7 @@ TEST_P(Reading, ChangedSettingsAreChecked) {
                                                                 : testing::StartsWith("none"));
 }
 
-TEST_P(Reading, ImagesThatAreNoneAreTheirOwnError) {
+TEST_P(Reading, InvalidImageFailsItsOwnRequest) {
   EncodedImage broken = image();
   broken.bytes = std::make_shared<const std::vector<std::byte>>(100, std::byte{7});
   EXPECT_THROW(prepare({image(), broken}), Error);
@@ -119,7 +119,7 @@ TEST_P(Reading, ImagesThatAreNoneAreTheirOwnError) {
 INSTANTIATE_TEST_SUITE_P(Models, Reading, testing::Values("smolvlm-split", "llava-next-llama"),
                          [](const auto& model) { return model.index == 0 ? "SmolVlm" : "LlavaNext"; });
 
-TEST(ImageSettings, ChangeWhatAProcessorShows) {
+TEST(ImageSettings, ChangeTheOutputOfAProcessor) {
   const auto engine =
       Engine::load(fixture("smolvlm-split"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const auto bytes = read_file(fixture("smolvlm-split") + "/image-0.png");
@@ -134,7 +134,7 @@ TEST(ImageSettings, ChangeWhatAProcessorShows) {
 }
 
 // An encoder of one size of image is not given another.
-TEST(ImageSettings, TilesThatTheEncoderDoesNotTakeAreAnError) {
+TEST(ImageSettings, TileSizesOfAnotherEncoderAreAnError) {
   const auto engine =
       Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   EncodedImage image{.bytes = read_file(fixture("llava-clip") + "/image-0.png"),

@@ -16,7 +16,7 @@ namespace vlcache {
 namespace {
 
 // A fine-tune added <pad> to the tokenizer and left the matrices as they were.
-TEST(Prepare, NamesATokenThatTheModelLacks) {
+TEST(Prepare, ErrorNamesTheTokenThatTheModelLacks) {
   const std::filesystem::path fixture = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llama-gqa4";
   const std::filesystem::path dir =
       std::filesystem::path(testing::TempDir()) / ("vlcache_prepare_" + std::to_string(::getpid()));
@@ -39,7 +39,7 @@ TEST(Prepare, NamesATokenThatTheModelLacks) {
   }
 }
 
-TEST(Prepare, SaysWhatEveryTokenIs) {
+TEST(Prepare, ClassifiesEveryToken) {
   const auto engine = Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc",
                                    {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const Prompt prompt = engine->prepare_raw("<s>User: <image>\nA?", std::vector{Image(224, 224)});

@@ -72,7 +72,7 @@ std::vector<Source> sources(const GenerateResult& result) {
   return sources;
 }
 
-TEST_F(ImageOrigin, StandingTwiceInAPromptAnImageIsComputedOnce) {
+TEST_F(ImageOrigin, RepeatedImageOfAPromptIsComputedOnce) {
   const std::string text = "First <image>, another <image>\nand once more <image>. Which one?";
   const GenerateResult at_once = ask(text, {0, 1, 0}, reuse());
   EXPECT_EQ(sources(at_once), (std::vector{Source::kComputed, Source::kComputed, Source::kRam}));
@@ -95,7 +95,7 @@ TEST_F(ImageOrigin, StandingTwiceInAPromptAnImageIsComputedOnce) {
   EXPECT_LT(difference(exact, ask(text, {0, 1, 0}, {.encoder = false, .chooser = nullptr})), kNothing);
 }
 
-TEST_F(ImageOrigin, FromItsSecondUseOnItIsComputedByItself) {
+TEST_F(ImageOrigin, SecondUseComputesTheImageByItself) {
   ask("Look: <image>.", {0}, reuse());
   const GenerateResult first = ask("Here <image>\nand <image>. So?", {0, 1}, reuse());
   EXPECT_EQ(sources(first), (std::vector{Source::kRam, Source::kComputed}));
@@ -123,7 +123,7 @@ TEST_F(ImageOrigin, IsComputedByItselfInTheMiddleOfAPrompt) {
 }
 
 // Which tokens are kept is decided while the image is repeated: by itself, each image once.
-TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
+TEST_F(ImageOrigin, IsRepeatedWhereTheRepetitionScoresTokens) {
   restart({.share = 0.2, .scorer = "kvzip"});
   const GenerateResult first = ask("Here <image>\nand <image>. So?", {0, 1}, reuse(ReuseOrigin::kFirst, "static:r=0"));
   EXPECT_EQ(sources(first), (std::vector{Source::kComputed, Source::kComputed}));
@@ -140,7 +140,7 @@ TEST_F(ImageOrigin, IsRepeatedWhereThatSaysWhatIsKept) {
   EXPECT_EQ(engine_->pools().used_bytes(), engine_->kv().prefixes().stats().bytes);
 }
 
-TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
+TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnEarlierRequests) {
   const std::string text = "Here <image>\nand <image>. So?";
   for (const ReuseOrigin origin : {ReuseOrigin::kNeutral, ReuseOrigin::kFirst}) {
     for (const char* chooser : {"static:r=0.1", "asked:r=0.1"}) {
@@ -166,7 +166,7 @@ TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnWhatWasAskedBefore) {
 }
 
 // Requests that arrive together wait for the same origin.
-TEST_F(ImageOrigin, ManyAtOnceHaveItComputedOnce) {
+TEST_F(ImageOrigin, ConcurrentRequestsShareOneOrigin) {
   std::vector<Request> requests;
   for (const char* name : {"Ann", "Bob", "Cid", "Dot"}) {
     requests.push_back(
@@ -178,7 +178,7 @@ TEST_F(ImageOrigin, ManyAtOnceHaveItComputedOnce) {
 }
 
 // Origin requests belong to no caller: they are added and removed with the requests that need them.
-TEST_F(ImageOrigin, WhoeverWaitsForItMayLeave) {
+TEST_F(ImageOrigin, WaitingRequestCanBeRemoved) {
   const std::string text = "Here <image>\nand <image>. So?";
   const GenerateResult alone = ask(text, {0, 1}, reuse(ReuseOrigin::kNeutral));
   for (int n_steps = 0; n_steps < 12; ++n_steps) {

@@ -34,7 +34,7 @@ bool is_kept(const ImageKv& image, int32_t layer, int32_t token) {
 
 // One layer, whose K and V come from the embeddings alone: the last token sees what it would see of a whole prompt from
 // which these tokens were evicted.
-TEST(KeptImages, AreAsIfTheOthersHadBeenEvicted) {
+TEST(KeptImages, EqualAPromptWithTheOtherTokensEvicted) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(1, backend);
@@ -61,7 +61,7 @@ TEST(KeptImages, AreAsIfTheOthersHadBeenEvicted) {
 }
 
 // A layer has the image's tokens that it computes, and those that are kept.
-TEST(KeptImages, HaveTheirFirstTokensOnTop) {
+TEST(KeptImages, IncludeTheRecomputedTokens) {
   std::vector<float> expected;
   for (const std::string_view backend : backend_names()) {
     const auto engine = make_engine(4, backend);

@@ -23,7 +23,7 @@ std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& 
   return a;
 }
 
-TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
+TEST_P(PrefixReuseTest, MatchesPromptsAndAnswersToTheToken) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> first = random_tokens(200);
   const std::vector<int32_t> answer = answer_alone(*e, first);
@@ -47,7 +47,7 @@ TEST_P(PrefixReuseTest, FindsPromptsAndAnswersToTheToken) {
   expect_no_page_lost(*e);
 }
 
-TEST_P(PrefixReuseTest, WhoAsksForLogitsOfAllTokensGetsThem) {
+TEST_P(PrefixReuseTest, RequestForAllLogitsIsComputedInFull) {
   const std::unique_ptr<Engine> e = engine();
   generate(*e, prefix_request(*e, random_tokens(100)));
   Request asked = prefix_request(*e, random_tokens(100));
@@ -57,13 +57,13 @@ TEST_P(PrefixReuseTest, WhoAsksForLogitsOfAllTokensGetsThem) {
   EXPECT_EQ(n, 100);
 }
 
-TEST_P(PrefixReuseTest, WithoutRoomNothingIsKept) {
+TEST_P(PrefixReuseTest, ZeroBudgetCachesNothing) {
   const std::unique_ptr<Engine> e = engine(/*cache_bytes=*/0);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(generate(*e, prefix_request(*e, random_tokens(100))).cache.n_prefix_tokens, 0);
   EXPECT_EQ(e->pools().used_bytes(), 0);
 }
 
-TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
+TEST_P(PrefixReuseTest, RunningSequencesEvictCachedPrefixes) {
   // Room for about 400 tokens, all of which the cache may have.
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 7 * group);
@@ -75,7 +75,7 @@ TEST_P(PrefixReuseTest, RunningSequencesComeFirst) {
   expect_no_page_lost(*e);
 }
 
-TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
+TEST_P(PrefixReuseTest, CompressedPromptsAreCachedOnlyWithTheirExactKv) {
   for (const bool keep_exact : {false, true}) {
     const std::unique_ptr<Engine> e = engine();
     std::vector<GenerateResult> results;
@@ -98,7 +98,7 @@ TEST_P(PrefixReuseTest, CompressedPromptsAreKeptOnlyAsTheyWereBefore) {
 
 // What a policy leaves may look like a shorter prompt: the first tokens, one slot each. It is not: none of it is
 // cached, and an image computed after it is no origin for others.
-TEST_P(PrefixReuseTest, TheBeginningOfAPromptIsNotTheWholeOfIt) {
+TEST_P(PrefixReuseTest, EvictedPromptIsNotCachedAsAShorterOne) {
   for (const int32_t n_prompt : {40, 64, 200}) {
     const std::unique_ptr<Engine> e = engine();
     const std::vector<int32_t> tokens = random_tokens(n_prompt);
@@ -121,7 +121,7 @@ TEST_P(PrefixReuseTest, TheBeginningOfAPromptIsNotTheWholeOfIt) {
   }
 }
 
-TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
+TEST_P(PrefixReuseTest, PoliciesThatNeedEveryTokenSkipThePrefixCache) {
   const std::unique_ptr<Engine> e = engine();
   generate(*e, prefix_request(*e, random_tokens(200)));
   for (const char* policy : {"h2o", "expected_attention", "streaming", "none", "static"}) {
@@ -132,7 +132,7 @@ TEST_P(PrefixReuseTest, PoliciesThatMustSeeEveryTokenDoWithout) {
 }
 
 // A prompt that was requested twice outlives any number of prompts that are requested once.
-TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
+TEST_P(PrefixReuseTest, SingleUsePromptsDoNotEvictRepeatedOnes) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(16 * group);
   const std::vector<int32_t> often = random_tokens(200, 99);
@@ -148,7 +148,7 @@ TEST_P(PrefixReuseTest, PromptsThatComeOnceWashNothingOut) {
 }
 
 // Prompts of other lengths are cached and evicted, some stay: the memory that the cache may have does not grow.
-TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
+TEST_P(PrefixReuseTest, EvictedPagesAreReturnedToTheSystem) {
   if (only_ref()) GTEST_SKIP() << "sanitizers have memory of their own";
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(32 * group, 2000 * group);
@@ -164,7 +164,7 @@ TEST_P(PrefixReuseTest, EvictedPagesGoBackToTheSystem) {
 }
 
 // Many prompts that share beginnings, several at a time, with room for a part of them.
-TEST_P(PrefixReuseTest, AnyMixGivesTheAnswersOfNoCache) {
+TEST_P(PrefixReuseTest, RandomMixMatchesAnswersWithoutCache) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);

@@ -135,7 +135,7 @@ TEST(PreviewHooks, CacheblendComparesTheValuesOfLayer1) {
   }
 }
 
-TEST(PreviewHooks, KvshareComparesWhatTextAttendsToInLayer1) {
+TEST(PreviewHooks, KvshareComparesTheAttentionOfTextInLayer1) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = engine_of(backend);
@@ -160,7 +160,7 @@ TEST(PreviewHooks, KvshareComparesWhatTextAttendsToInLayer1) {
   }
 }
 
-TEST(PreviewHooks, AskedSumsTheMostThatTheQuestionAttendsToInDeepLayers) {
+TEST(PreviewHooks, AskedSumsTheQuestionsMaximumAttentionInDeepLayers) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = engine_of(backend);

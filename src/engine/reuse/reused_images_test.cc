@@ -32,7 +32,7 @@ std::vector<float> whole(Engine& engine, std::vector<int32_t> tokens) {
 }
 
 // After the same prefix the KV is the same: any plan gives the whole prompt's answer.
-TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
+TEST(ReusedImages, LogitsAreUnchangedAfterTheSamePrefix) {
   for (const std::string_view backend : backend_names()) {
     for (const char* model_type : {"llama", "mistral"}) {
       SCOPED_TRACE(std::string(backend) + " " + model_type);
@@ -52,7 +52,7 @@ TEST(ReusedImages, BehindTheSameBeginningNothingChanges) {
 }
 
 // One layer: K and V come from the embeddings alone, so an image may be at any position.
-TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
+TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(1, backend);
@@ -66,7 +66,7 @@ TEST(ReusedImages, ARotatedKeyIsTheKeyOfThatPlace) {
 
 // Recomputed tokens do not come from the image: with all of it recomputed, its record does not matter, and the fewer
 // layers load, the nearer is the answer.
-TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
+TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(4, backend);
@@ -84,7 +84,7 @@ TEST(ReusedImages, RecomputedTokensAreThoseOfTheNewPlace) {
 }
 
 // Tiles of an image with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
-TEST(ReusedImages, AnImageMayStandInPieces) {
+TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const auto engine = make_engine(3, backend);
@@ -113,7 +113,7 @@ TEST(ReusedImages, AnImageMayStandInPieces) {
 
 // A sequence that continues without its images: after the prompt as if it had computed them, within it from the
 // position of the first of them.
-TEST(ReusedImages, AreForgottenWithTheirSource) {
+TEST(ReusedImages, AreDiscardedWithTheirSource) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   for (const int32_t n_rows : {100, 12, 30}) {
@@ -140,7 +140,7 @@ TEST(ReusedImages, AreForgottenWithTheirSource) {
   }
 }
 
-TEST(ReusedImages, GivingKvBackBeginsAnew) {
+TEST(ReusedImages, FreeingKvRestartsThePrompt) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   const std::vector<int32_t> other = image_prompt(9, 5);
@@ -159,7 +159,7 @@ TEST(ReusedImages, GivingKvBackBeginsAnew) {
   EXPECT_EQ(compute(*engine, *s, 16, &images), once);
 }
 
-TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
+TEST(ReuseChooser, PlansHaveTheRequestedMean) {
   for (const double r : {0.0, 0.01, 0.025, 0.1, 0.5, 0.8, 1.0}) {
     const RecomputePlan plan = parse_reuse_chooser("vlcache:r=" + std::to_string(r))->plan(22, 2304);
     EXPECT_NEAR(plan.mean(), r, 1e-12);
@@ -175,14 +175,14 @@ TEST(ReuseChooser, PlansHaveTheMeanTheyWereAskedFor) {
   }
 }
 
-TEST(RecomputePlan, GoesDeepestWhereScoresAreHighest) {
+TEST(RecomputePlan, RecomputesDeepestWhereScoresAreHighest) {
   const RecomputePlan plan({0.8, 0.4, 0.2, 0});
   EXPECT_EQ(plan.depths(5), (std::vector<int32_t>{3, 2, 1, 1, 0}));
   EXPECT_EQ(plan.depths(std::vector<double>{0.5, 2, 0.1, 2, 1}), (std::vector<int32_t>{1, 3, 0, 2, 1}));
   EXPECT_EQ(plan.depths(std::vector<double>(5, 0)), plan.depths(5));
 }
 
-TEST(RecomputePlan, SharesNeverRise) {
+TEST(RecomputePlan, SharesNeverIncrease) {
   EXPECT_EQ(RecomputePlan({0.1, 0.1}).n_tokens(1, 30), 3);
   EXPECT_EQ(RecomputePlan({0.101}).n_tokens(0, 30), 4);
   EXPECT_EQ(RecomputePlan({1}).n_tokens(0, 7), 7);

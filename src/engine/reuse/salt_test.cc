@@ -38,7 +38,7 @@ class Salts : public StoredImages {
   }
 };
 
-TEST_F(Salts, OthersFindNothingInMemory) {
+TEST_F(Salts, OtherSaltsMissInMemory) {
   tiers_.clear();
   const std::unique_ptr<Engine> e = engine();
   for (const auto& whose : {std::optional(salt(1)), std::optional(salt(2)), std::optional<Sha256Digest>()}) {
@@ -52,7 +52,7 @@ TEST_F(Salts, OthersFindNothingInMemory) {
   }
 }
 
-TEST_F(Salts, OthersFindNothingOnDisk) {
+TEST_F(Salts, OtherSaltsMissOnDisk) {
   ask(*engine(), salt(1));
   expect_all_computed(ask(*engine(), salt(2)));
   expect_all_computed(ask(*engine(), std::nullopt));
@@ -60,7 +60,7 @@ TEST_F(Salts, OthersFindNothingOnDisk) {
 }
 
 // Text alone, and a prompt that begins with an image's token.
-TEST_F(Salts, NoBeginningIsShared) {
+TEST_F(Salts, NoPrefixIsShared) {
   tiers_.clear();
   const std::unique_ptr<Engine> e = engine();
   for (const bool image_first : {false, true}) {
@@ -80,7 +80,7 @@ TEST_F(Salts, NoBeginningIsShared) {
 }
 
 // A sequence that continues with another salt keeps nothing.
-TEST_F(Salts, ASequenceIsOnes) {
+TEST_F(Salts, SequenceKeepsNothingUnderAnotherSalt) {
   const std::unique_ptr<Engine> e = engine();
   Prompt prompt = e->prepare_tokens(random_tokens(100));
   prompt.salt = salt(1);

@@ -41,7 +41,7 @@ class SlowTiers : public StoredImages {
   }
 };
 
-TEST_F(SlowTiers, OthersDoNotWait) {
+TEST_F(SlowTiers, OtherRequestsDoNotWait) {
   store();
   for (const char* held : {"exists", "read kv", "read embeddings"}) {
     for (const char* chooser : {"static:r=0.3", "asked:r=0.1", "cacheblend:r=0.1"}) {
@@ -72,7 +72,7 @@ TEST_F(SlowTiers, OthersDoNotWait) {
 }
 
 // Whatever is late: all of it together costs the request its patience, once.
-TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
+TEST_F(SlowTiers, RequestWaitsForItsTimeoutOnce) {
   store();
   constexpr double kPatience = 1500;
   const double alone = ms_alone();
@@ -93,7 +93,7 @@ TEST_F(SlowTiers, TheRequestItselfWaitsOnce) {
   }
 }
 
-TEST_F(SlowTiers, WhatMemoryHasIsNotWaitedFor) {
+TEST_F(SlowTiers, ImagesInMemoryDoNotWaitForTiers) {
   const std::unique_ptr<Engine> e = engine();
   generate(*e, request(*e, "static:r=0.3"));
   tier_->hold("exists");
@@ -106,7 +106,7 @@ TEST_F(SlowTiers, WhatMemoryHasIsNotWaitedFor) {
 }
 
 // Cancelled or removed at any moment of waiting.
-TEST_F(SlowTiers, WhoWaitsMayLeave) {
+TEST_F(SlowTiers, WaitingRequestCanBeCancelled) {
   store();
   for (const char* held : {"exists", "read kv", "read embeddings"}) {
     SCOPED_TRACE(held);
@@ -148,7 +148,7 @@ class SlowRedis : public SlowTiers {
   std::shared_ptr<RedisTier> redis_;
 };
 
-TEST_F(SlowRedis, CostsOthersNothing) {
+TEST_F(SlowRedis, DoesNotDelayOtherRequests) {
   use({.connect_ms = 60'000, .reply_ms = 60'000});
   store();
   for (const char* command : {"EXISTS", "GET", "GETRANGE"}) {
@@ -166,7 +166,7 @@ TEST_F(SlowRedis, CostsOthersNothing) {
   server_.set_hook(nullptr);
 }
 
-TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
+TEST_F(SlowRedis, DelaysTheRequestByItsTimeoutOnce) {
   use({.connect_ms = 60'000, .reply_ms = 60'000});
   store();
   const double alone = ms_alone();
@@ -184,7 +184,7 @@ TEST_F(SlowRedis, CostsTheRequestItsPatienceOnce) {
 
 // ---- records of slow tiers ------------------------------------------------------------------------------------------
 
-class Nearer : public SlowTiers {
+class NearTier : public SlowTiers {
  protected:
   void add_disk(int64_t max_bytes) {
     near_ = std::make_shared<DiskTier>(
@@ -201,7 +201,7 @@ class Nearer : public SlowTiers {
   std::shared_ptr<DiskTier> near_;
 };
 
-TEST_F(Nearer, IsCopiedOnce) {
+TEST_F(NearTier, RecordsAreCopiedOnce) {
   store();
   add_disk(64 << 20);
   const int64_t n_before = n_written(*disk_), n_records = std::ssize(disk_->list());
@@ -217,7 +217,7 @@ TEST_F(Nearer, IsCopiedOnce) {
   EXPECT_EQ(n_written(*disk_), n_before);  // nothing was written back
 }
 
-TEST_F(Nearer, IsCopiedFromTheUseOnThatIsAskedFor) {
+TEST_F(NearTier, RecordsAreCopiedFromTheAdmittedUseOn) {
   store();
   add_disk(64 << 20);
   const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/2);
@@ -230,7 +230,7 @@ TEST_F(Nearer, IsCopiedFromTheUseOnThatIsAskedFor) {
   expect_from(ask(*e), "disk");
 }
 
-TEST_F(Nearer, KeepsTheLimitOfTheDisk) {
+TEST_F(NearTier, DiskLimitIsKept) {
   store();
   add_disk(1000);
   for (int i = 0; i < 2; ++i) expect_from(ask(*engine()), "far");
@@ -239,7 +239,7 @@ TEST_F(Nearer, KeepsTheLimitOfTheDisk) {
 }
 
 // Only records that were loaded whole are copied nearer: a damaged one is not, what was computed instead is.
-TEST_F(Nearer, DamagedRecordsAreNotCopied) {
+TEST_F(NearTier, DamagedRecordsAreNotCopied) {
   store();
   add_disk(64 << 20);
   tier_->bad_sections = {1};

@@ -11,7 +11,7 @@ namespace {
 using Source = CacheReport::Image::Source;
 using Encoder = CacheReport::Image::Encoder;
 
-TEST_F(StoredImages, AnotherProcessFindsThem) {
+TEST_F(StoredImages, AreHitsInAnotherProcess) {
   store();
   for (const char* chooser : {"static:r=0", "static:r=0.3", "cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1"}) {
     SCOPED_TRACE(chooser);
@@ -38,7 +38,7 @@ TEST_F(StoredImages, AnotherProcessFindsThem) {
   EXPECT_EQ(other.cache.images.back().encoder, Encoder::kComputed);
 }
 
-TEST_F(StoredImages, ABadLayerCostsItsStep) {
+TEST_F(StoredImages, DamagedLayerRepeatsItsStep) {
   store();
   const int32_t n_layers = engine()->kv_shape().n_layers();
   for (int32_t i = 0; i < 3 * n_layers; ++i) {
@@ -60,7 +60,7 @@ TEST_F(StoredImages, ABadLayerCostsItsStep) {
   }
 }
 
-TEST_F(StoredImages, WhatComesLateOrNotAtAllIsComputed) {
+TEST_F(StoredImages, LateOrMissingRecordsAreRecomputed) {
   store();
   tier_->delay = std::chrono::milliseconds(100);
   {
@@ -82,7 +82,7 @@ TEST_F(StoredImages, WhatComesLateOrNotAtAllIsComputed) {
 }
 
 // Images that are always computed by themselves are not computed elsewhere after damage.
-TEST_F(StoredImages, ABadLayerOfAnImageThatIsNeutralCostsAnotherOrigin) {
+TEST_F(StoredImages, DamagedLayerOfANeutralImageNeedsAnotherOrigin) {
   const auto ask = [&] {
     const std::unique_ptr<Engine> e = engine();
     Request neutral = request(*e, "static:r=0.1");
@@ -101,7 +101,7 @@ TEST_F(StoredImages, ABadLayerOfAnImageThatIsNeutralCostsAnotherOrigin) {
 }
 
 // Two sequences in one step, of which one loads a damaged record: the other does not notice.
-TEST_F(StoredImages, ABadRecordIsOneSequencesAffair) {
+TEST_F(StoredImages, DamagedRecordAffectsOneSequenceOnly) {
   std::vector<int32_t> other;
   {
     const std::unique_ptr<Engine> e = engine();
@@ -136,7 +136,7 @@ std::vector<ImageKvForm> forms() {
           {.codec = Codec::kInt8, .share = 0.25, .scorer = "key_diff"}};
 }
 
-TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
+TEST_F(StoredImages, AreHitsInTheFormInWhichTheyWereStored) {
   size_t n_stored = 0;
   std::map<std::string, int64_t> bytes;
   for (const ImageKvForm& form : forms()) {
@@ -174,7 +174,7 @@ TEST_F(StoredImages, AreFoundInTheFormInWhichTheyWereKept) {
 }
 
 // Damage of any form: the tokens before it stay computed, the rest is computed.
-TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
+TEST_F(StoredImages, DamagedLayerOfAnyFormRepeatsItsStep) {
   for (const ImageKvForm& form : forms()) {
     SCOPED_TRACE(form.name());
     tier_->bad_sections = {};
@@ -194,7 +194,7 @@ TEST_F(StoredImages, ABadLayerOfAnyFormCostsItsStep) {
 }
 
 // A writer to a store without a salt can change answers, but not which memory is read.
-TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
+TEST_F(StoredImages, InvalidTokenIndicesAreAMiss) {
   const ImageKvForm form{.codec = ImageKvForm::Codec::kInt8, .share = 0.5, .scorer = "key_diff"};
   store(form);
   tier_->lies = true;
@@ -208,7 +208,7 @@ TEST_F(StoredImages, TokensThatAnImageDoesNotHaveAreAMiss) {
 }
 
 // Choosers and policies that need missing tokens report it.
-TEST_F(StoredImages, SomeTokensAreNotEnoughForEverybody) {
+TEST_F(StoredImages, RequestsThatNeedDroppedTokensReportIt) {
   const ImageKvForm form{.share = 0.5, .scorer = "knorm"};
   store(form);
   for (const char* chooser : {"asked:r=0.1", "cacheblend:r=0.1", "kvshare:r=0.1"}) {
@@ -226,7 +226,7 @@ TEST_F(StoredImages, SomeTokensAreNotEnoughForEverybody) {
   EXPECT_THROW(generate(*e, std::move(replays)), Error);
 }
 
-TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
+TEST_F(StoredImages, AreStoredFromTheAdmittedUseOn) {
   const std::unique_ptr<Engine> e = engine(60'000, /*admit=*/3);
   for (int use = 1; use <= 4; ++use) {
     generate(*e, request(*e, "static:r=0"));
@@ -238,7 +238,7 @@ TEST_F(StoredImages, AreKeptFromTheUseOnThatIsAskedFor) {
 }
 
 // A preempted request finds its own images again, and reports that it has computed them.
-TEST_F(StoredImages, AreNoFindForWhoeverHasComputedThem) {
+TEST_F(StoredImages, AreReportedAsComputedAfterPreemption) {
   tiers_.clear();
   const std::unique_ptr<Engine> other = engine();
   const CacheReport alone = generate(*other, request(*other, "static:r=0")).cache;

@@ -23,7 +23,7 @@ std::map<int32_t, double> frequencies(const SamplingParams& params, const std::v
 
 const std::vector<float> kLogits{std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
 
-TEST(Sampler, GreedyTakesTheFirstOfEquals) {
+TEST(Sampler, GreedyPicksTheFirstOfEqualLogits) {
   Sampler s({}, 4);
   std::vector<float> logits{1.0f, 3.0f, 3.0f, -2.0f};
   EXPECT_EQ(s.sample(logits).token, 1);
@@ -108,7 +108,7 @@ TEST(Sampler, BiasesAreAddedBeforePenalties) {
   EXPECT_THROW(Sampler({.biases = {{0, NAN}}}, 4), Error);
 }
 
-TEST(Sampler, LogprobsAreOfTheModelNotOfThePenalties) {
+TEST(Sampler, LogprobsIgnorePenalties) {
   Sampler s({.repetition_penalty = 100.0f, .n_logprobs = 2}, 4);
   const std::vector<int32_t> prompt{0, 1};
   s.add_prompt(prompt);
@@ -121,7 +121,7 @@ TEST(Sampler, LogprobsAreOfTheModelNotOfThePenalties) {
   EXPECT_NEAR(t.top[1].logprob, std::log(0.3f), 1e-5);
 }
 
-TEST(Sampler, WhatIsRestrictedIsNeverDrawn) {
+TEST(Sampler, RestrictedTokensAreNeverSampled) {
   const auto only_the_unlikely = [](std::span<float> logits) {
     for (size_t i = 0; i < 3; ++i) logits[i] = -INFINITY;
   };
@@ -136,7 +136,7 @@ TEST(Sampler, WhatIsRestrictedIsNeverDrawn) {
   }
 }
 
-TEST(Sampler, LogprobsAreThoseBeforeTheRestriction) {
+TEST(Sampler, LogprobsIgnoreTheRestriction) {
   Sampler s({.n_logprobs = 1}, 4);
   std::vector<float> logits = kLogits;
   const SampledToken t = s.sample(logits, [](std::span<float> x) { x[0] = -INFINITY; });

@@ -6,7 +6,7 @@
 namespace vlcache {
 namespace {
 
-TEST(StopFilter, HoldsBackWhatMayBecomeAStop) {
+TEST(StopFilter, HoldsBackPossibleStops) {
   StopFilter f({"</end>", "STOP"});
   EXPECT_EQ(f.push("abc</"), "abc");
   EXPECT_EQ(f.push("e"), "");

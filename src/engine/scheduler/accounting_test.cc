@@ -36,7 +36,7 @@ class Accounting : public StoredImages {
   }
 };
 
-TEST_F(Accounting, HoldsAfterEveryStep) {
+TEST_F(Accounting, IsConsistentAfterEveryStep) {
   store();
   const std::unique_ptr<Engine> e = small_engine();
   Accounts accounts(*e);

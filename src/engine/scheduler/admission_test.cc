@@ -23,32 +23,32 @@ std::vector<size_t> order_of(std::vector<WaitingRequest> waiting, size_t n_runni
   return order;
 }
 
-TEST(Admission, TheOrderOfArrivalWhereAllFindPlaces) {
+TEST(Admission, ArrivalOrderWhenEveryRequestFits) {
   const std::vector<WaitingRequest> waiting{waits(), waits(50), waits(90)};
   EXPECT_EQ(order_of(waiting, 2, {.max_running = 5}), (std::vector<size_t>{0, 1, 2}));
   EXPECT_EQ(order_of(waiting, 100, {}), (std::vector<size_t>{0, 1, 2}));  // no bound
 }
 
-TEST(Admission, ElseTheOneThatFindsMostOfItsPrompt) {
+TEST(Admission, LongestCachedPrefixFirstWhenNotEveryRequestFits) {
   const std::vector<WaitingRequest> waiting{waits(), waits(50), waits(90)};
   // Once two have been considered, the last finds a place.
   EXPECT_EQ(order_of(waiting, 4, {.max_running = 5}), (std::vector<size_t>{2, 1, 0}));
 }
 
-TEST(Admission, HigherPrioritiesFirstThoughAllFindPlaces) {
+TEST(Admission, HigherPrioritiesFirstEvenWhenEveryRequestFits) {
   const std::vector<WaitingRequest> waiting{waits(), waits(0, 0, 5), waits(0, 0, -5)};
   EXPECT_FALSE(all_find_places(waiting, 0, {}));
   EXPECT_EQ(order_of(waiting, 0, {}), (std::vector<size_t>{1, 0, 2}));
 }
 
-TEST(Admission, WhatHasWaitedLongGoesBeforeWhatFindsMuch) {
+TEST(Admission, LongWaitOutranksALongCachedPrefix) {
   const std::vector<WaitingRequest> waiting{waits(0, kPatience), waits(500, 0)};
   EXPECT_EQ(order_of(waiting, 1, {.max_running = 1}), (std::vector<size_t>{0, 1}));
   const std::vector<WaitingRequest> young{waits(0, kPatience - 1), waits(500, 0)};
   EXPECT_EQ(order_of(young, 1, {.max_running = 1}), (std::vector<size_t>{1, 0}));
 }
 
-TEST(Admission, StartsWhereThereIsAPlaceAndPages) {
+TEST(Admission, StartsWhenASlotAndPagesAreFree) {
   const std::vector<WaitingRequest> waiting{waits()};
   const auto action = [&](std::vector<int32_t> running, const Places& places) {
     return admit(waiting, 0, running, places).action;
@@ -59,7 +59,7 @@ TEST(Admission, StartsWhereThereIsAPlaceAndPages) {
   EXPECT_EQ(action({}, {.max_running = 1, .full = true}), Action::kStart);  // alone it always may
 }
 
-TEST(Admission, NoSmallerRequestGoesBeforeOneThatDoesNotFit) {
+TEST(Admission, SmallerRequestDoesNotOvertakeOneThatDoesNotFit) {
   WaitingRequest large = waits();
   large.fits = false;
   const std::vector<WaitingRequest> waiting{large, waits()};
@@ -67,7 +67,7 @@ TEST(Admission, NoSmallerRequestGoesBeforeOneThatDoesNotFit) {
   EXPECT_EQ(admit(waiting, 0, running, {}).action, Action::kNone);
 }
 
-TEST(Admission, WhatAnotherRequestComputesIsWaitedForAndTheNextGoesOn) {
+TEST(Admission, RequestAwaitingAnotherIsPassedOver) {
   WaitingRequest image = waits();
   image.awaits = true;
   const std::vector<WaitingRequest> waiting{image, waits()};
@@ -76,7 +76,7 @@ TEST(Admission, WhatAnotherRequestComputesIsWaitedForAndTheNextGoesOn) {
   EXPECT_EQ(admit(waiting, 1, running, {}).action, Action::kStart);
 }
 
-TEST(Admission, TheLastComerOfTheLowestPriorityIsPreempted) {
+TEST(Admission, NewestRequestOfTheLowestPriorityIsPreempted) {
   const std::vector<WaitingRequest> waiting{waits(0, 0, 3)};
   std::vector<int32_t> running{1, 0, 5, 0, 2};
   const Places places{.max_running = 5};

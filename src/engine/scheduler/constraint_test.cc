@@ -38,14 +38,14 @@ Request counting(Engine& engine, int32_t first, int32_t n, uint32_t seed = 7) {
   return request;
 }
 
-TEST(Constraint, HoldsAnAnswerToTheEnd) {
+TEST(Constraint, ConstrainsTheWholeAnswer) {
   const auto engine = make_engine(2);
   const GenerateResult result = generate(*engine, counting(*engine, 3, 5));
   EXPECT_EQ(ids_of(result), (std::vector<int32_t>{3, 4, 5, 6, 7}));
   EXPECT_EQ(result.finish_reason, FinishReason::kStop);
 }
 
-TEST(Constraint, EveryRequestOfABatchHasItsOwn) {
+TEST(Constraint, EveryRequestOfABatchHasItsOwnConstraint) {
   const auto engine = make_engine(2);
   std::vector<Request> requests;
   for (int32_t i = 0; i < 6; ++i) requests.push_back(counting(*engine, 2 * i, 10, static_cast<uint32_t>(i)));
@@ -60,7 +60,7 @@ TEST(Constraint, EveryRequestOfABatchHasItsOwn) {
   EXPECT_EQ(results[5].finish_reason, FinishReason::kLength);
 }
 
-TEST(Constraint, TheModelMayEndWhereItMay) {
+TEST(Constraint, EndTokensAreAllowedWhereTheConstraintCanEnd) {
   const auto engine = make_engine(2);
   Request request = counting(*engine, 10, 20);
   request.options.stop_tokens = {5, 25};  // 5 may come from the tenth on; 25 is also the token whose turn it is
@@ -71,12 +71,12 @@ TEST(Constraint, TheModelMayEndWhereItMay) {
   EXPECT_LE(result.tokens.size(), 16u);
 }
 
-TEST(Constraint, ADeadEndIsAnError) {
+TEST(Constraint, DeadEndIsAnError) {
   const auto engine = make_engine(2);
   EXPECT_THROW(generate(*engine, counting(*engine, kVocab - 3, 5)), Error);
 }
 
-TEST(Constraint, MaxTokensCutIt) {
+TEST(Constraint, MaxTokensTruncateTheAnswer) {
   const auto engine = make_engine(2);
   Request request = counting(*engine, 3, 10);
   request.options.max_tokens = 4;
@@ -85,7 +85,7 @@ TEST(Constraint, MaxTokensCutIt) {
   EXPECT_EQ(result.tokens.size(), 4u);
 }
 
-TEST(Constraint, MinTokensHoldBackTheModelsEnd) {
+TEST(Constraint, MinTokensDelayTheEndToken) {
   const auto engine = make_engine(2);
   for (const int32_t min_tokens : {0, 13, 18, 100}) {
     Request request = counting(*engine, 10, 20);
@@ -100,7 +100,7 @@ TEST(Constraint, MinTokensHoldBackTheModelsEnd) {
   }
 }
 
-TEST(MinTokens, NoEndTokenIsChosenBefore) {
+TEST(MinTokens, EndTokensAreNotSampledEarlier) {
   const auto engine = make_engine(2);
   const auto ask = [&](int32_t min_tokens, std::vector<int32_t> stops) {
     Request request = counting(*engine, 0, 1);

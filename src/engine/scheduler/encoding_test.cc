@@ -53,7 +53,7 @@ class Encoding : public StoredImages {
 };
 
 // Tiles encoded one by one equal tiles encoded in groups.
-TEST_F(Encoding, ShorterStepsChangeNothing) {
+TEST_F(Encoding, StepLengthDoesNotChangeTheResult) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     EngineOptions options = engine_options();
     options.dtype = dtype;
@@ -73,7 +73,7 @@ TEST_F(Encoding, ShorterStepsChangeNothing) {
 }
 
 // No time at all: one step of the encoder beside each token.
-TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
+TEST_F(Encoding, OtherRequestsDecodeBetweenSteps) {
   const std::unique_ptr<Engine> e = engine();
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   const RequestId decoding = scheduler.add(words(*e, 200));
@@ -97,7 +97,7 @@ TEST_F(Encoding, OthersDecodeBetweenItsSteps) {
 }
 
 // Prompts of other requests do not wait for all images of one request.
-TEST_F(Encoding, TakesTurnsWithPrompts) {
+TEST_F(Encoding, AlternatesWithPrompts) {
   const std::unique_ptr<Engine> e = engine();
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   scheduler.add(words(*e, 200));
@@ -128,7 +128,7 @@ TEST_F(Encoding, AnImageOfTwoRequestsIsEncodedOnce) {
 }
 
 // A request may be interrupted anywhere while it encodes: by its client, or by a request of higher priority.
-TEST_F(Encoding, MayBeInterrupted) {
+TEST_F(Encoding, CanBeInterrupted) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> expected = answer(kImages);
   for (int n_before = 1; n_before < kImages + 4; ++n_before) {

@@ -50,7 +50,7 @@ struct Fixture {
 
 class Selection : public testing::TestWithParam<std::string_view> {};
 
-TEST_P(Selection, IsWhatTransformersAttentionsGive) {
+TEST_P(Selection, MatchesTransformersAttentions) {
   std::map<std::string, Fixture> models;
   const Json cases = load_json(kFixtures / "policies/hired.json")["cases"];
   ASSERT_EQ(cases.size(), 13u);
@@ -102,7 +102,7 @@ TEST_P(Selection, DropsBeforeTheLanguageModel) {
   }
 }
 
-TEST_P(Selection, RefusesWhatItCannotDo) {
+TEST_P(Selection, RejectsImpossibleBudgets) {
   const Fixture f("llava-next-llama", GetParam());  // 130 tokens, 32 of them text, 3 images
   EXPECT_THAT(error_of([&] { f.ask(f.prompt(), "hired", "0.26"); }),
               HasSubstr("hired: the KV budget is 34 of 130 tokens, but 32 are text or chosen before, and each picture "
@@ -119,7 +119,7 @@ TEST_P(Selection, RefusesWhatItCannotDo) {
 }
 
 // A second turn keeps the choice of the first, whose KV it continues from; another choice is another prompt.
-TEST_P(Selection, StaysInLaterTurns) {
+TEST_P(Selection, IsKeptInLaterTurns) {
   const Fixture f("llava-clip", GetParam());
   const auto policy = parse_policy("hired", "0.9");
   Prompt first = f.prompt(), second = f.prompt(" And then? And what else is there to be seen?");

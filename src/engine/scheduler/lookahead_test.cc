@@ -38,7 +38,7 @@ GenerateResult finish(Engine& engine, Scheduler& scheduler, RequestId id) {
 
 // ---- prompts that start together ------------------------------------------------------------------------------------
 
-TEST(Together, ABeginningInCommonIsComputedOnce) {
+TEST(CommonPrefix, IsComputedOnce) {
   const std::unique_ptr<Engine> e = engine();
   const std::vector<int32_t> tokens = random_tokens(200);
   const std::vector<std::vector<int32_t>> prompts{tokens, tokens, document(150, 7, 1, 60), document(40, 7, 2, 100),
@@ -71,7 +71,7 @@ std::vector<bool> computed_at_once(Engine& engine, std::vector<Request> requests
   return computed;
 }
 
-TEST(Together, NobodyWaitsForWhatWillNotBeKept) {
+TEST(CommonPrefix, UncachedOneIsNotAwaited) {
   const auto first_and_second = [](Engine& e, Request first) {
     std::vector<Request> both;
     both.push_back(std::move(first));
@@ -103,7 +103,7 @@ TEST(Together, NobodyWaitsForWhatWillNotBeKept) {
 }
 
 // The first request ends while its prompt is computed, three steps long: the second continues from what is left of it.
-TEST(Together, WhoeverIsWaitedForMayEnd) {
+TEST(CommonPrefix, AwaitedRequestCanEnd) {
   const std::vector<int32_t> tokens = random_tokens(1300);
   for (const bool fails : {false, true}) {
     const std::unique_ptr<Engine> e = engine();
@@ -125,7 +125,7 @@ TEST(Together, WhoeverIsWaitedForMayEnd) {
 }
 
 // The first request is preempted in the middle: the others do not wait for it then.
-TEST(Together, WhoeverIsWaitedForMayHaveToWaitItself) {
+TEST(CommonPrefix, AwaitedRequestCanBePreempted) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   std::vector<Request> requests;
@@ -151,7 +151,7 @@ struct Waiting {
   WaitingPrompt prompt;
 };
 
-TEST(WaitingPromptTest, KnowsWhatItWouldFind) {
+TEST(WaitingPromptTest, ReportsItsCachedPrefix) {
   const std::unique_ptr<Engine> e = engine();
   Waiting waiting(*e, document(200, 7, 1, 60)), off(*e, document(200, 7, 1, 60), /*reuse=*/false);
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
@@ -162,7 +162,7 @@ TEST(WaitingPromptTest, KnowsWhatItWouldFind) {
   EXPECT_EQ(waiting.prompt.n_matched(), 0);
 }
 
-TEST(WaitingPromptTest, WhatItWouldFindIsKept) {
+TEST(WaitingPromptTest, HoldKeepsTheCachedPrefix) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(8 * group);
   auto flood = [&, seed = 50u]() mutable {
@@ -181,7 +181,7 @@ TEST(WaitingPromptTest, WhatItWouldFindIsKept) {
   expect_no_page_lost(*e);
 }
 
-TEST(WaitingPromptTest, WhoeverRunsGetsWhatIsHeld) {
+TEST(WaitingPromptTest, RunningRequestsEvictHeldPrefixes) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(64 << 20, 12 * group);
   generate(*e, prefix_request(*e, document(200, 7, 2)));
@@ -197,7 +197,7 @@ TEST(WaitingPromptTest, WhoeverRunsGetsWhatIsHeld) {
 
 // ---- which request is next ------------------------------------------------------------------------------------------
 
-TEST(WaitingQueue, WhoeverFindsMostGoesNext) {
+TEST(WaitingQueue, LongestCachedPrefixIsAdmittedFirst) {
   const std::unique_ptr<Engine> e = engine();
   Scheduler scheduler(*e, {.max_running = 1});
   std::vector<int> order;
@@ -213,7 +213,7 @@ TEST(WaitingQueue, WhoeverFindsMostGoesNext) {
 }
 
 // Documents that are asked about in turn, with room for two of them: in order most are evicted before they recur.
-TEST(WaitingQueue, LookingAheadFindsMore) {
+TEST(WaitingQueue, LookingAheadHitsMoreTokens) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const int n_documents = 5, n_questions = 4;
   std::map<bool, int64_t> n_found;
@@ -238,7 +238,7 @@ TEST(WaitingQueue, LookingAheadFindsMore) {
 }
 
 // Little memory, many requests at once, some of them cancelled: each ends, with the answer of no cache.
-TEST(WaitingQueue, AnyMixGivesTheAnswersOfNoCache) {
+TEST(WaitingQueue, RandomMixMatchesAnswersWithoutCache) {
   const int64_t group = engine()->kv().prefixes().group_bytes();
   const std::unique_ptr<Engine> e = engine(10 * group, 24 * group), reference = engine(0);
   std::mt19937 random(3);

@@ -10,7 +10,7 @@ namespace vlcache {
 namespace {
 
 // A turn is worth the 32nd part of the longest match.
-TEST(RequestOrder, ATableByHand) {
+TEST(RequestOrder, MatchesTheHandComputedTable) {
   struct Case {
     std::vector<QueuedRequest> queue;
     size_t next;
@@ -34,7 +34,7 @@ TEST(RequestOrder, ATableByHand) {
 }
 
 // A stream of requests that all hit more: a request without a hit is passed only by those that arrived soon after it.
-TEST(RequestOrder, NobodyStarves) {
+TEST(RequestOrder, NoRequestStarves) {
   std::deque<QueuedRequest> queue(8, QueuedRequest{.n_matched = 5000});
   queue[3].n_matched = 0;
   int64_t n_turns = 0;

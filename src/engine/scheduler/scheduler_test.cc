@@ -42,7 +42,7 @@ std::vector<GenerateResult> generate_batch(Engine& engine, const std::vector<std
   return generate(engine, std::move(requests));
 }
 
-TEST(Scheduler, F32GivesTheTokensOfEachAlone) {
+TEST(Scheduler, F32BatchGivesTheTokensOfEachRequestAlone) {
   const std::unique_ptr<Engine> engine = load(DType::kF32);
   const size_t n = only_ref() ? 6 : 24;
   const std::vector<GenerateResult> together = generate_batch(*engine, kTexts, static_cast<int32_t>(n));
@@ -110,7 +110,7 @@ TEST(Scheduler, Bf16LogitsAgreeAndFlipsAreCounted) {
               compared, worst);
 }
 
-TEST(Generate, CancellingEndsTheAnswerWhereItIs) {
+TEST(Generate, CancellingEndsTheAnswerEarly) {
   const std::unique_ptr<Engine> engine = load(DType::kBF16);
   std::string streamed;
   int steps = 0;
@@ -124,7 +124,7 @@ TEST(Generate, CancellingEndsTheAnswerWhereItIs) {
   EXPECT_EQ(streamed, result.text);
 }
 
-TEST(Generate, CancelledBeforeItBeganComputesNothing) {
+TEST(Generate, RequestCancelledBeforeItsStartComputesNothing) {
   const std::unique_ptr<Engine> engine = load(DType::kBF16);
   Request request = make_request(*engine, kTexts[0], 100);
   const auto sequence = engine->new_sequence(request.prompt, parse_policy("full"));
@@ -150,7 +150,7 @@ Request random_request(Engine& engine, int32_t n_prompt, int32_t max_tokens, std
 
 std::vector<int32_t> alone(Engine& engine, Request request) { return ids_of(generate(engine, std::move(request))); }
 
-TEST(Scheduler, RequestsComeAndGoWhileOthersRun) {
+TEST(Scheduler, RequestsAreAddedAndRemovedWhileOthersRun) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   Scheduler scheduler(*engine);
   EXPECT_FALSE(scheduler.step());
@@ -179,7 +179,7 @@ TEST(Scheduler, RequestsComeAndGoWhileOthersRun) {
 }
 
 // A decoding request gets a token in every step, and the pieces of a long prompt beside it are smaller than a chunk.
-TEST(Scheduler, ALongPromptDelaysOthersByLessThanAChunk) {
+TEST(Scheduler, LongPromptDelaysOtherRequestsByLessThanAChunk) {
   const std::unique_ptr<Engine> engine = make_engine(1);
   Scheduler scheduler(*engine, {.max_step_ms = 1e-6});
   int tokens = 0;
@@ -210,7 +210,7 @@ TEST(Scheduler, ALongPromptDelaysOthersByLessThanAChunk) {
 }
 
 // Pages for about one and a half of the requests: they take turns, and every answer equals the one computed alone.
-TEST(Scheduler, WhoeverFindsNoPagesWaits) {
+TEST(Scheduler, RequestWithoutPagesWaits) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> small = make_engine(2, "auto", 4 * 6 * page), large = make_engine(2);
   std::vector<Request> requests;
@@ -243,7 +243,7 @@ TEST(Scheduler, WhoeverFindsNoPagesWaits) {
 }
 
 // An answer that fills the memory is not discarded.
-TEST(Scheduler, AnAnswerEndsWhereMemoryOrCapacityEnds) {
+TEST(Scheduler, AnswerEndsWhenMemoryOrCapacityIsFull) {
   const int64_t page = 64 * 2 * kHeadDim * 4;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 4 * 2 * page);
   const GenerateResult full = generate(*engine, random_request(*engine, 100, 1000));
@@ -255,7 +255,7 @@ TEST(Scheduler, AnAnswerEndsWhereMemoryOrCapacityEnds) {
   EXPECT_THROW(generate(*engine, random_request(*engine, 100, 5, "static:capacity=99")), Error);
 }
 
-TEST(Scheduler, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
+TEST(Scheduler, UnsupportedRequestDoesNotAffectOtherRequests) {
   class WantsAll final : public Policy {
    public:
     std::string name() const override { return "wants_all"; }
@@ -280,7 +280,7 @@ TEST(Scheduler, ARequestThatCannotBeServedDoesNotDisturbItsNeighbours) {
   EXPECT_EQ(ids_of(scheduler.remove(good)), alone(*engine, random_request(*engine, 30, 20)));
 }
 
-TEST(Scheduler, LogitsOfAPromptAreHandedOver) {
+TEST(Scheduler, LogitsOfAPromptAreReported) {
   const std::unique_ptr<Engine> engine = make_engine(2);
   std::vector<float> logits(600 * kVocab);
   Request request = random_request(*engine, 600, 0);
@@ -326,7 +326,7 @@ class Broken final : public Policy {
   Where where_;
 };
 
-TEST(Scheduler, ABugCostsTheRequestThatMeetsIt) {
+TEST(Scheduler, FailedCheckEndsOnlyItsRequest) {
   using Where = Broken::Where;
   const std::unique_ptr<Engine> engine = make_engine(2, "auto", 64 << 20, "llama", 4096, 1 << 20);
   const std::vector<int32_t> a = random_tokens(100, 1), b = random_tokens(70, 2);
@@ -352,7 +352,7 @@ TEST(Scheduler, ABugCostsTheRequestThatMeetsIt) {
 }
 
 // State that requests share: half a change there could give another request a wrong answer.
-TEST(Scheduler, ABugInWhatIsSharedEndsTheProcess) {
+TEST(Scheduler, FailedCheckInSharedStateEndsTheProcess) {
   const std::unique_ptr<Engine> engine = make_engine(1);
   PagePool& pool = engine->pools().of(kHeadDim);
   const auto release_twice = [&] {

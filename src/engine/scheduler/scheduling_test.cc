@@ -22,7 +22,7 @@ void finish(Scheduler& scheduler, RequestId id) {
 }
 
 // A preempted request resumes where it was, and its answer is the same.
-TEST(Scheduling, AHigherPriorityTakesAPlace) {
+TEST(Scheduling, HigherPriorityPreemptsARunningRequest) {
   for (const int64_t cache_bytes : {int64_t{0}, int64_t{8} << 20}) {
     const auto e = make_engine(2, "auto", 64 << 20, "llama", 4096, cache_bytes);
     Scheduler scheduler(*e, {.max_running = 1});
@@ -49,7 +49,7 @@ TEST(Scheduling, AHigherPriorityTakesAPlace) {
 
 // 2 layers of 2 heads: 20 pages a head. Two prompts of 700 tokens, 11 pages each, do not fit; one waits, and nothing is
 // computed twice.
-TEST(Scheduling, APromptWaitsForItsPages) {
+TEST(Scheduling, PromptWaitsForItsPages) {
   const auto e = make_engine(2);
   const int64_t page_bytes = e->token_bytes() * kPageSlots;
   const auto small = make_engine(2, "auto", 20 * page_bytes);
@@ -90,7 +90,7 @@ TEST(Scheduling, PagesGoToTheHigherPriority) {
 }
 
 // However little time a step has: prompts continue, by few rows, and every now and then a step only decodes.
-TEST(Scheduling, PromptsGoOnBesideDecodingInPieces) {
+TEST(Scheduling, PromptsContinueInPiecesBesideDecoding) {
   const auto e = make_engine(2);
   Scheduler scheduler(*e, {.max_step_ms = 1e-6});
   const RequestId decoding = scheduler.add(request(*e, 20, 1, 2000));

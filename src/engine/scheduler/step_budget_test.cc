@@ -8,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
+TEST(StepBudget, DecodesOnceAloneToMeasureItsTime) {
   StepBudget budget(0);
   budget.took(false, 1000, 10);
   EXPECT_TRUE(budget.decodes_alone());
@@ -17,7 +17,7 @@ TEST(StepBudget, DecodesOnceByItselfToKnowWhatThatTakes) {
   EXPECT_DOUBLE_EQ(*budget.prompt_flops(1), StepBudget::kTimeForOne * 20 * 100);  // at 10 ms for 1000
 }
 
-TEST(StepBudget, PromptsThatWaitHaveMoreTime) {
+TEST(StepBudget, WaitingPromptsIncreaseThePromptTime) {
   StepBudget budget(0);
   budget.took(true, 0, 20);
   EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), 1.25 * 20);
@@ -29,7 +29,7 @@ TEST(StepBudget, PromptsThatWaitHaveMoreTime) {
   EXPECT_DOUBLE_EQ(*bounded.prompt_ms(3), 30);
 }
 
-TEST(StepBudget, OneSlowStepSaysNothingOfDecoding) {
+TEST(StepBudget, OneSlowStepDoesNotChangeTheDecodeTime) {
   StepBudget budget(0);
   for (const double ms : {20.0, 21.0, 90.0}) budget.took(true, 0, ms);
   EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimeForOne * 21);
@@ -37,13 +37,13 @@ TEST(StepBudget, OneSlowStepSaysNothingOfDecoding) {
   EXPECT_DOUBLE_EQ(*budget.prompt_ms(1), StepBudget::kTimeForOne * 80);
 }
 
-TEST(StepBudget, SaysNothingOfPromptsThatItHasNotSeen) {
+TEST(StepBudget, HasNoEstimateForUnmeasuredPrompts) {
   StepBudget budget(0);
   budget.took(true, 0, 20);
   EXPECT_FALSE(budget.prompt_flops(1));
 }
 
-TEST(StepBudget, KeepsStepsToTheTime) {
+TEST(StepBudget, KeepsStepsWithinTheTimeLimit) {
   for (const double max_ms : {0.0, 60.0}) {
     StepBudget budget(max_ms);
     // Decoding takes 30 ms, from the hundredth step on 40; 0.01 ms a FLOP, twice that in small pieces.
@@ -65,7 +65,7 @@ TEST(StepBudget, KeepsStepsToTheTime) {
   }
 }
 
-TEST(StepBudget, LeavesNothingWhereDecodingTakesTooLongAlready) {
+TEST(StepBudget, LeavesNoTimeWhenDecodingExceedsTheLimit) {
   StepBudget budget(10);
   budget.took(false, 1e5, 1e3);
   budget.took(true, 0, 30);

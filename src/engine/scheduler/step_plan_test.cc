@@ -35,13 +35,13 @@ StepPlan planned(const std::vector<RunningRequest>& running, const StepBudget& b
   return plan;
 }
 
-TEST(StepPlan, NothingIsPlannedOfNothing) {
+TEST(StepPlan, NoRequestsGiveAnEmptyPlan) {
   const StepPlan plan = planned({});
   EXPECT_THAT(plan.parts, IsEmpty());
   EXPECT_FALSE(plan.encode || plan.decodes);
 }
 
-TEST(StepPlan, DecodingRequestsHaveARowEach) {
+TEST(StepPlan, DecodingRequestsGetOneRowEach) {
   const StepPlan plan = planned({kDecodes, kLoads, kDecodes});
   EXPECT_THAT(plan.parts, ElementsAre(Part{0, 1}, Part{2, 1}));
   EXPECT_TRUE(plan.decodes);
@@ -53,7 +53,7 @@ TEST(StepPlan, PromptsAloneShareAChunkInTheOrderOfArrival) {
               ElementsAre(Part{0, 100}, Part{1, 70}, Part{2, 20}));
 }
 
-TEST(StepPlan, BesideDecodingTheBudgetBoundsAPrompt) {
+TEST(StepPlan, BudgetLimitsAPromptBesideDecoding) {
   // 1.25 times what decoding takes: 12.5 ms, 1,250 FLOPs.
   const auto rows = [](double row_flops) {
     const StepPlan plan = planned({kDecodes, prompt_of(500, row_flops)});
@@ -78,20 +78,20 @@ TEST(StepPlan, EveryWaitingPromptCounts) {
   EXPECT_EQ(rows({prompt_of(9), prompt_of(9)}), 99);  // 10 times: the chunk is the bound
 }
 
-TEST(StepPlan, OnceInAWhileDecodingGoesAlone) {
+TEST(StepPlan, DecodingRunsAloneWhenItsTimeIsUnknown) {
   const StepBudget fresh(0);
   EXPECT_TRUE(fresh.decodes_alone());
   EXPECT_THAT(planned({prompt_of(50), kDecodes}, fresh).parts, ElementsAre(Part{1, 1}));
   EXPECT_THAT(planned({prompt_of(50), prompt_of(9)}, fresh).parts, ElementsAre(Part{0, 100}, Part{1, 50}));
 }
 
-TEST(StepPlan, OfPromptsThatWereNeverTimedALittle) {
+TEST(StepPlan, UntimedPromptsGetFewRows) {
   StepBudget budget(0);
   budget.took(true, 0, 10);
   EXPECT_THAT(planned({kDecodes, prompt_of(500)}, budget).parts, ElementsAre(Part{0, 1}, Part{1, 25}));
 }
 
-TEST(StepPlan, ImagesAloneAreEncodedWholeAndTheStepGoesOn) {
+TEST(StepPlan, ImagesAloneAreEncodedWholeAndTheStepContinues) {
   StepPlan plan = planned({prompt_of(50), kEncodes, kEncodes});
   EXPECT_EQ(plan.encode, 1U);
   EXPECT_FALSE(plan.encode_ms || plan.decodes);
@@ -101,7 +101,7 @@ TEST(StepPlan, ImagesAloneAreEncodedWholeAndTheStepGoesOn) {
   EXPECT_THAT(plan.parts, ElementsAre(Part{0, 100}, Part{1, 50}));
 }
 
-TEST(StepPlan, BesideDecodingImagesAndPromptsHaveStepsInTurn) {
+TEST(StepPlan, ImagesAndPromptsAlternateBesideDecoding) {
   const std::vector<RunningRequest> running{kDecodes, kEncodes, prompt_of(50)};
   const StepPlan image = planned(running);
   EXPECT_EQ(image.encode, 1U);
@@ -115,14 +115,14 @@ TEST(StepPlan, BesideDecodingImagesAndPromptsHaveStepsInTurn) {
   EXPECT_FALSE(planned(running, StepBudget(0)).encode);  // it is not known yet what decoding takes
 }
 
-TEST(StepPlan, ALoadIsWaitedForOnlyWhereNothingElseCanBeComputed) {
+TEST(StepPlan, LoadIsAwaitedOnlyWhenNothingElseCanBeComputed) {
   EXPECT_THAT(planned({kLoads, kStalls, kStalls}).parts, ElementsAre(Part{1, 100}));
   EXPECT_THAT(planned({kStalls, prompt_of(30)}).parts, ElementsAre(Part{1, 100}));
   EXPECT_THAT(planned({kStalls, kDecodes}).parts, ElementsAre(Part{1, 1}));
   EXPECT_THAT(planned({kLoads, kLoads}).parts, IsEmpty());
 }
 
-TEST(StepPlan, WithoutACacheEveryStepIsAPrompt) {
+TEST(StepPlan, EveryStepIsAPromptWithoutACache) {
   EXPECT_THAT(planned({prompt_of(0), prompt_of(200)}).parts, ElementsAre(Part{0, 100}, Part{1, 100}));
 }
 

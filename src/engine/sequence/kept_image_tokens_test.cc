@@ -69,7 +69,7 @@ TEST(KeptImageTokens, CountHeadsByTheTokensOfTheirSlots) {
   EXPECT_FLOAT_EQ(std::accumulate(images[0].shares.begin(), images[0].shares.end(), 0.0f), 1.25f);
 }
 
-TEST(KeptImageTokens, LieWhereThePatchesAre) {
+TEST(KeptImageTokens, HaveTheRectanglesOfTheirPatches) {
   const auto engine = tinydoc();
   TableSlots slots;
   slots.tokens_of = {{{0}}};
@@ -81,7 +81,7 @@ TEST(KeptImageTokens, LieWhereThePatchesAre) {
   EXPECT_EQ(*images[0].rects[17], (PixelRect{.left = 28, .top = 28, .right = 56, .bottom = 56}));
 }
 
-TEST(KeptImageTokens, NothingWhereThereIsNothingToSay) {
+TEST(KeptImageTokens, AreEmptyWithoutSlotsOrImages) {
   const auto engine = tinydoc();
   TableSlots slots;
   slots.tokens_of = {{{}, {}}};
@@ -113,13 +113,13 @@ struct KeptFixture {
   }
 };
 
-TEST(KeptImageTokens, ComeWithAnAnswerThatWasAskedForThem) {
+TEST(KeptImageTokens, AreReportedOnRequest) {
   const KeptFixture f;
   EXPECT_EQ(f.mean_share("full", ""), 1.0);
   EXPECT_EQ(f.mean_share("full", "", /*asked=*/false), -1);
 }
 
-TEST(KeptImageTokens, AreThoseThatAPolicyLeaves) {
+TEST(KeptImageTokens, AreTheTokensThatAPolicyKeeps) {
   const KeptFixture f;
   const Prompt prompt = f.prompt();
   const ImageSpan& span = prompt.spans.at(0);

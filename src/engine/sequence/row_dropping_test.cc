@@ -177,7 +177,7 @@ std::string error_of(Engine& engine, const Prompt& prompt, std::string_view poli
   return "";
 }
 
-TEST(RowDropping, NamesTheLeastBudgetThatIsPossible) {
+TEST(RowDropping, ErrorNamesTheSmallestPossibleBudget) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const Prompt prompt = with_images(*engine), text = engine->prepare_tokens(random_tokens(50));
   // fastv: 2 * 90 + 4 * 35 = 320 of 6 layers: 53.3. pyramid_infer: 90 + 5 of 6: 15.8.
@@ -197,7 +197,7 @@ TEST(RowDropping, NamesTheLeastBudgetThatIsPossible) {
 }
 
 // All policies in one batch: each as if it were alone.
-TEST(RowDropping, GoesBesideOthers) {
+TEST(RowDropping, MatchesRequestsAloneInABatch) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const std::vector<std::pair<const char*, const char*>> all{
       {"fastv", ""}, {"full", ""}, {"pyramid_infer", "0.4"}, {"snapkv", "0.3"}, {"fastv", "0.7"}, {"streaming", ""}};
@@ -224,7 +224,7 @@ TEST(RowDropping, GoesBesideOthers) {
 }
 
 // A second turn drops only new tokens; what the first turn has kept stays.
-TEST(RowDropping, ASecondTurnCutsWhatIsNew) {
+TEST(RowDropping, SecondTurnDropsOnlyNewTokens) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   for (const auto& [policy, budget] : {std::pair{"fastv", "0.7"}, std::pair{"pyramid_infer/none", "0.4"}}) {
     SCOPED_TRACE(policy);
@@ -276,7 +276,7 @@ class FailOnce final : public LayerHooks {
 };
 
 // Steps that fail in any layer and are repeated, and a request that frees its KV in the middle.
-TEST(RowDropping, GoesOnAfterAFailure) {
+TEST(RowDropping, ContinuesAfterAFailedStep) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   for (const char* policy : {"fastv", "pyramid_infer:least=1"}) {
     const auto whole = engine->new_sequence(with_images(*engine), parse_policy(policy)),
@@ -300,7 +300,7 @@ TEST(RowDropping, GoesOnAfterAFailure) {
 }
 
 // A request that ends in the middle of its prompt leaves what earlier turns have kept.
-TEST(RowDropping, TakesAnotherPromptInTheMiddleOfOne) {
+TEST(RowDropping, AcceptsAnotherPromptDuringPrefill) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   const auto s = engine->new_sequence(with_images(*engine), parse_policy("pyramid_infer", "0.4"));
   for (int i = 0; i < 5; ++i) step(*engine, *s, 32);
@@ -313,7 +313,7 @@ TEST(RowDropping, TakesAnotherPromptInTheMiddleOfOne) {
 }
 
 // After the last image, before the question is known: the question itself stays whole.
-TEST(RowDropping, ActsBehindTheImageWhenAsked) {
+TEST(RowDropping, ActsAfterTheImageOnRequest) {
   const std::unique_ptr<Engine> engine = make_engine(kLayers);
   Prompt prompt = with_images(*engine);
   prompt.query_aware = false;

@@ -80,7 +80,7 @@ TEST_F(SequenceTest, EqualPixelsInAnotherGridAreAnotherImage) {
   EXPECT_EQ(s.continue_with(std::move(high)), 2);
 }
 
-TEST_F(SequenceTest, AGeneratedImageTokenIsNoImage) {
+TEST_F(SequenceTest, GeneratedImageTokenIsNotAnImage) {
   Prompt text;
   text.tokens = {1, 2};
   Sequence s = make(text);
@@ -98,7 +98,7 @@ TEST_F(SequenceTest, OneTokenIsLeftForLogits) {
   EXPECT_EQ(s.n_pending(), 1);
 }
 
-TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
+TEST_F(SequenceTest, EvictedCacheIsReusedOnlyAsAWhole) {
   Sequence s = make(image_prompt(0.5f), "streaming:sinks=1,window=3");
   compute(s);
   ASSERT_EQ(s.n_visible(0, 0), 4);
@@ -108,7 +108,7 @@ TEST_F(SequenceTest, AnEvictedCacheIsKeptOnlyWhole) {
   EXPECT_EQ(s.cache().n_slots(0, 0), 0);
 }
 
-TEST_F(SequenceTest, RewindForgetsTokens) {
+TEST_F(SequenceTest, RewindRemovesTokens) {
   Sequence s = make(image_prompt(0.5f));
   compute(s);
   s.rewind(3);
@@ -118,7 +118,7 @@ TEST_F(SequenceTest, RewindForgetsTokens) {
 }
 
 // Positions need not be indices: several tokens may share one (M-RoPE), the next is one more than the largest.
-TEST_F(SequenceTest, TheNextPositionIsOneMoreThanTheLargest) {
+TEST_F(SequenceTest, NextPositionIsOneMoreThanTheLargest) {
   Sequence s = make(image_prompt(0.5f));
   EXPECT_EQ(s.next_position(), 8);
   s.add_token(7);
@@ -127,7 +127,7 @@ TEST_F(SequenceTest, TheNextPositionIsOneMoreThanTheLargest) {
   EXPECT_EQ(s.next_position(), 4);
 }
 
-TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
+TEST_F(SequenceTest, DescribesEveryToken) {
   Prompt prompt = image_prompt(0.5f);
   prompt.classes.assign(8, TokenClass::kOther);
   prompt.classes[0] = TokenClass::kSpecial;
@@ -143,7 +143,7 @@ TEST_F(SequenceTest, KnowsWhatEveryTokenIs) {
 
 // A policy that needs the prompt repeated: instruction and pieces with the image's rows after the position where it
 // acts, the question put aside; no way of ending that leaves a trace.
-TEST_F(SequenceTest, RepeatsThePromptBehindItself) {
+TEST_F(SequenceTest, ReplaysThePromptAfterItself) {
   Prompt prompt = image_prompt(0.5f, {3, 4});
   prompt.query_aware = false;
   prompt.replay_text = {.first = {50, 51}, .later = {60}, .suffix = {70}, .max_positions = 0};

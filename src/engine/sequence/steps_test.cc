@@ -19,7 +19,7 @@ std::vector<float> step_runs(Engine& engine, Sequence& sequence, std::vector<Tok
 }
 
 // All rows computed: one run, runs side by side in one step, runs over several steps.
-TEST(Steps, HoweverRunsAreCutTheLogitsAreThoseOfOnePrefill) {
+TEST(Steps, LogitsDoNotDependOnHowRunsAreSplit) {
   for (std::string_view backend : backend_names()) {
     for (const char* model_type : {"llama", "mistral"}) {  // mistral's layers see a window of 40
       SCOPED_TRACE(std::string(backend) + " " + model_type);
@@ -64,7 +64,7 @@ class LeaveAt final : public LayerHooks {
 };
 
 // Loaded slots with the values that computing gives: everything must be as if it had been computed.
-TEST(Steps, LoadedSlotsStandWhereTheirTokensStand) {
+TEST(Steps, LoadedSlotsKeepThePositionOfTheirTokens) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const std::unique_ptr<Engine> engine = make_engine(3, backend);
@@ -95,7 +95,7 @@ TEST(Steps, LoadedSlotsStandWhereTheirTokensStand) {
 
 // Attention of a dense f64 model would be a second decoder: instead every loaded value differs from the computed one,
 // and the same cache is built by hand, slot by slot, as the reference.
-TEST(Steps, LoadedValuesAreWhatLaterTokensSee) {
+TEST(Steps, LaterTokensAttendToLoadedValues) {
   const std::unique_ptr<Engine> engine = make_engine(3, "ref");
   const std::vector<int32_t> tokens = random_tokens(90);
   const auto whole = make_sequence(*engine, tokens);
@@ -130,7 +130,7 @@ TEST(Steps, LoadedValuesAreWhatLaterTokensSee) {
 
 // A nested plan: loaded tokens 20..60 run through layers 0 and 1 themselves, tokens 30..60 of them through layer 0
 // only; deeper layers take the loaded slots. Scattered: every third token continues.
-TEST(Steps, LoadedTokensMayRunThroughTheFirstLayers) {
+TEST(Steps, LoadedTokensCanEnterTheFirstLayers) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const std::unique_ptr<Engine> engine = make_engine(4, backend);
@@ -172,7 +172,7 @@ TEST(Steps, LoadedTokensMayRunThroughTheFirstLayers) {
 }
 
 // The first of two runs must not attend to the second one's slots, which lie in the same pages by then.
-TEST(Steps, ARunDoesNotSeeTheRunsBehindIt) {
+TEST(Steps, RunDoesNotAttendToLaterRuns) {
   const std::unique_ptr<Engine> engine = make_engine(2, "ref");
   std::vector<int32_t> tokens = random_tokens(80);
   class LastQueryOfFirstRun final : public LayerHooks {
@@ -196,7 +196,7 @@ TEST(Steps, ARunDoesNotSeeTheRunsBehindIt) {
 }
 
 // A prompt in chunks through layers 0..K, its hidden states kept, some rows dropped, then through the rest.
-TEST(LayerRanges, GiveWhatOneStepGives) {
+TEST(LayerRanges, MatchASingleStep) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const std::unique_ptr<Engine> engine = make_engine(5, backend);
@@ -278,7 +278,7 @@ std::vector<float> contents(Engine& engine, Sequence& s) {
 }
 
 // Three sequences in a step that fails in each layer, one after the other: all are as before, and continue unaffected.
-TEST(FailedStep, LeavesEverySequenceAsItWas) {
+TEST(FailedStep, RestoresEverySequence) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const std::unique_ptr<Engine> engine = make_engine(3, backend);
@@ -323,7 +323,7 @@ TEST(FailedStep, LeavesEverySequenceAsItWas) {
   }
 }
 
-TEST(FailedStep, ASourceThatFailsIsToBlame) {
+TEST(FailedStep, FailedSourceFailsItsOwnRequest) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   const std::vector<int32_t> tokens = random_tokens(60);
   const auto whole = make_sequence(*engine, tokens), s = make_sequence(*engine, tokens),
@@ -352,7 +352,7 @@ TEST(FailedStep, ASourceThatFailsIsToBlame) {
   expect_close({logits.as<float>(), logits.as<float>() + logits.numel()}, expected);
 }
 
-TEST(FailedStep, APoolThatRunsOutIsAsFullAsBefore) {
+TEST(FailedStep, ExhaustedPoolKeepsItsPageCount) {
   // 24 pages: 4 lists (2 layers x 2 heads) of at most 6.
   const std::unique_ptr<Engine> engine = make_engine(2, "ref", 24 * 64 * 2 * kHeadDim * 4);
   const auto small = make_sequence(*engine, random_tokens(100)), large = make_sequence(*engine, random_tokens(300));

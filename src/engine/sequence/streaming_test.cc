@@ -6,7 +6,7 @@ namespace {
 
 // With one layer, K and V depend on the token alone: streaming then equals full attention over the kept tokens,
 // renumbered.
-TEST(Streaming, EqualsFullAttentionOverTheKeptTokensRenumbered) {
+TEST(Streaming, EqualsFullAttentionOverRenumberedKeptTokens) {
   for (std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
     const std::unique_ptr<Engine> engine = make_engine(1, backend);
@@ -35,7 +35,7 @@ TEST(Streaming, IsFullAttentionWhileEverythingFits) {
   expect_close(compute(*engine, *streaming, 40), compute(*engine, *full, 40));
 }
 
-TEST(Streaming, ChunksDoNotMatterInDeepModels) {
+TEST(Streaming, ChunksDoNotChangeDeepModels) {
   const std::unique_ptr<Engine> engine = make_engine(3);
   const std::vector<int32_t> tokens = random_tokens(150);
   const auto a = make_sequence(*engine, tokens, "streaming:sinks=4,window=30");

@@ -13,7 +13,7 @@ namespace {
 
 class WindowRecompute : public testing::TestWithParam<std::string_view> {};
 
-TEST_P(WindowRecompute, SeesTheLastTokensAsAPromptOfTheirOwn) {
+TEST_P(WindowRecompute, ComputesTheLastTokensAsTheirOwnPrompt) {
   for (const std::string_view family : {"llama", "mistral"}) {  // mistral: a sliding window of 40 below this one
     const std::unique_ptr<Engine> engine = make_engine(3, GetParam(), 64 << 20, family);
     std::vector<int32_t> tokens = random_tokens(70);
@@ -37,7 +37,7 @@ TEST_P(WindowRecompute, SeesTheLastTokensAsAPromptOfTheirOwn) {
   }
 }
 
-TEST_P(WindowRecompute, AWindowThatIsNotFullIsTheWholeSequence) {
+TEST_P(WindowRecompute, PartialWindowIsTheWholeSequence) {
   const std::unique_ptr<Engine> engine = make_engine(2, GetParam());
   const auto s = make_sequence(*engine, random_tokens(10), "window_recompute:window=12");
   const auto whole = make_sequence(*engine, random_tokens(10), "window_recompute", "1");
@@ -67,7 +67,7 @@ TEST_P(WindowRecompute, KeepsNothingForASecondTurn) {
 }
 
 // Of images that reach into the window, the rows in it; what one batch holds beside it stays as it is.
-TEST_P(WindowRecompute, TakesTheRowsOfImagesInTheWindow) {
+TEST_P(WindowRecompute, IncludesTheRowsOfImagesInTheWindow) {
   const auto dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-mistral";
   EngineOptions options;
   options.backend = GetParam();

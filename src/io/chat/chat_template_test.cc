@@ -85,7 +85,7 @@ TEST(JinjaTest, RendersEveryConstructAsPythonDoes) {
   }
 }
 
-TEST(JinjaTest, ErrorsNameThePlace) {
+TEST(JinjaTest, ErrorsNameTheLine) {
   try {
     render_plain("a\nb\n{{ 1 +\n none }}");
     FAIL();
@@ -103,7 +103,7 @@ std::string repeat(const std::string& part, int n) {
   return out;
 }
 
-TEST(JinjaTest, RefusesHostileNesting) {
+TEST(JinjaTest, RejectsHostileNesting) {
   const int n = 200'000;
   for (const char* open : {"(", "[", "{1:", "-", "not ", "1 if 1 else "}) {
     error_code_of("{{ " + repeat(open, n) + "1");
@@ -152,7 +152,7 @@ TEST(JinjaTest, BoundsWorkAndMemory) {
   }
 }
 
-TEST(JinjaTest, FreesWhatRefersToItself) {  // the leak checker of the asan preset fails otherwise
+TEST(JinjaTest, FreesSelfReferences) {  // the leak checker of the asan preset fails otherwise
   EXPECT_EQ(render_plain("{% set ns = namespace() %}{% set ns.a = ns %}{% set ns.b = [ns, ns.a] %}x"), "x");
   EXPECT_EQ(render_plain("{% macro m() %}{% endmacro %}{% set ns = namespace(m=m) %}{% set k = ns %}x"), "x");
   EXPECT_EQ(render_plain("{% for x in [1, 2] %}{% set q = loop.changed(loop) %}{{ x }}{% endfor %}"), "12");
@@ -256,7 +256,7 @@ TEST_F(LoaderTest, FindsTemplatesWhereTransformersDoes) {
   EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "json")));
 }
 
-TEST_F(LoaderTest, RefusesTemplatesThatAreNone) {
+TEST_F(LoaderTest, RejectsInvalidTemplates) {
   for (const char* text :
        {R"({"chat_template": 1})", R"({"chat_template": ["x"]})", R"({"chat_template": [{"name": "x"}]})", "[", "[]"}) {
     write("chat_template.json", text);

@@ -36,7 +36,7 @@ class Rendered {
   int n_renders_ = 0;
 };
 
-TEST(ContentForms, EveryFamilyShowsWhatItIsTold) {
+TEST(ContentForms, EveryFamilyRendersAllContent) {
   const auto path = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/chat/families.json";
   const OrderedJson families = parse_ordered_json(read_text_file(path), path.string());
   ASSERT_GE(families.size(), 11u);
@@ -56,7 +56,7 @@ TEST(ContentForms, EveryFamilyShowsWhatItIsTold) {
   }
 }
 
-TEST(ContentForms, AsksATemplateOnce) {
+TEST(ContentForms, ProbesATemplateOnce) {
   Rendered rendered("{% for m in messages %}{{ m.content[0].text }}{% endfor %}");
   const OrderedJson messages = OrderedJson::parse(R"([{"role": "system", "content": "a"},
     {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}])");
@@ -66,7 +66,7 @@ TEST(ContentForms, AsksATemplateOnce) {
   EXPECT_EQ(rendered.n_renders(), probing + 2);
 }
 
-TEST(ContentForms, LeavesTheRestAlone) {
+TEST(ContentForms, KeepsOtherFieldsUnchanged) {
   Rendered rendered("{% for m in messages if m.role == 'user' %}{{ m.content[0].text }}{% endfor %}");
   const OrderedJson messages = OrderedJson::parse(R"([{"role": "user", "name": "n", "content": "b", "extra": [1]},
     {"role": "tool", "content": "unknown roles are the template's affair"}, {"role": "assistant", "tool_calls": []},
@@ -77,7 +77,7 @@ TEST(ContentForms, LeavesTheRestAlone) {
   EXPECT_EQ(rendered.fit("no list").dump(), "\"no list\"");
 }
 
-TEST(ContentForms, ErrorsNameTheRoleAndWhatTheTemplateSays) {
+TEST(ContentForms, ErrorsNameTheRoleAndQuoteTheTemplate) {
   Rendered no_system(
       "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
       "{% for m in messages %}{{ m.content }}{% endfor %}");

@@ -74,7 +74,7 @@ TEST(ToolForms, WhetherATemplateShowsTools) {
   EXPECT_FALSE(Chat(kNone).forms.shows_tools());
 }
 
-TEST(ToolForms, ArgumentsAsTheTemplateTakesThem) {
+TEST(ToolForms, ArgumentsFollowTheTemplate) {
   const OrderedJson as_text = {user("Q"), call("{\"x\": 1}"), result("R")},
                     as_object = {user("Q"), call({{"x", 1}}), result("R")};
   for (const OrderedJson& messages : {as_text, as_object}) {
@@ -106,7 +106,7 @@ TEST(ToolForms, ImagesOfResultsAreUserTurns) {
   EXPECT_EQ(chat.forms.fit({user("Q"), call("{}"), result(image)})[3], user(image));
 }
 
-TEST(ToolForms, IdsAsTheTemplateTakesThem) {
+TEST(ToolForms, IdsFollowTheTemplate) {
   const auto with_id = [](OrderedJson message, const char* id) {
     (message.contains("tool_calls") ? message["tool_calls"][0]["id"] : message["tool_call_id"]) = id;
     return message;
@@ -120,7 +120,7 @@ TEST(ToolForms, IdsAsTheTemplateTakesThem) {
   EXPECT_EQ(Chat(kObjects).forms.fit(messages)[1]["tool_calls"][0]["id"], "toolu_01");
 }
 
-TEST(ToolForms, OneCallAMessage) {
+TEST(ToolForms, OneCallPerMessage) {
   OrderedJson two = call("{}");
   two["content"] = "I look twice.";
   two["tool_calls"].push_back({{"id", "second"}, {"type", "function"}, {"function", {{"name", "look"}}}});
@@ -133,7 +133,7 @@ TEST(ToolForms, OneCallAMessage) {
   EXPECT_EQ(Chat(kObjects).forms.fit(messages)[1]["tool_calls"].size(), 2u);
 }
 
-TEST(ToolForms, OtherMessagesAreLeftAlone) {
+TEST(ToolForms, OtherMessagesAreUnchanged) {
   const OrderedJson messages = {user("Q"),
                                 {{"role", "assistant"}, {"content", "A"}, {"tool_calls", OrderedJson::array()}}};
   EXPECT_EQ(Chat(kNone).forms.fit(messages), messages);

@@ -21,7 +21,7 @@ TEST(EncodePng, IsDecodedToTheSamePixels) {
   }
 }
 
-TEST(Shrink, AveragesWhatAPixelCovers) {
+TEST(Shrink, AveragesTheAreaOfAPixel) {
   Image image(4, 2);
   for (size_t i = 0; i < 8; ++i) image.rgb[3 * i] = static_cast<uint8_t>(10 * i);
   const Image small = shrink(image, 2);
@@ -33,7 +33,7 @@ TEST(Shrink, AveragesWhatAPixelCovers) {
   EXPECT_EQ(shrink(test_image(3, 1000), 10).width, 1);
 }
 
-TEST(Base64, PadsAsTheRfcSays) {
+TEST(Base64, PadsAsInTheRfc) {
   const auto of = [](std::string_view text) {
     std::vector<std::byte> bytes;
     for (const char c : text) bytes.push_back(static_cast<std::byte>(c));

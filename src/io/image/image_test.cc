@@ -112,7 +112,7 @@ TEST(Image, FlippedBytesNeverCrash) {
   EXPECT_GT(n_errors, 100);
 }
 
-TEST(Image, RefusesWhatIsNoImage) {
+TEST(Image, RejectsDataThatIsNotAnImage) {
   EXPECT_EQ(decode_error({}), ErrorCode::kInput);
   EXPECT_EQ(decode_error(to_bytes("%PDF-1.4 and so on")), ErrorCode::kUnsupported);
   EXPECT_EQ(decode_error(to_bytes("II*\0 a TIFF")), ErrorCode::kUnsupported);
@@ -124,7 +124,7 @@ TEST(Image, RefusesWhatIsNoImage) {
   EXPECT_EQ(decode_error(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
 }
 
-TEST(Image, ReportsFilesThatCannotBeRead) {
+TEST(Image, ReportsUnreadableFiles) {
   const auto code_of = [](const std::filesystem::path& path, const ImageLimits& limits = {}) {
     try {
       load_image(path, limits);
@@ -204,7 +204,7 @@ TEST(Image, TextOfAPngIsLimited) {
   EXPECT_LT(peak_kilobytes() - before, 400 << 10);
 }
 
-TEST(Image, AGreyPaletteOfAGifFrameCountsUnlikeInPillow) {
+TEST(Image, GreyPaletteOfAGifFrameIsUsedUnlikeInPillow) {
   // Pillow 13 takes a frame's own palette of plain greys for none and applies the file's palette instead.
   std::vector<std::byte> gif = read_bytes("local.gif");
   const size_t local = 13 + 768 + 10;

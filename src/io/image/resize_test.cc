@@ -31,7 +31,7 @@ TEST(Resize, EqualsPillowToTheBit) {
   }
 }
 
-TEST(Resize, KernelsGiveWhatThePlainLoopsGive) {
+TEST(Resize, KernelsEqualThePortableLoops) {
   const Image source = pattern(40, 9);
   std::vector<int32_t> weights(5 * 16 * 3), first{0, 3, 11, 20, 24};
   for (size_t i = 0; i < weights.size(); ++i)
@@ -51,13 +51,13 @@ TEST(Resize, KernelsGiveWhatThePlainLoopsGive) {
   }
 }
 
-TEST(Resize, KeepsAnImageThatHasTheSizeAlready) {
+TEST(Resize, KeepsAnImageOfTheTargetSize) {
   const Image source = pattern(31, 17);
   for (int filter = 0; filter <= 5; ++filter)
     EXPECT_EQ(resize(source, 31, 17, static_cast<Resample>(filter)).rgb, source.rgb);
 }
 
-TEST(Resize, RefusesSizesThatCannotBe) {
+TEST(Resize, RejectsInvalidSizes) {
   const Image source = pattern(31, 17);
   const ImageLimits limits{.max_pixels = 10000, .max_side = 500};
   EXPECT_THROW(resize(source, 0, 5, Resample::kBicubic), Error);
@@ -84,7 +84,7 @@ TEST(CutOut, CropsAndPads) {
   EXPECT_EQ(cut_out(part, {.width = 5, .height = 3}).row(2)[14], 0);
 }
 
-TEST(CutOut, MayMissTheImageAndCutOneSideWhileItPadsTheOther) {
+TEST(CutOut, CanMissTheImageOrCropOneSideAndPadTheOther) {
   const Image source = pattern(9, 7);
   const Image beside = cut_out(source, {.x = 20, .y = -30, .width = 2, .height = 3}, {1, 2, 3});
   for (size_t i = 0; i < beside.rgb.size(); ++i) EXPECT_EQ(beside.rgb[i], 1 + i % 3);
@@ -94,7 +94,7 @@ TEST(CutOut, MayMissTheImageAndCutOneSideWhileItPadsTheOther) {
   EXPECT_EQ(mixed.row(0)[0] + mixed.row(8)[5], 0);
 }
 
-TEST(CutOut, RefusesWhatIsBeyondTheLimits) {
+TEST(CutOut, RejectsSizesBeyondTheLimits) {
   const Image line(262144, 1);
   EXPECT_THROW(cut_out(line, {.width = 262144, .height = 262144}), Error);  // 206 GB
   EXPECT_THROW(cut_out(line, {.width = 262145, .height = 1}), Error);

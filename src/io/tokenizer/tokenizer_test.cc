@@ -64,7 +64,7 @@ class TokenizerFixture : public testing::TestWithParam<const char*> {
   Tokenizer tokenizer_ = Tokenizer::from_json(read_text_file(path_), path_);
 };
 
-TEST_P(TokenizerFixture, IdsAndTextsEqualThoseOfThePythonPackage) {
+TEST_P(TokenizerFixture, IdsAndTextsEqualThePythonPackage) {
   const auto& lines = fixture_lines();
   ASSERT_GE(lines.size(), 10000u);
   EXPECT_EQ(tokenizer_.vocab_size(), expected_["vocab_size"].get<int64_t>());
@@ -136,7 +136,7 @@ TEST(TokenClasses, AreReadFromTheText) {
 }
 
 // The bytes of an encoded text's tokens are its text, except for a space that the first token loses.
-TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
+TEST(TokenBytes, ConcatenateToTheEncodedText) {
   for (const char* name :
        {"gpt2", "llama2", "llama2_metaspace", "llama3", "gemma", "mistral", "qwen2", "smollm", "tekken"}) {
     SCOPED_TRACE(name);
@@ -156,7 +156,7 @@ TEST(TokenBytes, AreTheTextsOnceThereIsOne) {
   }
 }
 
-TEST(TokenBytes, MayBePartsOfCharacters) {
+TEST(TokenBytes, CanBePartsOfCharacters) {
   const auto bytes = [](const char* name, const char* token) {
     const auto path = kTokenizerFixtures / (std::string(name) + ".tokenizer.json");
     const Tokenizer tokenizer = Tokenizer::from_json(read_text_file(path), path.string());
@@ -167,7 +167,7 @@ TEST(TokenBytes, MayBePartsOfCharacters) {
   EXPECT_EQ(bytes("llama2", "<s>"), "");
 }
 
-TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
+TEST(TokenizerRegex, SplitsLikeOniguruma) {
   const Json patterns = load_json(kTokenizerFixtures / "patterns.json");
   ASSERT_GE(patterns.size(), 40u);
   for (const auto& [name, entry] : patterns.items()) {
@@ -186,7 +186,7 @@ TEST(TokenizerRegex, CutsWhereOnigurumaCuts) {
   }
 }
 
-TEST(TokenizerRegex, NamesWhatItDoesNotSupport) {
+TEST(TokenizerRegex, RejectsUnsupportedSyntax) {
   for (const char* pattern : {"(",        ")",         "[",
                               "[]",       "[a",        "*a",
                               "(?x:a b)", "\\X",       "\\p{Nonsense}",
@@ -200,7 +200,7 @@ TEST(TokenizerRegex, NamesWhatItDoesNotSupport) {
   EXPECT_THROW(Regex(std::string(5000, '['), "test"), Error);
 }
 
-TEST(TokenizerRegex, GivesUpInsteadOfHanging) {
+TEST(TokenizerRegex, LimitsBacktracking) {
   const Regex regex(R"((?:a|aa|aaa)+\z)", "test");
   std::vector<TextMatch> matches;
   EXPECT_THROW(regex.cut(std::string(100, 'a') + "b", matches), Error);
@@ -255,7 +255,7 @@ class SnapshotDir {
   std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "vlcache_tokenizer_test";
 };
 
-TEST(Tokenizer, TakesNamedTokensFromTheFilesBeside) {
+TEST(Tokenizer, ReadsNamedTokensFromTheOtherFiles) {
   const SnapshotDir dir;
   EXPECT_THROW(
       try { Tokenizer::load(dir.path()); } catch (const Error& e) {
@@ -288,14 +288,14 @@ std::string minimal(const std::string& model, const std::string& rest = "") {
   return R"({"version": "1.0", "model": )" + model + rest + "}";
 }
 
-TEST(Tokenizer, SparseIdsCostNothing) {
+TEST(Tokenizer, SparseIdsTakeNoMemory) {
   const Tokenizer tokenizer =
       Tokenizer::from_json(minimal(R"({"type": "BPE", "vocab": {"a": 2147483647, "b": 0}, "merges": []})"), "t");
   EXPECT_EQ(tokenizer.encode("ab"), (std::vector<int32_t>{2147483647, 0}));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{2147483647, -5, 7, 0}, false), "a b");
 }
 
-TEST(Tokenizer, SaysWhatIsWrongWithAFile) {
+TEST(Tokenizer, ErrorsDescribeTheInvalidFile) {
   const std::string good = R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
   EXPECT_EQ(Tokenizer::from_json(minimal(good), "t").encode("ab"), std::vector<int32_t>{2});
   const std::pair<std::string, const char*> cases[] = {

@@ -98,7 +98,7 @@ TEST(Anyres, OrdersOverviewThenLines) {
   EXPECT_THAT(anyres_order(layout, 2), ElementsAre(0, 1, 2, 3, 5, 8, kNewlineRow, 7, 10, kNewlineRow));
 }
 
-TEST(Anyres, RefusesTilesOfAnotherGrid) {
+TEST(Anyres, RejectsTilesOfAnotherGrid) {
   const ModelConfig config =
       parse_config(R"({"model_type":"llava_next","image_token_index":5,"vision_config":{"image_size":28,"patch_size":7},
       "image_grid_pinpoints":[[28,56],[56,28]]})");
@@ -108,7 +108,7 @@ TEST(Anyres, RefusesTilesOfAnotherGrid) {
   EXPECT_THAT(error_of([&] { anyres_layout(config, image(4, 1, 2, 100, 200)); }), HasSubstr("and 4 in all"));
 }
 
-TEST(Siglip, PositionsFollowTheRelativePlace) {
+TEST(Siglip, PositionsFollowTheRelativeCoordinate) {
   const std::vector<int32_t> whole = siglip_position_ids(27, 27, 27);
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], static_cast<int32_t>(i));
   EXPECT_THAT(siglip_position_ids(4, 1, 2), ElementsAre(0, 2));

@@ -91,7 +91,7 @@ TEST(ImageProcessor, EqualsTransformersToTheBit) {
   }
 }
 
-TEST(ImageProcessor, IsFoundWhereverCheckpointsKeepIt) {
+TEST(ImageProcessor, IsReadFromEveryKnownFile) {
   const std::string clip = R"({"image_processor_type": "CLIPImageProcessor"})";
   const std::string siglip = R"({"image_processor_type": "SiglipImageProcessor"})";
   const auto type_of = [](const Checkpoint& checkpoint) {
@@ -119,7 +119,7 @@ TEST(ImageProcessor, IsFoundWhereverCheckpointsKeepIt) {
   }
 }
 
-TEST(ImageProcessor, TellsWhatItCannotLoad) {
+TEST(ImageProcessor, ErrorsNameTheUnsupportedProcessor) {
   const std::string unknown =
       processor_error(R"({"image_processor_type": "Kosmos9ImageProcessor"})", ErrorCode::kUnsupported);
   EXPECT_NE(unknown.find("Kosmos9ImageProcessor"), std::string::npos);
@@ -152,7 +152,7 @@ TEST(ImageProcessor, TellsWhatItCannotLoad) {
       ErrorCode::kInput);
 }
 
-TEST(ImageProcessor, RefusesImagesThatWouldBecomeTooLarge) {
+TEST(ImageProcessor, RejectsImagesThatWouldBecomeTooLarge) {
   const auto processor =
       from_config(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 4000}})");
   EXPECT_THROW(processor->process(Image(1, 200000)), Error);
@@ -168,7 +168,7 @@ TEST(ImageProcessor, RefusesImagesThatWouldBecomeTooLarge) {
 }
 
 // Every size alone is within the limits, but resizing each of 577 tiles to 64 million pixels would take minutes.
-TEST(ImageProcessor, RefusesTilesThatAreResizedToTooMuch) {
+TEST(ImageProcessor, RejectsTilesWithTooManyResizedPixels) {
   const auto processor = from_config(R"({"image_processor_type": "LlavaNextImageProcessor", "size": 8000,
       "crop_size": 336, "image_grid_pinpoints": [[8064, 8064]]})");
   try {
@@ -180,7 +180,7 @@ TEST(ImageProcessor, RefusesTilesThatAreResizedToTooMuch) {
   }
 }
 
-TEST(ImageProcessor, TakesEveryStepOfTheAllowance) {
+TEST(ImageProcessor, EveryStepCountsAgainstTheAllowance) {
   // 64 x 64 for the whole, 64 x 128 for the grid and again for its bars, then each of two tiles cut out and resized.
   const auto processor = from_config(R"({"image_processor_type": "LlavaNextImageProcessor", "size": 64,
       "do_center_crop": false, "crop_size": 64, "image_grid_pinpoints": [[64, 128]]})");
@@ -189,7 +189,7 @@ TEST(ImageProcessor, TakesEveryStepOfTheAllowance) {
   EXPECT_THROW(processor->process(Image(20, 10), PixelAllowance(kNeeded - 1)), Error);
 }
 
-TEST(ImageProcessor, KeysDifferWhereSettingsDo) {
+TEST(ImageProcessor, KeysDifferWhenSettingsDiffer) {
   const std::vector<std::string> settings = {R"("do_pad": true)",
                                              R"("do_pad": false)",
                                              R"("resample": 2)",
@@ -217,7 +217,7 @@ TEST(ImageProcessor, KeysDifferWhereSettingsDo) {
                 ->settings_key());
 }
 
-TEST(ImageProcessor, SelectsTheGridThatShowsMost) {
+TEST(ImageProcessor, SelectsTheGridWithTheHighestResolution) {
   const std::vector<std::pair<int64_t, int64_t>> pinpoints{
       {336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
   using Grid = std::pair<int64_t, int64_t>;

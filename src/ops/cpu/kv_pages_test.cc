@@ -68,7 +68,7 @@ class KvPagesTest : public ::testing::TestWithParam<std::tuple<KvCodec, int>> {
   std::mt19937 rng{9};
 };
 
-TEST_P(KvPagesTest, ReadsWhatWasWritten) {
+TEST_P(KvPagesTest, ReadsBackWrittenRows) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     for (int n_rows : {1, 2, 17, 81, 200}) {
       Store store(codec, d, 3, 200);

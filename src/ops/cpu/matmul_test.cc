@@ -164,7 +164,7 @@ TEST_P(OnEveryIsa, OneDnnAndPanelsAgree) {
 }
 
 // What makes "the same result whatever the chunk" hold: panels sum in one order.
-TEST_P(OnEveryIsa, PanelsGiveARowTheSameResultInAnyBatch) {
+TEST_P(OnEveryIsa, PanelResultOfARowDoesNotDependOnTheBatch) {
   const auto [dtype, isa] = GetParam();
   Matmul matmul(isa, dtype);
   const Rows source(dtype, 100, 333, 0, 0, 7), x(dtype, 300, 333), all(dtype, 300, 100);
@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(All, OnEveryIsa,
                                   std::string(isa_name(info.param.isa));
                          });
 
-TEST(CpuBackend, TakesItsCapFromTheCaller) {
+TEST(CpuBackend, UsesTheIsaLimitOfTheCaller) {
   const auto backend = make_cpu_backend(DType::kBF16, {.max_isa = Isa::kAvx2});
   EXPECT_EQ(backend->name(), "cpu");
   EXPECT_EQ(backend->compute_dtype(), DType::kBF16);

@@ -40,7 +40,7 @@ TEST(RefKvPages, BytesOfAPage) {
   EXPECT_EQ(kRef->kv_page_bytes(KvCodec::kF32, 80), 2 * 64 * 80 * 4);
 }
 
-TEST(RefKvPages, WriteGoesToTheLastSlotsOfEveryHead) {
+TEST(RefKvPages, WriteFillsTheLastSlotsOfEveryHead) {
   Cache cache(*kRef, {70, 66}, 2);
   number_slots(cache, 66);
   EXPECT_THAT(first_of_k(cache, 0, {4, 5, 69}), testing::ElementsAre(0, 100, 6500));

@@ -212,7 +212,7 @@ TEST(RefAttention, HandComputed) {
   EXPECT_FLOAT_EQ(lse.at(0), std::log(4.0f));
 }
 
-TEST(RefAttention, NothingToSeeGivesZero) {
+TEST(RefAttention, NoVisibleSlotsGiveZero) {
   Cache cache(*kRef, {0, 3}, kDim);
   Matrix q({5, kHeads, kDim}, Seed(1)), out({5, kHeads, kDim}), lse({5, kHeads});
   const std::vector<AttentionSeq> seqs = {{1, 0, cache.view}, {2, 1, cache.view}};
@@ -242,7 +242,7 @@ TEST(RefMergeAttention, HalvesMakeTheWhole) {
   EXPECT_THAT(la.data, testing::Pointwise(testing::FloatNear(1e-5f), whole.lse.data));
 }
 
-TEST(RefMergeAttention, NothingIsNeutral) {
+TEST(RefMergeAttention, EmptyStateIsNeutral) {
   const float nothing = -std::numeric_limits<float>::infinity();
   Matrix oa({1, 2, 1}, {5, 5}), ob({1, 2, 1}, {9, 9}), la({1, 2}, {nothing, nothing}), lb({1, 2}, {2, nothing});
   Matrix o({1, 2, 1}), lse({1, 2});

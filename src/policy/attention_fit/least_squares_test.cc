@@ -47,7 +47,7 @@ TEST(RidgeLeastSquares, HasNoGradient) {
   }
 }
 
-TEST(RidgeLeastSquares, LeavesWhatNobodyAsksAbout) {
+TEST(RidgeLeastSquares, UnqueriedRowsKeepTheirValues) {
   Eigen::MatrixXf x(1, 3), y(1, 2), c0(3, 2);
   x << 0, 1, 0;  // one row that depends on the second value alone
   y << 5, 6;

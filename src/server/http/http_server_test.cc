@@ -84,7 +84,7 @@ bool comes_true(const std::function<bool()>& what) {
 
 constexpr std::string_view kGet = "GET /x?y=z HTTP/1.1\r\nHost: h\r\nX-Mine: v\r\n\r\n";
 
-TEST(HttpServer, HandsOverWhatWasAskedAndSendsWhatIsAnswered) {
+TEST(HttpServer, PassesRequestsToTheHandlerAndSendsItsReply) {
   HttpServer server({}, [](const HttpRequest& r, const HttpReplyPtr& reply) {
     const std::string said =
         r.method + " " + r.path + " " + r.query + " " + std::string(r.header("x-mine")) + " " + r.body;
@@ -100,7 +100,7 @@ TEST(HttpServer, HandsOverWhatWasAskedAndSendsWhatIsAnswered) {
   EXPECT_TRUE(client.read().ends_with("GET /   "));
 }
 
-TEST(HttpServer, RepliesInPiecesComeAsTheyAreWritten) {
+TEST(HttpServer, ChunkedRepliesAreSentAsTheyAreWritten) {
   Replies replies;
   HttpServer server({.heartbeat = 20ms}, replies.handler());
   Client client(server.port());
@@ -117,7 +117,7 @@ TEST(HttpServer, RepliesInPiecesComeAsTheyAreWritten) {
   client.read("204");
 }
 
-TEST(HttpServer, SaysThatAClientHasGone) {
+TEST(HttpServer, ReportsADisconnectedClient) {
   for (const bool begun : {false, true}) {
     Replies replies;
     HttpServer server({}, replies.handler());
@@ -140,7 +140,7 @@ TEST(HttpServer, SaysThatAClientHasGone) {
   }
 }
 
-TEST(HttpServer, WhoDoesNotReadIsGivenUp) {
+TEST(HttpServer, ClientThatDoesNotReadIsDisconnected) {
   Replies replies;
   HttpServer server({.max_unread_bytes = 100'000}, replies.handler());
   Client client(server.port(), /*receive_buffer=*/4096);
@@ -153,7 +153,7 @@ TEST(HttpServer, WhoDoesNotReadIsGivenUp) {
   EXPECT_TRUE(comes_true([&] { return gone.load(); }));
 }
 
-TEST(HttpServer, WhoSaysNothingIsGivenUp) {
+TEST(HttpServer, SilentClientIsDisconnected) {
   Replies replies;
   HttpServer server({.idle_timeout = 30ms, .request_timeout = 30ms}, replies.handler());
   Client silent(server.port()), slow(server.port());
@@ -163,7 +163,7 @@ TEST(HttpServer, WhoSaysNothingIsGivenUp) {
   EXPECT_TRUE(comes_true([&] { return server.n_connections() == 0; }));
 }
 
-TEST(HttpServer, TooMuchIsRefused) {
+TEST(HttpServer, LimitsAreEnforced) {
   Replies replies;
   HttpServer server({.max_header_bytes = 1000, .max_body_bytes = 10, .max_connections = 3}, replies.handler());
   Client large(server.port()), long_header(server.port()), no_http(server.port()), fourth(server.port());
@@ -176,7 +176,7 @@ TEST(HttpServer, TooMuchIsRefused) {
   EXPECT_TRUE(no_http.read().starts_with("HTTP/1.1 400"));
 }
 
-TEST(HttpServer, ADroppedReplyEndsTheConnection) {
+TEST(HttpServer, DroppedReplyClosesTheConnection) {
   HttpServer server({}, [](const HttpRequest&, const HttpReplyPtr&) {});
   Client client(server.port());
   client.send(kGet);
@@ -199,7 +199,7 @@ TEST(HttpServer, DrainingWaitsForReplies) {
   EXPECT_TRUE(drained.get());
 }
 
-TEST(HttpServer, APortThatIsTakenIsAnError) {
+TEST(HttpServer, PortInUseIsAnError) {
   HttpServer server({}, [](const HttpRequest&, const HttpReplyPtr&) {});
   try {
     HttpServer second({.port = server.port()}, [](const HttpRequest&, const HttpReplyPtr&) {});

@@ -22,7 +22,7 @@ TEST(NameLookup, FindsThisMachineAndNumbers) {
   EXPECT_FALSE(none.problem.empty());
 }
 
-TEST(NameLookup, DoesNotWaitForAResolverThatSaysNothing) {
+TEST(NameLookup, DoesNotWaitForASilentResolver) {
   auto gate = std::make_shared<std::promise<void>>();
   const auto stuck = [passed = gate->get_future().share()](const std::string&) {
     passed.wait();
@@ -38,7 +38,7 @@ TEST(NameLookup, DoesNotWaitForAResolverThatSaysNothing) {
   EXPECT_FALSE(again.addresses.empty()) << again.problem;
 }
 
-TEST(NameLookup, AResolverThatThrowsIsAnAnswer) {
+TEST(NameLookup, ResolverExceptionIsAProblem) {
   const auto broken = [](const std::string&) -> NameLookup { throw std::bad_alloc(); };
   EXPECT_FALSE(look_up("any.example", 10s, broken).problem.empty());
 }

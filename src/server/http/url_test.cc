@@ -32,7 +32,7 @@ TEST(Url, Addresses) {
   }
 }
 
-TEST(Url, WhatIsNone) {
+TEST(Url, InvalidUrlsAreRejected) {
   for (const char* text : {"",
                            "h/x",
                            "//h/x",

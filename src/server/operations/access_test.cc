@@ -27,7 +27,7 @@ std::string header(const Headers& headers, std::string_view name) {
   return "";
 }
 
-TEST(Access, OtherNamesOfThisHostAreRefused) {
+TEST(Access, UnknownHostNamesAreRejected) {
   const Access access({.hosts = {"Chat.Example"}});
   for (const char* host : {"", "localhost", "localhost:8080", "LOCALHOST:1", "a.localhost", "127.0.0.1:8080",
                            "[::1]:8080", "[::1]", "192.168.1.7", "chat.example:443", "chat.example."}) {
@@ -42,7 +42,7 @@ TEST(Access, OtherNamesOfThisHostAreRefused) {
   EXPECT_EQ(status(Access({.hosts = {"*"}}), {{"host", "whatever.example"}}), 0);
 }
 
-TEST(Access, PagesOfOtherSitesMayNotAsk) {
+TEST(Access, UnknownOriginsAreRejected) {
   const Access access({.origins = {"https://chat.example"}});
   const std::string host = "localhost:8080";
   for (const char* origin : {"http://localhost:8080", "https://localhost:8080", "https://chat.example"}) {
@@ -62,7 +62,7 @@ TEST(Access, PagesOfOtherSitesMayNotAsk) {
   EXPECT_EQ(status(access, {{"host", "localhost:80"}, {"origin", "http://localhost"}}), 0);
 }
 
-TEST(Access, AllowedOriginsAreToldSo) {
+TEST(Access, AllowedOriginsGetCorsHeaders) {
   const Access access({.origins = {"https://chat.example"}});
   const Headers headers{{"host", "localhost"},
                         {"origin", "https://chat.example"},
@@ -78,7 +78,7 @@ TEST(Access, AllowedOriginsAreToldSo) {
   EXPECT_FALSE(Access({}).check({.method = "OPTIONS", .path = "/v1/x", .headers = headers}).answer);
 }
 
-TEST(Access, OptionsThatCannotBeAreErrors) {
+TEST(Access, InvalidOptionsAreErrors) {
   for (const char* origin :
        {"chat.example", "https://chat.example/", "https://", "ftp://x", "https://Chat.example", ""}) {
     EXPECT_THROW(Access({.origins = {origin}}), Error) << origin;
@@ -98,7 +98,7 @@ class Keys : public testing::Test {
   std::filesystem::path file_;
 };
 
-TEST_F(Keys, AreAskedForWhereTheyAreNeeded) {
+TEST_F(Keys, AreRequiredExceptForPublicPaths) {
   const Access access({.keys_file = file_});
   for (const char* path :
        {"/v1/models", "/metrics", "/tokenize", "/health/", "//health", "/v1/../health", "/no/such"}) {
@@ -122,7 +122,7 @@ TEST_F(Keys, AreAskedForWhereTheyAreNeeded) {
   EXPECT_TRUE(Access({}).check({.path = "/v1/x"}).caller.admin);
 }
 
-TEST_F(Keys, AreReadAnew) {
+TEST_F(Keys, AreReloaded) {
   Access access({.keys_file = file_});
   write("bobs-new-key-12345 bob\n");
   EXPECT_EQ(status(access, {{"x-api-key", "bobs-key-123456789"}}), 0);

@@ -33,7 +33,7 @@ TEST(ApiKeys, AreFoundWithTheirNames) {
   EXPECT_TRUE(bob->salt);
 }
 
-TEST(ApiKeys, NothingElseIsAKey) {
+TEST(ApiKeys, OtherStringsAreNotKeys) {
   const ApiKeys keys = ApiKeys::parse(kFile, "keys");
   for (const char* wrong : {"", "0123456789abcdef012", "0123456789abcdef01234", "0123456789ABCDEF0123", "alice",
                             "0123456789abcdef0123 alice", "# who may ask"}) {
@@ -41,7 +41,7 @@ TEST(ApiKeys, NothingElseIsAKey) {
   }
 }
 
-TEST(ApiKeys, MistakesAreNamedButNotTheKey) {
+TEST(ApiKeys, ErrorsNameTheMistakeButNotTheKey) {
   for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
            {"", "at least one line"},
            {"# nothing\n", "at least one line"},

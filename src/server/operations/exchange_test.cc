@@ -59,7 +59,7 @@ TEST_F(ExchangeTest, RepliesHaveTheIdAndTheHeaders) {
   EXPECT_FALSE(reports[0].gone);
 }
 
-TEST_F(ExchangeTest, IdsThatCannotStandInALogAreReplaced) {
+TEST_F(ExchangeTest, InvalidRequestIdsAreReplaced) {
   for (const std::string& id :
        {std::string(), std::string("a b"), std::string("a\"b"), std::string("\xff"), std::string(200, 'x')}) {
     exchange(id)->send({});
@@ -96,7 +96,7 @@ TEST_F(ExchangeTest, BugsAreReportedWithTheId) {
   EXPECT_EQ(line["bug"], "x.cc:1: CHECK(y) failed");
 }
 
-TEST_F(ExchangeTest, WhoeverLeavesIsReportedSo) {
+TEST_F(ExchangeTest, DisconnectedClientIsReported) {
   auto e = exchange();
   bool called = false;
   e->on_gone([&] { called = true; });
@@ -140,7 +140,7 @@ TEST(AccessLog, LinesAreJson) {
   EXPECT_EQ(line["gone"], true);
 }
 
-TEST(AccessLog, GoesOnInANewFile) {
+TEST(AccessLog, ContinuesInANewFileAfterReopen) {
   const std::string file = testing::TempDir() + "/vlcache-access.log", old = file + ".1";
   std::filesystem::remove(file);
   AccessLog log(file);

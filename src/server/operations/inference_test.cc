@@ -53,7 +53,7 @@ std::vector<int32_t> ids(const GenerateResult& result) {
   return ids;
 }
 
-TEST(Inference, AnswersOfManyThreadsAreThoseOfOne) {
+TEST(Inference, AnswersDoNotDependOnTheNumberOfThreads) {
   const auto engine = make_engine(2);
   std::vector<std::vector<int32_t>> alone;
   for (uint32_t i = 0; i < 12; ++i) alone.push_back(ids(generate(*engine, request(*engine, 8, i))));
@@ -71,7 +71,7 @@ TEST(Inference, AnswersOfManyThreadsAreThoseOfOne) {
   for (const auto& [number, result] : results.wait_for(12)) EXPECT_EQ(ids(result), alone[static_cast<size_t>(number)]);
 }
 
-TEST(Inference, WhoeverLeavesIsNotComputedAnyMore) {
+TEST(Inference, CancelledRequestIsNotComputedFurther) {
   const auto engine = make_engine(2);
   Results results;
   Inference inference(*engine, {.n_running = 1, .n_waiting = 10});
@@ -83,7 +83,7 @@ TEST(Inference, WhoeverLeavesIsNotComputedAnyMore) {
   for (const auto& [number, result] : results.wait_for(2)) EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
 }
 
-TEST(Inference, SaysWhatItDoesWhileItDoesIt) {
+TEST(Inference, StateIsReportedWhileRequestsRun) {
   const auto engine = make_engine(2);
   Results results;
   const auto wanted = std::make_shared<Wanted>();
@@ -100,7 +100,7 @@ TEST(Inference, SaysWhatItDoesWhileItDoesIt) {
   EXPECT_EQ(inference.state().kv_bytes, 0);
 }
 
-TEST(Inference, AFullLineTakesAllOrNothing) {
+TEST(Inference, FullQueueAcceptsAllRequestsOfASubmissionOrNone) {
   const auto engine = make_engine(2);
   Results results;
   const auto wanted = std::make_shared<Wanted>();
@@ -119,7 +119,7 @@ TEST(Inference, AFullLineTakesAllOrNothing) {
   EXPECT_EQ(results.wait_for(3).size(), 3u);
 }
 
-TEST(Inference, WhatCannotBeAnsweredIsAnError) {
+TEST(Inference, UnanswerableRequestIsAnError) {
   const auto engine = make_engine(2, "auto", 64 << 20, "llama", /*max_positions=*/16);
   Results results;
   Inference inference(*engine, {});
@@ -127,7 +127,7 @@ TEST(Inference, WhatCannotBeAnsweredIsAnError) {
   EXPECT_TRUE(results.wait_for(1).at(0).error);
 }
 
-TEST(Inference, WhoeverLeavesHoldsNoPlaceInLine) {
+TEST(Inference, CancelledRequestLeavesTheQueue) {
   const auto engine = make_engine(2);
   Results results;
   const auto first = std::make_shared<Wanted>(), second = std::make_shared<Wanted>();
@@ -143,7 +143,7 @@ TEST(Inference, WhoeverLeavesHoldsNoPlaceInLine) {
   EXPECT_EQ(results.wait_for(3).size(), 3u);
 }
 
-TEST(Inference, TimeIsUpForThoseWhoRunAndThoseWhoWait) {
+TEST(Inference, TimeoutEndsRunningAndWaitingRequests) {
   const auto engine = make_engine(2);
   Results results;
   const auto wanted = std::make_shared<Wanted>(Clock::now() + std::chrono::milliseconds(30));
@@ -153,7 +153,7 @@ TEST(Inference, TimeIsUpForThoseWhoRunAndThoseWhoWait) {
   EXPECT_TRUE(wanted->late());
 }
 
-TEST(Inference, WorkIsDoneBetweenSteps) {
+TEST(Inference, TasksRunBetweenSteps) {
   const auto engine = make_engine(2);
   Results results;
   const auto wanted = std::make_shared<Wanted>();
@@ -170,7 +170,7 @@ TEST(Inference, WorkIsDoneBetweenSteps) {
   EXPECT_EQ(results.wait_for(1).size(), 1u);
 }
 
-TEST(Inference, EndsInTheMiddle) {
+TEST(Inference, CanEndWhileRequestsRun) {
   const auto engine = make_engine(2);
   std::atomic<bool> called = false;
   Inference inference(*engine, {.n_running = 1, .n_waiting = 10});

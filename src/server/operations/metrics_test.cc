@@ -32,7 +32,7 @@ double value(const std::string& text, const std::string& series) {
 
 const std::string kModel = R"({model_name="m",engine="0")";
 
-TEST(Metrics, SayWhatWasAnswered) {
+TEST(Metrics, CountAnswers) {
   Metrics metrics("m", 4096);
   metrics.add(result(4, FinishReason::kStop), {.to_first = 0.07, .all = 0.4});
   metrics.add(result(1, FinishReason::kLength), {.to_first = 3, .all = 3});
@@ -60,7 +60,7 @@ TEST(Metrics, SayWhatWasAnswered) {
   EXPECT_EQ(value(text, "vlcache:connections" + kModel + "}"), 7);
 }
 
-TEST(Metrics, EveryLineIsInTheGrammar) {
+TEST(Metrics, EveryLineMatchesTheGrammar) {
   Metrics metrics("a \"quoted\\\" name\nof two lines", 100);
   for (int i = 0; i < 20; ++i)
     metrics.add(result(static_cast<size_t>(i), FinishReason::kStop), {.to_first = 0.01 * i, .all = 0.1 * i});

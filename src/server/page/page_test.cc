@@ -29,7 +29,7 @@ std::string header(const HttpResponse& response, const std::string& name) {
   return "";
 }
 
-TEST(Page, IsWhole) {
+TEST(Page, IsComplete) {
   const auto page = page_response(get("/"));
   ASSERT_TRUE(page);
   EXPECT_EQ(page->content_type, "text/html; charset=utf-8");
@@ -45,7 +45,7 @@ TEST(Page, IsWhole) {
   EXPECT_GE(n_links, 3u);
 }
 
-TEST(Page, ModulesImportWhatIsThere) {
+TEST(Page, ModulesImportExistingFiles) {
   const std::regex import("from '\\./([^']+)'");
   size_t n_imports = 0;
   for (const PageFile& file : page_files()) {
@@ -81,7 +81,7 @@ TEST(Page, IsSentOnceUntilItChanges) {
   EXPECT_NE(header(*page_response(get("/")), "etag"), etag);
 }
 
-TEST(Page, IsNothingElse) {
+TEST(Page, OtherPathsAreNotServed) {
   EXPECT_FALSE(page_response(get("/page/")));
   EXPECT_FALSE(page_response(get("/page/index.html")));
   EXPECT_FALSE(page_response(get("/page/../v1/models")));
@@ -93,7 +93,7 @@ TEST(Page, IsNothingElse) {
   EXPECT_TRUE(page_response(post));
 }
 
-TEST(Page, OffersPoliciesThatThereAre) {
+TEST(Page, OffersOnlyExistingPolicies) {
   const auto list = nlohmann::json::parse(page_response(get("/page/policies.json"))->body);
   EXPECT_GT(list.size(), 10u);
   for (const auto& entry : list) {

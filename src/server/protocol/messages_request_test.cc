@@ -27,7 +27,7 @@ std::string error_of(const auto& read, const char* body) {
   return "none";
 }
 
-TEST(MessagesRequest, SaysWhatFormAnAnswerHas) {
+TEST(MessagesRequest, OutputFormatIsTranslated) {
   const auto chat = [](const std::string& more) {
     return messages((R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], )" + more + "}").c_str());
   };

@@ -35,7 +35,7 @@ TEST(NamedImages, BelongToTheirOwner) {
   EXPECT_EQ(images.state().bytes, 0);
 }
 
-TEST(NamedImages, ANameStaysWithItsImage) {
+TEST(NamedImages, NameStaysBoundToItsImage) {
   NamedImages images(100);
   images.add({"a", "page"}, image_bytes(1), "here");
   images.add({"a", "page"}, image_bytes(1), "here");
@@ -45,7 +45,7 @@ TEST(NamedImages, ANameStaysWithItsImage) {
   EXPECT_TRUE(has(images, {"a", "page"}, 1));
 }
 
-TEST(NamedImages, ThoseUsedLeastLatelyGo) {
+TEST(NamedImages, LeastRecentlyUsedImagesAreEvicted) {
   NamedImages images(30);
   for (const int i : {1, 2, 3}) images.add({"", std::to_string(i)}, image_bytes(i), "here");
   EXPECT_TRUE(has(images, {"", "1"}, 1));
