@@ -123,7 +123,7 @@ class Pages(Clients, Server):
             self.anthropic.post("/v1/messages/batches", cast_to=object, body={})
         self.assertEqual(caught.exception.body["error"]["type"], "not_found_error")
 
-    def test_whoever_leaves_a_stream_ends_it(self):
+    def test_client_disconnect_ends_the_request(self):
         endless = dict(max_tokens=3000, extra_body={"ignore_eos": True})
         stream = self.openai.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hello"}], stream=True, **endless)
         next(iter(stream))

@@ -94,7 +94,7 @@ class Abuse(Server):
         for path in ("/../../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/", "//etc/passwd", "/page/../../etc/passwd", "/page/%2e%2e/x", "/v1/models/..", "/v1/models%00", "/health/../metrics"):
             self.assertEqual(self.call("GET", path)[0], 404, path)
 
-    def test_images_that_lie_about_their_size(self):
+    def test_images_with_wrong_sizes(self):
         small = png(64, 64)
         self.assertEqual(self.call("POST", "/v1/chat/completions", asking(small))[0], 200)
         self.refused(asking(png(4000, 4000, rows=4)))
@@ -116,7 +116,7 @@ class Abuse(Server):
                            ("image/png", b"%PDF-1.7"), ("image/png", b"#!/bin/sh"), ("image/png", b"\x7fELF"), ("image/jpeg", b"PK\x03\x04"), ("application/octet-stream", png(8, 8))):
             self.refused(asking(data, kind))
 
-    def test_clients_that_leave(self):
+    def test_clients_that_disconnect(self):
         body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100_000, "stream": True}).encode()
         whole = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         head = whole.index(b"\r\n\r\n") + 4
@@ -141,7 +141,7 @@ class Abuse(Server):
             time.sleep(0.1)
         self.assertEqual(n, 1)  # the one that asks
 
-    def test_slow_clients_hold_nobody_up(self):
+    def test_slow_clients_do_not_delay_requests(self):
         slow = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(200)]
         begin = time.monotonic()
         for i in range(5):

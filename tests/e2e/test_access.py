@@ -34,7 +34,7 @@ class Keys(Server):
         cls.keys.write_text(f"# keys\n{ALICE} alice admin\n{BOB} bob\n{BOB_TOO} bob\n{more}")
         cls.keys.chmod(0o600)
 
-    def test_a_key_is_needed(self):
+    def test_a_key_is_required(self):
         for headers in ({}, bearer("wrong-key-0123456789"), {"x-api-key": "wrong"}, {"authorization": "Basic " + BOB}):
             for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/v1/cache/reset"), ("GET", "/nothing")):
                 r = self.answer(method, path, headers=headers)
@@ -108,7 +108,7 @@ class Keys(Server):
         self.assertGreater(answer["freed_bytes"], 0)
         self.assertEqual(self.chat(about(PAGE, "Who?"), bearer(BOB))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
-    def test_keys_are_read_anew(self):
+    def test_keys_are_reloaded(self):
         new = "carols-key-0123456789"
         self.assertEqual(self.call("GET", "/v1/models", headers=bearer(new))[0], 401)
         for text, status in ((f"{new} carol\n", 200), ("short\n", 200), ("", 401)):  # what cannot be read changes nothing
@@ -159,7 +159,7 @@ class Browsers(Server):
 
 
 class Flags(ProgramTest):
-    def test_what_cannot_be(self):
+    def test_invalid_flags(self):
         model = ("serve", "-m", "models/none", "--port", "0")
         self.fails(*model, "--cors", "chat.example", says=["--cors", "https://"])
         self.fails(*model, "--allowed-host", "http://x", says="--allowed-host")

@@ -109,7 +109,7 @@ class JsonAnswers(RandomServer):
         choice = self.chat(self.ask(response_format=schema_format({"const": "yes"}), ignore_eos=True))["choices"][0]
         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ('"yes"', "stop"))
 
-    def test_every_answer_has_a_state_of_its_own(self):
+    def test_every_answer_has_its_own_state(self):
         body = self.ask(response_format=schema_format(PERSON), n=8)
         whole = [c["message"]["content"] for c in self.chat(body)["choices"]]
         self.assertGreater(len(set(whole)), 1)
@@ -118,7 +118,7 @@ class JsonAnswers(RandomServer):
             json.loads(text)
             self.assertEqual("".join(c["delta"].get("content", "") for e in events for c in e["choices"] if c["index"] == i), text)
 
-    def test_with_the_other_options(self):
+    def test_schemas_with_other_options(self):
         for more in ({"temperature": 0}, {"top_k": 1}, {"top_p": 0.3}, {"min_p": 0.9}, {"repetition_penalty": 1.5, "frequency_penalty": 1, "presence_penalty": -1},
                      {"logprobs": True, "top_logprobs": 3}, {"vlcache": {"kv": "snapkv", "kv_budget": 0.5}}):
             with self.subTest(more):
@@ -263,7 +263,7 @@ class NamedMistralTools(Tools, RandomServer):
 class MistralToolsWithIds(Tools, RandomServer):
     TEMPLATE = "mistral_with_id"
 
-    def test_ids_of_other_makers(self):
+    def test_ids_of_other_formats(self):
         call = {"id": "toolu_0123456789", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         self.chat(self.ask(messages=[{"role": "user", "content": "Go."}, {"role": "assistant", "content": None, "tool_calls": [call]},
                                      {"role": "tool", "tool_call_id": call["id"], "content": "This."}], tools=[LOOK], max_tokens=1))
@@ -300,7 +300,7 @@ class TemplateForTools(Tools, RandomServer):
 class TemplateVariables(RandomServer):
     TEMPLATE = "thinking"
 
-    def test_a_request_sets_them(self):
+    def test_a_request_sets_template_variables(self):
         said = lambda **more: "".join(self.call("POST", "/tokenize", {"messages": [{"role": "user", "content": "Go."}], "return_token_strs": True, **more})[1]["token_strs"])
         think = said()
         self.assertIn("think", think)
@@ -315,7 +315,7 @@ class TemplateVariables(RandomServer):
 
 
 class ToolsWithoutATemplate(RandomServer):
-    def test_only_what_a_grammar_forces(self):
+    def test_only_forced_calls_are_accepted(self):
         self.refused("the model's chat template has no place for them", "tools", tools=[LOOK])
         choice = self.chat(self.ask(tools=[LOOK], tool_choice=NAMED))["choices"][0]
         self.assertEqual(choice["message"]["tool_calls"][0]["function"]["name"], "look")

@@ -39,11 +39,11 @@ class BadModels(ProgramTest):
         self.fails("run", "-m", PAGE, "hi", says="invoice.png")
         self.fails("info", "-m", self.folder, says="config.json")
 
-    def test_unknown_architecture_lists_what_is_supported(self):
+    def test_unknown_architecture_error_lists_the_supported_ones(self):
         self.edit("config.json", model_type="paligemma")
         self.ask(["paligemma", "llava", "idefics3"])
 
-    def test_configs_that_cannot_be(self):
+    def test_invalid_configs(self):
         for changes, says in (({"text_config__hidden_size": "256"}, ["hidden_size", "integer", '"256"']),
                               ({"text_config__num_hidden_layers": -1}, "num_hidden_layers"),
                               ({"text_config__num_key_value_heads": 3}, "num_key_value_heads"),
@@ -59,7 +59,7 @@ class BadModels(ProgramTest):
         (self.model / "config.json").write_text("")
         self.ask("config.json")
 
-    def test_weights_that_lie(self):
+    def test_corrupt_weights(self):
         path = self.model / "model.safetensors"
         whole = path.read_bytes()
         (n,) = struct.unpack("<Q", whole[:8])
@@ -84,13 +84,13 @@ class BadModels(ProgramTest):
         path.unlink()
         self.ask("model.safetensors")
 
-    def test_tokenizers_that_cannot_be(self):
+    def test_invalid_tokenizers(self):
         self.edit("tokenizer.json", model__type="Mystery")
         self.ask("Mystery")
         (self.model / "tokenizer.json").unlink()
         self.ask("tokenizer.json")
 
-    def test_processors_that_cannot_be(self):
+    def test_missing_processors(self):
         for name in ("processor_config.json", "preprocessor_config.json"):
             (self.model / name).unlink(missing_ok=True)
         self.ask("preprocessor_config.json")
@@ -100,7 +100,7 @@ class BadModels(ProgramTest):
         self.ask(["chat template", "--raw"])
 
     @unittest.skipIf(os.geteuid() == 0, "root reads everything")
-    def test_unreadable(self):
+    def test_unreadable_files(self):
         (self.model / "config.json").chmod(0)
         self.ask("config.json")
 

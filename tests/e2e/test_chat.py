@@ -34,7 +34,7 @@ class Chat(ProgramTest):
         self.assertEqual([kept for kept, _ in stats], [0, 256])  # the prompt's whole pages
         self.assertEqual([int(n) for n in re.findall(r"(\d+) of them from a cache", told)], [256])
 
-    def test_a_session_goes_on_after_a_restart(self):
+    def test_a_session_continues_after_a_restart(self):
         disk = self.folder / "cache"
         args = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--explain")
         def chat(*lines, flags=("--session", "a", "--cache-disk", disk)):
@@ -84,7 +84,7 @@ class Chat(ProgramTest):
         self.fails(*args, "--session", "a", stdin="", says="expected --cache-disk DIR")
         self.fails(*args, "--session", "../a", "--cache-disk", disk, stdin="", says="letters, digits")
 
-    def test_a_session_whose_kv_was_compressed_is_computed_again(self):
+    def test_a_session_with_compressed_kv_is_recomputed(self):
         flags = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--session", "b", "--cache-disk", self.folder / "cache",
                  "--kv", "snapkv", "--kv-budget", "0.5")
         for said in ("", "session b: 1 question, KV of 0 of 0 tokens was kept"):
@@ -112,13 +112,13 @@ class Chat(ProgramTest):
         self.assertEqual(answers, self.chat(f"/image {PAGE}", QUESTION)[0])
         self.assertGreater(stats[0][1], 256)
 
-    def test_no_room_for_the_kv_drops_the_images(self):
+    def test_full_kv_memory_drops_the_images(self):
         answers, stats, errors = self.chat(f"/image {PAGE}", QUESTION, "Hello", "/stats", args=("--kv-memory", "0.0003"))
         self.assertIn("KV cache is full", errors)
         self.assertEqual(len(answers), 1)
         self.assertLess(stats[0][1], 256)
 
-    def test_reset_drops_and_undo_gives_back(self):
+    def test_reset_drops_and_undo_restores(self):
         _, stats, _ = self.chat(f"/image {PAGE}", "/reset", QUESTION, "/stats")
         self.assertLess(stats[0][1], 256)
         answers, stats, _ = self.chat(f"/image {PAGE}", QUESTION, "/undo", QUESTION, "/stats")
@@ -134,7 +134,7 @@ class Chat(ProgramTest):
         self.addCleanup(p.kill)
         return p
 
-    def test_ctrl_c_leaves_the_prompt(self):
+    def test_ctrl_c_exits_the_prompt(self):
         for question in ("", QUESTION + "\n"):
             with self.subTest(question):
                 p = self.start()

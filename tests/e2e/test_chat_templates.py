@@ -55,14 +55,14 @@ class TextOnlyMessages(ProgramTest):
         self.assertEqual((a["token_ids"], a["tokens"]), (b["token_ids"], b["tokens"]))
         self.assertIn("'user'", image["error"])
 
-    def test_every_later_turn_of_a_chat(self):
+    def test_later_turns_of_a_chat(self):
         p = run("chat", "-m", TILED, "--max-tokens", "2", "--temperature", "0", stdin=f"{QUESTION}\n/stats\n{QUESTION}\n/stats\n")
         self.assertEqual(p.returncode, 0, p.stderr)
         first, second = (int(line.split(" of ")[1].split()[0]) for line in p.stderr.splitlines() if "came from the KV cache" in line)
         self.assertEqual(first, len(ASKED))
         self.assertGreaterEqual(second, 2 * len(ASKED) - 1)  # both questions and an answer; the start token once
 
-    def test_a_role_that_the_template_does_not_take(self):
+    def test_a_role_that_the_template_rejects(self):
         model = self.copy_model()
         families = json.loads((ROOT / "tests/fixtures/chat/families.json").read_text())
         template, = (f["template"] for f in families if f["name"] == "llava-next-mistral")

@@ -43,14 +43,14 @@ class Commands(ProgramTest):
         self.assertEqual((r["tokens"]["generated"], r["kv"]["mode"]), (5, "static"))
         self.assertEqual(self.json("--config", config, *ask, "--max-tokens", "2")["tokens"]["generated"], 2)
 
-    def test_any_number_of_threads_does_all_the_work(self):
+    def test_answers_do_not_depend_on_the_number_of_threads(self):
         ask = ("run", "-m", MODEL, "-i", PAGE, "--json", "--dtype", "f32", "What is the TOTAL?", "--threads")
         one = self.json(*ask, "1")["token_ids"]
         self.assertEqual(self.json(*ask, "3")["token_ids"], one)
         # OpenMP's limit is oneDNN's: it must not do half a product where OpenMP grants less than it counts on.
         self.assertEqual(self.json(*ask, "2", env={"OMP_THREAD_LIMIT": "1"})["token_ids"], one)
 
-    def test_threads_are_those_that_affinity_grants(self):
+    def test_thread_count_follows_cpu_affinity(self):
         if shutil.which("taskset") is None:
             self.skipTest("no taskset")
         cpu = min(os.sched_getaffinity(0))
@@ -64,7 +64,7 @@ class Commands(ProgramTest):
         of_others = self.write("flags.toml", "[bench]\nbatch = [1, 2]\n[run]\nmax-tokens = 1\n")
         self.assertEqual(self.json("--config", of_others, "run", "-m", MODEL, "--json", "hi")["tokens"]["generated"], 1)
 
-    def test_a_variable_means_one_thing(self):
+    def test_an_environment_variable_sets_one_flag(self):
         bench = ("bench", "-m", MODEL, "-p", "8", "-n", "0", "-r", "1")
         env = {"VLCACHE_BENCH_OUTPUT": "json", "VLCACHE_BENCH_BATCH": "1,2", "VLCACHE_THREADS": "1", "VLCACHE_LOGITS_OUTPUT": "x", "VLCACHE_RUN_BATCH": "7"}
         self.assertEqual([(r["n_seqs"], r["n_threads"]) for r in json.loads(self.ok(*bench, env=env))], [(1, 1), (2, 1)])
@@ -82,7 +82,7 @@ class Commands(ProgramTest):
         self.assertEqual(names["VLCACHE_RUN_BATCH"], {"run"})
         self.assertTrue({"VLCACHE_BATCH", "VLCACHE_OUTPUT", "VLCACHE_IMAGE"}.isdisjoint(names))
 
-    def test_tokenize_and_back(self):
+    def test_tokenize_round_trip(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
         self.assertTrue(all(isinstance(i, int) for i in ids))
         lines = ["What is the TOTAL?", "", "<image>\nü 12.50</s>", "tab\tand\r\nnewline", "日本 🎉"]
@@ -119,7 +119,7 @@ class Commands(ProgramTest):
         for word in ("llava", "8 layers", "CLIP", "parameters", "KV cache", "workspace", "FLOPs per token"):
             self.assertIn(word, out)
 
-    def test_info_says_who_holds_what_of_the_memory(self):
+    def test_info_reports_the_memory_plan(self):
         def plan(*flags):
             out = self.ok("info", "-m", MODEL, *flags)
             units = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -154,7 +154,7 @@ class Commands(ProgramTest):
         self.assertIn("| 2 |", self.ok(*args, "-o", "md", "--threads", "2"))
         self.assertEqual(len(self.ok(*args, "-o", "csv").splitlines()), 5)
 
-    def test_bench_draws_what_it_compares(self):
+    def test_bench_charts_its_comparison(self):
         args = ("bench", "-m", MODEL, "-p", "0", "-n", "4", "-d", "64,128", "-r", "1", "--kv", "full", "--kv", "snapkv", "--kv-budget", "0.2")
         table = self.folder / "speed.csv"
         self.assertIn("| snapkv+uniform |", self.ok(*args, "-o", table))
@@ -166,7 +166,7 @@ class Commands(ProgramTest):
         self.assertEqual(len(chart.findall("{http://www.w3.org/2000/svg}circle")), 4)
         self.fails(*args, "-o", self.folder / "no/such/folder/x.csv", says="writing failed")
 
-    def test_chat_keeps_its_cache_and_takes_back(self):
+    def test_chat_keeps_its_cache_and_undoes_turns(self):
         script = f"/image {PAGE}\nWhat is the TOTAL?\n/stats\nWhat is the DATE?\n/stats\n/undo\n/reset\n/image nowhere.png\n/stats\n/quit\n"
         p = run("chat", "-m", MODEL, "--max-tokens", "16", "--temperature", "0", stdin=script)
         self.assertEqual(p.returncode, 0, p.stderr)

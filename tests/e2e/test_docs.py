@@ -15,7 +15,7 @@ DOCUMENTED = "http://127.0.0.1:8080"
 class Examples(Server):
     FLAGS = ("--name", "tinydoc")
 
-    def test_they_answer(self):
+    def test_documented_requests_are_answered(self):
         lines = [line for line in (ROOT / "docs/server.md").read_text().splitlines() if line.startswith("curl ")]
         routes = set()
         for line in lines:

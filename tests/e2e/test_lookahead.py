@@ -9,7 +9,7 @@ PAGES = [str(MODEL / "demo" / name) for name in ("invoice.png", "table.png", "sh
 QUESTIONS = ["What is the TOTAL?", "What is the TAX?", "Read the page.", "What is the DATE?"]
 
 
-def in_turn():
+def alternating():
     """Questions about four pages, one page after the other."""
     return [{"id": f"{i} {j}", "prompt": question, "images": [page]} for i, question in enumerate(QUESTIONS) for j, page in enumerate(PAGES)]
 
@@ -26,17 +26,17 @@ class Lookahead(ProgramTest):
     def found(self, answers):
         return sum(a["cache"]["prefix_tokens"] for a in answers)
 
-    def test_questions_about_pages_in_turn_find_their_pages(self):
-        plain = self.lines(in_turn(), "--reuse", "off")
+    def test_alternating_pages_hit_their_cached_kv(self):
+        plain = self.lines(alternating(), "--reuse", "off")
         few = ("--reuse", "exact", "--cache-ram", "4MiB")  # a page's KV takes 2.1 MB, its embeddings 0.3
-        in_order = self.lines(in_turn(), *few)
+        in_order = self.lines(alternating(), *few)
         for more in (("--lookahead", "12"), ("--lookahead", "6", "--batch", "2"), ("--lookahead", "4096", "--batch", "3")):
-            answers = self.lines(in_turn(), *few, *more)
+            answers = self.lines(alternating(), *few, *more)
             self.assertEqual([a["token_ids"] for a in answers], [a["token_ids"] for a in plain])
             self.assertGreater(self.found(answers), self.found(in_order) + 5 * 256, more)
-        self.assertEqual(len(self.lines(in_turn(), "--lookahead", "3", "--cache-ram", "0")), 16)
+        self.assertEqual(len(self.lines(alternating(), "--lookahead", "3", "--cache-ram", "0")), 16)
 
-    def test_any_mix_of_lines(self):
+    def test_random_lines_match_answers_without_reuse(self):
         r = random.Random(2)
         requests = []
         for i in range(40):
@@ -48,27 +48,27 @@ class Lookahead(ProgramTest):
         self.assertIn("/does/not/exist", answers[7]["error"])
         self.assertEqual([a.get("token_ids") for a in answers], [a.get("token_ids") for a in plain])
 
-    def test_the_same_question_at_once_is_computed_once(self):
+    def test_concurrent_equal_questions_are_computed_once(self):
         ask = {"prompt": QUESTIONS[0], "images": [PAGES[0]]}
         for more in (("--batch", "4"), ("--batch", "2", "--lookahead", "2")):
             answers = self.lines([ask] * 4, "--reuse", "exact", *more)
             self.assertEqual([a["cache"]["prefix_tokens"] > 250 for a in answers], [False, True, True, True])
             self.assertEqual(len({str(a["token_ids"]) for a in answers}), 1)
 
-    def test_the_same_behind_a_reused_page_is_computed_once(self):
+    def test_equal_text_after_a_reused_page_is_computed_once(self):
         ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end behind the image
-        behind = {**ask, "system": "Please answer."}
+        prefixed = {**ask, "system": "Please answer."}
         for reuse in ("static:r=0.25", "asked:r=0.1"):
-            answers = self.lines([ask, behind, behind], "--reuse", reuse, "--batch", "3")
+            answers = self.lines([ask, prefixed, prefixed], "--reuse", reuse, "--batch", "3")
             self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "ram", "prefix"])
             self.assertEqual(answers[1]["token_ids"], answers[2]["token_ids"])
 
-    def test_pages_on_disk_are_loaded_before_their_turn(self):
+    def test_pages_on_disk_are_prefetched(self):
         disk = ("--cache-disk", self.folder / "cache", "--reuse", "static:r=0")
-        behind = [{**r, "system": f"Request {i}."} for i, r in enumerate(in_turn())]
-        self.lines(in_turn()[:4], *disk)
-        in_order = self.lines(behind, *disk)
-        answers = self.lines(behind, *disk, "--lookahead", "4")
+        prefixed = [{**r, "system": f"Request {i}."} for i, r in enumerate(alternating())]
+        self.lines(alternating()[:4], *disk)
+        in_order = self.lines(prefixed, *disk)
+        answers = self.lines(prefixed, *disk, "--lookahead", "4")
         self.assertEqual([a["token_ids"] for a in answers], [a["token_ids"] for a in in_order])
         sources = [a["cache"]["images"][0]["source"] for a in in_order]
         self.assertEqual(sources, ["disk"] * 4 + ["ram"] * 12)
@@ -78,11 +78,11 @@ class Lookahead(ProgramTest):
         self.assertIn("ram", [a["cache"]["images"][0]["source"] for a in answers[1:4]])
         self.assertEqual(tier["misses"], 0)
 
-    def test_pages_behind_other_beginnings_find_their_kv(self):
-        behind = [{**r, "system": f"Request {i}."} for i, r in enumerate(in_turn())]
+    def test_pages_after_other_prefixes_hit_their_kv(self):
+        prefixed = [{**r, "system": f"Request {i}."} for i, r in enumerate(alternating())]
         found = {}
         for n in ("0", "12"):
-            answers = self.lines(behind, "--reuse", "static:r=0", "--cache-ram", "5MiB", "--lookahead", n)  # KV of two pages
+            answers = self.lines(prefixed, "--reuse", "static:r=0", "--cache-ram", "5MiB", "--lookahead", n)  # KV of two pages
             found[n] = sum(a["cache"]["images"][0]["source"] == "ram" for a in answers)
         self.assertGreaterEqual(found["12"], 10)  # of 12
         self.assertLessEqual(found["0"], 6)

@@ -64,7 +64,7 @@ class Operations(Server):
         self.assertEqual((entry["status"], entry["path"]), (404, "/v1/nothing"))
         self.assertNotIn("secret", line)
 
-    def test_a_client_that_leaves_is_in_the_log(self):
+    def test_a_disconnected_client_is_logged(self):
         c = self.connect()
         c.request("POST", "/v1/chat/completions", json.dumps(hello(max_tokens=1500, ignore_eos=True)), {"x-request-id": "leaves"})
         time.sleep(0.3)
@@ -115,7 +115,7 @@ class Operations(Server):
         self.assertGreater(after["vllm:kv_cache_usage_perc{}"], 0)
         self.assertGreater(after['vlcache:cache_hits_total{,cache="prefix"}'], 0)
 
-    def test_the_dashboard_shows_what_there_is(self):
+    def test_the_dashboard_shows_existing_metrics(self):
         dashboard = json.loads((ROOT / "deploy/grafana.json").read_text())
         made = subprocess.run([sys.executable, ROOT / "deploy/make_dashboard.py"], check=True, capture_output=True, text=True).stdout
         self.assertEqual(json.loads(made), dashboard)
@@ -145,7 +145,7 @@ class Operations(Server):
         finally:
             other.end()
 
-    def test_tokens_and_back(self):
+    def test_tokenize_round_trip(self):
         text = "The total is 12.50 €"
         status, answer = self.call("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})
         self.assertEqual((status, answer["count"], answer["token_strs"]), (200, len(answer["tokens"]), None))
@@ -222,7 +222,7 @@ class Completions(Server):
         self.assertEqual({key: [x for piece in pieces for x in piece[key]] for key in logprobs}, logprobs)
         self.assertEqual({e["prompt_progress"]["processed"] for e in events if "prompt_progress" in e}, {self.complete(prompt="The total is", max_tokens=1)["usage"]["prompt_tokens"]})
 
-    def test_what_is_wrong_is_said(self):
+    def test_errors_name_the_parameter(self):
         for body, param in (({}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt[0]"), ({"prompt": [1, "a"]}, "prompt[0]"),
                             ({"prompt": ["a"] * 65}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": "a", "echo": True}, "echo"), ({"prompt": "a", "suffix": "b"}, "suffix"),
                             ({"prompt": "a", "best_of": 3}, "best_of"), ({"prompt": "a", "logprobs": True}, "logprobs"), ({"prompt": "a", "logprobs": 21}, "logprobs"),
@@ -263,7 +263,7 @@ class Tls(Server):
             self.assertEqual(json.loads(c.getresponse().read())["choices"][0]["message"]["content"], whole)
         c.close()
 
-    def test_a_client_that_leaves_ends_its_request(self):
+    def test_client_disconnect_ends_its_request(self):
         for stream in (True, False):
             c = self.connect()
             c.request("POST", "/v1/chat/completions", json.dumps(hello(max_tokens=100000, ignore_eos=True, stream=stream)))
@@ -291,7 +291,7 @@ class Tls(Server):
         self.assertEqual(c.getresponse().status, 413)
         c.close()
 
-    def test_what_is_not_tls(self):
+    def test_connections_without_tls(self):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with self.assertRaises((http.client.HTTPException, OSError)):
             c.request("GET", "/health")
@@ -306,7 +306,7 @@ class Tls(Server):
         c.close()
         self.assertEqual(self.call("GET", "/health")[0], 200)
 
-    def test_files_that_cannot_be(self):
+    def test_invalid_certificates(self):
         cert = self.FLAGS[1]
         self.fails("serve", "-m", MODEL, "--tls-cert", cert, "--tls-key", cert, says=["--tls-key", "cannot be used"])
         self.fails("serve", "-m", MODEL, "--tls-cert", self.folder / "none", "--tls-key", cert, says=["--tls-cert", "none"])
@@ -357,7 +357,7 @@ class Images(Server):
     def ask(self, url):
         return self.call("POST", "/v1/chat/completions", {**about(PAGE), "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": QUESTION}]}]})
 
-    def test_they_are_the_same_images(self):
+    def test_urls_give_the_same_images(self):
         expected = self.chat(about(PAGE))["choices"]
         for url in (self.url + "/open/page.png", self.folder_url + "/open/page.png"):
             status, answer = self.ask(url)
@@ -389,7 +389,7 @@ class Images(Server):
 class PromptLimit(Server):
     FLAGS = ("--max-prompt-tokens", "100")
 
-    def test_tokens_of_a_prompt(self):
+    def test_prompts_beyond_the_limit(self):
         self.chat(hello())
         for path, body in (("/v1/chat/completions", about(PAGE)), ("/v1/completions", {"prompt": [5] * 101})):
             status, answer = self.call("POST", path, body)
@@ -400,7 +400,7 @@ class PromptLimit(Server):
 class Limits(Server):
     FLAGS = ("--request-timeout", "1", "--parallel", "1", "--max-megapixels", "1")
 
-    def test_time(self):
+    def test_timeouts(self):
         slow = hello(max_tokens=100000, ignore_eos=True, messages=[{"role": "user", "content": "a " * 1500}])
         results = [None, None]
 
@@ -429,7 +429,7 @@ class Limits(Server):
 
 
 class ConfigFile(ProgramTest):
-    def test_flags_of_a_file(self):
+    def test_flags_of_a_config_file(self):
         log = self.folder / "log"
         config = self.write("server.toml", f'[serve]\nmodel = "{MODEL}"\nport = 0\ncors = ["https://a.example", "https://b.example"]\naccess-log = "{log}"\n')
         server = ServerProcess([VLCACHE, "--config", config, "serve"])

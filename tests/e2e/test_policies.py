@@ -26,19 +26,19 @@ class Policies(ProgramTest):
             self.assertEqual(r["kv"]["mode"], f"{name}+{allocator}")
             self.assertTrue(allocator == "global" or set(slots) == {k}, name)
 
-    def test_the_document_is_current(self):
+    def test_the_docs_are_up_to_date(self):
         begin, end = "<!-- vlcache policies --markdown -->\n", "<!-- end -->"
         text = (ROOT / "docs/policies.md").read_text()
         self.assertEqual(text.split(begin)[1].split(end)[0], self.ok("policies", "--markdown"))
 
-    def test_memory_is_freed_and_said(self):
+    def test_memory_is_freed_and_reported(self):
         full = self.json(*ASK, "--kv", "full", QUESTION)
         cut = self.json(*ASK, "--kv", "vlcache", "--kv-budget", "0.1", QUESTION)
         self.assertLess(cut["kv"]["prompt_bytes"], full["kv"]["prompt_bytes"] / 3)  # of 281 tokens: whole pages of 64
         self.assertGreater(cut["timings_ms"]["compress"], 0)
         self.assertEqual(cut["kv"]["mode"], "post_vision+vlcache")
 
-    def test_layers_compute_fewer_and_fewer_tokens(self):
+    def test_row_droppers_compute_fewer_tokens_in_later_layers(self):
         full = self.json(*ASK, "--kv", "full", QUESTION)
         n = full["tokens"]["prompt"]
         for kv, budget in [("fastv", "0.8"), ("fastv:k=1", "0.5"), ("pyramid_infer", "0.5"), ("fastv", None), ("pyramid_infer", None)]:
@@ -59,7 +59,7 @@ class Policies(ProgramTest):
         self.fails("run", "-m", "/does/not/exist", "--kv", "fastv:r=0.5", "--kv-budget", "0.5", "Q", says="give one of the two")
         self.fails("logits", "-m", MODEL, "--kv", "fastv", "Hello", "-o", self.folder / "x", says="choose another")
 
-    def test_a_budget_alone_is_our_choice_and_says_so(self):
+    def test_a_budget_alone_selects_and_reports_a_policy(self):
         p = run(*ASK, "--kv-budget", "0.5", QUESTION)
         self.assertEqual(p.returncode, 0, p.stderr)
         mode = json.loads(p.stdout)["kv"]["mode"]
@@ -72,7 +72,7 @@ class Policies(ProgramTest):
         self.assertGreater(r["kv"]["bytes"], 200 << 10)
         self.fails(*ASK, "--kv", "snapkv", "--kv-budget", "1KiB", QUESTION, says="less than a page for each layer and kv head")
 
-    def test_lines_bring_their_own_policy(self):
+    def test_lines_set_their_own_policy(self):
         lines = [{"id": i, "prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 4, **extra} for i, extra in enumerate(
             [{}, {"kv": "h2o", "kv_budget": 0.3}, {"kv_budget": "40"}, {"kv": "full"}, {"kv": "nope"}, {"kv": "full", "kv_budget": 0.1}])]
         out = self.ok("run", "-m", MODEL, "--requests", "-", "--batch", "4", "--kv", "snapkv", "--kv-budget", "0.5",
@@ -84,21 +84,21 @@ class Policies(ProgramTest):
         self.assertIn("unknown KV policy 'nope'", modes[4])
         self.assertIn("takes no KV budget", modes[5])
 
-    def test_mistakes_are_told_before_anything_is_loaded(self):
+    def test_invalid_policies_are_errors_before_loading(self):
         for kv, budget, says in [("snapk", "0.1", "did you mean 'snapkv'"), ("snapkv:x=1", "0.1", "unknown parameter 'x'"),
                                  ("snapkv@peper", "0.1", "did you mean 'paper'"), ("snapkv", "0", "KV budget"), ("snapkv", "-1", "KV budget"),
                                  ("snapkv", "nan", "KV budget"), ("snapkv", "1.5", "KV budget"), ("window+zigzag", "0.1", "looks at places"),
                                  ("vlcache+uniform", "0.1", "takes no other allocator"), ("snapkv/x", "0.1", "unknown decode rule")]:
             self.fails("run", "-m", "/does/not/exist", "--kv", kv, "--kv-budget", budget, "Q", says=says)
 
-    def test_a_window_larger_than_the_budget_is_the_requests_error(self):
+    def test_a_window_larger_than_the_budget_fails_the_request(self):
         self.fails(*ASK, "--kv", "snapkv@paper", "--kv-budget", "20", QUESTION, says="always keeps 32 slots")
 
     def test_query_awareness(self):
         aware = self.json(*ASK, "--kv", "post_vision", "--kv-budget", "0.1", QUESTION)
         unaware = self.json(*ASK, "--kv", "post_vision", "--kv-budget", "0.1", "--query-aware", "off", QUESTION)
-        behind = aware["tokens"]["prompt"] - unaware["kv"]["slots"][0][0] + unaware["tokens"]["generated"] - 1
-        self.assertLess(behind, aware["tokens"]["prompt"])
+        n_after_image = aware["tokens"]["prompt"] - unaware["kv"]["slots"][0][0] + unaware["tokens"]["generated"] - 1
+        self.assertLess(n_after_image, aware["tokens"]["prompt"])
         # a tenth of what lies before the question's end of image, the question itself whole
         self.assertGreater(unaware["kv"]["slots"][0][0], aware["kv"]["slots"][0][0])
         p = run("run", "-m", MODEL, "--kv", "post_vision", "--query-aware", "off", "--max-tokens", "2", "Hello there")
@@ -120,14 +120,14 @@ class Policies(ProgramTest):
         self.assertEqual(p.returncode, 0, p.stderr)
         self.assertRegex(p.stderr, r"dropped \d+ of \d+ slots")
 
-    def test_evicting_while_the_prompt_is_read_caps_the_peak(self):
+    def test_evicting_during_prefill_lowers_the_peak(self):
         args = ("--kv", "post_vision", "--kv-budget", "0.1", "--prefill-chunk", "64", QUESTION)
         late, early = self.json(*ASK, *args), self.json(*ASK, "--kv-evict-while-prefill", *args)
         self.assertLess(early["kv"]["peak_bytes"], late["kv"]["peak_bytes"] / 2)
         self.assertEqual(early["kv"]["slots"], late["kv"]["slots"])
         self.fails(*ASK, "--kv-evict-while-prefill", "--kv", "h2o", "--prefill-chunk", "64", QUESTION, says="cannot evict while that is computed")
 
-    def test_a_window_is_computed_anew(self):
+    def test_a_window_is_recomputed(self):
         r = self.json(*ASK, "--kv", "window_recompute", "--kv-budget", "0.5", QUESTION)
         full = self.json(*ASK, "--kv", "full", "--dtype", "f32", QUESTION)
         self.assertEqual(r["kv"]["mode"], "window_recompute")
@@ -157,12 +157,12 @@ class Policies(ProgramTest):
         self.assertEqual(len(kept), int(0.3 * inspected["n_prompt"] + 0.5))
         self.assertEqual([t for t in kept if not begin <= t < end], [t for t in range(inspected["n_prompt"]) if not begin <= t < end])
 
-    def test_a_model_without_a_class_token_is_refused_by_its_configuration(self):
+    def test_hired_rejects_a_model_without_a_class_token(self):
         config = ROOT / "tests/fixtures/models/smolvlm-split/config.json"
         self.write("config.json", config.read_text())
         self.fails("run", "-m", self.folder, "--kv", "hired", "Q", says=["'hired' goes by the attention of", "class token", "smolvlm"])
 
-    def test_chat_keeps_what_was_chosen(self):
+    def test_chat_keeps_the_selected_tokens(self):
         p = run("chat", "-m", MODEL, "-i", PAGE, "--kv", "hired", "--kv-budget", "0.4", "--max-tokens", "8", "--temperature", "0",
                 stdin=f"{QUESTION}\n/stats\nWhat is the DATE?\n/stats\n/quit\n")
         self.assertEqual(p.returncode, 0, p.stderr)
@@ -204,7 +204,7 @@ class Inspect(ProgramTest):
         width, height = struct.unpack(">II", images[0].read_bytes()[16:24])
         self.assertEqual((width, height), struct.unpack(">II", PAGE.read_bytes()[16:24]))
 
-    def test_shows_what_is_left_in_each_layer_of_a_prompt_that_shrinks_on_its_way(self):
+    def test_shows_the_remaining_tokens_of_each_layer(self):
         for kv in "fastv", "pyramid_infer":
             self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", kv, "--kv-budget", "0.6", "--json", self.folder / "r.json")
             r = json.loads((self.folder / "r.json").read_text())
@@ -214,7 +214,7 @@ class Inspect(ProgramTest):
             self.assertAlmostEqual(sum(budgets) / len(budgets) / r["n_prompt"], 0.6, delta=0.02)
             self.assertEqual(budgets, [len(layer["heads"][0]["kept"]) for layer in r["layers"]])
 
-    def test_needs_somewhere_to_write_and_something_to_evict(self):
+    def test_requires_an_output_and_an_evicting_policy(self):
         self.fails("inspect", "-m", MODEL, "Q", says="expected -o PAGE.html, --json FILE")
         self.fails("inspect", "-m", MODEL, "-i", PAGE, "Q", "--kv", "streaming", "--json", self.folder / "x", says="evicts nothing after a prompt")
 
@@ -227,7 +227,7 @@ class Eval(ProgramTest):
         rows = [{**json.loads(line), "images": [str(self.DATA.parent / p) for p in json.loads(line)["images"]]} for line in lines]
         return self.write("q.jsonl", "".join(json.dumps(r) + "\n" for r in rows) + "".join(more))
 
-    def test_the_papers_figure_on_a_small_set(self):
+    def test_reproduces_the_papers_figure_on_a_small_set(self):
         data, out = self.questions(50, step=10), self.folder / "figure"
         policies = ("vlcache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto")
         self.ok("eval", "-m", MODEL, "--data", data, *(x for p in policies for x in ("--kv", p)), "--kv-budget", "1,0.4,0.1", "-o", out)
@@ -245,7 +245,7 @@ class Eval(ProgramTest):
             self.assertGreater(score[ours, "0.1"], score[name, "0.1"] + 0.2, name)
         self.assertEqual({k for x in table["lines"] for k in x["by_kind"]}, {"form", "table", "line", "multi", "shapes"})
 
-    def test_tables_and_going_on(self):
+    def test_tables_and_resuming(self):
         data, out = self.questions(6), self.folder / "out"
         args = ("eval", "-m", MODEL, "--data", data, "--kv", "vlcache", "--kv", "h2o", "--kv", "none", "--kv-budget", "1,0.3", "-o", out, "-n", "20")
         text = self.ok(*args, "--find", "0.5")
@@ -268,7 +268,7 @@ class Eval(ProgramTest):
         self.fails(*args[:-1], "21", says="holds results of other settings")
         self.ok(*args[:-1], "21", "--restart")
 
-    def test_broken_lines_and_images_cost_themselves(self):
+    def test_broken_lines_and_images_are_skipped(self):
         data = self.questions(2, "{broken\n", json.dumps({"images": ["none.png"], "question": "Q", "answer": "A"}) + "\n")
         p = run("eval", "-m", MODEL, "--data", data, "--kv", "knorm", "--kv-budget", "0.5", "-o", self.folder / "o")
         self.assertEqual(p.returncode, 0, p.stderr)
@@ -277,7 +277,7 @@ class Eval(ProgramTest):
         self.assertIn("1 broken lines and 1 samples", p.stderr)
         self.assertIn("2 questions", p.stdout)
 
-    def test_second_questions_and_questions_nobody_knew(self):
+    def test_second_questions_and_unknown_questions(self):
         page = str(PAGE)
         data = self.write("turns.jsonl", json.dumps({"images": [page], "turns": [
             {"question": "What is the TOTAL?", "answer": "TOTAL: 435.75"}, {"question": "What is the TAX?", "answer": "TAX: 21.75"}]}) + "\n")
@@ -293,7 +293,7 @@ class Eval(ProgramTest):
             # (where it acts behind the image, it has nothing to do in the second)
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
 
-    def test_policies_that_answer_alone_are_compared_too(self):
+    def test_policies_that_need_their_own_prefill_are_compared(self):
         data = self.questions(5, step=90)
         out = self.folder / "o"
         self.ok("eval", "-m", MODEL, "--data", data, "--kv", "window_recompute", "--kv", "fastv", "--kv-budget", "1,0.5", "--kl", "8", "-o", out)

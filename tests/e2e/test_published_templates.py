@@ -37,7 +37,7 @@ class Published(test_answer_forms.Tools, test_answer_forms.RandomServer):
             self.calls(choice)
         self.assertEqual(len(self.calls(self.chat(self.ask(tools=[STOP, LOOK], tool_choice=NAMED))["choices"][0])), 1)
 
-    def test_ids_of_other_makers(self):
+    def test_ids_of_other_formats(self):
         for name in ("abcdefghi", "call_0123456789abcdef", "toolu_0123456789"):
             call = {"id": name, "type": "function", "function": {"name": "look", "arguments": "{\"at\": \"sea\", \"n\": 1}"}}
             self.chat(self.ask(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}, {"role": "assistant", "content": None, "tool_calls": [call]},

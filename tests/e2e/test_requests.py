@@ -59,7 +59,7 @@ class Requests(ProgramTest):
         p.send_signal(signal.SIGINT)
         self.assertEqual(p.wait(timeout=60), 130)
 
-    def test_lines_that_are_no_requests(self):
+    def test_invalid_lines(self):
         deep = "[" * 100000 + "]" * 100000
         out = self.lines(['{"id": 1, "prompt": "x", "images": "\\u0000"}', '{"id": %s, "prompt": "x"}' % deep,
                           {"id": 3, "prompt": "x", "images": ["a\0b"]}, {"id": 4, "prompt": "Hello"}], "--batch", "4")
@@ -95,7 +95,7 @@ class Requests(ProgramTest):
         self.assertEqual(out[0]["token_ids"], out[1]["token_ids"])
         self.assertIn("seed", out[2]["error"])
 
-    def test_images_with_and_without_a_path_keep_their_places(self):
+    def test_images_with_and_without_a_path_keep_their_order(self):
         text = {"type": "text", "text": QUESTION}
         own = {"type": "image", "image": str(PAGE)}
         bare = {"type": "image"}
@@ -109,7 +109,7 @@ class Requests(ProgramTest):
         self.assertNotEqual(logprobs[0], logprobs[1])
         self.assertIn("images", missing["error"])
 
-    def test_an_image_that_comes_again_is_not_encoded_again(self):
+    def test_a_repeated_image_is_not_encoded_again(self):
         asked = [{"prompt": QUESTION, "images": [str(p)], "system": f"Be brief {i}."} for i, p in enumerate((PAGE, OTHER, PAGE))]
         asked.append({"prompt": QUESTION, "images": [str(OTHER), str(PAGE)]})
         encoders = {}
@@ -127,11 +127,11 @@ class Requests(ProgramTest):
         self.assertEqual(encoders["0"], [["computed"], ["computed"], ["computed"], ["computed", "computed"]])
         self.assertEqual(encoders["1KiB"], encoders["0"])
 
-    def test_images_that_come_again_are_not_computed_again(self):
+    def test_repeated_images_are_not_recomputed(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
-        behind = {"prompt": QUESTION, "images": [str(PAGE)], "system": "Please answer."}
+        prefixed = {"prompt": QUESTION, "images": [str(PAGE)], "system": "Please answer."}
         two = {"prompt": QUESTION, "images": [str(OTHER), str(PAGE)], "system": "Look."}
-        requests = [ask, behind, two, {**two, "images": two["images"][::-1], "system": "Read."}, {**two, "reuse": "off"}, {**ask, "reuse": "vlcash"}]
+        requests = [ask, prefixed, two, {**two, "images": two["images"][::-1], "system": "Read."}, {**two, "reuse": "off"}, {**ask, "reuse": "vlcash"}]
         def images(reuse, *more):
             answers = self.lines(requests, "--reuse", reuse, "--temperature", "0", *more)
             self.assertIn("did you mean 'vlcache'", answers[-1]["error"])
@@ -157,13 +157,13 @@ class Requests(ProgramTest):
         self.assertEqual(found[3], [("computed", 256, "computed", "its KV is larger than the cache")] * 2)
         self.assertEqual([a["token_ids"] for a in small[:4]], [a["token_ids"] for a in plain[:4]])
 
-    def test_an_image_that_several_bring_at_once_is_computed_once(self):
+    def test_an_image_of_concurrent_requests_is_computed_once(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
         answers = self.lines([ask, {**ask, "reuse": "off"}, {**ask, "prompt": "What is the TAX?"}, {**ask, "system": "Read."}],
                              "--reuse", "static:r=0", "--batch", "4")
         self.assertEqual([a["cache"]["images"][0]["source"] for a in answers], ["computed", "computed", "prefix", "ram"])
 
-    def test_what_is_computed_behind_a_reused_image_is_not_kept(self):
+    def test_kv_after_a_reused_image_is_not_cached_as_exact(self):
         two = {"prompt": QUESTION, "images": [str(PAGE), str(OTHER)], "system": "Look."}
         exact = {**two, "reuse": "exact"}
         requests = [{"prompt": QUESTION, "images": [str(PAGE)]}, two, two, exact, exact, {**two, "system": "Read."}]
@@ -178,7 +178,7 @@ class Requests(ProgramTest):
         off = self.lines([{**two, "reuse": "off"}])
         self.assertEqual([answers[3]["token_ids"], answers[4]["token_ids"]], [off[0]["token_ids"]] * 2)
 
-    def test_prompts_that_begin_the_same_are_computed_once(self):
+    def test_common_prefixes_are_computed_once(self):
         ask = lambda text, *images: {"prompt": text, "images": [str(i) for i in images]}
         requests = [ask(QUESTION, PAGE), ask(QUESTION, PAGE), ask("What is the TAX?", PAGE), ask(QUESTION, OTHER), ask(QUESTION, OTHER, PAGE),
                     ask("What is the TAX?", OTHER, PAGE), ask(QUESTION, PAGE, OTHER)]
@@ -202,7 +202,7 @@ class Requests(ProgramTest):
             if more[-1] == "0":
                 self.assertEqual(prefix, [0] * 7)
 
-    def test_compressed_prompts_leave_nothing_but_what_is_asked_for(self):
+    def test_compressed_prompts_are_cached_only_on_request(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)], "kv": "snapkv:w=4", "kv_budget": 0.3}
         for more, found in (((), [0, 0]), (("--cache-exact",), [0, 256])):
             answers = self.lines([ask, ask], "--reuse", "exact", "--dtype", "f32", *more)
@@ -215,7 +215,7 @@ class Requests(ProgramTest):
         self.assertRegex(p.stderr, r"prefix: 0 of \d+ tokens were there: no longer cached .*\nimage 1: 256 tokens computed: first use; .*\ncaches: ")
         self.assertRegex(p.stderr, r"prefix: 2\d\d of \d+ tokens were there\nimage 1: 256 tokens in the prefix\ncaches: prefixes 1 hits")
 
-    def test_policies_that_need_the_whole_prompt_do_without_reuse(self):
+    def test_policies_that_need_the_whole_prompt_skip_reuse(self):
         ask = {"prompt": QUESTION, "images": [str(PAGE)]}
         answers = self.lines([ask, {**ask, "kv": "h2o", "kv_budget": 0.5}, {**ask, "kv": "snapkv", "kv_budget": 0.5}, {**ask, "kv": "streaming"}],
                              "--reuse", "static:r=0")
@@ -225,7 +225,7 @@ class Requests(ProgramTest):
         text, = self.lines([{"prompt": "Hello", "kv": "h2o", "kv_budget": 0.9}], "--reuse", "static:r=0")
         self.assertEqual(text["cache"]["images"], [])
 
-    def test_the_same_name_with_another_image_is_another_image(self):
+    def test_a_replaced_file_is_another_image(self):
         name = self.folder / "page.png"
         p = self.start("--temperature", "0", "--reuse", "static:r=0")
         found = []
@@ -239,11 +239,11 @@ class Requests(ProgramTest):
         self.assertEqual(p.wait(timeout=60), 0)
         self.assertEqual(found, [("computed", "computed"), ("computed", "computed"), ("prefix", "skipped")])
 
-    def test_marks_of_images_take_no_time(self):
+    def test_many_image_marks_are_read_quickly(self):
         out, = self.lines([{"prompt": "<image:" * 100000 + ">" + "<image:x>", "images": [str(PAGE)]}])
         self.assertIn("context is", out["error"])
 
-    def test_one_request_without_memory_does_not_end_the_others(self):
+    def test_a_request_without_memory_does_not_end_other_requests(self):
         (self.folder / "huge.png").write_bytes(white_png(13000))  # 500 MB as RGB
         limit = 1000 << 20
         text = "".join(json.dumps({"prompt": QUESTION, "images": [str(image)]}) + "\n" for image in (PAGE, self.folder / "huge.png", PAGE))
@@ -255,7 +255,7 @@ class Requests(ProgramTest):
         self.assertIn("out of memory", huge["error"])
         self.assertEqual(first["token_ids"], last["token_ids"])
 
-    def test_what_does_not_go_together(self):
+    def test_conflicting_flags(self):
         self.fails("run", "-m", MODEL, "-i", PAGE, "--requests", "-", stdin="", says=["-i", "--requests"])
         self.fails("run", "-m", MODEL, "--requests", self.folder, "--reuse", "exact", says=str(self.folder))
         self.assertEqual(run("run", "-m", MODEL, "--requests", "-", stdin="\n\n").stdout, "")

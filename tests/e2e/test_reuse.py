@@ -20,7 +20,7 @@ class Reuse(ProgramTest):
         answers, said = self.ask(model, *more)
         return answers[1]["cache"]["images"][0], said
 
-    def test_a_plan_is_made_kept_and_measured_again(self):
+    def test_a_plan_is_created_kept_and_measured_again(self):
         model = self.copy_model()
         (model / "reuse_plan.json").unlink()
         tune = ("tune", "reuse", "-m", model, "--data", DATA, "--profile", "2", "--compare", "6", "--target", "0.1")
@@ -40,7 +40,7 @@ class Reuse(ProgramTest):
         self.assertRegex(out, r"one image: \d of \d answers equal .*\nseveral images: \d of \d answers equal .*\nseveral images, asked:r=0.15: ")
         self.assertEqual(plan["several_images"]["cases"], plan["several_images_looking"]["cases"])
 
-    def test_an_interrupted_tuning_goes_on_where_it_was(self):
+    def test_an_interrupted_tuning_resumes(self):
         plan = self.folder / "plan.json"
         tune = [VLCACHE, "tune", "reuse", "-m", str(MODEL), "--data", str(DATA), "--profile", "3", "--compare", "3", "-o", str(plan)]
         partial = self.folder / "plan.json.partial"
@@ -106,7 +106,7 @@ class Reuse(ProgramTest):
         self.assertEqual(found["source"], "ram")
         self.assertIn("nothing was measured", said)
 
-    def test_a_plan_holds_for_what_it_was_measured_on(self):
+    def test_a_plan_applies_only_to_measured_cases(self):
         model = self.copy_model()
         path = model / "reuse_plan.json"
         plan = json.loads(path.read_text())
@@ -122,7 +122,7 @@ class Reuse(ProgramTest):
             self.assertEqual([i["source"] for i in images], ["computed" if computed == 512 else "ram"] * 2)
             self.assertAlmostEqual(sum(i["recomputed_tokens"] for i in images), computed, delta=3)
 
-    def test_where_an_images_kv_comes_from(self):
+    def test_the_origin_of_an_images_kv(self):
         lines = [{"prompt": QUESTION, "images": [str(PAGE)], "system": s} for s in ("Look here.", "Read.")]
         lines = "".join(json.dumps(line) + "\n" for line in lines)
         for origin, sources in (("first", ["computed", "ram"]), ("neutral", ["computed", "ram"])):

@@ -95,7 +95,7 @@ class Run(ProgramTest):
         for extra in (("--prefill-chunk", "7"), ("--prefill-chunk", "100"), ("--threads", "1"), ("--backend", "ref"), ("--max-isa", "avx2")):
             self.assertEqual(self.json(*args, *extra)["token_ids"], whole, extra)
 
-    def test_images_stand_where_the_prompt_says(self):
+    def test_images_are_placed_where_the_prompt_marks_them(self):
         other = MODEL / "demo/table.png"
         both = ("run", "-m", MODEL, "-i", PAGE, "-i", other, "--max-tokens", "4", "--json")
         plain = self.json(*both, QUESTION)
@@ -104,7 +104,7 @@ class Run(ProgramTest):
         swapped = self.json("run", "-m", MODEL, "-i", other, "-i", PAGE, "--max-tokens", "4", "--json", QUESTION)
         self.assertEqual(named["token_ids"], swapped["token_ids"])
 
-    def test_raw_takes_the_prompt_as_it_is(self):
+    def test_raw_uses_the_prompt_unchanged(self):
         chat = self.json(*ASK, "--json", QUESTION)
         raw = self.json(*ASK, "--json", "--raw", f"<s>User: <image>\n{QUESTION}\nAssistant:")
         self.assertEqual(raw["token_ids"], chat["token_ids"])
@@ -125,7 +125,7 @@ class Requests(ProgramTest):
                                                                        {"type": "text", "text": "What is the TOTAL?"}]}], "max_tokens": 12})
         return q
 
-    def test_in_order_one_object_a_line_batched_or_not(self):
+    def test_answers_are_lines_in_order_for_any_batch_size(self):
         single = self.lines(self.questions(), "--dtype", "f32")
         self.assertEqual([r["id"] for r in single], [0, 1, 2, 3, "text", None])
         self.assertEqual(single[5]["token_ids"], single[0]["token_ids"])
@@ -151,7 +151,7 @@ class Requests(ProgramTest):
             self.assertIn("nowhere.png", out[3]["error"])
             self.assertIn("stop_token_ids", out[8]["error"])
 
-    def test_reserved_caches_take_turns_where_they_do_not_fit_together(self):
+    def test_reserved_caches_wait_where_they_do_not_fit_together(self):
         questions = self.questions()[:4]
         alone = self.lines(questions)
         fixed = ("--kv", "static:capacity=400", "--batch", "4", "--kv-memory", "0.004")  # room for two

@@ -35,7 +35,7 @@ class ServeFlags(ProgramTest):
     def text(self, *args, **more):
         return self.ask(*args, **more)["choices"][0]["message"]["content"]
 
-    def test_every_flag_is_tried(self):
+    def test_every_flag_has_a_test(self):
         tried = {name[len("test_"):].replace("_", "-") for name in dir(self) if name.startswith("test_")}
         flags = flags_of_help("Generation", "Cache")
         self.assertGreater(len(flags), 30, flags)
@@ -248,7 +248,7 @@ class ServeFlags(ProgramTest):
     def test_flag_cache_redis_password_file(self):
         self.redis(password="hunter2")
 
-    def test_mistakes_are_told_at_the_start(self):
+    def test_invalid_flags_are_errors_at_startup(self):
         schema = self.write("schema.json", '{"type": "object", "uniqueItems": true}')
         for flags, says in ((["--json-schema", schema], "uniqueItems"), (["--logit-bias", "99999999=1"], "logit_bias"), (["--top-p", "2"], "top_p")):
             self.fails("serve", "-m", MODEL, "--port", "0", "--reuse", "exact", *flags, says=says)

@@ -77,7 +77,7 @@ class Server(ProgramTest):
 
 
 class Answers(Server):
-    def test_an_answer_is_that_of_run(self):
+    def test_an_answer_equals_that_of_run(self):
         alone = json.loads(self.ok("run", "-m", MODEL, "-i", PAGE, QUESTION, "--dtype", "f32", "--json", "-n", "24"))
         answer = self.chat(about(PAGE))
         choice = answer["choices"][0]
@@ -92,7 +92,7 @@ class Answers(Server):
         self.assertEqual(again["vlcache"]["cache"]["images"][0]["source"], "prefix")
         self.assertIn("slots", again["vlcache"]["kv"])
 
-    def test_a_stream_says_the_same(self):
+    def test_a_stream_equals_the_whole_answer(self):
         whole = self.chat(about(PAGE))
         events = self.events(about(PAGE, stream_options={"include_usage": True}))
         self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
@@ -102,7 +102,7 @@ class Answers(Server):
         self.assertEqual(events[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
         self.assertEqual({e["id"] for e in events}, {events[0]["id"]})
 
-    def test_many_at_once_get_their_own_answers(self):
+    def test_concurrent_requests_get_their_own_answers(self):
         questions = [about(MODEL / "demo" / name, q) for name in ("invoice.png", "table.png") for q in (QUESTION, "What is the DATE?", "Read the page.", "Who?")]
         alone = [self.chat(q)["choices"][0]["message"]["content"] for q in questions]
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
@@ -206,7 +206,7 @@ class Answers(Server):
         status, answer = self.call("POST", "/v1/responses", response)
         self.assertEqual((status, answer["output"][0]["content"][0]["text"]), (200, expected[0]["message"]["content"]))
 
-    def test_how_much_of_an_image_is_shown(self):
+    def test_the_detail_of_an_image(self):
         with_detail = lambda detail: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {**image_part(PAGE)["image_url"], "detail": detail}}, {"type": "text", "text": QUESTION}]}], "max_tokens": 24, "temperature": 0}
         expected = self.chat(about(PAGE))
         for same in (with_detail("low"), with_detail("high"), about(PAGE, max_image_tokens=256), about(PAGE, min_image_tokens=256, mm_processor_kwargs={})):
@@ -223,7 +223,7 @@ class Answers(Server):
         self.assertEqual(self.chat(about(PAGE, cache_prompt=False))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertGreater(self.chat(about(PAGE, cache_prompt=True))["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
-    def test_what_is_left_of_an_image(self):
+    def test_the_kept_tokens_of_an_image(self):
         ask = lambda **how: self.chat(about(PAGE, vlcache={"explain": True, **how}))["vlcache"]["kv"]
         whole = ask(kv="full")["images"]
         self.assertEqual([(i["width"], i["height"]) for i in whole], [(224, 224)])
@@ -255,7 +255,7 @@ class Answers(Server):
         kv = self.state()["kv"]
         self.assertTrue(0 < kv["bytes"] < kv["max_bytes"], kv)
 
-    def test_habits_of_clients(self):
+    def test_fields_that_clients_send_are_accepted(self):
         plain = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "temperature": 0}
         expected = self.chat(plain)["choices"][0]["message"]["content"]
         for habit in (
@@ -270,7 +270,7 @@ class Answers(Server):
 class Errors(Server):
     FLAGS = ("--max-body", "1", "--max-images", "2")
 
-    def test_what_is_wrong_is_said(self):
+    def test_errors_name_the_parameter(self):
         ask = lambda **more: {**about(PAGE), **more}
         content = lambda *parts: {"messages": [{"role": "user", "content": list(parts)}]}
         url = lambda u: content({"type": "image_url", "image_url": {"url": u}})
@@ -316,7 +316,7 @@ class Errors(Server):
                 reply += piece
             return reply
 
-    def test_what_is_no_http(self):
+    def test_invalid_http(self):
         self.assertIn(b" 400 ", self.raw(b"\x16\x03\x01 hello\r\n\r\n").split(b"\r\n")[0])
         self.assertIn(b" 431 ", self.raw(b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000).split(b"\r\n")[0])
         self.assertIn(b" 413 ", self.raw(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n").split(b"\r\n")[0])
@@ -329,7 +329,7 @@ class Errors(Server):
         two = b"GET /health HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n"
         self.assertEqual(self.raw(two).count(b"HTTP/1.1 200 OK"), 2)
 
-    def test_a_client_that_leaves_ends_its_request(self):
+    def test_client_disconnect_ends_its_request(self):
         body = json.dumps(about(PAGE, "Read the page.", ignore_eos=True, max_tokens=100000, stream=True)).encode()
         for stream in (True, False):
             body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100000, "stream": stream}).encode()
@@ -349,7 +349,7 @@ class Errors(Server):
 class FullServer(Server):
     FLAGS = ("--parallel", "1", "--max-waiting", "1")
 
-    def test_a_full_line(self):
+    def test_a_full_queue(self):
         slow = {**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 1500}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: self.call("POST", "/v1/chat/completions", slow), range(8)))
@@ -358,7 +358,7 @@ class FullServer(Server):
         self.assertGreaterEqual(statuses.count(200), 2)
         self.assertTrue(all(a["error"]["type"] == "rate_limit_error" for status, a in answers if status == 429))
 
-    def test_it_ends_with_what_it_has_begun(self):
+    def test_shutdown_completes_running_requests(self):
         other = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"])
         self.addCleanup(other.kill)
         c = other.connect()

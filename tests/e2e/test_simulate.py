@@ -19,7 +19,7 @@ class Simulate(ProgramTest):
         self.assertEqual(lines[0]["hits"], 5)
         self.assertLess(lines[2]["hits"], 5)
 
-    def test_broken_lines_are_left_out_by_number(self):
+    def test_broken_lines_are_skipped_and_reported(self):
         p = run("simulate", self.trace({"input_length": 512, "hash_ids": [1]}, {"input_length": 512}, "nonsense"))
         self.assertEqual(p.returncode, 0)
         self.assertIn("line 2", p.stderr)
@@ -29,6 +29,6 @@ class Simulate(ProgramTest):
         self.assertEqual(p.returncode, 2)
         self.assertIn("512 tokens are not 1 blocks of 16", p.stderr)
 
-    def test_what_is_no_trace(self):
+    def test_invalid_traces(self):
         self.fails("simulate", self.trace(""), says="no request")
         self.fails("simulate", self.folder / "nowhere.jsonl", says="nowhere.jsonl")

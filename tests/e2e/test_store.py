@@ -36,7 +36,7 @@ class Store(ProgramTest):
     def records(self):
         return sorted(self.disk.rglob("*.vlr"))
 
-    def test_an_image_is_there_in_the_next_run(self):
+    def test_an_image_is_a_hit_in_the_next_run(self):
         first = self.ask()
         self.assertEqual(first["caches"]["tiers"]["disk"]["hits"], 0)
         again = self.ask()
@@ -58,7 +58,7 @@ class Store(ProgramTest):
         self.assertEqual(self.source(), ("computed", "computed"))
         self.assertIn("4 records removed", self.ok("cache", "clear", self.disk))
 
-    def test_the_same_name_with_another_image_is_another_image(self):
+    def test_a_replaced_file_is_another_image(self):
         name = self.folder / "page.png"
         shutil.copyfile(PAGE, name)
         self.ask(image=name)
@@ -67,7 +67,7 @@ class Store(ProgramTest):
         shutil.copyfile(PAGE, name)
         self.assertEqual(self.source(image=name), ("disk", "hit"))
 
-    def test_a_model_of_other_weights_finds_nothing(self):
+    def test_a_model_with_other_weights_misses(self):
         self.ask()
         model = self.copy_model()
         self.assertEqual(self.source(model=model), ("disk", "hit"))  # a copy is the same model
@@ -82,7 +82,7 @@ class Store(ProgramTest):
         self.assertEqual(self.source("--dtype", "f32"), ("computed", "computed"))
         self.assertEqual(self.source("--backend", "ref", "--dtype", "f32"), ("computed", "computed"))
 
-    def test_damaged_records_are_computed_again(self):
+    def test_damaged_records_are_recomputed(self):
         answer = self.ask()["token_ids"]
         for at in (3, 40, 150, 5000, -1):
             for path in self.records():
@@ -104,7 +104,7 @@ class Store(ProgramTest):
         self.assertIn("0 records right, 2 wrong and removed", out)
         self.assertEqual(self.records(), [])
 
-    def test_salts_part_tenants(self):
+    def test_salts_separate_tenants(self):
         self.ask("--cache-salt", "alice")
         self.assertEqual(self.source("--cache-salt", "bob"), ("computed", "computed"))
         self.assertEqual(self.source(), ("computed", "computed"))
@@ -119,7 +119,7 @@ class Store(ProgramTest):
         time.sleep(1.1)
         self.assertEqual(self.source("--cache-ttl", "1s"), ("computed", "computed"))
 
-    def test_a_folder_that_cannot_be_written_to(self):
+    def test_an_unwritable_folder(self):
         self.ask()
         answer = self.ask()["token_ids"]
         for path in self.records():
@@ -193,7 +193,7 @@ class Store(ProgramTest):
         p = run("run", "-m", MODEL, "-i", PAGE, "--reuse", "vlcache", "--cache-disk", self.disk, "--cache-keep", "0.2:key_diff", "--max-tokens", "4", "--explain", QUESTION)
         self.assertIn("image 1: 256 tokens from disk (exact, 0.2:key_diff: 52 of them are kept)", p.stderr)
 
-    def test_a_plan_holds_for_the_form_that_it_was_measured_with(self):
+    def test_a_plan_applies_only_to_its_measured_form(self):
         for flags in (("--cache-codec", "int8"), ("--cache-keep", "0.2:key_diff")):
             self.ask(*flags)
             image, = self.ask(*flags, reuse="auto")["cache"]["images"]
@@ -247,7 +247,7 @@ class Redis(ProgramTest):
     def warnings(self, stderr):
         return [line for line in stderr.splitlines() if line.startswith("--cache-redis:")]
 
-    def test_an_image_is_there_in_the_next_run(self):
+    def test_an_image_is_a_hit_in_the_next_run(self):
         first, said = self.run_it()
         self.assertEqual(self.warnings(said), [])
         self.assertEqual(first["caches"]["tiers"]["redis"]["hits"], 0)
@@ -284,7 +284,7 @@ class Redis(ProgramTest):
         time.sleep(1.1)
         self.assertEqual(self.source(), ("computed", "computed"))
 
-    def test_a_server_that_is_not_there(self):
+    def test_an_unreachable_server(self):
         answer, _ = self.run_it()
         self.server.end()
         found, said = self.run_it()
@@ -345,7 +345,7 @@ class Redis(ProgramTest):
             self.server.start()
             self.run_it("--reuse", "vlcache")
 
-    def test_a_server_that_stands_costs_a_moment(self):
+    def test_a_stopped_server_delays_a_request_only_briefly(self):
         answer, _ = self.run_it("--reuse", "exact")
         self.server.process.send_signal(signal.SIGSTOP)
         start = time.monotonic()
@@ -355,7 +355,7 @@ class Redis(ProgramTest):
         self.assertEqual(len(self.warnings(said)), 1, said)
         self.server.process.send_signal(signal.SIGCONT)
 
-    def test_damaged_records_are_computed_again(self):
+    def test_damaged_records_are_recomputed(self):
         answer, _ = self.run_it()
         for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json").splitlines()]:
             for part in ("h", "0"):

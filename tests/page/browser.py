@@ -36,7 +36,7 @@ class Proxy:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
-                proxy.hand_on(self)
+                proxy.forward(self)
 
             do_POST = do_GET
 
@@ -52,7 +52,7 @@ class Proxy:
         self.http.shutdown()
         self.http.server_close()
 
-    def hand_on(self, client):
+    def forward(self, client):
         body = client.rfile.read(int(client.headers.get("content-length", 0)))
         self.paths.append(client.path)
         if client.path.startswith("/v1"):
@@ -66,14 +66,14 @@ class Proxy:
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
         try:
             server.request(client.command, client.path, body or None, {k: v for k, v in client.headers.items() if k.lower() in ("content-type", "if-none-match")})
-            self.send_on(client, server.getresponse())
+            self.forward_reply(client, server.getresponse())
         except OSError:  # one of the two has gone
             self.left += 1
             client.close_connection = True
         finally:
             server.close()
 
-    def send_on(self, client, reply):
+    def forward_reply(self, client, reply):
         client.send_response(reply.status)
         for name, value in reply.getheaders():
             if name.lower() not in ("connection", "transfer-encoding"):

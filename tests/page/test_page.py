@@ -17,7 +17,7 @@ RIGHT = {TOTAL: "TOTAL: 435.75", DATE: "DATE: 2026-03-14"}  # models/tinydoc/dem
 
 
 class Questions(PageTest):
-    def test_an_image_goes_as_it_is_and_the_answer_comes(self):
+    def test_an_image_is_sent_unchanged_and_answered(self):
         self.assertEqual(self.ask(TOTAL, PAGE), RIGHT[TOTAL])
         body = self.proxy.bodies[-1]
         url = body["messages"][0]["content"][0]["image_url"]["url"]
@@ -27,7 +27,7 @@ class Questions(PageTest):
         expect(self.page.locator("#model")).to_have_text("tinydoc")
         expect(self.page.locator("nav li button")).to_have_text(TOTAL)
 
-    def test_a_conversation_goes_on(self):
+    def test_a_conversation_continues(self):
         self.ask(TOTAL, PAGE)
         self.assertEqual(self.ask(DATE), RIGHT[DATE])
         roles = [m["role"] for m in self.proxy.bodies[-1]["messages"]]
@@ -40,7 +40,7 @@ class Questions(PageTest):
         card = self.open_card()
         expect(card.locator(".kept")).to_have_count(2)
 
-    def test_an_answer_grows_and_is_stopped(self):
+    def test_an_answer_is_streamed_and_stopped(self):
         self.proxy.delay, self.proxy.more = 0.05, {"ignore_eos": True}  # to the end of the context: some 3,800 tokens
         self.attach(PAGE)
         self.send("Read the page.")
@@ -62,7 +62,7 @@ class Questions(PageTest):
         self.page.click("text=Regenerate")
         expect(text).to_contain_text("LISBON")
 
-    def test_the_button_stops_too(self):
+    def test_the_send_button_stops_the_answer(self):
         self.proxy.delay = 0.15
         self.attach(PAGE)
         self.send("Read the page.")
@@ -135,7 +135,7 @@ class Questions(PageTest):
         expect(self.page.locator("#attached li").last).to_contain_text("224 × 224")
 
 
-class WhatStays(PageTest):
+class Persistence(PageTest):
     def test_reloading_keeps_conversations_and_images(self):
         self.ask(TOTAL, PAGE)
         self.page.click("#new")
@@ -177,7 +177,7 @@ class WhatStays(PageTest):
         }""")
         self.assertEqual(left, 0)
 
-    def test_an_exported_conversation_comes_back(self):
+    def test_an_exported_conversation_is_imported(self):
         self.choose(a_kv="snapkv", a_budget="0.5")
         self.ask(TOTAL, PAGE)
         with self.page.expect_download() as download:
@@ -208,7 +208,7 @@ class WhatStays(PageTest):
     def import_file(self, name, text):
         self.page.set_input_files("#import-files", {"name": name, "mimeType": "application/json", "buffer": text.encode()})
 
-    def test_files_that_are_no_conversations(self):
+    def test_invalid_conversation_files(self):
         image = lambda url: {"messages": [{"role": "user", "text": "?", "pictures": [{"id": "1", "name": "p", "url": url}]}]}
         for content in ("{", "7", "null", "[]", "{}", '{"messages": 1}', '{"messages": []}', '{"messages": [null]}',
                         '{"messages": [{"role": "assistant", "answers": []}]}', '{"messages": [{"role": "user", "pictures": [{}]}]}',
@@ -224,7 +224,7 @@ class WhatStays(PageTest):
         self.assertEqual(self.answer_text(), "<b>It</b> is 7.")
         expect(self.page.locator(".answer")).to_contain_text("Stopped.")
 
-    def test_an_answer_goes_on_behind_another_conversation(self):
+    def test_an_answer_continues_while_another_conversation_is_open(self):
         self.proxy.delay = 0.05
         self.attach(PAGE)
         self.send("Read the page.")
@@ -235,7 +235,7 @@ class WhatStays(PageTest):
         self.page.click("nav >> text=Read the page.")
         expect(self.page.locator(".answer .text")).to_contain_text("LISBON")
 
-    def test_a_page_closed_in_the_middle(self):
+    def test_a_page_closed_during_an_answer(self):
         self.proxy.delay = 0.3
         self.attach(PAGE)
         self.send("Read the page.")
@@ -246,8 +246,8 @@ class WhatStays(PageTest):
         expect(self.page.locator(".answer .text")).to_contain_text("INV")
 
 
-class WhatGoesWrong(PageTest):
-    def test_the_server_is_gone_and_comes_back(self):
+class Failures(PageTest):
+    def test_the_server_stops_and_restarts(self):
         self.ask(TOTAL, PAGE)
         self.proxy.close()
         self.ask(DATE)
@@ -257,13 +257,13 @@ class WhatGoesWrong(PageTest):
         self.page.click("button:text-is('Try again')")
         expect(self.page.locator(".answer .text").last).to_have_text(RIGHT[DATE])
 
-    def test_the_connection_ends_in_the_middle(self):
+    def test_the_connection_ends_during_an_answer(self):
         self.proxy.cut_after = 12
         self.ask("Read the page.", PAGE)
         expect(self.page.locator(".answer")).to_contain_text("The connection ended before the answer did.")
         self.assertTrue(self.answer_text().startswith("INV"), self.answer_text())
 
-    def test_a_key_is_asked_for(self):
+    def test_a_key_is_requested(self):
         self.proxy.key = "secret"
         self.attach(PAGE)
         self.send(TOTAL)
@@ -279,13 +279,13 @@ class WhatGoesWrong(PageTest):
         self.assertEqual(self.ask(DATE), RIGHT[DATE])  # it stays for the tab's session
         self.assertEqual(self.page.evaluate("localStorage.length + document.cookie.length"), 0)
 
-    def test_who_has_no_key_is_told(self):
+    def test_a_missing_key_is_reported(self):
         self.proxy.key = "secret"
         self.send("Hello")
         self.page.click("#ask >> text=Cancel")
         expect(self.page.locator(".answer")).to_contain_text("a key is needed")
 
-    def test_what_the_server_does_not_know(self):
+    def test_an_unknown_policy_is_reported(self):
         self.choose(a_kv="snapkw")
         self.ask(TOTAL, PAGE)
         expect(self.page.locator(".answer .wrong")).to_contain_text("snapkv")
@@ -293,7 +293,7 @@ class WhatGoesWrong(PageTest):
         self.page.click("text=Regenerate")
         expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
 
-    def test_files_that_are_no_images(self):
+    def test_files_that_are_not_images(self):
         text, damaged, liar = self.write("notes.txt", "hello"), self.folder / "damaged.png", self.folder / "liar.png"
         damaged.write_bytes(PAGE.read_bytes()[:200])
         liar.write_text("<script>alert(1)</script>")
@@ -314,7 +314,7 @@ class WhatGoesWrong(PageTest):
         self.ask(TOTAL, large)
         expect(self.page.locator(".answer .wrong")).to_contain_text("messages[0].content[0].image_url")
 
-    def test_model_words_are_text(self):
+    def test_model_output_is_rendered_as_text(self):
         nodes = self.page.evaluate("""async () => {
             const {markdown} = await import('/page/markdown.js');
             const box = document.createElement('div');
@@ -330,7 +330,7 @@ class WhatGoesWrong(PageTest):
 class FullServer(PageTest):
     FLAGS = ("--parallel", "1", "--max-waiting", "1")
 
-    def test_too_many_wait_already(self):
+    def test_a_full_queue_is_reported(self):
         others = []
         for place in ("running", "waiting"):
             others.append(self.keep_busy())
@@ -345,8 +345,8 @@ class FullServer(PageTest):
         expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
 
 
-class Hands(PageTest):
-    def test_the_keyboard_alone(self):
+class Interaction(PageTest):
+    def test_keyboard_navigation(self):
         page = self.page
         expect(page.locator("#question")).to_be_focused()
         page.keyboard.type("one")
@@ -374,7 +374,7 @@ class Hands(PageTest):
         page.keyboard.press("Shift+Tab")
         expect(page.locator(".skip")).to_be_focused()
 
-    def test_everything_has_a_name(self):
+    def test_every_control_has_an_accessible_name(self):
         self.ask(TOTAL, PAGE)
         expect(self.page.locator("#status")).to_contain_text(RIGHT[TOTAL])  # what a screen reader says
         self.attach(PAGE)
@@ -406,7 +406,7 @@ class Hands(PageTest):
         expect(self.page.locator("#attached li")).to_have_count(1)
         self.assertEqual(self.ask(TOTAL), RIGHT[TOTAL])
 
-    def test_live_figures_only_while_they_are_seen(self):
+    def test_live_figures_are_fetched_only_while_visible(self):
         asked = lambda: self.proxy.paths.count("/v1/cache/stats")
         self.ask(TOTAL, PAGE)
         self.assertEqual(asked(), 0)
@@ -427,7 +427,7 @@ class Hands(PageTest):
         self.assertEqual(asked(), n)
         expect(self.page.locator("#open-live")).to_be_focused()
 
-    def test_what_has_not_changed_is_not_sent_again(self):
+    def test_unchanged_files_are_not_sent_again(self):
         self.page.reload()
         self.page.wait_for_selector("html[data-ready]")
         statuses = []
@@ -463,7 +463,7 @@ class Phone(PageTest):
         expect(page.locator("#live")).to_contain_text("Requests")
         self.assertLessEqual(self.width(), 360)
 
-    def test_side_by_side_is_one_below_the_other(self):
+    def test_side_by_side_answers_are_stacked(self):
         self.choose(compare=True, b_kv="vlcache", b_budget="0.2")
         self.ask(TOTAL, PAGE)
         first, second = (a.bounding_box() for a in self.page.locator(".answer").all())
