@@ -74,11 +74,11 @@ std::string disagreements(const std::vector<EvalChoice>& choices, const std::vec
     const EvalTurn& turn = sample->second->turns.at(static_cast<size_t>(result.turn));
     text += "<details><summary>" + escape_html(result.id) + ": " + escape_html(turn.question) +
             "</summary><p class=\"soft\">right: " + escape_html(turn.answers[0]) + "</p><div class=\"wide\"><table>";
-    for (const auto& [answer, who] : said) {
-      const bool right = result.answers[who[0]].score >= 0.5;
+    for (const auto& [answer, choices_of_answer] : said) {
+      const bool right = result.answers[choices_of_answer[0]].score >= 0.5;
       text += "<tr><td class=\"text " + std::string(right ? "right" : "wrong") + "\">" + escape_html(answer) +
               "</td><td class=\"text\">";
-      for (const size_t i : who) {
+      for (const size_t i : choices_of_answer) {
         text += escape_html(choices[i].policy->name() + (choices[i].budget.empty() ? "" : " " + choices[i].budget)) +
                 "<br>";
       }

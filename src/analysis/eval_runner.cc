@@ -100,7 +100,7 @@ std::unique_ptr<Sequence> EvalRunner::prefill(Prompt prompt, PolicyPtr policy, s
 void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare) {
   std::vector<const Policy*> policies;
   for (const Run& run : runs) {
-    if (acts_behind_prompt(*run.choice->policy)) policies.push_back(run.choice->policy.get());
+    if (acts_after_prompt(*run.choice->policy)) policies.push_back(run.choice->policy.get());
   }
   std::vector<PlanAll::Result> results;
   std::vector<float> logits;
@@ -121,7 +121,7 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
         answer_alone(run, prepare);
         continue;
       }
-      if (!acts_behind_prompt(*run.choice->policy)) {
+      if (!acts_after_prompt(*run.choice->policy)) {
         run.sequence = prefill(prepare(), run.choice->policy, run.logits);
         continue;
       }

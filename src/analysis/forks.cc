@@ -6,7 +6,7 @@
 
 namespace vlcache {
 
-bool acts_behind_prompt(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
+bool acts_after_prompt(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
 
 bool goes_on_from_forks(const Policy& policy) {
   return policy.keeps_kv() && policy.vision_layers().empty() && policy.pattern() == AttentionPattern{} &&

@@ -12,7 +12,7 @@ namespace vlcache {
 
 // Whether a policy leaves the prefill unchanged and acts after it: its plan can then be computed along with others,
 // from one prefill.
-bool acts_behind_prompt(const Policy& policy);
+bool acts_after_prompt(const Policy& policy);
 
 // Whether a sequence under the policy can be forked after its prompt, and continues as it would alone.
 bool goes_on_from_forks(const Policy& policy);

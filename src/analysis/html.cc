@@ -152,9 +152,9 @@ std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axe
 }
 
 std::string svg_file(std::string_view chart) {
-  const size_t behind_tag = chart.find('>') + 1;
-  return std::string(chart.substr(0, behind_tag)) + "<style>" + std::string(kColorStyle) + std::string(kChartStyle) +
-         "svg { background: var(--page); }</style>" + std::string(chart.substr(behind_tag)) + "\n";
+  const size_t after_tag = chart.find('>') + 1;
+  return std::string(chart.substr(0, after_tag)) + "<style>" + std::string(kColorStyle) + std::string(kChartStyle) +
+         "svg { background: var(--page); }</style>" + std::string(chart.substr(after_tag)) + "\n";
 }
 
 }  // namespace vlcache

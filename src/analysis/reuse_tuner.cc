@@ -240,7 +240,7 @@ std::unique_ptr<Sequence> ReuseTuner::compute(const Prompt& prompt, ReuseOptions
 
 // Errors of the last image, at every second place, and of the tokens after it: computed after the cached tokens of the
 // image. The tokens of a place are computed together, those before them are loaded.
-KvError ReuseTuner::errors_behind(const Prompt& prompt, const Sequence& right) {
+KvError ReuseTuner::errors_after_loaded(const Prompt& prompt, const Sequence& right) {
   const std::vector<int32_t> tokens = tokens_of_last_image(prompt);
   const TokenRun image{tokens.front(), tokens.back() + 1};
   const auto error = [&](ReuseOptions reuse, const TokenRun& counted) {
@@ -300,7 +300,7 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
   for (const double share : kErrorShares) {
     for (int32_t layer = 0; layer < n_layers; ++layer) copy(right, layer, share);
     put(prompt, records);
-    found.errors.push_back(errors_behind(longer, *all_computed));
+    found.errors.push_back(errors_after_loaded(longer, *all_computed));
   }
   return found;
 }

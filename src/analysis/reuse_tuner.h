@@ -72,7 +72,7 @@ class ReuseTuner {
   Records known(const ReuseCase& c, const Prompt& prompt);
   double distance(const Prompt& prompt, const Records& records, const Answer& full);
   std::unique_ptr<Sequence> compute(const Prompt& prompt, ReuseOptions reuse);
-  KvError errors_behind(const Prompt& prompt, const Sequence& right);
+  KvError errors_after_loaded(const Prompt& prompt, const Sequence& right);
 
   Engine& engine_;
   int32_t max_tokens_;

@@ -97,9 +97,9 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
   for (const auto& [name, parameters] : functions) {
     int32_t at = a.text(name_begins, name);
     if (words.id) {
-      const int32_t behind_id = a.add_state();
-      a.call(at, *words.id, behind_id);
-      at = behind_id;
+      const int32_t after_id = a.add_state();
+      a.call(at, *words.id, after_id);
+      at = after_id;
     }
     const int32_t after = a.add_state();
     a.call(a.text(at, words.arguments), parameters, after);

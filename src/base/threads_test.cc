@@ -119,13 +119,13 @@ TEST(ThreadPool, GrowsAndShrinks) {
 TEST(ThreadPool, EveryConfiguredThreadTakesPart) {
   set_threads(3);
   std::atomic<int> begun{0};
-  std::vector<std::thread::id> who(3);
+  std::vector<std::thread::id> runners(3);
   parallel_for(3, [&](int64_t i, int) {
-    who[static_cast<size_t>(i)] = std::this_thread::get_id();
+    runners[static_cast<size_t>(i)] = std::this_thread::get_id();
     ++begun;
     while (begun < 3) std::this_thread::yield();
   });
-  EXPECT_EQ(std::set<std::thread::id>(who.begin(), who.end()).size(), 3u);
+  EXPECT_EQ(std::set<std::thread::id>(runners.begin(), runners.end()).size(), 3u);
   set_threads(2);
 }
 

@@ -45,7 +45,7 @@ bool Matcher::push(uint8_t byte) {
   return finish_level();
 }
 
-bool Matcher::push_behind(int32_t frame) {
+bool Matcher::push_after(int32_t frame) {
   begin_level();
   if (frame != 0) leave(frame);
   return finish_level();

@@ -27,7 +27,7 @@ class Matcher {
   // Adds a byte. False: no text continues like this; the matcher is unchanged.
   bool push(uint8_t byte);
   // Continues after the rule of `frame`, without a byte. False as with push().
-  bool push_behind(int32_t frame);
+  bool push_after(int32_t frame);
   // Takes back the last push that returned true.
   void pop();
   // No earlier push will be taken back.

@@ -76,7 +76,7 @@ void TokenMasks::allowed(Matcher& matcher, std::span<uint64_t> bits) {
     const StateMasks::Mask& mask = (shared ? json_masks_ : masks_).of(automaton_, place.state);
     for (size_t i = 0; i < mask.bits.size(); ++i) bits[i] |= mask.bits[i];
     for (const int32_t token : mask.tokens) set(bits, token);
-    if (mask.exits.empty() || !matcher.push_behind(place.frame)) continue;
+    if (mask.exits.empty() || !matcher.push_after(place.frame)) continue;
     for (const int32_t exit : mask.exits) {
       const int32_t end = trie_.nodes()[static_cast<size_t>(exit)].end;
       walk(trie_, matcher, exit + 1, end, [&](int32_t i) {

@@ -245,10 +245,10 @@ SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shar
 }
 
 int32_t post_vision_window(const PromptShape& prompt) {
-  constexpr int32_t kBehindImage = 16, kOfText = 64;
+  constexpr int32_t kAtImageEnd = 16, kOfText = 64;
   int32_t window = prompt.n_after_vision;
   if (prompt.n_vision == 0) window = kOfText;
-  if (window == 0) window = kBehindImage;
+  if (window == 0) window = kAtImageEnd;
   return std::min(window, prompt.n_tokens);
 }
 

@@ -48,7 +48,7 @@ class FixedSlots final : public PolicySlots {
   int32_t n_visible(int32_t layer, int32_t head) const override {
     return static_cast<int32_t>(std::ssize(at(layer, head).tokens) - std::ssize(hidden(layer, head)));
   }
-  int32_t n_behind_prompt(int32_t, int32_t) const override { return n_at_prompt_end; }
+  int32_t n_visible_at_prompt_end(int32_t, int32_t) const override { return n_at_prompt_end; }
   int64_t page_bytes(int32_t) const override { return 1; }
   int32_t head_dim(int32_t) const override { return kHeadDim; }
   // Key i is (i, i^2 mod 7, 1, ..), its value the same.

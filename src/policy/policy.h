@@ -55,7 +55,7 @@ class PolicySlots {
   // Number of slots that are not hidden; and the same number when the prompt was complete (0 before): the answer's
   // slots come on top, unless a rule evicts others.
   virtual int32_t n_visible(int32_t layer, int32_t head) const = 0;
-  virtual int32_t n_behind_prompt(int32_t layer, int32_t head) const = 0;
+  virtual int32_t n_visible_at_prompt_end(int32_t layer, int32_t head) const = 0;
   // [n_slots] running sums, as many planes as the policy requested.
   virtual std::span<float> plane(int32_t layer, int32_t head, int32_t i) = 0;
   // Excludes the slot from attention for good; its memory is freed together with a page's worth of others.

@@ -69,8 +69,8 @@ std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int3
   std::vector<int32_t> lasting;
   for (size_t i = 0; i < positions.size(); ++i) {
     const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
-    const bool left_behind = window > 0 && positions[i] <= last + 1 - window;
-    if (!hidden && !left_behind) lasting.push_back(static_cast<int32_t>(i));
+    const bool outside_window = window > 0 && positions[i] <= last + 1 - window;
+    if (!hidden && !outside_window) lasting.push_back(static_cast<int32_t>(i));
   }
   return lasting;
 }

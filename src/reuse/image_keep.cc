@@ -42,7 +42,7 @@ class ImageSlots final : public PolicySlots {
     }
   }
   int32_t n_visible(int32_t, int32_t) const override { return image_.n_tokens(); }
-  int32_t n_behind_prompt(int32_t, int32_t) const override { return 0; }
+  int32_t n_visible_at_prompt_end(int32_t, int32_t) const override { return 0; }
   std::span<float> plane(int32_t, int32_t, int32_t) override { return {}; }
   void hide(int32_t, int32_t, int32_t) override { CHECK(false); }
 

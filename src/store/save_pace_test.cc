@@ -23,7 +23,7 @@ TEST(SavePace, SavesAreNotDelayedWhileNothingComputes) {
   SavePace pace(1000);
   EXPECT_FALSE(pace.computing());
   EXPECT_LT(ms_of_storing(pace, 1'000'000), 10'000);  // not 1000 s
-  const SavePace::Computing nobodys(nullptr);
+  const SavePace::Computing without_pace(nullptr);
 }
 
 TEST(SavePace, SavesArePacedWhileRequestsCompute) {

@@ -37,25 +37,27 @@ class CacheSlots final : public PolicySlots {
   int32_t n_visible(int32_t layer, int32_t head) const override {
     return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
   }
-  int32_t n_behind_prompt(int32_t layer, int32_t head) const override {
-    return n_behind_prompt_.empty() ? 0 : n_behind_prompt_[static_cast<size_t>(layer)][static_cast<size_t>(head)];
+  int32_t n_visible_at_prompt_end(int32_t layer, int32_t head) const override {
+    return n_visible_at_prompt_end_.empty()
+               ? 0
+               : n_visible_at_prompt_end_[static_cast<size_t>(layer)][static_cast<size_t>(head)];
   }
   void note_prompt_end() {
-    n_behind_prompt_.assign(static_cast<size_t>(n_layers()), {});
+    n_visible_at_prompt_end_.assign(static_cast<size_t>(n_layers()), {});
     for (int32_t layer = 0; layer < n_layers(); ++layer) {
       for (int32_t head = 0; head < n_kv_heads(layer); ++head) {
-        n_behind_prompt_[static_cast<size_t>(layer)].push_back(n_visible(layer, head));
+        n_visible_at_prompt_end_[static_cast<size_t>(layer)].push_back(n_visible(layer, head));
       }
     }
   }
-  void forget_prompt_end() { n_behind_prompt_.clear(); }
-  bool knows_prompt_end() const { return !n_behind_prompt_.empty(); }
+  void forget_prompt_end() { n_visible_at_prompt_end_.clear(); }
+  bool knows_prompt_end() const { return !n_visible_at_prompt_end_.empty(); }
   std::span<float> plane(int32_t layer, int32_t head, int32_t i) override { return cache_.plane(layer, head, i); }
   void hide(int32_t layer, int32_t head, int32_t slot) override { cache_.hide(layer, head, slot); }
 
  private:
   KvCache& cache_;
-  std::vector<std::vector<int32_t>> n_behind_prompt_;  // [layer][kv head]
+  std::vector<std::vector<int32_t>> n_visible_at_prompt_end_;  // [layer][kv head]
 };
 
 }  // namespace vlcache

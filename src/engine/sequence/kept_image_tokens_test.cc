@@ -35,7 +35,7 @@ class TableSlots final : public PolicySlots {
   int32_t head_dim(int32_t) const override { return 0; }
   void read(int32_t, int32_t, const Tensor&, const Tensor&) const override {}
   int32_t n_visible(int32_t, int32_t) const override { return 0; }
-  int32_t n_behind_prompt(int32_t, int32_t) const override { return 0; }
+  int32_t n_visible_at_prompt_end(int32_t, int32_t) const override { return 0; }
   std::span<float> plane(int32_t, int32_t, int32_t) override { return {}; }
   void hide(int32_t, int32_t, int32_t) override {}
 

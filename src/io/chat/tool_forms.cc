@@ -71,26 +71,26 @@ std::string call_text(const OrderedJson& call) {
 }
 
 // Rewrites a message about tools for a template without a form for them.
-void spell_out(const OrderedJson& message, OrderedJson& out, bool& behind_result) {
+void spell_out(const OrderedJson& message, OrderedJson& out, bool& after_result) {
   if (is_result(message)) {
     const Content content = split(message);
-    OrderedJson parts = OrderedJson::array({text_part((behind_result ? "\n" : "") + content.text)});
+    OrderedJson parts = OrderedJson::array({text_part((after_result ? "\n" : "") + content.text)});
     for (const OrderedJson& part : content.others) parts.push_back(part);
     add_to_user(out, parts);
-    behind_result = true;
+    after_result = true;
     return;
   }
   if (calls_tools(message)) {
     std::string text = split(message).text;
     for (const OrderedJson& call : message["tool_calls"]) text += (text.empty() ? "" : "\n") + call_text(call);
     out.push_back({{"role", "assistant"}, {"content", text}});
-  } else if (behind_result && message.value("role", "") == "user") {
+  } else if (after_result && message.value("role", "") == "user") {
     add_to_user(out, OrderedJson::array({text_part("\n")}));
     add_to_user(out, parts_of(message));
   } else {
     out.push_back(message);
   }
-  behind_result = false;
+  after_result = false;
 }
 
 void with_arguments(OrderedJson& message, bool as_text) {
@@ -220,11 +220,11 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
   }
   OrderedJson out = OrderedJson::array();
   const Calls form = calls();
-  bool behind_result = false;
+  bool after_result = false;
   OrderedJson images = OrderedJson::array();
   for (const OrderedJson& message : takes_several_ ? messages : one_call_each(messages)) {
     if (form == Calls::kNotAtAll) {
-      spell_out(message, out, behind_result);
+      spell_out(message, out, after_result);
       continue;
     }
     if (!is_result(message) && !images.empty()) {

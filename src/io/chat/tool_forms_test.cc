@@ -124,10 +124,10 @@ TEST(ToolForms, OneCallPerMessage) {
   OrderedJson two = call("{}");
   two["content"] = "I look twice.";
   two["tool_calls"].push_back({{"id", "second"}, {"type", "function"}, {"function", {{"name", "look"}}}});
-  OrderedJson of_second = result("S"), of_nobody = result("T");
+  OrderedJson of_second = result("S"), of_no_call = result("T");
   of_second["tool_call_id"] = "second";
-  of_nobody["tool_call_id"] = "other";
-  const OrderedJson messages = {user("Q"), two, of_second, of_nobody, result("R"), user("And?")};
+  of_no_call["tool_call_id"] = "other";
+  const OrderedJson messages = {user("Q"), two, of_second, of_no_call, result("R"), user("And?")};
   EXPECT_EQ(Chat(kOneCall).show(messages),
             "user:Q\nassistant:I look twice.[look]\ntool:R\nassistant:[look]\ntool:S\ntool:T\nuser:And?\n");
   EXPECT_EQ(Chat(kObjects).forms.fit(messages)[1]["tool_calls"].size(), 2u);

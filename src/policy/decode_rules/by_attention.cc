@@ -30,7 +30,7 @@ class H2oRule final : public DecodeRule {
     for (size_t i = 0; i < values.size(); ++i) values[i] += decoded.attention[i];
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
-    const int32_t room = slots.n_behind_prompt(layer, head);
+    const int32_t room = slots.n_visible_at_prompt_end(layer, head);
     hide_until(slots, layer, head, room, 0, static_cast<int32_t>(recent_ * room));
   }
 
@@ -46,7 +46,7 @@ class TovaRule final : public DecodeRule {
     std::ranges::copy(decoded.attention, values.begin());
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
-    hide_until(slots, layer, head, slots.n_behind_prompt(layer, head), 0, /*n_recent=*/1);
+    hide_until(slots, layer, head, slots.n_visible_at_prompt_end(layer, head), 0, /*n_recent=*/1);
   }
 };
 
@@ -62,7 +62,7 @@ class ScissorhandsRule final : public DecodeRule {
     for (size_t i = 0; i < values.size(); ++i) values[i] -= decoded.attention[i] < level ? 1.0f : 0.0f;
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
-    const int32_t room = slots.n_behind_prompt(layer, head);
+    const int32_t room = slots.n_visible_at_prompt_end(layer, head);
     if (slots.n_visible(layer, head) <= room) return;
     const auto left = std::max(1, static_cast<int32_t>(room * (1 - drop_)));
     hide_until(slots, layer, head, left, 0, std::min(n_recent_, left / 2));
@@ -90,7 +90,7 @@ class RefreshRule final : public DecodeRule {
   void on_step(const StepInfo& step, int32_t layer, int32_t head, PolicySlots& slots) const override {
     const int32_t n_generated = step.n_tokens - step.n_prompt;
     if (n_generated == 0 || n_generated % every_ != 0) return;
-    const int32_t room = slots.n_behind_prompt(layer, head), n_recent = recent_slots(room);
+    const int32_t room = slots.n_visible_at_prompt_end(layer, head), n_recent = recent_slots(room);
     hide_until(slots, layer, head, room, std::min(n_sinks_, room - n_recent), n_recent);
     std::ranges::fill(slots.plane(layer, head, 0), 0.0f);
   }

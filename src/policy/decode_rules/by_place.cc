@@ -17,8 +17,9 @@ class StreamingRule final : public DecodeRule {
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
     const std::span<const float> bias = slots.bias(layer, head);
     const auto n = static_cast<int32_t>(slots.tokens(layer, head).size());
-    const int32_t n_sinks = std::clamp(slots.n_behind_prompt(layer, head) - 1, 0, n_sinks_);  // a head may keep none
-    for (int32_t i = n_sinks; i < n && slots.n_visible(layer, head) > slots.n_behind_prompt(layer, head); ++i) {
+    const int32_t n_sinks =
+        std::clamp(slots.n_visible_at_prompt_end(layer, head) - 1, 0, n_sinks_);  // a head may keep none
+    for (int32_t i = n_sinks; i < n && slots.n_visible(layer, head) > slots.n_visible_at_prompt_end(layer, head); ++i) {
       if (bias.empty() || std::isfinite(bias[static_cast<size_t>(i)])) slots.hide(layer, head, i);
     }
   }
@@ -40,7 +41,7 @@ class Periodic final : public DecodeRule {
     if (n_generated == 0 || n_generated % every_ != 0) return;
     const std::span<const int32_t> tokens = slots.tokens(layer, head);
     const auto first = static_cast<int32_t>(std::ranges::lower_bound(tokens, step.n_prompt) - tokens.begin());
-    const int32_t room = slots.n_behind_prompt(layer, head) + slots_of(keep_, n_generated);
+    const int32_t room = slots.n_visible_at_prompt_end(layer, head) + slots_of(keep_, n_generated);
     const int32_t n_recent = slots_of(keep_ * kRecentShare, n_generated);
     hide_until(slots, layer, head, room, first, n_recent);
   }

@@ -45,7 +45,7 @@ class KeyformerRule final : public DecodeRule {
     for (size_t i = 0; i < values.size(); ++i) values[i] += weights[i] / std::max(sum, 1e-30f);
   }
   void on_step(const StepInfo&, int32_t layer, int32_t head, PolicySlots& slots) const override {
-    const int32_t room = slots.n_behind_prompt(layer, head);
+    const int32_t room = slots.n_visible_at_prompt_end(layer, head);
     hide_until(slots, layer, head, room, 0, static_cast<int32_t>(recent_ * room));
   }
 
