@@ -19,7 +19,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # GCC 12 warns of overlapping copies inside its own std::string (GCC bug 105651).
   target_compile_options(vlcache_options INTERFACE -Wno-restrict)
 endif()
-# No fused multiply-add behind our back: results must not depend on the compiler's choice.
+# No fused multiply-add after our back: results must not depend on the compiler's choice.
 target_compile_options(vlcache_options INTERFACE -ffp-contract=off)
 
 if(VLCACHE_SANITIZE)

@@ -99,8 +99,8 @@ class RowDropper {
   virtual std::vector<int32_t> rows_per_layer(const PlanInputs& in) const = 0;
   // Which n_rows of `rows`, the tokens that `layer` has computed, the next layer computes; both ascend, and the
   // prompt's last token is in both.
-  virtual std::vector<int32_t> rows_behind(const PlanInputs& in, int32_t layer, std::span<const int32_t> rows,
-                                           int32_t n_rows) const = 0;
+  virtual std::vector<int32_t> rows_after(const PlanInputs& in, int32_t layer, std::span<const int32_t> rows,
+                                          int32_t n_rows) const = 0;
 };
 
 class Policy {

@@ -447,20 +447,20 @@ TEST(RowDroppers, RankByTheMeanOverHeads) {
                 .captures = captures};
   const std::vector<int32_t> all{0, 1, 2, 3, 4, 5, 6, 7};
   const PolicyPtr fastv = parse_policy("fastv:k=1");
-  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 5), ElementsAre(0, 1, 4, 5, 7));
-  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));  // of equals the later
+  EXPECT_THAT(fastv->row_dropper()->rows_after(in, 0, all, 5), ElementsAre(0, 1, 4, 5, 7));
+  EXPECT_THAT(fastv->row_dropper()->rows_after(in, 0, all, 4), ElementsAre(0, 1, 5, 7));  // of equals the later
   const std::vector<int32_t> some{0, 1, 3, 5, 7};  // a later layer ranks as the first does
-  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 1, some, 4), ElementsAre(0, 1, 5, 7));
+  EXPECT_THAT(fastv->row_dropper()->rows_after(in, 1, some, 4), ElementsAre(0, 1, 5, 7));
   tokens[7].meta.modality = Modality::kVision;  // the last token stays, also as a vision token
-  EXPECT_THAT(fastv->row_dropper()->rows_behind(in, 0, all, 3), ElementsAre(0, 1, 7));
+  EXPECT_THAT(fastv->row_dropper()->rows_after(in, 0, all, 3), ElementsAre(0, 1, 7));
 
   const PolicyPtr pyramid = parse_policy("pyramid_infer:sinks=1");
-  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 4), ElementsAre(0, 1, 5, 7));
-  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 2), ElementsAre(0, 7));
-  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, all, 1), ElementsAre(7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_after(in, 0, all, 4), ElementsAre(0, 1, 5, 7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_after(in, 0, all, 2), ElementsAre(0, 7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_after(in, 0, all, 1), ElementsAre(7));
   in.first = 2;  // a second turn: no sinks, and only the new tokens
   const std::vector<int32_t> more{2, 3, 4, 5, 6, 7};
-  EXPECT_THAT(pyramid->row_dropper()->rows_behind(in, 0, more, 3), ElementsAre(4, 5, 7));
+  EXPECT_THAT(pyramid->row_dropper()->rows_after(in, 0, more, 3), ElementsAre(4, 5, 7));
 }
 
 // A head that kept no slot of the prompt loses each token of the answer at once.

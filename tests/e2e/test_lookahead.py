@@ -56,7 +56,7 @@ class Lookahead(ProgramTest):
             self.assertEqual(len({str(a["token_ids"]) for a in answers}), 1)
 
     def test_equal_text_after_a_reused_page_is_computed_once(self):
-        ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end behind the image
+        ask = {"prompt": " ".join(QUESTIONS * 6), "images": [PAGES[0]]}  # whole pages end after the image
         prefixed = {**ask, "system": "Please answer."}
         for reuse in ("static:r=0.25", "asked:r=0.1"):
             answers = self.lines([ask, prefixed, prefixed], "--reuse", reuse, "--batch", "3")

@@ -290,7 +290,7 @@ class Eval(ProgramTest):
                 self.assertEqual(by["post_vision+uniform"]["score"], by["full"]["score"])
                 self.assertAlmostEqual(by["post_vision+uniform"]["kl"], 0, places=4)
             # a policy that needs every query has no second turn: nobody computes the first turn's again
-            # (where it acts behind the image, it has nothing to do in the second)
+            # (where it acts after the image, it has nothing to do in the second)
             self.assertEqual({x["policy"]: x["failed"] for x in later["lines"]}["h2o+uniform"], 0 if "off" in extra else 1)
 
     def test_policies_that_need_their_own_prefill_are_compared(self):

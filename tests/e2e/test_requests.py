@@ -141,7 +141,7 @@ class Requests(ProgramTest):
 
         first, loaded = ("computed", 256, "computed", "first use"), ("ram", 0, "skipped", "")
         answers, found = images("static:r=0")
-        # the other page comes first behind no reused one, and is there from then on
+        # the other page comes first after no reused one, and is there from then on
         self.assertEqual(found, [[first], [loaded], [first, loaded], [loaded, loaded]])
         self.assertEqual(answers[1]["text"], answers[0]["text"])
         _, found = images("static:r=0.25")
@@ -169,7 +169,7 @@ class Requests(ProgramTest):
         requests = [{"prompt": QUESTION, "images": [str(PAGE)]}, two, two, exact, exact, {**two, "system": "Read."}]
         answers = self.lines(requests, "--reuse", "static:r=0")
         sources = [[i["source"] for i in a["cache"]["images"]] for a in answers[1:]]
-        # what stands behind a reused image is found by who reuses that image the same way, and by nobody else
+        # what stands after a reused image is found by who reuses that image the same way, and by nobody else
         self.assertEqual(sources, [["ram", "computed"], ["prefix", "prefix"], ["computed", "computed"], ["prefix", "prefix"], ["ram", "computed"]])
         for a, reason in ((answers[1], "no exact origin"), (answers[5], "computed by itself, then reused")):
             self.assertEqual(a["cache"]["images"][1]["reason"], reason)

@@ -49,11 +49,11 @@ class Reuse(ProgramTest):
             pass
         p.kill()
         p.communicate()
-        errors = json.loads(partial.read_text().splitlines()[1])["errors"]  # as loaded, then behind 0, 10 and 30 % that are right
+        errors = json.loads(partial.read_text().splitlines()[1])["errors"]  # as loaded, then after 0, 10 and 30 % that are right
         mean = lambda e, what, places: sum(e[what][i] for i in places) / sum(e["n"][i] for i in places)
         for what in "k", "v":
             self.assertGreater(mean(errors[0], what, range(32)), 0.01)
-            for right, e in ((3, errors[2]), (9, errors[3])):  # places that stand behind what is right, of 32
+            for right, e in ((3, errors[2]), (9, errors[3])):  # places that stand after what is right, of 32
                 self.assertLess(mean(e, what, range(1, right)), 0.1 * mean(errors[1], what, range(1, right)))
             self.assertLess(mean(errors[3], what, range(9, 32)), mean(errors[1], what, range(9, 32)))
         with partial.open("a") as file:

@@ -262,7 +262,7 @@ class Redis(ProgramTest):
         disk = self.folder / "cache"
         found, _ = self.run_it("--cache-disk", disk)
         self.assertEqual(source_of(found), ("redis", "hit"))
-        tiers = self.run_it("--cache-disk", disk)[0]["caches"]["tiers"]  # and keeps what was found behind it
+        tiers = self.run_it("--cache-disk", disk)[0]["caches"]["tiers"]  # and keeps what was found after it
         self.assertEqual((tiers["disk"]["hits"], tiers["redis"]["hits"]), (2, 0))
         self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("computed", "computed"))
         self.assertEqual(self.source("--cache-disk", disk, "--cache-salt", "bob"), ("disk", "hit"))

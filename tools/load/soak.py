@@ -5,7 +5,7 @@
 
 The small model computes in f32. First every request of the pool is asked alone, of a server that keeps nothing; then the streams draw from the pool, text and
 pictures, one and several, short and long, streamed and not, of several conversations that grow; some clients leave in the middle of an answer. Closes with a
-line of JSON; exits with 1 for a wrong answer, an error, requests left behind, or memory that grew behind the warm-up (by --growth) and in as many further
+line of JSON; exits with 1 for a wrong answer, an error, requests left behind, or memory that grew after the warm-up (by --growth) and in as many further
 times as --patience says: what is computed at once decides when it is at its highest, what leaks goes on."""
 import argparse
 import base64
@@ -74,7 +74,7 @@ def make_pool(n, seed):
 
 
 def soak(server, pool, alone, args):
-    """Draws from the pool until the time is up, or until memory has stopped growing: what went wrong, counts, memory behind the warm-up and at the end."""
+    """Draws from the pool until the time is up, or until memory has stopped growing: what went wrong, counts, memory after the warm-up and at the end."""
     stop, lock = threading.Event(), threading.Lock()
     wrong, counts = [], dict(answers=0, left=0, seconds=0)
 
@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--pool", type=int, default=96, help="different requests")
     parser.add_argument("--leave", type=float, default=0.05, help="share of the clients that leave")
-    parser.add_argument("--warm-up", type=float, default=0.5, help="share of the time behind which memory must not grow")
+    parser.add_argument("--warm-up", type=float, default=0.5, help="share of the time after which memory must not grow")
     parser.add_argument("--growth", type=float, default=0.05, help="share of it that is no growth")
     parser.add_argument("--patience", type=int, default=3, help="times as long again in which memory may stop growing")
     parser.add_argument("--cache-ram", default="64MiB", help="little, so that much is evicted")
@@ -154,7 +154,7 @@ def main():
     for problem in wrong[:20]:
         print("wrong:", problem)
     if grew(warm, then, args):
-        print(f"memory grew behind the warm-up: {warm >> 20} to {then >> 20} MiB")
+        print(f"memory grew after the warm-up: {warm >> 20} to {then >> 20} MiB")
     sys.exit(bool(wrong) or grew(warm, then, args) or not idle or status != 0 or counts["answers"] == 0)
 
 

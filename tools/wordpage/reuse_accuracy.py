@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers where pages were seen behind something else before, by what is computed anew (`vlcache run --reuse CHOOSER`):
+"""Answers where pages were seen after something else before, by what is computed anew (`vlcache run --reuse CHOOSER`):
 
     make_eval.py DATA --samples 500 --pages 2,4 --kinds fact,who --turns 4 --seed 4001
     make_eval.py OTHERS --samples 1000 --pages 1 --seed 4301          # pages that stand before others; each is used once
@@ -22,7 +22,7 @@ LETTER = LONG + " " + ("We have had it for some days, and nobody in the house ha
           "If something is said twice, once is enough; if it is not said at all, say so. The reply goes out in the evening with the rest of the mail, so there is no hurry before noon, "
           "but it must not wait until tomorrow. Thank you for your help, and for the help with the letters of last week, which were longer than this one and much harder to read. ") * 2
 CONDITIONS = ["system", "page", "swapped", "mixed"]
-# Of a page alone, text that it was seen behind and is asked behind: 5 and 13 tokens, 5 and 364, 364 and 13, 45 and 13.
+# Of a page alone, text that it was seen after and is asked after: 5 and 13 tokens, 5 and 364, 364 and 13, 45 and 13.
 OF_ONE_PAGE = {"8 tokens later": (OTHER, ASKED), "359 later": (OTHER, LETTER), "351 earlier": (LETTER, ASKED), "32 earlier": (LONG, ASKED)}
 
 
@@ -50,7 +50,7 @@ def system_of(s): return OF_ONE_PAGE[s["condition"]][1] if s["n_pages"] == 1 els
 
 
 def requests(sets, others, choosers, some):
-    """Lines of `run --requests`. What is computed in full comes behind the set's other lines, which would else find it as their prefix; its first question comes long before the rest, which then share its prefix."""
+    """Lines of `run --requests`. What is computed in full comes after the set's other lines, which would else find it as their prefix; its first question comes long before the rest, which then share its prefix."""
     full = []
     for s in sets:
         for j, (system, images) in enumerate(records(s, others)): yield dict(id=f"{s['id']} seen {j}", system=system, prompt="What is this?", images=images, max_tokens=1, reuse="vlcache:r=0.1")

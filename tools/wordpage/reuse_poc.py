@@ -6,7 +6,7 @@
 DATA: sets of one page (make_eval.py --pages 1); answers.jsonl: as of `reuse_accuracy.py ask`, which it joins; `reuse_accuracy.py table` prints both. Written from what that code does, none of it is here:
   - an image's K and V are copied from the prompt in which it was computed, K as rotated there, wherever the image stands now;
   - positions are 1-D: a token's index;
-  - text before the image and its first ceil(r n) tokens are computed, r the same in all layers, then what stands behind it; r = 0 means no reuse;
+  - text before the image and its first ceil(r n) tokens are computed, r the same in all layers, then what stands after it; r = 0 means no reuse;
   - one image a request.
 Its sampler draws (temperature 0.6); here the likeliest token is taken, as in what it is compared with. `transformers` is the same model with everything computed."""
 import argparse, json, math
@@ -29,7 +29,7 @@ class Prompt:
 
 
 def forward(model, prompt, begin, end, cache):
-    """Computes the prompt's tokens [begin, end) behind what the cache holds; logits [vocab] of the last."""
+    """Computes the prompt's tokens [begin, end) after what the cache holds; logits [vocab] of the last."""
     positions = torch.arange(begin, end)[None]
     hidden = model.model.language_model(inputs_embeds=prompt.embeddings[:, begin:end], position_ids=positions, past_key_values=cache, use_cache=True).last_hidden_state
     return model.lm_head(hidden[0, -1])

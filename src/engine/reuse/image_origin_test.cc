@@ -145,14 +145,14 @@ TEST_F(ImageOrigin, NeutralAnswersDoNotDependOnEarlierRequests) {
   for (const ReuseOrigin origin : {ReuseOrigin::kNeutral, ReuseOrigin::kFirst}) {
     for (const char* chooser : {"static:r=0.1", "asked:r=0.1"}) {
       SCOPED_TRACE(chooser);
-      const auto ask_behind = [&](const std::vector<std::string>& before) {
+      const auto ask_after = [&](const std::vector<std::string>& before) {
         restart();
         for (const std::string& other : before) ask(other, {1}, reuse(origin, chooser));
         ask("Here <image>\nthen", {0}, {.prefix = true, .chooser = nullptr});  // now cached exactly
         return ask(text, {0, 1}, reuse(origin, chooser));
       };
-      const GenerateResult fresh = ask_behind({});
-      const GenerateResult later = ask_behind({"Something quite different before it: <image>.", "Look: <image>."});
+      const GenerateResult fresh = ask_after({});
+      const GenerateResult later = ask_after({"Something quite different before it: <image>.", "Look: <image>."});
       if (origin == ReuseOrigin::kFirst) {
         EXPECT_GT(difference(fresh, later), kNothing);
         continue;

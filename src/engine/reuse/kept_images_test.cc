@@ -49,7 +49,7 @@ TEST(KeptImages, EqualAPromptWithTheOtherTokensEvicted) {
     for (int32_t t = 0; t < whole->n_tokens(); ++t) {
       if (is_kept(*reused.image, 0, t)) head.keep.push_back(t);
     }
-    EXPECT_EQ(std::ssize(head.keep), kBefore + 15 + kBehindImage - 1);
+    EXPECT_EQ(std::ssize(head.keep), kBefore + 15 + kAfterImage - 1);
     plan.layers = {{head, head}};
     const auto evicted = whole->fork(parse_policy("full"), plan);
     evicted->add_token(last);

@@ -155,8 +155,8 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
 std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,
                                           const ReuseOptions& options) {
   const Policy& policy = sequence.policy();
-  const bool acts_behind = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
-  const bool stays = !policy.evicts() || (options.keep_exact && acts_behind);
+  const bool acts_after_prompt = prompt.evict_every == 0 && (prompt.query_aware || prompt.spans.empty());
+  const bool stays = !policy.evicts() || (options.keep_exact && acts_after_prompt);
   if (!options.prefix || !stays || !shares_pages(policy) || !sequence.complete()) return {};
   PrefixCache& cache = engine.kv().prefixes();
   const int64_t n_pages = std::min<int64_t>(prompt.n_tokens() / kPageSlots, cache.max_groups());

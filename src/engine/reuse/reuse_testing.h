@@ -9,13 +9,13 @@
 
 namespace vlcache {
 
-inline constexpr int32_t kImage = 50, kBehindImage = 30;
+inline constexpr int32_t kImage = 50, kAfterImage = 30;
 
 // A prompt: `before` tokens, the image (the same ids every time: its embeddings do not matter here), and 30 tokens
 // after it.
 inline std::vector<int32_t> image_prompt(int32_t before, uint32_t seed) {
   std::vector<int32_t> tokens = random_tokens(before, seed);
-  for (const auto& part : {random_tokens(kImage, 99), random_tokens(kBehindImage, 7)})
+  for (const auto& part : {random_tokens(kImage, 99), random_tokens(kAfterImage, 7)})
     tokens.insert(tokens.end(), part.begin(), part.end());
   return tokens;
 }

@@ -126,14 +126,14 @@ void Sequence::rewind(int32_t n) {
   CHECK(0 <= n && n <= n_tokens());
   layered_.reset();
   first_ = -1;
-  forget_kv_behind(n);
+  forget_kv_after(n);
   for (TokenRun& run : entering_) run.end = std::min(run.end, n);
   tokens_.resize(static_cast<size_t>(n));
   states_.resize(static_cast<size_t>(n));
   count_states();
 }
 
-void Sequence::forget_kv_behind(int32_t n) {
+void Sequence::forget_kv_after(int32_t n) {
   cache_.truncate(n);
   for (int32_t& next : next_token_) next = std::min(next, n);
   if (n <= n_exact_) n_exact_ = INT32_MAX;
@@ -210,7 +210,7 @@ void Sequence::take_back_supplied() {
   const auto first = std::ranges::find_if(states_, is_loaded);
   if (first == states_.end()) return;
   const auto n = static_cast<int32_t>(first - states_.begin());
-  forget_kv_behind(n);
+  forget_kv_after(n);
   std::fill(first, states_.end(), TokenState::kPending);
   images_.reset_contents(n);
   count_states();
@@ -281,7 +281,7 @@ bool Sequence::apply_policy() {
     drop_rows();
     return false;
   }
-  const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_behind_prompt();
+  const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_after_prompt();
   if (!policy_->has_rule() || n_done_ == 0) return compressed;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
   int32_t last = 0;
@@ -313,11 +313,11 @@ PlanInputs Sequence::plan_inputs(int32_t first) const {
 }
 
 void Sequence::drop_rows() {
-  layered_->cut(policy_->row_dropper()->rows_behind(plan_inputs(first_), layered_->last_layer(), layered_->rows(),
-                                                    layered_->n_to_keep()));
+  layered_->cut(policy_->row_dropper()->rows_after(plan_inputs(first_), layered_->last_layer(), layered_->rows(),
+                                                   layered_->n_to_keep()));
 }
 
-bool Sequence::act_behind_prompt() {
+bool Sequence::act_after_prompt() {
   CHECK(n_lookaheads_done_ == lookaheads_.size());  // look_ahead() was called
   KeepPlan plan;
   const PlanInputs in = plan_inputs(std::max(first_, 0));

@@ -155,12 +155,12 @@ class Sequence {
   void slide_window();
   PlanInputs plan_inputs(int32_t first) const;
   void drop_rows();
-  bool act_behind_prompt();
+  bool act_after_prompt();
   const PromptShape& acting() const { return places_[place_]; }
   void list_places(const Prompt& prompt);
   void reset_hooks();
   void list_lookaheads();
-  void forget_kv_behind(int32_t n);
+  void forget_kv_after(int32_t n);
   void begin_lookahead();
   void repeat(int32_t begin, int32_t end);
 

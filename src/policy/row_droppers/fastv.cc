@@ -60,8 +60,8 @@ class FastV final : public RuledPolicy, public RowDropper {
     return rows;
   }
 
-  std::vector<int32_t> rows_behind(const PlanInputs& in, int32_t, std::span<const int32_t> rows,
-                                   int32_t n_rows) const override {
+  std::vector<int32_t> rows_after(const PlanInputs& in, int32_t, std::span<const int32_t> rows,
+                                  int32_t n_rows) const override {
     int32_t ranking = n_dense_ - 1;
     while (in.slots.n_kv_heads(ranking) == 0) --ranking;
     const std::vector<float> paid = paid_to_tokens(in, ranking);

@@ -48,8 +48,8 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
     return rows;
   }
 
-  std::vector<int32_t> rows_behind(const PlanInputs& in, int32_t layer, std::span<const int32_t> rows,
-                                   int32_t n_rows) const override {
+  std::vector<int32_t> rows_after(const PlanInputs& in, int32_t layer, std::span<const int32_t> rows,
+                                  int32_t n_rows) const override {
     const std::vector<float> paid = paid_to_tokens(in, layer);
     std::vector<float> scores;
     for (const int32_t t : rows) scores.push_back(paid[static_cast<size_t>(t - in.first)]);
@@ -70,7 +70,7 @@ class PyramidInfer final : public RuledPolicy, public RowDropper {
           tokens.subspan(static_cast<size_t>(std::ranges::lower_bound(tokens, in.first) - tokens.begin()));
       std::vector<int32_t>& chosen = stay[static_cast<size_t>(layers[i])];
       chosen.assign(rows.begin(), rows.end());
-      if (last) chosen = rows_behind(in, layers[i], rows, kept[i]);
+      if (last) chosen = rows_after(in, layers[i], rows, kept[i]);
     }
     keep_tokens(in, stay, plan);
     return true;
