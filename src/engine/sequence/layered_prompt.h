@@ -8,15 +8,10 @@
 
 #include "base/buffer.h"
 #include "base/tensor.h"
+#include "engine/sequence/sequence_tokens.h"
 #include "model/step.h"
 
 namespace vlcache {
-
-// Tokens [begin, end) of a sequence.
-struct TokenRun {
-  int32_t begin = 0;
-  int32_t end = 0;
-};
 
 // Dtype and size of a hidden state.
 struct HiddenShape {

@@ -23,25 +23,20 @@ Sequence::Sequence(const Sequence& other, PolicyPtr policy)
       policy_(std::move(policy)),
       slots_(cache_),
       prompt_(other.prompt_),
-      places_(other.places_),
-      place_(other.place_),
-      images_(other.images_),
       tokens_(other.tokens_),
-      states_(other.states_),
-      n_done_(other.n_done_),
-      n_pending_(other.n_pending_),
-      next_position_(other.next_position_),
-      planned_(true),
+      images_(other.images_),
+      acting_(other.acting_),
       n_exact_(other.n_exact_),
       hidden_(other.hidden_),
       next_token_(other.next_token_),
       next_token_before_(other.next_token_before_) {
+  acting_.set_done(true);
   policy_->check_fits(slots_);
   cache_.set_planes(policy_->n_planes());
 }
 
 std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan) const {
-  CHECK(n_pending_ == 0 && source_ == nullptr && !looking_ahead_);
+  CHECK(n_pending() == 0 && !supplied_.any() && !looks_ahead());
   std::unique_ptr<Sequence> copy(new Sequence(*this, std::move(policy)));
   if (!plan.layers.empty()) copy->cache_.compact(plan);
   if (!in_prompt()) copy->slots_.note_prompt_end();
@@ -49,31 +44,10 @@ std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan)
   return copy;
 }
 
-namespace {
-
-bool waits(TokenState state) { return state == TokenState::kPending || state == TokenState::kEntering; }
-bool is_loaded(TokenState state) { return state == TokenState::kLoaded || state == TokenState::kEntering; }
-
-}  // namespace
-
-void Sequence::count_states() {
-  n_pending_ = static_cast<int32_t>(std::ranges::count_if(states_, waits));
-  n_done_ = static_cast<int32_t>(std::ranges::find_if(states_, waits) - states_.begin());
-  next_position_ = 0;
-  for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (states_[i] != TokenState::kOutside) next_position_ = std::max(next_position_, tokens_[i].meta.t + 1);
-  }
-}
-
 // Tokens before the window that the policy recomputes for every token are done; the window's own tokens are numbered
 // from 0.
 void Sequence::slide_window() {
-  const int32_t window = policy_->recompute_window(prompt_);
-  if (window == 0) return;
-  const int32_t begin = std::max(0, n_tokens() - window);
-  std::fill_n(states_.begin(), begin, TokenState::kOutside);
-  std::replace(states_.begin() + begin, states_.end(), TokenState::kOutside, TokenState::kPending);  // after a rewind
-  for (int32_t t = begin; t < n_tokens(); ++t) tokens_[static_cast<size_t>(t)].meta.t = t - begin;
+  if (const int32_t window = policy_->recompute_window(prompt_); window > 0) tokens_.slide(window);
 }
 
 void Sequence::reserve(int32_t n_more) {
@@ -83,15 +57,12 @@ void Sequence::reserve(int32_t n_more) {
       longest = std::max(longest, cache_.n_slots(layer, head));
     }
   }
-  cache_.reserve(longest + n_pending_ + int64_t{n_more} + kPageSlots);  // a rule frees a page's worth at a time
-  tokens_.reserve(tokens_.size() + static_cast<size_t>(n_more));
-  states_.reserve(states_.size() + static_cast<size_t>(n_more));
+  cache_.reserve(longest + n_pending() + int64_t{n_more} + kPageSlots);  // a rule frees a page's worth at a time
+  tokens_.reserve(n_more);
 }
 
 void Sequence::add_token(int32_t id, TokenClass token_class) {
-  tokens_.push_back({.id = id, .token_class = token_class, .meta = {.t = next_position_++}});
-  states_.push_back(TokenState::kPending);
-  ++n_pending_;
+  tokens_.add({.id = id, .token_class = token_class});
   if (policy_->keeps_kv()) return;
   release();  // every token is computed again for the next one
 }
@@ -99,22 +70,20 @@ void Sequence::add_token(int32_t id, TokenClass token_class) {
 int32_t Sequence::continue_with(const Prompt& prompt) {
   discard_lookahead();
   const std::vector<Sha256Digest> keys = image_keys(prompt);
-  const auto differs = std::ranges::mismatch(tokens_, prompt.tokens, {}, &TokenInfo::id).in1;
-  int32_t kept = std::min(images_.n_common(static_cast<int32_t>(differs - tokens_.begin()), prompt, keys), n_done_);
+  const auto differs = std::ranges::mismatch(tokens(), prompt.tokens, {}, &TokenInfo::id).in1;
+  int32_t kept = std::min(images_.n_common(static_cast<int32_t>(differs - tokens().begin()), prompt, keys), n_done());
   // At least one token must be computed, for its logits.
   kept = std::max(0, std::min(kept, prompt.n_tokens() - 1));
   if (images_.salt() != prompt.salt) kept = 0;
-  if ((kept < n_done_ && !complete()) || !policy_->keeps_kv()) kept = 0;
+  if ((kept < n_done() && !complete()) || !policy_->keeps_kv()) kept = 0;
   rewind(kept);
   prompt_ = prompt.shape();
-  list_places(prompt);
+  acting_.list(prompt, kept);
   images_.take(prompt, keys, kept);
-  replay_text_ = prompt.replay_text;
-  tokens_ = prompt.token_infos();
-  states_.resize(tokens_.size(), TokenState::kPending);
+  lookahead_.text = prompt.replay_text;
+  tokens_.take(prompt.token_infos(), kept);
   slide_window();
-  count_states();
-  planned_ = acting().n_tokens <= n_done_;  // nothing new before that position
+  acting_.set_done(acting_.next().n_tokens <= n_done());  // nothing new before that position
   watch_ms_ = 0;
   slots_.forget_prompt_end();
   reset_hooks();
@@ -127,10 +96,8 @@ void Sequence::rewind(int32_t n) {
   layered_.reset();
   first_ = -1;
   forget_kv_after(n);
-  for (TokenRun& run : entering_) run.end = std::min(run.end, n);
-  tokens_.resize(static_cast<size_t>(n));
-  states_.resize(static_cast<size_t>(n));
-  count_states();
+  supplied_.truncate(n);
+  tokens_.truncate(n);
 }
 
 void Sequence::forget_kv_after(int32_t n) {
@@ -145,90 +112,62 @@ void Sequence::release() {
   first_ = -1;
   cache_.clear();
   std::ranges::fill(next_token_, 0);
-  std::ranges::replace(states_, TokenState::kComputed, TokenState::kPending);
-  if (source_ == nullptr) {
+  tokens_.replace(TokenState::kComputed, TokenState::kPending);
+  if (!supplied_.any()) {
     n_exact_ = INT32_MAX;
     images_.reset_contents();
   }
-  mark_entering();
+  supplied_.enter_again(tokens_);
   slide_window();
-  count_states();
-  planned_ = false;
-  place_ = 0;
+  acting_.restart();
   watch_ms_ = 0;
   slots_.forget_prompt_end();
   reset_hooks();
 }
 
 void Sequence::assume_computed(int32_t n, int32_t n_exact) {
-  std::fill_n(states_.begin(), n, TokenState::kComputed);
+  const TokenRun run{0, n};
+  tokens_.set({&run, 1}, TokenState::kComputed);
   n_exact_ = n_exact;
   std::ranges::fill(next_token_, n);
-  count_states();
-}
-
-void Sequence::mark_entering() {
-  for (const TokenRun& run : entering_) {
-    for (int32_t t = run.begin; t < std::min(run.end, n_tokens()); ++t) {
-      TokenState& state = states_[static_cast<size_t>(t)];
-      CHECK(is_loaded(state));
-      state = TokenState::kEntering;
-    }
-  }
 }
 
 void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering) {
-  CHECK(source_ == nullptr || source_ == &source);
-  source_ = &source;
-  for (const TokenRun& run : tokens) {
-    CHECK(0 <= run.begin && run.begin <= run.end && run.end < n_tokens());
-    for (int32_t t = run.begin; t < run.end; ++t) {
-      TokenState& state = states_[static_cast<size_t>(t)];
-      CHECK(state == TokenState::kPending);
-      state = TokenState::kLoaded;
-    }
-  }
-  entering_.assign(entering.begin(), entering.end());
+  supplied_.add(tokens, source, entering, tokens_);
   if (!tokens.empty()) n_exact_ = std::min(n_exact_, tokens.front().begin);
-  mark_entering();
-  count_states();
 }
 
 void Sequence::forget_source() {
-  if (source_ != nullptr && !in_prompt()) {
-    source_ = nullptr;
-    entering_.clear();
-    std::ranges::replace(states_, TokenState::kLoaded, TokenState::kComputed);
+  if (supplied_.any() && !in_prompt()) {
+    supplied_.clear();
+    tokens_.replace(TokenState::kLoaded, TokenState::kComputed);
   }
   take_back_supplied();
 }
 
 void Sequence::take_back_supplied() {
-  if (source_ == nullptr) return;
-  source_ = nullptr;
-  entering_.clear();
-  const auto first = std::ranges::find_if(states_, is_loaded);
-  if (first == states_.end()) return;
-  const auto n = static_cast<int32_t>(first - states_.begin());
-  forget_kv_after(n);
-  std::fill(first, states_.end(), TokenState::kPending);
-  images_.reset_contents(n);
-  count_states();
+  if (!supplied_.any()) return;
+  supplied_.clear();
+  const TokenRun rest{tokens_.find_supplied(0, n_tokens()), n_tokens()};
+  if (rest.begin == rest.end) return;
+  forget_kv_after(rest.begin);
+  tokens_.set({&rest, 1}, TokenState::kPending);
+  images_.reset_contents(rest.begin);
 }
 
 void Sequence::start_prompt() {
   const RowDropper* dropper = policy_->row_dropper();
-  if (dropper == nullptr || planned_ || first_ >= 0 || n_done_ >= acting().n_tokens) return;
-  const auto first = states_.begin() + n_done_, last = states_.begin() + acting().n_tokens;
-  if (places_.size() > 1 || std::find_if(first, last, is_loaded) < last) {
+  const int32_t end = acting_.next().n_tokens;
+  if (dropper == nullptr || acting_.done() || first_ >= 0 || n_done() >= end) return;
+  if (acting_.several() || tokens_.find_supplied(n_done(), end) < end) {
     throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
                                        " computes the prompt layer by layer; it cannot evict while that is computed, "
                                        "and needs all of its new tokens computed");
   }
-  std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done_));
-  first_ = n_done_;
+  std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done()));
+  first_ = n_done();
   if (rows.back() == rows.front()) return;  // nothing is dropped: all layers at once
-  layered_ = std::make_unique<LayeredPrompt>(TokenRun{first_, acting().n_tokens}, std::move(rows), hidden_);
+  layered_ = std::make_unique<LayeredPrompt>(TokenRun{first_, end}, std::move(rows), hidden_);
 }
 
 StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
@@ -236,10 +175,10 @@ StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
   if (layered_ != nullptr) return layered_->next(max_rows, runs);
   runs.clear();
   int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
-  if (n_done_ < acting().n_tokens) end = acting().n_tokens;
-  if (looking_ahead_) end = n_tokens();
-  for (int32_t t = n_done_; t < end && max_rows > 0; ++t) {
-    if (!waits(state(t))) continue;
+  if (n_done() < acting_.next().n_tokens) end = acting_.next().n_tokens;
+  if (looks_ahead()) end = n_tokens();
+  for (int32_t t = n_done(); t < end && max_rows > 0; ++t) {
+    if (!is_pending(state(t))) continue;
     if (runs.empty() || runs.back().end != t) runs.push_back({t, t});
     ++runs.back().end;
     --max_rows;
@@ -248,53 +187,40 @@ StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
 }
 
 int32_t Sequence::n_prefilled() const {
-  if (layered_ == nullptr) return n_done_;
+  if (layered_ == nullptr) return n_done();
   const TokenRun tokens = layered_->tokens();
   return tokens.begin + static_cast<int32_t>(layered_->share_done() * (tokens.end - tokens.begin));
 }
 
-// Where the policy is to act: after each evict_every computed tokens, and at last where the prompt states.
-void Sequence::list_places(const Prompt& prompt) {
-  const PromptShape last = prompt.acting_shape();
-  places_.clear();
-  place_ = 0;
-  if (prompt.evict_every > 0) {
-    const int32_t every = prompt.evict_every;
-    for (int32_t n = (n_done_ / every + 1) * every; n < last.n_tokens; n += every)
-      places_.push_back(prompt.shape_until(n));
-  }
-  places_.push_back(last);
-}
-
 void Sequence::reset_hooks() {
   hooks_.reset();
-  lookaheads_.clear();
-  n_lookaheads_done_ = 0;
+  lookahead_.all.clear();
+  lookahead_.n_done = 0;
 }
 
 bool Sequence::apply_policy() {
   if (!policy_->keeps_kv()) {
-    if (n_pending_ == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
+    if (n_pending() == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
     return false;
   }
   if (layered_ != nullptr && layered_->at_cut()) {
     drop_rows();
     return false;
   }
-  const bool compressed = n_done_ >= acting().n_tokens && !planned_ && act_after_prompt();
-  if (!policy_->has_rule() || n_done_ == 0) return compressed;
+  const bool compressed = n_done() >= acting_.next().n_tokens && !acting_.done() && act_after_prompt();
+  if (!policy_->has_rule() || n_done() == 0) return compressed;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
   int32_t last = 0;
-  if (n_done_ == n_tokens()) {
-    last = next_position_ - 1;
+  if (n_done() == n_tokens()) {
+    last = next_position() - 1;
   } else {
-    for (int32_t t = 0; t < n_done_; ++t) last = std::max(last, tokens_[static_cast<size_t>(t)].meta.t);
+    for (int32_t t = 0; t < n_done(); ++t) last = std::max(last, tokens()[static_cast<size_t>(t)].meta.t);
   }
-  const StepInfo info{.n_tokens = n_done_,
+  const StepInfo info{.n_tokens = n_done(),
                       .last_position = last,
                       .n_prompt = prompt_.n_tokens,
                       .in_prompt = in_prompt(),
-                      .tokens = tokens_};
+                      .tokens = tokens()};
   policy_->on_step(info, slots_);
   KeepPlan plan;
   if (policy_->plan_step(info, slots_, plan)) {
@@ -306,8 +232,9 @@ bool Sequence::apply_policy() {
 }
 
 PlanInputs Sequence::plan_inputs(int32_t first) const {
-  const auto seen = std::span(tokens_).first(static_cast<size_t>(acting().n_tokens));
-  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = acting(), .captures = {}, .first = first};
+  const PromptShape& part = acting_.next();
+  const auto seen = tokens().first(static_cast<size_t>(part.n_tokens));
+  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = part, .captures = {}, .first = first};
   if (hooks_ != nullptr) in.captures = hooks_->captures();
   return in;
 }
@@ -318,29 +245,28 @@ void Sequence::drop_rows() {
 }
 
 bool Sequence::act_after_prompt() {
-  CHECK(n_lookaheads_done_ == lookaheads_.size());  // look_ahead() was called
+  CHECK(lookahead_.n_done == lookahead_.all.size());  // look_ahead() was called
   KeepPlan plan;
   const PlanInputs in = plan_inputs(std::max(first_, 0));
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
   const bool something_goes = policy_->plan(in, plan);
   if (something_goes) cache_.compact(plan);
-  if (place_ + 1 < places_.size()) {
-    ++place_;
+  acting_.advance();
+  if (!acting_.done()) {
     reset_hooks();
   } else {
     if (hooks_ != nullptr) hooks_->end_prompt();
     layered_.reset();
-    planned_ = true;
   }
   return something_goes;
 }
 
 LayerHooks* Sequence::policy_hooks(Backend& backend) {
   if (hooks_ == nullptr) {
-    if (planned_ && !policy_->wants_scores()) return nullptr;
-    hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, acting(), slots_);
-    if (planned_) hooks_->end_prompt();
-    if (hooks_->needs_whole_prompt() && places_.size() > 1) {
+    if (acting_.done() && !policy_->wants_scores()) return nullptr;
+    hooks_ = std::make_unique<PolicyHooks>(backend, *policy_, acting_.next(), slots_);
+    if (acting_.done()) hooks_->end_prompt();
+    if (hooks_->needs_whole_prompt() && acting_.several()) {
       const bool repeats = !hooks_->needs_all_rows();
       hooks_.reset();
       throw Error(ErrorCode::kInput, "KV policy " + policy_->name() +
@@ -348,15 +274,16 @@ LayerHooks* Sequence::policy_hooks(Backend& backend) {
                                                   : " needs the attention of the whole prompt") +
                                          "; it cannot evict while that is computed");
     }
-    const auto prompt_states = std::span(states_).first(static_cast<size_t>(planned_ ? 0 : acting().n_tokens));
+    const int32_t n_prompt = acting_.next().n_tokens;
+    const auto prompt_states = tokens_.states().first(static_cast<size_t>(acting_.done() ? 0 : n_prompt));
     const auto missing = std::ranges::count_if(prompt_states, [](TokenState s) { return s != TokenState::kPending; });
     if (hooks_->needs_all_rows() && missing > 0) {
       hooks_.reset();
       throw Error(ErrorCode::kInput, "KV policy " + policy_->name() + " needs the attention of every prompt token; " +
-                                         std::to_string(missing) + " of " + std::to_string(acting().n_tokens) +
+                                         std::to_string(missing) + " of " + std::to_string(n_prompt) +
                                          " come from a cache and are not computed");
     }
-    if (!planned_) list_lookaheads();
+    if (!acting_.done()) list_lookaheads();
   }
   return hooks_->active() ? hooks_.get() : nullptr;
 }
@@ -372,7 +299,7 @@ void Sequence::rollback_step() noexcept {
 }
 
 void Sequence::make_room(int32_t n_rows) {
-  if (n_rows > 1 || source_ != nullptr) cache_.reserve(n_tokens());
+  if (n_rows > 1 || supplied_.any()) cache_.reserve(n_tokens());
 }
 
 void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
@@ -384,43 +311,21 @@ void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
     all = layered_->tokens();
     runs = {&all, 1};
   }
-  if (!last_layer) return;
-  for (const TokenRun& run : runs) {
-    for (int32_t t = run.begin; t < run.end; ++t) {
-      TokenState& state = states_[static_cast<size_t>(t)];
-      if (!waits(state)) continue;  // of loaded tokens, only the first layers were computed
-      state = state == TokenState::kPending ? TokenState::kComputed : TokenState::kLoaded;
-      --n_pending_;
-    }
-  }
-  while (n_done_ < n_tokens() && !waits(state(n_done_))) ++n_done_;
+  if (last_layer) tokens_.finish(runs);
 }
 
 KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
   int32_t& next = next_token_[static_cast<size_t>(layer)];
   CHECK(run.indices.front() >= next);
-  if (source_ != nullptr && cache_.shape().n_own_heads(layer) > 0) {
-    gap_tokens_.clear();
-    gap_positions_.clear();
-    for (int32_t t = next; t < run.indices.front(); ++t) {
-      if (is_loaded(state(t))) gap_tokens_.push_back(t);
-    }
-    if (!gap_tokens_.empty()) source_->leave_out_missing(layer, gap_tokens_);
-    for (const int32_t t : gap_tokens_) gap_positions_.push_back(tokens_[static_cast<size_t>(t)].meta.t);
-    if (!gap_tokens_.empty()) {
-      gap_lengths_.resize(static_cast<size_t>(cache_.shape().layers[static_cast<size_t>(layer)].n_kv_heads));
-      const KvView gap = cache_.append(layer, gap_tokens_, gap_positions_, gap_lengths_.data());
-      source_->load(layer, {gap_tokens_, gap_positions_}, gap);
-    }
+  if (supplied_.any() && cache_.shape().n_own_heads(layer) > 0) {
+    supplied_.append(tokens_, layer, next, run.indices.front(), cache_);
   }
   next = run.indices.back() + 1;
   return cache_.append(layer, run.indices, run.positions, lengths);
 }
 
 bool Sequence::supplies(int32_t after, int32_t before) const {
-  if (source_ == nullptr) return false;
-  const auto first = states_.begin() + after + 1, last = states_.begin() + before;
-  return std::find_if(first, last, is_loaded) < last;
+  return supplied_.any() && tokens_.find_supplied(after + 1, before) < before;
 }
 
 }  // namespace vlcache

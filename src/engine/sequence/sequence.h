@@ -12,33 +12,16 @@
 #include "engine/hooks/cache_slots.h"
 #include "engine/hooks/policy_hooks.h"
 #include "engine/prompt/prompt.h"
+#include "engine/sequence/acting_parts.h"
 #include "engine/sequence/layered_prompt.h"
 #include "engine/sequence/sequence_images.h"
+#include "engine/sequence/sequence_tokens.h"
+#include "engine/sequence/supplied_tokens.h"
 
 namespace vlcache {
 
-enum class TokenState : uint8_t {
-  kPending,   // waits to be computed
-  kEntering,  // waits to go through the first layers; deeper ones will load it
-  kLoaded,    // a SlotSource supplies its K and V, layer by layer, when later tokens are computed
-  kComputed,  // went through the model; the cache has seen its K and V
-  kOutside,   // before the window of a policy that computes the last tokens only; never computed again
-};
-
-// Supplies K and V of tokens that are not computed, such as those of reused images.
-class SlotSource {
- public:
-  virtual ~SlotSource() = default;
-  // Removes from `tokens`, ascending, those without a slot in this layer. May throw as load() does.
-  virtual void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
-    static_cast<void>(layer), static_cast<void>(tokens);
-  }
-  // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
-  // `view`. May throw Error: the step then fails, with only this sequence to blame.
-  virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
-};
-
-// size: to be split: tokens and states, policy and lookahead (docs/roadmap.md, item 0).
+// size: seen from three sides: the scheduler asks what is next, the stepper for its KV, reuse what need not be
+// computed.
 class Sequence {
  public:
   Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden);
@@ -50,18 +33,18 @@ class Sequence {
   const PolicySlots& slots() const { return slots_; }
 
   // Prompt and generated; lookahead tokens, too, while they last.
-  std::span<const TokenInfo> tokens() const { return tokens_; }
-  int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+  std::span<const TokenInfo> tokens() const { return tokens_.all(); }
+  int32_t n_tokens() const { return tokens_.size(); }
   const PromptShape& prompt_shape() const { return prompt_; }
-  TokenState state(int32_t token) const { return states_[static_cast<size_t>(token)]; }
+  TokenState state(int32_t token) const { return tokens_.state(token); }
   const SequenceImages& images() const { return images_; }
   void set_image_content(size_t image, const Sha256Digest& content) { images_.set_content(image, content); }
   // Tokens before the first pending one; those outside a window among them.
-  int32_t n_done() const { return n_done_; }
-  int32_t n_pending() const { return n_pending_; }
-  bool in_prompt() const { return n_done_ < prompt_.n_tokens; }
+  int32_t n_done() const { return tokens_.n_done(); }
+  int32_t n_pending() const { return tokens_.n_pending(); }
+  bool in_prompt() const { return n_done() < prompt_.n_tokens; }
   // One more than the largest position so far: what the context limit counts.
-  int32_t next_position() const { return next_position_; }
+  int32_t next_position() const { return tokens_.next_position(); }
   // Slots per head that are not hidden.
   int32_t n_visible(int32_t layer, int32_t head) const {
     return cache_.n_slots(layer, head) - cache_.n_hidden(layer, head);
@@ -92,9 +75,9 @@ class Sequence {
   void take_back_supplied();
   // Whether the next token is computed as it would be in a prompt by itself: no token before it was evicted, or
   // supplied by a source.
-  bool exact() const { return n_exact_ >= n_done_ && complete(); }
+  bool exact() const { return n_exact_ >= n_done() && complete(); }
   // Whether every computed token has its slot in every layer and head.
-  bool complete() const { return cache_.complete(n_done_); }
+  bool complete() const { return cache_.complete(n_done()); }
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)
   // if its budget cannot be met. next_runs() does so, too.
@@ -113,7 +96,7 @@ class Sequence {
   // computed like any others, and discarded when no more of them follow; then the result is false. `likeliest`: the
   // token that follows the last one in a draft, negative where that ends.
   bool look_ahead(FunctionRef<int32_t()> likeliest);
-  bool looks_ahead() const { return looking_ahead_; }
+  bool looks_ahead() const { return lookahead_.active; }
   // Discards the current lookahead tokens, as if they had not begun.
   void discard_lookahead();
   // Whether the embeddings of all the prompt's images will be needed, also of those that have been computed.
@@ -149,15 +132,20 @@ class Sequence {
   double watch_ms() const { return watch_ms_; }
 
  private:
+  // Tokens computed for the policy before it acts, and the rest of the prompt meanwhile.
+  struct LookaheadState {
+    std::vector<Lookahead> all;  // needed at this position
+    size_t n_done = 0;           // of them
+    bool active = false;         // the next of them is under way
+    SequenceTokens::Tail tail;   // after the position where the policy acts
+    ReplayText text;
+  };
+
   Sequence(const Sequence& other, PolicyPtr policy);
-  void count_states();
-  void mark_entering();
-  void slide_window();
   PlanInputs plan_inputs(int32_t first) const;
   void drop_rows();
   bool act_after_prompt();
-  const PromptShape& acting() const { return places_[place_]; }
-  void list_places(const Prompt& prompt);
+  void slide_window();
   void reset_hooks();
   void list_lookaheads();
   void forget_kv_after(int32_t n);
@@ -168,30 +156,18 @@ class Sequence {
   PolicyPtr policy_;
   CacheSlots slots_;
   PromptShape prompt_;
-  std::vector<PromptShape> places_;  // the parts of the prompt after which the policy acts, ascending
-  size_t place_ = 0;                 // the next of them, or the last
+  SequenceTokens tokens_;
   SequenceImages images_;
-  std::vector<TokenInfo> tokens_;
-  std::vector<TokenState> states_;
-  int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
-  bool planned_ = false;  // the policy has acted after this prompt
-  ReplayText replay_text_;
-  std::vector<Lookahead> lookaheads_;  // needed at this position
-  size_t n_lookaheads_done_ = 0;       // of them
-  bool looking_ahead_ = false;         // the next of them is under way
-  // The rest of the prompt, after the position where the policy acts, during lookahead.
-  std::vector<TokenInfo> tail_;
-  std::vector<TokenState> tail_states_;
-  SlotSource* source_ = nullptr;
-  std::vector<TokenRun> entering_;  // of the loaded tokens
-  int32_t n_exact_ = INT32_MAX;     // tokens before the first that was ever supplied
+  ActingParts acting_;
+  LookaheadState lookahead_;
+  SuppliedTokens supplied_;
+  int32_t n_exact_ = INT32_MAX;  // tokens before the first that was ever supplied
   std::unique_ptr<PolicyHooks> hooks_;
   HiddenShape hidden_;
   int32_t first_ = -1;                      // the first token that this prompt computes; -1: not known yet
   std::unique_ptr<LayeredPrompt> layered_;  // null: every token goes through all layers at once
   std::vector<int32_t> next_token_;         // [n_layers] one past the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
-  std::vector<int32_t> gap_tokens_, gap_positions_, gap_lengths_;
   int64_t peak_kv_bytes_ = 0;
   double watch_ms_ = 0;
 };
