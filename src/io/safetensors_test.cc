@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "io/snapshot.h"
+#include "io/checkpoint/hf_snapshot.h"
 #include "tests/testing.h"
 
 namespace vlcache {

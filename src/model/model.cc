@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "io/snapshot.h"
+#include "io/checkpoint/hf_snapshot.h"
 #include "model/projector.h"
 
 namespace vlcache {

@@ -5,7 +5,7 @@
 #include "base/machine.h"
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
-#include "io/snapshot.h"
+#include "io/checkpoint/hf_snapshot.h"
 
 namespace vlcache {
 namespace {

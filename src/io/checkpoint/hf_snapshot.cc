@@ -1,4 +1,4 @@
-#include "io/snapshot.h"
+#include "io/checkpoint/hf_snapshot.h"
 
 #include <nlohmann/json.hpp>
 
