@@ -91,7 +91,7 @@ class GoldenCase {
         json_(load_json(dir_ / "case.json")),
         expected_(Safetensors::open(dir_ / json_["expected"].get<std::string>())),
         backend_(backend),
-        model_(Model::load(dir_, backend)),
+        model_(Model::load(Checkpoint(dir_), backend)),
         ids_(json_["input_ids"].get<std::vector<int32_t>>()) {
     const Tensor rows = expected_.get("rows");
     rows_.assign(rows.as<int32_t>(), rows.as<int32_t>() + rows.rows());
@@ -250,7 +250,7 @@ std::vector<float> GoldenCase::expected_pixels() const {
 
 // Our processor's tiles, which must be the fixture's bit for bit.
 std::vector<ImageTiles> GoldenCase::process_images() {
-  const std::unique_ptr<ImageProcessor> processor = load_image_processor(dir_, family());
+  const std::unique_ptr<ImageProcessor> processor = load_image_processor(Checkpoint(dir_), family());
   const std::vector<float> expected = expected_pixels();
   const std::vector<int64_t>& shape = expected_.find("pixel_levels")->shape;
   // LLaVA-NeXT pads every image to the tile count of the largest.

@@ -36,7 +36,7 @@ class Pipeline : public testing::TestWithParam<std::string> {
     options.dtype = DType::kF32;
     options.kv_memory_bytes = 256 << 20;
     options.cache_bytes = 256 << 20;
-    engine_ = Engine::load(dir_, options);
+    engine_ = Engine::load(Checkpoint(dir_), options);
   }
 
   std::vector<Image> images() const {
@@ -148,7 +148,7 @@ TEST_P(Pipeline, PreviewsCanBeCancelledAtAnyStep) {
     bool ended = false;
     for (int n_steps = 1; !ended; n_steps += n_steps < 6 ? 1 : 5) {
       SCOPED_TRACE(chooser + std::string(", steps: ") + std::to_string(n_steps));
-      engine_ = Engine::load(dir_, options);
+      engine_ = Engine::load(Checkpoint(dir_), options);
       const ReuseOptions reuse{.prefix = true, .chooser = parse_reuse_chooser(chooser), .required = true};
       generate(*engine_, request({.chooser = parse_reuse_chooser("static:r=1"), .required = true}));
       Scheduler scheduler(*engine_);
@@ -204,7 +204,7 @@ class FixturePrompts {
       options.dtype = DType::kF32;
       options.kv_memory_bytes = 64 << 20;
       options.prefill_chunk = 50;
-      engine = Engine::load(fixtures() / model, options);
+      engine = Engine::load(Checkpoint(fixtures() / model), options);
     }
     std::vector<Image> images;
     for (const Json& name : described["images"])

@@ -28,15 +28,15 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
                                  std::move(images));
 }
 
-RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir)
-    : engine_(engine), reuse_(reuse), model_dir_(std::move(model_dir)), forms_(engine) {}
+RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model)
+    : engine_(engine), reuse_(reuse), model_(model), forms_(engine) {}
 
 PolicyPtr RequestBuilder::policy(const RequestFields& fields) {
   const std::string kv = fields.kv.value_or(""), budget = fields.kv_budget.value_or(BudgetText()).text;
   const std::lock_guard lock(mutex_);
   const auto known = policies_.find({kv, budget});
   if (known != policies_.end()) return known->second;
-  PolicyPtr policy = parse_policy(kv, budget, model_dir_);
+  PolicyPtr policy = parse_policy(kv, budget, model_);
   if (policies_.size() == kMaxPolicies) policies_.clear();
   return policies_[{kv, budget}] = policy;
 }

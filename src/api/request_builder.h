@@ -1,7 +1,6 @@
 // RequestBuilder turns a prompt and the fields of a request into the request that the engine runs.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -12,6 +11,7 @@
 #include "api/answer_forms.h"
 #include "api/request_fields.h"
 #include "api/reuse_choice.h"
+#include "base/model_files.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
@@ -25,8 +25,8 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
 // Any thread.
 class RequestBuilder {
  public:
-  // Both must outlive this object. Policies may read files of `model_dir`.
-  RequestBuilder(const Engine& engine, const ReuseChoice& reuse, std::filesystem::path model_dir);
+  // All must outlive this object. `model`: whose files policies may read; null: none.
+  RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model);
 
   // Takes milliseconds for a new grammar. Throws Error(kInput or kUnsupported) naming the field.
   AnswerForms::Form form(const AnswerFormat& format, const ToolUse& tools = {}) { return forms_.form(format, tools); }
@@ -48,7 +48,7 @@ class RequestBuilder {
 
   const Engine& engine_;
   const ReuseChoice& reuse_;
-  std::filesystem::path model_dir_;
+  const ModelFiles* model_;
   AnswerForms forms_;
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, PolicyPtr> policies_;  // by policy and budget

@@ -2,7 +2,6 @@
 #include "api/reuse_choice.h"
 
 #include "base/error.h"
-#include "base/fingerprint.h"
 #include "base/format.h"
 #include "base/json.h"
 
@@ -19,7 +18,7 @@ void check_reuse(std::string_view how) {
   if (!is_word(how)) parse_reuse_chooser(how);
 }
 
-ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form)
+ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form)
     : how_(flags.how),
       bound_(flags.bound),
       keep_exact_(flags.keep_exact),
@@ -27,11 +26,11 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& m
       form_(form.name()) {
   check_reuse(how_);
   const std::filesystem::path path =
-      flags.plan.empty() ? model_dir / kReusePlanName : std::filesystem::path(flags.plan);
+      flags.plan.empty() ? model.companion(kReusePlanName) : std::filesystem::path(flags.plan);
   try {
     plan_ = parse_reuse_plan(read_text_file(path), path.string());
-    if (plan_->model != checkpoint_fingerprint(model_dir)) {
-      throw Error(ErrorCode::kInput, path.string() + ": a plan for another model than " + model_dir.string());
+    if (plan_->model != model.fingerprint()) {
+      throw Error(ErrorCode::kInput, path.string() + ": a plan for another model than " + model.where());
     }
   } catch (const Error& e) {
     if (!flags.plan.empty()) throw;

@@ -2,11 +2,11 @@
 // well the plan's answers agreed.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/model_files.h"
 #include "engine/request.h"
 #include "reuse/image_kv_form.h"
 #include "reuse/reuse_plan.h"
@@ -18,7 +18,7 @@ void check_reuse(std::string_view how);
 
 struct ReuseFlags {
   std::string how = "auto";
-  std::string plan;         // empty: reuse_plan.json in the model's folder
+  std::string plan;         // empty: reuse_plan.json beside the model
   double bound = 0.99;      // `auto` follows a plan from this share of equal answers on
   bool keep_exact = false;  // --cache-exact
   std::string origin = "first";
@@ -28,7 +28,7 @@ class ReuseChoice {
  public:
   // Reads the plan if there is one. Throws Error(kInput) for a plan that was named and cannot be used. `form`: of the
   // KV to be reused.
-  ReuseChoice(const ReuseFlags& flags, const std::filesystem::path& model_dir, const ImageKvForm& form);
+  ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form);
 
   // For a prompt with that many images.
   ReuseOptions options(std::string_view how, size_t n_images) const;

@@ -58,19 +58,19 @@ std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t im
 
 Engine::~Engine() = default;
 
-std::unique_ptr<Engine> Engine::load(const std::filesystem::path& model_dir, const EngineOptions& options) {
+std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineOptions& options) {
   const auto begin = Clock::now();
-  const ModelConfig config = Model::read_config(model_dir);
+  const ModelConfig config = Model::read_config(checkpoint);
   auto engine = std::unique_ptr<Engine>(new Engine());
   engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
   // Small files first: a tokenizer that cannot be read should not wait for the weights.
-  engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(model_dir));
-  engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(model_dir));
-  const auto make_processor = [model_dir, type = config.model_type](const std::string& settings) {
-    return load_image_processor(model_dir, type, settings);
+  engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(checkpoint));
+  engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(checkpoint));
+  const auto make_processor = [checkpoint, type = config.model_type](const std::string& settings) {
+    return load_image_processor(checkpoint, type, settings);
   };
   ImageReader::ProcessorPtr processor = config.vision ? make_processor("") : nullptr;
-  engine->start(Model::load(model_dir, config, *engine->backend_, {.progress = options.progress}), options);
+  engine->start(Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress}), options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
   }

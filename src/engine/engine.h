@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,7 +42,7 @@ struct EngineOptions {
 
 class Engine {
  public:
-  static std::unique_ptr<Engine> load(const std::filesystem::path& model_dir, const EngineOptions& options);
+  static std::unique_ptr<Engine> load(const Checkpoint& checkpoint, const EngineOptions& options);
   // Random weights in the shape of a config.json, for timing: no tokenizer, no images.
   static std::unique_ptr<Engine> random(const ModelConfig& config, const EngineOptions& options, uint64_t seed);
   ~Engine();

@@ -18,7 +18,7 @@ using Kind = PolicyInfo::Kind;
 // A model that sees images, with scores of its heads and room for long prompts.
 class Models {
  public:
-  Models() : dir_(fs::temp_directory_path() / ("vlcache-combinations-" + std::to_string(getpid()))) {
+  Models() : dir_(fs::temp_directory_path() / ("vlcache-combinations-" + std::to_string(getpid()))), checkpoint_(dir_) {
     const fs::path fixture = fs::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
     fs::create_directories(dir_);
     for (const auto& file : fs::directory_iterator(fixture)) fs::copy(file, dir_, fs::copy_options::overwrite_existing);
@@ -30,16 +30,18 @@ class Models {
   }
   ~Models() { fs::remove_all(dir_); }
   const fs::path& dir() const { return dir_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
   std::unique_ptr<Engine> engine() const {
     EngineOptions options;
     options.dtype = DType::kF32;
     options.kv_memory_bytes = options.cache_bytes = 64 << 20;
-    return Engine::load(dir_, options);
+    return Engine::load(checkpoint_, options);
   }
 
  private:
   using OrderedJson = nlohmann::ordered_json;
   fs::path dir_;
+  Checkpoint checkpoint_;
 };
 
 struct Combination {
@@ -73,7 +75,7 @@ std::vector<std::string> names_of(Kind kind) {
 }
 
 // All that parse.
-std::vector<Combination> combinations(const fs::path& model_dir) {
+std::vector<Combination> combinations(const Checkpoint& checkpoint) {
   const char* budgets[] = {"",
                            "1",
                            "2",
@@ -113,7 +115,7 @@ std::vector<Combination> combinations(const fs::path& model_dir) {
         for (const char* budget : budgets) {
           try {
             const std::string policy = name.empty() && allocator.empty() && rule.empty() ? "" : name + allocator + rule;
-            parse_policy(policy, budget, model_dir);
+            parse_policy(policy, budget, &checkpoint);
             all.push_back({policy, budget});
           } catch (const Error& e) {
             EXPECT_EQ(e.code(), ErrorCode::kInput) << name << allocator << rule << " " << budget << ": " << e.what();
@@ -181,7 +183,7 @@ class EveryCombination : public testing::Test {
   Request request(const Combination& c, int which, const char* chooser = nullptr) const {
     Request request;
     request.prompt = prompt(which);
-    request.policy = parse_policy(c.policy, c.budget, models_.dir());
+    request.policy = parse_policy(c.policy, c.budget, &models_.checkpoint());
     request.reuse.prefix = true;
     request.reuse.keep_exact = true;
     if (chooser != nullptr) request.reuse.chooser = parse_reuse_chooser(chooser);
@@ -256,7 +258,7 @@ class EveryCombination : public testing::Test {
 
 // VLCACHE_TEST_COMBINATIONS=all walks over all of them (make soak), I/N over the I-th of N shares.
 TEST_F(EveryCombination, AnswersOrReportsTheReason) {
-  std::vector<Combination> all = combinations(models_.dir());
+  std::vector<Combination> all = combinations(models_.checkpoint());
   const char* asked = std::getenv("VLCACHE_TEST_COMBINATIONS");
   size_t first = 0, step = 1;
   if (asked == nullptr) {

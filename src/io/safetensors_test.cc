@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "io/checkpoint/hf_snapshot.h"
 #include "tests/testing.h"
 
 namespace vlcache {
@@ -180,15 +179,6 @@ TEST_F(SafetensorsTest, ShardsFollowTheirIndex) {
   EXPECT_THAT(index_error(R"({"a":"../s1"})"), HasSubstr("same directory"));
   EXPECT_THAT(index_error(R"({"a":1})"), HasSubstr("the name of a file"));
   EXPECT_THAT(index_error(R"([])"), HasSubstr("expected an object"));
-}
-
-TEST_F(SafetensorsTest, SnapshotErrorsNameTheMissingFile) {
-  EXPECT_THAT(error_of([&] { Snapshot s(dir_ / "none"); }), HasSubstr("expected a model directory"));
-  EXPECT_THAT(error_of([&] { Snapshot s(dir_); }), HasSubstr("no config.json"));
-  write("config.json", "{}");
-  const Snapshot snapshot(dir_);
-  EXPECT_THAT(error_of([&] { snapshot.weights(); }), HasSubstr("neither model.safetensors nor"));
-  EXPECT_FALSE(snapshot.optional_json("generation_config.json"));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "io/checkpoint/hf_snapshot.h"
+#include "io/safetensors.h"
 #include "model/projector.h"
 
 namespace vlcache {
@@ -26,24 +26,22 @@ DType stored_dtype(const Safetensors& files) {
 
 }  // namespace
 
-ModelConfig Model::read_config(const std::filesystem::path& dir) {
-  const Snapshot snapshot(dir);
-  const std::optional<Json> generation = snapshot.optional_json("generation_config.json");
-  ModelConfig config = parse_model_config(snapshot.json("config.json"), snapshot.path("config.json").string(),
-                                          generation ? &*generation : nullptr);
-  if (!config.states_dtype) config.dtype = stored_dtype(snapshot.weights());
+ModelConfig Model::read_config(const Checkpoint& checkpoint) {
+  const Json* generation = checkpoint.generation_config();
+  const JsonObject root = checkpoint.config();
+  ModelConfig config = parse_model_config(root.raw(), root.where(), generation);
+  if (!config.states_dtype) config.dtype = stored_dtype(*checkpoint.tensors());
   return config;
 }
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  const Snapshot snapshot(dir);
-  Weights weights = load_weights(config, checkpoint_source(snapshot.weights()), backend, options.progress);
-  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, snapshot.json("config.json").dump()));
+  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options.progress);
+  return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
 }
 
-std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Backend& backend, const LoadOptions& options) {
-  return load(dir, read_config(dir), backend, options);
+std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options) {
+  return load(checkpoint, read_config(checkpoint), backend, options);
 }
 
 std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed) {

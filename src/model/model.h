@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "io/checkpoint/checkpoint.h"
 #include "model/config.h"
 #include "model/family.h"
 #include "model/image_tiles.h"
@@ -38,17 +38,15 @@ struct LoadOptions {
 
 class Model {
  public:
-  // Loads a Hugging Face snapshot directory. The backend must outlive the model. Throws Error for anything wrong in the
-  // directory.
-  static std::unique_ptr<Model> load(const std::filesystem::path& dir, Backend& backend,
-                                     const LoadOptions& options = {});
+  // The backend must outlive the model. Throws Error for anything wrong in the checkpoint.
+  static std::unique_ptr<Model> load(const Checkpoint& checkpoint, Backend& backend, const LoadOptions& options = {});
   // The same with a configuration already read by read_config.
-  static std::unique_ptr<Model> load(const std::filesystem::path& dir, const ModelConfig& config, Backend& backend,
+  static std::unique_ptr<Model> load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                      const LoadOptions& options = {});
   // Random weights of any configuration, for timing.
   static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed);
-  // Reads only the configuration of a snapshot directory: cheap.
-  static ModelConfig read_config(const std::filesystem::path& dir);
+  // Reads only the configuration of a checkpoint: cheap.
+  static ModelConfig read_config(const Checkpoint& checkpoint);
 
   const ModelConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }

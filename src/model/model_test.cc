@@ -43,7 +43,7 @@ class ModelTest : public testing::Test {
     write_safetensors(dir_ / "model.safetensors", tensors);
   }
   std::string load_error() {
-    return error_of([&] { Model::load(dir_, *backend_); });
+    return error_of([&] { Model::load(Checkpoint(dir_), *backend_); });
   }
 
   std::unique_ptr<Backend> backend_;
@@ -53,7 +53,7 @@ class ModelTest : public testing::Test {
 TEST_F(ModelTest, ReportsLoadProgress) {
   int64_t done = 0, total = 0;
   const LoadOptions options = {.progress = [&](int64_t d, int64_t t) { done = d, total = t; }};
-  const auto model = Model::load(fixture_model("llama-gqa4"), *backend_, options);
+  const auto model = Model::load(Checkpoint(fixture_model("llama-gqa4")), *backend_, options);
   EXPECT_EQ(done, total);
   EXPECT_EQ(model->n_parameters() * 2, total);  // a bf16 checkpoint
   EXPECT_FALSE(model->sees_images());
@@ -79,12 +79,12 @@ TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
 // A checkpoint may declare its embeddings tied and still have an output matrix of its own: then that is used.
 TEST_F(ModelTest, TiesOnlyEqualEmbeddings) {
   copy("mistral-full");
-  EXPECT_TRUE(Model::load(dir_, *backend_)->weights().text.tied);
+  EXPECT_TRUE(Model::load(Checkpoint(dir_), *backend_)->weights().text.tied);
   copy("llama-gqa4");
   Json config = load_json(dir_ / "config.json");
   config["tie_word_embeddings"] = true;
   write("config.json", config.dump());
-  EXPECT_FALSE(Model::load(dir_, *backend_)->weights().text.tied);
+  EXPECT_FALSE(Model::load(Checkpoint(dir_), *backend_)->weights().text.tied);
 }
 
 TEST_F(ModelTest, MisalignedTensorsAreCopied) {
@@ -96,8 +96,8 @@ TEST_F(ModelTest, MisalignedTensorsAreCopied) {
   moved += file.substr(8, length - 1) + " " + file.substr(8 + length - 1);
   copy("llama-gqa4");
   write("model.safetensors", moved);
-  const auto model = Model::load(fixture_model("llama-gqa4"), *backend_);
-  const auto other = Model::load(dir_, *backend_);
+  const auto model = Model::load(Checkpoint(fixture_model("llama-gqa4")), *backend_);
+  const auto other = Model::load(Checkpoint(dir_), *backend_);
   const std::vector<int32_t> ids = {5, 17};
   const int64_t hidden = model->config().text.hidden_size;
   std::vector<float> a(static_cast<size_t>(2 * hidden)), b(a.size());
@@ -107,10 +107,10 @@ TEST_F(ModelTest, MisalignedTensorsAreCopied) {
 }
 
 TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
-  const ModelConfig config = Model::read_config(fixture_model("smolvlm-split"));
+  const ModelConfig config = Model::read_config(Checkpoint(fixture_model("smolvlm-split")));
   const auto a = Model::random(config, *backend_, 1), b = Model::random(config, *backend_, 1),
              c = Model::random(config, *backend_, 2);
-  EXPECT_EQ(a->n_parameters(), Model::load(fixture_model("smolvlm-split"), *backend_)->n_parameters());
+  EXPECT_EQ(a->n_parameters(), Model::load(Checkpoint(fixture_model("smolvlm-split")), *backend_)->n_parameters());
   const auto row = [&](const Model& model) {
     std::vector<float> x(static_cast<size_t>(config.text.hidden_size));
     model.embed(std::vector<int32_t>{3}, Tensor(x.data(), DType::kF32, {1, config.text.hidden_size}));
@@ -121,7 +121,7 @@ TEST_F(ModelTest, RandomWeightsHaveTheShapesAndTheSeed) {
 }
 
 TEST_F(ModelTest, CapturesTheClassTokensAttention) {
-  const auto model = Model::load(fixture_model("llava-layers"), *backend_);
+  const auto model = Model::load(Checkpoint(fixture_model("llava-layers")), *backend_);
   const VisionConfig& v = *model->config().vision;
   ImageTiles image;
   image.allocate(2, v.image_size, v.image_size);

@@ -15,15 +15,15 @@ namespace {
 
 class CheckpointSource : public TensorSource {
  public:
-  explicit CheckpointSource(Safetensors files) : files_(std::move(files)) {}
-  bool has(std::string_view name) const override { return files_.find(name) != nullptr; }
-  Tensor get(const std::string& name, std::span<const int64_t> shape) override { return files_.get(name, shape); }
-  void release(const std::string& name) override { files_.release(name); }
-  int64_t total_bytes() const override { return files_.data_bytes(); }
-  std::string where() const override { return files_.where(); }
+  explicit CheckpointSource(std::shared_ptr<const Safetensors> files) : files_(std::move(files)) {}
+  bool has(std::string_view name) const override { return files_->find(name) != nullptr; }
+  Tensor get(const std::string& name, std::span<const int64_t> shape) override { return files_->get(name, shape); }
+  void release(const std::string& name) override { files_->release(name); }
+  int64_t total_bytes() const override { return files_->data_bytes(); }
+  std::string where() const override { return files_->where(); }
 
  private:
-  Safetensors files_;
+  std::shared_ptr<const Safetensors> files_;
 };
 
 // Mixes well enough for weights, with one multiply-chain per 64 bits.
@@ -86,7 +86,7 @@ class RandomSource : public TensorSource {
 
 }  // namespace
 
-std::unique_ptr<TensorSource> checkpoint_source(Safetensors files) {
+std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files) {
   return std::make_unique<CheckpointSource>(std::move(files));
 }
 

@@ -26,7 +26,7 @@ class TensorSource {
 };
 
 // A checkpoint's files, mapped while the source lives. Views of tensors that are not released stay valid that long.
-std::unique_ptr<TensorSource> checkpoint_source(Safetensors files);
+std::unique_ptr<TensorSource> checkpoint_source(std::shared_ptr<const Safetensors> files);
 
 // Any tensor of any shape, bf16: matrices normal with variance 1 / fan_in, norms 1, biases 0. The same seed gives the
 // same weights. `with_lm_head`: whether the source reports an output matrix apart from the embeddings.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "io/checkpoint/checkpoint.h"
 #include "model/family.h"
 #include "model/processors/image_processor.h"
 
@@ -60,7 +61,7 @@ std::unique_ptr<ImageProcessor> load(const std::string& settings) {
       std::filesystem::path(testing::TempDir()) / ("vlcache_rects_" + std::to_string(::getpid()));
   std::filesystem::create_directories(dir);
   std::ofstream(dir / "preprocessor_config.json") << settings;
-  auto loaded = load_image_processor(dir, "");
+  auto loaded = load_image_processor(Checkpoint(dir), "");
   std::filesystem::remove_all(dir);
   return loaded;
 }

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/fingerprint.h"
 #include "base/json.h"
 #include "policy/parameters.h"
 
@@ -103,9 +102,10 @@ HeadFile read_head_file(Parameters& p) {
   }
   HeadFile file{path.string(), parse_head_scores(read_text_file(path, kMaxFileBytes), path.string())};
   const std::string& made_for = file.scores.model;
-  if (!made_for.empty() && !p.folder().empty() && made_for != checkpoint_fingerprint(p.folder())) {
-    throw Error(ErrorCode::kInput, file.path + ": scores of another model than " + p.folder().string() +
-                                       "; `vlcache tune heads -m " + p.folder().string() + "` makes a file for it");
+  if (!made_for.empty() && p.model() != nullptr && made_for != p.model()->fingerprint()) {
+    const std::string model = p.model()->where();
+    throw Error(ErrorCode::kInput, file.path + ": scores of another model than " + model + "; `vlcache tune heads -m " +
+                                       model + "` makes a file for it");
   }
   return file;
 }

@@ -13,13 +13,13 @@ namespace vlcache {
 
 class Parameters;
 
-inline constexpr std::string_view kHeadFileName = "heads.json";  // in a model's folder
+inline constexpr std::string_view kHeadFileName = "heads.json";  // beside a model
 
 // [n_layers][n_kv_heads], the best of each group of query heads.
 using HeadMatrix = std::vector<std::vector<float>>;
 
 struct HeadScores {
-  std::string model{};   // checkpoint_fingerprint; empty: unknown
+  std::string model{};   // ModelFiles::fingerprint; empty: unknown
   HeadMatrix echo;       // mean attention to the same token, one period back; empty: unknown
   HeadMatrix induction;  // to its successor; or another measure of how much the head needs the whole context
 };

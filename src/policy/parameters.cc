@@ -101,7 +101,7 @@ std::string_view Parameters::word(std::string_view key, std::string_view fallbac
 
 std::filesystem::path Parameters::file(std::string_view key, std::string_view fallback) {
   if (const std::string* s = find(key)) return *s;
-  return folder_.empty() ? std::filesystem::path() : folder_ / fallback;
+  return model_ == nullptr ? std::filesystem::path() : model_->companion(fallback);
 }
 
 std::string_view Parameters::preset(std::initializer_list<std::string_view> known) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/model_files.h"
+
 namespace vlcache {
 
 class Parameters {
@@ -31,11 +33,11 @@ class Parameters {
   int64_t odd(std::string_view key, int64_t fallback);
   double number(std::string_view key, double fallback, double low, double high);
   std::string_view word(std::string_view key, std::string_view fallback, std::initializer_list<std::string_view> words);
-  // A file: the given one, or `fallback` in the model's folder (set_folder), which need not exist; empty if there is no
-  // such folder.
+  // A file: the given one, or `fallback` beside the model, which need not exist; empty if there is no model.
   std::filesystem::path file(std::string_view key, std::string_view fallback);
-  void set_folder(std::filesystem::path folder) { folder_ = std::move(folder); }
-  const std::filesystem::path& folder() const { return folder_; }
+  // `model` must outlive this object; null, or without a place: there is none.
+  void set_model(const ModelFiles* model) { model_ = model == nullptr || model->where().empty() ? nullptr : model; }
+  const ModelFiles* model() const { return model_; }
   // The preset if it is one of `known`, else "": another part may know it.
   std::string_view preset(std::initializer_list<std::string_view> known);
   // Takes over the preset of another part, if this one knows it.
@@ -53,7 +55,7 @@ class Parameters {
 
   std::string text_, name_, preset_;
   bool inherited_ = false;
-  std::filesystem::path folder_;
+  const ModelFiles* model_ = nullptr;
   std::map<std::string, std::string, std::less<>> values_;
   std::vector<std::string> keys_, presets_;  // queried
 };

@@ -406,7 +406,7 @@ bool is_auto(std::string_view text, std::string_view budget) {
 
 std::string_view auto_reason() { return kAutoReason; }
 
-PolicyPtr parse_policy(std::string_view text, std::string_view budget, const std::filesystem::path& model_dir) {
+PolicyPtr parse_policy(std::string_view text, std::string_view budget, const ModelFiles* model) {
   if (is_auto(text, budget)) return parse_policy(auto_policy(budget), budget);
   if (text.empty()) text = "full";
   const Text parts = cut(text);
@@ -422,7 +422,7 @@ PolicyPtr parse_policy(std::string_view text, std::string_view budget, const std
   if (!parts.allocator.empty()) throw Error(ErrorCode::kInput, takes + "allocator");
   if (!parts.rule.empty()) throw Error(ErrorCode::kInput, takes + "decode rule");
   if (!budget.empty()) throw Error(ErrorCode::kInput, takes + "KV budget");
-  first.set_folder(model_dir);
+  first.set_model(model);
   PolicyPtr policy = whole->make(first);
   first.reject_unknown();
   return policy;

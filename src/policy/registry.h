@@ -6,11 +6,11 @@
 // registry.cc.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/model_files.h"
 #include "policy/parameters.h"
 #include "policy/parts.h"
 #include "policy/policy.h"
@@ -19,9 +19,8 @@ namespace vlcache {
 
 // `text` empty: "full", or with a budget "auto". `budget` as KvBudget::parse; empty: 0.1 for a policy that takes one.
 // Throws Error(kInput) that names the unknown word, the nearest known one and all of them; also for a budget that the
-// policy does not use. `model_dir`: the folder of files that belong to the model.
-PolicyPtr parse_policy(std::string_view text, std::string_view budget = "",
-                       const std::filesystem::path& model_dir = {});
+// policy does not use. `model`: whose files some policies read; null: none.
+PolicyPtr parse_policy(std::string_view text, std::string_view budget = "", const ModelFiles* model = nullptr);
 
 // The scorer of that name, with its defaults. Throws Error(kInput) for an unknown name.
 std::unique_ptr<const TokenScorer> make_scorer(std::string_view name);

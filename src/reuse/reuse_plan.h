@@ -11,7 +11,7 @@
 
 namespace vlcache {
 
-inline constexpr std::string_view kReusePlanName = "reuse_plan.json";  // in a model's folder
+inline constexpr std::string_view kReusePlanName = "reuse_plan.json";  // beside a model
 
 // Answers under a plan compared with full computation.
 struct ReuseAgreement {
@@ -22,7 +22,7 @@ struct ReuseAgreement {
 };
 
 struct ReusePlan {
-  std::string model;           // checkpoint_fingerprint
+  std::string model;           // ModelFiles::fingerprint
   std::string form = "exact";  // ImageKvForm::name of the KV that was reused
   std::vector<double> shares;  // [n_layers], never rising
   ReuseAgreement one;          // for prompts with one image

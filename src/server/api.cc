@@ -44,7 +44,7 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       inference_(inference),
       options_(options),
       created_(std::time(nullptr)),
-      builder_(engine, *options.reuse, options.model_dir),
+      builder_(engine, *options.reuse, options.model),
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes),
       cache_routes_(inference, named_images_) {

@@ -19,9 +19,9 @@
 namespace vlcache {
 
 struct ApiOptions {
-  std::string model_name;           // reported by /v1/models; requests may name any
-  std::filesystem::path model_dir;  // policies may read its files
-  RequestFields defaults;           // of fields that requests leave out
+  std::string model_name;             // reported by /v1/models; requests may name any
+  const ModelFiles* model = nullptr;  // whose files policies may read; null: none
+  RequestFields defaults;             // of fields that requests leave out
   ChatLimits limits;
   const ReuseChoice* reuse = nullptr;            // what vlcache.reuse means
   std::chrono::milliseconds request_timeout{0};  // of a request, time in the queue included; 0: none

@@ -79,9 +79,10 @@ void write(const std::filesystem::path& path, const std::string& text) {
 }
 
 void run(BenchFlags flags) {
+  const Checkpoint checkpoint(flags.model.model_dir);  // without a place if the weights are random
   std::vector<PolicyPtr> policies;
   for (const std::string& kv : flags.policies) {
-    policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", flags.model.model_dir));
+    policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", &checkpoint));
   }
   std::vector<BenchReport> reports;
   if (flags.threads.empty()) flags.threads = {0};

@@ -138,9 +138,10 @@ void clear(const CacheCommandFlags& flags) {
     if (flags.model_dir.empty()) {
       throw Error(ErrorCode::kInput, "cache clear --image: expected -m DIR, whose processor says what the picture is");
     }
-    const ModelConfig config = Model::read_config(flags.model_dir);
+    const Checkpoint checkpoint(flags.model_dir);
+    const ModelConfig config = Model::read_config(checkpoint);
     if (!config.vision) throw Error(ErrorCode::kInput, flags.model_dir + ": this model takes no pictures");
-    content = image_key(load_image_processor(flags.model_dir, config.model_type)->process(load_image(flags.image)));
+    content = image_key(load_image_processor(checkpoint, config.model_type)->process(load_image(flags.image)));
   }
   int64_t n = 0;
   for (const ListedRecord& r : records_of(*tier)) {

@@ -276,12 +276,13 @@ void run(const ChatFlags& flags) {
   if (!flags.session.empty() && flags.model.cache.disk.empty()) {
     throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
   }
-  const PolicyPtr policy = chosen_policy(flags.model);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   TierWarnings warnings;
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
-  RequestBuilder builder(*engine, reuse, flags.model.model_dir);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
+  RequestBuilder builder(*engine, reuse, &checkpoint);
   Chat chat(*engine, flags, policy, default_fields(given, engine->model().config().generation, Front::kRun), builder);
   if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);

@@ -34,15 +34,15 @@ struct EvalFlags {
   bool restart = false;
 };
 
-std::vector<EvalChoice> choices_of(const EvalFlags& flags) {
+std::vector<EvalChoice> choices_of(const EvalFlags& flags, const Checkpoint& checkpoint) {
   std::vector<EvalChoice> choices{{"full", "", parse_policy("full")}};
   for (const std::string& kv : flags.policies) {
     if (!takes_budget(kv)) {
-      choices.push_back({kv, "", parse_policy(kv, "", flags.model.model_dir)});
+      choices.push_back({kv, "", parse_policy(kv, "", &checkpoint)});
       continue;
     }
     for (const std::string& budget : flags.budgets)
-      choices.push_back({kv, budget, parse_policy(kv, budget, flags.model.model_dir)});
+      choices.push_back({kv, budget, parse_policy(kv, budget, &checkpoint)});
   }
   return choices;
 }
@@ -156,7 +156,8 @@ void run(const EvalFlags& flags) {
   const auto metric = metric_from_name(flags.metric);
   if (!metric)
     throw Error(ErrorCode::kInput, "--metric: expected one of " + metric_names() + ", found '" + flags.metric + "'");
-  std::vector<EvalChoice> choices = choices_of(flags);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  std::vector<EvalChoice> choices = choices_of(flags, checkpoint);
   EvalDataset data = load_dataset(flags.data, *metric);
   for (const std::string& problem : data.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());
   if (flags.samples > 0 && flags.samples < static_cast<int>(data.samples.size())) {
@@ -169,7 +170,7 @@ void run(const EvalFlags& flags) {
   watch_interrupts();
   std::vector<PolicyPtr> policies;
   for (const EvalChoice& choice : choices) policies.push_back(choice.policy);
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, policies);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, policies);
   EvalRunner runner(
       *engine, choices,
       {.max_tokens = *fields.max_tokens, .query_aware = *fields.query_aware, .n_kl_tokens = flags.kl_tokens});

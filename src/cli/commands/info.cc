@@ -5,7 +5,7 @@
 #include "base/machine.h"
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
-#include "io/checkpoint/hf_snapshot.h"
+#include "io/safetensors.h"
 
 namespace vlcache {
 namespace {
@@ -83,12 +83,12 @@ void describe_memory(const ModelFlags& flags, int64_t weights) {
 }
 
 void run(const ModelFlags& flags) {
-  const ModelConfig config = Model::read_config(flags.model_dir);
-  const Snapshot snapshot(flags.model_dir);
-  const Safetensors weights = snapshot.weights();
+  const Checkpoint checkpoint(flags.model_dir);
+  const ModelConfig config = Model::read_config(checkpoint);
+  const std::shared_ptr<const Safetensors> weights = checkpoint.tensors();
   int64_t parameters = 0, stored_bytes = 0;
-  for (std::string_view name : weights.names()) {
-    const SafetensorsEntry& entry = *weights.find(name);
+  for (std::string_view name : weights->names()) {
+    const SafetensorsEntry& entry = *weights->find(name);
     int64_t n = 1;
     for (int64_t d : entry.shape) n *= d;
     parameters += n;

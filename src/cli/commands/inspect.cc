@@ -48,8 +48,9 @@ void run(const InspectFlags& flags) {
   }
   ModelFlags model = flags.model;
   if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
-  PolicyPtr policy = chosen_policy(model);
-  const std::unique_ptr<Engine> engine = load_engine(model, {&policy, 1});
+  const Checkpoint checkpoint(model.model_dir);
+  PolicyPtr policy = chosen_policy(model, checkpoint);
+  const std::unique_ptr<Engine> engine = load_engine(model, checkpoint, {&policy, 1});
   std::vector<Image> images;
   for (const std::string& path : flags.images) images.push_back(load_image(path));
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});

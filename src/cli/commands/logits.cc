@@ -25,9 +25,10 @@ void run(const LogitsFlags& flags) {
     throw Error(ErrorCode::kInput, "logits: expected either a PROMPT or --tokens");
   if (!flags.tokens.empty() && !flags.images.empty())
     throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
+  const Checkpoint checkpoint(flags.model.model_dir);
   Request request;
-  request.policy = chosen_policy(flags.model);
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&request.policy, 1});
+  request.policy = chosen_policy(flags.model, checkpoint);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&request.policy, 1});
   request.prompt = flags.tokens.empty()
                        ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
                        : engine->prepare_tokens(flags.tokens);

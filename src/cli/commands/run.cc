@@ -172,9 +172,10 @@ class RequestQueue {
 };
 
 void run(const RunFlags& flags) {
-  const PolicyPtr policy = chosen_policy(flags.model);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -184,8 +185,8 @@ void run(const RunFlags& flags) {
   }
   watch_interrupts();
   TierWarnings warnings;
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
-  RequestBuilder builder(*engine, reuse, flags.model.model_dir);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
+  RequestBuilder builder(*engine, reuse, &checkpoint);
   const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
   if (flags.requests.empty()) {
     run_one(*engine, flags, fields, builder);

@@ -31,7 +31,6 @@ std::string default_name(const std::string& model_dir) {
 
 ApiOptions api_options(const ServeFlags& flags, const RequestFields& defaults, const ReuseChoice& reuse) {
   ApiOptions options;
-  options.model_dir = flags.model.model_dir;
   options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
   options.defaults = defaults;
   options.limits.max_images = static_cast<size_t>(flags.max_images);
@@ -57,9 +56,10 @@ void reload(Access& access, std::optional<AccessLog>& log) {
 }
 
 void serve(const ServeFlags& flags) {
-  const PolicyPtr policy = chosen_policy(flags.model);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model);
+  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // fails early
   Access access(access_options(flags.server));
   const ImageSource images(image_options(flags.server));
@@ -69,12 +69,13 @@ void serve(const ServeFlags& flags) {
   watch_hangups();
   raise_file_limit();
   TierWarnings warnings;
-  const std::unique_ptr<Engine> engine = load_engine(flags.model, {&policy, 1}, &warnings);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
   if (engine->model().sees_images()) warn(reuse);
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
   std::atomic<const HttpServer*> listening = nullptr;
   ApiOptions options =
       api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
+  options.model = &checkpoint;
   options.access = &access;
   options.limits.read_image = [&images](const std::string& url, const std::string& where) {
     return images.read(url, where);

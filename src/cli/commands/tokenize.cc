@@ -43,7 +43,7 @@ void for_each_line(const std::string& path,
 void tokenize(const TokenizeFlags& flags) {
   if (!flags.text == flags.file.empty())
     throw Error(ErrorCode::kInput, "tokenize: expected either TEXT or --jsonl FILE");
-  const Tokenizer tokenizer = Tokenizer::load(flags.model_dir);
+  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir));
   if (flags.text) {
     print_value(tokenizer.encode(*flags.text));
     return;
@@ -56,7 +56,7 @@ void tokenize(const TokenizeFlags& flags) {
 }
 
 void detokenize(const TokenizeFlags& flags) {
-  const Tokenizer tokenizer = Tokenizer::load(flags.model_dir);
+  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir));
   const auto print_ids = [&](const Json& json, const std::string& where) {
     std::vector<int32_t> ids;
     const bool is_list = json.is_array();

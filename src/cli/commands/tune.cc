@@ -4,7 +4,6 @@
 
 #include "analysis/head_probe.h"
 #include "base/clock.h"
-#include "base/fingerprint.h"
 #include "cli/flags/command.h"
 #include "cli/terminal/progress.h"
 
@@ -20,7 +19,8 @@ struct HeadFlags {
 
 void tune_heads(const HeadFlags& flags) {
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint);
   const auto begin = Clock::now();
   HeadScores scores;
   {
@@ -31,9 +31,9 @@ void tune_heads(const HeadFlags& flags) {
                                    .cancelled = interrupted});
   }
   if (interrupted()) throw Interrupted();
-  scores.model = checkpoint_fingerprint(flags.model.model_dir);
-  const std::filesystem::path path = flags.output.empty() ? std::filesystem::path(flags.model.model_dir) / kHeadFileName
-                                                          : std::filesystem::path(flags.output);
+  scores.model = checkpoint.fingerprint();
+  const std::filesystem::path path =
+      flags.output.empty() ? checkpoint.companion(kHeadFileName) : std::filesystem::path(flags.output);
   write_file(path, head_scores_json(scores));
   const auto best = [](const HeadMatrix& m) {
     float largest = 0;

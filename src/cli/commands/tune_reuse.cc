@@ -10,7 +10,6 @@
 #include "analysis/reuse_tuner.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fingerprint.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "cli/flags/command.h"
@@ -246,12 +245,12 @@ void tune(const TuneFlags& flags) {
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
   const auto middle = cases.begin() + flags.profiled;
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint);
   const auto begin = Clock::now();
-  const std::filesystem::path path = flags.output.empty()
-                                         ? std::filesystem::path(flags.model.model_dir) / kReusePlanName
-                                         : std::filesystem::path(flags.output);
-  ReusePlan plan{.model = checkpoint_fingerprint(flags.model.model_dir),
+  const std::filesystem::path path =
+      flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
+  ReusePlan plan{.model = checkpoint.fingerprint(),
                  .form = form.name(),
                  .shares = {},
                  .one = {},
@@ -285,11 +284,12 @@ void tune(const TuneFlags& flags) {
 
 void verify(const TuneFlags& flags) {
   const std::vector<ReuseCase> cases = make_reuse_cases(load_samples(flags), flags.compared, flags.seed);
-  const std::filesystem::path path = flags.plan.empty() ? std::filesystem::path(flags.model.model_dir) / kReusePlanName
-                                                        : std::filesystem::path(flags.plan);
+  const Checkpoint checkpoint(flags.model.model_dir);
+  const std::filesystem::path path =
+      flags.plan.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.plan);
   ReusePlan plan = parse_reuse_plan(read_text_file(path), path.string());
   watch_interrupts();
-  const std::unique_ptr<Engine> engine = load_engine(flags.model);
+  const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint);
   ReuseTuner tuner(*engine, flags.max_tokens);
   compare(tuner, cases, nullptr, plan);
   std::fputs(told(plan).c_str(), stdout);

@@ -128,24 +128,24 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
     throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
 }
 
-PolicyPtr chosen_policy(const ModelFlags& flags) {
-  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget, flags.model_dir);
+PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget, &checkpoint);
   if (is_auto(flags.kv, flags.kv_budget)) {
     std::fprintf(stderr, "KV policy: %s (%s)\n", policy->name().c_str(), std::string(auto_reason()).c_str());
   }
   return policy;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies,
-                                    TierWarnings* warnings) {
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
+                                    std::span<const PolicyPtr> policies, TierWarnings* warnings) {
   for (const PolicyPtr& policy : policies) {
-    if (!policy->vision_layers().empty()) check_suits(Model::read_config(flags.model_dir), *policy);
+    if (!policy->vision_layers().empty()) check_suits(Model::read_config(checkpoint), *policy);
   }
   EngineOptions options = engine_options(flags);
   if (warnings != nullptr) warnings->watch(options.tiers);
   ProgressBar bar("loading");
   options.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
-  return Engine::load(flags.model_dir, options);
+  return Engine::load(checkpoint, options);
 }
 
 }  // namespace vlcache

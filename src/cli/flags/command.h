@@ -11,6 +11,7 @@
 #include "cli/flags/flags.h"
 #include "cli/terminal/tier_warnings.h"
 #include "engine/engine.h"
+#include "io/checkpoint/checkpoint.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -45,13 +46,13 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
 EngineOptions engine_options(const ModelFlags& flags);
 
 // The policy of --kv and --kv-budget; a choice that they leave open is reported in a line on stderr.
-PolicyPtr chosen_policy(const ModelFlags& flags);
+PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint);
 
 // Loads with a progress bar on a terminal. A model that does not suit one of `policies` is refused before its weights
 // are read (check_suits).
 //   warnings: is given the engine's tiers to watch.
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, std::span<const PolicyPtr> policies = {},
-                                    TierWarnings* warnings = nullptr);
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
+                                    std::span<const PolicyPtr> policies = {}, TierWarnings* warnings = nullptr);
 
 // interrupted() returns true from the first Ctrl-C (or SIGTERM) after watch_interrupts(): running generations end as
 // "cancelled". A second one kills the process.

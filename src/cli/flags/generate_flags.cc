@@ -135,10 +135,11 @@ RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model) 
   return given;
 }
 
-ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model) {
+ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
+                         const Checkpoint& checkpoint) {
   ReuseFlags reuse = flags.reuse;
   reuse.how = given.reuse.value_or(reuse.how);
-  return ReuseChoice(reuse, model.model_dir, image_form(model.cache));
+  return ReuseChoice(reuse, checkpoint, image_form(model.cache));
 }
 
 void warn(const ReuseChoice& reuse) {

@@ -38,7 +38,8 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
 // The fields that the command line sets, policy and budget included. Reads the file of --json-schema.
 RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model);
 // The choice of `--reuse`, which is among `given`, and the flags about it. Throws Error(kInput).
-ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model);
+ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
+                         const Checkpoint& checkpoint);
 
 // Prints the reuse warning, if any, to stderr.
 void warn(const ReuseChoice& reuse);

@@ -46,8 +46,8 @@ class Reading : public testing::TestWithParam<const char*> {
     return "none";
   }
 
-  const std::unique_ptr<Engine> engine_ =
-      Engine::load(fixture(GetParam()), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const std::unique_ptr<Engine> engine_ = Engine::load(
+      Checkpoint(fixture(GetParam())), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const std::shared_ptr<const std::vector<std::byte>> bytes_ = read_file(fixture(GetParam()) + "/image-0.png");
   const Image image_ = load_image(fixture(GetParam()) + "/image-0.png");
 };
@@ -120,8 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Reading, testing::Values("smolvlm-split", "llav
                          [](const auto& model) { return model.index == 0 ? "SmolVlm" : "LlavaNext"; });
 
 TEST(ImageSettings, ChangeTheOutputOfAProcessor) {
-  const auto engine =
-      Engine::load(fixture("smolvlm-split"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const auto engine = Engine::load(Checkpoint(fixture("smolvlm-split")),
+                                   {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const auto bytes = read_file(fixture("smolvlm-split") + "/image-0.png");
   const auto n_tiles = [&](const std::string& settings) {
     EncodedImage image{.bytes = bytes, .where = "here", .limits = {}, .options = {.settings = settings}, .owner = ""};
@@ -135,8 +135,8 @@ TEST(ImageSettings, ChangeTheOutputOfAProcessor) {
 
 // An encoder of one size of image is not given another.
 TEST(ImageSettings, TileSizesOfAnotherEncoderAreAnError) {
-  const auto engine =
-      Engine::load(fixture("llava-clip"), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const auto engine = Engine::load(Checkpoint(fixture("llava-clip")),
+                                   {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   EncodedImage image{.bytes = read_file(fixture("llava-clip") + "/image-0.png"),
                      .where = "here",
                      .limits = {},

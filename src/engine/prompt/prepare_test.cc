@@ -25,7 +25,8 @@ TEST(Prepare, ErrorNamesTheTokenThatTheModelLacks) {
   Json tokenizer = load_json(dir / "tokenizer.json");
   tokenizer["added_tokens"].push_back({{"id", vocab}, {"content", "<pad>"}, {"special", true}});
   std::ofstream(dir / "tokenizer.json") << tokenizer;
-  const auto engine = Engine::load(dir, {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const auto engine =
+      Engine::load(Checkpoint(dir), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   std::filesystem::remove_all(dir);
 
   EXPECT_FALSE(engine->prepare_raw("plain text", {}).tokens.empty());
@@ -40,7 +41,7 @@ TEST(Prepare, ErrorNamesTheTokenThatTheModelLacks) {
 }
 
 TEST(Prepare, ClassifiesEveryToken) {
-  const auto engine = Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc",
+  const auto engine = Engine::load(Checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc"),
                                    {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const Prompt prompt = engine->prepare_raw("<s>User: <image>\nA?", std::vector{Image(224, 224)});
   const std::vector<TokenInfo> tokens = prompt.token_infos();

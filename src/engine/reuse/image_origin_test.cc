@@ -26,7 +26,7 @@ class ImageOrigin : public testing::Test {
     options.dtype = DType::kF32;
     options.kv_memory_bytes = options.cache_bytes = 64 << 20;
     options.prefill_chunk = 50;
-    engine_ = Engine::load(dir_, options);
+    engine_ = Engine::load(Checkpoint(dir_), options);
   }
 
   // `text` has a placeholder for each of the images of these numbers.

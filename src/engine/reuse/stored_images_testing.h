@@ -113,7 +113,7 @@ class StoredImages : public testing::Test {
     options.cache_form = form;
     options.cache_deadline_ms = deadline_ms;
     options.cache_admit = admit;
-    return Engine::load(fixture_, options);
+    return Engine::load(Checkpoint(fixture_), options);
   }
   EngineOptions engine_options() const {
     EngineOptions options;

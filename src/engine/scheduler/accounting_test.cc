@@ -17,7 +17,7 @@ class Accounting : public StoredImages {
     options.kv_memory_bytes = 9 * group;
     options.cache_bytes = 6 * group;
     options.prefill_chunk = 50;
-    return Engine::load(fixture_, options);
+    return Engine::load(Checkpoint(fixture_), options);
   }
 
   Request any_request(Engine& engine, std::mt19937& random) const {

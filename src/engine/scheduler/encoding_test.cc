@@ -57,7 +57,7 @@ TEST_F(Encoding, StepLengthDoesNotChangeTheResult) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     EngineOptions options = engine_options();
     options.dtype = dtype;
-    const std::unique_ptr<Engine> e = Engine::load(fixture_, options);
+    const std::unique_ptr<Engine> e = Engine::load(Checkpoint(fixture_), options);
     Request asked = with_images(*e, 1);
     const ImageTiles& image = asked.prompt.with_pixels(0);
     ASSERT_GT(image.n_tiles, 2);

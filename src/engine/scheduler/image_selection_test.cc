@@ -33,7 +33,7 @@ struct Fixture {
     options.dtype = DType::kF32;
     options.kv_memory_bytes = 64 << 20;
     const std::filesystem::path dir = kFixtures / "models" / model;
-    engine = Engine::load(dir, options);
+    engine = Engine::load(Checkpoint(dir), options);
     const Json about = load_json(dir / "case.json");
     text = about["prompt"].get<std::string>();
     for (const Json& name : about["images"]) images.push_back(load_image(dir / name.get<std::string>()));
@@ -112,7 +112,7 @@ TEST_P(Selection, RejectsImpossibleBudgets) {
             f.ask(f.engine->prepare_raw("no picture", {}), "full").text);
   EXPECT_THAT(error_of([&] { f.ask(f.prompt(), "hired:late=2", "0.5"); }), HasSubstr("expected -1 to 0"));
   for (const char* model : {"smolvlm-split", "llama-gqa4"}) {
-    const ModelConfig config = Model::read_config(kFixtures / "models" / model);
+    const ModelConfig config = Model::read_config(Checkpoint(kFixtures / "models" / model));
     check_suits(config, *parse_policy("vlcache"));
     EXPECT_THAT(error_of([&] { check_suits(config, *parse_policy("hired")); }), HasSubstr("class token"));
   }

@@ -20,7 +20,7 @@ std::unique_ptr<Engine> load(DType dtype) {
   EngineOptions options;
   options.dtype = dtype;
   options.kv_memory_bytes = 256 << 20;
-  return Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc", options);
+  return Engine::load(Checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc"), options);
 }
 
 const std::vector<std::string> kTexts{

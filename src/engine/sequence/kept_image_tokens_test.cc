@@ -44,7 +44,7 @@ class TableSlots final : public PolicySlots {
 };
 
 std::unique_ptr<Engine> tinydoc() {
-  return Engine::load(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc",
+  return Engine::load(Checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/models/tinydoc"),
                       {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
 }
 
@@ -93,7 +93,7 @@ TEST(KeptImageTokens, AreEmptyWithoutSlotsOrImages) {
 // A small model of random weights, whose image has 16 tokens amid the prompt.
 struct KeptFixture {
   std::filesystem::path dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-clip";
-  std::unique_ptr<Engine> engine = Engine::load(dir, {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
+  std::unique_ptr<Engine> engine = Engine::load(Checkpoint(dir), {.dtype = DType::kF32, .kv_memory_bytes = 64 << 20});
   Json about = load_json(dir / "case.json");
 
   Prompt prompt() const {

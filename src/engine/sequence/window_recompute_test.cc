@@ -73,7 +73,7 @@ TEST_P(WindowRecompute, IncludesTheRowsOfImagesInTheWindow) {
   options.backend = GetParam();
   options.dtype = DType::kF32;
   options.kv_memory_bytes = 64 << 20;
-  const auto engine = Engine::load(dir, options);
+  const auto engine = Engine::load(Checkpoint(dir), options);
   const auto text = load_json(dir / "case.json")["prompt"].get<std::string>();
   const auto prepare = [&] {
     return engine->prepare_raw(text, std::vector{load_image(dir / "image-0.png"), load_image(dir / "image-1.png")});

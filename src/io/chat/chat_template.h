@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -66,16 +64,5 @@ class ChatTemplate {
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// The templates of a model directory by name. If it has several sources, the first of these counts, as in transformers
-// 5 for a model with a processor: chat_template.json; chat_template.jinja (name "default") with
-// additional_chat_templates/*.jinja; "chat_template" in tokenizer_config.json (a string, or a list of {name,
-// template}). Returns sources only: nothing is compiled here. Empty if the model has none; Error(kInput) if a file
-// holds something else.
-std::map<std::string, std::string> load_chat_templates(const std::filesystem::path& model_dir);
-
-// The name transformers would pick: "tool_use" if there are tools and the model has it, else "default", else the only
-// one. Empty if the model has none of these.
-std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
 
 }  // namespace vlcache

@@ -1,11 +1,9 @@
-// Chat templates against what Python's jinja2 rendered (tools/fixtures/chat), hostile templates, and where models keep
-// them.
+// Chat templates against what Python's jinja2 rendered (tools/fixtures/chat), and hostile templates.
 #include "io/chat/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/sha.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "io/chat/chat_templates.h"
 
 namespace vlcache {
 namespace {
@@ -226,45 +225,7 @@ TEST(ChatTemplateTest, RendersKnownTemplatesAsPythonDoes) {
   EXPECT_GT(n_compared, 0) << folder << " holds none of the templates that were measured";
 }
 
-class LoaderTest : public testing::Test {
- protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() / ("vlcache_chat_" + std::to_string(::getpid()));
-    fs::create_directories(dir_ / "additional_chat_templates");
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-  void write(const std::string& name, const std::string& text) { std::ofstream(dir_ / name) << text; }
-  fs::path dir_;
-};
-
-TEST_F(LoaderTest, FindsTemplatesWhereTransformersDoes) {
-  using testing::ElementsAre;
-  using testing::Pair;
-  EXPECT_TRUE(load_chat_templates(dir_).empty());
-  write("tokenizer_config.json", R"({"eos_token": "x"})");
-  EXPECT_TRUE(load_chat_templates(dir_).empty());
-  write("tokenizer_config.json", R"({"chat_template": "one"})");
-  EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "one")));
-  write("tokenizer_config.json",
-        R"({"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]})");
-  EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "a"), Pair("tool_use", "b")));
-  write("chat_template.jinja", "file");
-  EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "file")));
-  write("additional_chat_templates/rag.jinja", "r");
-  EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "file"), Pair("rag", "r")));
-  write("chat_template.json", R"({"chat_template": "json"})");
-  EXPECT_THAT(load_chat_templates(dir_), ElementsAre(Pair("default", "json")));
-}
-
-TEST_F(LoaderTest, RejectsInvalidTemplates) {
-  for (const char* text :
-       {R"({"chat_template": 1})", R"({"chat_template": ["x"]})", R"({"chat_template": [{"name": "x"}]})", "[", "[]"}) {
-    write("chat_template.json", text);
-    EXPECT_THROW(load_chat_templates(dir_), Error) << text;
-  }
-}
-
-TEST(LoaderChoiceTest, PrefersToolUseWithTools) {
+TEST(ChatTemplatesTest, PrefersToolUseWithTools) {
   EXPECT_EQ(choose_chat_template({{"default", ""}, {"tool_use", ""}}, true), "tool_use");
   EXPECT_EQ(choose_chat_template({{"default", ""}, {"tool_use", ""}}, false), "default");
   EXPECT_EQ(choose_chat_template({{"default", ""}}, true), "default");

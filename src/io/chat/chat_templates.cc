@@ -8,6 +8,7 @@
 #include "io/chat/chat_template.h"
 #include "io/chat/content_forms.h"
 #include "io/chat/tool_forms.h"
+#include "io/checkpoint/checkpoint.h"
 
 namespace vlcache {
 namespace {
@@ -30,6 +31,12 @@ OrderedJson some_tools() {
 }
 
 }  // namespace
+
+std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools) {
+  if (with_tools && templates.count("tool_use") != 0) return "tool_use";
+  if (templates.count("default") != 0) return "default";
+  return templates.size() == 1 ? templates.begin()->first : "";
+}
 
 // A template in use, once compiled. A checkpoint's own template for tools is a separate one.
 struct ChatTemplates::Compiled {
@@ -74,10 +81,10 @@ ChatTemplates::ChatTemplates()
 ChatTemplates::ChatTemplates(ChatTemplates&&) noexcept = default;
 ChatTemplates::~ChatTemplates() = default;
 
-ChatTemplates ChatTemplates::load(const std::filesystem::path& model_dir) {
+ChatTemplates ChatTemplates::load(const Checkpoint& checkpoint) {
   ChatTemplates templates;
-  templates.model_dir_ = model_dir;
-  templates.sources_ = load_chat_templates(model_dir);
+  templates.where_ = checkpoint.where();
+  templates.sources_ = checkpoint.chat_templates();
   return templates;
 }
 
@@ -90,9 +97,8 @@ std::string ChatTemplates::source(bool with_tools) const {
 std::unique_lock<std::mutex> ChatTemplates::use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const {
   const std::string name = choose_chat_template(sources_, with_tools);
   if (name.empty()) {
-    throw Error(
-        ErrorCode::kInput,
-        model_dir_.string() + ": has no chat template; give the whole prompt with --raw, or add a chat_template.jinja");
+    throw Error(ErrorCode::kInput,
+                where_ + ": has no chat template; give the whole prompt with --raw, or add a chat_template.jinja");
   }
   in_use = (name == choose_chat_template(sources_, false) ? compiled_ : compiled_for_tools_).get();
   std::unique_lock lock(in_use->mutex);

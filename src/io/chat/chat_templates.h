@@ -1,7 +1,6 @@
 // ChatTemplates: the chat templates of a checkpoint, rendered with its tokenizer's special tokens.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,12 @@
 
 namespace vlcache {
 
+class Checkpoint;
+
+// The name transformers would pick: "tool_use" if there are tools and the model has it, else "default", else the only
+// one. Empty if the model has none of these.
+std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
+
 // Optional inputs of a template besides the messages; either may be null.
 struct TemplateInput {
   const nlohmann::ordered_json* tools = nullptr;      // definitions in OpenAI's shape
@@ -21,7 +26,7 @@ struct TemplateInput {
 class ChatTemplates {
  public:
   // Reads the sources; a template is compiled when it is first rendered, so an unused one cannot fail.
-  static ChatTemplates load(const std::filesystem::path& model_dir);
+  static ChatTemplates load(const Checkpoint& checkpoint);
   ChatTemplates(ChatTemplates&&) noexcept;
   ~ChatTemplates();
 
@@ -44,7 +49,7 @@ class ChatTemplates {
   ChatTemplates();
   std::unique_lock<std::mutex> use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const;
 
-  std::filesystem::path model_dir_;
+  std::string where_;  // of the checkpoint, for errors
   std::map<std::string, std::string> sources_;
   std::unique_ptr<Compiled> compiled_, compiled_for_tools_;
 };

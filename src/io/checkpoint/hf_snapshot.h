@@ -1,30 +1,14 @@
-// Snapshot: the files of a Hugging Face snapshot directory, and how to open them.
+// Reads snapshot directories of Hugging Face: config.json, model.safetensors, tokenizer.json and the files beside them.
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string_view>
+#include <memory>
 
-#include "base/json.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/checkpoint_reader.h"
 
 namespace vlcache {
 
-class Snapshot {
- public:
-  // Throws Error(kNotFound) if `dir` is no directory or has no config.json.
-  explicit Snapshot(std::filesystem::path dir);
-
-  const std::filesystem::path& dir() const { return dir_; }
-  std::filesystem::path path(std::string_view file) const { return dir_ / file; }
-  bool has(std::string_view file) const;
-  Json json(std::string_view file) const;                          // Error(kNotFound) if missing
-  std::optional<Json> optional_json(std::string_view file) const;  // empty if missing
-  // model.safetensors, or the shards of model.safetensors.index.json. Throws Error(kNotFound) naming both.
-  Safetensors weights() const;
-
- private:
-  std::filesystem::path dir_;
-};
+// Reads nothing yet: reading a part reports what is missing, the directory included.
+std::unique_ptr<const CheckpointReader> read_hf_snapshot(const std::filesystem::path& dir);
 
 }  // namespace vlcache

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/tokenizer/added_tokens.h"
 #include "io/tokenizer/decoder.h"
 #include "io/tokenizer/normalizer.h"
@@ -110,18 +111,10 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view where) {
   return Tokenizer(std::make_unique<Parts>(root, std::string(where)));
 }
 
-Tokenizer Tokenizer::load(const std::filesystem::path& model_dir) {
-  const std::filesystem::path path = model_dir / "tokenizer.json";
-  std::error_code ec;
-  if (!std::filesystem::exists(path, ec)) {
-    throw Error(
-        ErrorCode::kNotFound,
-        path.string() +
-            ": no such file; a model with only a sentencepiece or tiktoken file is converted with transformers: "
-            "AutoTokenizer.from_pretrained(dir).save_pretrained(dir)");
-  }
-  Tokenizer tokenizer = from_json(read_text_file(path), path.string());
-  TokenizerConfig config = read_tokenizer_config(model_dir);
+Tokenizer Tokenizer::load(const Checkpoint& checkpoint) {
+  const TokenizerText text = checkpoint.tokenizer();
+  Tokenizer tokenizer = from_json(text.json, text.where);
+  TokenizerConfig config = checkpoint.tokenizer_config();
   Parts& parts = *tokenizer.parts_;
   parts.add(config.listed);
   std::vector<AddedToken> missing;

@@ -1,9 +1,8 @@
-// Tokenizer: maps text to token ids and back, from the tokenizer.json of a Hugging Face snapshot, equal to its own
-// library's ids and text.
+// Tokenizer: maps text to token ids and back, from a tokenizer.json of Hugging Face, equal to its own library's ids and
+// text.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,15 +13,15 @@
 
 namespace vlcache {
 
+class Checkpoint;
 class StreamDecoder;
 
 // Immutable after loading; any number of threads may use one.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, and the named special tokens from tokenizer_config.json and special_tokens_map.json if they
-  // exist. Throws Error(kNotFound) if the directory has no tokenizer.json, Error(kUnsupported) naming an unknown part,
-  // Error(kInput) naming what is wrong and where.
-  static Tokenizer load(const std::filesystem::path& model_dir);
+  // The checkpoint's tokenizer with its named special tokens. Throws Error(kNotFound) if the checkpoint has none,
+  // Error(kUnsupported) naming an unknown part, Error(kInput) naming what is wrong and where.
+  static Tokenizer load(const Checkpoint& checkpoint);
   // The text of a tokenizer.json alone; `where` names it in errors.
   static Tokenizer from_json(std::string_view text, std::string_view where);
 
@@ -50,7 +49,7 @@ class Tokenizer {
   TokenClass token_class(int32_t id) const;
   int64_t vocab_size() const;  // distinct tokens, added ones included
 
-  // Named special tokens, empty and -1 if the snapshot names none. `name` may be any "..._token" of
+  // Named special tokens, empty and -1 if the checkpoint names none. `name` may be any "..._token" of
   // tokenizer_config.json or special_tokens_map.json: "bos_token", "eos_token", "pad_token", "image_token".
   std::string special_token(std::string_view name) const;
   int32_t special_token_id(std::string_view name) const;

@@ -15,15 +15,6 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr const char* kStandardNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
 
-OrderedJson read_optional(const std::filesystem::path& path) {
-  std::error_code ec;
-  if (!std::filesystem::exists(path, ec)) return OrderedJson::object();
-  const std::string text = read_text_file(path);
-  const Json checked = parse_json(text, path.string());  // limits and errors; the second parse keeps the order
-  if (!checked.is_object()) throw Error(ErrorCode::kInput, path.string() + ": expected a JSON object");
-  return OrderedJson::parse(text);
-}
-
 // "<s>" or {"content": "<s>", ...}; other values give no token.
 bool read_token(const OrderedJson& json, const std::string& where, AddedToken& token) {
   if (json.is_string()) {
@@ -38,11 +29,9 @@ bool read_token(const OrderedJson& json, const std::string& where, AddedToken& t
 
 class ConfigReader {
  public:
-  explicit ConfigReader(const std::filesystem::path& dir)
-      : where_((dir / "tokenizer_config.json").string()),
-        config_(read_optional(dir / "tokenizer_config.json")),
-        map_(read_optional(dir / "special_tokens_map.json")),
-        added_(read_optional(dir / "added_tokens.json")) {}
+  ConfigReader(const OrderedJson& config, const OrderedJson& special_tokens_map, const OrderedJson& added_tokens,
+               const std::string& where)
+      : where_(where), config_(config), map_(special_tokens_map), added_(added_tokens) {}
 
   TokenizerConfig read() {
     const auto decoder = config_.find("added_tokens_decoder");
@@ -163,13 +152,17 @@ class ConfigReader {
   }
 
   std::string where_;
-  OrderedJson config_, map_, added_;
+  OrderedJson config_;
+  const OrderedJson &map_, &added_;
   TokenizerConfig result_;
   bool has_extra_ = false;
 };
 
 }  // namespace
 
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) { return ConfigReader(model_dir).read(); }
+TokenizerConfig parse_tokenizer_config(const OrderedJson& config, const OrderedJson& special_tokens_map,
+                                       const OrderedJson& added_tokens, const std::string& where) {
+  return ConfigReader(config, special_tokens_map, added_tokens, where).read();
+}
 
 }  // namespace vlcache

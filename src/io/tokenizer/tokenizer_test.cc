@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/tokenizer/regex.h"
 
 namespace vlcache {
@@ -258,7 +259,7 @@ class SnapshotDir {
 TEST(Tokenizer, ReadsNamedTokensFromTheOtherFiles) {
   const SnapshotDir dir;
   EXPECT_THROW(
-      try { Tokenizer::load(dir.path()); } catch (const Error& e) {
+      try { Tokenizer::load(Checkpoint(dir.path())); } catch (const Error& e) {
         EXPECT_EQ(e.code(), ErrorCode::kNotFound);
         EXPECT_NE(std::string(e.what()).find("save_pretrained"), std::string::npos);
         throw;
@@ -269,7 +270,7 @@ TEST(Tokenizer, ReadsNamedTokensFromTheOtherFiles) {
             R"({"eos_token": "<|im_end|>", "bos_token": null, "pad_token": {"content": "<pad>"}, "add_bos_token": true,
                 "z_token": "<z>", "image_token": "<image>", "extra_special_tokens": ["<extra>", "<z>"]})");
   dir.write("special_tokens_map.json", R"({"unk_token": "<s>"})");
-  const Tokenizer tokenizer = Tokenizer::load(dir.path());
+  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(dir.path()));
   EXPECT_EQ(tokenizer.special_token("eos_token"), "<|im_end|>");
   EXPECT_EQ(tokenizer.eos_id(), tokenizer.token_id("<|im_end|>"));
   EXPECT_EQ(tokenizer.bos_id(), -1);

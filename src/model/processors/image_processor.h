@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +13,8 @@
 #include "model/image_tiles.h"
 
 namespace vlcache {
+
+class Checkpoint;
 
 // Pixels that may still be produced from one image: every resizing and every cut takes the pixels of its result. A size
 // that is harmless once, also one from a request, is not harmless when each of thousands of tiles is resized to it.
@@ -49,14 +50,13 @@ class ImageProcessor {
   virtual ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const = 0;
 };
 
-// Reads processor_config.json ("image_processor" in it) or else preprocessor_config.json. Missing keys have the
-// defaults of the class that `image_processor_type` names, with or without Fast or Pil at its end. Throws Error:
-// kNotFound (no file), kUnsupported (the type; the message lists the known ones), kInput (invalid values). `model_type`
-// of config.json stands in for settings that name no type.
-// Members of `changed`, a JSON object or nothing, override the file's: size, do_image_splitting, image_grid_pinpoints;
-// others are Error(kInput).
-std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
-                                                     std::string_view model_type, std::string_view changed = {});
+// From the checkpoint's image settings. Missing keys have the defaults of the class that `image_processor_type` names,
+// with or without Fast or Pil at its end. Throws Error: kNotFound (no settings), kUnsupported (the type; the message
+// lists the known ones), kInput (invalid values). `model_type` of config.json stands in for settings that name no type.
+// Members of `changed`, a JSON object or nothing, override the checkpoint's: size, do_image_splitting,
+// image_grid_pinpoints; others are Error(kInput).
+std::unique_ptr<ImageProcessor> load_image_processor(const Checkpoint& checkpoint, std::string_view model_type,
+                                                     std::string_view changed = {});
 
 // The grid pinpoint (height, width) that shows most of an image and wastes least; LLaVA-NeXT models need it to lay out
 // tiles. Throws Error(kInput) if none is usable.

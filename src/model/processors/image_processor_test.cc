@@ -15,15 +15,16 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/image/pattern_testing.h"
 
 namespace vlcache {
 namespace {
 
 // A checkpoint folder with the given files.
-class Checkpoint {
+class SettingsFolder {
  public:
-  explicit Checkpoint(const std::vector<std::pair<std::string, std::string>>& files) {
+  explicit SettingsFolder(const std::vector<std::pair<std::string, std::string>>& files) {
     static std::atomic<int> counter{0};
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::path(testing::TempDir()) / ("vlcache_" + std::string(test->name()) + "_" +
@@ -31,11 +32,11 @@ class Checkpoint {
     std::filesystem::create_directories(path_);
     for (const auto& [name, text] : files) std::ofstream(path_ / name) << text;
   }
-  ~Checkpoint() { std::filesystem::remove_all(path_); }
-  Checkpoint(const Checkpoint&) = delete;
-  Checkpoint& operator=(const Checkpoint&) = delete;
+  ~SettingsFolder() { std::filesystem::remove_all(path_); }
+  SettingsFolder(const SettingsFolder&) = delete;
+  SettingsFolder& operator=(const SettingsFolder&) = delete;
   std::unique_ptr<ImageProcessor> load(std::string_view model_type = "") const {
-    return load_image_processor(path_, model_type);
+    return load_image_processor(Checkpoint(path_), model_type);
   }
 
  private:
@@ -43,7 +44,7 @@ class Checkpoint {
 };
 
 std::unique_ptr<ImageProcessor> from_config(const std::string& text) {
-  return Checkpoint({{"preprocessor_config.json", text}}).load();
+  return SettingsFolder({{"preprocessor_config.json", text}}).load();
 }
 
 // The error of loading a processor with these settings.
@@ -94,27 +95,27 @@ TEST(ImageProcessor, EqualsTransformersToTheBit) {
 TEST(ImageProcessor, IsReadFromEveryKnownFile) {
   const std::string clip = R"({"image_processor_type": "CLIPImageProcessor"})";
   const std::string siglip = R"({"image_processor_type": "SiglipImageProcessor"})";
-  const auto type_of = [](const Checkpoint& checkpoint) {
+  const auto type_of = [](const SettingsFolder& checkpoint) {
     const std::string key = checkpoint.load()->settings_key();
     return key.substr(0, key.find(':'));
   };
-  EXPECT_EQ(type_of(Checkpoint({{"preprocessor_config.json", clip}})), "CLIP");
-  EXPECT_EQ(type_of(Checkpoint({{"processor_config.json", R"({"image_processor": )" + siglip + "}"}})), "SigLIP");
+  EXPECT_EQ(type_of(SettingsFolder({{"preprocessor_config.json", clip}})), "CLIP");
+  EXPECT_EQ(type_of(SettingsFolder({{"processor_config.json", R"({"image_processor": )" + siglip + "}"}})), "SigLIP");
   // The nested one wins; without it the separate file counts.
-  EXPECT_EQ(type_of(Checkpoint({{"processor_config.json", R"({"image_processor": )" + siglip + "}"},
-                                {"preprocessor_config.json", clip}})),
+  EXPECT_EQ(type_of(SettingsFolder({{"processor_config.json", R"({"image_processor": )" + siglip + "}"},
+                                    {"preprocessor_config.json", clip}})),
             "SigLIP");
   EXPECT_EQ(
-      type_of(Checkpoint({{"processor_config.json", R"({"patch_size": 14})"}, {"preprocessor_config.json", clip}})),
+      type_of(SettingsFolder({{"processor_config.json", R"({"patch_size": 14})"}, {"preprocessor_config.json", clip}})),
       "CLIP");
   const std::string nameless = "{}";  // then the model's own type counts
-  EXPECT_TRUE(Checkpoint({{"preprocessor_config.json", nameless}})
+  EXPECT_TRUE(SettingsFolder({{"preprocessor_config.json", nameless}})
                   .load("llava_next")
                   ->settings_key()
                   .starts_with("LLaVA-NeXT:"));
   for (const char* suffix : {"", "Fast", "Pil"}) {
-    EXPECT_EQ(type_of(Checkpoint({{"preprocessor_config.json",
-                                   R"({"image_processor_type": "ViTImageProcessor)" + std::string(suffix) + "\"}"}})),
+    EXPECT_EQ(type_of(SettingsFolder({{"preprocessor_config.json", R"({"image_processor_type": "ViTImageProcessor)" +
+                                                                       std::string(suffix) + "\"}"}})),
               "ViT");
   }
 }
@@ -127,7 +128,7 @@ TEST(ImageProcessor, ErrorsNameTheUnsupportedProcessor) {
   EXPECT_NE(processor_error("{}", ErrorCode::kUnsupported).find("found none"), std::string::npos);
   processor_error("[]", ErrorCode::kInput);
   processor_error("{", ErrorCode::kInput);
-  EXPECT_THROW(Checkpoint({}).load(), Error);
+  EXPECT_THROW(SettingsFolder({}).load(), Error);
 
   const auto clip = [](const std::string& rest) {
     return R"({"image_processor_type": "CLIPImageProcessor", )" + rest + "}";

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "base/error.h"
+#include "io/checkpoint/checkpoint.h"
 
 namespace vlcache {
 namespace {
@@ -44,11 +44,6 @@ std::string canonical_type(std::string type) {
   return type;
 }
 
-bool is_file(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
-}
-
 std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::string_view model_type) {
   const std::string named = config.has("image_processor_type") ? config.string("image_processor_type")
                                                                : config.string("feature_extractor_type", "");
@@ -60,27 +55,6 @@ std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::st
               config.where() + ": image_processor_type: found " +
                   (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\"" : "\"" + named + "\"") +
                   "; supported are " + known_types());
-}
-
-// The image processor's settings of a checkpoint, and the file they were read from.
-std::pair<Json, std::string> load_settings(const std::filesystem::path& model_dir) {
-  const std::filesystem::path combined = model_dir / "processor_config.json",
-                              own = model_dir / "preprocessor_config.json";
-  if (is_file(combined)) {
-    const Json json = load_json(combined);
-    const JsonObject all(json, combined.string());
-    if (all.has("image_processor")) {
-      const JsonObject settings = all.object("image_processor");
-      return {settings.raw(), settings.where()};
-    }
-  }
-  if (!is_file(own)) {
-    throw Error(ErrorCode::kNotFound,
-                model_dir.string() +
-                    ": expected preprocessor_config.json, or processor_config.json with image_processor in it; "
-                    "found neither");
-  }
-  return {load_json(own), own.string()};
 }
 
 // Keys that change how much of an image is shown, but nothing that an encoder depends on.
@@ -102,14 +76,13 @@ void change(Json& settings, std::string_view changed) {
 
 }  // namespace
 
-std::unique_ptr<ImageProcessor> load_image_processor(const std::filesystem::path& model_dir,
-                                                     std::string_view model_type, std::string_view changed) {
-  auto [settings, where] = load_settings(model_dir);
-  if (!changed.empty()) {
-    change(settings, changed);
-    where = kChanged;  // the file itself was valid
-  }
-  return make_processor(JsonObject(settings, where), model_type);
+std::unique_ptr<ImageProcessor> load_image_processor(const Checkpoint& checkpoint, std::string_view model_type,
+                                                     std::string_view changed) {
+  const JsonObject own = checkpoint.image_settings();
+  if (changed.empty()) return make_processor(own, model_type);
+  Json settings = own.raw();
+  change(settings, changed);
+  return make_processor(JsonObject(settings, kChanged), model_type);  // the checkpoint's own were valid
 }
 
 }  // namespace vlcache

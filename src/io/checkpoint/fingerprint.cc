@@ -1,4 +1,4 @@
-#include "base/fingerprint.h"
+#include "io/checkpoint/fingerprint.h"
 
 #include <algorithm>
 #include <fstream>
@@ -27,15 +27,7 @@ void add_ends(Sha256& hash, const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string checkpoint_fingerprint(const std::filesystem::path& folder) {
-  std::error_code ec;
-  if (!std::filesystem::is_regular_file(folder / "config.json", ec)) return "";
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  files.push_back(folder / "config.json");
+std::string fingerprint_of(std::span<const std::filesystem::path> files) {
   Sha256 hash;
   for (const std::filesystem::path& file : files) add_ends(hash, file);
   return hex(hash.finish());

@@ -1,0 +1,59 @@
+// Checkpoint: what a model brings, whatever the format of its files: configuration, tensors, tokenizer, chat templates,
+// settings of its image processor.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "base/model_files.h"
+
+namespace vlcache {
+
+class CheckpointReader;
+class Safetensors;
+struct TokenizerConfig;
+
+// The text of a tokenizer.json, and its name in errors.
+struct TokenizerText {
+  std::string json, where;
+};
+
+// Any thread. Copies are cheap and share what was read: the command, its engine and the engine's image processors use a
+// checkpoint, each for its own time.
+class Checkpoint : public ModelFiles {
+ public:
+  // Chooses the reader for `path`, and reads nothing: each part is read when it is first needed, so that a part which
+  // is missing or damaged is an error only there.
+  explicit Checkpoint(const std::filesystem::path& path);
+  explicit Checkpoint(std::unique_ptr<const CheckpointReader> reader);
+
+  std::string where() const override;
+  std::filesystem::path companion(std::string_view name) const override;
+  std::string fingerprint() const override;
+
+  // ---- read once; what is returned refers to the checkpoint ---------------------------------------------------------
+  // As in config.json. Throws Error(kNotFound) if `path` is no model.
+  JsonObject config() const;
+  // As in generation_config.json; null if the model has none.
+  const Json* generation_config() const;
+  // As in preprocessor_config.json. Throws Error(kNotFound) if the model has none.
+  JsonObject image_settings() const;
+  // Mapped as long as the result or a copy of the checkpoint lives. Throws Error(kNotFound) if the model has none.
+  std::shared_ptr<const Safetensors> tensors() const;
+
+  // ---- read by every call: large, and of use to one module each -----------------------------------------------------
+  // Throws Error(kNotFound) if the model has none.
+  TokenizerText tokenizer() const;
+  TokenizerConfig tokenizer_config() const;
+  // Sources by name, as choose_chat_template expects them. Empty if the model has none.
+  std::map<std::string, std::string> chat_templates() const;
+
+ private:
+  struct Parts;
+  std::shared_ptr<Parts> parts_;
+};
+
+}  // namespace vlcache

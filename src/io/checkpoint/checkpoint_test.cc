@@ -1,0 +1,192 @@
+// Checkpoint: when its parts are read; and where directories of Hugging Face have them.
+#include "io/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/checkpoint/checkpoint_reader.h"
+#include "tests/testing.h"
+
+namespace vlcache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+// A format with one key in each part. Counts how often a part is read; the first reading of `fails` is an error.
+class CountingReader : public CheckpointReader {
+ public:
+  CountingReader(std::map<std::string, int>& n_read, std::string fails) : n_read_(n_read), fails_(std::move(fails)) {}
+  std::string where() const override { return "counted"; }
+  std::filesystem::path companion(std::string_view name) const override { return "counted." + std::string(name); }
+  std::string fingerprint() const override { return count("fingerprint"), "print"; }
+  NamedJson config() const override { return {.json = {{"part", count("config")}}, .where = "the config"}; }
+  std::optional<Json> generation_config() const override { return count("generation_config"), std::nullopt; }
+  NamedJson image_settings() const override {
+    return {.json = {{"part", count("image_settings")}}, .where = "the settings"};
+  }
+  Safetensors tensors() const override {
+    return count("tensors"), Safetensors::open(fixture_model("llama-gqa4") / "model.safetensors");
+  }
+  TokenizerText tokenizer() const override { return {.json = count("tokenizer"), .where = "the tokenizer"}; }
+  TokenizerConfig tokenizer_config() const override { return {.listed = {}, .named_or_extra = {}, .names = {}}; }
+  std::map<std::string, std::string> chat_templates() const override { return {{"default", "t"}}; }
+
+ private:
+  std::string count(const std::string& part) const {
+    if (++n_read_[part] == 1 && part == fails_) throw Error(ErrorCode::kIo, part + ": damaged");
+    return part;
+  }
+  std::map<std::string, int>& n_read_;
+  std::string fails_;
+};
+
+TEST(CheckpointTest, ReadsEachPartOnce) {
+  std::map<std::string, int> n_read;
+  const Checkpoint checkpoint(std::make_unique<CountingReader>(n_read, ""));
+  EXPECT_EQ(checkpoint.where(), "counted");
+  EXPECT_EQ(checkpoint.companion("heads.json"), "counted.heads.json");
+  EXPECT_TRUE(n_read.empty());
+  const Checkpoint copy = checkpoint;
+  for (const Checkpoint* c : {&checkpoint, &copy, &checkpoint}) {
+    EXPECT_EQ(c->config().string("part"), "config");
+    EXPECT_EQ(c->config().where(), "the config");
+    EXPECT_EQ(c->image_settings().string("part"), "image_settings");
+    EXPECT_EQ(c->image_settings().where(), "the settings");
+    EXPECT_EQ(c->generation_config(), nullptr);
+    EXPECT_EQ(c->tensors(), checkpoint.tensors());
+    EXPECT_EQ(c->fingerprint(), "print");
+  }
+  EXPECT_THAT(n_read, ElementsAre(Pair("config", 1), Pair("fingerprint", 1), Pair("generation_config", 1),
+                                  Pair("image_settings", 1), Pair("tensors", 1)));
+  EXPECT_EQ(checkpoint.tokenizer().json, "tokenizer");
+  EXPECT_THAT(checkpoint.chat_templates(), ElementsAre(Pair("default", "t")));
+}
+
+TEST(CheckpointTest, ReadsAPartAgainAfterAnError) {
+  std::map<std::string, int> n_read;
+  const Checkpoint checkpoint(std::make_unique<CountingReader>(n_read, "config"));
+  EXPECT_EQ(error_of([&] { checkpoint.config(); }), "config: damaged");
+  EXPECT_EQ(checkpoint.config().string("part"), "config");
+  EXPECT_EQ(n_read["config"], 2);
+}
+
+class HfSnapshotTest : public testing::Test {
+ protected:
+  HfSnapshotTest() { std::filesystem::create_directories(dir_ / "additional_chat_templates"); }
+  ~HfSnapshotTest() override { std::filesystem::remove_all(dir_); }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(dir_ / name) << text; }
+  Checkpoint checkpoint() const { return Checkpoint(dir_); }  // with nothing read
+  std::map<std::string, std::string> templates() const { return checkpoint().chat_templates(); }
+
+  std::filesystem::path dir_ =
+      std::filesystem::temp_directory_path() / ("vlcache_snapshot_" + std::to_string(::getpid()));
+};
+
+TEST_F(HfSnapshotTest, ErrorsNameTheMissingFile) {
+  const std::string dir = dir_.string();
+  const Checkpoint none(dir_ / "none");
+  const std::string no_directory =
+      dir +
+      "/none: expected a model directory (config.json, tokenizer.json, model.safetensors, ...), found no such "
+      "directory";
+  EXPECT_EQ(error_of([&] { none.config(); }), no_directory);
+  EXPECT_EQ(error_of([&] { none.generation_config(); }), no_directory);
+  EXPECT_EQ(error_of([&] { none.tensors(); }), no_directory);
+  EXPECT_TRUE(none.chat_templates().empty());
+  EXPECT_EQ(none.fingerprint(), "");
+
+  const Checkpoint c = checkpoint();
+  for (const auto& f : std::initializer_list<std::function<void()>>{[&] { c.config(); }, [&] { c.generation_config(); },
+                                                                    [&] { c.tensors(); }}) {
+    EXPECT_EQ(error_of(f), dir + ": no config.json: not a model directory");
+  }
+  EXPECT_THAT(error_of([&] { c.tokenizer(); }), HasSubstr(dir + "/tokenizer.json: no such file; a model with only"));
+  EXPECT_EQ(error_of([&] { c.image_settings(); }),
+            dir +
+                ": expected preprocessor_config.json, or processor_config.json with image_processor in it; found "
+                "neither");
+  write("config.json", "{}");
+  EXPECT_THAT(error_of([&] { c.tensors(); }), HasSubstr(dir + ": neither model.safetensors nor model.safetensors.ind"));
+  EXPECT_EQ(c.generation_config(), nullptr);
+  EXPECT_EQ(c.config().where(), dir + "/config.json");
+}
+
+TEST_F(HfSnapshotTest, TokenizerNeedsNoModel) {
+  write("tokenizer.json", "text");
+  write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  EXPECT_EQ(checkpoint().tokenizer().json, "text");
+  EXPECT_EQ(checkpoint().tokenizer().where, (dir_ / "tokenizer.json").string());
+  EXPECT_THAT(checkpoint().tokenizer_config().names, ElementsAre(Pair("eos_token", "<end>")));
+  write("added_tokens.json", "[]");
+  EXPECT_EQ(error_of([&] { checkpoint().tokenizer_config(); }),
+            (dir_ / "added_tokens.json").string() + ": expected a JSON object");
+}
+
+TEST_F(HfSnapshotTest, FindsImageSettingsWhereTransformersDoes) {
+  write("preprocessor_config.json", R"({"from": "own"})");
+  write("processor_config.json", R"({"patch_size": 14})");
+  EXPECT_EQ(checkpoint().image_settings().string("from"), "own");
+  write("processor_config.json", R"({"image_processor": {"from": "combined"}})");
+  EXPECT_EQ(checkpoint().image_settings().string("from"), "combined");
+  EXPECT_EQ(checkpoint().image_settings().where(), (dir_ / "processor_config.json").string() + ": image_processor");
+}
+
+TEST_F(HfSnapshotTest, FingerprintIsOfConfigurationAndWeights) {
+  EXPECT_EQ(checkpoint().fingerprint(), "") << "no config.json";
+  write("config.json", "{}");
+  write("model.safetensors", std::string(100'000, 'a') + "b");
+  const std::string print = checkpoint().fingerprint();
+  EXPECT_EQ(print.size(), 64u);
+  write("tokenizer.json", "text");
+  EXPECT_EQ(checkpoint().fingerprint(), print);
+  write("model.safetensors", std::string(100'000, 'a') + "c");  // trained on
+  EXPECT_NE(checkpoint().fingerprint(), print);
+  write("model.safetensors", std::string(100'000, 'a') + "b");
+  EXPECT_EQ(checkpoint().fingerprint(), print);
+  write("config.json", "{ }");
+  EXPECT_NE(checkpoint().fingerprint(), print);
+}
+
+TEST(CheckpointTest, KeepsFilesBesideTheModel) {
+  const std::filesystem::path dir = std::filesystem::path(VLCACHE_SOURCE_DIR) / "models/tinydoc";
+  const Checkpoint checkpoint(dir);
+  EXPECT_EQ(checkpoint.where(), dir.string());
+  EXPECT_EQ(checkpoint.companion("reuse_plan.json"), dir / "reuse_plan.json");
+  // A plan is refused under another fingerprint, so the fingerprint of a model must never change.
+  EXPECT_EQ(checkpoint.fingerprint(), load_json(checkpoint.companion("reuse_plan.json")).at("model"));
+}
+
+TEST_F(HfSnapshotTest, FindsTemplatesWhereTransformersDoes) {
+  EXPECT_TRUE(templates().empty());
+  write("tokenizer_config.json", R"({"eos_token": "x"})");
+  EXPECT_TRUE(templates().empty());
+  write("tokenizer_config.json", R"({"chat_template": "one"})");
+  EXPECT_THAT(templates(), ElementsAre(Pair("default", "one")));
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]})");
+  EXPECT_THAT(templates(), ElementsAre(Pair("default", "a"), Pair("tool_use", "b")));
+  write("chat_template.jinja", "file");
+  EXPECT_THAT(templates(), ElementsAre(Pair("default", "file")));
+  write("additional_chat_templates/rag.jinja", "r");
+  EXPECT_THAT(templates(), ElementsAre(Pair("default", "file"), Pair("rag", "r")));
+  write("chat_template.json", R"({"chat_template": "json"})");
+  EXPECT_THAT(templates(), ElementsAre(Pair("default", "json")));
+}
+
+TEST_F(HfSnapshotTest, RejectsInvalidTemplates) {
+  for (const char* text :
+       {R"({"chat_template": 1})", R"({"chat_template": ["x"]})", R"({"chat_template": [{"name": "x"}]})", "[", "[]"}) {
+    write("chat_template.json", text);
+    EXPECT_THROW(templates(), Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace vlcache
