@@ -26,7 +26,7 @@ MOST = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 5,
-    "picture": 50,
+    "picture": 49,
     "pictures": 39,
 }
 

@@ -5,7 +5,7 @@
 namespace vlcache {
 namespace {
 
-SequenceTokens prompt_of(int32_t n) {
+SequenceTokens tokens_of_prompt(int32_t n) {
   SequenceTokens tokens;
   std::vector<TokenInfo> infos(static_cast<size_t>(n));
   for (int32_t t = 0; t < n; ++t) infos[static_cast<size_t>(t)] = {.id = t, .meta = {.t = t}};
@@ -14,7 +14,7 @@ SequenceTokens prompt_of(int32_t n) {
 }
 
 TEST(SequenceTokens, CountsFollowTheStates) {
-  SequenceTokens tokens = prompt_of(10);
+  SequenceTokens tokens = tokens_of_prompt(10);
   EXPECT_EQ(tokens.n_pending(), 10);
   const std::vector<TokenRun> loaded{{2, 4}, {6, 7}}, entering{{6, 7}};
   tokens.set(loaded, TokenState::kLoaded);
@@ -38,7 +38,7 @@ TEST(SequenceTokens, CountsFollowTheStates) {
 }
 
 TEST(SequenceTokens, TheTailComesBackAsItWas) {
-  SequenceTokens tokens = prompt_of(6);
+  SequenceTokens tokens = tokens_of_prompt(6);
   const std::vector<TokenRun> first{{0, 3}}, loaded{{4, 5}};
   tokens.finish(first);
   tokens.set(loaded, TokenState::kLoaded);
@@ -55,7 +55,7 @@ TEST(SequenceTokens, TheTailComesBackAsItWas) {
 }
 
 TEST(SequenceTokens, AWindowIsNumberedFromZero) {
-  SequenceTokens tokens = prompt_of(10);
+  SequenceTokens tokens = tokens_of_prompt(10);
   tokens.slide(4);
   EXPECT_EQ(tokens.n_done(), 6);  // outside
   EXPECT_EQ(tokens.n_pending(), 4);

@@ -32,8 +32,9 @@ struct Checkpoint::Parts {
   const std::unique_ptr<const CheckpointReader> reader;
   Once<NamedJson> config, image_settings;
   Once<std::optional<Json>> generation_config;
-  Once<std::shared_ptr<const Safetensors>> tensors;
   Once<std::string> fingerprint;
+  std::mutex tensors_mutex;
+  std::weak_ptr<const Safetensors> tensors;
 };
 
 // Hugging Face's snapshots are the only format so far.
@@ -66,7 +67,13 @@ JsonObject Checkpoint::image_settings() const {
 }
 
 std::shared_ptr<const Safetensors> Checkpoint::tensors() const {
-  return parts_->tensors.get([&] { return std::make_shared<const Safetensors>(parts_->reader->tensors()); });
+  const std::lock_guard lock(parts_->tensors_mutex);
+  std::shared_ptr<const Safetensors> tensors = parts_->tensors.lock();
+  if (tensors == nullptr) {
+    tensors = std::make_shared<const Safetensors>(parts_->reader->tensors());
+    parts_->tensors = tensors;
+  }
+  return tensors;
 }
 
 TokenizerText Checkpoint::tokenizer() const { return parts_->reader->tokenizer(); }

@@ -41,7 +41,8 @@ class Checkpoint : public ModelFiles {
   const Json* generation_config() const;
   // As in preprocessor_config.json. Throws Error(kNotFound) if the model has none.
   JsonObject image_settings() const;
-  // Mapped as long as the result or a copy of the checkpoint lives. Throws Error(kNotFound) if the model has none.
+  // Mapped as long as a result lives, so that a loaded model does not count twice. Throws Error(kNotFound) if the model
+  // has none.
   std::shared_ptr<const Safetensors> tensors() const;
 
   // ---- read by every call: large, and of use to one module each -----------------------------------------------------

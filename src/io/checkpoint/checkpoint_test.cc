@@ -54,17 +54,21 @@ TEST(CheckpointTest, ReadsEachPartOnce) {
   EXPECT_EQ(checkpoint.companion("heads.json"), "counted.heads.json");
   EXPECT_TRUE(n_read.empty());
   const Checkpoint copy = checkpoint;
+  std::shared_ptr<const Safetensors> held = checkpoint.tensors();
   for (const Checkpoint* c : {&checkpoint, &copy, &checkpoint}) {
     EXPECT_EQ(c->config().string("part"), "config");
     EXPECT_EQ(c->config().where(), "the config");
     EXPECT_EQ(c->image_settings().string("part"), "image_settings");
     EXPECT_EQ(c->image_settings().where(), "the settings");
     EXPECT_EQ(c->generation_config(), nullptr);
-    EXPECT_EQ(c->tensors(), checkpoint.tensors());
+    EXPECT_EQ(c->tensors(), held);
     EXPECT_EQ(c->fingerprint(), "print");
   }
   EXPECT_THAT(n_read, ElementsAre(Pair("config", 1), Pair("fingerprint", 1), Pair("generation_config", 1),
                                   Pair("image_settings", 1), Pair("tensors", 1)));
+  held.reset();  // unmapped: a loaded model needs them no more
+  EXPECT_NE(checkpoint.tensors(), nullptr);
+  EXPECT_EQ(n_read["tensors"], 2);
   EXPECT_EQ(checkpoint.tokenizer().json, "tokenizer");
   EXPECT_THAT(checkpoint.chat_templates(), ElementsAre(Pair("default", "t")));
 }
