@@ -62,6 +62,14 @@ std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options) {
   return std::make_shared<RedisTier>(tier);
 }
 
+PrefixSaving prefix_saving(const CacheOptions& options) {
+  if (options.disk.empty() && options.redis.empty()) return PrefixSaving::kOff;
+  if (options.prefixes == "off") return PrefixSaving::kOff;
+  if (options.prefixes == "always") return PrefixSaving::kAlways;
+  if (options.prefixes == "auto") return PrefixSaving::kAuto;
+  throw Error(ErrorCode::kInput, "--cache-prefixes: expected auto, always or off, found '" + options.prefixes + "'");
+}
+
 std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheOptions& options) {
   std::vector<std::shared_ptr<KvTier>> tiers;
   if (!options.disk.empty()) tiers.push_back(open_disk_tier(options));

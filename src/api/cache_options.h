@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reuse/image_kv_form.h"
+#include "reuse/prefix_saver.h"
 #include "store/disk_tier.h"
 #include "store/redis_tier.h"
 
@@ -21,12 +22,15 @@ struct CacheOptions {
   std::string salt;
   std::string ttl;  // 90s, 15m, 12h, 30d; empty: no limit
   int admit = 1;
-  std::string codec = "exact";  // of images' KV: exact, int8, int4
-  std::string keep;             // SHARE:SCORER; empty: all of it
+  std::string codec = "exact";   // of images' KV: exact, int8, int4
+  std::string keep;              // SHARE:SCORER; empty: all of it
+  std::string prefixes = "off";  // when the KV of prompts is stored: auto, always, off
 };
 
 // The form in which images' KV is stored. Throws Error(kInput).
 ImageKvForm image_form(const CacheOptions& options);
+// When exact prefixes are stored in the tiers: kOff without tiers. Throws Error(kInput).
+PrefixSaving prefix_saving(const CacheOptions& options);
 // Opens the tiers that the options name, in the order of lookup. Throws Error(kInput).
 std::vector<std::shared_ptr<KvTier>> open_tiers(const CacheOptions& options);
 // Opens the tier of "DIR" or "DIR,BYTES".

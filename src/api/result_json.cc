@@ -25,8 +25,17 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
   }
-  return {
-      {"prefix_tokens", cache.n_prefix_tokens}, {"prefix_reason", cache.prefix_reason}, {"images", std::move(images)}};
+  int32_t n_in_ram = cache.n_prefix_tokens;
+  OrderedJson sources = {{"ram", 0}};
+  for (const auto& [tier, n] : cache.prefix_sources) {
+    sources[tier] = n;
+    n_in_ram -= n;
+  }
+  sources["ram"] = n_in_ram;
+  return {{"prefix_tokens", cache.n_prefix_tokens},
+          {"prefix_sources", std::move(sources)},
+          {"prefix_reason", cache.prefix_reason},
+          {"images", std::move(images)}};
 }
 
 OrderedJson tier_json(const TierChain::State& tier) {

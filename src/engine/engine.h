@@ -18,6 +18,7 @@
 #include "io/chat/chat_templates.h"
 #include "model/model.h"
 #include "ops/factory.h"
+#include "reuse/prefix_saver.h"
 
 namespace vlcache {
 
@@ -34,9 +35,10 @@ struct EngineOptions {
   int64_t kv_memory_bytes = 0;      // limit of the page pool; 0: as in memory_plan.h
   // Storage of images' KV and embeddings beyond the process, searched in this order.
   std::vector<std::shared_ptr<KvTier>> tiers;
-  int32_t cache_admit = 1;          // an image is stored there from this use on
-  double cache_deadline_ms = 5000;  // a request waits this long for them, then it computes
-  ImageKvForm cache_form;           // of the KV of images, in memory and there
+  int32_t cache_admit = 1;                          // an image is stored there from this use on
+  PrefixSaving save_prefixes = PrefixSaving::kOff;  // when exact prefixes of prompts are stored there
+  double cache_deadline_ms = 5000;                  // a request waits this long for them, then it computes
+  ImageKvForm cache_form;                           // of the KV of images, in memory and there
   LoadProgress progress;
 };
 

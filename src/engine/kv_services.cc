@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "reuse/prefix_cache.h"
+#include "reuse/prefix_saver.h"
 #include "reuse/prefix_store.h"
 #include "store/tier_chain.h"
 
@@ -28,12 +29,18 @@ KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shap
     image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_.fingerprint(), shape, options.cache_form,
                                                 model_.compute_dtype(), model_.config().text.hidden_size);
     image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
-    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape);
+    prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
+    prefix_saver_ = std::make_unique<PrefixSaver>(*prefix_store_, *prefixes_, options.save_prefixes,
+                                                  [&, shape] { return KvCache(pools, model.backend(), shape); });
   }
   image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get());
 }
 
 KvServices::~KvServices() = default;
+
+void KvServices::save_prefixes(Deadline deadline) {
+  if (prefix_saver_ != nullptr) prefix_saver_->save_all(deadline);
+}
 
 CacheTotals KvServices::totals() const {
   CacheTotals totals = totals_;

@@ -19,6 +19,7 @@
 namespace vlcache {
 
 class PrefixCache;
+class PrefixSaver;
 class PrefixStore;
 struct EngineOptions;
 
@@ -39,6 +40,8 @@ class KvServices {
   int64_t reset();
   // The same for images alone: embeddings and KV.
   void forget_images();
+  // Stores the exact prefixes in memory that tiers do not have yet, until the deadline; for the end of a process.
+  void save_prefixes(Deadline deadline);
   // Null: nothing is kept beyond the process.
   TierChain* tiers() { return tiers_.get(); }
 
@@ -51,10 +54,11 @@ class KvServices {
   // ImageKv by image_key, of KV that was computed exactly, in EngineOptions::cache_form.
   DigestCache& image_kv() { return *image_kv_; }
   DigestCache& encoder_outputs() { return *encoder_outputs_; }
-  // Null, all three: nothing is kept beyond the process.
+  // Null, all four: nothing is kept beyond the process.
   ImageStore* image_store() { return image_store_.get(); }
   ImagePrefetch* image_prefetch() { return image_prefetch_.get(); }
   PrefixStore* prefix_store() { return prefix_store_.get(); }
+  PrefixSaver* prefix_saver() { return prefix_saver_.get(); }
   // Images whose KV is being recorded: other requests with the same image wait for it.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
   // An image stood where its KV could not be recorded for others. True: not for the first time.
@@ -85,6 +89,7 @@ class KvServices {
   std::unique_ptr<ImageStore> image_store_;
   std::unique_ptr<ImagePrefetch> image_prefetch_;
   std::unique_ptr<PrefixStore> prefix_store_;
+  std::unique_ptr<PrefixSaver> prefix_saver_;
   std::unique_ptr<ImageEntries> image_entries_;
   CacheTotals totals_;  // of requests that have ended
   std::set<Sha256Digest> images_in_work_, images_without_origin_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,6 +123,8 @@ struct CacheReport {
   };
   int32_t n_prefix_tokens = 0;  // whose KV was cached
   std::string prefix_reason;    // why they were not more
+  std::map<std::string, int32_t>
+      prefix_sources;  // of these tokens, those that came from each tier; memory had the rest
   std::vector<Image> images;
 
   // Tokens that were not computed, mean over the layers.

@@ -12,83 +12,186 @@ namespace vlcache {
 namespace {
 
 // Bumped if a backend changes the layout of a page: pages are stored as they are.
-constexpr int kPageFormat = 1;
-constexpr size_t kRecordTokens = size_t{PrefixStore::kRecordPages} * kPageSlots;
+constexpr int kPageFormat = 2;
+constexpr int32_t kRecordTokens = PrefixStore::kRecordPages * kPageSlots;
+// Of the format before: records of 1,024 tokens, with one section.
+constexpr int32_t kOldRecordTokens = 16 * kPageSlots;
+
+Sha256Digest chained(const Sha256Digest& before, std::span<const Sha256Digest> own) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(before)));
+  hash.add(std::as_bytes(own));
+  return hash.finish();
+}
+
+std::span<const Sha256Digest> part_of(std::span<const Sha256Digest> elements, int32_t begin, int32_t end) {
+  return elements.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+// Makes room in every layer for tokens [begin, end).
+void append_tokens(KvCache& cache, int32_t begin, int32_t end) {
+  std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
+  std::iota(tokens.begin(), tokens.end(), begin);
+  for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens, tokens);
+}
 
 }  // namespace
 
-PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape)
-    : chain_(chain), model_(model), layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)) {}
+PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape, PagePools& pools)
+    : chain_(chain),
+      model_(model),
+      shape_(shape),
+      layout_("pages" + std::to_string(kPageFormat) + " " + kv_layout(shape)),
+      old_layout_("pages1 " + kv_layout(shape)) {
+  for (const KvLayerShape& layer : shape.layers) page_bytes_.push_back(pools.of(layer.head_dim).page_bytes());
+}
 
-std::vector<PrefixStore::Piece> PrefixStore::pieces_of(std::span<const Sha256Digest> elements) const {
+std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest> elements,
+                                                    std::span<const int32_t> breaks,
+                                                    const std::optional<Sha256Digest>& salt) const {
   std::vector<Piece> pieces;
-  Sha256Digest before{};
-  for (size_t begin = 0; begin < elements.size(); begin += kRecordTokens) {
-    const std::span<const Sha256Digest> own = elements.subspan(begin, std::min(kRecordTokens, elements.size() - begin));
-    Sha256 hash;
-    hash.add(std::as_bytes(std::span(before)));
-    hash.add(std::as_bytes(own));
-    before = hash.finish();
-    pieces.push_back({.begin_page = static_cast<int32_t>(begin) / kPageSlots,
-                      .end_page = pages_for(static_cast<int64_t>(begin + own.size())),
+  const auto n = static_cast<int32_t>(elements.size());
+  Sha256Digest before = salt.value_or(Sha256Digest{});
+  size_t next_break = 0;
+  for (int32_t begin = 0; begin < n;) {
+    int32_t end = std::min(begin + kRecordTokens, n);
+    for (; next_break < breaks.size() && breaks[next_break] / kPageSlots * kPageSlots <= begin; ++next_break) {
+    }
+    if (next_break < breaks.size()) end = std::min(end, breaks[next_break] / kPageSlots * kPageSlots);
+    before = chained(before, part_of(elements, begin, end));
+    pieces.push_back({.begin = begin,
+                      .end = end,
                       .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_}});
+    begin = end;
   }
   return pieces;
 }
 
-int64_t PrefixStore::bytes_of(const KvCache& cache, const Piece& piece) {
+int64_t PrefixStore::piece_bytes(const Piece& piece) const {
   int64_t bytes = 0;
-  for (int32_t c = 0; c < cache.n_columns(); ++c) bytes += std::ssize(cache.page(c, piece.begin_page));
-  return bytes * (piece.end_page - piece.begin_page);
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+    bytes += page_bytes_[static_cast<size_t>(layer)] * shape_.n_own_heads(layer);
+  }
+  return bytes * (piece.end_page() - piece.begin_page());
 }
 
-void PrefixStore::save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before) {
-  CHECK(cache.complete(static_cast<int32_t>(elements.size())));
-  cache.clear_tails();
-  const std::vector<Piece> pieces = pieces_of(elements);
-  for (const Piece& piece : pieces) {
-    if (chain_.is_near(piece.key)) continue;
-    auto bytes = std::make_shared<Buffer>(bytes_of(cache, piece));
-    std::byte* to = bytes->data();
-    for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
-      for (int32_t c = 0; c < cache.n_columns(); ++c) {
-        const std::span<const std::byte> page = std::as_const(cache).page(c, i);
+int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, double ms_per_token) {
+  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + static_cast<int64_t>(sizeof(double)));
+  Record record{.key = piece.key, .sections = {}, .owner = bytes};
+  std::byte* to = bytes->data();
+  int32_t column = 0;
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+    std::byte* const begin = to;
+    const int32_t n_heads = shape_.n_own_heads(layer);
+    for (int32_t i = piece.begin_page(); i < piece.end_page(); ++i) {
+      for (int32_t head = 0; head < n_heads; ++head) {
+        const std::span<const std::byte> page = cache.page(column + head, i);
         std::memcpy(to, page.data(), page.size());
         to += page.size();
       }
     }
-    chain_.save({.key = piece.key,
-                 .sections = {{bytes->data(), static_cast<size_t>(bytes->bytes())}},
-                 .owner = std::move(bytes)});
+    column += n_heads;
+    record.sections.emplace_back(begin, to);
   }
-  if (before.size() % kRecordTokens == 0) return;
-  const RecordKey end = pieces_of(before).back().key;
-  if (std::ranges::find(pieces, end, &Piece::key) == pieces.end()) chain_.erase(end);
+  std::memcpy(to, &ms_per_token, sizeof(ms_per_token));
+  record.sections.emplace_back(to, sizeof(ms_per_token));
+  const int64_t n = bytes->bytes();
+  chain_.save(record);
+  return n;
 }
 
-int32_t PrefixStore::load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {
-  CHECK(cache.n_pages() == 0);
-  int32_t n_loaded = 0;
-  for (const Piece& piece : pieces_of(elements)) {
+TierSearch PrefixStore::search(std::span<const Piece> pieces, Deadline deadline) {
+  std::vector<RecordKey> keys;
+  for (const Piece& piece : pieces) keys.push_back(piece.key);
+  return chain_.search(keys, deadline);
+}
+
+PrefixStore::Load PrefixStore::load(const Piece& piece, ChainedTier& from, Deadline by) const {
+  const int64_t cost_bytes = static_cast<int64_t>(sizeof(double));
+  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + cost_bytes);
+  LoadRequest request{.key = piece.key, .targets = {}, .owner = bytes, .deadline = by};
+  std::byte* to = bytes->data();
+  const int32_t n_pages = piece.end_page() - piece.begin_page();
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+    const auto size =
+        static_cast<size_t>(page_bytes_[static_cast<size_t>(layer)] * shape_.n_own_heads(layer) * n_pages);
+    request.targets.push_back({layer, {to, size}});
+    to += size;
+  }
+  request.targets.push_back({shape_.n_layers(), {to, sizeof(double)}});
+  const auto n_sections = static_cast<int32_t>(request.targets.size());
+  return {.piece = piece,
+          .from = &from,
+          .bytes = std::move(bytes),
+          .load = from.worker->load(std::move(request)),
+          .n_sections = n_sections};
+}
+
+RecordLoad::State PrefixStore::Load::wait(Deadline until) const {
+  // Targets become ready in their order; the last is the cost, after all layers.
+  return load.wait(static_cast<size_t>(n_sections) - 1, until);
+}
+
+double PrefixStore::Load::ms_per_token() const {
+  double ms = 0;
+  std::memcpy(&ms, bytes->data() + bytes->bytes() - sizeof(ms), sizeof(ms));
+  return ms >= 0 && ms < 1e6 ? ms : 0;
+}
+
+void PrefixStore::append(const Load& load, KvCache& cache) {
+  append_tokens(cache, load.piece.begin, load.piece.end);
+  const std::byte* from = load.bytes->data();
+  int32_t column = 0;
+  Record record{.key = load.piece.key, .sections = {}, .owner = load.bytes, .created_ms = load.load.created_ms()};
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
+    const std::byte* const begin = from;
+    const int32_t n_heads = shape_.n_own_heads(layer);
+    for (int32_t i = load.piece.begin_page(); i < load.piece.end_page(); ++i) {
+      for (int32_t head = 0; head < n_heads; ++head) {
+        const std::span<std::byte> page = cache.page(column + head, i);
+        std::memcpy(page.data(), from, page.size());
+        from += page.size();
+      }
+    }
+    column += n_heads;
+    record.sections.emplace_back(begin, from);
+  }
+  record.sections.emplace_back(from, sizeof(double));
+  chain_.bring_nearer(record, *load.from);
+}
+
+int32_t PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {
+  int32_t n = pieces.empty() ? 0 : pieces.front().begin;
+  for (const Piece& piece : pieces) {
     ChainedTier* const from = chain_.find(piece.key, deadline);
     if (from == nullptr) break;
-    const int32_t end = std::min(piece.end_page * kPageSlots, static_cast<int32_t>(elements.size()));
-    std::vector<int32_t> tokens(static_cast<size_t>(end - n_loaded));
-    std::iota(tokens.begin(), tokens.end(), n_loaded);
-    for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens, tokens);
-    const OpenedRecord record = from->tier->open(piece.key, deadline);
-    const auto bytes = std::make_shared<Buffer>(bytes_of(cache, piece));
-    const std::span<std::byte> section(bytes->data(), static_cast<size_t>(bytes->bytes()));
+    const Load coming = load(piece, *from, deadline);
+    if (coming.wait(deadline) != RecordLoad::State::kReady) break;
+    append(coming, cache);
+    n = piece.end;
+  }
+  return n;
+}
+
+int32_t PrefixStore::load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {
+  CHECK(cache.n_pages() == 0);
+  Sha256Digest before{};
+  int32_t n_loaded = 0;
+  for (const auto n = static_cast<int32_t>(elements.size()); n_loaded < n;) {
+    const int32_t end = std::min(n_loaded + kOldRecordTokens, n);
+    before = chained(before, part_of(elements, n_loaded, end));
+    const RecordKey key{.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = old_layout_};
+    ChainedTier* const from = chain_.find(key, deadline);
+    const OpenedRecord record = from != nullptr ? from->tier->open(key, deadline) : OpenedRecord{};
+    const Piece piece{.begin = n_loaded, .end = end, .key = key};
+    Buffer bytes(piece_bytes(piece));
     if (record.reader == nullptr || record.reader->header().sections.size() != 1 ||
-        record.reader->read(0, section, deadline)) {
-      cache.truncate(n_loaded);
+        record.reader->read(0, {bytes.data(), static_cast<size_t>(bytes.bytes())}, deadline)) {
       break;
     }
-    chain_.bring_nearer(
-        {.key = piece.key, .sections = {section}, .owner = bytes, .created_ms = record.reader->header().created_ms},
-        *from);
-    const std::byte* at = bytes->data();
-    for (int32_t i = piece.begin_page; i < piece.end_page; ++i) {
+    append_tokens(cache, n_loaded, end);
+    const std::byte* at = bytes.data();
+    for (int32_t i = piece.begin_page(); i < piece.end_page(); ++i) {
       for (int32_t c = 0; c < cache.n_columns(); ++c) {
         const std::span<std::byte> page = cache.page(c, i);
         std::memcpy(page.data(), at, page.size());

@@ -1,47 +1,84 @@
-// PrefixStore keeps the KV of conversations beyond this process: pages as they are, in records of 1024 tokens each. A
-// record's key covers everything from the conversation's first token to its own last, so that a continued conversation
-// finds the old records, and stores only the new ones.
+// PrefixStore keeps the KV of prompts and conversations beyond this process: pages as they are, in records of a few
+// pages each. A record's key covers everything from the first token to its own last, so that prompts with a common
+// beginning share records, and a continued conversation stores only the new ones.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/sha256.h"
 #include "cache/kv_cache.h"
+#include "cache/page_pools.h"
 #include "store/tier_chain.h"
 
 namespace vlcache {
 
 class PrefixStore {
  public:
-  static constexpr int32_t kRecordPages = 16;  // per head: 1024 tokens
+  static constexpr int32_t kRecordPages = 4;  // per head: 256 tokens
 
   // For the model with this fingerprint. The chain must outlive it.
-  PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape);
+  PrefixStore(TierChain& chain, const ModelFingerprint& model, const KvShape& shape, PagePools& pools);
 
-  // `elements`: per token, all that its KV depends on besides the tokens before it. `cache` is complete and has these
-  // tokens. Copies the records that this machine has not stored yet, and queues them. Throws Error(kMemory) if a shared
-  // page must be copied first and cannot be. `before`: the elements of the same conversation when it was last saved;
-  // its last record is erased unless it is whole or part of `elements`; other conversations with the same beginning
-  // recompute that end.
-  void save(std::span<const Sha256Digest> elements, KvCache& cache, std::span<const Sha256Digest> before = {});
-  // Fills an empty cache with the longest beginning that is stored in whole records or ends where `elements` end.
-  // Blocks until it is loaded; returns the number of its tokens. Throws Error(kMemory) if no pages are free.
-  int32_t load(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline);
+  // Tokens [begin, end) of a prefix, and the record that holds their KV. Only the last piece of a prefix may end inside
+  // a page.
+  struct Piece {
+    int32_t begin, end;
+    RecordKey key;
+
+    int32_t begin_page() const { return begin / kPageSlots; }
+    int32_t end_page() const { return pages_for(end); }
+  };
+  // elements: per token, all that its KV depends on besides the tokens before it. A piece ends after kRecordPages, at
+  // each of `breaks` (ascending; rounded down to pages), and where the elements end: a prefix of other elements with
+  // the same beginning and breaks has the same pieces there. `salt`: only prefixes with the same salt share records.
+  std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const int32_t> breaks,
+                            const std::optional<Sha256Digest>& salt = std::nullopt) const;
+
+  // Whether a tier on this machine has it.
+  bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }
+  // Copies a piece of a cache and queues it. `ms_per_token`: what computing it took. Where the piece ends inside a
+  // page, the cache ends there, too, and has cleared its tails. Returns the bytes queued.
+  int64_t save(const Piece& piece, const KvCache& cache, double ms_per_token);
+  void erase(const Piece& piece) { chain_.erase(piece.key); }
+
+  // A piece on its way from a tier.
+  struct Load {
+    Piece piece;
+    ChainedTier* from;
+    std::shared_ptr<Buffer> bytes;
+    RecordLoad load;
+    int32_t n_sections;
+
+    // Whether it has arrived by `until`, with every byte verified.
+    RecordLoad::State wait(Deadline until) const;
+    double ms_per_token() const;  // once it is ready
+  };
+  TierSearch search(std::span<const Piece> pieces, Deadline deadline);
+  Load load(const Piece& piece, ChainedTier& from, Deadline by) const;
+  // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kMemory) if no pages are free.
+  void append(const Load& load, KvCache& cache);
+  // Fills a cache that has the tokens before the first piece with as many pieces as are stored. Blocks; returns the
+  // number of tokens that the cache has then. Throws as append() does.
+  int32_t load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline);
+  // The same for records of conversations in the format before this one.
+  int32_t load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline);
+
+  bool flush(Deadline deadline) { return chain_.flush(deadline); }
 
  private:
-  struct Piece {
-    int32_t begin_page, end_page;
-    RecordKey key;
-  };
-  std::vector<Piece> pieces_of(std::span<const Sha256Digest> elements) const;
-  static int64_t bytes_of(const KvCache& cache, const Piece& piece);
+  int64_t piece_bytes(const Piece& piece) const;
 
   TierChain& chain_;
   ModelFingerprint model_;
-  std::string layout_;
+  KvShape shape_;
+  std::string layout_, old_layout_;
+  std::vector<int64_t> page_bytes_;  // [n_layers] of a kv head's page
 };
 
 }  // namespace vlcache

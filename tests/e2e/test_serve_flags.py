@@ -233,6 +233,17 @@ class ServeFlags(ProgramTest):
         self.assertEqual(uses("1"), ["computed", "disk", "disk"])
         self.assertEqual(uses("2")[:2], ["computed", "computed"])
 
+    def test_flag_cache_prefixes(self):
+        def tokens(mode):
+            """of the prompt that the third of three servers finds on disk"""
+            for _ in range(3):
+                server = self.serve("--cache-disk", self.folder / mode, "--cache-prefixes", mode)
+                answer = self.ask(server, vlcache={"explain": True})
+                self.assertEqual(server.end(), 0)
+            return answer["vlcache"]["cache"]["prefix_sources"].get("disk", 0)
+
+        self.assertEqual([tokens(mode) > 200 for mode in ("auto", "always", "off")], [True, True, False])
+
     def test_flag_cache_codec(self):
         self.assertNotEqual(self.image("--reuse", "vlcache", "--cache-codec", "int8")["form"], self.image("--reuse", "vlcache")["form"])
 

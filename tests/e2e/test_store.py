@@ -58,6 +58,26 @@ class Store(ProgramTest):
         self.assertEqual(self.source(), ("computed", "computed"))
         self.assertIn("4 records removed", self.ok("cache", "clear", self.disk))
 
+    def test_a_prompt_is_a_hit_in_the_next_run(self):
+        kept = ("--cache-prefixes", "auto")
+        sources = lambda answer: answer["cache"]["prefix_sources"]
+        first = self.ask(*kept)
+        self.assertEqual(sources(first), {"ram": 0})
+        again = self.ask(*kept)
+        self.assertEqual(again["token_ids"], first["token_ids"])
+        self.assertEqual(sources(again), {"ram": 0, "disk": again["tokens"]["prompt"] - 1})
+        self.assertEqual(again["cache"]["images"][0]["encoder"], "skipped")
+        self.assertEqual(sources(self.ask()), {"ram": 0})  # off: not searched
+        self.assertEqual(sources(self.ask(*kept, "--reuse", "off")), {"ram": 0})
+        self.assertEqual(sources(self.ask(*kept, image=OTHER)), {"ram": 0})
+        other = self.json("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "--cache-disk", self.disk,
+                          *kept, "Which date is on it?")
+        self.assertGreaterEqual(sources(other)["disk"], 192)  # up to the image's last whole page
+        computed = self.json("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "Which date is on it?")
+        self.assertEqual(other["text"], computed["text"])
+        shown = run("run", "-m", MODEL, "-i", PAGE, "--temperature", "0", "--explain", "--cache-disk", self.disk, *kept, QUESTION)
+        self.assertRegex(shown.stderr, r"prefix: \d+ of \d+ tokens were there, \d+ from disk")
+
     def test_a_replaced_file_is_another_image(self):
         name = self.folder / "page.png"
         shutil.copyfile(PAGE, name)

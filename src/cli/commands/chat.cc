@@ -291,7 +291,7 @@ void run(const ChatFlags& flags) {
   // Reset before each line: a Ctrl-C that ended an answer has been handled.
   while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
-      if (!handle(chat, line)) return;
+      if (!handle(chat, line)) break;
       warnings.tell();
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());  // the conversation continues
@@ -301,6 +301,7 @@ void run(const ChatFlags& flags) {
   }
   std::fputs("\n", stderr);
   if (interrupted()) throw Interrupted();
+  engine->kv().save_prefixes(Clock::now() + kSaveTime);
 }
 
 }  // namespace

@@ -195,6 +195,8 @@ void run(const RunFlags& flags) {
     RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }
+  std::fflush(stdout);  // the answer comes before what is saved for the next run
+  engine->kv().save_prefixes(Clock::now() + kSaveTime);
 }
 
 }  // namespace

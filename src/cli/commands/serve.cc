@@ -98,8 +98,10 @@ void serve(const ServeFlags& flags) {
     if (hung_up()) reload(access, log);
   }
   std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());
-  server.drain(std::chrono::steady_clock::now() + std::chrono::seconds(flags.server.grace_s));
+  const Deadline grace = Clock::now() + std::chrono::seconds(flags.server.grace_s);
+  server.drain(grace);
   inference.end();  // releases all replies
+  engine->kv().save_prefixes(grace);
 }
 
 }  // namespace

@@ -44,6 +44,12 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       .value_name("N")
       .range(1, 1 << 20)
       .show_default();
+  add("--cache-prefixes", options.prefixes,
+      "keep the KV of prompts there, too, for the same beginning in later runs: auto (from a prompt's second use on, "
+      "and "
+      "at the end of the process), always (as soon as it is computed), off")
+      .one_of({"auto", "always", "off"})
+      .show_default();
   add("--cache-codec", options.codec,
       "how the KV of pictures is kept, in memory and beyond: exact, int8 (half the bytes), int4 (less than a third); "
       "what was kept in another way is not found")

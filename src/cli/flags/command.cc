@@ -115,6 +115,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);
   options.cache_admit = flags.cache.admit;
+  options.save_prefixes = prefix_saving(flags.cache);
   options.cache_form = image_form(flags.cache);
   options.cache_bytes =
       flags.cache_ram.empty() ? default_cache_bytes(usable_memory()) : bytes_of("--cache-ram", flags.cache_ram);

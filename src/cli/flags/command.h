@@ -1,6 +1,7 @@
 // A sub-command is a function that registers its flags and, when chosen, runs. This file has what all of them share.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -44,6 +45,9 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
 
 // Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);
+
+// The longest time that a command takes at its end to store the KV of prompts for later runs.
+inline constexpr std::chrono::seconds kSaveTime{30};
 
 // The policy of --kv and --kv-budget; a choice that they leave open is reported in a line on stderr.
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint);

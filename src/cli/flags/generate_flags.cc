@@ -149,6 +149,7 @@ void warn(const ReuseChoice& reuse) {
 std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
   const CacheReport& cache = result.cache;
   std::string text = format("prefix: %d of %d tokens were there", cache.n_prefix_tokens, result.n_prompt);
+  for (const auto& [tier, n] : cache.prefix_sources) text += format(", %d from %s", n, tier.c_str());
   if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
   text += "\n";
   for (size_t i = 0; i < cache.images.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/engine.h"
+#include "reuse/prefix_saver.h"
 #include "reuse/prefix_store.h"
 
 namespace vlcache {
@@ -43,21 +44,40 @@ std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
 }
 
 // The digests by which the store identifies the tokens.
-std::vector<Sha256Digest> digests_of(const PrefixTokens& tokens) {
-  std::vector<Sha256Digest> digests(tokens.ids.size());
-  for (size_t i = 0; i < tokens.ids.size(); ++i) {
-    std::memcpy(digests[i].data(), &tokens.ids[i], sizeof(int32_t));
-  }
-  for (const ImageSpan& span : tokens.spans) {
-    for (int32_t t = span.begin; t < span.end; ++t) {
+std::vector<Sha256Digest> digests_of(const KeyParts& parts) {
+  std::vector<Sha256Digest> digests(parts.tokens.size());
+  for (size_t i = 0; i < digests.size(); ++i) std::memcpy(digests[i].data(), &parts.tokens[i].id, sizeof(int32_t));
+  for (size_t i = 0; i < parts.images.size(); ++i) {
+    parts.images[i].for_each_token([&](int32_t token, int32_t row) {
+      if (static_cast<size_t>(token) >= digests.size()) return;
       Sha256 hash;
-      hash.add(std::as_bytes(std::span(tokens.contents[static_cast<size_t>(span.image)])));
-      hash.add(int64_t{span.row_of(t)});
-      digests[static_cast<size_t>(t)] = hash.finish();
-    }
+      hash.add(std::as_bytes(std::span(parts.contents[i])));
+      hash.add(int64_t{row});
+      digests[static_cast<size_t>(token)] = hash.finish();
+    });
   }
   return digests;
 }
+
+std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& parts) {
+  std::vector<int32_t> breaks;
+  for (const PromptImage& image : parts.images) breaks.push_back(image.end());
+  return store.pieces(digests_of(parts), breaks, parts.salt);
+}
+
+// Tokens of a session, in the form of a sequence's.
+struct StoredTokens {
+  explicit StoredTokens(const PrefixTokens& tokens)
+      : infos(tokens.ids.size()), images(list_images(tokens.spans, tokens.contents)), contents(tokens.contents) {
+    for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
+  }
+  KeyParts first(int32_t n) const {
+    return {std::span(infos).first(static_cast<size_t>(n)), images, contents, std::nullopt};
+  }
+  std::vector<TokenInfo> infos;
+  PromptImages images;
+  std::span<const Sha256Digest> contents;
+};
 
 // Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
 // queries the policy requests.
@@ -70,6 +90,22 @@ int32_t n_to_compute(const Policy& policy, const Prompt& prompt) {
   return std::min(n, prompt.n_tokens());
 }
 
+// Whether pages of this policy's sequences equal those of other policies' sequences.
+bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
+
+std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {
+  std::vector<Sha256Digest> contents;
+  for (const PrefixMatch::Image& image : images) contents.push_back(image.content);
+  return contents;
+}
+
+bool is_exact(const Sequence& sequence) {
+  const SequenceImages& images = sequence.images();
+  return sequence.exact() && std::ranges::equal(images.contents(), images.keys());
+}
+
+}  // namespace
+
 std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options) {
   if (!options.prefix) return "reuse is off";
   if (std::string why = reuse_obstacle(policy, prompt); !why.empty()) return why;
@@ -81,16 +117,12 @@ std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const Re
   return "";
 }
 
-// Whether pages of this policy's sequences equal those of other policies' sequences.
-bool shares_pages(const Policy& policy) { return policy.computes_as_full() && policy.capacity() == 0; }
-
-std::vector<Sha256Digest> contents_of(const std::vector<PrefixMatch::Image>& images) {
-  std::vector<Sha256Digest> contents;
-  for (const PrefixMatch::Image& image : images) contents.push_back(image.content);
-  return contents;
+ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt) {
+  std::vector<Sha256Digest> keys;
+  for (const PromptImage& image : prompt.images) keys.push_back(image.key);
+  const KeyParts parts{prompt.tokens, prompt.images, keys, prompt.salt};
+  return {key_of(engine.kv().prefixes(), parts), pieces_of(*engine.kv().prefix_store(), parts)};
 }
-
-}  // namespace
 
 int32_t PrefixMatch::cut(int32_t n) const {
   for (const Image& image : images) {
@@ -173,27 +205,44 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
+void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, double ms_per_token) {
+  PrefixSaver* const saver = engine.kv().prefix_saver();
+  if (saver == nullptr || saver->when() == PrefixSaving::kOff) return;
+  if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
+  ExactPrefix prefix = exact_prefix(engine, prompt_of(sequence));
+  saver->used(std::move(prefix.key), std::move(prefix.pieces), sequence.cache(), ms_per_token);
+}
+
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
   const Policy& policy = sequence.policy();
   if (!shares_pages(policy) || !sequence.complete()) return {};
+  PrefixStore& store = *engine.kv().prefix_store();
   const auto n = static_cast<size_t>(sequence.n_done());
   PrefixTokens tokens;
   for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
   const SequenceImages& images = sequence.images();
   tokens.spans.assign(images.spans().begin(), images.spans().end());
   tokens.contents.assign(images.contents().begin(), images.contents().end());
-  engine.kv().prefix_store()->save(digests_of(tokens), sequence.cache(), digests_of(before));
+  const std::vector<PrefixStore::Piece> pieces = pieces_of(store, StoredTokens(tokens).first(sequence.n_done()));
+  sequence.cache().clear_tails();
+  for (const PrefixStore::Piece& piece : pieces) {
+    if (!store.is_near(piece)) store.save(piece, sequence.cache(), kRestoredMsPerToken);
+  }
+  if (before.ids.size() % kPageSlots == 0) return tokens;
+  // The end of the conversation as it was saved before is not needed any more.
+  const PrefixStore::Piece end = pieces_of(store, StoredTokens(before).first(std::ssize(before.ids))).back();
+  if (std::ranges::find(pieces, end.key, &PrefixStore::Piece::key) == pieces.end()) store.erase(end);
   return tokens;
 }
 
 int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
+  PrefixStore& store = *engine.kv().prefix_store();
+  const StoredTokens stored(tokens);
+  const KeyParts all = stored.first(static_cast<int32_t>(tokens.ids.size()));
   KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
-  const int32_t n = engine.kv().prefix_store()->load(digests_of(tokens), cache, kNoDeadline);
-  std::vector<TokenInfo> infos(static_cast<size_t>(n));
-  for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
-  const PromptImages images = list_images(tokens.spans, tokens.contents);
-  const KeyParts parts{infos, images, tokens.contents, std::nullopt};
-  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), parts), cache, kRestoredMsPerToken);
+  int32_t n = store.load_all(pieces_of(store, all), cache, kNoDeadline);
+  if (n == 0) n = store.load_old(digests_of(all), cache, kNoDeadline);
+  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), stored.first(n)), cache, kRestoredMsPerToken);
   return n;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/reuse/image_reuse.h"
 #include "reuse/image_store.h"
 #include "reuse/prefix_cache.h"
+#include "reuse/prefix_store.h"
 
 namespace vlcache {
 
@@ -38,6 +39,17 @@ struct PrefixMatch {
   int32_t cut(int32_t n) const;
 };
 
+// A prompt's beginning whose KV is computed as in a prompt by itself: its name in the prefix cache, and its records.
+struct ExactPrefix {
+  std::vector<Element> key;
+  std::vector<PrefixStore::Piece> pieces;
+};
+// Of all of `prompt`. The engine has a prefix store.
+ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt);
+
+// Why no cached prefix may be taken for this prompt; "": one may.
+std::string prefix_obstacle(const Policy& policy, const Prompt& prompt, const ReuseOptions& options);
+
 // Holds nothing in the caches. is_known: whether the KV of an image of the prompt
 // is available.
 PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& prompt, const KnownPrompt& known,
@@ -57,6 +69,10 @@ class PrefixReuse {
   // pages; empty if that is not certain.
   static std::vector<Element> promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,
                                       const ReuseOptions& options);
+
+  // The sequence has computed its prompt, of which n_found tokens were cached: passes it to the prefix saver, unless
+  // something in it was reused or evicted. To be called before the policy acts.
+  static void note_use(Engine& engine, const Sequence& sequence, double ms_per_token);
 
   // Stores the sequence's KV beyond this process, and returns its tokens: none if some of it was evicted. `before`:
   // what was stored last of the same conversation, whose end is not needed any more.

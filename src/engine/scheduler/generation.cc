@@ -59,6 +59,7 @@ Generation::Generation(Engine& engine, Request request)
   result_.n_prompt = request_.prompt.n_tokens() + n_dropped;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
+  find_stored_prefix(policy);
 }
 
 Generation::~Generation() = default;
@@ -91,7 +92,7 @@ bool Generation::needs_whole_prompt() const {
 }
 
 bool Generation::awaits_search(Deadline until) {
-  return images_.awaits_search(sequence_ != nullptr ? sequence_->n_done() : 0, until);
+  return prefix_load_.pending(until) || images_.awaits_search(sequence_ != nullptr ? sequence_->n_done() : 0, until);
 }
 
 WaitingPrompt& Generation::waiting_prompt() {
@@ -132,6 +133,7 @@ void Generation::start() {
   // KV that it left in the cache itself, when it was preempted, is no hit.
   n_found_ = std::min(n_found_, result_.cache.n_prefix_tokens);
   result_.cache.n_prefix_tokens = n_found_;
+  result_.cache.prefix_sources = prefix_load_.sources(n_found_);
   waiting_prompt_.reset();
   enter(computing());
 }
@@ -173,6 +175,26 @@ void Generation::keep_prefix(bool whole_pages) {
   promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
+}
+
+// Time per token as far as it is known: a prompt that was found costs what it took before.
+void Generation::note_prefix() {
+  if (!request_.reuse.prefix || noted_prefix_) return;
+  noted_prefix_ = true;
+  const int32_t n_computed = sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens;
+  PrefixReuse::note_use(engine_, *sequence_, result_.timings.prefill_ms / std::max(1, n_computed));
+}
+
+// Asks the tiers for the prompt's beginning.
+void Generation::find_stored_prefix(const Policy& policy) {
+  PrefixSaver* const saver = engine_.kv().prefix_saver();
+  if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix()) return;
+  const bool shortened = !policy.vision_layers().empty();  // a policy chooses among the image tokens first
+  if (shortened || (sequence_ != nullptr && sequence_->n_done() > 0)) return;
+  if (request_.prompt.n_tokens() < kPageSlots || !prefix_obstacle(policy, request_.prompt, request_.reuse).empty())
+    return;
+  const std::vector<TokenInfo> tokens = request_.prompt.token_infos();
+  prefix_load_ = PrefixLoad(engine_, {tokens, images_.list(), request_.prompt.salt});
 }
 
 void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
@@ -227,6 +249,7 @@ void Generation::after_step(const StepItem& item, const Tensor& logits, double m
     }
     if (!sequence_->in_prompt()) {
       images_.reuse()->finish(result_.timings.prefill_ms);
+      note_prefix();
       if (request_.reuse.keep_exact) keep_prefix(/*whole_pages=*/true);
     }
   }

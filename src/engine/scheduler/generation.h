@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/reuse/prefix_load.h"
 #include "engine/scheduler/request_images.h"
 #include "engine/scheduler/request_state.h"
 #include "reuse/prefix_tree.h"
@@ -84,7 +85,9 @@ class Generation {
   RequestState computing() const;
   void place_rest();
   void release();
+  void find_stored_prefix(const Policy& policy);
   void find_prefix();
+  void note_prefix();
   void keep_prefix(bool whole_pages);
   bool takes_prefix() const;
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
@@ -97,12 +100,14 @@ class Generation {
   Request request_;
   GenerateResult result_;
   RequestState state_ = RequestState::kQueued;
+  bool noted_prefix_ = false;  // the prefix saver knows of this use of the prompt
   std::unique_ptr<Sequence> own_sequence_;
   Sequence* sequence_;
   RequestImages images_;
   std::unique_ptr<WaitingPrompt> waiting_prompt_;  // null: not needed yet
   std::optional<std::vector<Element>> promised_;   // none: not needed yet
   int32_t n_found_ = INT32_MAX;                    // tokens that the prefix cache had
+  PrefixLoad prefix_load_;                         // from tiers, while it is queued
   std::unique_ptr<PrefixReuse> prefix_;            // from start() to the end
   std::unique_ptr<TokenStream> stream_;            // from logits to text
   std::vector<TokenRun> runs_;

@@ -1,0 +1,203 @@
+// Exact prefixes that another process has left in a folder: found, bit for bit, and shorter where a record is missing.
+#include <fstream>
+
+#include "engine/reuse/stored_images_testing.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace vlcache {
+namespace {
+
+using Encoder = CacheReport::Image::Encoder;
+
+class StoredPrefixes : public StoredImages {
+ protected:
+  std::unique_ptr<Engine> process(PrefixSaving saving = PrefixSaving::kAuto, DType dtype = DType::kF32) const {
+    EngineOptions options = engine_options();
+    options.save_prefixes = saving;
+    options.dtype = dtype;
+    return Engine::load(Checkpoint(fixture_), options);
+  }
+  // The case's images, then `question`: beyond two pages.
+  Request ask(Engine& engine, const std::string& question, bool other_image = false) const {
+    Request with_images = request(engine, nullptr, other_image);
+    std::vector<Image> images;
+    for (const auto& name : case_["images"]) images.push_back(load_image(fixture_ / name.get<std::string>()));
+    if (other_image) {
+      for (uint8_t& value : images.back().rgb) value ^= 0x80;
+    }
+    std::string text = "Read this slowly and carefully, please, from the beginning to the end of it: ";
+    for (size_t i = 0; i < images.size(); ++i) text += "<image>\n";
+    with_images.prompt = engine.prepare_raw(text + question, std::move(images));
+    with_images.reuse = {.prefix = true};
+    with_images.options.sampling.n_logprobs = 0;
+    with_images.options.max_tokens = 8;
+    return with_images;
+  }
+  static void end(Engine& engine) { engine.kv().save_prefixes(kNoDeadline); }
+  static int32_t from_disk(const GenerateResult& result) {
+    const auto at = result.cache.prefix_sources.find("disk");
+    return at == result.cache.prefix_sources.end() ? 0 : at->second;
+  }
+  static std::vector<float> logprobs(const GenerateResult& result) {
+    std::vector<float> values;
+    for (const GeneratedToken& token : result.tokens) values.push_back(token.logprob);
+    return values;
+  }
+  // The largest difference of log probabilities; 1 if tokens differ.
+  static double difference(const GenerateResult& a, const GenerateResult& b) {
+    if (ids(a) != ids(b)) return 1;
+    double most = 0;
+    for (size_t i = 0; i < a.tokens.size(); ++i) {
+      most = std::max<double>(most, std::abs(a.tokens[i].logprob - b.tokens[i].logprob));
+    }
+    return most;
+  }
+  static constexpr double kNothing = 1e-4;
+  int64_t n_prefix_records() const {
+    return std::ranges::count(disk_->list(), RecordKind::kPrefix, [](const ListedRecord& r) { return r.key.kind; });
+  }
+};
+
+constexpr const char* kQuestion = "What is the total amount that stands at the end of the page?";
+
+TEST_F(StoredPrefixes, AnotherProcessFindsThePromptBitForBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto first = process(PrefixSaving::kAuto, dtype);
+    const GenerateResult computed = generate(*first, ask(*first, kQuestion));
+    EXPECT_EQ(computed.cache.n_prefix_tokens, 0);
+    const GenerateResult in_memory = generate(*first, ask(*first, kQuestion));
+    EXPECT_EQ(in_memory.cache.n_prefix_tokens, in_memory.n_prompt - 1);
+    end(*first);
+    const auto second = process(PrefixSaving::kAuto, dtype);
+    const GenerateResult found = generate(*second, ask(*second, kQuestion));
+    EXPECT_EQ(found.cache.n_prefix_tokens, found.n_prompt - 1);
+    EXPECT_EQ(from_disk(found), found.n_prompt - 1);
+    for (const CacheReport::Image& image : found.cache.images) EXPECT_EQ(image.encoder, Encoder::kSkipped);
+    EXPECT_EQ(ids(found), ids(computed));
+    EXPECT_EQ(logprobs(found), logprobs(in_memory));
+    // From then on it is in memory.
+    EXPECT_EQ(from_disk(generate(*second, ask(*second, kQuestion))), 0);
+  }
+}
+
+TEST_F(StoredPrefixes, AnotherQuestionFindsTheImages) {
+  const auto first = process();
+  generate(*first, ask(*first, kQuestion));
+  end(*first);
+  const auto second = process(), without = process(PrefixSaving::kOff);
+  Request other = ask(*second, "How many words are there?");
+  const int32_t image_end = other.prompt.spans.back().end;
+  const GenerateResult found = generate(*second, std::move(other));
+  EXPECT_GE(from_disk(found), image_end - 63);
+  EXPECT_LT(difference(found, generate(*without, ask(*without, "How many words are there?"))), kNothing);
+}
+
+TEST_F(StoredPrefixes, AnotherImageOfTheSameSizeIsNotTheSamePrompt) {
+  const auto first = process();
+  generate(*first, ask(*first, kQuestion));
+  end(*first);
+  const auto second = process(), without = process(PrefixSaving::kOff);
+  const GenerateResult other = generate(*second, ask(*second, kQuestion, /*other_image=*/true));
+  EXPECT_LT(other.cache.n_prefix_tokens, other.n_prompt - 64);
+  EXPECT_LT(difference(other, generate(*without, ask(*without, kQuestion, /*other_image=*/true))), kNothing);
+}
+
+TEST_F(StoredPrefixes, SaltsShareNothing) {
+  const auto with_salt = [&](Engine& engine, uint8_t salt) {
+    Request request = ask(engine, kQuestion);
+    request.prompt.salt = Sha256Digest{salt};
+    request.prompt.keys.clear();
+    return generate(engine, std::move(request));
+  };
+  const auto first = process();
+  with_salt(*first, 1);
+  end(*first);
+  const auto second = process();
+  EXPECT_EQ(from_disk(with_salt(*second, 2)), 0);
+  EXPECT_EQ(from_disk(generate(*second, ask(*second, kQuestion))), 0);
+  EXPECT_GT(from_disk(with_salt(*second, 1)), 64);
+}
+
+TEST_F(StoredPrefixes, AreWrittenAtTheirSecondUse) {
+  const auto once = process();
+  generate(*once, ask(*once, kQuestion));
+  EXPECT_EQ(n_prefix_records(), 0);
+  generate(*once, ask(*once, kQuestion));
+  once->kv().tiers()->flush(kNoDeadline);
+  EXPECT_GT(n_prefix_records(), 0);
+  const auto off = process(PrefixSaving::kOff);
+  EXPECT_EQ(from_disk(generate(*off, ask(*off, kQuestion))), 0);
+  std::filesystem::remove_all(dir_);
+  std::filesystem::create_directories(dir_);
+}
+
+TEST_F(StoredPrefixes, AlwaysWritesAtOnceAndOffNever) {
+  const auto off = process(PrefixSaving::kOff);
+  generate(*off, ask(*off, kQuestion));
+  end(*off);
+  EXPECT_EQ(n_prefix_records(), 0);
+  const auto always = process(PrefixSaving::kAlways);
+  generate(*always, ask(*always, kQuestion));
+  always->kv().tiers()->flush(kNoDeadline);
+  const int64_t n = n_prefix_records();
+  EXPECT_GT(n, 0);
+  end(*always);
+  EXPECT_EQ(n_prefix_records(), n);  // nothing twice
+}
+
+// The exact prompt of a policy that evicts is written before the policy acts, and found by any other.
+TEST_F(StoredPrefixes, PoliciesThatEvictShareTheExactPrompt) {
+  const auto snapkv = [&](Engine& engine) {
+    Request request = ask(engine, kQuestion);
+    request.policy = parse_policy("snapkv:w=4", "0.3");
+    return request;
+  };
+  const auto first = process(PrefixSaving::kAlways);
+  const GenerateResult computed = generate(*first, snapkv(*first));
+  first->kv().tiers()->flush(kNoDeadline);
+  const auto second = process();
+  EXPECT_GT(from_disk(generate(*second, ask(*second, kQuestion))), 64);
+  const auto third = process();
+  const GenerateResult found = generate(*third, snapkv(*third));
+  EXPECT_GT(from_disk(found), 64);
+  EXPECT_EQ(ids(found), ids(computed));
+}
+
+// A prompt that continues an approximation is no origin of anything.
+TEST_F(StoredPrefixes, NothingAfterAReusedImageIsWritten) {
+  store();  // the images' KV
+  const auto e = process(PrefixSaving::kAlways);
+  generate(*e, request(*e, "static:r=0"));
+  end(*e);
+  EXPECT_EQ(n_prefix_records(), 0);
+}
+
+TEST_F(StoredPrefixes, DamagedRecordsEndThePrefix) {
+  const auto first = process();
+  const GenerateResult computed = generate(*first, ask(*first, kQuestion));
+  end(*first);
+  std::vector<std::filesystem::path> files;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(dir_)) {
+    if (file.is_regular_file() && file.path().extension() == ".vlr" && file.file_size() > 1000) files.push_back(file);
+  }
+  ASSERT_GT(files.size(), 1u);
+  const auto damage = [](const std::filesystem::path& path, int64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(at);
+    file.put(byte);
+  };
+  for (const auto& file : files) {
+    damage(file, static_cast<int64_t>(file_size(file)) / 2);
+    const auto e = process(PrefixSaving::kAuto);
+    const GenerateResult result = generate(*e, ask(*e, kQuestion));
+    EXPECT_FALSE(result.error);
+    EXPECT_LT(difference(result, computed), kNothing);
+  }
+  const auto last = process();
+  EXPECT_EQ(from_disk(generate(*last, ask(*last, kQuestion))), 0);
+}
+
+}  // namespace
+}  // namespace vlcache
