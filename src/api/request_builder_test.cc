@@ -12,7 +12,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson turn(std::string_view text) {
-  return {{"role", "user"}, {"content", {{{"type", "image"}}, {{"type", "text"}, {"text", text}}}}};
+  return OrderedJson::parse(R"({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": ")" +
+                            std::string(text) + R"("}]})");
 }
 
 // As `chat` and a server's clients continue a conversation: with all of its messages and images.
@@ -22,7 +23,8 @@ TEST(PrepareChat, ImagesOfEarlierTurnsAreNotDecodedAgain) {
       Engine::load(Checkpoint(dir), {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
   const std::string images = std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/smolvlm-images/image-";
   const EncodedImage first = read_encoded_image(images + "0.png"), second = read_encoded_image(images + "1.png");
-  OrderedJson messages{turn("What is this?")};
+  OrderedJson messages = OrderedJson::array();
+  messages.push_back(turn("What is this?"));
   const Prompt asked = prepare_chat(*engine, messages, std::vector{first});
   ASSERT_EQ(asked.images.size(), 1u);
   EXPECT_FALSE(asked.images[0].pixels.empty());

@@ -4,6 +4,7 @@
 
 #include "reuse/image_store.h"
 #include "reuse/prefix_cache.h"
+#include "reuse/prefix_store.h"
 
 namespace vlcache {
 
@@ -39,6 +40,7 @@ int64_t ImageEntries::drop(const Sha256Digest& key) {
   rows_.drop(key);
   prefixes_.clear();
   if (store_ != nullptr) store_->erase(key);
+  if (prefix_store_ != nullptr) prefix_store_->erase_image(key);
   return before - held();
 }
 

@@ -11,6 +11,7 @@
 namespace vlcache {
 
 class ImageStore;
+class PrefixStore;
 class PrefixCache;
 
 struct ImageEntry {
@@ -22,9 +23,9 @@ struct ImageEntry {
 
 class ImageEntries {
  public:
-  // All of them outlive this. `store` may be null.
-  ImageEntries(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store)
-      : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store) {}
+  // All of them outlive this. Both stores may be null.
+  ImageEntries(DigestCache& kv, DigestCache& rows, PrefixCache& prefixes, ImageStore* store, PrefixStore* prefix_store)
+      : kv_(kv), rows_(rows), prefixes_(prefixes), store_(store), prefix_store_(prefix_store) {}
 
   // The images in memory, in the order of their keys.
   std::vector<ImageEntry> list() const;
@@ -33,8 +34,8 @@ class ImageEntries {
   void pin(const Sha256Digest& key);
   void unpin(const Sha256Digest& key) { pins_.erase(key); }
   void unpin_all() { pins_.clear(); }
-  // Drops an image from memory and (soon) from every tier, and all prefixes from memory: they may contain its tokens,
-  // or tokens that attended to these. Returns the bytes freed in memory.
+  // Drops an image from memory and (soon) from every tier, with the prefixes there that depend on it, and all prefixes
+  // from memory: they may contain its tokens, or tokens that attended to these. Returns the bytes freed in memory.
   int64_t drop(const Sha256Digest& key);
 
  private:
@@ -45,6 +46,7 @@ class ImageEntries {
   DigestCache& rows_;
   PrefixCache& prefixes_;
   ImageStore* store_;
+  PrefixStore* prefix_store_;
   std::map<Sha256Digest, Pin> pins_;
 };
 

@@ -33,7 +33,8 @@ KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shap
     prefix_saver_ = std::make_unique<PrefixSaver>(*prefix_store_, *prefixes_, options.save_prefixes,
                                                   [&, shape] { return KvCache(pools, model.backend(), shape); });
   }
-  image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get());
+  image_entries_ = std::make_unique<ImageEntries>(*image_kv_, *encoder_outputs_, *prefixes_, image_store_.get(),
+                                                  prefix_store_.get());
 }
 
 KvServices::~KvServices() = default;

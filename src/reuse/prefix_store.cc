@@ -28,6 +28,31 @@ std::span<const Sha256Digest> part_of(std::span<const Sha256Digest> elements, in
   return elements.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
 }
 
+// An image as records of prefixes name it: its id, which depends on the salt of the tiers alone.
+RecordKey image_name(const Sha256Digest& image) {
+  return {.kind = RecordKind::kImage, .model = {}, .content = image, .layout = "in prefixes"};
+}
+
+// After the layers, a record has a section of 32 zeros and the names of its images, and one with the time that a token
+// took.
+size_t names_bytes(const PrefixStore::Piece& piece) { return sizeof(RecordId) * (1 + piece.images.size()); }
+int64_t trailer_bytes(const PrefixStore::Piece& piece) {
+  return static_cast<int64_t>(names_bytes(piece) + sizeof(double));
+}
+
+// Whether a record of a prefix names the image.
+bool names_image(KvTier& tier, const RecordKey& key, const RecordId& image) {
+  const OpenedRecord record = tier.open(key, kNoDeadline);
+  if (record.reader == nullptr || record.reader->header().sections.size() < 2) return false;
+  const size_t at = record.reader->header().sections.size() - 2;
+  const int64_t n_bytes = record.reader->header().sections[at].bytes;
+  if (n_bytes % static_cast<int64_t>(sizeof(RecordId)) != 0) return false;
+  std::vector<RecordId> names(static_cast<size_t>(n_bytes) / sizeof(RecordId));
+  const auto bytes = std::as_writable_bytes(std::span(names));
+  return !record.reader->read(static_cast<int32_t>(at), bytes, kNoDeadline) &&
+         std::ranges::find(names, image) != names.end();
+}
+
 // Makes room in every layer for tokens [begin, end).
 void append_tokens(KvCache& cache, int32_t begin, int32_t end) {
   std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
@@ -47,21 +72,24 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
 }
 
 std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest> elements,
-                                                    std::span<const int32_t> breaks,
+                                                    std::span<const Image> images,
                                                     const std::optional<Sha256Digest>& salt) const {
   std::vector<Piece> pieces;
   const auto n = static_cast<int32_t>(elements.size());
   Sha256Digest before = salt.value_or(Sha256Digest{});
-  size_t next_break = 0;
+  size_t next = 0;  // the image whose end may cut the next piece
   for (int32_t begin = 0; begin < n;) {
     int32_t end = std::min(begin + kRecordTokens, n);
-    for (; next_break < breaks.size() && breaks[next_break] / kPageSlots * kPageSlots <= begin; ++next_break) {
-    }
-    if (next_break < breaks.size()) end = std::min(end, breaks[next_break] / kPageSlots * kPageSlots);
+    while (next < images.size() && images[next].end / kPageSlots * kPageSlots <= begin) ++next;
+    if (next < images.size()) end = std::min(end, images[next].end / kPageSlots * kPageSlots);
     before = chained(before, part_of(elements, begin, end));
     pieces.push_back({.begin = begin,
                       .end = end,
-                      .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_}});
+                      .key = {.kind = RecordKind::kPrefix, .model = model_, .content = before, .layout = layout_},
+                      .images = {}});
+    for (const Image& image : images) {
+      if (image.begin < end) pieces.back().images.push_back(image.key);
+    }
     begin = end;
   }
   return pieces;
@@ -76,7 +104,7 @@ int64_t PrefixStore::piece_bytes(const Piece& piece) const {
 }
 
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, double ms_per_token) {
-  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + static_cast<int64_t>(sizeof(double)));
+  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + trailer_bytes(piece));
   Record record{.key = piece.key, .sections = {}, .owner = bytes};
   std::byte* to = bytes->data();
   int32_t column = 0;
@@ -93,11 +121,35 @@ int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, double ms_pe
     column += n_heads;
     record.sections.emplace_back(begin, to);
   }
+  std::byte* const names = to;
+  std::memset(to, 0, sizeof(RecordId));
+  to += sizeof(RecordId);
+  for (const Sha256Digest& image : piece.images) {
+    const RecordId name = chain_.id_of(image_name(image));
+    std::memcpy(to, name.data(), name.size());
+    to += name.size();
+  }
+  record.sections.emplace_back(names, to);
   std::memcpy(to, &ms_per_token, sizeof(ms_per_token));
   record.sections.emplace_back(to, sizeof(ms_per_token));
   const int64_t n = bytes->bytes();
   chain_.save(record);
   return n;
+}
+
+int64_t PrefixStore::erase_image(KvTier& tier, const Sha256Digest& image_key) {
+  const RecordId image = tier.id_of(image_name(image_key));
+  int64_t n = 0;
+  for (const ListedRecord& record : tier.list()) {
+    const bool of_prefix = !record.problem && record.key.kind == RecordKind::kPrefix &&
+                           record.key.layout.starts_with("pages" + std::to_string(kPageFormat) + " ");
+    if (of_prefix && names_image(tier, record.key, image)) n += tier.erase(record.id) ? 1 : 0;
+  }
+  return n;
+}
+
+void PrefixStore::erase_image(const Sha256Digest& image_key) {
+  chain_.erase([image_key](KvTier& tier) { erase_image(tier, image_key); });
 }
 
 TierSearch PrefixStore::search(std::span<const Piece> pieces, Deadline deadline) {
@@ -107,8 +159,7 @@ TierSearch PrefixStore::search(std::span<const Piece> pieces, Deadline deadline)
 }
 
 PrefixStore::Load PrefixStore::load(const Piece& piece, ChainedTier& from, Deadline by) const {
-  const int64_t cost_bytes = static_cast<int64_t>(sizeof(double));
-  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + cost_bytes);
+  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + trailer_bytes(piece));
   LoadRequest request{.key = piece.key, .targets = {}, .owner = bytes, .deadline = by};
   std::byte* to = bytes->data();
   const int32_t n_pages = piece.end_page() - piece.begin_page();
@@ -118,7 +169,10 @@ PrefixStore::Load PrefixStore::load(const Piece& piece, ChainedTier& from, Deadl
     request.targets.push_back({layer, {to, size}});
     to += size;
   }
-  request.targets.push_back({shape_.n_layers(), {to, sizeof(double)}});
+  for (const size_t size : {names_bytes(piece), sizeof(double)}) {
+    request.targets.push_back({static_cast<int32_t>(request.targets.size()), {to, size}});
+    to += size;
+  }
   const auto n_sections = static_cast<int32_t>(request.targets.size());
   return {.piece = piece,
           .from = &from,
@@ -156,7 +210,8 @@ void PrefixStore::append(const Load& load, KvCache& cache) {
     column += n_heads;
     record.sections.emplace_back(begin, from);
   }
-  record.sections.emplace_back(from, sizeof(double));
+  record.sections.emplace_back(from, names_bytes(load.piece));
+  record.sections.emplace_back(from + names_bytes(load.piece), sizeof(double));
   chain_.bring_nearer(record, *load.from);
 }
 

@@ -30,14 +30,20 @@ class PrefixStore {
   struct Piece {
     int32_t begin, end;
     RecordKey key;
+    std::vector<Sha256Digest> images;  // image_keys of the images that its KV depends on
 
     int32_t begin_page() const { return begin / kPageSlots; }
     int32_t end_page() const { return pages_for(end); }
   };
+  // An image of a prefix: its tokens, and its image_key.
+  struct Image {
+    int32_t begin, end;
+    Sha256Digest key;
+  };
   // elements: per token, all that its KV depends on besides the tokens before it. A piece ends after kRecordPages, at
-  // each of `breaks` (ascending; rounded down to pages), and where the elements end: a prefix of other elements with
-  // the same beginning and breaks has the same pieces there. `salt`: only prefixes with the same salt share records.
-  std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const int32_t> breaks,
+  // the end of each image (rounded down to pages), and where the elements end: a prefix of other elements with the same
+  // beginning and images has the same pieces there. `salt`: only prefixes with the same salt share records.
+  std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
 
   // Whether a tier on this machine has it.
@@ -46,6 +52,10 @@ class PrefixStore {
   // page, the cache ends there, too, and has cleared its tails. Returns the bytes queued.
   int64_t save(const Piece& piece, const KvCache& cache, double ms_per_token);
   void erase(const Piece& piece) { chain_.erase(piece.key); }
+  // Queues the erasure, in all tiers, of every record that depends on the image.
+  void erase_image(const Sha256Digest& image_key);
+  // The same at once, in one tier, for records of any model that is named. Returns how many were erased.
+  static int64_t erase_image(KvTier& tier, const Sha256Digest& image_key);
 
   // A piece on its way from a tier.
   struct Load {
@@ -53,7 +63,7 @@ class PrefixStore {
     ChainedTier* from;
     std::shared_ptr<Buffer> bytes;
     RecordLoad load;
-    int32_t n_sections;
+    int32_t n_sections;  // those that are loaded
 
     // Whether it has arrived by `until`, with every byte verified.
     RecordLoad::State wait(Deadline until) const;

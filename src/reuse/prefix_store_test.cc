@@ -33,16 +33,23 @@ class PrefixPieces : public testing::Test {
 
 TEST_F(PrefixPieces, EndAfterFourPagesAtImagesAndAtTheEnd) {
   EXPECT_EQ(bounds(store_.pieces(elements(600), {})), (Bounds{{0, 256}, {256, 512}, {512, 600}}));
-  const std::vector<int32_t> images{300, 310, 590};
+  const auto image = [](int32_t begin, int32_t end, uint8_t key) {
+    return PrefixStore::Image{begin, end, Sha256Digest{key}};
+  };
+  const std::vector images{image(280, 300, 1), image(301, 310, 2), image(330, 590, 3)};
   EXPECT_EQ(bounds(store_.pieces(elements(600), images)), (Bounds{{0, 256}, {256, 512}, {512, 576}, {576, 600}}));
-  const std::vector<int32_t> early{40, 100};
+  const auto cut = store_.pieces(elements(600), images);
+  EXPECT_EQ(cut[0].images, std::vector<Sha256Digest>{});
+  EXPECT_EQ(cut[1].images, (std::vector<Sha256Digest>{{1}, {2}, {3}}));  // everything after an image depends on it
+  EXPECT_EQ(cut[3].images, cut[1].images);
+  const std::vector early{image(5, 40, 1), image(50, 100, 2)};
   EXPECT_EQ(bounds(store_.pieces(elements(400), early)), (Bounds{{0, 64}, {64, 320}, {320, 400}}));
   EXPECT_EQ(bounds(store_.pieces(elements(0), early)), Bounds{});
   EXPECT_EQ(bounds(store_.pieces(elements(256), {})), (Bounds{{0, 256}}));
 }
 
 TEST_F(PrefixPieces, PrefixesWithTheSameBeginningShareTheirRecords) {
-  const std::vector<int32_t> image{200};
+  const std::vector image{PrefixStore::Image{10, 200, Sha256Digest{9}}};
   const auto a = store_.pieces(elements(500), image), b = store_.pieces(elements(700), image);
   ASSERT_EQ(bounds(a), (Bounds{{0, 192}, {192, 448}, {448, 500}}));
   EXPECT_EQ(a[0].key, b[0].key);

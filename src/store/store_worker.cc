@@ -151,17 +151,16 @@ bool StoreWorker::save(Record record, Deadline deadline) {
       return false;
     }
     stats_.queued_bytes += bytes;
-    saves_.push_back({std::move(record), deadline, bytes});
+    saves_.push_back({.record = std::move(record), .deadline = deadline, .bytes = bytes, .erase = {}});
   }
   wake_.notify_all();
   return true;
 }
 
-void StoreWorker::erase(RecordKey key) {
-  Record record{.key = std::move(key), .sections = {}, .owner = nullptr};
+void StoreWorker::erase(std::function<void(KvTier& tier)> job) {
   {
     const std::lock_guard lock(mutex_);
-    saves_.push_back({std::move(record), kNoDeadline, /*bytes=*/0, /*erases=*/true});
+    saves_.push_back({.record = {}, .deadline = kNoDeadline, .bytes = 0, .erase = std::move(job)});
   }
   wake_.notify_all();
 }
@@ -248,16 +247,14 @@ void StoreWorker::run_saves() {
 }
 
 // Two threads save during a flush: an erasure must run alone, or it could overtake a save that was queued before it.
-bool StoreWorker::may_save() const {
-  return !saves_.empty() && !erasing_ && (!saves_.front().erases || n_saving_ == 0);
-}
+bool StoreWorker::may_save() const { return !saves_.empty() && !erasing_ && (!saves_.front().erase || n_saving_ == 0); }
 
 // Runs the first queued save, with the lock released meanwhile.
 void StoreWorker::save_next(std::unique_lock<std::mutex>& lock, Deadline until) {
   std::optional<Save> save = std::move(saves_.front());
   saves_.pop_front();
   ++n_saving_;
-  erasing_ = save->erases;
+  erasing_ = static_cast<bool>(save->erase);
   lock.unlock();
   save_one(*save, std::min(save->deadline, until));
   const int64_t bytes = save->bytes;
@@ -312,8 +309,8 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
 
 void StoreWorker::save_one(const Save& save, Deadline deadline) {
   try {
-    if (save.erases) {
-      tier_.erase(tier_.id_of(save.record.key));
+    if (save.erase) {
+      save.erase(tier_);
     } else {
       tier_.put(save.record, deadline);
     }

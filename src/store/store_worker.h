@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -99,8 +100,11 @@ class StoreWorker {
   RecordAnswer ask(std::vector<RecordKey> keys, Deadline deadline);
   // False: refused, because the queue is full. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
-  // Runs after the saves queued so far.
-  void erase(RecordKey key);
+  // Removes records after the saves queued so far, alone: `job` may list, open and erase.
+  void erase(std::function<void(KvTier& tier)> job);
+  void erase(const RecordKey& key) {
+    erase([key](KvTier& tier) { tier.erase(tier.id_of(key)); });
+  }
   // Waits for all queued saves. The caller helps, because the saver runs at idle priority. False: timeout.
   bool flush(Deadline deadline = kNoDeadline);
   StoreWorkerStats stats() const;
@@ -110,7 +114,7 @@ class StoreWorker {
     Record record;
     Deadline deadline;
     int64_t bytes;
-    bool erases = false;  // erase the record; only its key is set
+    std::function<void(KvTier& tier)> erase;  // if set, instead of saving
   };
   struct Question {
     std::vector<RecordKey> keys;

@@ -92,8 +92,16 @@ void TierChain::bring_nearer(const Record& record, const ChainedTier& from) {
   }
 }
 
+RecordId TierChain::id_of(const RecordKey& key) const {
+  return tiers_.empty() ? RecordId{} : tiers_[0].tier->id_of(key);
+}
+
 void TierChain::erase(const RecordKey& key) {
   for (ChainedTier& t : tiers_) t.worker->erase(key);
+}
+
+void TierChain::erase(const std::function<void(KvTier& tier)>& job) {
+  for (ChainedTier& t : tiers_) t.worker->erase(job);
 }
 
 bool TierChain::flush(Deadline deadline) {

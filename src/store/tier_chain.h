@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,14 +51,17 @@ class TierChain {
   TierSearch search(const std::vector<RecordKey>& keys, Deadline deadline);
   // The first tier that has a record; waits for the answers of remote tiers that come before it. Null: none.
   ChainedTier* find(const RecordKey& key, Deadline deadline);
+  // The record's id, which is the same in all tiers; without a tier: zeros.
+  RecordId id_of(const RecordKey& key) const;
   // Whether a tier of this machine has it.
   bool is_near(const RecordKey& key);
   // Queues saves to all tiers; a tier whose queue is full is skipped.
   void save(const Record& record);
   // Queues saves to the tiers nearer than `from`, where the record was found.
   void bring_nearer(const Record& record, const ChainedTier& from);
-  // Queues erasures in all tiers.
+  // Queues erasures in all tiers: of a record, or of those that `job` finds.
   void erase(const RecordKey& key);
+  void erase(const std::function<void(KvTier& tier)>& job);
   // Waits for all queued saves. False: timeout.
   bool flush(Deadline deadline);
   void set_model(const ModelFingerprint& model);

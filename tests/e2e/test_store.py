@@ -77,6 +77,8 @@ class Store(ProgramTest):
         self.assertEqual(other["text"], computed["text"])
         shown = run("run", "-m", MODEL, "-i", PAGE, "--temperature", "0", "--explain", "--cache-disk", self.disk, *kept, QUESTION)
         self.assertRegex(shown.stderr, r"prefix: \d+ of \d+ tokens were there, \d+ from disk")
+        self.assertRegex(self.ok("cache", "clear", self.disk, "--image", PAGE, "-m", MODEL), r"^[3-9] records removed")
+        self.assertEqual(sources(self.ask(*kept)), {"ram": 0})
 
     def test_a_replaced_file_is_another_image(self):
         name = self.folder / "page.png"

@@ -11,6 +11,7 @@
 #include "engine/prompt/prompt.h"
 #include "io/image/image.h"
 #include "model/processors/image_processor.h"
+#include "reuse/prefix_store.h"
 
 namespace vlcache {
 namespace {
@@ -148,6 +149,7 @@ void clear(const CacheCommandFlags& flags) {
     if (content && (r.problem || r.key.content != *content)) continue;
     n += tier->erase(r.id) ? 1 : 0;
   }
+  if (content) n += PrefixStore::erase_image(*tier, *content);
   std::printf("%lld records removed\n", static_cast<long long>(n));
 }
 

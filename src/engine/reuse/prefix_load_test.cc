@@ -172,6 +172,25 @@ TEST_F(StoredPrefixes, NothingAfterAReusedImageIsWritten) {
   EXPECT_EQ(n_prefix_records(), 0);
 }
 
+TEST_F(StoredPrefixes, DroppingAnImageErasesWhatDependsOnIt) {
+  const auto e = process(PrefixSaving::kAlways);
+  generate(*e, ask(*e, kQuestion));
+  generate(*e, ask(*e, kQuestion, /*other_image=*/true));
+  e->kv().tiers()->flush(kNoDeadline);
+  const int64_t n_all = n_prefix_records();
+  const Prompt prompt = ask(*e, kQuestion).prompt;
+  e->kv().images().drop(image_keys(prompt).back());
+  e->kv().tiers()->flush(kNoDeadline);
+  const int64_t n_left = n_prefix_records();
+  EXPECT_LT(n_left, n_all);
+  EXPECT_GT(n_left, 0);
+  const auto after = process();
+  EXPECT_LE(from_disk(generate(*after, ask(*after, kQuestion))), prompt.spans.back().begin);
+  const auto another = process();
+  const GenerateResult other = generate(*another, ask(*another, kQuestion, /*other_image=*/true));
+  EXPECT_EQ(from_disk(other), other.n_prompt - 1);
+}
+
 TEST_F(StoredPrefixes, DamagedRecordsEndThePrefix) {
   const auto first = process();
   const GenerateResult computed = generate(*first, ask(*first, kQuestion));

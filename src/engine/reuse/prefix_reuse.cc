@@ -60,9 +60,9 @@ std::vector<Sha256Digest> digests_of(const KeyParts& parts) {
 }
 
 std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& parts) {
-  std::vector<int32_t> breaks;
-  for (const PromptImage& image : parts.images) breaks.push_back(image.end());
-  return store.pieces(digests_of(parts), breaks, parts.salt);
+  std::vector<PrefixStore::Image> images;
+  for (const PromptImage& image : parts.images) images.push_back({image.begin(), image.end(), image.key});
+  return store.pieces(digests_of(parts), images, parts.salt);
 }
 
 // Tokens of a session, in the form of a sequence's.
@@ -223,7 +223,7 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   const SequenceImages& images = sequence.images();
   tokens.spans.assign(images.spans().begin(), images.spans().end());
   tokens.contents.assign(images.contents().begin(), images.contents().end());
-  const std::vector<PrefixStore::Piece> pieces = pieces_of(store, StoredTokens(tokens).first(sequence.n_done()));
+  const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {
     if (!store.is_near(piece)) store.save(piece, sequence.cache(), kRestoredMsPerToken);
