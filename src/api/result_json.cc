@@ -26,12 +26,10 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"reason", image.reason}});
   }
   int32_t n_in_ram = cache.n_prefix_tokens;
-  OrderedJson sources = {{"ram", 0}};
-  for (const auto& [tier, n] : cache.prefix_sources) {
-    sources[tier] = n;
-    n_in_ram -= n;
-  }
+  for (const auto& [tier, n] : cache.prefix_sources) n_in_ram -= n;
+  OrderedJson sources;
   sources["ram"] = n_in_ram;
+  for (const auto& [tier, n] : cache.prefix_sources) sources[tier] = n;
   return {{"prefix_tokens", cache.n_prefix_tokens},
           {"prefix_sources", std::move(sources)},
           {"prefix_reason", cache.prefix_reason},

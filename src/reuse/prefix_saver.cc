@@ -59,27 +59,27 @@ void PrefixSaver::forget_oldest() {
   by_last_use_.erase(by_last_use_.begin());
 }
 
-bool PrefixSaver::save_all(Deadline deadline) {
+void PrefixSaver::save_all(Deadline deadline) {
   std::vector<Prefix*> order;
   for (auto& [id, prefix] : prefixes_) order.push_back(&prefix);
   const auto saving = [](const Prefix* p) { return static_cast<double>(p->n_uses) * p->ms_per_token; };
   std::ranges::stable_sort(order, [&](const Prefix* a, const Prefix* b) { return saving(a) > saving(b); });
-  if (!store_.flush(deadline)) return false;
+  if (!store_.flush(deadline)) return;
   int64_t n_queued = 0;
   for (const Prefix* prefix : order) {
     const int32_t n_there = cache_.n_known(prefix->key);
     std::vector<PrefixStore::Piece> to_save = prefix->pieces;
     std::erase_if(to_save, [&](const PrefixStore::Piece& p) { return p.end > n_there || store_.is_near(p); });
     if (to_save.empty()) continue;
-    if (Clock::now() >= deadline) return false;
+    if (Clock::now() >= deadline) return;
     KvCache cache = empty_();
     const auto pin = cache_.share(std::span(prefix->key).first(static_cast<size_t>(to_save.back().end)), cache);
     n_queued += save(to_save, std::move(cache), prefix->ms_per_token);
     if (n_queued < kFlushBytes) continue;
-    if (!store_.flush(deadline)) return false;
+    if (!store_.flush(deadline)) return;
     n_queued = 0;
   }
-  return store_.flush(deadline);
+  store_.flush(deadline);
 }
 
 }  // namespace vlcache

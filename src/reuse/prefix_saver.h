@@ -30,9 +30,8 @@ class PrefixSaver {
   // prefix cache. `ms_per_token`: what computing it took.
   void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache,
             double ms_per_token);
-  // Stores what is in the prefix cache and was not stored yet, the most time saved first, until the deadline. Returns
-  // whether all was stored.
-  bool save_all(Deadline deadline);
+  // Stores what is in the prefix cache and was not stored yet, the most time saved first, until the deadline.
+  void save_all(Deadline deadline);
 
  private:
   struct Prefix {

@@ -36,9 +36,6 @@ RecordKey image_name(const Sha256Digest& image) {
 // After the layers, a record has a section of 32 zeros and the names of its images, and one with the time that a token
 // took.
 size_t names_bytes(const PrefixStore::Piece& piece) { return sizeof(RecordId) * (1 + piece.images.size()); }
-int64_t trailer_bytes(const PrefixStore::Piece& piece) {
-  return static_cast<int64_t>(names_bytes(piece) + sizeof(double));
-}
 
 // Whether a record of a prefix names the image.
 bool names_image(KvTier& tier, const RecordKey& key, const RecordId& image) {
@@ -95,46 +92,60 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
   return pieces;
 }
 
+int64_t PrefixStore::layer_bytes(const Piece& piece, int32_t layer) const {
+  const int64_t n_pages = piece.end_page() - piece.begin_page();
+  return n_pages * shape_.n_own_heads(layer) * page_bytes_[static_cast<size_t>(layer)];
+}
+
 int64_t PrefixStore::piece_bytes(const Piece& piece) const {
   int64_t bytes = 0;
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) bytes += layer_bytes(piece, layer);
+  return bytes;
+}
+
+std::shared_ptr<Buffer> PrefixStore::allocate(const Piece& piece) const {
+  return std::make_shared<Buffer>(piece_bytes(piece) + static_cast<int64_t>(names_bytes(piece) + sizeof(double)));
+}
+
+std::vector<std::span<std::byte>> PrefixStore::sections(const Piece& piece, Buffer& bytes) const {
+  std::vector<std::span<std::byte>> sections;
+  std::byte* at = bytes.data();
+  const auto add = [&](size_t size) {
+    sections.emplace_back(at, size);
+    at += size;
+  };
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) add(static_cast<size_t>(layer_bytes(piece, layer)));
+  add(names_bytes(piece));
+  add(sizeof(double));
+  return sections;
+}
+
+void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const {
+  int32_t column = 0;
   for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
-    bytes += page_bytes_[static_cast<size_t>(layer)] * shape_.n_own_heads(layer);
+    const int32_t n_heads = shape_.n_own_heads(layer);
+    for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
+      for (int32_t head = 0; head < n_heads; ++head) visit(column + head, page);
+    }
+    column += n_heads;
   }
-  return bytes * (piece.end_page() - piece.begin_page());
 }
 
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, double ms_per_token) {
-  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + trailer_bytes(piece));
-  Record record{.key = piece.key, .sections = {}, .owner = bytes};
+  const std::shared_ptr<Buffer> bytes = allocate(piece);
   std::byte* to = bytes->data();
-  int32_t column = 0;
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
-    std::byte* const begin = to;
-    const int32_t n_heads = shape_.n_own_heads(layer);
-    for (int32_t i = piece.begin_page(); i < piece.end_page(); ++i) {
-      for (int32_t head = 0; head < n_heads; ++head) {
-        const std::span<const std::byte> page = cache.page(column + head, i);
-        std::memcpy(to, page.data(), page.size());
-        to += page.size();
-      }
-    }
-    column += n_heads;
-    record.sections.emplace_back(begin, to);
-  }
-  std::byte* const names = to;
-  std::memset(to, 0, sizeof(RecordId));
-  to += sizeof(RecordId);
-  for (const Sha256Digest& image : piece.images) {
-    const RecordId name = chain_.id_of(image_name(image));
-    std::memcpy(to, name.data(), name.size());
-    to += name.size();
-  }
-  record.sections.emplace_back(names, to);
-  std::memcpy(to, &ms_per_token, sizeof(ms_per_token));
-  record.sections.emplace_back(to, sizeof(ms_per_token));
-  const int64_t n = bytes->bytes();
-  chain_.save(record);
-  return n;
+  for_each_page(piece, [&](int32_t column, int32_t i) {
+    const std::span<const std::byte> page = cache.page(column, i);
+    std::memcpy(to, page.data(), page.size());
+    to += page.size();
+  });
+  std::vector<RecordId> names(1);
+  for (const Sha256Digest& image : piece.images) names.push_back(chain_.id_of(image_name(image)));
+  std::memcpy(to, names.data(), names_bytes(piece));
+  std::memcpy(to + names_bytes(piece), &ms_per_token, sizeof(ms_per_token));
+  const std::vector<std::span<std::byte>> parts = sections(piece, *bytes);
+  chain_.save({.key = piece.key, .sections = {parts.begin(), parts.end()}, .owner = bytes});
+  return bytes->bytes();
 }
 
 int64_t PrefixStore::erase_image(KvTier& tier, const Sha256Digest& image_key) {
@@ -159,21 +170,12 @@ TierSearch PrefixStore::search(std::span<const Piece> pieces, Deadline deadline)
 }
 
 PrefixStore::Load PrefixStore::load(const Piece& piece, ChainedTier& from, Deadline by) const {
-  auto bytes = std::make_shared<Buffer>(piece_bytes(piece) + trailer_bytes(piece));
+  std::shared_ptr<Buffer> bytes = allocate(piece);
   LoadRequest request{.key = piece.key, .targets = {}, .owner = bytes, .deadline = by};
-  std::byte* to = bytes->data();
-  const int32_t n_pages = piece.end_page() - piece.begin_page();
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
-    const auto size =
-        static_cast<size_t>(page_bytes_[static_cast<size_t>(layer)] * shape_.n_own_heads(layer) * n_pages);
-    request.targets.push_back({layer, {to, size}});
-    to += size;
+  for (const std::span<std::byte> section : sections(piece, *bytes)) {
+    request.targets.push_back({static_cast<int32_t>(request.targets.size()), section});
   }
-  for (const size_t size : {names_bytes(piece), sizeof(double)}) {
-    request.targets.push_back({static_cast<int32_t>(request.targets.size()), {to, size}});
-    to += size;
-  }
-  const auto n_sections = static_cast<int32_t>(request.targets.size());
+  const size_t n_sections = request.targets.size();
   return {.piece = piece,
           .from = &from,
           .bytes = std::move(bytes),
@@ -183,7 +185,7 @@ PrefixStore::Load PrefixStore::load(const Piece& piece, ChainedTier& from, Deadl
 
 RecordLoad::State PrefixStore::Load::wait(Deadline until) const {
   // Targets become ready in their order; the last is the cost, after all layers.
-  return load.wait(static_cast<size_t>(n_sections) - 1, until);
+  return load.wait(n_sections - 1, until);
 }
 
 double PrefixStore::Load::ms_per_token() const {
@@ -195,24 +197,17 @@ double PrefixStore::Load::ms_per_token() const {
 void PrefixStore::append(const Load& load, KvCache& cache) {
   append_tokens(cache, load.piece.begin, load.piece.end);
   const std::byte* from = load.bytes->data();
-  int32_t column = 0;
-  Record record{.key = load.piece.key, .sections = {}, .owner = load.bytes, .created_ms = load.load.created_ms()};
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
-    const std::byte* const begin = from;
-    const int32_t n_heads = shape_.n_own_heads(layer);
-    for (int32_t i = load.piece.begin_page(); i < load.piece.end_page(); ++i) {
-      for (int32_t head = 0; head < n_heads; ++head) {
-        const std::span<std::byte> page = cache.page(column + head, i);
-        std::memcpy(page.data(), from, page.size());
-        from += page.size();
-      }
-    }
-    column += n_heads;
-    record.sections.emplace_back(begin, from);
-  }
-  record.sections.emplace_back(from, names_bytes(load.piece));
-  record.sections.emplace_back(from + names_bytes(load.piece), sizeof(double));
-  chain_.bring_nearer(record, *load.from);
+  for_each_page(load.piece, [&](int32_t column, int32_t i) {
+    const std::span<std::byte> page = cache.page(column, i);
+    std::memcpy(page.data(), from, page.size());
+    from += page.size();
+  });
+  const std::vector<std::span<std::byte>> parts = sections(load.piece, *load.bytes);
+  chain_.bring_nearer({.key = load.piece.key,
+                       .sections = {parts.begin(), parts.end()},
+                       .owner = load.bytes,
+                       .created_ms = load.load.created_ms()},
+                      *load.from);
 }
 
 int32_t PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {

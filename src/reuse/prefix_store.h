@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/function_ref.h"
 #include "base/sha256.h"
 #include "cache/kv_cache.h"
 #include "cache/page_pools.h"
@@ -63,7 +64,7 @@ class PrefixStore {
     ChainedTier* from;
     std::shared_ptr<Buffer> bytes;
     RecordLoad load;
-    int32_t n_sections;  // those that are loaded
+    size_t n_sections;
 
     // Whether it has arrived by `until`, with every byte verified.
     RecordLoad::State wait(Deadline until) const;
@@ -82,7 +83,13 @@ class PrefixStore {
   bool flush(Deadline deadline) { return chain_.flush(deadline); }
 
  private:
+  int64_t layer_bytes(const Piece& piece, int32_t layer) const;
   int64_t piece_bytes(const Piece& piece) const;
+  // Room for the sections of a piece's record, one after the other: the layers, the names of images, the cost.
+  std::shared_ptr<Buffer> allocate(const Piece& piece) const;
+  std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;
+  // Visits the pages of a piece in the order of its record.
+  void for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const;
 
   TierChain& chain_;
   ModelFingerprint model_;

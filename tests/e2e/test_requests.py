@@ -169,7 +169,7 @@ class Requests(ProgramTest):
         requests = [{"prompt": QUESTION, "images": [str(PAGE)]}, two, two, exact, exact, {**two, "system": "Read."}]
         answers = self.lines(requests, "--reuse", "static:r=0")
         sources = [[i["source"] for i in a["cache"]["images"]] for a in answers[1:]]
-        # what stands after a reused image is found by who reuses that image the same way, and by nobody else
+        # the KV after a reused image is found only by prompts that reuse that image in the same way
         self.assertEqual(sources, [["ram", "computed"], ["prefix", "prefix"], ["computed", "computed"], ["prefix", "prefix"], ["ram", "computed"]])
         for a, reason in ((answers[1], "no exact origin"), (answers[5], "computed by itself, then reused")):
             self.assertEqual(a["cache"]["images"][1]["reason"], reason)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers where pages were seen after something else before, by what is computed anew (`vlcache run --reuse CHOOSER`):
+"""Answers where pages were seen after something else before, by what is recomputed (`vlcache run --reuse CHOOSER`):
 
     make_eval.py DATA --samples 500 --pages 2,4 --kinds fact,who --turns 4 --seed 4001
     make_eval.py OTHERS --samples 1000 --pages 1 --seed 4301          # pages that stand before others; each is used once

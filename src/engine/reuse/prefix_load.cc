@@ -10,12 +10,12 @@ PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt) : engine_(&eng
   ExactPrefix prefix = exact_prefix(engine, prompt);
   key_ = std::move(prefix.key);
   pieces_ = std::move(prefix.pieces);
-  by_ = Clock::now() + engine.kv().image_store()->patience();
-  search_ = engine.kv().prefix_store()->search(pieces_, by_);
+  search_ = engine.kv().prefix_store()->search(pieces_, Clock::now() + engine.kv().image_store()->patience());
 }
 
 bool PrefixLoad::pending(Deadline until) {
   if (engine_ == nullptr) return false;
+  if (by_ == kNoDeadline) by_ = Clock::now() + engine_->kv().image_store()->patience();
   const Deadline limit = std::min(until, by_);
   if (!started_) {
     for (size_t i = 0; i < pieces_.size(); ++i) {

@@ -33,7 +33,7 @@ class PrefixLoad {
   std::vector<Element> key_;
   std::vector<PrefixStore::Piece> pieces_;
   TierSearch search_;
-  Deadline by_ = kNoDeadline;  // the time limit of search and loads
+  Deadline by_ = kNoDeadline;  // the time limit of search and loads, which begins with the first call of pending()
   bool started_ = false;
   std::vector<PrefixStore::Load> loads_;  // of consecutive pieces
   struct Taken {

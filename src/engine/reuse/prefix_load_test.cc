@@ -1,5 +1,6 @@
 // Exact prefixes that another process has left in a folder: found, bit for bit, and shorter where a record is missing.
 #include <fstream>
+#include <thread>
 
 #include "engine/reuse/stored_images_testing.h"
 #include "engine/scheduler/scheduler.h"
@@ -11,8 +12,10 @@ using Encoder = CacheReport::Image::Encoder;
 
 class StoredPrefixes : public StoredImages {
  protected:
-  std::unique_ptr<Engine> process(PrefixSaving saving = PrefixSaving::kAuto, DType dtype = DType::kF32) const {
+  std::unique_ptr<Engine> process(PrefixSaving saving = PrefixSaving::kAuto, DType dtype = DType::kF32,
+                                  double deadline_ms = 60'000) const {
     EngineOptions options = engine_options();
+    options.cache_deadline_ms = deadline_ms;
     options.save_prefixes = saving;
     options.dtype = dtype;
     return Engine::load(Checkpoint(fixture_), options);
@@ -127,8 +130,33 @@ TEST_F(StoredPrefixes, AreWrittenAtTheirSecondUse) {
   EXPECT_GT(n_prefix_records(), 0);
   const auto off = process(PrefixSaving::kOff);
   EXPECT_EQ(from_disk(generate(*off, ask(*off, kQuestion))), 0);
-  std::filesystem::remove_all(dir_);
-  std::filesystem::create_directories(dir_);
+}
+
+// The tiers' time limit does not run while a request waits for its turn.
+TEST_F(StoredPrefixes, RequestsThatWaitedLongFindThem) {
+  const auto first = process();
+  generate(*first, ask(*first, kQuestion));
+  end(*first);
+  constexpr double kDeadlineMs = 500;
+  const auto second = process(PrefixSaving::kAuto, DType::kF32, kDeadlineMs);
+  Scheduler scheduler(*second);
+  const RequestId id = scheduler.add(ask(*second, kQuestion));
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(1.2 * kDeadlineMs));
+  while (scheduler.step()) {
+  }
+  const GenerateResult result = scheduler.remove(id);
+  EXPECT_EQ(from_disk(result), result.n_prompt - 1);
+}
+
+// They would not be asked for.
+TEST_F(StoredPrefixes, PromptsOfLessThanAPageAreNotWritten) {
+  const auto e = process(PrefixSaving::kAlways);
+  Request request = without_image(*e);
+  request.reuse = {.prefix = true};
+  ASSERT_LT(request.prompt.n_tokens(), kPageSlots);
+  generate(*e, std::move(request));
+  end(*e);
+  EXPECT_EQ(n_prefix_records(), 0);
 }
 
 TEST_F(StoredPrefixes, AlwaysWritesAtOnceAndOffNever) {

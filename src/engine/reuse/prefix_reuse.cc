@@ -209,6 +209,7 @@ void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, double ms_p
   PrefixSaver* const saver = engine.kv().prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff) return;
   if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
+  if (sequence.prompt_shape().n_tokens < kFewestStored) return;
   ExactPrefix prefix = exact_prefix(engine, prompt_of(sequence));
   saver->used(std::move(prefix.key), std::move(prefix.pieces), sequence.cache(), ms_per_token);
 }

@@ -44,7 +44,8 @@ struct ExactPrefix {
   std::vector<Element> key;
   std::vector<PrefixStore::Piece> pieces;
 };
-// Of all of `prompt`. The engine has a prefix store.
+// Of all of `prompt`, of which the tiers are asked if it has kFewestStored tokens. The engine has a prefix store.
+inline constexpr int32_t kFewestStored = kPageSlots;
 ExactPrefix exact_prefix(Engine& engine, const KnownPrompt& prompt);
 
 // Why no cached prefix may be taken for this prompt; "": one may.

@@ -191,8 +191,8 @@ void Generation::find_stored_prefix(const Policy& policy) {
   if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix()) return;
   const bool shortened = !policy.vision_layers().empty();  // a policy chooses among the image tokens first
   if (shortened || (sequence_ != nullptr && sequence_->n_done() > 0)) return;
-  if (request_.prompt.n_tokens() < kPageSlots || !prefix_obstacle(policy, request_.prompt, request_.reuse).empty())
-    return;
+  if (request_.prompt.n_tokens() < kFewestStored) return;
+  if (!prefix_obstacle(policy, request_.prompt, request_.reuse).empty()) return;
   const std::vector<TokenInfo> tokens = request_.prompt.token_infos();
   prefix_load_ = PrefixLoad(engine_, {tokens, images_.list(), request_.prompt.salt});
 }
