@@ -24,7 +24,7 @@ struct CacheOptions {
   int admit = 1;
   std::string codec = "exact";   // of images' KV: exact, int8, int4
   std::string keep;              // SHARE:SCORER; empty: all of it
-  std::string prefixes = "off";  // when the KV of prompts is stored: auto, always, off
+  std::string prefixes = "auto";  // when the KV of prompts is stored: auto, always, off
 };
 
 // The form in which images' KV is stored. Throws Error(kInput).

@@ -12,6 +12,7 @@ namespace vlcache {
 namespace {
 
 constexpr size_t kMaxWithoutOrigin = 1 << 16;     // images that have been seen once where nothing could be recorded
+constexpr double kRecentTokens = 8192;            // of prompts that tell what a token costs
 constexpr int64_t kLeastQueuedBytes = 256 << 20;  // of what waits to be stored: a few images of any model
 
 }  // namespace
@@ -43,6 +44,20 @@ void KvServices::save_prefixes(Deadline deadline) {
   if (prefix_saver_ != nullptr) prefix_saver_->save_all(deadline);
 }
 
+void KvServices::queue_prefixes() {
+  if (prefix_saver_ != nullptr) prefix_saver_->save_all();
+}
+
+void KvServices::prompt_computed(int32_t n_tokens, double ms) {
+  if (n_tokens < kPageSlots) return;  // a step of few rows says little about a long one
+  recent_tokens_ += n_tokens;
+  recent_ms_ += ms;
+  if (recent_tokens_ > kRecentTokens) {
+    recent_ms_ *= kRecentTokens / recent_tokens_;
+    recent_tokens_ = kRecentTokens;
+  }
+}
+
 CacheTotals KvServices::totals() const {
   CacheTotals totals = totals_;
   totals.max_bytes = budget_->max_bytes();
@@ -69,7 +84,7 @@ std::shared_ptr<const VisionOutput> KvServices::keep_encoded(const Sha256Digest&
                                                              double ms) {
   auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
   const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
-  if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true);
+  if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true, ms);
   encoder_outputs_->put(key, output, output->storage.bytes(), ms);
   return output;
 }

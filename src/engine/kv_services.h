@@ -42,6 +42,8 @@ class KvServices {
   void forget_images();
   // Stores the exact prefixes in memory that tiers do not have yet, until the deadline; for the end of a process.
   void save_prefixes(Deadline deadline);
+  // The same without waiting, as far as the queue has room; for a moment in which the user reads.
+  void queue_prefixes();
   // Null: nothing is kept beyond the process.
   TierChain* tiers() { return tiers_.get(); }
 
@@ -61,6 +63,10 @@ class KvServices {
   PrefixSaver* prefix_saver() { return prefix_saver_.get(); }
   // Images whose KV is being recorded: other requests with the same image wait for it.
   std::set<Sha256Digest>& images_in_work() { return images_in_work_; }
+  // A prompt computed this many tokens in this time, encoding included.
+  void prompt_computed(int32_t n_tokens, double ms);
+  // What a token of a prompt has cost of late; 0: not measured.
+  double ms_per_token() const { return recent_tokens_ > 0 ? recent_ms_ / recent_tokens_ : 0; }
   // An image stood where its KV could not be recorded for others. True: not for the first time.
   bool lacks_origin_again(const Sha256Digest& image);
   // Whether memory has an image's embeddings, and its KV if that is of use.
@@ -92,6 +98,7 @@ class KvServices {
   std::unique_ptr<PrefixSaver> prefix_saver_;
   std::unique_ptr<ImageEntries> image_entries_;
   CacheTotals totals_;  // of requests that have ended
+  double recent_tokens_ = 0, recent_ms_ = 0;  // of prompts
   std::set<Sha256Digest> images_in_work_, images_without_origin_;
 };
 

@@ -115,13 +115,14 @@ std::unique_ptr<ImageLoad> ImageStore::load_rows(const Sha256Digest& image, cons
   return std::make_unique<ImageLoad>(from.worker->load(std::move(request)), /*n_sections=*/1, from, by);
 }
 
-void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed) {
-  save(record_of(image, std::move(kv)), computed);
+void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed,
+                      double saves_ms) {
+  save(record_of(image, std::move(kv)), computed, saves_ms);
 }
 
 void ImageStore::rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
-                           bool computed) {
-  save(record_of(image, rows, std::move(owner)), computed);
+                           bool computed, double saves_ms) {
+  save(record_of(image, rows, std::move(owner)), computed, saves_ms);
 }
 
 void ImageStore::loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load) {
@@ -137,13 +138,17 @@ void ImageStore::erase(const Sha256Digest& image) {
   for (const std::string& layout : {kv_layout_, rows_layout_}) chain_.erase(key_of(image, layout));
 }
 
-void ImageStore::save(const Record& record, bool computed) {
-  if (options_.admit <= 1 ? computed : count_use(record.key) == options_.admit) chain_.save(record);
+void ImageStore::save(Record record, bool computed, double saves_ms) {
+  if (options_.admit <= 1 ? !computed : count_use(record.key) != options_.admit) return;
+  record.saves_ms = saves_ms;
+  record.n_uses = options_.admit - 1;
+  chain_.save(record);
 }
 
 void ImageStore::bring_nearer(Record record, const ImageLoad& load) {
   if (options_.admit > 1 && count_use(record.key) < options_.admit) return;
   record.created_ms = load.created_ms();
+  record.saves_ms = load.saves_ms();
   chain_.bring_nearer(record, load.from());
 }
 

@@ -65,6 +65,7 @@ class ImageLoad {
   std::string_view tier() const { return from_->tier->name(); }
   const ChainedTier& from() const { return *from_; }
   int64_t created_ms() const { return load_.created_ms(); }
+  double saves_ms() const { return load_.saves_ms(); }
 
  private:
   RecordLoad load_;
@@ -111,9 +112,10 @@ class ImageStore {
                                        ChainedTier& from, Deadline by);
 
   // Counts a use of an image with this KV, `computed` for it or found in memory, and stores it from the admit-th use
-  // on.
-  void used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed);
-  void rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner, bool computed);
+  // on. `saves_ms`: what a hit saves; 0: not known.
+  void used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed, double saves_ms = 0);
+  void rows_used(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner, bool computed,
+                 double saves_ms = 0);
   // Counts a use of an image that was loaded completely, and copies it to tiers nearer than its own, with its creation
   // time.
   void loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load);
@@ -126,7 +128,7 @@ class ImageStore {
   Record record_of(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv) const;
   Record record_of(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner) const;
   RecordKey key_of(const Sha256Digest& image, std::string layout) const;
-  void save(const Record& record, bool computed);
+  void save(Record record, bool computed, double saves_ms);
   void bring_nearer(Record record, const ImageLoad& load);
   int32_t count_use(const RecordKey& key);
 

@@ -51,6 +51,12 @@ std::span<const int32_t> PrefixCache::Groups::pages(PageGroup group) const {
   return {pages_.data() + static_cast<size_t>(group) * pool_of_.size(), pool_of_.size()};
 }
 
+std::span<const std::byte> PrefixCache::Groups::page(PageGroup group, int32_t column) const {
+  const auto c = static_cast<size_t>(column);
+  const KvPool pool = pool_of_[c]->view();
+  return {pool.base + pages(group)[c] * pool.page_bytes, static_cast<size_t>(pool.page_bytes)};
+}
+
 void PrefixCache::Groups::release(PageGroup group) {
   if (--references_[static_cast<size_t>(group)] > 0) return;
   const std::span<const int32_t> held = pages(group);
@@ -147,7 +153,16 @@ int64_t PrefixCache::evict(int64_t n_groups) {
   return n;
 }
 
-void PrefixCache::clear() { evict(tree_.n_pages()); }
+void PrefixCache::on_evict(PrefixTree::EvictionListener listener) {
+  listener_ = listener;
+  tree_.on_evict(std::move(listener));
+}
+
+void PrefixCache::clear() {
+  tree_.on_evict(nullptr);
+  evict(tree_.n_pages());
+  tree_.on_evict(listener_);
+}
 
 CacheHold PrefixCache::hold(std::span<const Element> key) {
   const CheckScope shared(CheckScope::Failure::kAbort);

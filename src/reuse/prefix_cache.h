@@ -40,6 +40,11 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   // Version counter; changes with the contents.
   int64_t version() const { return version_; }
 
+  // Called before pages are evicted, not for clear(): PrefixTree::on_evict. The pages are still there.
+  void on_evict(PrefixTree::EvictionListener listener);
+  // The page of a group in a column, as KvCache counts them: all heads of all layers.
+  std::span<const std::byte> page(PageGroup group, int32_t column) const { return groups_.page(group, column); }
+
   CacheStats stats() const { return {.n_evictions = n_evictions_, .bytes = bytes()}; }
   // Visits the pages that it holds.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const {
@@ -65,6 +70,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
     // Shares the i-th page of every head; the caller holds one reference.
     PageGroup make(const KvCache& cache, int32_t i);
     std::span<const int32_t> pages(PageGroup group) const;
+    std::span<const std::byte> page(PageGroup group, int32_t column) const;
     void retain(PageGroup group) override { ++references_[static_cast<size_t>(group)]; }
     void release(PageGroup group) override;
     void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
@@ -98,6 +104,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   Groups groups_;
   Clock clock_;
   PrefixTree tree_;
+  PrefixTree::EvictionListener listener_;
   std::map<int64_t, PrefixTree::Pin> holds_;  // in the order of requests
   int64_t next_hold_ = 0, version_ = 0;
   std::map<Sha256Digest, int64_t> contents_;  // numbers are never reused

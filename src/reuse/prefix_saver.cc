@@ -7,15 +7,23 @@
 namespace vlcache {
 namespace {
 
-constexpr size_t kMaxPrefixes = 1 << 12;  // that are remembered to be stored at the end
+constexpr size_t kMaxPrefixes = 1 << 12;  // that are remembered until memory evicts them, or the process ends
 constexpr size_t kMaxPieces = 1 << 17;    // whose uses are counted
 // At the end, this much is queued before the queue is waited for: a queue without room refuses.
 constexpr int64_t kFlushBytes = 64 << 20;
 
 }  // namespace
 
+PrefixSaver::PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving when, std::function<KvCache()> empty)
+    : store_(store), cache_(cache), when_(when), empty_(std::move(empty)) {
+  if (when_ == PrefixSaving::kOff) return;
+  cache_.on_evict([this](auto key, auto groups, int64_t n_left) { evicting(key, groups, n_left); });
+}
+
+PrefixSaver::~PrefixSaver() { cache_.on_evict(nullptr); }
+
 // Saves pieces, up to the last of which the cache has the tokens.
-int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token) {
+int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token, bool yields) {
   cache.truncate(pieces.back().end);
   try {
     cache.clear_tails();
@@ -23,26 +31,35 @@ int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache ca
     if (pieces.back().end % kPageSlots != 0) pieces = pieces.first(pieces.size() - 1);
   }
   int64_t n_queued = 0;
-  for (const PrefixStore::Piece& piece : pieces) n_queued += store_.save(piece, cache, ms_per_token);
+  for (const PrefixStore::Piece& piece : pieces) {
+    PieceState& state = pieces_[piece.key.content];
+    if (!store_.takes(piece)) continue;
+    state.queued = true;
+    const int32_t n_more = std::max(0, state.n_uses - 1);
+    n_queued += store_.save(
+        piece, cache, {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0});
+  }
   return n_queued;
 }
 
 void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache,
-                       double ms_per_token) {
+                       double ms_per_token, bool stays) {
   if (when_ == PrefixSaving::kOff || pieces.empty()) return;
-  if (piece_uses_.size() > kMaxPieces) piece_uses_.clear();
-  std::vector<PrefixStore::Piece> to_save;
+  if (pieces_.size() > kMaxPieces) pieces_.clear();
+  const bool at_first_use = when_ == PrefixSaving::kAlways || !stays;
+  Pieces to_save;
   for (const PrefixStore::Piece& piece : pieces) {
-    const int32_t n = ++piece_uses_[piece.key.content];
-    const bool wanted = when_ == PrefixSaving::kAlways ? n == 1 : n == 2;
-    if (wanted && !store_.is_near(piece)) to_save.push_back(piece);
+    const int32_t n = ++pieces_[piece.key.content].n_uses;
+    if (((n == 1 && at_first_use) || n == 2) && !store_.is_near(piece)) to_save.push_back(piece);
   }
-  if (!to_save.empty()) save(to_save, cache.fork(), ms_per_token);
-  const Sha256Digest id = pieces.back().key.content;
-  const auto [at, is_new] = prefixes_.try_emplace(id);
+  if (!to_save.empty()) save(to_save, cache.fork(), ms_per_token, /*yields=*/when_ != PrefixSaving::kAlways);
+  if (stays) note(std::move(key), std::move(pieces), ms_per_token);
+}
+
+void PrefixSaver::note(std::vector<Element> key, Pieces pieces, double ms_per_token) {
+  const auto [at, is_new] = prefixes_.try_emplace(std::move(key));
   Prefix& prefix = at->second;
   if (is_new) {
-    prefix.key = std::move(key);
     prefix.pieces = std::move(pieces);
     prefix.ms_per_token = ms_per_token;
   } else {
@@ -50,7 +67,7 @@ void PrefixSaver::used(std::vector<Element> key, std::vector<PrefixStore::Piece>
   }
   ++prefix.n_uses;
   prefix.used_at = ++n_uses_;
-  by_last_use_[prefix.used_at] = id;
+  by_last_use_[prefix.used_at] = at;
   if (prefixes_.size() > kMaxPrefixes) forget_oldest();
 }
 
@@ -59,22 +76,71 @@ void PrefixSaver::forget_oldest() {
   by_last_use_.erase(by_last_use_.begin());
 }
 
+std::pair<PrefixSaver::Prefixes::const_iterator, int64_t> PrefixSaver::nearest(std::span<const Element> key) const {
+  const auto less = [](const auto& prefix, std::span<const Element> wanted) {
+    return std::ranges::lexicographical_compare(prefix.first, wanted);
+  };
+  const auto next = std::lower_bound(prefixes_.begin(), prefixes_.end(), key, less);
+  std::pair<Prefixes::const_iterator, int64_t> best{prefixes_.end(), 0};
+  const auto consider = [&](Prefixes::const_iterator at) {
+    const int64_t n = std::ranges::mismatch(at->first, key).in1 - at->first.begin();
+    if (n > best.second) best = {at, n};
+  };
+  if (next != prefixes_.end()) consider(next);
+  if (next != prefixes_.begin()) consider(std::prev(next));
+  return best;
+}
+
+// Saves the pieces whose last page goes. A piece that ends inside a page is left out: its page may hold more.
+void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left) {
+  const auto [prefix, n_common] = nearest(key);
+  if (prefix == prefixes_.end()) return;
+  for (const PrefixStore::Piece& piece : prefix->second.pieces) {
+    if (piece.end > n_common || piece.end % kPageSlots != 0) break;
+    PieceState& state = pieces_[piece.key.content];
+    if (piece.end_page() <= n_left || state.queued || store_.is_near(piece) || !store_.takes(piece)) continue;
+    state.queued = true;
+    const auto page_of = [&](int32_t column, int32_t page) {
+      return cache_.page(groups[static_cast<size_t>(page)], column);
+    };
+    const int32_t n_more = std::max(0, state.n_uses - 1);
+    store_.save(piece, page_of,
+                {.ms_per_token = prefix->second.ms_per_token, .n_uses = n_more, .yields = n_more == 0});
+  }
+}
+
+std::vector<std::pair<PrefixSaver::Prefixes::const_iterator, PrefixSaver::Pieces>> PrefixSaver::unsaved() const {
+  std::vector<Prefixes::const_iterator> order;
+  for (auto at = prefixes_.begin(); at != prefixes_.end(); ++at) order.push_back(at);
+  const auto saving = [](auto at) { return static_cast<double>(at->second.n_uses) * at->second.ms_per_token; };
+  std::ranges::stable_sort(order, [&](auto a, auto b) { return saving(a) > saving(b); });
+  std::vector<std::pair<Prefixes::const_iterator, Pieces>> unsaved;
+  for (const auto at : order) {
+    const int32_t n_known = cache_.n_known(at->first);
+    Pieces pieces = at->second.pieces;
+    std::erase_if(pieces, [&](const PrefixStore::Piece& p) { return p.end > n_known || store_.is_near(p); });
+    if (!pieces.empty()) unsaved.emplace_back(at, std::move(pieces));
+  }
+  return unsaved;
+}
+
+int64_t PrefixSaver::save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token) {
+  if (cache_.n_known(key) < pieces.back().end) return 0;  // evicted for a copy of a page
+  KvCache cache = empty_();
+  const auto pin = cache_.share(std::span(key).first(static_cast<size_t>(pieces.back().end)), cache);
+  return save(pieces, std::move(cache), ms_per_token, /*yields=*/false);
+}
+
+void PrefixSaver::save_all() {
+  for (const auto& [prefix, pieces] : unsaved()) save_from_memory(prefix->first, pieces, prefix->second.ms_per_token);
+}
+
 void PrefixSaver::save_all(Deadline deadline) {
-  std::vector<Prefix*> order;
-  for (auto& [id, prefix] : prefixes_) order.push_back(&prefix);
-  const auto saving = [](const Prefix* p) { return static_cast<double>(p->n_uses) * p->ms_per_token; };
-  std::ranges::stable_sort(order, [&](const Prefix* a, const Prefix* b) { return saving(a) > saving(b); });
   if (!store_.flush(deadline)) return;
   int64_t n_queued = 0;
-  for (const Prefix* prefix : order) {
-    const int32_t n_there = cache_.n_known(prefix->key);
-    std::vector<PrefixStore::Piece> to_save = prefix->pieces;
-    std::erase_if(to_save, [&](const PrefixStore::Piece& p) { return p.end > n_there || store_.is_near(p); });
-    if (to_save.empty()) continue;
+  for (const auto& [prefix, pieces] : unsaved()) {
     if (Clock::now() >= deadline) return;
-    KvCache cache = empty_();
-    const auto pin = cache_.share(std::span(prefix->key).first(static_cast<size_t>(to_save.back().end)), cache);
-    n_queued += save(to_save, std::move(cache), prefix->ms_per_token);
+    n_queued += save_from_memory(prefix->first, pieces, prefix->second.ms_per_token);
     if (n_queued < kFlushBytes) continue;
     if (!store_.flush(deadline)) return;
     n_queued = 0;

@@ -1,4 +1,5 @@
-// PrefixSaver decides when exact prefixes of this process are stored beyond it: at their second use, or at its end.
+// PrefixSaver decides when exact prefixes of this process are stored beyond it: at their second use, before memory
+// evicts them, or at its end.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 namespace vlcache {
 
 enum class PrefixSaving : uint8_t {
-  kOff,     // prefixes are neither written to tiers nor read from them
-  kAuto,    // written at the second use, and what memory still has when the process ends
+  kOff,   // prefixes are neither written to tiers nor read from them
+  kAuto,    // written at the second use, before memory evicts them, and what memory has when the process ends
   kAlways,  // written as soon as they are computed
 };
 
@@ -22,34 +23,50 @@ enum class PrefixSaving : uint8_t {
 class PrefixSaver {
  public:
   // All must outlive it. `empty`: makes an empty cache of the model's shape.
-  PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving when, std::function<KvCache()> empty)
-      : store_(store), cache_(cache), when_(when), empty_(std::move(empty)) {}
+  PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving when, std::function<KvCache()> empty);
+  ~PrefixSaver();
+  PrefixSaver(const PrefixSaver&) = delete;
 
   PrefixSaving when() const { return when_; }
   // A request has used this prefix: `cache` has its KV, computed as in a prompt by itself. `key`: its name in the
-  // prefix cache. `ms_per_token`: what computing it took.
-  void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache,
-            double ms_per_token);
-  // Stores what is in the prefix cache and was not stored yet, the most time saved first, until the deadline.
+  // prefix cache. `ms_per_token`: what computing it took. `stays`: the prefix cache will hold it.
+  void used(std::vector<Element> key, std::vector<PrefixStore::Piece> pieces, const KvCache& cache, double ms_per_token,
+            bool stays);
+  // Queues what is in the prefix cache and was not stored yet, the most time saved first, as far as the queue has room.
+  void save_all();
+  // The same until everything is stored, or the deadline.
   void save_all(Deadline deadline);
 
  private:
   struct Prefix {
-    std::vector<Element> key;
     std::vector<PrefixStore::Piece> pieces;
     double ms_per_token = 0;
     int64_t n_uses = 0, used_at = 0;
   };
+  struct PieceState {
+    int32_t n_uses = 0;
+    bool queued = false;  // to be stored
+  };
+  using Prefixes = std::map<std::vector<Element>, Prefix>;
+  using Pieces = std::vector<PrefixStore::Piece>;
+
+  void note(std::vector<Element> key, Pieces pieces, double ms_per_token);
   void forget_oldest();
-  int64_t save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token);
+  // Pieces of noted prefixes that memory holds and tiers do not, as save_all() stores them.
+  std::vector<std::pair<Prefixes::const_iterator, Pieces>> unsaved() const;
+  int64_t save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token, bool yields);
+  int64_t save_from_memory(const std::vector<Element>& key, const Pieces& pieces, double ms_per_token);
+  void evicting(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left);
+  // The noted prefix with the longest common beginning, and its length; the end: none.
+  std::pair<Prefixes::const_iterator, int64_t> nearest(std::span<const Element> key) const;
 
   PrefixStore& store_;
   PrefixCache& cache_;
   PrefixSaving when_;
   std::function<KvCache()> empty_;
-  std::map<Sha256Digest, Prefix> prefixes_;      // by the content of the last piece
-  std::map<Sha256Digest, int32_t> piece_uses_;   // by the content of a piece
-  std::map<int64_t, Sha256Digest> by_last_use_;  // of prefixes_
+  Prefixes prefixes_;
+  std::map<Sha256Digest, PieceState> pieces_;                // by the content of a piece
+  std::map<int64_t, Prefixes::const_iterator> by_last_use_;  // of prefixes_
   int64_t n_uses_ = 0;
 };
 

@@ -76,7 +76,9 @@ std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest
   Sha256Digest before = salt.value_or(Sha256Digest{});
   size_t next = 0;  // the image whose end may cut the next piece
   for (int32_t begin = 0; begin < n;) {
-    int32_t end = std::min(begin + kRecordTokens, n);
+    // What fills no page is a piece of its own: memory evicts it first.
+    const int32_t whole = n / kPageSlots * kPageSlots;
+    int32_t end = begin < whole ? std::min(begin + kRecordTokens, whole) : n;
     while (next < images.size() && images[next].end / kPageSlots * kPageSlots <= begin) ++next;
     if (next < images.size()) end = std::min(end, images[next].end / kPageSlots * kPageSlots);
     before = chained(before, part_of(elements, begin, end));
@@ -131,20 +133,29 @@ void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t col
   }
 }
 
-int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, double ms_per_token) {
+int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, const Worth& worth) {
+  return save(piece, [&](int32_t column, int32_t page) { return cache.page(column, page); }, worth);
+}
+
+int64_t PrefixStore::save(const Piece& piece, PageOf page_of, const Worth& worth) {
   const std::shared_ptr<Buffer> bytes = allocate(piece);
   std::byte* to = bytes->data();
   for_each_page(piece, [&](int32_t column, int32_t i) {
-    const std::span<const std::byte> page = cache.page(column, i);
+    const std::span<const std::byte> page = page_of(column, i);
     std::memcpy(to, page.data(), page.size());
     to += page.size();
   });
   std::vector<RecordId> names(1);
   for (const Sha256Digest& image : piece.images) names.push_back(chain_.id_of(image_name(image)));
   std::memcpy(to, names.data(), names_bytes(piece));
-  std::memcpy(to + names_bytes(piece), &ms_per_token, sizeof(ms_per_token));
+  std::memcpy(to + names_bytes(piece), &worth.ms_per_token, sizeof(worth.ms_per_token));
   const std::vector<std::span<std::byte>> parts = sections(piece, *bytes);
-  chain_.save({.key = piece.key, .sections = {parts.begin(), parts.end()}, .owner = bytes});
+  chain_.save({.key = piece.key,
+               .sections = {parts.begin(), parts.end()},
+               .owner = bytes,
+               .saves_ms = worth.ms_per_token * (piece.end - piece.begin),
+               .n_uses = worth.n_uses,
+               .yields = worth.yields});
   return bytes->bytes();
 }
 
@@ -206,21 +217,23 @@ void PrefixStore::append(const Load& load, KvCache& cache) {
   chain_.bring_nearer({.key = load.piece.key,
                        .sections = {parts.begin(), parts.end()},
                        .owner = load.bytes,
-                       .created_ms = load.load.created_ms()},
+                       .created_ms = load.load.created_ms(),
+                       .saves_ms = load.ms_per_token() * (load.piece.end - load.piece.begin)},
                       *load.from);
 }
 
-int32_t PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {
-  int32_t n = pieces.empty() ? 0 : pieces.front().begin;
+PrefixStore::Loaded PrefixStore::load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline) {
+  Loaded loaded{.n = pieces.empty() ? 0 : pieces.front().begin};
   for (const Piece& piece : pieces) {
     ChainedTier* const from = chain_.find(piece.key, deadline);
     if (from == nullptr) break;
     const Load coming = load(piece, *from, deadline);
     if (coming.wait(deadline) != RecordLoad::State::kReady) break;
     append(coming, cache);
-    n = piece.end;
+    loaded.n = piece.end;
+    loaded.ms_per_token = std::max(loaded.ms_per_token, coming.ms_per_token());
   }
-  return n;
+  return loaded;
 }
 
 int32_t PrefixStore::load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline) {

@@ -42,16 +42,27 @@ class PrefixStore {
     Sha256Digest key;
   };
   // elements: per token, all that its KV depends on besides the tokens before it. A piece ends after kRecordPages, at
-  // the end of each image (rounded down to pages), and where the elements end: a prefix of other elements with the same
-  // beginning and images has the same pieces there. `salt`: only prefixes with the same salt share records.
+  // the end of each image (rounded down to pages), and with the last whole page; elements that fill no page are a piece
+  // of their own. A prefix of other elements with the same beginning and images has the same pieces there. `salt`: only prefixes with the same salt share records.
   std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
 
   // Whether a tier on this machine has it.
   bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }
-  // Copies a piece of a cache and queues it. `ms_per_token`: what computing it took. Where the piece ends inside a
-  // page, the cache ends there, too, and has cleared its tails. Returns the bytes queued.
-  int64_t save(const Piece& piece, const KvCache& cache, double ms_per_token);
+  // What a record is worth.
+  struct Worth {
+    double ms_per_token = 0;  // what computing it took
+    int32_t n_uses = 0;       // so far, beyond the first
+    bool yields = false;      // Record::yields
+  };
+  // Copies a piece of a cache and queues it. Where the piece ends inside a page, the cache ends there, too, and has
+  // cleared its tails. Returns the bytes queued.
+  int64_t save(const Piece& piece, const KvCache& cache, const Worth& worth);
+  // The same for pages that page_of() gives: of a column, as KvCache counts them, and a page of the prefix.
+  using PageOf = FunctionRef<std::span<const std::byte>(int32_t column, int32_t page)>;
+  int64_t save(const Piece& piece, PageOf page_of, const Worth& worth);
+  // Whether a tier's queue takes the piece now.
+  bool takes(const Piece& piece) { return chain_.takes(piece_bytes(piece)); }
   void erase(const Piece& piece) { chain_.erase(piece.key); }
   // Queues the erasure, in all tiers, of every record that depends on the image.
   void erase_image(const Sha256Digest& image_key);
@@ -71,12 +82,17 @@ class PrefixStore {
     double ms_per_token() const;  // once it is ready
   };
   TierSearch search(std::span<const Piece> pieces, Deadline deadline);
+  int64_t piece_bytes(const Piece& piece) const;
   Load load(const Piece& piece, ChainedTier& from, Deadline by) const;
   // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kMemory) if no pages are free.
   void append(const Load& load, KvCache& cache);
-  // Fills a cache that has the tokens before the first piece with as many pieces as are stored. Blocks; returns the
-  // number of tokens that the cache has then. Throws as append() does.
-  int32_t load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline);
+  // Fills a cache that has the tokens before the first piece with as many pieces as are stored. Blocks. Throws as
+  // append() does.
+  struct Loaded {
+    int32_t n = 0;            // tokens that the cache has then
+    double ms_per_token = 0;  // what computing them took; 0: not known
+  };
+  Loaded load_all(std::span<const Piece> pieces, KvCache& cache, Deadline deadline);
   // The same for records of conversations in the format before this one.
   int32_t load_old(std::span<const Sha256Digest> elements, KvCache& cache, Deadline deadline);
 
@@ -84,7 +100,6 @@ class PrefixStore {
 
  private:
   int64_t layer_bytes(const Piece& piece, int32_t layer) const;
-  int64_t piece_bytes(const Piece& piece) const;
   // Room for the sections of a piece's record, one after the other: the layers, the names of images, the cost.
   std::shared_ptr<Buffer> allocate(const Piece& piece) const;
   std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;

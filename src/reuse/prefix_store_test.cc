@@ -32,7 +32,7 @@ class PrefixPieces : public testing::Test {
 };
 
 TEST_F(PrefixPieces, EndAfterFourPagesAtImagesAndAtTheEnd) {
-  EXPECT_EQ(bounds(store_.pieces(elements(600), {})), (Bounds{{0, 256}, {256, 512}, {512, 600}}));
+  EXPECT_EQ(bounds(store_.pieces(elements(600), {})), (Bounds{{0, 256}, {256, 512}, {512, 576}, {576, 600}}));
   const auto image = [](int32_t begin, int32_t end, uint8_t key) {
     return PrefixStore::Image{begin, end, Sha256Digest{key}};
   };
@@ -43,7 +43,7 @@ TEST_F(PrefixPieces, EndAfterFourPagesAtImagesAndAtTheEnd) {
   EXPECT_EQ(cut[1].images, (std::vector<Sha256Digest>{{1}, {2}, {3}}));  // everything after an image depends on it
   EXPECT_EQ(cut[3].images, cut[1].images);
   const std::vector early{image(5, 40, 1), image(50, 100, 2)};
-  EXPECT_EQ(bounds(store_.pieces(elements(400), early)), (Bounds{{0, 64}, {64, 320}, {320, 400}}));
+  EXPECT_EQ(bounds(store_.pieces(elements(400), early)), (Bounds{{0, 64}, {64, 320}, {320, 384}, {384, 400}}));
   EXPECT_EQ(bounds(store_.pieces(elements(0), early)), Bounds{});
   EXPECT_EQ(bounds(store_.pieces(elements(256), {})), (Bounds{{0, 256}}));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 
 #include "base/error.h"
 
@@ -221,6 +222,7 @@ void PrefixTree::drop_pages(Node& node, size_t n_pages) {
 }
 
 void PrefixTree::remove(Node& node) {
+  if (path_.leaf == &node) path_.leaf = nullptr;
   Node& parent = *node.parent;
   const auto at = parent.children.find(page_of(node, 0));
   drop_pages(node, node.groups.size());
@@ -239,6 +241,7 @@ int64_t PrefixTree::evict(int64_t n_pages) {
     Node& node = *leaves_.begin()->second;
     clock_.went(node.priority);
     const auto n_drop = std::min(static_cast<size_t>(n_pages - n), node.groups.size());
+    if (listener_) announce(node, n_drop);
     n += static_cast<int64_t>(n_drop);
     if (n_drop < node.groups.size()) {
       drop_pages(node, n_drop);
@@ -248,6 +251,23 @@ int64_t PrefixTree::evict(int64_t n_pages) {
     }
   }
   return n;
+}
+
+// Tells the listener that the last n_drop pages of the leaf are about to be evicted.
+void PrefixTree::announce(Node& leaf, size_t n_drop) {
+  if (path_.leaf != &leaf) {
+    std::vector<const Node*> way;
+    for (const Node* node = &leaf; node != nullptr; node = node->parent) way.push_back(node);
+    path_ = {.leaf = &leaf, .key = {}, .groups = {}};
+    for (const Node* node : std::views::reverse(way)) {
+      path_.key.insert(path_.key.end(), node->elements.begin(), node->elements.end());
+      path_.groups.insert(path_.groups.end(), node->groups.begin(), node->groups.end());
+    }
+  }
+  const size_t n_left = path_.groups.size() - n_drop;
+  listener_(path_.key, path_.groups, static_cast<int64_t>(n_left));
+  path_.groups.resize(n_left);
+  path_.key.resize(std::min(path_.key.size(), n_left * static_cast<size_t>(page_size_)));
 }
 
 // Touches the nodes from the deepest up to `until`, which is excluded. Deepest first, so that of equally new nodes the

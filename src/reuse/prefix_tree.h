@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -82,6 +83,11 @@ class PrefixTree {
   int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1, bool asks = true);
   // Evicts up to n_pages, except pinned ones; returns how many.
   int64_t evict(int64_t n_pages);
+  // Called before pages are evicted: those of groups[n_left] on, which are the end of a leaf. `key`: the elements of all
+  // groups, from the first token on.
+  using EvictionListener =
+      std::function<void(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left)>;
+  void on_evict(EvictionListener listener) { listener_ = std::move(listener); }
   // Priority of the next leaf to be evicted; infinity if there is none.
   double least_priority() const;
   // Visits every cached element.
@@ -120,6 +126,7 @@ class PrefixTree {
   Node& add_child(Node& parent, std::span<const Element> elements, std::span<const PageGroup> groups, double cost);
   Node& split(Node& node, size_t n_pages);
   void drop_pages(Node& node, size_t n_pages);
+  void announce(Node& leaf, size_t n_drop);
   void remove(Node& node);
   void touch(Node& deepest, const Node* until);
   void list(Node& node);
@@ -132,6 +139,13 @@ class PrefixTree {
   // Leaves that can be evicted, the next one first: by priority, then by when they were listed.
   std::map<std::pair<double, int64_t>, Node*> leaves_;
   int64_t n_listed_ = 0;
+  EvictionListener listener_;
+  // The way from the root to the leaf that was evicted from last: evictions of single pages walk it once.
+  struct Path {
+    const Node* leaf = nullptr;
+    std::vector<Element> key;
+    std::vector<PageGroup> groups;
+  } path_;
   int64_t n_pages_ = 0, n_nodes_ = 0;
 };
 

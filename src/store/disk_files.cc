@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr std::string_view kRecordSuffix = ".vlr";
 constexpr std::string_view kTemporarySuffix = ".tmp";
+constexpr const char* kUses = "user.vlcache.uses";  // a decimal number
 
 template <typename F>
 auto retried(const F& call) {
@@ -152,6 +154,21 @@ void touch(const File& file) {
   timespec times[2] = {{0, UTIME_OMIT}, {}};
   clock_gettime(CLOCK_REALTIME, &times[1]);
   static_cast<void>(futimens(file.fd(), times));
+  write_uses(file, read_uses(file) + 1);
+}
+
+int64_t read_uses(const File& file) {
+  std::array<char, 20> text{};
+  const ssize_t n = fgetxattr(file.fd(), kUses, text.data(), text.size());
+  int64_t uses = -1;
+  if (n > 0) std::from_chars(text.data(), text.data() + n, uses);
+  return uses;
+}
+
+void write_uses(const File& file, int64_t n) {
+  if (n < 0) return;
+  const std::string text = std::to_string(n);
+  static_cast<void>(fsetxattr(file.fd(), kUses, text.data(), text.size(), 0));
 }
 
 bool remove_if_same(const fs::path& path, const File& file) {

@@ -46,8 +46,11 @@ OpenedFile open_record_file(const std::filesystem::path& path);
 // it is in the processor's caches.
 std::optional<Miss> read_at(const File& file, int64_t offset, std::span<std::byte> to, Deadline deadline,
                             ChecksumStream* sum = nullptr);
-// Sets the time of last use, by which eviction orders records, to now. Failure has no other effect.
+// Counts a use, and sets the time of last use, by which eviction orders records, to now. Failure has no other effect.
 void touch(const File& file);
+// Uses that were counted, in an extended attribute of the file; -1: none, or the file system has no such attributes.
+int64_t read_uses(const File& file);
+void write_uses(const File& file, int64_t n);
 // Removes the file at `path` if it is still this one: another process may have replaced it.
 bool remove_if_same(const std::filesystem::path& path, const File& file);
 
@@ -62,6 +65,8 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::span<const std::byte> bytes, Deadline deadline, const SavePace* pace = nullptr);
+  // The file's count of uses.
+  void set_uses(int64_t n) { write_uses(file_, n); }
   // Syncs to the medium, then renames: one step for every reader.
   void commit(const std::filesystem::path& path);
   // kStored: no error so far. After an error the other functions do nothing.

@@ -22,6 +22,7 @@ enum class Worth { kUseless, kOtherModel, kInUse };
 struct DiskSpace::Candidate {
   Worth worth;
   FoundRecord record;
+  double ms_per_byte;  // saved by uses as many as so far; infinity: unknown
   bool operator<(const Candidate& other) const {
     return std::tie(worth, record.used_ns) < std::tie(other.worth, other.record.used_ns);
   }
@@ -49,25 +50,41 @@ std::vector<DiskSpace::Candidate> DiskSpace::scan() {
     } else if (!models_.empty() && !models_.contains(found->model)) {
       worth = Worth::kOtherModel;
     }
-    candidates.push_back({worth, std::move(record)});
+    const double saves_ms = found && found->saves_ms > 0 ? found->saves_ms : std::numeric_limits<double>::infinity();
+    const auto n_uses = static_cast<double>(there ? 1 + std::max<int64_t>(0, read_uses(opened.file)) : 1);
+    const double ms_per_byte = saves_ms * n_uses / static_cast<double>(std::max<int64_t>(1, record.bytes));
+    candidates.push_back({worth, std::move(record), ms_per_byte});
   }
+  std::ranges::sort(candidates, std::less<>());
   return candidates;
 }
 
-int64_t DiskSpace::make_room(int64_t bytes) {
+int64_t DiskSpace::make_room(int64_t bytes, double saves_ms) {
   if (used_bytes_ + bytes <= max_bytes_ && written_since_scan_ <= max_bytes_ / kScanParts) return 0;
-  std::vector<Candidate> candidates = scan();
+  const std::vector<Candidate> candidates = scan();
   if (used_bytes_ + bytes <= max_bytes_) return 0;
-  return remove_down_to(std::move(candidates), max_bytes_ / 10 * 9 - bytes);
+  const int64_t most_bytes = max_bytes_ / 10 * 9 - bytes;
+  if (outranked(candidates, most_bytes, saves_ms / static_cast<double>(std::max<int64_t>(1, bytes)))) return -1;
+  return remove_down_to(candidates, most_bytes);
 }
 
 int64_t DiskSpace::free(int64_t bytes) {
-  std::vector<Candidate> candidates = scan();
-  return used_bytes_ < bytes ? 0 : remove_down_to(std::move(candidates), used_bytes_ - bytes);
+  const std::vector<Candidate> candidates = scan();
+  return used_bytes_ < bytes ? 0 : remove_down_to(candidates, used_bytes_ - bytes);
 }
 
-int64_t DiskSpace::remove_down_to(std::vector<Candidate> candidates, int64_t most_bytes) {
-  std::ranges::sort(candidates, std::less<>());
+// Whether one of the candidates that would be removed saves more.
+bool DiskSpace::outranked(const std::vector<Candidate>& candidates, int64_t most_bytes, double ms_per_byte) const {
+  int64_t left = used_bytes_;
+  for (const Candidate& candidate : candidates) {
+    if (left <= most_bytes) break;
+    if (candidate.worth == Worth::kInUse && candidate.ms_per_byte > ms_per_byte) return true;
+    left -= candidate.record.bytes;
+  }
+  return false;
+}
+
+int64_t DiskSpace::remove_down_to(const std::vector<Candidate>& candidates, int64_t most_bytes) {
   int64_t n_removed = 0;
   for (const Candidate& candidate : candidates) {
     if (used_bytes_ <= most_bytes) break;

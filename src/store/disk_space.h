@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -19,8 +20,9 @@ class DiskSpace {
   void set_model(const ModelFingerprint& model) { models_.insert(model); }
   // If this many more bytes do not fit: removes records until the limit is nine tenths full with them. First expired
   // files and files that are no records, then records of other models, then the least recently used. Returns the number
-  // of records removed.
-  int64_t make_room(int64_t bytes);
+  // of records removed; -1, and removes none, if one of the models in use would go that saves more than `saves_ms` for
+  // these bytes, or if it is not known what it saves.
+  int64_t make_room(int64_t bytes, double saves_ms = std::numeric_limits<double>::infinity());
   // If the medium is full below the limit: removes records in the same order until this many bytes are free. Returns
   // the number of records removed; 0 if all of them together hold less.
   int64_t free(int64_t bytes);
@@ -32,8 +34,9 @@ class DiskSpace {
 
  private:
   struct Candidate;
-  std::vector<Candidate> scan();
-  int64_t remove_down_to(std::vector<Candidate> candidates, int64_t most_bytes);
+  std::vector<Candidate> scan();  // in the order of eviction
+  bool outranked(const std::vector<Candidate>& candidates, int64_t most_bytes, double ms_per_byte) const;
+  int64_t remove_down_to(const std::vector<Candidate>& candidates, int64_t most_bytes);
   bool expired(int64_t created_ms) const;
 
   std::filesystem::path root_;

@@ -150,10 +150,12 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
   if (bytes > max_bytes_) return {PutOutcome::kTooLarge, std::to_string(bytes) + " bytes"};
   {
     const std::lock_guard lock(space_mutex_);
-    counter_.evicted(space_.make_room(bytes));
+    const int64_t n_evicted = record.yields ? space_.make_room(bytes, record.saves_ms) : space_.make_room(bytes);
+    if (n_evicted < 0) return {PutOutcome::kOutranked, ""};
+    counter_.evicted(n_evicted);
   }
   PutResult result = write(record, header, path, deadline);
-  if (result.outcome != PutOutcome::kNoSpace) return result;
+  if (result.outcome != PutOutcome::kNoSpace || record.yields) return result;
   // The medium is full, perhaps of other files: the cache evicts its own records, but only if that makes room for this
   // one.
   int64_t n_evicted = 0;
@@ -169,6 +171,7 @@ PutResult DiskTier::write(const Record& record, const RecordHeader& header, cons
   TemporaryFile file(path.parent_path());
   file.write(encode_header(seal_, header), deadline);
   for (const auto& section : record.sections) file.write(section, deadline, record.pace);
+  file.set_uses(record.n_uses);
   struct stat replaced {};
   const bool replaces = lstat(path.c_str(), &replaced) == 0;
   file.commit(path);
@@ -192,7 +195,7 @@ bool DiskTier::erase(const RecordId& id) {
 std::vector<ListedRecord> DiskTier::list() {
   std::vector<ListedRecord> records;
   for (const FoundRecord& found : find_records(dir_)) {
-    ListedRecord listed{found.id, {}, found.bytes, 0, found.used_ns / 1'000'000, std::nullopt};
+    ListedRecord listed{found.id, {}, found.bytes, 0, found.used_ns / 1'000'000, std::nullopt, 0, -1};
     const OpenedFile opened = open_record_file(found.path);
     RecordHeader header;
     listed.problem = opened.file ? read_header(opened, nullptr, kNoDeadline, header) : opened.miss;
@@ -201,6 +204,8 @@ std::vector<ListedRecord> DiskTier::list() {
       listed.problem = Miss{MissReason::kOtherKey, "its name is not its key's"};
     listed.key = std::move(header.key);
     listed.created_ms = header.created_ms;
+    listed.saves_ms = header.saves_ms;
+    if (opened.file) listed.n_uses = read_uses(opened.file);
     records.push_back(std::move(listed));
   }
   return records;

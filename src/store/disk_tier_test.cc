@@ -295,6 +295,56 @@ TEST_F(Eviction, UsedBytesMatchTheListing) {
   EXPECT_EQ(tier_->list().size(), 2u);
 }
 
+TEST_F(Eviction, ARecordThatYieldsEvictsNothingThatSavesMore) {
+  open(20);
+  const auto stored = [&](int n, double saves_ms, int32_t n_uses = 0, bool yields = false) {
+    Stored made = record(n);
+    made.record.saves_ms = saves_ms;
+    made.record.n_uses = n_uses;
+    made.record.yields = yields;
+    return put(*tier_, made);
+  };
+  // One that is full would evict the three oldest.
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(stored(i, i == 2 ? 30 : 10), PutOutcome::kStored);
+  EXPECT_EQ(stored(20, 20, 0, /*yields=*/true), PutOutcome::kOutranked);
+  EXPECT_EQ(n_there(20), 20);
+  EXPECT_EQ(tier_->stats().last_problem, "");
+  EXPECT_EQ(stored(20, 40, 0, /*yields=*/true), PutOutcome::kStored);
+  EXPECT_EQ(n_there(3), 0);
+  // Uses count: 3 has been used five times.
+  open(20);
+  for (int use = 0; use < 4; ++use) EXPECT_FALSE(read_all(*tier_, make_key(3)).miss);
+  for (int i = 4; i < 21; ++i) EXPECT_FALSE(read_all(*tier_, make_key(i)).miss);  // so that it is the oldest
+  for (int i = 21; i < 23; ++i) EXPECT_EQ(stored(i, 10), PutOutcome::kStored);
+  EXPECT_EQ(stored(23, 40, 0, /*yields=*/true), PutOutcome::kOutranked);
+  EXPECT_EQ(stored(23, 80, 0, /*yields=*/true), PutOutcome::kStored);
+  EXPECT_FALSE(there(3));
+}
+
+TEST_F(Eviction, RecordsOfUnknownSavingOutrankWhatYields) {
+  open(20);
+  for (int i = 0; i < 20; ++i) store(i);
+  Stored made = record(20);
+  made.record.saves_ms = 1e9;
+  made.record.yields = true;
+  EXPECT_EQ(put(*tier_, made), PutOutcome::kOutranked);
+}
+
+TEST_F(DiskTierTest, SavingsAndUsesAreListed) {
+  DiskTier tier(options());
+  Stored stored = make_record(make_key(1), {5});
+  for (const double ms : {0.0, 0.4, 3.0, 1234.0, 5e6}) {
+    tier.erase(tier.id_of(stored.record.key));
+    stored.record.saves_ms = ms;
+    ASSERT_EQ(put(tier, stored), PutOutcome::kStored);
+    EXPECT_NEAR(tier.list().at(0).saves_ms, ms, 0.04 * (1 + ms)) << ms;
+  }
+  EXPECT_EQ(tier.list().at(0).n_uses, 0);
+  read_all(tier, stored.record.key);
+  read_all(tier, stored.record.key);
+  EXPECT_EQ(tier.list().at(0).n_uses, 2);
+}
+
 TEST_F(Eviction, RecordLargerThanTheLimitIsRejectedWithoutEviction) {
   open(3);
   for (int i = 0; i < 3; ++i) store(i);

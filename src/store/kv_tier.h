@@ -45,8 +45,9 @@ enum class PutOutcome : uint8_t {
   kNoSpace,   // the medium is full, or a quota is reached
   kLate,
   kIo,
+  kOutranked,  // what would be evicted for it saves more
 };
-inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::kIo) + 1;
+inline constexpr size_t kPutOutcomes = static_cast<size_t>(PutOutcome::kOutranked) + 1;
 std::string_view put_outcome_name(PutOutcome outcome);
 
 struct PutResult {
@@ -62,6 +63,8 @@ struct ListedRecord {
   int64_t bytes = 0;
   int64_t created_ms = 0, used_ms = 0;  // since 1970
   std::optional<Miss> problem;          // found in the header; sections are not read
+  double saves_ms = 0;                  // RecordHeader
+  int64_t n_uses = -1;                  // since it was stored; -1: the tier does not count them
 };
 
 struct TierStats {

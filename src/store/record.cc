@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -32,7 +33,7 @@ struct Fixed {
   uint32_t version;
   uint32_t header_bytes;
   uint8_t kind;
-  uint8_t zero;
+  uint8_t saving;
   uint16_t layout_bytes;
   uint32_t n_sections;
   int64_t created_ms;
@@ -62,9 +63,17 @@ void put(std::vector<std::byte>& bytes, size_t at, const T& value) {
 
 Miss miss(MissReason reason, std::string detail) { return {reason, std::move(detail)}; }
 
+// Ten steps an octave, from 1 ms; 0: unknown.
+constexpr double kSavingSteps = 10;
+uint8_t encode_saving(double ms) {
+  if (!(ms > 0)) return 0;
+  return static_cast<uint8_t>(1 + std::lround(std::min(kSavingSteps * std::log2(1 + ms), 254.0)));
+}
+double decode_saving(uint8_t saving) { return saving == 0 ? 0 : std::exp2((saving - 1) / kSavingSteps) - 1; }
+
 // The sizes agree with each other and keep the limits.
 bool sane(const Fixed& fixed) {
-  return fixed.layout_bytes <= kMaxLayoutBytes && fixed.n_sections <= kMaxSections && fixed.zero == 0 &&
+  return fixed.layout_bytes <= kMaxLayoutBytes && fixed.n_sections <= kMaxSections &&
          fixed.header_bytes == bytes_of_header(fixed.layout_bytes, fixed.n_sections);
 }
 
@@ -144,7 +153,7 @@ int64_t now_ms() {
 }
 
 RecordHeader make_header(const RecordSeal& seal, const Record& record) {
-  RecordHeader header{record.key, record.created_ms != 0 ? record.created_ms : now_ms(), {}};
+  RecordHeader header{record.key, record.created_ms != 0 ? record.created_ms : now_ms(), record.saves_ms, {}};
   const RecordId id = seal.id(record.key);
   for (const auto& section : record.sections) {
     const auto bytes = static_cast<int64_t>(section.size());
@@ -163,7 +172,7 @@ std::vector<std::byte> encode_header(const RecordSeal& seal, const RecordHeader&
                     .version = kRecordVersion,
                     .header_bytes = static_cast<uint32_t>(bytes.size()),
                     .kind = static_cast<uint8_t>(key.kind),
-                    .zero = 0,
+                    .saving = encode_saving(header.saves_ms),
                     .layout_bytes = static_cast<uint16_t>(key.layout.size()),
                     .n_sections = static_cast<uint32_t>(header.sections.size()),
                     .created_ms = header.created_ms,
@@ -195,6 +204,7 @@ std::optional<Miss> parse_header(const RecordSeal& seal, std::span<const std::by
   header.key = {static_cast<RecordKind>(fixed.kind), fixed.model, fixed.content, ""};
   header.key.layout.assign(reinterpret_cast<const char*>(first.data()) + kFixedBytes, fixed.layout_bytes);
   header.created_ms = fixed.created_ms;
+  header.saves_ms = decode_saving(fixed.saving);
   if (!valid(header.key)) return miss(MissReason::kMalformed, "a malformed key");
   if (auto why = take_sections(first, fixed, record_bytes, header.sections)) return why;
   if (expected != nullptr) return check_key(header.key, *expected);
@@ -221,7 +231,8 @@ std::optional<RecordPeek> peek(std::span<const std::byte> first) {
     return std::nullopt;
   }
   return RecordPeek{take<ModelFingerprint>(first, offsetof(Fixed, model)),
-                    take<int64_t>(first, offsetof(Fixed, created_ms))};
+                    take<int64_t>(first, offsetof(Fixed, created_ms)),
+                    decode_saving(take<uint8_t>(first, offsetof(Fixed, saving)))};
 }
 
 }  // namespace vlcache

@@ -6,7 +6,7 @@
 //   0       8              magic
 //   8       4              version
 //   12      4              bytes of the header, checksum included
-//   16      1, 1, 2        kind; 0; bytes of the layout
+//   16      1, 1, 2        kind; saving (RecordHeader::saves_ms, on a scale of logarithms); bytes of the layout
 //   20      4              number of sections
 // 24      8              creation time, ms since 1970
 //   32      16             the model's fingerprint
@@ -47,6 +47,7 @@ struct SectionInfo {
 struct RecordHeader {
   RecordKey key;
   int64_t created_ms = 0;  // since 1970
+  double saves_ms = 0;     // what a hit saves, to 4 %; 0: unknown
   std::vector<SectionInfo> sections;
 
   int64_t bytes() const;                         // of the header itself
@@ -61,6 +62,10 @@ struct Record {
   std::shared_ptr<const void> owner;
   int64_t created_ms = 0;          // 0: now
   const SavePace* pace = nullptr;  // called between pieces; null: as fast as the medium allows
+  double saves_ms = 0;             // what a hit saves; 0: unknown
+  int32_t n_uses = 0;              // so far, beyond the first
+  // Not stored if the tier would evict records for it that save more for their bytes.
+  bool yields = false;
 
   int64_t bytes() const;  // of the sections
 };
@@ -95,6 +100,7 @@ inline constexpr size_t kPeekBytes = 48;
 struct RecordPeek {
   ModelFingerprint model;
   int64_t created_ms;
+  double saves_ms;
 };
 std::optional<RecordPeek> peek(std::span<const std::byte> first);
 

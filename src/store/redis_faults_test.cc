@@ -115,7 +115,7 @@ TEST_F(RedisFaults, EndlessReplyTakesNoMemory) {
 TEST_F(RedisFaults, HeaderWithForgedSizesIsAMiss) {
   const RecordSeal seal;
   for (const int64_t bytes : {kMaxRecordBytes - 4096, kMaxRecordBytes, kMaxRecordBytes + 1, INT64_MAX}) {
-    RecordHeader header{stored_.record.key, now_ms(), {{bytes, {}}}};
+    RecordHeader header{.key = stored_.record.key, .created_ms = now_ms(), .sections = {{bytes, {}}}};
     const auto encoded = encode_header(seal, header);
     server_.set(header_name(seal.id(header.key)),
                 std::string(reinterpret_cast<const char*>(encoded.data()), encoded.size()));

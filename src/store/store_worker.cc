@@ -15,6 +15,8 @@ namespace vlcache {
 namespace {
 
 constexpr int kLeastPriority = 19;  // of nice(2)
+constexpr double kRecentBytes = 32 << 20;  // of loads that tell a tier's speed
+constexpr std::chrono::minutes kRecentTime{1};
 
 }  // namespace
 
@@ -44,6 +46,7 @@ struct RecordLoad::Shared {
   mutable std::condition_variable changed;
   size_t n_ready = 0;
   int64_t created_ms = 0;
+  double saves_ms = 0;
   std::optional<Miss> missed;
 };
 
@@ -78,6 +81,12 @@ int64_t RecordLoad::created_ms() const {
   CHECK(shared_ != nullptr);
   const std::lock_guard lock(shared_->mutex);
   return shared_->created_ms;
+}
+
+double RecordLoad::saves_ms() const {
+  CHECK(shared_ != nullptr);
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->saves_ms;
 }
 
 void RecordLoad::give_up() {
@@ -155,6 +164,13 @@ bool StoreWorker::save(Record record, Deadline deadline) {
   }
   wake_.notify_all();
   return true;
+}
+
+bool StoreWorker::takes(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes <= max_queued_bytes_ - stats_.queued_bytes) return true;
+  ++stats_.n_refused;
+  return false;
 }
 
 void StoreWorker::erase(std::function<void(KvTier& tier)> job) {
@@ -278,6 +294,7 @@ bool StoreWorker::advance_or_miss(RecordLoad::Shared& job) {
 
 bool StoreWorker::advance(RecordLoad::Shared& job) {
   if (job.over()) return false;
+  const auto begin = Clock::now();
   const LoadRequest& request = job.request;
   if (!job.reader) {
     OpenedRecord opened = tier_.open(request.key, request.deadline);
@@ -289,6 +306,7 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
     {
       const std::lock_guard lock(job.mutex);
       job.created_ms = job.reader->header().created_ms;
+      job.saves_ms = job.reader->header().saves_ms;
     }
     std::vector<int32_t> sections;
     for (const SectionTarget& target : request.targets) sections.push_back(target.section);
@@ -300,11 +318,29 @@ bool StoreWorker::advance(RecordLoad::Shared& job) {
     job.miss_with(std::move(*why));
     return false;
   }
+  loaded(std::ssize(target.to), ms_since(begin));
   const std::lock_guard lock(job.mutex);
   if (job.missed) return false;  // given up meanwhile
   ++job.n_ready;
   job.changed.notify_all();
   return job.n_ready < job.n_targets;
+}
+
+void StoreWorker::loaded(int64_t bytes, double ms) {
+  const std::lock_guard lock(mutex_);
+  recent_bytes_ += static_cast<double>(bytes);
+  recent_ms_ += ms;
+  if (recent_bytes_ > kRecentBytes) {
+    recent_ms_ *= kRecentBytes / recent_bytes_;
+    recent_bytes_ = kRecentBytes;
+  }
+  last_load_ = Clock::now();
+}
+
+double StoreWorker::load_speed() const {
+  const std::lock_guard lock(mutex_);
+  if (recent_ms_ == 0 || Clock::now() - last_load_ > kRecentTime) return 0;
+  return recent_bytes_ / recent_ms_;
 }
 
 void StoreWorker::save_one(const Save& save, Deadline deadline) {

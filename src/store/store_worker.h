@@ -51,6 +51,7 @@ class RecordLoad {
   Miss miss() const;
   // Creation time of the record, ms since 1970; meaningless before the first target is ready.
   int64_t created_ms() const;
+  double saves_ms() const;  // of the record; likewise
   // Targets that are not ready become missed. The memory may be written to for a moment longer: its owner is held until
   // then.
   void give_up();
@@ -100,6 +101,8 @@ class StoreWorker {
   RecordAnswer ask(std::vector<RecordKey> keys, Deadline deadline);
   // False: refused, because the queue is full. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
+  // Whether save() would take this many bytes now; counts as refused if not.
+  bool takes(int64_t bytes);
   // Removes records after the saves queued so far, alone: `job` may list, open and erase.
   void erase(std::function<void(KvTier& tier)> job);
   void erase(const RecordKey& key) {
@@ -108,6 +111,9 @@ class StoreWorker {
   // Waits for all queued saves. The caller helps, because the saver runs at idle priority. False: timeout.
   bool flush(Deadline deadline = kNoDeadline);
   StoreWorkerStats stats() const;
+  // Bytes that recent loads brought in a ms, opening included; 0: nothing was loaded in the last minute, so that a tier
+  // that was slow is tried again.
+  double load_speed() const;
 
  private:
   struct Save {
@@ -128,6 +134,7 @@ class StoreWorker {
   void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: the load is over
   bool advance_or_miss(RecordLoad::Shared& job);
+  void loaded(int64_t bytes, double ms);
   bool may_save() const;
   void save_next(std::unique_lock<std::mutex>& lock, Deadline until);
   void save_one(const Save& save, Deadline deadline);
@@ -144,6 +151,8 @@ class StoreWorker {
   bool erasing_ = false;
   bool stopping_ = false;
   StoreWorkerStats stats_;
+  double recent_bytes_ = 0, recent_ms_ = 0;  // of loads
+  Deadline last_load_ = Deadline::min();
   std::thread loader_, saver_;  // last: they use all of the above
 };
 

@@ -85,6 +85,12 @@ void TierChain::save(const Record& record) {
   for (ChainedTier& t : tiers_) t.worker->save(record);
 }
 
+bool TierChain::takes(int64_t bytes) {
+  bool any = false;
+  for (ChainedTier& t : tiers_) any = t.worker->takes(bytes) || any;
+  return any;
+}
+
 void TierChain::bring_nearer(const Record& record, const ChainedTier& from) {
   for (ChainedTier& t : tiers_) {
     if (&t == &from) return;

@@ -57,6 +57,8 @@ class TierChain {
   bool is_near(const RecordKey& key);
   // Queues saves to all tiers; a tier whose queue is full is skipped.
   void save(const Record& record);
+  // Whether the queue of a tier takes this many bytes now.
+  bool takes(int64_t bytes);
   // Queues saves to the tiers nearer than `from`, where the record was found.
   void bring_nearer(const Record& record, const ChainedTier& from);
   // Queues erasures in all tiers: of a record, or of those that `job` finds.

@@ -39,7 +39,8 @@ void TierCounter::put(Clock::time_point start, int64_t bytes, const PutResult& r
   stats_.write_ms += ms_since(start);
   ++stats_.n_put[static_cast<size_t>(result.outcome)];
   if (result.outcome == PutOutcome::kStored) stats_.bytes_written += bytes;
-  if (!result.there()) stats_.last_problem = std::string(put_outcome_name(result.outcome)) + ": " + result.detail;
+  if (result.there() || result.outcome == PutOutcome::kOutranked) return;
+  stats_.last_problem = std::string(put_outcome_name(result.outcome)) + ": " + result.detail;
 }
 
 void TierCounter::evicted(int64_t n) {

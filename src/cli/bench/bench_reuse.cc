@@ -23,6 +23,7 @@ struct ReuseBenchFlags {
   std::vector<std::string> choosers{"vlcache:r=0", "vlcache:r=0.025", "vlcache:r=0.05", "vlcache:r=0.1"};
   int n_text = 40, repetitions = 3;
   uint64_t seed = 1;
+  bool exact_prefix = false;
 };
 
 struct Sample {
@@ -43,28 +44,10 @@ class ReuseBench {
     images_.clear();
     for (int i = 0; i < n_images; ++i) images_.push_back(random_image());
     engine_.kv().image_kv().clear();
-    const ReuseOptions off{.encoder = false, .chooser = nullptr};
-    const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
-    time_once(prompt(flags_.n_text), record);  // leaves the images' records as another prompt would
-    struct Row {
-      std::string name;
-      From from;
-      ReuseOptions reuse;
-      std::vector<Sample> samples;
-    };
-    std::vector<Row> rows{{"all computed", From::kRam, off, {}}};
-    const bool stored = engine_.kv().tiers() != nullptr;
-    if (stored) engine_.kv().tiers()->flush(kNoDeadline);
-    for (const From from : {From::kRam, From::kTier, From::kColdTier}) {
-      if (from != From::kRam && !stored) continue;
-      for (const std::string& chooser : flags_.choosers) {
-        rows.push_back(
-            {chooser + from_text(from), from, {.chooser = parse_reuse_chooser(chooser), .required = true}, {}});
-      }
-    }
+    std::vector<Row> rows = flags_.exact_prefix ? exact_rows() : chooser_rows();
     for (int r = 0; r < flags_.repetitions; ++r) {
       for (Row& row : rows) {
-        if (row.from != From::kRam) engine_.kv().forget_images();
+        if (row.from != From::kRam) forget_memory();
         if (row.from == From::kColdTier) drop_page_cache();
         row.samples.push_back(time_once(prompt(flags_.n_text), row.reuse));
       }
@@ -110,6 +93,42 @@ class ReuseBench {
 
  private:
   enum class From : uint8_t { kRam, kTier, kColdTier };
+  struct Row {
+    std::string name;
+    From from;
+    ReuseOptions reuse;
+    std::vector<Sample> samples;
+  };
+
+  // The images' KV at another place, by chooser.
+  std::vector<Row> chooser_rows() {
+    const ReuseOptions record{.chooser = parse_reuse_chooser("static:r=1"), .required = true};
+    time_once(prompt(flags_.n_text), record);  // leaves the images' records as another prompt would
+    std::vector<Row> rows{computed_row()};
+    for (const From from : places()) {
+      for (const std::string& chooser : flags_.choosers) {
+        rows.push_back(
+            {chooser + from_text(from), from, {.chooser = parse_reuse_chooser(chooser), .required = true}, {}});
+      }
+    }
+    return rows;
+  }
+
+  // The same images after the same text, with another question.
+  std::vector<Row> exact_rows() {
+    for (int use = 0; use < 2; ++use) time_once(prompt(flags_.n_text), {.prefix = true});
+    std::vector<Row> rows{computed_row()};
+    for (const From from : places()) rows.push_back({"exact prefix" + from_text(from), from, {.prefix = true}, {}});
+    return rows;
+  }
+
+  static Row computed_row() { return {"all computed", From::kRam, {.encoder = false, .prefix = false}, {}}; }
+  // Where the images or prefixes may come from, once they are stored there.
+  std::vector<From> places() const {
+    if (engine_.kv().tiers() == nullptr) return {From::kRam};
+    engine_.kv().tiers()->flush(kNoDeadline);
+    return {From::kRam, From::kTier, From::kColdTier};
+  }
   std::string from_text(From from) const {
     if (from == From::kRam) return "";
     const std::string tier = engine_.kv().tiers()->stats().at(0).name;
@@ -125,6 +144,14 @@ class ReuseBench {
       if (file < 0) continue;
       posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
       close(file);
+    }
+  }
+
+  void forget_memory() const {
+    if (flags_.exact_prefix) {
+      engine_.kv().reset();
+    } else {
+      engine_.kv().forget_images();
     }
   }
 
@@ -155,10 +182,14 @@ class ReuseBench {
     }
   }
 
-  // Half of the text is before the images, half after them; the text is different every time.
+  // Half of the text is before the images, half after them; the text is different every time, before exact prefixes
+  // only after them.
   Prompt prompt(int n_text) {
     Prompt prompt;
+    const uint64_t state = state_;
+    if (flags_.exact_prefix) state_ = flags_.seed;
     for (int i = 0; i < n_text / 2; ++i) prompt.tokens.push_back(random_token());
+    if (flags_.exact_prefix) state_ = state;
     for (size_t i = 0; i < images_.size(); ++i) {
       const auto n = static_cast<int32_t>(engine_.model().n_image_tokens(images_[i]));
       const int32_t begin = prompt.n_tokens();
@@ -183,6 +214,7 @@ class ReuseBench {
                   .vision_ms = result.timings.vision_ms,
                   .computed = static_cast<double>(result.n_prompt - result.n_vision)};
     for (const CacheReport::Image& image : result.cache.images) sample.computed += image.n_recomputed;
+    if (flags_.exact_prefix) sample.computed = result.n_prompt - result.cache.n_prefix_tokens;
     n_vision_ = result.n_vision;
     n_prompt_ = result.n_prompt;
     return sample;
@@ -226,7 +258,7 @@ void run(const ReuseBenchFlags& flags) {
       "times fewer FLOPs, without the encoder |\n|---:|---|---:|---:|---|---:|---:|---:|\n");
   ReuseBench bench(*engine, flags);
   for (const int n : flags.images) bench.run(n);
-  if (engine->kv().tiers() != nullptr) bench.decode_while_saving();
+  if (engine->kv().tiers() != nullptr && !flags.exact_prefix) bench.decode_while_saving();
 }
 
 }  // namespace
@@ -249,6 +281,8 @@ void add_bench_reuse_command(const Command& bench_command) {
       .value_name("CHOOSER")
       .one_per_use()
       .show_default();
+  command.add("--exact-prefix", flags->exact_prefix,
+              "instead: the pictures after the same text as before, with another question");
   command.add("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
       .range(2, 1 << 20)
       .show_default();

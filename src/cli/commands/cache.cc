@@ -1,6 +1,7 @@
 // `vlcache cache`: lists, verifies and drops the records of a folder or a server.
+#include <algorithm>
 #include <cstdio>
-#include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -46,14 +47,6 @@ std::vector<ListedRecord> records_of(KvTier& tier) {
   return records;
 }
 
-std::string time_text(int64_t ms) {
-  const std::time_t seconds = ms / 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts)};
-}
-
 std::string model_text(const ModelFingerprint& model) {
   std::string text;
   for (const uint8_t byte : model) text += format("%02x", byte);
@@ -69,34 +62,82 @@ nlohmann::ordered_json json_of(const ListedRecord& r) {
           {"bytes", r.bytes},
           {"created_ms", r.created_ms},
           {"used_ms", r.used_ms},
+          {"uses", r.n_uses < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(r.n_uses + 1)},
+          {"saves_ms", r.saves_ms > 0 ? nlohmann::ordered_json(r.saves_ms) : nlohmann::ordered_json()},
           {"problem", r.problem ? describe(*r.problem) : ""}};
 }
 
+// "45 s", "12 min", "3 h", "9 d".
+std::string age_text(int64_t ms) {
+  const int64_t s = std::max<int64_t>(0, ms) / 1000;
+  if (s < 120) return std::to_string(s) + " s";
+  if (s < 7200) return std::to_string(s / 60) + " min";
+  if (s < 172'800) return std::to_string(s / 3600) + " h";
+  return std::to_string(s / 86'400) + " d";
+}
+
+std::string saved_text(double ms) {
+  if (ms <= 0) return "?";
+  return ms < 1000 ? format("%.0f ms", ms) : format("%.1f s", ms / 1000);
+}
+
+// What a record holds, as users know it.
+std::string_view kind_text(const RecordKey& key) {
+  if (key.kind == RecordKind::kPrefix) return "prompt";
+  return key.layout.starts_with("embeddings") ? "picture" : "picture KV";
+}
+
+void print_row(const ListedRecord& r) {
+  const int64_t now = now_ms();
+  const double mib = static_cast<double>(r.bytes) / 1048576.0;
+  const std::string kind(r.problem ? "?" : kind_text(r.key)), age = r.problem ? "?" : age_text(now - r.created_ms);
+  const std::string uses = r.n_uses < 0 ? "?" : std::to_string(r.n_uses + 1);
+  std::printf("%-12.12s %-10s %9.2f %7s %7s %5s %8s  %-12.12s  %s\n", hex(r.id).c_str(), kind.c_str(), mib, age.c_str(),
+              age_text(now - r.used_ms).c_str(), uses.c_str(), saved_text(r.saves_ms).c_str(),
+              r.problem ? "?" : model_text(r.key.model).c_str(),
+              r.problem ? describe(*r.problem).c_str() : r.key.layout.c_str());
+}
+
+// How much of each kind there is.
+void print_totals(const std::vector<ListedRecord>& records) {
+  struct Total {
+    int64_t n = 0, bytes = 0;
+    double saved_ms = 0;
+  };
+  std::map<std::string_view, Total> totals;
+  for (const ListedRecord& r : records) {
+    Total& total = totals[r.problem ? "of no use" : kind_text(r.key)];
+    ++total.n;
+    total.bytes += r.bytes;
+    total.saved_ms += r.saves_ms * static_cast<double>(std::max<int64_t>(0, r.n_uses));
+  }
+  Total all;
+  for (const auto& [kind, total] : totals) {
+    std::fprintf(stderr, "%s: %lld records, %.1f MiB", std::string(kind).c_str(), static_cast<long long>(total.n),
+                 static_cast<double>(total.bytes) / 1048576.0);
+    std::fprintf(stderr, total.saved_ms > 0 ? ", %s saved so far\n" : "\n", saved_text(total.saved_ms).c_str());
+    all.n += total.n;
+    all.bytes += total.bytes;
+  }
+  std::fprintf(stderr, "%lld records, %.1f MiB\n", static_cast<long long>(all.n),
+               static_cast<double>(all.bytes) / 1048576.0);
+}
+
 void list(const CacheCommandFlags& flags) {
-  int64_t n = 0, bytes = 0;
-  const std::vector<ListedRecord> records = records_of(*open(flags));
+  std::vector<ListedRecord> records = records_of(*open(flags));
+  std::ranges::stable_sort(records, std::greater<>(), &ListedRecord::used_ms);
   if (!flags.json && !records.empty()) {
-    std::printf("%-12s %-6s %-12s %-12s %10s  %-19s  %s\n", "record", "kind", "model", "content", "MiB", "used (UTC)",
-                "what");
+    std::printf("%-12s %-10s %9s %7s %7s %5s %8s  %-12s  %s\n", "record", "what", "MiB", "age", "used", "uses",
+                "a hit", "model", "layout");
   }
   for (const ListedRecord& r : records) {
-    ++n;
-    bytes += r.bytes;
     if (flags.json) {
       std::printf("%s\n", json_of(r).dump().c_str());
-      continue;
-    }
-    const double mib = static_cast<double>(r.bytes) / 1048576.0;
-    if (r.problem) {
-      std::printf("%-12.12s %-6s %-12s %-12s %10.2f  %s  %s\n", hex(r.id).c_str(), "?", "?", "?", mib,
-                  time_text(r.used_ms).c_str(), describe(*r.problem).c_str());
     } else {
-      std::printf("%-12.12s %-6s %-12.12s %-12.12s %10.2f  %s  %s\n", hex(r.id).c_str(),
-                  std::string(record_kind_name(r.key.kind)).c_str(), model_text(r.key.model).c_str(),
-                  hex(r.key.content).c_str(), mib, time_text(r.used_ms).c_str(), r.key.layout.c_str());
+      print_row(r);
     }
   }
-  std::fprintf(stderr, "%lld records, %.1f MiB\n", static_cast<long long>(n), static_cast<double>(bytes) / 1048576.0);
+  print_totals(records);
 }
 
 void verify(const CacheCommandFlags& flags) {

@@ -292,6 +292,7 @@ void run(const ChatFlags& flags) {
   while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
       if (!handle(chat, line)) break;
+      engine->kv().queue_prefixes();
       warnings.tell();
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());  // the conversation continues

@@ -46,8 +46,7 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       .show_default();
   add("--cache-prefixes", options.prefixes,
       "keep the KV of prompts there, too, for the same beginning in later runs: auto (from a prompt's second use on, "
-      "and "
-      "at the end of the process), always (as soon as it is computed), off")
+      "before memory evicts it, and at the end of the process), always (as soon as it is computed), off")
       .one_of({"auto", "always", "off"})
       .show_default();
   add("--cache-codec", options.codec,

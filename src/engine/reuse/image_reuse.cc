@@ -293,7 +293,7 @@ void ImageReuse::finish(double prefill_ms) {
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
   ImageStore* store = engine_.kv().image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
-    if (store != nullptr) store->used(images_[image].key, kv, computed);
+    if (store != nullptr) store->used(images_[image].key, kv, computed, per_token * kv->n_tokens());
   };
   for (size_t i = 0; i < recorder_.size(); ++i) {
     if (!recorder_.complete(i)) continue;

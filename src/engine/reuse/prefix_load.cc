@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
+#include "base/format.h"
 #include "engine/engine.h"
 
 namespace vlcache {
 
-PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt) : engine_(&engine) {
-  ExactPrefix prefix = exact_prefix(engine, prompt);
-  key_ = std::move(prefix.key);
-  pieces_ = std::move(prefix.pieces);
-  search_ = engine.kv().prefix_store()->search(pieces_, Clock::now() + engine.kv().image_store()->patience());
+PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt)
+    : engine_(&engine), prefix_(exact_prefix(engine, prompt)) {
+  search_ = engine.kv().prefix_store()->search(prefix_.pieces, Clock::now() + engine.kv().image_store()->patience());
 }
 
 bool PrefixLoad::pending(Deadline until) {
@@ -18,7 +17,7 @@ bool PrefixLoad::pending(Deadline until) {
   if (by_ == kNoDeadline) by_ = Clock::now() + engine_->kv().image_store()->patience();
   const Deadline limit = std::min(until, by_);
   if (!started_) {
-    for (size_t i = 0; i < pieces_.size(); ++i) {
+    for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
       if (!search_.wait(i, limit) && Clock::now() < by_) return true;
     }
     start_loads();
@@ -35,13 +34,36 @@ bool PrefixLoad::pending(Deadline until) {
 // Of the pieces after those that memory has, up to the first that no tier has.
 void PrefixLoad::start_loads() {
   started_ = true;
-  const int32_t n_known = engine_->kv().prefixes().n_known(key_);
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (pieces_[i].end <= n_known) continue;
+  const int32_t n_known = engine_->kv().prefixes().n_known(prefix_.key);
+  std::vector<Found> found;
+  for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
+    if (prefix_.pieces[i].end <= n_known) continue;
     ChainedTier* const from = search_.tier(i);
     if (from == nullptr) break;
-    loads_.push_back(engine_->kv().prefix_store()->load(pieces_[i], *from, by_));
+    found.push_back({&prefix_.pieces[i], from});
   }
+  obstacle_ = slower_than_computing(found);
+  if (!obstacle_.empty()) return;
+  for (const Found& f : found) loads_.push_back(engine_->kv().prefix_store()->load(*f.piece, *f.from, by_));
+}
+
+// A tier that was not measured yet counts as faster.
+std::string PrefixLoad::slower_than_computing(std::span<const Found> found) const {
+  if (engine_->kv().prefix_saver()->when() == PrefixSaving::kAlways) return "";
+  std::map<ChainedTier*, double> load_ms;
+  int32_t n_tokens = 0;
+  for (const Found& f : found) {
+    n_tokens += f.piece->end - f.piece->begin;
+    const double speed = f.from->worker->load_speed();
+    if (speed > 0) load_ms[f.from] += static_cast<double>(engine_->kv().prefix_store()->piece_bytes(*f.piece)) / speed;
+  }
+  const double compute_ms = n_tokens * engine_->kv().ms_per_token();
+  for (const auto& [tier, ms] : load_ms) {
+    if (compute_ms == 0 || ms <= compute_ms) continue;
+    return format("%s has %d more tokens, but loading them takes longer than computing them: about %.0f ms, %.0f ms",
+                  std::string(tier->tier->name()).c_str(), n_tokens, ms, compute_ms);
+  }
+  return "";
 }
 
 void PrefixLoad::take() {
@@ -54,18 +76,17 @@ void PrefixLoad::take() {
   loads.erase(missed, loads.end());
   if (loads.empty()) return;
   const auto first = static_cast<size_t>(loads.front().piece.begin);
-  if (cache.n_known(key_) < loads.front().piece.begin) return;  // evicted meanwhile
-  double ms_per_token = 0;
+  if (cache.n_known(prefix_.key) < loads.front().piece.begin) return;  // evicted meanwhile
   try {
     KvCache kv(engine.pools(), engine.backend(), engine.kv_shape());
     PrefixTree::Pin pin;
-    if (first > 0) pin = cache.share(std::span(key_).first(first), kv);
+    if (first > 0) pin = cache.share(std::span(prefix_.key).first(first), kv);
     for (const PrefixStore::Load& load : loads) {
       engine.kv().prefix_store()->append(load, kv);
-      ms_per_token = std::max(ms_per_token, load.ms_per_token());
+      ms_per_token_ = std::max(ms_per_token_, load.ms_per_token());
     }
     const int32_t end = loads.back().piece.end;
-    cache.keep(std::span(key_).first(static_cast<size_t>(end)), kv, ms_per_token);
+    cache.keep(std::span(prefix_.key).first(static_cast<size_t>(end)), kv, ms_per_token_);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kMemory) throw;  // no pages are free: the prompt is computed
     return;

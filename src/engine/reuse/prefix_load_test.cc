@@ -10,6 +10,8 @@ namespace {
 
 using Encoder = CacheReport::Image::Encoder;
 
+constexpr const char* kQuestion = "What is the total amount that stands at the end of the page?";
+
 class StoredPrefixes : public StoredImages {
  protected:
   std::unique_ptr<Engine> process(PrefixSaving saving = PrefixSaving::kAuto, DType dtype = DType::kF32,
@@ -36,6 +38,20 @@ class StoredPrefixes : public StoredImages {
     with_images.options.max_tokens = 8;
     return with_images;
   }
+  // Of two pages and more, another for each first letter.
+  Request text(Engine& engine, char first) const {
+    Request request = ask(engine, kQuestion);
+    std::string text(1, first);
+    for (int i = 0; i < 60; ++i) text += " a b c";
+    request.prompt = engine.prepare_raw(text, {});
+    return request;
+  }
+  std::unique_ptr<Engine> process_with_pages(int64_t n) const {
+    EngineOptions options = engine_options();
+    options.save_prefixes = PrefixSaving::kAuto;
+    options.cache_bytes = n * process()->kv().prefixes().group_bytes();
+    return Engine::load(Checkpoint(fixture_), options);
+  }
   static void end(Engine& engine) { engine.kv().save_prefixes(kNoDeadline); }
   static int32_t from_disk(const GenerateResult& result) {
     const auto at = result.cache.prefix_sources.find("disk");
@@ -60,8 +76,6 @@ class StoredPrefixes : public StoredImages {
     return std::ranges::count(disk_->list(), RecordKind::kPrefix, [](const ListedRecord& r) { return r.key.kind; });
   }
 };
-
-constexpr const char* kQuestion = "What is the total amount that stands at the end of the page?";
 
 TEST_F(StoredPrefixes, AnotherProcessFindsThePromptBitForBit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -130,6 +144,74 @@ TEST_F(StoredPrefixes, AreWrittenAtTheirSecondUse) {
   EXPECT_GT(n_prefix_records(), 0);
   const auto off = process(PrefixSaving::kOff);
   EXPECT_EQ(from_disk(generate(*off, ask(*off, kQuestion))), 0);
+}
+
+// What fills whole pages of prompts seen once.
+TEST_F(StoredPrefixes, AreWrittenBeforeMemoryEvictsThem) {
+  const auto small = process_with_pages(6);
+  const int32_t n = text(*small, 'a').prompt.n_tokens();
+  ASSERT_GE(n, 2 * kPageSlots);
+  for (const char first : {'a', 'b', 'c', 'd'}) generate(*small, text(*small, first));
+  ASSERT_TRUE(small->kv().tiers()->flush(kNoDeadline));
+  const auto second = process();
+  EXPECT_EQ(from_disk(generate(*second, text(*second, 'a'))), n / kPageSlots * kPageSlots);
+  const auto off = process(PrefixSaving::kOff);
+  EXPECT_EQ(ids(generate(*second, text(*second, 'b'))), ids(generate(*off, text(*off, 'b'))));
+}
+
+TEST_F(StoredPrefixes, AreNotWrittenWhereTheTierWouldEvictWhatSavesMore) {
+  const std::vector<std::byte> bytes((64 << 20) / 5 - 1000);
+  for (uint8_t i = 0; i < 5; ++i) {
+    ASSERT_TRUE(disk_->put({.key = {.content = {i}, .layout = "filler"}, .sections = {bytes}, .saves_ms = 1e6},
+                           kNoDeadline)
+                    .there());
+  }
+  const auto small = process_with_pages(6);
+  for (const char first : {'a', 'b', 'c', 'd'}) generate(*small, text(*small, first));
+  ASSERT_TRUE(small->kv().tiers()->flush(kNoDeadline));
+  EXPECT_EQ(n_prefix_records(), 0);
+  EXPECT_GT(disk_->stats().n_put[static_cast<size_t>(PutOutcome::kOutranked)], 0);
+  for (int use = 0; use < 2; ++use) generate(*small, text(*small, 'e'));  // asked for twice, it is written
+  ASSERT_TRUE(small->kv().tiers()->flush(kNoDeadline));
+  EXPECT_GT(n_prefix_records(), 0);
+}
+
+// Forgetting what memory holds is no reason to write it.
+TEST_F(StoredPrefixes, AreNotWrittenByReset) {
+  const auto e = process();
+  generate(*e, text(*e, 'a'));
+  e->kv().reset();
+  ASSERT_TRUE(e->kv().tiers()->flush(kNoDeadline));
+  EXPECT_EQ(n_prefix_records(), 0);
+}
+
+// A policy that evicts leaves memory nothing to write later.
+TEST_F(StoredPrefixes, OfPoliciesThatEvictAreWrittenAtTheFirstUse) {
+  const auto first = process();
+  Request request = text(*first, 'a');
+  request.policy = parse_policy("snapkv:w=4", "0.3");
+  generate(*first, std::move(request));
+  ASSERT_TRUE(first->kv().tiers()->flush(kNoDeadline));
+  const auto second = process();
+  const GenerateResult found = generate(*second, text(*second, 'a'));
+  EXPECT_EQ(from_disk(found), found.n_prompt - 1);
+}
+
+TEST_F(StoredPrefixes, ThatLoadMoreSlowlyThanTheyAreComputedAreNotLoaded) {
+  const auto first = process();
+  generate(*first, text(*first, 'a'));
+  generate(*first, text(*first, 'b'));
+  end(*first);
+  const auto second = process();
+  EXPECT_GT(from_disk(generate(*second, text(*second, 'a'))), 0);  // the tier's speed is not known yet
+  second->kv().prompt_computed(1'000'000, 1e-3);
+  const GenerateResult computed = generate(*second, text(*second, 'b'));
+  EXPECT_EQ(from_disk(computed), 0);
+  EXPECT_NE(computed.cache.prefix_reason.find("disk has"), std::string::npos) << computed.cache.prefix_reason;
+  const auto always = process(PrefixSaving::kAlways);
+  generate(*always, text(*always, 'a'));
+  always->kv().prompt_computed(1'000'000, 1e-3);
+  EXPECT_GT(from_disk(generate(*always, text(*always, 'b'))), 0);
 }
 
 // The tiers' time limit does not run while a request waits for its turn.

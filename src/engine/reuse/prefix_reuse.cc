@@ -10,7 +10,7 @@
 namespace vlcache {
 namespace {
 
-constexpr double kRestoredMsPerToken = 1;  // the time that computing took is not known any more
+constexpr double kUnknownMsPerToken = 1;  // for what was stored before records had the time that computing took
 
 // Tokens whose images' KV is identified by `contents`, and the salt of the prompts that may hit it.
 struct KeyParts {
@@ -205,13 +205,15 @@ void PrefixReuse::keep(Engine& engine, const Sequence& sequence, double ms_per_t
   cache.keep(key_of(cache, parts_of(sequence, n)), sequence.cache(), ms_per_token);
 }
 
-void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, double ms_per_token) {
+void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix prefix, double ms_per_token,
+                           bool stays) {
   PrefixSaver* const saver = engine.kv().prefix_saver();
   if (saver == nullptr || saver->when() == PrefixSaving::kOff) return;
   if (!shares_pages(sequence.policy()) || !is_exact(sequence) || sequence.in_prompt()) return;
   if (sequence.prompt_shape().n_tokens < kFewestStored) return;
-  ExactPrefix prefix = exact_prefix(engine, prompt_of(sequence));
-  saver->used(std::move(prefix.key), std::move(prefix.pieces), sequence.cache(), ms_per_token);
+  if (std::ssize(prefix.key) != sequence.prompt_shape().n_tokens) prefix = exact_prefix(engine, prompt_of(sequence));
+  saver->used(std::move(prefix.key), std::move(prefix.pieces), sequence.cache(), ms_per_token,
+              stays && engine.kv().cache_budget().max_bytes() > 0);
 }
 
 PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
@@ -227,12 +229,13 @@ PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const Prefix
   const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {
-    if (!store.is_near(piece)) store.save(piece, sequence.cache(), kRestoredMsPerToken);
+    if (!store.is_near(piece)) store.save(piece, sequence.cache(), {.ms_per_token = engine.kv().ms_per_token()});
   }
-  if (before.ids.size() % kPageSlots == 0) return tokens;
+  if (before.ids.empty()) return tokens;
   // The end of the conversation as it was saved before is not needed any more.
-  const PrefixStore::Piece end = pieces_of(store, StoredTokens(before).first(std::ssize(before.ids))).back();
-  if (std::ranges::find(pieces, end.key, &PrefixStore::Piece::key) == pieces.end()) store.erase(end);
+  for (const PrefixStore::Piece& old : pieces_of(store, StoredTokens(before).first(std::ssize(before.ids)))) {
+    if (std::ranges::find(pieces, old.key, &PrefixStore::Piece::key) == pieces.end()) store.erase(old);
+  }
   return tokens;
 }
 
@@ -241,10 +244,11 @@ int32_t PrefixReuse::restore(Engine& engine, const PrefixTokens& tokens) {
   const StoredTokens stored(tokens);
   const KeyParts all = stored.first(static_cast<int32_t>(tokens.ids.size()));
   KvCache cache(engine.pools(), engine.backend(), engine.kv_shape());
-  int32_t n = store.load_all(pieces_of(store, all), cache, kNoDeadline);
-  if (n == 0) n = store.load_old(digests_of(all), cache, kNoDeadline);
-  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), stored.first(n)), cache, kRestoredMsPerToken);
-  return n;
+  PrefixStore::Loaded loaded = store.load_all(pieces_of(store, all), cache, kNoDeadline);
+  if (loaded.n == 0) loaded.n = store.load_old(digests_of(all), cache, kNoDeadline);
+  const double ms_per_token = loaded.ms_per_token > 0 ? loaded.ms_per_token : kUnknownMsPerToken;
+  engine.kv().prefixes().keep(key_of(engine.kv().prefixes(), stored.first(loaded.n)), cache, ms_per_token);
+  return loaded.n;
 }
 
 }  // namespace vlcache

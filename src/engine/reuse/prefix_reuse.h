@@ -71,9 +71,10 @@ class PrefixReuse {
   static std::vector<Element> promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,
                                       const ReuseOptions& options);
 
-  // The sequence has computed its prompt, of which n_found tokens were cached: passes it to the prefix saver, unless
-  // something in it was reused or evicted. To be called before the policy acts.
-  static void note_use(Engine& engine, const Sequence& sequence, double ms_per_token);
+  // The sequence has computed its prompt: passes it to the prefix saver, unless something in it was reused or evicted.
+  // To be called before the policy acts. `prefix`: of the prompt; no pieces: not known. `stays`: the prefix cache will
+  // hold it.
+  static void note_use(Engine& engine, const Sequence& sequence, ExactPrefix prefix, double ms_per_token, bool stays);
 
   // Stores the sequence's KV beyond this process, and returns its tokens: none if some of it was evicted. `before`:
   // what was stored last of the same conversation, whose end is not needed any more.

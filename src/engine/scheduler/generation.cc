@@ -168,6 +168,7 @@ void Generation::find_prefix() {
       request_.callbacks.on_logits != nullptr
           ? "the logits of all tokens are wanted"
           : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse, images_.search());
+  if (!prefix_load_.obstacle().empty()) result_.cache.prefix_reason = prefix_load_.obstacle();
 }
 
 void Generation::keep_prefix(bool whole_pages) {
@@ -177,12 +178,20 @@ void Generation::keep_prefix(bool whole_pages) {
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
 }
 
-// Time per token as far as it is known: a prompt that was found costs what it took before.
+// The prompt is computed.
 void Generation::note_prefix() {
   if (!request_.reuse.prefix || noted_prefix_) return;
   noted_prefix_ = true;
   const int32_t n_computed = sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens;
-  PrefixReuse::note_use(engine_, *sequence_, result_.timings.prefill_ms / std::max(1, n_computed));
+  const double ms = result_.timings.prefill_ms + result_.timings.vision_ms;
+  KvServices& kv = engine_.kv();
+  kv.prompt_computed(n_computed, ms);
+  // A prompt of which little was computed says nothing of what all of it costs.
+  double ms_per_token = ms / std::max(1, n_computed);
+  if (n_computed < kPageSlots && kv.ms_per_token() > 0) ms_per_token = kv.ms_per_token();
+  if (n_computed < kPageSlots && prefix_load_.ms_per_token() > 0) ms_per_token = prefix_load_.ms_per_token();
+  const bool stays = !sequence_->policy().evicts() || request_.reuse.keep_exact;
+  PrefixReuse::note_use(engine_, *sequence_, prefix_load_.prefix(), ms_per_token, stays);
 }
 
 // Asks the tiers for the prompt's beginning.
