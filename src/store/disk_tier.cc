@@ -150,10 +150,20 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
   if (bytes > max_bytes_) return {PutOutcome::kTooLarge, std::to_string(bytes) + " bytes"};
   {
     const std::lock_guard lock(space_mutex_);
-    const int64_t n_evicted = record.yields ? space_.make_room(bytes, record.saves_ms) : space_.make_room(bytes);
+    const int64_t wanted = bytes + writing_bytes_;
+    const int64_t n_evicted = record.yields ? space_.make_room(wanted, record.saves_ms) : space_.make_room(wanted);
     if (n_evicted < 0) return {PutOutcome::kOutranked, ""};
     counter_.evicted(n_evicted);
+    writing_bytes_ += bytes;
   }
+  PutResult result = write_or_evict(record, header, path, deadline);
+  const std::lock_guard lock(space_mutex_);
+  writing_bytes_ -= bytes;
+  return result;
+}
+
+PutResult DiskTier::write_or_evict(const Record& record, const RecordHeader& header, const fs::path& path,
+                                   Deadline deadline) {
   PutResult result = write(record, header, path, deadline);
   if (result.outcome != PutOutcome::kNoSpace || record.yields) return result;
   // The medium is full, perhaps of other files: the cache evicts its own records, but only if that makes room for this
@@ -161,7 +171,7 @@ PutResult DiskTier::store(const Record& record, const fs::path& path, Deadline d
   int64_t n_evicted = 0;
   {
     const std::lock_guard lock(space_mutex_);
-    n_evicted = space_.free(bytes);
+    n_evicted = space_.free(header.section_offset(header.sections.size()));
   }
   counter_.evicted(n_evicted);
   return n_evicted > 0 ? write(record, header, path, deadline) : result;

@@ -53,6 +53,8 @@ class DiskTier final : public KvTier {
   // Removes a corrupt record, if the reason is one that is_corrupt() names.
   void drop(const Miss& why, const std::filesystem::path& path, const OpenedFile& opened);
   PutResult store(const Record& record, const std::filesystem::path& path, Deadline deadline);
+  PutResult write_or_evict(const Record& record, const RecordHeader& header, const std::filesystem::path& path,
+                           Deadline deadline);
   PutResult write(const Record& record, const RecordHeader& header, const std::filesystem::path& path,
                   Deadline deadline);
 
@@ -62,6 +64,7 @@ class DiskTier final : public KvTier {
   TierCounter counter_;
   mutable std::mutex space_mutex_;
   DiskSpace space_;
+  int64_t writing_bytes_ = 0;  // of records that are being written
 };
 
 }  // namespace vlcache

@@ -55,9 +55,9 @@ class Chat(ProgramTest):
         last, told = chat("What is the TAX?", "/undo")
         self.assertEqual(prefix(told), [kept[2]])
         self.assertEqual(answers + more + last, whole)
-        # beside the record up to the page's end, of every turn's end only the last is kept, and nothing of a writer that died
+        # beside the record up to the page's end, only the last turn's end is kept (whole pages, and the rest), and nothing of a writer that died
         kinds = [json.loads(line)["kind"] for line in self.ok("cache", "ls", disk, "--json").splitlines()]
-        self.assertEqual(kinds.count("prefix"), 2)
+        self.assertEqual(kinds.count("prefix"), 3)
         stale = disk / "sessions/a/.999999999-0.tmp"
         stale.write_text("half of it")
         chat()

@@ -137,7 +137,7 @@ class Commands(ProgramTest):
         disk = self.folder / "cache"
         self.assertIn(f"--cache-disk     {disk}: not there yet", plan("--cache-disk", disk)[0])
         self.assertFalse(disk.exists())
-        self.ok("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "1", "--reuse", "vlcache", "--cache-disk", disk, "?")
+        self.ok("run", "-m", MODEL, "-i", PAGE, "--max-tokens", "1", "--reuse", "vlcache", "--cache-disk", disk, "--cache-prefixes", "off", "?")
         self.assertRegex(plan("--cache-disk", f"{disk},5GB")[0], r"cache: 2 records, [0-9.]+ MB of at most 5\.00 GB\n")
         self.assertRegex(plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0], r"--cache-redis +\S*127\.0\.0\.1\S*: .*refused\n")
         self.assertNotIn("secret", plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0])

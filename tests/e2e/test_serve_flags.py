@@ -208,8 +208,8 @@ class ServeFlags(ProgramTest):
 
     # What outlives the process.
     def source(self, *flags):
-        """Where the image of the page comes from in a server of its own."""
-        server = self.serve("--reuse", "vlcache", *flags)
+        """Where the image of the page comes from in a server of its own, if not with the whole prompt."""
+        server = self.serve("--reuse", "vlcache", "--cache-prefixes", "off", *flags)
         answer = self.ask(server, vlcache={"explain": True})
         self.assertEqual(server.end(), 0)
         image = answer["vlcache"]["cache"]["images"][0]
@@ -237,12 +237,12 @@ class ServeFlags(ProgramTest):
         def tokens(mode):
             """of the prompt that the third of three servers finds on disk"""
             for _ in range(3):
-                server = self.serve("--cache-disk", self.folder / mode, "--cache-prefixes", mode)
+                server = self.serve("--cache-disk", self.folder / mode, *(() if mode == "default" else ("--cache-prefixes", mode)))
                 answer = self.ask(server, vlcache={"explain": True})
                 self.assertEqual(server.end(), 0)
             return answer["vlcache"]["cache"]["prefix_sources"].get("disk", 0)
 
-        self.assertEqual([tokens(mode) > 200 for mode in ("auto", "always", "off")], [True, True, False])
+        self.assertEqual([tokens(mode) > 200 for mode in ("default", "auto", "always", "off")], [True, True, True, False])
 
     def test_flag_cache_codec(self):
         self.assertNotEqual(self.image("--reuse", "vlcache", "--cache-codec", "int8")["form"], self.image("--reuse", "vlcache")["form"])

@@ -292,7 +292,7 @@ void run(const ChatFlags& flags) {
   while (watch_interrupts(), std::fputs("> ", stderr), lines.next(line, /*wait=*/true)) {
     try {
       if (!handle(chat, line)) break;
-      engine->kv().queue_prefixes();
+      if (flags.session.empty()) engine->kv().queue_prefixes();  // a session has stored its own
       warnings.tell();
     } catch (const Error& e) {
       std::fprintf(stderr, "%s\n", e.what());  // the conversation continues
@@ -302,7 +302,7 @@ void run(const ChatFlags& flags) {
   }
   std::fputs("\n", stderr);
   if (interrupted()) throw Interrupted();
-  engine->kv().save_prefixes(Clock::now() + kSaveTime);
+  if (flags.session.empty()) engine->kv().save_prefixes(Clock::now() + kSaveTime);
 }
 
 }  // namespace
