@@ -22,8 +22,8 @@ struct CacheOptions {
   std::string salt;
   std::string ttl;  // 90s, 15m, 12h, 30d; empty: no limit
   int admit = 1;
-  std::string codec = "exact";   // of images' KV: exact, int8, int4
-  std::string keep;              // SHARE:SCORER; empty: all of it
+  std::string codec = "exact";    // of images' KV: exact, int8, int4
+  std::string keep;               // SHARE:SCORER; empty: all of it
   std::string prefixes = "auto";  // when the KV of prompts is stored: auto, always, off
 };
 

@@ -97,7 +97,7 @@ class KvServices {
   std::unique_ptr<PrefixStore> prefix_store_;
   std::unique_ptr<PrefixSaver> prefix_saver_;
   std::unique_ptr<ImageEntries> image_entries_;
-  CacheTotals totals_;  // of requests that have ended
+  CacheTotals totals_;                        // of requests that have ended
   double recent_tokens_ = 0, recent_ms_ = 0;  // of prompts
   std::set<Sha256Digest> images_in_work_, images_without_origin_;
 };

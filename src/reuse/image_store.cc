@@ -115,8 +115,7 @@ std::unique_ptr<ImageLoad> ImageStore::load_rows(const Sha256Digest& image, cons
   return std::make_unique<ImageLoad>(from.worker->load(std::move(request)), /*n_sections=*/1, from, by);
 }
 
-void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed,
-                      double saves_ms) {
+void ImageStore::used(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, bool computed, double saves_ms) {
   save(record_of(image, std::move(kv)), computed, saves_ms);
 }
 

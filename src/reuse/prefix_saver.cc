@@ -36,8 +36,8 @@ int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache ca
     if (!store_.takes(piece)) continue;
     state.queued = true;
     const int32_t n_more = std::max(0, state.n_uses - 1);
-    n_queued += store_.save(
-        piece, cache, {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0});
+    n_queued +=
+        store_.save(piece, cache, {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0});
   }
   return n_queued;
 }
@@ -104,8 +104,7 @@ void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGro
       return cache_.page(groups[static_cast<size_t>(page)], column);
     };
     const int32_t n_more = std::max(0, state.n_uses - 1);
-    store_.save(piece, page_of,
-                {.ms_per_token = prefix->second.ms_per_token, .n_uses = n_more, .yields = n_more == 0});
+    store_.save(piece, page_of, {.ms_per_token = prefix->second.ms_per_token, .n_uses = n_more, .yields = n_more == 0});
   }
 }
 

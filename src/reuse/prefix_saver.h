@@ -14,7 +14,7 @@
 namespace vlcache {
 
 enum class PrefixSaving : uint8_t {
-  kOff,   // prefixes are neither written to tiers nor read from them
+  kOff,     // prefixes are neither written to tiers nor read from them
   kAuto,    // written at the second use, before memory evicts them, and what memory has when the process ends
   kAlways,  // written as soon as they are computed
 };

@@ -134,7 +134,8 @@ void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t col
 }
 
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, const Worth& worth) {
-  return save(piece, [&](int32_t column, int32_t page) { return cache.page(column, page); }, worth);
+  return save(
+      piece, [&](int32_t column, int32_t page) { return cache.page(column, page); }, worth);
 }
 
 int64_t PrefixStore::save(const Piece& piece, PageOf page_of, const Worth& worth) {

@@ -43,7 +43,8 @@ class PrefixStore {
   };
   // elements: per token, all that its KV depends on besides the tokens before it. A piece ends after kRecordPages, at
   // the end of each image (rounded down to pages), and with the last whole page; elements that fill no page are a piece
-  // of their own. A prefix of other elements with the same beginning and images has the same pieces there. `salt`: only prefixes with the same salt share records.
+  // of their own. A prefix of other elements with the same beginning and images has the same pieces there. `salt`: only
+  // prefixes with the same salt share records.
   std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
 

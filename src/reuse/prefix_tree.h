@@ -83,8 +83,8 @@ class PrefixTree {
   int64_t insert(std::span<const Element> key, std::span<const PageGroup> groups, double cost = 1, bool asks = true);
   // Evicts up to n_pages, except pinned ones; returns how many.
   int64_t evict(int64_t n_pages);
-  // Called before pages are evicted: those of groups[n_left] on, which are the end of a leaf. `key`: the elements of all
-  // groups, from the first token on.
+  // Called before pages are evicted: those of groups[n_left] on, which are the end of a leaf. `key`: the elements of
+  // all groups, from the first token on.
   using EvictionListener =
       std::function<void(std::span<const Element> key, std::span<const PageGroup> groups, int64_t n_left)>;
   void on_evict(EvictionListener listener) { listener_ = std::move(listener); }

@@ -9,8 +9,8 @@
 namespace vlcache {
 
 std::string_view put_outcome_name(PutOutcome outcome) {
-  static constexpr std::array<std::string_view, kPutOutcomes> kNames = {"stored",   "present", "too large",
-                                                                        "no space", "late",    "io error", "outranked"};
+  static constexpr std::array<std::string_view, kPutOutcomes> kNames = {"stored", "present",  "too large", "no space",
+                                                                        "late",   "io error", "outranked"};
   return kNames[static_cast<size_t>(outcome)];
 }
 

@@ -14,7 +14,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int kLeastPriority = 19;  // of nice(2)
+constexpr int kLeastPriority = 19;         // of nice(2)
 constexpr double kRecentBytes = 32 << 20;  // of loads that tell a tier's speed
 constexpr std::chrono::minutes kRecentTime{1};
 

@@ -84,6 +84,26 @@ class Chat(ProgramTest):
         self.fails(*args, "--session", "a", stdin="", says="expected --cache-disk DIR")
         self.fails(*args, "--session", "../a", "--cache-disk", disk, stdin="", says="letters, digits")
 
+    def test_a_session_outgrows_its_context(self):
+        long = lambda i: f"{i}: what is the TOTAL? " + "abcdefg hijk lmno. " * 50  # about 1000 tokens
+        flags = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--explain", "--cache-disk", self.folder / "cache")
+        lines = f"/image {PAGE}\n" + "".join(long(i) + "\n" for i in range(5)) + f"/image {MODEL / 'demo/table.png'}\nAnd the DATE?\n"
+        p = run(*flags, "--session", "a", stdin=lines)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        told, = re.findall(r"does not see the oldest (\d) of (\d) questions any more. The KV of the others is kept \((\d+) tokens; .*, (\d+) tokens are computed", p.stderr)
+        gone, all, kept, computed = map(int, told)
+        self.assertLess(kept + computed, 2049)
+        self.assertGreaterEqual(kept, 0.9 * 1000 * (all - gone - 1))  # but the question that did not fit
+        found = [int(n) for n in re.findall(r"prefix: (\d+) of", p.stderr)]
+        self.assertEqual(found[all - 1], kept)
+        self.assertGreater(found[all], kept + computed - 2)  # the next turn continues this
+        again = run(*flags, "--session", "a", stdin="And now?\n")
+        self.assertRegex(again.stderr, r"session a: \d questions?, KV of (\d+) of \1 tokens was kept")
+        self.assertGreater(int(re.findall(r"prefix: (\d+) of", again.stderr)[0]), found[all])
+        for more in (("--context-full", "stop", "--session", "b"), ()):  # without a session it is the default
+            p = run(*flags, *more, stdin=lines)
+            self.assertIn("the model's context is 4096", p.stderr)
+
     def test_a_session_with_compressed_kv_is_recomputed(self):
         flags = ("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "8", "--session", "b", "--cache-disk", self.folder / "cache",
                  "--kv", "snapkv", "--kv-budget", "0.5")

@@ -282,7 +282,7 @@ void add_bench_reuse_command(const Command& bench_command) {
       .one_per_use()
       .show_default();
   command.add("--exact-prefix", flags->exact_prefix,
-              "instead: the pictures after the same text as before, with another question");
+              "instead: the images after the same text as before, with another question");
   command.add("--text", flags->n_text, "tokens besides the pictures, other ones in every prompt")
       .range(2, 1 << 20)
       .show_default();

@@ -84,7 +84,7 @@ std::string saved_text(double ms) {
 // What a record holds, as users know it.
 std::string_view kind_text(const RecordKey& key) {
   if (key.kind == RecordKind::kPrefix) return "prompt";
-  return key.layout.starts_with("embeddings") ? "picture" : "picture KV";
+  return key.layout.starts_with("embeddings") ? "image" : "image KV";
 }
 
 void print_row(const ListedRecord& r) {
@@ -127,8 +127,8 @@ void list(const CacheCommandFlags& flags) {
   std::vector<ListedRecord> records = records_of(*open(flags));
   std::ranges::stable_sort(records, std::greater<>(), &ListedRecord::used_ms);
   if (!flags.json && !records.empty()) {
-    std::printf("%-12s %-10s %9s %7s %7s %5s %8s  %-12s  %s\n", "record", "what", "MiB", "age", "used", "uses",
-                "a hit", "model", "layout");
+    std::printf("%-12s %-10s %9s %7s %7s %5s %8s  %-12s  %s\n", "record", "what", "MiB", "age", "used", "uses", "a hit",
+                "model", "layout");
   }
   for (const ListedRecord& r : records) {
     if (flags.json) {

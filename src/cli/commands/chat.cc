@@ -14,6 +14,7 @@
 #include "cli/flags/generate_flags.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/progress.h"
+#include "engine/reuse/shortened_prefix.h"
 #include "engine/scheduler/generation.h"
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/scheduler.h"
@@ -28,6 +29,7 @@ struct ChatFlags {
   std::vector<std::string> images;
   std::string system;
   std::string session;
+  std::string context_full;  // "": truncate with a session, else stop
 };
 
 constexpr const char* kHelp =
@@ -51,6 +53,7 @@ class Chat {
     turns_.clear();
     pending_.clear();
     sequence_.reset();
+    salt_.reset();
     last_.reset();
     save_session();
   }
@@ -108,6 +111,7 @@ class Chat {
     std::optional<Prompt> next;
     try {
       next = prompt();
+      if (truncates() && full(*next)) next = truncate();
       check_fits(*next);
     } catch (...) {  // refused before any computation: the conversation is unchanged
       Turn refused = std::move(turns_.back());
@@ -151,6 +155,7 @@ class Chat {
       }
     }
     stored_ = std::move(state.kv);
+    salt_ = stored_.salt;
     const int32_t n = PrefixReuse::restore(engine_, stored_);
     std::fprintf(stderr, "session %s: %zu question%s, KV of %d of %zu tokens was kept\n", flags_.session.c_str(),
                  turns_.size(), turns_.size() == 1 ? "" : "s", n, stored_.ids.size());
@@ -190,7 +195,50 @@ class Chat {
       images.insert(images.end(), turn.images.begin(), turn.images.end());
       if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
     }
-    return prepare_chat(engine_, messages, std::move(images));
+    Prompt prompt = prepare_chat(engine_, messages, std::move(images));
+    prompt.salt = salt_;
+    return prompt;
+  }
+
+  bool truncates() const {
+    return flags_.context_full.empty() ? !flags_.session.empty() : flags_.context_full == "truncate";
+  }
+
+  bool full(const Prompt& prompt) const {
+    return policy_->pattern().window == 0 && policy_->n_seen(prompt.shape()) >= engine_.max_positions();
+  }
+
+  // Takes the oldest turns out of the conversation until half of the context is free; the KV of the others stays. If
+  // the last question alone is too long, the conversation stays as it is.
+  Prompt truncate() {
+    std::vector<Turn> all = turns_;
+    Prompt shorter = prompt();
+    while (turns_.size() > 1 && shorter.n_tokens() > engine_.max_positions() / 2) {
+      turns_.erase(turns_.begin());
+      shorter = prompt();
+    }
+    if (full(shorter)) {
+      turns_ = std::move(all);
+      return prompt();
+    }
+    const int32_t n_kept = keep_kv(shorter);
+    salt_ = shorter.salt;
+    sequence_.reset();
+    std::fprintf(
+        stderr,
+        "the context of %d tokens is full: the model does not see the oldest %zu of %zu questions any more. The "
+        "KV of the others is kept (%d tokens; it was computed with what is gone), %d tokens are computed "
+        "(--context-full)\n",
+        engine_.max_positions(), all.size() - turns_.size(), all.size(), n_kept, shorter.n_tokens() - n_kept);
+    return shorter;
+  }
+
+  // Moves the KV of the conversation to its place in a prompt with fewer turns. Returns the number of its tokens.
+  int32_t keep_kv(Prompt& shorter) {
+    if (sequence_ == nullptr) return shorten_prefix(engine_, stored_, PrefixReuse::cached(engine_, stored_), shorter);
+    const PrefixTokens tokens = PrefixReuse::tokens_of(*sequence_);
+    const auto n = static_cast<int32_t>(tokens.ids.size());
+    return shorten_prefix(engine_, tokens, {.n = n, .kv = sequence_->cache().fork(), .pin = {}}, shorter);
   }
 
   void check_fits(const Prompt& prompt) const {
@@ -244,7 +292,8 @@ class Chat {
   std::vector<EncodedImage> pending_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
-  PrefixTokens stored_;  // by the session
+  PrefixTokens stored_;               // by the session
+  std::optional<Sha256Digest> salt_;  // of a conversation that was truncated: its KV is no other prompt's
   std::optional<GenerateResult> last_;
   int32_t n_dropped_ = 0;  // tokens that the model did not see
 };
@@ -320,6 +369,11 @@ void add_chat_command(const Command& app) {
       .add("--session", flags->session,
            "keep the conversation, its pictures and its KV under --cache-disk by this name, and go on with it")
       .value_name("NAME");
+  command
+      .add("--context-full", flags->context_full,
+           "when the conversation has outgrown the model's context: truncate (the oldest questions and answers go, the "
+           "KV of the others stays; the default with --session) or stop (the question is refused; the default without)")
+      .one_of({"truncate", "stop"});
   command.footer(kHelp);
   command.run([flags] { run(*flags); });
 }

@@ -86,6 +86,13 @@ PrefixTokens read_tokens(const JsonObject& o, const std::string& where) {
   for (const Json& content : list(o, "images")) {
     kv.contents.push_back(digest_of(text(content, where + ": images"), where + ": images"));
   }
+  kv.keys = kv.contents;
+  if (o.find("keys") != nullptr) {
+    kv.keys.clear();
+    for (const Json& key : list(o, "keys")) kv.keys.push_back(digest_of(text(key, where + ": keys"), where + ": keys"));
+    if (kv.keys.size() != kv.contents.size()) throw Error(ErrorCode::kInput, where + ": keys: expected one an image");
+  }
+  if (o.find("salt") != nullptr) kv.salt = digest_of(o.string("salt"), where + ": salt");
   int32_t after = 0;
   for (const Json& span : list(o, "spans")) {
     if (!span.is_array() || span.size() != 4) throw Error(ErrorCode::kInput, where + ": spans: expected four numbers");
@@ -132,9 +139,13 @@ std::string session_text(const SessionText& session) {
   }
   for (const ImageSpan& s : session.state.kv.spans) spans.push_back({s.begin, s.end, s.image, s.first_row});
   for (const Sha256Digest& content : session.state.kv.contents) contents.push_back(hex(content));
-  const nlohmann::ordered_json json{{"version", kVersion},           {"system", session.state.system},
-                                    {"turns", std::move(turns)},     {"tokens", session.state.kv.ids},
-                                    {"images", std::move(contents)}, {"spans", std::move(spans)}};
+  nlohmann::ordered_json json{{"version", kVersion},           {"system", session.state.system},
+                              {"turns", std::move(turns)},     {"tokens", session.state.kv.ids},
+                              {"images", std::move(contents)}, {"spans", std::move(spans)}};
+  if (session.state.kv.keys != session.state.kv.contents) {
+    for (const Sha256Digest& key : session.state.kv.keys) json["keys"].push_back(hex(key));
+  }
+  if (session.state.kv.salt) json["salt"] = hex(*session.state.kv.salt);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

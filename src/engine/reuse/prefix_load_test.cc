@@ -162,9 +162,9 @@ TEST_F(StoredPrefixes, AreWrittenBeforeMemoryEvictsThem) {
 TEST_F(StoredPrefixes, AreNotWrittenWhereTheTierWouldEvictWhatSavesMore) {
   const std::vector<std::byte> bytes((64 << 20) / 5 - 1000);
   for (uint8_t i = 0; i < 5; ++i) {
-    ASSERT_TRUE(disk_->put({.key = {.content = {i}, .layout = "filler"}, .sections = {bytes}, .saves_ms = 1e6},
-                           kNoDeadline)
-                    .there());
+    ASSERT_TRUE(
+        disk_->put({.key = {.content = {i}, .layout = "filler"}, .sections = {bytes}, .saves_ms = 1e6}, kNoDeadline)
+            .there());
   }
   const auto small = process_with_pages(6);
   for (const char first : {'a', 'b', 'c', 'd'}) generate(*small, text(*small, first));

@@ -68,15 +68,17 @@ std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& pa
 // Tokens of a session, in the form of a sequence's.
 struct StoredTokens {
   explicit StoredTokens(const PrefixTokens& tokens)
-      : infos(tokens.ids.size()), images(list_images(tokens.spans, tokens.contents)), contents(tokens.contents) {
+      : infos(tokens.ids.size()),
+        images(list_images(tokens.spans, tokens.contents)),
+        contents(tokens.contents),
+        salt(tokens.salt) {
     for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
   }
-  KeyParts first(int32_t n) const {
-    return {std::span(infos).first(static_cast<size_t>(n)), images, contents, std::nullopt};
-  }
+  KeyParts first(int32_t n) const { return {std::span(infos).first(static_cast<size_t>(n)), images, contents, salt}; }
   std::vector<TokenInfo> infos;
   PromptImages images;
   std::span<const Sha256Digest> contents;
+  std::optional<Sha256Digest> salt;
 };
 
 // Tokens at a prompt's end that must be computed for it: the last one for its logits, and those whose attention or
@@ -216,16 +218,42 @@ void PrefixReuse::note_use(Engine& engine, const Sequence& sequence, ExactPrefix
               stays && engine.kv().cache_budget().max_bytes() > 0);
 }
 
-PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
-  const Policy& policy = sequence.policy();
-  if (!shares_pages(policy) || !sequence.complete()) return {};
-  PrefixStore& store = *engine.kv().prefix_store();
-  const auto n = static_cast<size_t>(sequence.n_done());
+PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
+  if (!shares_pages(sequence.policy()) || !sequence.complete()) return {};
   PrefixTokens tokens;
-  for (const TokenInfo& token : sequence.tokens().first(n)) tokens.ids.push_back(token.id);
+  for (const TokenInfo& token : sequence.tokens().first(static_cast<size_t>(sequence.n_done()))) {
+    tokens.ids.push_back(token.id);
+  }
   const SequenceImages& images = sequence.images();
   tokens.spans.assign(images.spans().begin(), images.spans().end());
   tokens.contents.assign(images.contents().begin(), images.contents().end());
+  tokens.keys = images.keys();
+  tokens.salt = images.salt();
+  return tokens;
+}
+
+CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens) {
+  PrefixCache& cache = engine.kv().prefixes();
+  CachedPrefix found{.kv = KvCache(engine.pools(), engine.backend(), engine.kv_shape()), .pin = {}};
+  const std::vector<Element> key = key_of(cache, StoredTokens(tokens).first(std::ssize(tokens.ids)));
+  found.n = cache.n_known(key);
+  if (found.n > 0) found.pin = cache.share(std::span(key).first(static_cast<size_t>(found.n)), found.kv);
+  return found;
+}
+
+void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const KvCache& kv, double ms_per_token) {
+  const std::vector<TokenInfo> tokens = prompt.token_infos();
+  const std::vector<Sha256Digest> keys = image_keys(prompt);
+  const PromptImages images = list_images(prompt.spans, keys);
+  PrefixCache& cache = engine.kv().prefixes();
+  cache.keep(key_of(cache, {std::span(tokens).first(static_cast<size_t>(n)), images, keys, prompt.salt}), kv,
+             ms_per_token);
+}
+
+PrefixTokens PrefixReuse::store(Engine& engine, Sequence& sequence, const PrefixTokens& before) {
+  PrefixTokens tokens = tokens_of(sequence);
+  if (tokens.ids.empty()) return {};
+  PrefixStore& store = *engine.kv().prefix_store();
   const std::vector<PrefixStore::Piece> pieces = pieces_of(store, parts_of(sequence, sequence.n_done()));
   sequence.cache().clear_tails();
   for (const PrefixStore::Piece& piece : pieces) {

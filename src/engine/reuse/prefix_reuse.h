@@ -20,6 +20,15 @@ struct PrefixTokens {
   std::vector<int32_t> ids;
   std::vector<ImageSpan> spans;
   std::vector<Sha256Digest> contents;  // by image
+  std::vector<Sha256Digest> keys;      // image_keys, by image: its contents if it was computed as in a prompt by itself
+  std::optional<Sha256Digest> salt;    // Prompt::salt
+};
+
+// The KV of the first n of such tokens. What is in the prefix cache is not evicted while this lives.
+struct CachedPrefix {
+  int32_t n = 0;
+  KvCache kv;
+  PrefixTree::Pin pin;
 };
 
 // The cached prefix of a prompt.
@@ -81,6 +90,12 @@ class PrefixReuse {
   static PrefixTokens store(Engine& engine, Sequence& sequence, const PrefixTokens& before);
   // Loads what was stored of these tokens into the prefix cache; returns the number of tokens.
   static int32_t restore(Engine& engine, const PrefixTokens& tokens);
+  // The sequence's tokens; none if some of its KV was evicted or its policy shares no pages.
+  static PrefixTokens tokens_of(const Sequence& sequence);
+  // What the prefix cache has of them.
+  static CachedPrefix cached(Engine& engine, const PrefixTokens& tokens);
+  // Caches KV of the first n tokens of a prompt under the name that they would have if it was computed for it.
+  static void keep(Engine& engine, const Prompt& prompt, int32_t n, const KvCache& kv, double ms_per_token);
 
  private:
   PrefixTree::Pin pin_;  // keeps pages in use from being evicted
