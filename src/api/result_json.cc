@@ -33,6 +33,7 @@ OrderedJson cache_json(const CacheReport& cache) {
   return {{"prefix_tokens", cache.n_prefix_tokens},
           {"prefix_sources", std::move(sources)},
           {"prefix_reason", cache.prefix_reason},
+          {"saved_ms", std::round(cache.saved_ms * 1000) / 1000},
           {"images", std::move(images)}};
 }
 
@@ -92,8 +93,10 @@ OrderedJson kept_json(const std::vector<KeptImage>& images) {
 
 OrderedJson totals_json(const CacheTotals& totals) {
   const auto cache_json = [](const CacheTotals::Cache& cache) {
-    return OrderedJson{{"hits", cache.n_hits},           {"misses", cache.n_misses}, {"tokens", cache.n_tokens},
-                       {"evictions", cache.n_evictions}, {"bytes", cache.bytes},     {"miss_reasons", cache.misses}};
+    return OrderedJson{{"hits", cache.n_hits},           {"misses", cache.n_misses},
+                       {"tokens", cache.n_tokens},       {"asked_tokens", cache.n_asked_tokens},
+                       {"evictions", cache.n_evictions}, {"bytes", cache.bytes},
+                       {"miss_reasons", cache.misses}};
   };
   OrderedJson tiers = OrderedJson::object();
   for (const TierChain::State& tier : totals.tiers) tiers[tier.name] = tier_json(tier);
@@ -110,6 +113,7 @@ OrderedJson served_json(const GenerateResult& result, bool explain) {
   if (!explain) {
     kv.erase("slots");
     cache.erase("prefix_reason");
+    cache.erase("saved_ms");
     for (OrderedJson& image : cache["images"]) image.erase("reason");
   } else if (!result.kv.images.empty()) {
     kv["images"] = kept_json(result.kv.images);

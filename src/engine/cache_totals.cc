@@ -1,5 +1,7 @@
 #include "engine/cache_totals.h"
 
+#include "base/kv.h"
+
 namespace vlcache {
 
 void CacheTotals::Cache::miss(const std::string& reason) {
@@ -7,15 +9,17 @@ void CacheTotals::Cache::miss(const std::string& reason) {
   ++misses[reason];
 }
 
-void CacheTotals::add(const CacheReport& report) {
-  if (report.n_prefix_tokens > 0) {
+void CacheTotals::add(const CacheReport& report, int32_t n_prompt) {
+  prefix.n_tokens += report.n_prefix_tokens;
+  prefix.n_asked_tokens += n_prompt;
+  if (report.n_prefix_tokens >= kPageSlots) {
     ++prefix.n_hits;
-    prefix.n_tokens += report.n_prefix_tokens;
   } else {
     prefix.miss(report.prefix_reason);
   }
   for (const CacheReport::Image& image : report.images) {
     using Image = CacheReport::Image;
+    image_kv.n_asked_tokens += image.source == Image::Source::kPrefix ? 0 : image.n_tokens;
     if (image.loaded()) {
       ++image_kv.n_hits;
       image_kv.n_tokens += image.n_tokens - static_cast<int64_t>(image.n_recomputed);

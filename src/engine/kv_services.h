@@ -50,7 +50,7 @@ class KvServices {
   // What follows is for the engine's own folders, and for measurements (analysis, bench) that set up a cache.
 
   // A request has ended.
-  void count(const CacheReport& report) { totals_.add(report); }
+  void count(const CacheReport& report, int32_t n_prompt) { totals_.add(report, n_prompt); }
   const CacheBudget& cache_budget() const { return *budget_; }
   PrefixCache& prefixes() { return *prefixes_; }
   // ImageKv by image_key, of KV that was computed exactly, in EngineOptions::cache_form.

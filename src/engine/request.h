@@ -121,10 +121,10 @@ struct CacheReport {
 
     bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };
-  int32_t n_prefix_tokens = 0;  // whose KV was cached
-  std::string prefix_reason;    // why they were not more
-  std::map<std::string, int32_t>
-      prefix_sources;  // of these tokens, those that came from each tier; memory had the rest
+  int32_t n_prefix_tokens = 0;                    // whose KV was cached
+  std::string prefix_reason;                      // why they were not more
+  std::map<std::string, int32_t> prefix_sources;  // of them, those that came from each tier; memory had the rest
+  double saved_ms = 0;                            // what computing them would have taken; 0: not known
   std::vector<Image> images;
 
   // Tokens that were not computed, mean over the layers.

@@ -42,7 +42,7 @@ class Chat(ProgramTest):
             self.assertEqual(p.returncode, 0, p.stderr)
             return p.stdout.splitlines(), p.stderr
         def prefix(told):
-            return [int(n) for n in re.findall(r"prefix: (\d+) of", told)]
+            return [int(n) for n in re.findall(r"prompt: (\d+) of", told)]
         whole, told = chat(f"/image {PAGE}", QUESTION, "What is the DATE?", "What is the TAX?", flags=())
         kept = prefix(told)
         page = self.folder / "page.png"
@@ -94,12 +94,12 @@ class Chat(ProgramTest):
         gone, all, kept, computed = map(int, told)
         self.assertLess(kept + computed, 2049)
         self.assertGreaterEqual(kept, 0.9 * 1000 * (all - gone - 1))  # but the question that did not fit
-        found = [int(n) for n in re.findall(r"prefix: (\d+) of", p.stderr)]
+        found = [int(n) for n in re.findall(r"prompt: (\d+) of", p.stderr)]
         self.assertEqual(found[all - 1], kept)
         self.assertGreater(found[all], kept + computed - 2)  # the next turn continues this
         again = run(*flags, "--session", "a", stdin="And now?\n")
         self.assertRegex(again.stderr, r"session a: \d questions?, KV of (\d+) of \1 tokens was kept")
-        self.assertGreater(int(re.findall(r"prefix: (\d+) of", again.stderr)[0]), found[all])
+        self.assertGreater(int(re.findall(r"prompt: (\d+) of", again.stderr)[0]), found[all])
         for more in (("--context-full", "stop", "--session", "b"), ()):  # without a session it is the default
             p = run(*flags, *more, stdin=lines)
             self.assertIn("the model's context is 4096", p.stderr)

@@ -77,7 +77,7 @@ class Store(ProgramTest):
         computed = self.json("run", "-m", MODEL, "-i", PAGE, "--json", "--temperature", "0", "--max-tokens", "8", "Which date is on it?")
         self.assertEqual(other["text"], computed["text"])
         shown = run("run", "-m", MODEL, "-i", PAGE, "--temperature", "0", "--explain", "--cache-disk", self.disk, *kept, QUESTION)
-        self.assertRegex(shown.stderr, r"prefix: \d+ of \d+ tokens were there, \d+ from disk")
+        self.assertRegex(shown.stderr, r"prompt: \d+ of \d+ tokens were found \(\d+ on disk\), 1 were not; computing them took about \d+ ms")
         self.assertRegex(self.ok("cache", "clear", self.disk, "--image", PAGE, "-m", MODEL), r"^[3-9] records removed")
         self.assertEqual(sources(self.ask(*kept)), {"ram": 0})
 
@@ -214,7 +214,7 @@ class Store(ProgramTest):
         self.assertEqual(repeated, some)
         self.assertIn(" 0 wrong", self.ok("cache", "verify", self.disk))
         p = run("run", "-m", MODEL, "-i", PAGE, "--reuse", "vlcache", "--cache-disk", self.disk, "--cache-keep", "0.2:key_diff", "--max-tokens", "4", "--explain", QUESTION)
-        self.assertIn("image 1: 256 tokens from disk (exact, 0.2:key_diff: 52 of them are kept)", p.stderr)
+        self.assertIn("image 1: 256 tokens found on disk (exact, 0.2:key_diff: 52 of them are kept)", p.stderr)
 
     def test_a_plan_applies_only_to_its_measured_form(self):
         for flags in (("--cache-codec", "int8"), ("--cache-keep", "0.2:key_diff")):

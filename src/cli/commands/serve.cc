@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/flags/serve_flags.h"
@@ -55,6 +56,22 @@ void reload(Access& access, std::optional<AccessLog>& log) {
   }
 }
 
+// Where KV is kept beyond running requests, and how much.
+std::string cache_text(const Engine& engine, const CacheOptions& cache) {
+  const auto gib = [](int64_t bytes) { return format("%.1f GB", static_cast<double>(bytes) / 1e9); };
+  std::string text =
+      "KV of prompts and images is kept in " + gib(engine.options().cache_bytes) + " of memory at most (--cache-ram)";
+  for (const auto& tier : engine.options().tiers) {
+    if (const auto* disk = dynamic_cast<const DiskTier*>(tier.get())) {
+      text += format(", in %s up to %s (%s now)", disk_folder(cache).c_str(), gib(disk->max_bytes()).c_str(),
+                     gib(disk->used_bytes()).c_str());
+    } else {
+      text += ", in " + std::string(tier->name());
+    }
+  }
+  return text + (engine.options().tiers.empty() ? "; nothing is kept after the end (--cache-disk DIR)" : "");
+}
+
 void serve(const ServeFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
@@ -92,6 +109,7 @@ void serve(const ServeFlags& flags) {
   listening = &server;
   std::fprintf(stderr, "%s://%s:%d/v1 serves %s\n", flags.server.tls_cert.empty() ? "http" : "https",
                flags.server.host.c_str(), server.port(), flags.model.model_dir.c_str());
+  std::fprintf(stderr, "%s\n", cache_text(*engine, flags.model.cache).c_str());
   while (!interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     warnings.tell();

@@ -146,35 +146,66 @@ void warn(const ReuseChoice& reuse) {
   if (const std::string text = reuse.warning(); !text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
+namespace {
+
+std::string place_text(const std::string& tier) {
+  return tier == "ram" ? "in memory" : tier == "disk" ? "on disk" : "in " + tier;
+}
+
+std::string prompt_text(const GenerateResult& result) {
   const CacheReport& cache = result.cache;
-  std::string text = format("prefix: %d of %d tokens were there", cache.n_prefix_tokens, result.n_prompt);
-  for (const auto& [tier, n] : cache.prefix_sources) text += format(", %d from %s", n, tier.c_str());
-  if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
-  text += "\n";
-  for (size_t i = 0; i < cache.images.size(); ++i) {
-    const CacheReport::Image& image = cache.images[i];
-    using Image = CacheReport::Image;
-    text += format("image %zu: %d tokens ", i + 1, image.n_tokens);
-    if (image.source == Image::Source::kPrefix) text += "in the prefix";
-    if (image.loaded()) {
-      const char* from = image.source == Image::Source::kRam ? "RAM" : image.tier.c_str();
-      text += format("from %s (%s", from, image.form.c_str());
-      if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);
-      text += format("), %.1f recomputed", image.n_recomputed);
-    }
-    if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
-    if (image.encoder == Image::Encoder::kHit) text += "; its embeddings were there";
-    if (image.encoder == Image::Encoder::kComputed) text += "; its embeddings were computed";
-    text += "\n";
-  }
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
-  const auto line = [&](const char* name, const CacheTotals::Cache& c) {
-    return format("%s %lld hits, %lld misses, %.1f MiB", name, static_cast<long long>(c.n_hits),
-                  static_cast<long long>(c.n_misses), mib(c.bytes));
+  std::string text = format("prompt: %d of %d tokens were found", cache.n_prefix_tokens, result.n_prompt);
+  std::string places;
+  int32_t n_in_ram = cache.n_prefix_tokens;
+  const auto add = [&](int32_t n, const std::string& tier) {
+    if (n > 0) places += format("%s%d %s", places.empty() ? "" : ", ", n, place_text(tier).c_str());
   };
-  return text + "caches: " + line("prefixes", totals.prefix) + "; " + line("images", totals.image_kv) + "; " +
-         line("embeddings", totals.encoder) + format("; of %.0f MiB", mib(totals.max_bytes));
+  for (const auto& [tier, n] : cache.prefix_sources) {
+    add(n, tier);
+    n_in_ram -= n;
+  }
+  add(n_in_ram, "ram");
+  if (!places.empty()) text += " (" + places + ")";
+  text += format(", %d were not", result.n_prompt - cache.n_prefix_tokens);
+  if (!cache.prefix_reason.empty()) text += ": " + cache.prefix_reason;
+  if (cache.saved_ms > 0) text += format("; computing them took about %.0f ms", cache.saved_ms);
+  return text + "\n";
+}
+
+std::string image_text(const CacheReport::Image& image) {
+  using Image = CacheReport::Image;
+  std::string text = format("%d tokens ", image.n_tokens);
+  if (image.source == Image::Source::kPrefix) text += "found with the prompt";
+  if (image.loaded()) {
+    text += "found " + (image.source == Image::Source::kRam ? place_text("ram") : place_text(image.tier)) + " (" +
+            image.form;
+    if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);
+    text += format("), %.1f computed again", image.n_recomputed);
+  }
+  if (image.source == Image::Source::kComputed) text += "computed: " + image.reason;
+  if (image.encoder == Image::Encoder::kHit) text += "; what the encoder makes of it was found";
+  if (image.encoder == Image::Encoder::kComputed) text += "; encoded";
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
+  std::string text = prompt_text(result);
+  for (size_t i = 0; i < result.cache.images.size(); ++i) {
+    text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
+  }
+  const auto of = [](const CacheTotals::Cache& c) {
+    return format("%lld of %lld", static_cast<long long>(c.n_hits), static_cast<long long>(c.n_hits + c.n_misses));
+  };
+  const CacheTotals::Cache &prompts = totals.prefix, &images = totals.image_kv, &encoded = totals.encoder;
+  text += format("since the start: %lld of %lld prompt tokens were found", static_cast<long long>(prompts.n_tokens),
+                 static_cast<long long>(prompts.n_asked_tokens));
+  if (images.n_hits + images.n_misses > 0) text += ", the KV of " + of(images) + " images";
+  if (encoded.n_hits + encoded.n_misses > 0) text += ", the embeddings of " + of(encoded) + " images";
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
+  return text + format("; memory for them: %.1f of %.0f MiB", mib(prompts.bytes + images.bytes + encoded.bytes),
+                       mib(totals.max_bytes));
 }
 
 std::string summary(const GenerateResult& result) {

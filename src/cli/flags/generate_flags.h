@@ -48,7 +48,8 @@ void warn(const ReuseChoice& reuse);
 std::string summary(const GenerateResult& result);
 
 // What was reused and why not more, and what the caches hold, a line each:
-// "prefix: 412 of 981 tokens were there", "image 1: 2304 tokens from ram, 58 of them recomputed".
+// "prompt: 412 of 981 tokens were found (412 on disk), 569 were not: ...", "image 1: 2304 tokens found in memory
+// (exact), 58.0 computed again".
 std::string explanation(const GenerateResult& result, const CacheTotals& totals);
 
 }  // namespace vlcache

@@ -183,7 +183,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
       if (image.reused && image.end <= match.n) sequence.set_image_content(i, image.content);
     }
   }
-  return sequence.n_done() >= std::ssize(match.key) ? "" : "no longer cached prefix matches";
+  return sequence.n_done() >= std::ssize(match.key) ? "" : "what follows is in no prompt before";
 }
 
 std::vector<Element> PrefixReuse::promise(Engine& engine, const Sequence& sequence, const Prompt& prompt,

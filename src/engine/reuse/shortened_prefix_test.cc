@@ -11,7 +11,7 @@ namespace {
 
 class ShortenedPrefix : public StoredImages {
  protected:
-  static constexpr const char* kSystem = "You answer questions about pictures, shortly and to the point. ";
+  static constexpr const char* kSystem = "You answer questions about images, shortly and to the point. ";
   static constexpr const char* kFirst = "First of all: what is this, and what was it before it was what it is now? ";
   static constexpr const char* kSecond = "Then: how many of them are there, and where do they stand? <image>\n ";
 

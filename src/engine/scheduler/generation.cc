@@ -190,6 +190,8 @@ void Generation::note_prefix() {
   double ms_per_token = ms / std::max(1, n_computed);
   if (n_computed < kPageSlots && kv.ms_per_token() > 0) ms_per_token = kv.ms_per_token();
   if (n_computed < kPageSlots && prefix_load_.ms_per_token() > 0) ms_per_token = prefix_load_.ms_per_token();
+  result_.cache.saved_ms =
+      result_.cache.n_prefix_tokens * (kv.ms_per_token() > 0 ? kv.ms_per_token() : prefix_load_.ms_per_token());
   const bool stays = !sequence_->policy().evicts() || request_.reuse.keep_exact;
   PrefixReuse::note_use(engine_, *sequence_, prefix_load_.prefix(), ms_per_token, stays);
 }

@@ -233,7 +233,7 @@ void RequestImages::stop() {
 
 void RequestImages::finish() {
   computed_.charge(result_.cache.images);
-  engine_.kv().count(result_.cache);
+  engine_.kv().count(result_.cache, result_.n_prompt);
 }
 
 }  // namespace vlcache
