@@ -25,6 +25,30 @@ int64_t bytes_of_group(PagePools& pools, const KvShape& shape) {
 
 }  // namespace
 
+BudgetedPrefixes::BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, int32_t page_size, int64_t page_bytes)
+    : budget_(budget),
+      owner_(owner),
+      page_size_(page_size),
+      page_bytes_(page_bytes),
+      clock_(budget, page_bytes),
+      tree_(page_size, owner, clock_) {}
+
+bool BudgetedPrefixes::keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make) {
+  const int64_t most = max_pages() * page_size_;
+  if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
+  const int64_t n_known = tree_.n_common(key);
+  if (n_known == std::ssize(key)) return false;
+  const auto begin = static_cast<int32_t>(n_known / page_size_);
+  const auto end = static_cast<int32_t>((std::ssize(key) + page_size_ - 1) / page_size_);
+  const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * page_size_));  // the preceding pages
+  if (!budget_.make_room((end - begin) * page_bytes_)) return false;
+  std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
+  for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = make(i);
+  tree_.insert(key, groups, cost * page_size_, /*asks=*/false);
+  for (int32_t i = begin; i < end; ++i) owner_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
+  return true;
+}
+
 PrefixCache::Groups::Groups(PagePools& pools, const KvShape& shape) {
   for (int32_t layer = 0; layer < shape.n_layers(); ++layer) {
     const int32_t head_dim = shape.layers[static_cast<size_t>(layer)].head_dim;
@@ -77,8 +101,7 @@ PrefixCache::PrefixCache(CacheBudget& budget, PagePools& pools, const KvShape& s
       pools_(pools),
       group_bytes_(bytes_of_group(pools, shape)),
       groups_(pools, shape),
-      clock_(budget, group_bytes_),
-      tree_(kPageSlots, groups_, clock_),
+      prefixes_(budget, groups_, kPageSlots, group_bytes_),
       n_contents_to_sweep_(kFewContents) {
   budget_.join(*this);
   pools_.set_reserve(this);
@@ -104,7 +127,7 @@ Element PrefixCache::image_row(const Sha256Digest& content, int32_t row) {
 // newest stays, because the caller is about to use it.
 void PrefixCache::forget_contents() {
   std::set<int64_t> used{next_content_ - 1};
-  tree_.for_each_element([&](Element e) {
+  prefixes_.tree().for_each_element([&](Element e) {
     if (e < 0) used.insert((-1 - e) >> kRowBits);
   });
   std::erase_if(contents_, [&](const auto& content) { return !used.contains(content.second); });
@@ -113,34 +136,23 @@ void PrefixCache::forget_contents() {
 
 PrefixTree::Pin PrefixCache::share(std::span<const Element> key, KvCache& cache) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  const PrefixTree::Match match = tree_.match(key);
+  const PrefixTree::Match match = prefixes_.tree().match(key);
   CHECK(match.n_elements == std::ssize(key));
   std::vector<std::span<const int32_t>> pages;
   for (const PageGroup group : match.groups) pages.push_back(groups_.pages(group));
   cache.share(pages, static_cast<int32_t>(key.size()));
-  return tree_.pin(key);
+  return prefixes_.tree().pin(key);
 }
 
 void PrefixCache::keep(std::span<const Element> key, const KvCache& cache, double ms_per_token) {
   const CheckScope shared(CheckScope::Failure::kAbort);
   CHECK(cache.complete(static_cast<int32_t>(key.size())));
-  const int64_t most = max_groups() * kPageSlots;
-  if (std::ssize(key) > most) key = key.first(static_cast<size_t>(most));
-  const int64_t n_known = tree_.n_common(key);
-  if (n_known == std::ssize(key)) return;
-  const auto begin = static_cast<int32_t>(n_known / kPageSlots), end = pages_for(std::ssize(key));
-  const PrefixTree::Pin pin = tree_.pin(key.first(static_cast<size_t>(begin) * kPageSlots));  // the preceding pages
-  if (!budget_.make_room((end - begin) * group_bytes_)) return;
-  std::vector<PageGroup> groups(static_cast<size_t>(end), -1);
-  for (int32_t i = begin; i < end; ++i) groups[static_cast<size_t>(i)] = groups_.make(cache, i);
-  ++version_;
-  tree_.insert(key, groups, ms_per_token * kPageSlots, /*asks=*/false);
-  for (int32_t i = begin; i < end; ++i) groups_.release(groups[static_cast<size_t>(i)]);  // the tree holds them
+  if (prefixes_.keep(key, ms_per_token, [&](int32_t page) { return groups_.make(cache, page); })) ++version_;
 }
 
 int64_t PrefixCache::evict(int64_t n_groups) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  const int64_t n = tree_.evict(n_groups);
+  const int64_t n = prefixes_.tree().evict(n_groups);
   n_evictions_ += n;
   if (n > 0) ++version_;
   untrimmed_bytes_ += n * group_bytes_;
@@ -155,18 +167,18 @@ int64_t PrefixCache::evict(int64_t n_groups) {
 
 void PrefixCache::on_evict(PrefixTree::EvictionListener listener) {
   listener_ = listener;
-  tree_.on_evict(std::move(listener));
+  prefixes_.tree().on_evict(std::move(listener));
 }
 
 void PrefixCache::clear() {
-  tree_.on_evict(nullptr);
-  evict(tree_.n_pages());
-  tree_.on_evict(listener_);
+  prefixes_.tree().on_evict(nullptr);
+  evict(prefixes_.tree().n_pages());
+  prefixes_.tree().on_evict(listener_);
 }
 
 CacheHold PrefixCache::hold(std::span<const Element> key) {
   const CheckScope shared(CheckScope::Failure::kAbort);
-  holds_.emplace(++next_hold_, tree_.pin(key));
+  holds_.emplace(++next_hold_, prefixes_.tree().pin(key));
   return CacheHold([this, hold = next_hold_] { holds_.erase(hold); });
 }
 

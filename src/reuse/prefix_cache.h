@@ -15,6 +15,44 @@
 
 namespace vlcache {
 
+// A prefix tree whose pages are paid from a budget: which entries it evicts, and what it stores, whatever its pages
+// stand for.
+class BudgetedPrefixes {
+ public:
+  // page_bytes: of the page_size elements of a page. Budget and owner must outlive it.
+  BudgetedPrefixes(CacheBudget& budget, PageGroupOwner& owner, int32_t page_size, int64_t page_bytes);
+
+  PrefixTree& tree() { return tree_; }
+  const PrefixTree& tree() const { return tree_; }
+  // Number of pages for which the budget has room.
+  int64_t max_pages() const { return budget_.max_bytes() / page_bytes_; }
+  // Stores as much of `key` as the budget has room for. make(i): the i-th page, with a reference that is handed over.
+  // `cost`: of recomputing an element. False: nothing new was stored.
+  bool keep(std::span<const Element> key, double cost, FunctionRef<PageGroup(int32_t)> make);
+
+ private:
+  // Priorities as in the cache budget's other caches, except that being stored does not count as a use: most prompts
+  // arrive once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
+  // requested age, too.
+  class Clock final : public EvictionClock {
+   public:
+    Clock(CacheBudget& budget, int64_t page_bytes) : budget_(budget), page_bytes_(page_bytes) {}
+    double priority(double n_uses, double cost) override { return budget_.priority(n_uses - 0.9, cost, page_bytes_); }
+    void went(double priority) override { budget_.went(priority); }
+
+   private:
+    CacheBudget& budget_;
+    int64_t page_bytes_;
+  };
+
+  CacheBudget& budget_;
+  PageGroupOwner& owner_;
+  int32_t page_size_;
+  int64_t page_bytes_;
+  Clock clock_;
+  PrefixTree tree_;
+};
+
 // Its pages lie in the pool of the running sequences, and are evicted when these find no other free page.
 class PrefixCache final : public CacheBudget::Member, public PageReserve {
  public:
@@ -27,7 +65,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   Element image_row(const Sha256Digest& content, int32_t row);
 
   // Number of leading elements of the key that are cached; does not count as a use.
-  int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(tree_.n_common(key)); }
+  int32_t n_known(std::span<const Element> key) { return static_cast<int32_t>(prefixes_.tree().n_common(key)); }
   // Gives `cache`, which is empty, the KV of all of `key`, which must be cached. It is not evicted while the pin lives.
   PrefixTree::Pin share(std::span<const Element> key, KvCache& cache);
   // Keeps the pages of a cache that is complete and holds `key` from its beginning on, as far as the budget has room. A
@@ -53,11 +91,11 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   // Bytes of 64 tokens in all layers and heads.
   int64_t group_bytes() const { return group_bytes_; }
   // Number of groups for which the budget has room.
-  int64_t max_groups() const { return budget_.max_bytes() / group_bytes_; }
+  int64_t max_groups() const { return prefixes_.max_pages(); }
 
   // CacheBudget::Member.
-  int64_t bytes() const override { return tree_.n_pages() * group_bytes_; }
-  double least_priority() const override { return tree_.least_priority(); }
+  int64_t bytes() const override { return prefixes_.tree().n_pages() * group_bytes_; }
+  double least_priority() const override { return prefixes_.tree().least_priority(); }
   void evict_least() override { evict(1); }
   // PageReserve.
   bool free_pages() override;
@@ -80,20 +118,6 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
     std::vector<int32_t> pages_;      // [n_groups, n_columns]
     std::vector<int32_t> references_, free_;
   };
-  // Priorities as in the cache budget's other caches, except that being stored does not count as a use: most prompts
-  // arrive once, and would evict images, which fit into any prompt. With a tenth of a use, prefixes that are no longer
-  // requested age, too.
-  class Clock final : public EvictionClock {
-   public:
-    Clock(CacheBudget& budget, int64_t group_bytes) : budget_(budget), group_bytes_(group_bytes) {}
-    double priority(double n_uses, double cost) override { return budget_.priority(n_uses - 0.9, cost, group_bytes_); }
-    void went(double priority) override { budget_.went(priority); }
-
-   private:
-    CacheBudget& budget_;
-    int64_t group_bytes_;
-  };
-
   int64_t evict(int64_t n_groups);
   bool give_up_hold();
   void forget_contents();
@@ -102,8 +126,7 @@ class PrefixCache final : public CacheBudget::Member, public PageReserve {
   PagePools& pools_;
   int64_t group_bytes_;
   Groups groups_;
-  Clock clock_;
-  PrefixTree tree_;
+  BudgetedPrefixes prefixes_;
   PrefixTree::EvictionListener listener_;
   std::map<int64_t, PrefixTree::Pin> holds_;  // in the order of requests
   int64_t next_hold_ = 0, version_ = 0;

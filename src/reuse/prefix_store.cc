@@ -68,19 +68,27 @@ PrefixStore::PrefixStore(TierChain& chain, const ModelFingerprint& model, const 
   for (const KvLayerShape& layer : shape.layers) page_bytes_.push_back(pools.of(layer.head_dim).page_bytes());
 }
 
+std::vector<int32_t> PrefixStore::ends(int32_t n, std::span<const Image> images) {
+  std::vector<int32_t> ends;
+  size_t next = 0;  // the image whose end may cut the next piece
+  const int32_t whole = n / kPageSlots * kPageSlots;
+  for (int32_t begin = 0; begin < n; begin = ends.back()) {
+    // What fills no page is a piece of its own: memory evicts it first.
+    int32_t end = begin < whole ? std::min(begin + kRecordTokens, whole) : n;
+    while (next < images.size() && images[next].end / kPageSlots * kPageSlots <= begin) ++next;
+    if (next < images.size()) end = std::min(end, images[next].end / kPageSlots * kPageSlots);
+    ends.push_back(end);
+  }
+  return ends;
+}
+
 std::vector<PrefixStore::Piece> PrefixStore::pieces(std::span<const Sha256Digest> elements,
                                                     std::span<const Image> images,
                                                     const std::optional<Sha256Digest>& salt) const {
   std::vector<Piece> pieces;
-  const auto n = static_cast<int32_t>(elements.size());
   Sha256Digest before = salt.value_or(Sha256Digest{});
-  size_t next = 0;  // the image whose end may cut the next piece
-  for (int32_t begin = 0; begin < n;) {
-    // What fills no page is a piece of its own: memory evicts it first.
-    const int32_t whole = n / kPageSlots * kPageSlots;
-    int32_t end = begin < whole ? std::min(begin + kRecordTokens, whole) : n;
-    while (next < images.size() && images[next].end / kPageSlots * kPageSlots <= begin) ++next;
-    if (next < images.size()) end = std::min(end, images[next].end / kPageSlots * kPageSlots);
+  int32_t begin = 0;
+  for (const int32_t end : ends(static_cast<int32_t>(elements.size()), images)) {
     before = chained(before, part_of(elements, begin, end));
     pieces.push_back({.begin = begin,
                       .end = end,

@@ -47,6 +47,8 @@ class PrefixStore {
   // prefixes with the same salt share records.
   std::vector<Piece> pieces(std::span<const Sha256Digest> elements, std::span<const Image> images,
                             const std::optional<Sha256Digest>& salt = std::nullopt) const;
+  // Where the pieces of a prefix of n tokens end.
+  static std::vector<int32_t> ends(int32_t n, std::span<const Image> images);
 
   // Whether a tier on this machine has it.
   bool is_near(const Piece& piece) { return chain_.is_near(piece.key); }
