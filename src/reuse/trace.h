@@ -1,5 +1,4 @@
-// Trace: a recorded stream of requests, replayed through the prefix tree without a model, to count what would have been
-// hits.
+// Trace: a recorded stream of requests.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,23 @@
 
 namespace vlcache {
 
+// An image of a prompt: tokens [begin, begin + n_tokens). Equal ids stand for equal pixels.
+struct TraceImage {
+  int64_t id = 0;
+  int64_t begin = 0, n_tokens = 0;
+  int64_t end() const { return begin + n_tokens; }
+};
+
 // A line of a trace (the format of Mooncake's, kvcache-ai/Mooncake): {"timestamp": ms, "input_length": tokens,
-// "hash_ids": [one per block of the prompt]}; equal ids stand for equal blocks after equal beginnings.
+// "output_length": tokens, "hash_ids": [one per block of the prompt]}; equal ids stand for equal blocks after equal
+// beginnings. Beyond that format: "session", a number that the requests of a conversation share, and "images":
+// [{"id", "tokens", "at": the token where it begins; by default where the one before it ends, or 0}].
 struct TraceRequest {
   int64_t timestamp = 0;
-  int64_t n_tokens = 0;
+  int64_t session = -1;  // -1: none is given
+  int64_t n_tokens = 0, n_answer = 0;
   std::vector<Element> blocks;
+  std::vector<TraceImage> images;  // in the order of the prompt, none in another
 };
 
 struct Trace {
@@ -26,14 +36,5 @@ struct Trace {
 // `block_tokens`: tokens of a block, with which every line must agree; its last block may be shorter. `file` is for
 // messages. A broken line becomes a problem; the others are still read.
 Trace parse_trace(const std::string& text, const std::string& file, int64_t block_tokens);
-
-struct ReplayResult {
-  int64_t n_blocks = 0, n_hits = 0;
-  double rate() const { return n_blocks == 0 ? 0 : static_cast<double>(n_hits) / static_cast<double>(n_blocks); }
-};
-
-// Every request hits the cached part of its beginning and stores all of its blocks; then the excess is evicted.
-// `capacity` in blocks; 0: no limit.
-ReplayResult replay(const Trace& trace, EvictionClock& clock, int64_t capacity);
 
 }  // namespace vlcache

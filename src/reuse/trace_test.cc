@@ -1,16 +1,10 @@
-// Traces whose hits can be counted by hand.
+// Lines of traces, and problems.
 #include "reuse/trace.h"
 
 #include <gtest/gtest.h>
 
 namespace vlcache {
 namespace {
-
-Trace of(const std::vector<std::vector<Element>>& requests) {
-  Trace trace;
-  for (const auto& blocks : requests) trace.requests.push_back({0, std::ssize(blocks), blocks});
-  return trace;
-}
 
 TEST(TraceTest, InvalidLinesAreReportedAndSkipped) {
   const Trace trace = parse_trace(
@@ -26,21 +20,44 @@ TEST(TraceTest, InvalidLinesAreReportedAndSkipped) {
   EXPECT_NE(trace.problems[2].find("13 tokens are not 3 blocks of 4"), std::string::npos) << trace.problems[2];
 }
 
-TEST(TraceTest, HitsAreLongestPrefixes) {
-  const Trace trace = of({{1, 2, 3}, {1, 2, 4}, {2, 3}, {1, 2, 3, 5}});
-  LruClock lru;
-  const ReplayResult result = replay(trace, lru, 0);
-  EXPECT_EQ(result.n_blocks, 12);
-  EXPECT_EQ(result.n_hits, 0 + 2 + 0 + 3);
+TEST(TraceTest, ImagesLieOneAfterTheOtherUnlessTheLineTells) {
+  const Trace read = parse_trace(
+      "{\"input_length\": 12, \"output_length\": 3, \"session\": 7, \"hash_ids\": [1, 2, 3], \"images\": [{\"id\": 4, "
+      "\"tokens\": 2}, {\"id\": 5, \"tokens\": 3, \"at\": 6}, {\"id\": 4, \"tokens\": 3}]}",
+      "t.jsonl", 4);
+  ASSERT_EQ(read.requests.size(), 1u);
+  const TraceRequest& request = read.requests[0];
+  EXPECT_EQ(request.session, 7);
+  EXPECT_EQ(request.n_answer, 3);
+  ASSERT_EQ(request.images.size(), 3u);
+  EXPECT_EQ(request.images[0].begin, 0);
+  EXPECT_EQ(request.images[1].begin, 6);
+  EXPECT_EQ(request.images[2].begin, 9);
+  EXPECT_EQ(request.images[2].end(), 12);
 }
 
-TEST(TraceTest, LruAndGdsfDiffer) {
-  // Room for two. 1 is requested often, the others once: LRU evicts 1 after 2 and 3, GDSF does not.
-  const Trace trace = of({{1}, {1}, {1}, {2}, {3}, {1}});
-  LruClock lru;
-  GdsfClock gdsf;
-  EXPECT_EQ(replay(trace, lru, 2).n_hits, 2);
-  EXPECT_EQ(replay(trace, gdsf, 2).n_hits, 3);
+TEST(TraceTest, ImagesThatCannotBeThereAreProblems) {
+  const std::string begin = "{\"input_length\": 8, \"hash_ids\": [1, 2], \"images\": ";
+  const std::pair<const char*, const char*> cases[] = {
+      {"5}", "a list of objects"},
+      {"[{\"id\": 1}]}", "tokens"},
+      {"[{\"tokens\": 3}]}", "id"},
+      {"[{\"id\": 1, \"tokens\": 0}]}", "from 1 on"},
+      {"[{\"id\": 1, \"tokens\": -3}]}", "a number of tokens"},
+      {"[{\"id\": 1, \"tokens\": 9}]}", "within the prompt"},
+      {"[{\"id\": 1, \"tokens\": 9007199254740000}]}", "a number of tokens"},
+      {"[{\"id\": 1, \"tokens\": 4}, {\"id\": 1, \"tokens\": 4, \"at\": 3}]}", "image 2: at"},
+  };
+  for (const auto& [images, says] : cases) {
+    const Trace trace = parse_trace(begin + images, "t.jsonl", 4);
+    EXPECT_TRUE(trace.requests.empty()) << images;
+    ASSERT_EQ(trace.problems.size(), 1u) << images;
+    EXPECT_NE(trace.problems[0].find(says), std::string::npos) << trace.problems[0];
+  }
+  for (const char* line : {"{\"input_length\": -1, \"hash_ids\": []}", "{\"hash_ids\": []}",
+                           "{\"input_length\": 4, \"output_length\": -2, \"hash_ids\": [1]}"}) {
+    EXPECT_EQ(parse_trace(line, "t.jsonl", 4).problems.size(), 1u) << line;
+  }
 }
 
 }  // namespace

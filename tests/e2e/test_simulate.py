@@ -1,7 +1,9 @@
-"""`vlcache simulate`: a trace through the prefix tree."""
+"""`vlcache simulate`: a trace through caches, tiers and replicas; and the tool that writes traces with images."""
 import json
+import subprocess
+import sys
 
-from program import ProgramTest, run
+from program import ROOT, ProgramTest, run
 
 
 class Simulate(ProgramTest):
@@ -32,3 +34,55 @@ class Simulate(ProgramTest):
     def test_invalid_traces(self):
         self.fails("simulate", self.trace(""), says="no request")
         self.fails("simulate", self.folder / "nowhere.jsonl", says="nowhere.jsonl")
+        line = {"input_length": 3, "hash_ids": [1, 2, 3]}
+        self.fails("simulate", self.trace(line), "--block", 1, "--route", "image", says="requests with images")
+        self.fails("simulate", self.trace(line), "--block", 1, "--route", "session", says="a session")
+        self.fails("simulate", self.trace({"input_length": 5, "hash_ids": [1, 2], "images": [{"id": 1, "tokens": 2}]}), "--block", "3", says="divide a page of 64")
+
+    def test_tiers_and_replicas(self):
+        name = self.trace(*({"input_length": 2, "hash_ids": [1, 2], "session": i // 2} for i in range(8)))
+
+        def hits(*flags):
+            lru, gdsf = map(json.loads, self.ok("simulate", name, "--block", 1, "--capacity", 0, *flags).splitlines())
+            self.assertEqual(lru["sources"], gdsf["sources"])
+            self.assertEqual(lru["hits"], sum(lru["sources"].values()))
+            return lru["sources"], lru.get("requests")
+        self.assertEqual(hits(), ({"ram": 14, "disk": 0, "shared": 0}, None))
+        self.assertEqual(hits("--replicas", 4), ({"ram": 8, "disk": 0, "shared": 0}, [2, 2, 2, 2]))
+        self.assertEqual(hits("--replicas", 4, "--disk", 0), ({"ram": 8, "disk": 0, "shared": 0}, [2, 2, 2, 2]))
+        self.assertEqual(hits("--replicas", 4, "--shared", 0, "--cache-prefixes", "always")[0], {"ram": 8, "disk": 0, "shared": 6})
+        self.assertEqual(hits("--replicas", 4, "--shared", 0, "--cache-prefixes", "always", "--delay", 1)[0], {"ram": 8, "disk": 0, "shared": 4})
+        self.assertEqual(hits("--replicas", 4, "--route", "prefix")[1].count(0), 3)
+
+    def pictures(self, *flags):
+        p = subprocess.run([sys.executable, ROOT / "tools/picture_trace.py", *map(str, flags)], capture_output=True, text=True)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return p.stdout
+
+    def test_a_trace_of_pages(self):
+        text = self.pictures("--requests", 150, "--seed", 3)
+        self.assertEqual(text, self.pictures("--requests", 150, "--seed", 3))
+        self.assertNotEqual(text, self.pictures("--requests", 150, "--seed", 4))
+        lines = [json.loads(line) for line in text.splitlines()]
+        images = [image["id"] for line in lines for image in line["images"]]
+        turns = [sum(line["session"] == session for line in lines) for session in {line["session"] for line in lines}]
+        self.assertLessEqual(max(turns), 8)
+        self.assertGreater(images.count(0), 3 * images.count(39))  # by Zipf's law
+        for line in lines:
+            for image in line["images"]:
+                same = [other for other in lines if other["hash_ids"][: image["at"] + 256] == line["hash_ids"][: image["at"] + 256]]
+                self.assertTrue(all(image in other["images"] for other in same))
+        name, each = self.write("pages.jsonl", text), self.folder / "each.jsonl"
+
+        def simulated(*flags):
+            return json.loads(self.ok("simulate", name, "--block", 1, "--capacity", 5859, "--replicas", 2, "--each", each, *flags))
+        alone = simulated()
+        self.assertEqual((alone["policy"], alone["images"]["total"], alone["images"]["possible"]), ("gdsf", len(images), len(images) - len(set(images))))
+        requests = [json.loads(line) for line in each.read_text().splitlines()]
+        self.assertEqual([len(r["images"]) for r in requests], [len(line["images"]) for line in lines])
+        self.assertEqual(sum(source != "computed" for r in requests for source in r["images"]), alone["images"]["found"])
+        self.assertEqual([r["replica"] for r in requests], [i % 2 for i in range(150)])
+        routed, shared, both = simulated("--route", "image"), simulated("--shared", 0), simulated("--route", "image", "--shared", 0)
+        self.assertLess(alone["images"]["found"], min(routed["images"]["found"], shared["images"]["found"]))
+        self.assertLessEqual(max(routed["images"]["found"], shared["images"]["found"]), both["images"]["found"])
+        self.assertGreater(shared["images"]["sources"]["shared"], 0)

@@ -1,0 +1,116 @@
+// Replica: the caches of one process of a replay, and the tiers that it reads and writes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "base/sha256.h"
+#include "reuse/cache_budget.h"
+#include "reuse/replay.h"
+
+namespace vlcache {
+
+// Sizes of a replay, in parts of the KV of a token.
+inline constexpr int64_t kTokenBytes = 1000;
+inline constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max() / 4;
+
+inline int64_t replay_bytes(int64_t n_blocks, int64_t block_tokens) {
+  const int64_t block = block_tokens * kTokenBytes;
+  return n_blocks == 0 || n_blocks > kNoLimit / block ? kNoLimit : n_blocks * block;
+}
+
+// The records of a tier: the least recently written or read one is evicted first, as a folder and Redis do. A cache
+// whose entries cost nothing evicts in that order.
+class ReplayTier {
+ public:
+  // evicts_to: the share that an eviction leaves in use; 0.9 of a folder (DiskSpace), 1 of a server.
+  ReplayTier(int64_t max_bytes, double evicts_to);
+  bool has(const Sha256Digest& key) const { return records_.contains(key); }
+  // A read of the record.
+  bool read(const Sha256Digest& key) { return records_.find<int>(key) != nullptr; }
+  void write(const Sha256Digest& key, int64_t bytes);
+
+ private:
+  CacheBudget budget_;
+  DigestCache records_;
+  int64_t slack_;
+};
+
+// A replica's way to a tier: writes are queued, as StoreWorker does.
+class TierLink {
+ public:
+  // `delay` and `rate`, in bytes: as in ReplayOptions. The tier outlives it.
+  TierLink(ReplayTier& tier, int64_t delay, int64_t rate) : tier_(tier), delay_(delay), rate_(rate) {}
+  ReplayTier& tier() const { return tier_; }
+  void write(const Sha256Digest& key, int64_t bytes);
+  // A request arrives at some replica.
+  void advance();
+
+ private:
+  struct Queued {
+    int64_t due;  // a number of requests
+    Sha256Digest key;
+    int64_t bytes;
+  };
+  ReplayTier& tier_;
+  int64_t delay_, rate_;
+  int64_t n_requests_ = 0, n_written_ = 0;  // bytes of the record at the queue's front
+  std::deque<Queued> queue_;
+};
+
+// The tiers of a replica.
+struct ReplayTiers {
+  std::optional<TierLink> disk, shared;
+
+  bool any() const { return disk || shared; }
+  bool on_disk(const Sha256Digest& key) const { return disk && disk->tier().has(key); }
+  bool has(const Sha256Digest& key) const { return on_disk(key) || (shared && shared->tier().has(key)); }
+  // The nearest tier that has the record.
+  HitSource read(const Sha256Digest& key) const;
+  // The same; what only the shared tier has is copied to the disk.
+  HitSource read_and_copy(const Sha256Digest& key, int64_t bytes);
+  void write(const Sha256Digest& key, int64_t bytes);
+  void advance();
+};
+
+class Replica {
+ public:
+  virtual ~Replica() = default;
+  // Number of blocks of the request's beginning that memory has; does not count as a use.
+  virtual int64_t n_known(const TraceRequest& request) = 0;
+  // What the request finds; then its KV is stored. ReplayedRequest::replica is not set.
+  virtual ReplayedRequest serve(const TraceRequest& request) = 0;
+};
+
+// A process that stores whole blocks. All outlive it.
+std::unique_ptr<Replica> make_block_replica(const ReplayOptions& options, ReplayTiers& tiers);
+// A vlcache server; each draws times of its own by its number.
+std::unique_ptr<Replica> make_image_replica(const ReplayOptions& options, ReplayTiers& tiers, int32_t number);
+
+// Counts uses of records of prefixes, to decide when they are written.
+class RecordUses {
+ public:
+  explicit RecordUses(PrefixSaving when) : when_(when) {}
+  bool off() const { return when_ == PrefixSaving::kOff; }
+  // Counts a use. True: the record is written now.
+  bool use(const Sha256Digest& key);
+
+ private:
+  PrefixSaving when_;
+  std::map<Sha256Digest, int32_t> n_uses_;
+};
+
+// A digest of what a record holds, after `before`.
+Sha256Digest replay_key(const Sha256Digest& before, std::span<const Element> elements);
+
+// An owner of pages without contents.
+class NoPages final : public PageGroupOwner {
+  void retain(PageGroup) override {}
+  void release(PageGroup) override {}
+};
+
+}  // namespace vlcache
