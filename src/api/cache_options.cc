@@ -57,6 +57,22 @@ std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options) {
 std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options) {
   RedisTierOptions tier;
   tier.address = parse_redis_url(options.redis, options.redis_password_file);
+  tier.tls = options.redis_tls;
+  if (tier.tls.any() && !tier.address.tls) {
+    throw Error(ErrorCode::kInput,
+                "--cache-redis-ca, -cert and -key: expected rediss:// or rediss+cluster:// in --cache-redis, found " +
+                    tier.address.shown());
+  }
+  try {
+    tier.allowed = parse_host_patterns(options.redis_allow);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("--cache-redis-allow: ") + error.what());
+  }
+  if (!tier.allowed.empty() && !tier.address.cluster) {
+    throw Error(ErrorCode::kInput,
+                "--cache-redis-allow: expected redis+cluster:// or rediss+cluster:// in --cache-redis, found " +
+                    tier.address.shown());
+  }
   tier.salt = options.salt;
   if (!options.ttl.empty()) tier.ttl_ms = parse_duration_ms(options.ttl);
   return std::make_shared<RedisTier>(tier);

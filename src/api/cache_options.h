@@ -19,6 +19,8 @@ struct CacheOptions {
   std::string disk;                 // DIR or DIR,BYTES; empty: none
   std::string redis;                // a URL; empty: none
   std::string redis_password_file;  // empty: the URL has it, or there is none
+  RedisTlsFiles redis_tls;          // for rediss://
+  std::string redis_allow;          // hosts that a cluster may announce, separated by commas
   std::string salt;
   std::string ttl;  // 90s, 15m, 12h, 30d; empty: no limit
   int admit = 1;

@@ -1,28 +1,46 @@
-// The address of a Redis server and the credentials for it: redis://[user:password@]host[:port][/db].
+// The address of a Redis server or cluster and the credentials for it:
+// redis://[user:password@]host[:port][/db], redis+cluster://[user:password@]host[:port],host[:port]...; rediss:// and
+// rediss+cluster:// connect by TLS.
 #pragma once
 
+#include <compare>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace vlcache {
 
-struct RedisAddress {
+struct RedisNode {
   std::string host;
   int port = 6379;
+
+  // "host:port", "[::1]:port".
+  std::string shown() const;
+  auto operator<=>(const RedisNode&) const = default;
+};
+
+struct RedisAddress {
+  std::vector<RedisNode> seeds;  // one server; of a cluster, one or more of its nodes
   int db = 0;
   std::string user, password;  // empty: none; a user needs a password
+  bool tls = false, cluster = false;
 
   // "redis://host:port/db": safe to show, without user and password.
   std::string shown() const;
 };
 
-// Whether the text names a Redis server, and not a folder.
+// Whether the text names a Redis server or cluster, and not a folder.
 bool is_redis_url(std::string_view text);
 
 // Parses a URL; user and password may be %-encoded, an IPv6 address stands in brackets. `password_file` (empty: none)
 // holds the password instead, in its first line. Throws Error(kInput), which never repeats text that may be the
 // password.
 RedisAddress parse_redis_url(std::string_view url, const std::filesystem::path& password_file = {});
+
+// Patterns of hosts, separated by commas: names and addresses, *.example.com, 10.0.0.0/8. Throws Error(kInput).
+std::vector<std::string> parse_host_patterns(std::string_view text);
+// Whether one of these patterns covers a host name or address.
+bool host_matches(const std::vector<std::string>& patterns, std::string_view host);
 
 }  // namespace vlcache

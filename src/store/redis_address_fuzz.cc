@@ -12,9 +12,13 @@ FUZZ_TARGET(redis_address) {
   using namespace vlcache;
   try {
     const RedisAddress address = parse_redis_url({reinterpret_cast<const char*>(data), size});
-    if (address.host.empty() || address.port <= 0 || (!address.user.empty() && address.password.empty())) std::abort();
+    if (address.seeds.empty() || (!address.user.empty() && address.password.empty())) std::abort();
+    for (const RedisNode& node : address.seeds) {
+      if (node.host.empty() || node.port <= 0) std::abort();
+    }
     const RedisAddress again = parse_redis_url(address.shown());
-    if (again.host != address.host || again.port != address.port || again.db != address.db) std::abort();
+    if (again.seeds != address.seeds || again.db != address.db) std::abort();
+    if (again.tls != address.tls || again.cluster != address.cluster) std::abort();
     if (!again.user.empty() || !again.password.empty()) std::abort();
   } catch (const Error&) {
   }

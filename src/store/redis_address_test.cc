@@ -14,7 +14,8 @@ using RedisUrls = StoreTest;
 TEST_F(RedisUrls, Parts) {
   const auto parts = [](std::string_view url) {
     const RedisAddress a = parse_redis_url(url);
-    return a.user + "|" + a.password + "|" + a.host + "|" + std::to_string(a.port) + "|" + std::to_string(a.db);
+    return a.user + "|" + a.password + "|" + a.seeds[0].host + "|" + std::to_string(a.seeds[0].port) + "|" +
+           std::to_string(a.db);
   };
   EXPECT_EQ(parts("redis://localhost"), "||localhost|6379|0");
   EXPECT_EQ(parts("redis://localhost/"), "||localhost|6379|0");

@@ -31,6 +31,12 @@ int64_t ms_until(Deadline deadline) {
   return std::clamp<int64_t>(left + 1, 1, 3'600'000);
 }
 
+// Of send() or recv(), which have failed.
+Transfer failed_transfer(short wait_for) {
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {0, wait_for, ""};
+  return {0, 0, std::strerror(errno)};
+}
+
 // hiredis passes every element of a reply to these as soon as it is complete; they return a RedisReply that lives in
 // its parent. An array allocates no more than its elements bring with them.
 struct Builder {
@@ -103,28 +109,43 @@ struct RedisConnection::Reader {
   std::vector<char> received = std::vector<char>(kReceiveBytes);
 };
 
-RedisConnection::RedisConnection(const RedisAddress& address, const RedisTimes& times)
-    : address_(address), times_(times), reader_(std::make_unique<Reader>()) {}
+RedisConnection::RedisConnection(const RedisSettings& settings)
+    : settings_(settings), reader_(std::make_unique<Reader>()) {}
 
 RedisConnection::~RedisConnection() {
+  tls_.reset();
   if (context_ != nullptr) redisFree(context_);
 }
 
-std::unique_ptr<RedisConnection> RedisConnection::open(const RedisAddress& address, const RedisTimes& times,
+std::unique_ptr<RedisConnection> RedisConnection::open(const RedisNode& node, const RedisSettings& settings,
                                                        Deadline deadline, std::string& problem) {
-  const Deadline limit = std::min(deadline, Clock::now() + milliseconds(times.connect_ms));
-  std::unique_ptr<RedisConnection> connection(new RedisConnection(address, times));
-  if (!connection->connect(limit, problem) || !connection->introduce(limit, problem)) return nullptr;
+  const Deadline limit = std::min(deadline, Clock::now() + milliseconds(settings.times.connect_ms));
+  std::unique_ptr<RedisConnection> connection(new RedisConnection(settings));
+  if (!connection->connect(node, limit, problem) || !connection->introduce(limit, problem)) return nullptr;
   return connection;
 }
 
-bool RedisConnection::connect(Deadline deadline, std::string& problem) {
+bool RedisConnection::connect(const RedisNode& node, Deadline deadline, std::string& problem) {
   const int64_t ms = ms_until(deadline);
   const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-  context_ = redisConnectWithTimeout(address_.host.c_str(), address_.port, time);
-  if (context_ != nullptr && context_->err == 0) return true;
-  problem = context_ != nullptr ? context_->errstr : "no memory";
+  context_ = redisConnectWithTimeout(node.host.c_str(), node.port, time);
+  if (context_ == nullptr || context_->err != 0) {
+    problem = context_ != nullptr ? context_->errstr : "no memory";
+    return false;
+  }
+  if (settings_.tls == nullptr || encrypt(node.host, deadline)) return true;
+  problem = broken_->detail;
   return false;
+}
+
+bool RedisConnection::encrypt(const std::string& host, Deadline deadline) {
+  tls_ = std::make_unique<RedisTlsStream>(*settings_.tls, context_->fd, host);
+  Transfer shaken;
+  do {
+    shaken = tls_->handshake();
+    if (shaken.n <= 0 && !settle(shaken, deadline, deadline)) return false;
+  } while (shaken.n <= 0);
+  return true;
 }
 
 bool RedisConnection::introduce(Deadline deadline, std::string& problem) {
@@ -133,16 +154,16 @@ bool RedisConnection::introduce(Deadline deadline, std::string& problem) {
     bool secret;  // the reply may repeat the password
   };
   std::vector<Step> steps;
-  if (!address_.password.empty()) {
-    if (address_.user.empty()) {
-      request({"AUTH", address_.password});
+  if (!settings_.password.empty()) {
+    if (settings_.user.empty()) {
+      request({"AUTH", settings_.password});
     } else {
-      request({"AUTH", address_.user, address_.password});
+      request({"AUTH", settings_.user, settings_.password});
     }
     steps.push_back({"AUTH", true});
   }
-  if (address_.db != 0) {
-    request({"SELECT", std::to_string(address_.db)});
+  if (settings_.db != 0) {
+    request({"SELECT", std::to_string(settings_.db)});
     steps.push_back({"SELECT", false});
   }
   request({"PING"});
@@ -184,7 +205,7 @@ void RedisConnection::request(std::span<const std::string_view> words) {
 }
 
 Deadline RedisConnection::limit(size_t bytes) const {
-  return Clock::now() + milliseconds(times_.reply_ms + static_cast<double>(bytes) / 1024);
+  return Clock::now() + milliseconds(settings_.times.reply_ms + static_cast<double>(bytes) / 1024);
 }
 
 void RedisConnection::break_with(Miss why, bool server_failed) {
@@ -208,18 +229,34 @@ bool RedisConnection::wait(short events, Deadline deadline, Deadline limit) {
   return false;
 }
 
+Transfer RedisConnection::write_some(std::span<const char> bytes) {
+  if (tls_) return tls_->write(bytes);
+  const ssize_t n = send(context_->fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return n >= 0 ? Transfer{n, 0, ""} : failed_transfer(POLLOUT);
+}
+
+Transfer RedisConnection::read_some(std::span<char> bytes) {
+  if (tls_) return tls_->read(bytes);
+  const ssize_t n = recv(context_->fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  return n >= 0 ? Transfer{n, 0, ""} : failed_transfer(POLLIN);
+}
+
+bool RedisConnection::settle(const Transfer& transfer, Deadline deadline, Deadline limit) {
+  if (transfer.wait_for != 0) return wait(transfer.wait_for, deadline, limit);
+  const bool closed = transfer.problem.empty();
+  break_with({MissReason::kIo, closed ? "the server has closed the connection" : transfer.problem}, true);
+  return false;
+}
+
 bool RedisConnection::flush(Deadline deadline) {
   if (broken_) return false;
   const Deadline by = limit(out_.size());
-  size_t sent = 0;
-  while (sent < out_.size()) {
-    const ssize_t n = send(context_->fd, out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) {
-      sent += static_cast<size_t>(n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait(POLLOUT, deadline, by)) return false;
-    } else if (errno != EINTR) {
-      break_with({MissReason::kIo, std::strerror(errno)}, true);
+  std::span<const char> rest(out_);
+  while (!rest.empty()) {
+    const Transfer sent = write_some(rest);
+    if (sent.n > 0) {
+      rest = rest.subspan(static_cast<size_t>(sent.n));
+    } else if (!settle(sent, deadline, by)) {
       return false;
     }
   }
@@ -227,25 +264,17 @@ bool RedisConnection::flush(Deadline deadline) {
   return true;
 }
 
-bool RedisConnection::read_some(Deadline deadline, Deadline limit) {
+bool RedisConnection::read_more(Deadline deadline, Deadline limit) {
   while (true) {
-    std::vector<char>& to = reader_->received;
-    const ssize_t n = recv(context_->fd, to.data(), to.size(), MSG_DONTWAIT);
-    if (n > 0) {
-      if (redisReaderFeed(reader_->reader, to.data(), static_cast<size_t>(n)) == REDIS_OK) return true;
+    const Transfer received = read_some(reader_->received);
+    if (received.n > 0) {
+      if (redisReaderFeed(reader_->reader, reader_->received.data(), static_cast<size_t>(received.n)) == REDIS_OK) {
+        return true;
+      }
       break_with({MissReason::kIo, reader_->reader->errstr}, true);
       return false;
     }
-    if (n == 0) {
-      break_with({MissReason::kIo, "the server has closed the connection"}, true);
-      return false;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait(POLLIN, deadline, limit)) return false;
-    } else if (errno != EINTR) {
-      break_with({MissReason::kIo, std::strerror(errno)}, true);
-      return false;
-    }
+    if (!settle(received, deadline, limit)) return false;
   }
 }
 
@@ -272,7 +301,7 @@ bool RedisConnection::receive(RedisReply& reply, Deadline deadline, size_t max_b
       break_with({MissReason::kIo, "a reply that is longer than what was asked for"}, true);
     } else {
       const size_t n_before = reader_->buffered();
-      read_some(deadline, by);
+      read_more(deadline, by);
       n_read += reader_->buffered() - n_before;
     }
   }
@@ -280,15 +309,15 @@ bool RedisConnection::receive(RedisReply& reply, Deadline deadline, size_t max_b
 }
 
 bool RedisConnection::fresh() const {
-  if (broken_ || n_pending_ > 0 || reader_->buffered() > 0) return false;
+  if (broken_ || retired_ || n_pending_ > 0 || reader_->buffered() > 0) return false;
+  if (tls_) return !tls_->has_input();  // bytes may have arrived that TLS keeps for itself
   pollfd poll_for{.fd = context_->fd, .events = POLLIN, .revents = 0};
   return poll(&poll_for, 1, 0) == 0;
 }
 
-std::string RedisConnection::text_of(const RedisReply& error) const {
+std::string text_of(const RedisReply& error, const std::string& password) {
   if (!error.is(RedisReply::Type::kError)) return "a reply of another kind than expected";
-  const std::string_view secret = address_.password;
-  if (!secret.empty() && error.text.find(secret) != std::string::npos) return "an error that repeats the password";
+  if (!password.empty() && error.text.find(password) != std::string::npos) return "an error that repeats the password";
   std::string text = error.text.substr(0, kMaxErrorText);
   for (char& c : text) c = ' ' <= c && c <= '~' ? c : '?';
   return text;

@@ -1,6 +1,6 @@
 // RedisConnection is one connection to a Redis server: requests are sent ahead, replies read in their order, each
 // within its time and its size. hiredis connects, formats requests and parses the protocol; sockets are read and
-// written here.
+// written here, through TLS if the address says so (redis_tls.h).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 
 #include "store/kv_tier.h"
 #include "store/redis_address.h"
+#include "store/redis_tls.h"
 
 struct redisContext;
 
@@ -40,11 +41,22 @@ struct RedisTimes {
   double retry_ms = 500, max_retry_ms = 30'000;
 };
 
+// What the connections to all nodes of an address share.
+struct RedisSettings {
+  std::string user, password;  // empty: none
+  int db = 0;
+  RedisTimes times;
+  std::unique_ptr<const RedisTls> tls;  // null: not encrypted
+};
+
+// The text of an error reply: printable, short, and without the password.
+std::string text_of(const RedisReply& error, const std::string& password);
+
 class RedisConnection {
  public:
   // Connects, authenticates, selects the database and waits for a reply. Null: `problem` has the reason, without
-  // secrets.
-  static std::unique_ptr<RedisConnection> open(const RedisAddress& address, const RedisTimes& times, Deadline deadline,
+  // secrets. The settings must outlive the connection.
+  static std::unique_ptr<RedisConnection> open(const RedisNode& node, const RedisSettings& settings, Deadline deadline,
                                                std::string& problem);
   ~RedisConnection();
   RedisConnection(const RedisConnection&) = delete;
@@ -65,28 +77,34 @@ class RedisConnection {
   // Whether the server caused that, and not the caller's deadline.
   bool server_failed() const { return server_failed_; }
   int64_t n_pending() const { return n_pending_; }
-  // Whether the connection is open and has no unexpected bytes to read.
+  // From now on it is not fresh(): it is closed after this use.
+  void retire() { retired_ = true; }
+  // Whether the connection is open, is not retired, and has no unexpected bytes to read.
   bool fresh() const;
-  // The text of an error reply: printable, short, and without the password.
-  std::string text_of(const RedisReply& error) const;
+  std::string text_of(const RedisReply& error) const { return vlcache::text_of(error, settings_.password); }
 
  private:
   struct Reader;
-  RedisConnection(const RedisAddress& address, const RedisTimes& times);
-  bool connect(Deadline deadline, std::string& problem);
+  explicit RedisConnection(const RedisSettings& settings);
+  bool connect(const RedisNode& node, Deadline deadline, std::string& problem);
+  bool encrypt(const std::string& host, Deadline deadline);
   bool introduce(Deadline deadline, std::string& problem);
   Deadline limit(size_t bytes) const;
   bool wait(short events, Deadline deadline, Deadline limit);
-  bool read_some(Deadline deadline, Deadline limit);
+  Transfer write_some(std::span<const char> bytes);
+  Transfer read_some(std::span<char> bytes);
+  // Whether to try again; false: broken().
+  bool settle(const Transfer& transfer, Deadline deadline, Deadline limit);
+  bool read_more(Deadline deadline, Deadline limit);
 
-  const RedisAddress& address_;
-  const RedisTimes& times_;
+  const RedisSettings& settings_;
   redisContext* context_ = nullptr;
+  std::unique_ptr<RedisTlsStream> tls_;
   std::unique_ptr<Reader> reader_;
   std::string out_;
   int64_t n_pending_ = 0;  // requests without a reply
   std::optional<Miss> broken_;
-  bool server_failed_ = false;
+  bool server_failed_ = false, retired_ = false;
 };
 
 }  // namespace vlcache

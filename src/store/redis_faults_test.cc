@@ -249,7 +249,7 @@ TEST(RedisDown, AtStartIsNoError) {
 
 TEST(RedisDown, UnknownHostNameIsAnIoError) {
   RedisTierOptions options = quick(6379);
-  options.address.host = "no-such-host.invalid";
+  options.address.seeds[0].host = "no-such-host.invalid";
   RedisTier tier(options);
   EXPECT_EQ(reason(read_all(tier, make_key(1)).miss), "io error");
 }

@@ -13,17 +13,19 @@
 
 namespace vlcache {
 
-inline constexpr std::string_view kRedisPrefix = "vlcache:";
+// Format 2: the id is the hash tag, so that a record's values lie in one slot of a cluster.
+inline constexpr std::string_view kRedisPrefix = "vlcache:{", kRedisTagEnd = "}:";
 
-inline std::string header_name(const RecordId& id) { return std::string(kRedisPrefix) + hex(id) + ":h"; }
-inline std::string piece_name(const RecordId& id, int64_t piece) {
-  return std::string(kRedisPrefix) + hex(id) + ":" + std::to_string(piece);
+inline std::string value_name(const RecordId& id, std::string_view part) {
+  return std::string(kRedisPrefix) + hex(id) + std::string(kRedisTagEnd) + std::string(part);
 }
+inline std::string header_name(const RecordId& id) { return value_name(id, "h"); }
+inline std::string piece_name(const RecordId& id, int64_t piece) { return value_name(id, std::to_string(piece)); }
 
 // The id in a header's name; nullopt for any other name.
 inline std::optional<RecordId> id_of_header_name(std::string_view name) {
   RecordId id{};
-  if (name.size() != kRedisPrefix.size() + 2 * id.size() + 2) return std::nullopt;
+  if (name.size() != kRedisPrefix.size() + 2 * id.size() + kRedisTagEnd.size() + 1) return std::nullopt;
   for (size_t i = 0; i < id.size(); ++i) {
     const char* const at = name.data() + kRedisPrefix.size() + 2 * i;
     if (std::from_chars(at, at + 2, id[i], 16).ptr != at + 2) return std::nullopt;

@@ -4,113 +4,111 @@
 #include <chrono>
 #include <exception>
 
-#include "store/quiet_thread.h"
-
 namespace vlcache {
 namespace {
 
 // As many as the images of a prompt that are often loaded at once. Each keeps memory for a value or two.
 constexpr size_t kMaxIdle = 4;
 
+Deadline after_ms(double ms) { return Clock::now() + std::chrono::microseconds(static_cast<int64_t>(ms * 1000)); }
+
 }  // namespace
 
-RedisPool::RedisPool(RedisAddress address, const RedisTimes& times)
-    : address_(std::move(address)), times_(times), pause_ms_(times.retry_ms) {
+RedisPool::RedisPool(RedisNode node, const RedisSettings& settings, std::function<void()> went_down)
+    : node_(std::move(node)),
+      settings_(settings),
+      went_down_(std::move(went_down)),
+      pause_ms_(settings.times.retry_ms) {
   idle_.reserve(kMaxIdle);
-  std::string problem;
-  if (auto connection = RedisConnection::open(address_, times_, kNoDeadline, problem)) {
-    idle_.push_back(std::move(connection));
-  } else {
-    down_ = problem;
-  }
-  thread_ = start_quiet_thread([this] { try_again(); });
-}
-
-RedisPool::~RedisPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
 }
 
 RedisPool::Lease RedisPool::take(Deadline deadline, Miss& why) {
+  const GiveBack give_back{shared_from_this()};
   {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     while (!down_ && !idle_.empty()) {
       auto connection = std::move(idle_.back());
       idle_.pop_back();
-      if (connection->fresh()) return {connection.release(), {this}};
+      if (connection->fresh()) return {connection.release(), give_back};
     }
     if (down_) {
       why = {MissReason::kIo, *down_};
-      return {nullptr, {this}};
+      return {nullptr, give_back};
     }
   }
   if (Clock::now() >= deadline) {
     why = {MissReason::kLate, "no time left to connect"};
-    return {nullptr, {this}};
+    return {nullptr, give_back};
   }
   std::string problem;
-  auto connection = RedisConnection::open(address_, times_, deadline, problem);
+  auto connection = RedisConnection::open(node_, settings_, deadline, problem);
   if (connection == nullptr && Clock::now() >= deadline) {
     why = {MissReason::kLate, problem};  // the server may be healthy
   } else if (connection == nullptr) {
     why = {MissReason::kIo, problem};
-    down(std::move(problem));
+    mark_down(std::move(problem));
   }
-  return {connection.release(), {this}};
+  return {connection.release(), give_back};
 }
 
 void RedisPool::give_back(RedisConnection* connection) noexcept {
   std::unique_ptr<RedisConnection> owned(connection);
   if (owned->broken()) {
-    if (owned->server_failed()) down(owned->broken()->detail);
+    if (owned->server_failed()) mark_down(owned->broken()->detail);
     return;
   }
   // Unread replies would be taken for those of a later request.
   if (!owned->fresh()) return;
   const std::lock_guard lock(mutex_);
-  pause_ms_ = times_.retry_ms;  // the connection has been useful
+  pause_ms_ = settings_.times.retry_ms;  // the connection has been useful
   if (!down_ && idle_.size() < kMaxIdle) idle_.push_back(std::move(owned));
 }
 
-void RedisPool::down(std::string problem) {
+void RedisPool::forget() {
+  const std::lock_guard lock(mutex_);
+  idle_.clear();
+}
+
+bool RedisPool::down() const {
+  const std::lock_guard lock(mutex_);
+  return down_.has_value();
+}
+
+Deadline RedisPool::retry_at() const {
+  const std::lock_guard lock(mutex_);
+  return retry_at_;
+}
+
+void RedisPool::mark_down(std::string problem) {
   {
     const std::lock_guard lock(mutex_);
     idle_.clear();
+    if (!down_) retry_at_ = after_ms(pause_ms_);
     down_ = std::move(problem);
   }
-  changed_.notify_all();
+  went_down_();
 }
 
 void RedisPool::try_again() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || down_; });
-    const auto pause = std::chrono::microseconds(static_cast<int64_t>(pause_ms_ * 1000));
-    if (changed_.wait_for(lock, pause, [&] { return stopping_; })) return;
-    if (stopping_) return;
-    // Longer each time, until a connection has been useful: a server that accepts connections and then does not reply
-    // is down, too.
-    pause_ms_ = std::min(2 * pause_ms_, times_.max_retry_ms);
-    lock.unlock();
-    std::string problem;
-    std::unique_ptr<RedisConnection> connection;
-    try {
-      connection = RedisConnection::open(address_, times_, kNoDeadline, problem);
-    } catch (const std::exception& error) {  // memory, at most
-      problem = error.what();
-    }
-    lock.lock();
-    if (connection != nullptr) {
-      down_.reset();
-      if (idle_.size() < kMaxIdle) idle_.push_back(std::move(connection));
-    } else {
-      down_ = std::move(problem);
-    }
+  std::string problem;
+  std::unique_ptr<RedisConnection> connection;
+  try {
+    connection = RedisConnection::open(node_, settings_, kNoDeadline, problem);
+  } catch (const std::exception& error) {  // memory, at most
+    problem = error.what();
   }
+  const std::lock_guard lock(mutex_);
+  if (connection != nullptr) {
+    down_.reset();
+    retry_at_ = kNoDeadline;
+    if (idle_.size() < kMaxIdle) idle_.push_back(std::move(connection));
+  } else {
+    down_ = std::move(problem);
+    retry_at_ = after_ms(pause_ms_);
+  }
+  // Longer each time, until a connection has been useful: a server that accepts connections and then does not reply
+  // is down, too.
+  pause_ms_ = std::min(2 * pause_ms_, settings_.times.max_retry_ms);
 }
 
 }  // namespace vlcache

@@ -12,9 +12,14 @@ constexpr std::chrono::milliseconds kRequestTime{20};
 
 }  // namespace
 
-RedisSectionReader::RedisSectionReader(RedisPool& pool, const RecordSeal& seal, const RecordHeader& header,
+RedisSectionReader::RedisSectionReader(RedisNodes& nodes, const RecordSeal& seal, const RecordHeader& header,
                                        int64_t piece_bytes)
-    : pool_(pool), seal_(seal), header_(header), id_(seal.id(header.key)), piece_bytes_(piece_bytes) {
+    : seal_(seal),
+      header_(header),
+      id_(seal.id(header.key)),
+      slot_(redis_slot(header_name(id_))),
+      piece_bytes_(piece_bytes),
+      session_(nodes) {
   int64_t offset = 0;
   for (const SectionInfo& section : header.sections) {
     offsets_.push_back(offset);
@@ -40,36 +45,34 @@ void RedisSectionReader::expect(std::span<const int32_t> sections) {
 }
 
 void RedisSectionReader::request_ahead(Deadline deadline) {
-  if (parts_.empty()) return;
-  if (!connection_) connection_ = pool_.take(deadline, no_connection_);
-  if (!connection_) return;
   const size_t n_before = n_requested_;
   while (n_requested_ < parts_.size() && n_requested_ < kMaxRequestsAhead && bytes_requested_ < kMaxBytesAhead) {
     const PieceRange& range = parts_[n_requested_].range;
-    connection_->request({"GETRANGE", piece_name(id_, range.piece), std::to_string(range.begin),
-                          std::to_string(range.begin + range.bytes - 1)});
+    const auto why = session_.request(slot_,
+                                      {"GETRANGE", piece_name(id_, range.piece), std::to_string(range.begin),
+                                       std::to_string(range.begin + range.bytes - 1)},
+                                      deadline);
+    if (why) no_connection_ = *why;
+    if (why) break;
     ++n_requested_;
     bytes_requested_ += range.bytes;
   }
-  if (n_requested_ > n_before) connection_->flush(deadline);
+  if (n_requested_ > n_before) session_.flush(deadline);
 }
 
 std::optional<Miss> RedisSectionReader::take(const Part& part, std::span<std::byte> to, Deadline deadline) {
-  if (n_requested_ == 0 || !connection_) request_ahead(deadline);
-  if (!connection_) return no_connection_;
+  if (n_requested_ == 0) request_ahead(deadline);
+  if (n_requested_ == 0) return no_connection_;
   RedisReply reply;
-  if (!connection_->receive(reply, deadline, to.size(), to)) return connection_->broken();
+  if (auto why = session_.receive(reply, deadline, to.size(), to)) return why;
   parts_.pop_front();
   --n_requested_;
   bytes_requested_ -= part.range.bytes;
   if (reply.is(RedisReply::Type::kError)) {
-    const std::string text = connection_->text_of(reply);
+    const std::string text = session_.text_of(reply);
     return Miss{text.starts_with("WRONGTYPE") ? MissReason::kMalformed : MissReason::kIo, text};
   }
-  if (!reply.is(RedisReply::Type::kString)) {
-    connection_->break_with({MissReason::kIo, connection_->text_of(reply)}, true);
-    return connection_->broken();
-  }
+  if (!reply.is(RedisReply::Type::kString)) return session_.blame(reply);
   if (reply.n_bytes == to.size()) return std::nullopt;
   if (reply.n_bytes == 0) return Miss{MissReason::kAbsent, "evicted or flushed meanwhile"};
   return Miss{MissReason::kTruncated, std::to_string(reply.n_bytes) + " bytes, expected " + std::to_string(to.size())};
@@ -82,7 +85,7 @@ std::optional<Miss> RedisSectionReader::read(int32_t section, std::span<std::byt
   if (expected.bytes > 0) {
     if (parts_.empty() || parts_.front().section != section || !parts_.front().first) {
       // Not the expected section: the replies in flight are of no use.
-      connection_.reset();
+      session_.reset();
       parts_.clear();
       n_requested_ = 0;
       bytes_requested_ = 0;
@@ -99,7 +102,7 @@ std::optional<Miss> RedisSectionReader::read(int32_t section, std::span<std::byt
     }
   }
   if (!failed_ && !equal(sum.finish(), expected.sum)) failed_ = Miss{MissReason::kChecksum, ""};
-  if (failed_ || parts_.empty()) connection_.reset();
+  if (failed_ || parts_.empty()) session_.reset();
   return failed_;
 }
 

@@ -7,13 +7,13 @@
 
 #include "store/record.h"
 #include "store/redis_keys.h"
-#include "store/redis_pool.h"
+#include "store/redis_session.h"
 
 namespace vlcache {
 
 class RedisSectionReader {
  public:
-  RedisSectionReader(RedisPool& pool, const RecordSeal& seal, const RecordHeader& header, int64_t piece_bytes);
+  RedisSectionReader(RedisNodes& nodes, const RecordSeal& seal, const RecordHeader& header, int64_t piece_bytes);
 
   // Sends as many requests as the limits allow; the rest follows as replies arrive.
   void expect(std::span<const int32_t> sections);
@@ -30,17 +30,17 @@ class RedisSectionReader {
   void request_ahead(Deadline deadline);
   std::optional<Miss> take(const Part& part, std::span<std::byte> to, Deadline deadline);
 
-  RedisPool& pool_;
   const RecordSeal& seal_;
   const RecordHeader& header_;
   const RecordId id_;
+  const int slot_;
   const int64_t piece_bytes_;
   std::vector<int64_t> offsets_;  // of each section in all sections' bytes
   std::deque<Part> parts_;        // not yet read, in order
   size_t n_requested_ = 0;        // of them
   int64_t bytes_requested_ = 0;   // of them
-  RedisPool::Lease connection_;   // while there are parts
-  Miss no_connection_;            // why there is none
+  RedisSession session_;          // connected while there are parts
+  Miss no_connection_;            // why it is not
   std::optional<Miss> failed_;    // nothing is read after a failure
 };
 

@@ -41,8 +41,7 @@ inline int free_port(int* listening = nullptr) {
 
 inline RedisAddress local_address(int port) {
   RedisAddress address;
-  address.host = "127.0.0.1";
-  address.port = port;
+  address.seeds = {{"127.0.0.1", port}};
   return address;
 }
 
@@ -86,11 +85,9 @@ class RedisServer {
   int port() const { return port_; }
 
   RedisReply ask(std::initializer_list<std::string_view> words, const std::string& password = "") const {
-    RedisAddress address = local_address(port_);
-    address.password = password;
-    const RedisTimes times{.connect_ms = 5000, .reply_ms = 5000};
+    const RedisSettings settings{"", password, 0, {.connect_ms = 5000, .reply_ms = 5000}, nullptr};
     std::string problem;
-    const auto connection = RedisConnection::open(address, times, kNoDeadline, problem);
+    const auto connection = RedisConnection::open({"127.0.0.1", port_}, settings, kNoDeadline, problem);
     RedisReply reply;
     if (connection == nullptr) {
       ADD_FAILURE() << problem;
@@ -109,8 +106,9 @@ class RedisServer {
         pid_ = WEXITSTATUS(status) == 127 ? -1 : 0;
         return pid_ == -1;  // the binary is missing
       }
+      const RedisSettings settings;
       std::string problem;
-      if (RedisConnection::open(local_address(port_), {}, kNoDeadline, problem)) return true;
+      if (RedisConnection::open({"127.0.0.1", port_}, settings, kNoDeadline, problem)) return true;
       usleep(10'000);
     }
     return false;

@@ -1,7 +1,5 @@
 #include "store/redis_tier.h"
 
-#include <set>
-
 #include "base/error.h"
 #include "store/redis_keys.h"
 #include "store/redis_reader.h"
@@ -21,17 +19,12 @@ constexpr size_t kMaxScanBytes = 1 << 20;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-Miss unexpected(const RedisConnection& connection, const RedisReply& reply) {
-  const std::string text = connection.text_of(reply);
-  return {text.starts_with("WRONGTYPE") ? MissReason::kMalformed : MissReason::kIo, text};
-}
-
 }  // namespace
 
 class RedisTier::Reader final : public RecordReader {
  public:
   Reader(RedisTier& tier, RecordHeader header)
-      : tier_(tier), header_(std::move(header)), sections_(tier.pool_, tier.seal_, header_, kPieceBytes) {}
+      : tier_(tier), header_(std::move(header)), sections_(tier.nodes_, tier.seal_, header_, kPieceBytes) {}
 
   const RecordHeader& header() const override { return header_; }
   void expect(std::span<const int32_t> sections) override { sections_.expect(sections); }
@@ -42,7 +35,7 @@ class RedisTier::Reader final : public RecordReader {
     if (!why) {
       why = sections_.read(section, to, deadline);
       // A header without its pieces would keep them from being written again.
-      if (why && (is_corrupt(why->reason) || why->reason == MissReason::kAbsent)) drop();
+      if (why && (is_corrupt(why->reason) || why->reason == MissReason::kAbsent)) drop(deadline);
     }
     if (why) why->detail = "section " + std::to_string(section) + (why->detail.empty() ? "" : ": " + why->detail);
     tier_.counter_.read(start, static_cast<int64_t>(to.size()), why);
@@ -50,8 +43,8 @@ class RedisTier::Reader final : public RecordReader {
   }
 
  private:
-  void drop() {
-    if (!dropped_) tier_.drop(tier_.id_of(header_.key));
+  void drop(Deadline deadline) {
+    if (!dropped_) tier_.drop(tier_.id_of(header_.key), deadline);
     dropped_ = true;
   }
 
@@ -62,34 +55,39 @@ class RedisTier::Reader final : public RecordReader {
 };
 
 RedisTier::RedisTier(const RedisTierOptions& options)
-    : ttl_ms_(options.ttl_ms), seal_(options.salt, options.id_bits), pool_(options.address, options.times) {}
+    : ttl_ms_(options.ttl_ms),
+      seal_(options.salt, options.id_bits),
+      nodes_(options.address, options.times, options.tls, options.allowed) {}
+
+Miss RedisTier::unexpected(const RedisReply& reply) const {
+  const std::string text = text_of(reply);
+  return {text.starts_with("WRONGTYPE") ? MissReason::kMalformed : MissReason::kIo, text};
+}
 
 std::vector<bool> RedisTier::exists(std::span<const RecordKey> keys, Deadline deadline) {
   const auto start = Clock::now();
   std::vector<bool> there(keys.size(), false);
-  Miss why;
-  const RedisPool::Lease connection = pool_.take(deadline, why);
-  if (connection) {
-    for (const RecordKey& key : keys) connection->request({"EXISTS", header_name(id_of(key))});
+  std::vector<std::optional<Miss>> missed(keys.size());
+  RedisSession session(nodes_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string name = header_name(id_of(keys[i]));
+    missed[i] = session.request(redis_slot(name), {"EXISTS", name}, deadline);
   }
+  session.flush(deadline);  // to all nodes before the first reply is waited for
   for (size_t i = 0; i < keys.size(); ++i) {
     RedisReply reply;
-    if (connection && connection->receive(reply, deadline)) {
-      there[i] = reply.is(Type::kInteger) && reply.integer == 1;
-      if (reply.is(Type::kInteger)) continue;
-      why = unexpected(*connection, reply);
-    } else if (connection) {
-      why = *connection->broken();
-    }
-    counter_.opened(start, why);  // the caller will not open this record: count the miss now
+    if (!missed[i]) missed[i] = session.receive(reply, deadline);
+    there[i] = !missed[i] && reply.is(Type::kInteger) && reply.integer == 1;
+    if (!missed[i] && !reply.is(Type::kInteger)) missed[i] = unexpected(reply);
+    if (missed[i]) counter_.opened(start, missed[i]);  // the caller will not open this record: count the miss now
   }
   return there;
 }
 
-std::optional<Miss> RedisTier::take_header(const RedisConnection& connection, const RedisReply& reply,
-                                           const RecordKey* expected, RecordHeader& header) const {
+std::optional<Miss> RedisTier::take_header(const RedisReply& reply, const RecordKey* expected,
+                                           RecordHeader& header) const {
   if (reply.is(Type::kNil)) return Miss{MissReason::kAbsent, ""};
-  if (!reply.is(Type::kString)) return unexpected(connection, reply);
+  if (!reply.is(Type::kString)) return unexpected(reply);
   const auto bytes = bytes_of(reply.text);
   if (auto why = parse_header(seal_, bytes, kUnknownBytes, expected, header)) return why;
   if (header.bytes() != std::ssize(bytes)) return Miss{MissReason::kMalformed, "bytes after its header"};
@@ -97,20 +95,19 @@ std::optional<Miss> RedisTier::take_header(const RedisConnection& connection, co
 }
 
 std::optional<Miss> RedisTier::read_header(const RecordKey& key, Deadline deadline, RecordHeader& header) {
-  Miss why;
-  const RedisPool::Lease connection = pool_.take(deadline, why);
-  if (!connection) return why;
-  connection->request({"GET", header_name(id_of(key))});
+  RedisSession session(nodes_);
+  const std::string name = header_name(id_of(key));
   RedisReply reply;
-  if (!connection->receive(reply, deadline, kMaxHeaderBytes)) return connection->broken();
-  return take_header(*connection, reply, &key, header);
+  if (auto why = session.request(redis_slot(name), {"GET", name}, deadline)) return why;
+  if (auto why = session.receive(reply, deadline, kMaxHeaderBytes)) return why;
+  return take_header(reply, &key, header);
 }
 
 OpenedRecord RedisTier::open(const RecordKey& key, Deadline deadline) {
   const auto start = Clock::now();
   RecordHeader header;
   auto why = read_header(key, deadline, header);
-  if (why && is_corrupt(why->reason)) drop(id_of(key));
+  if (why && is_corrupt(why->reason)) drop(id_of(key), deadline);
   counter_.opened(start, why);
   if (why) return {nullptr, std::move(*why)};
   return {std::make_unique<Reader>(*this, std::move(header)), {}};
@@ -124,96 +121,116 @@ PutResult RedisTier::put(const Record& record, Deadline deadline) {
   return result;
 }
 
+std::optional<Miss> RedisTier::look(RedisSession& session, const Record& record, Deadline deadline, RedisReply& header,
+                                    int64_t& n_pieces) {
+  const RecordId id = id_of(record.key);
+  const int slot = redis_slot(header_name(id));
+  if (auto why = session.request(slot, {"GET", header_name(id)}, deadline)) return why;
+  const int64_t n = count_pieces(record.bytes(), kPieceBytes);
+  for (int64_t piece = 0; piece < n; ++piece) {
+    if (auto why = session.request(slot, {"EXISTS", piece_name(id, piece)}, deadline)) return why;
+  }
+  if (auto why = session.receive(header, deadline, kMaxHeaderBytes)) return why;
+  n_pieces = 0;
+  for (int64_t piece = 0; piece < n; ++piece) {
+    RedisReply reply;
+    if (auto why = session.receive(reply, deadline)) return why;
+    n_pieces += reply.integer;
+  }
+  return std::nullopt;
+}
+
 PutResult RedisTier::store(const Record& record, Deadline deadline) {
-  Miss why;
-  const RedisPool::Lease connection = pool_.take(deadline, why);
-  const auto failed = [&](const Miss& miss) {
-    return PutResult{miss.reason == MissReason::kLate ? PutOutcome::kLate : PutOutcome::kIo, miss.detail};
-  };
-  if (!connection) return failed(why);
+  RedisSession session(nodes_);
+  RedisReply first;
+  int64_t n_pieces = 0;
   if (record.bytes() > kMaxRecordBytes) return {PutOutcome::kTooLarge, std::to_string(record.bytes()) + " bytes"};
+  if (const auto why = look(session, record, deadline, first, n_pieces)) return failed_put(*why);
+  RecordHeader header;
+  const auto no_header = take_header(first, &record.key, header);
+  if (no_header && no_header->reason == MissReason::kIo) return failed_put(*no_header);
+  // A server that evicts piece by piece may leave the header.
+  if (!no_header && n_pieces == count_pieces(record.bytes(), kPieceBytes)) return {PutOutcome::kPresent, ""};
 
   const RecordId id = id_of(record.key);
-  const int64_t n_pieces = count_pieces(record.bytes(), kPieceBytes);
-  std::vector<std::string> pieces{"EXISTS"};
-  for (int64_t piece = 0; piece < n_pieces; ++piece) pieces.push_back(piece_name(id, piece));
-  connection->request({"GET", header_name(id)});
-  // A record without pieces has only a header, and EXISTS needs a name.
-  connection->request(n_pieces == 0 ? std::vector<std::string_view>{"PING"}
-                                    : std::vector<std::string_view>(pieces.begin(), pieces.end()));
-  RedisReply first, n_there;
-  if (!connection->receive(first, deadline, kMaxHeaderBytes) || !connection->receive(n_there, deadline)) {
-    return failed(*connection->broken());
-  }
-  RecordHeader header;
-  const auto no_header = take_header(*connection, first, &record.key, header);
-  if (no_header && no_header->reason == MissReason::kIo) return failed(*no_header);
-  // A server that evicts piece by piece may leave the header.
-  if (!no_header && n_there.integer == n_pieces) return {PutOutcome::kPresent, ""};
-
-  const PutResult result = RedisRecordWriter(*connection, id, kPieceBytes, deadline).write(seal_, record, ttl_ms_);
-  if (!result.there()) drop(id);
+  const PutResult result = RedisRecordWriter(session, id, kPieceBytes, deadline).write(seal_, record, ttl_ms_);
+  if (!result.there()) drop(id, deadline);
   return result;
 }
 
-void RedisTier::drop(const RecordId& id) {
-  if (erase(id)) counter_.removed();
+void RedisTier::drop(const RecordId& id, Deadline deadline) {
+  if (erase(id, deadline)) counter_.removed();
 }
 
-bool RedisTier::erase(const RecordId& id) {
-  Miss why;
-  const RedisPool::Lease connection = pool_.take(kNoDeadline, why);
-  return connection && erase(*connection, id);
-}
-
-bool RedisTier::erase(RedisConnection& connection, const RecordId& id) {
+bool RedisTier::erase(const RecordId& id, Deadline deadline) {
+  RedisSession session(nodes_);
+  const int slot = redis_slot(header_name(id));
   RedisReply reply;
-  connection.request({"UNLINK", header_name(id)});  // first: from now on the record is absent
-  if (!connection.receive(reply, kNoDeadline)) return false;
+  if (session.request(slot, {"UNLINK", header_name(id)}, deadline)) return false;
+  if (session.receive(reply, deadline)) return false;  // from now on the record is absent
   const bool was_there = reply.is(Type::kInteger) && reply.integer == 1;
   // The number of pieces is unknown without reading the header.
   for (int64_t piece = 0; piece * kPieceBytes < kMaxRecordBytes; piece += kErasedAtOnce) {
-    std::vector<std::string> names{"UNLINK"};
-    for (int64_t i = 0; i < kErasedAtOnce; ++i) names.push_back(piece_name(id, piece + i));
-    connection.request(std::vector<std::string_view>(names.begin(), names.end()));
-    if (!connection.receive(reply, kNoDeadline) || !reply.is(Type::kInteger) || reply.integer == 0) break;
+    int64_t n_removed = 0;
+    for (int64_t i = 0; i < kErasedAtOnce; ++i) {
+      if (session.request(slot, {"UNLINK", piece_name(id, piece + i)}, deadline)) return was_there;
+    }
+    for (int64_t i = 0; i < kErasedAtOnce; ++i) {
+      if (session.receive(reply, deadline) || !reply.is(Type::kInteger)) return was_there;
+      n_removed += reply.integer;
+    }
+    if (n_removed == 0) break;
   }
   return was_there;
 }
 
-std::vector<RecordId> RedisTier::find_ids(RedisConnection& connection) {
-  std::set<RecordId> ids;  // a name may be listed more than once
+std::optional<Miss> RedisTier::scan(RedisPool& pool, std::set<RecordId>& ids) const {
+  Miss why;
+  const RedisPool::Lease connection = pool.take(kNoDeadline, why);
+  if (!connection) return why;
   std::string cursor = "0";
-  const std::string pattern = std::string(kRedisPrefix) + "*:h";
+  const std::string pattern = std::string(kRedisPrefix) + "*" + std::string(kRedisTagEnd) + "h";
   for (int64_t i = 0; i < kMaxScans && ids.size() < kMaxListed; ++i) {
-    connection.request({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
+    connection->request({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"});
     RedisReply reply;
-    if (!connection.receive(reply, kNoDeadline, kMaxScanBytes)) break;
-    if (!reply.is(Type::kArray) || reply.elements.size() != 2) {
-      counter_.opened(Clock::now(), unexpected(connection, reply));
-      break;
-    }
+    if (!connection->receive(reply, kNoDeadline, kMaxScanBytes)) return connection->broken();
+    if (!reply.is(Type::kArray) || reply.elements.size() != 2) return unexpected(reply);
     for (const RedisReply& name : reply.elements[1].elements) {
       if (const auto id = id_of_header_name(name.text)) ids.insert(*id);
     }
     cursor = reply.elements[0].text;
     if (cursor == "0") break;
   }
+  return std::nullopt;
+}
+
+// Counts a failure for each node that cannot be listed, and one if slots have none.
+std::vector<RecordId> RedisTier::find_ids() {
+  const auto start = Clock::now();
+  std::set<RecordId> ids;  // a name may be listed more than once
+  std::optional<Miss> why;
+  const std::vector<RedisNodes::Pool> masters = nodes_.masters(why);
+  if (why) counter_.opened(start, why);
+  for (const RedisNodes::Pool& master : masters) {
+    if (const auto failed = scan(*master, ids)) counter_.opened(start, failed);
+  }
   return {ids.begin(), ids.end()};
 }
 
-std::optional<Miss> RedisTier::list_one(RedisConnection& connection, const RecordId& id, ListedRecord& listed) {
+std::optional<Miss> RedisTier::list_one(const RecordId& id, ListedRecord& listed) {
   const std::string name = header_name(id);
-  connection.request({"OBJECT", "IDLETIME", name});  // before our own read resets it
-  connection.request({"GET", name});
+  const int slot = redis_slot(name);
+  RedisSession session(nodes_);
   RedisReply idle, reply;
-  if (!connection.receive(idle, kNoDeadline) || !connection.receive(reply, kNoDeadline, kMaxHeaderBytes)) {
-    return connection.broken();
-  }
+  // Before our own read resets it.
+  if (auto why = session.request(slot, {"OBJECT", "IDLETIME", name}, kNoDeadline)) return why;
+  if (auto why = session.request(slot, {"GET", name}, kNoDeadline)) return why;
+  if (auto why = session.receive(idle, kNoDeadline)) return why;
+  if (auto why = session.receive(reply, kNoDeadline, kMaxHeaderBytes)) return why;
   RecordHeader header;
   listed.id = id;
   listed.bytes = static_cast<int64_t>(reply.n_bytes);
-  listed.problem = take_header(connection, reply, nullptr, header);
+  listed.problem = take_header(reply, nullptr, header);
   if (!listed.problem) listed.bytes = header.section_offset(header.sections.size());
   if (!listed.problem && id_of(header.key) != id) {
     listed.problem = Miss{MissReason::kOtherKey, "its name is not its key's"};
@@ -228,19 +245,16 @@ std::optional<Miss> RedisTier::list_one(RedisConnection& connection, const Recor
 std::vector<ListedRecord> RedisTier::list() {
   const auto start = Clock::now();
   std::vector<ListedRecord> records;
-  Miss why;
-  const RedisPool::Lease connection = pool_.take(kNoDeadline, why);
-  if (!connection) {
-    counter_.opened(start, why);
-    return records;
-  }
-  for (const RecordId& id : find_ids(*connection)) {
+  for (const RecordId& id : find_ids()) {
     ListedRecord listed;
-    if (list_one(*connection, id, listed)) break;
+    if (const auto why = list_one(id, listed)) {
+      counter_.opened(start, why);
+      if (!nodes_.is_cluster()) break;
+      continue;
+    }
     if (listed.problem && listed.problem->reason == MissReason::kAbsent) continue;  // removed during the listing
     records.push_back(std::move(listed));
   }
-  if (connection->broken()) counter_.opened(start, connection->broken());
   return records;
 }
 

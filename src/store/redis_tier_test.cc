@@ -127,9 +127,9 @@ TEST_F(RedisRecords, AnotherModelLayoutOrSaltIsAMiss) {
 
   // Copied to the other's name, as anyone with write access to the server could do.
   const auto copy = [&](const RedisTier& from, const RedisTier& to) {
-    for (const char* part : {":h", ":0"}) {
-      server_->ask({"COPY", "vlcache:" + hex(from.id_of(stored.record.key)) + part,
-                    "vlcache:" + hex(to.id_of(stored.record.key)) + part, "REPLACE"});
+    for (const char* part : {"h", "0"}) {
+      server_->ask({"COPY", value_name(from.id_of(stored.record.key), part),
+                    value_name(to.id_of(stored.record.key), part), "REPLACE"});
     }
   };
   copy(tier, bob);
@@ -255,9 +255,11 @@ TEST_F(RedisRecords, ListAndErase) {
     ASSERT_TRUE(tier.put(make_record(make_key(i), {static_cast<size_t>(i) * 100}).record, kNoDeadline).there());
   }
   ASSERT_TRUE(alice.put(make_record(make_key(1), {10}).record, kNoDeadline).there());
-  server_->ask({"SET", "vlcache:somebody:h", "x"});
-  server_->ask({"SET", "vlcache:" + std::string(64, 'F') + ":h", "x"});
-  server_->ask({"SET", "vlcache:" + std::string(64, 'f') + ":h", "x"});
+  // Names that are no record's, the first one of format 1.
+  const std::vector<std::string> others = {"vlcache:" + std::string(64, '0') + ":h",
+                                           "vlcache:{" + std::string(64, 'F') + "}:h", "vlcache:{somebody}:h"};
+  for (const std::string& name : others) server_->ask({"SET", name, "x"});
+  server_->ask({"SET", "vlcache:{" + std::string(64, 'f') + "}:h", "x"});
   const std::vector<ListedRecord> records = tier.list();
   ASSERT_EQ(records.size(), 42u);
   int n_right = 0;
@@ -275,13 +277,13 @@ TEST_F(RedisRecords, ListAndErase) {
   EXPECT_EQ(n_right, 40);
   for (const ListedRecord& listed : records) EXPECT_TRUE(tier.erase(listed.id));
   EXPECT_FALSE(tier.erase(records[0].id));
-  EXPECT_EQ(names(), (std::vector<std::string>{"vlcache:" + std::string(64, 'F') + ":h", "vlcache:somebody:h"}));
+  EXPECT_EQ(names(), others);
 
   const Stored large = make_record(make_key(1), {70 * 200'000 * 11});  // more pieces than are removed at once
   ASSERT_TRUE(tier.put(large.record, kNoDeadline).there());
   EXPECT_GT(names().size(), 65u);
   EXPECT_TRUE(tier.erase(tier.id_of(large.record.key)));
-  EXPECT_EQ(names("vlcache:*:?").size(), 2u);
+  EXPECT_EQ(names("vlcache:*:?").size(), 3u);
 }
 
 TEST_F(RedisRecords, FullServer) {

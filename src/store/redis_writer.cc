@@ -1,5 +1,7 @@
 #include "store/redis_writer.h"
 
+#include <array>
+
 #include "store/redis_keys.h"
 #include "store/save_pace.h"
 
@@ -13,7 +15,7 @@ constexpr int64_t kPiecesLiveLongerMs = 60 * 1000;
 // Pieces sent before the first one's reply is read: a full server reports it early.
 constexpr int64_t kMaxPending = 4;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -23,7 +25,7 @@ class PieceCutter {
   PieceCutter(const Record& record, int64_t piece_bytes)
       : record_(record), piece_bytes_(static_cast<size_t>(piece_bytes)) {}
 
-  // Empty: no more pieces. Valid until the next call.
+  // Empty: no more pieces. Valid until kMaxPending more have been cut.
   std::span<const std::byte> next() {
     const size_t n = piece_bytes_;
     skip_empty();
@@ -31,14 +33,15 @@ class PieceCutter {
       at_ += n;
       return record_.sections[section_].subspan(at_ - n, n);
     }
-    copied_.clear();
-    for (; copied_.size() < n && section_ < record_.sections.size(); skip_empty()) {
+    std::vector<std::byte>& copied = copied_[n_copied_++ % copied_.size()];
+    copied.clear();
+    for (; copied.size() < n && section_ < record_.sections.size(); skip_empty()) {
       const auto rest = record_.sections[section_].subspan(at_);
-      const auto some = rest.first(std::min(rest.size(), n - copied_.size()));
-      copied_.insert(copied_.end(), some.begin(), some.end());
+      const auto some = rest.first(std::min(rest.size(), n - copied.size()));
+      copied.insert(copied.end(), some.begin(), some.end());
       at_ += some.size();
     }
-    return copied_;
+    return copied;
   }
 
  private:
@@ -50,26 +53,31 @@ class PieceCutter {
   }
 
   const Record& record_;
-  size_t piece_bytes_, section_ = 0, at_ = 0;
-  std::vector<std::byte> copied_;
+  size_t piece_bytes_, section_ = 0, at_ = 0, n_copied_ = 0;
+  std::array<std::vector<std::byte>, kMaxPending + 1> copied_;
 };
 
 }  // namespace
 
-PutOutcome outcome_of(const RedisReply& error) {
-  return error.text.starts_with("OOM") ? PutOutcome::kNoSpace : PutOutcome::kIo;
+PutResult failed_put(const Miss& why) {
+  const bool late = why.reason == MissReason::kLate, full = why.detail.starts_with("OOM");
+  return {late ? PutOutcome::kLate : full ? PutOutcome::kNoSpace : PutOutcome::kIo, why.detail};
 }
 
-bool RedisRecordWriter::fail(const RedisReply& reply) {
-  result_ = {outcome_of(reply), connection_.text_of(reply)};
-  return false;
+RedisRecordWriter::RedisRecordWriter(RedisSession& session, const RecordId& id, int64_t piece_bytes, Deadline deadline)
+    : session_(session), id_(id), slot_(redis_slot(header_name(id))), piece_bytes_(piece_bytes), deadline_(deadline) {}
+
+bool RedisRecordWriter::request(std::initializer_list<std::string_view> words) {
+  const auto why = session_.request(slot_, words, deadline_);
+  if (why) result_ = failed_put(*why);
+  return !why;
 }
 
 bool RedisRecordWriter::receive(RedisReply::Type wanted, RedisReply& reply) {
-  if (connection_.receive(reply, deadline_)) return reply.is(wanted) || fail(reply);
-  const Miss& why = *connection_.broken();
-  result_ = {why.reason == MissReason::kLate ? PutOutcome::kLate : PutOutcome::kIo, why.detail};
-  return false;
+  std::optional<Miss> why = session_.receive(reply, deadline_);
+  if (!why && !reply.is(wanted)) why = Miss{MissReason::kIo, session_.text_of(reply)};
+  if (why) result_ = failed_put(*why);
+  return !why;
 }
 
 bool RedisRecordWriter::send_pieces(const Record& record) {
@@ -78,13 +86,13 @@ bool RedisRecordWriter::send_pieces(const Record& record) {
   RedisReply reply;
   int64_t piece = 0;
   for (auto bytes = cutter.next(); !bytes.empty(); bytes = cutter.next()) {
-    connection_.request({"SET", piece_name(id_, piece++), text_of(bytes), "PX", time});
-    connection_.flush(deadline_);  // if it fails, receive() fails, too
+    if (!request({"SET", piece_name(id_, piece++), as_text(bytes), "PX", time})) return false;
+    session_.flush(deadline_);  // if it fails, receive() fails, too
     if (record.pace != nullptr) record.pace->stored(std::ssize(bytes), deadline_);
-    if (connection_.n_pending() < kMaxPending) continue;
+    if (session_.n_pending() < kMaxPending) continue;
     if (!receive(RedisReply::Type::kStatus, reply)) return false;
   }
-  while (connection_.n_pending() > 0) {
+  while (session_.n_pending() > 0) {
     if (!receive(RedisReply::Type::kStatus, reply)) return false;
   }
   return true;
@@ -94,12 +102,9 @@ bool RedisRecordWriter::finish(const std::vector<std::byte>& header, int64_t n_p
   const std::string time = std::to_string(ttl_ms + kPiecesLiveLongerMs);
   RedisReply reply;
   for (int64_t piece = 0; piece < n_pieces; ++piece) {
-    if (ttl_ms > 0) {
-      connection_.request({"PEXPIRE", piece_name(id_, piece), time});
-    } else {
-      connection_.request({"PERSIST", piece_name(id_, piece)});
-    }
-    connection_.request({"EXISTS", piece_name(id_, piece)});
+    const std::string name = piece_name(id_, piece);
+    const bool sent = ttl_ms > 0 ? request({"PEXPIRE", name, time}) : request({"PERSIST", name});
+    if (!sent || !request({"EXISTS", name})) return false;
   }
   for (int64_t piece = 0; piece < n_pieces; ++piece) {
     if (!receive(RedisReply::Type::kInteger, reply) || !receive(RedisReply::Type::kInteger, reply)) return false;
@@ -107,12 +112,10 @@ bool RedisRecordWriter::finish(const std::vector<std::byte>& header, int64_t n_p
     result_ = {PutOutcome::kNoSpace, "evicted while it was written"};
     return false;
   }
-  if (ttl_ms > 0) {
-    connection_.request({"SET", header_name(id_), text_of(header), "PX", std::to_string(ttl_ms)});
-  } else {
-    connection_.request({"SET", header_name(id_), text_of(header)});
-  }
-  return receive(RedisReply::Type::kStatus, reply);
+  const std::string name = header_name(id_);
+  const bool sent = ttl_ms > 0 ? request({"SET", name, as_text(header), "PX", std::to_string(ttl_ms)})
+                               : request({"SET", name, as_text(header)});
+  return sent && receive(RedisReply::Type::kStatus, reply);
 }
 
 PutResult RedisRecordWriter::write(const RecordSeal& seal, const Record& record, int64_t ttl_ms) {

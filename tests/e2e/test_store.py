@@ -292,7 +292,7 @@ class Redis(ProgramTest):
         self.assertIn("4 records removed", self.ok("cache", "clear", disk))
         for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json", "--cache-salt", "bob").splitlines()]:
             if not record["problem"]:
-                self.command(f"DEL vlcache:{record['id']}:h")
+                self.command(f"DEL vlcache:{{{record['id']}}}:h")
         out = self.ok("cache", "ls", self.url())
         self.assertRegex(out, r"kv bf16 8x2x64\n")
         self.assertEqual(len([json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json").splitlines()]), 4)
@@ -382,7 +382,7 @@ class Redis(ProgramTest):
         answer, _ = self.run_it()
         for record in [json.loads(line) for line in self.ok("cache", "ls", self.url(), "--json").splitlines()]:
             for part in ("h", "0"):
-                self.command(f"SETRANGE vlcache:{record['id']}:{part} 120 xyz")
+                self.command(f"SETRANGE vlcache:{{{record['id']}}}:{part} 120 xyz")
                 found, said = self.run_it()
                 self.assertEqual(found["token_ids"], answer["token_ids"])
                 self.assertRegex(said, "--cache-redis: checksum: ")

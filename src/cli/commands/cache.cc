@@ -202,7 +202,10 @@ void add_cache_command(const Command& app) {
   const auto add = [&](const char* name, const char* help, void (*action)(const CacheCommandFlags&)) {
     auto flags = std::make_shared<CacheCommandFlags>();
     const Command sub = command.add_command(name, help);
-    sub.add("DIR", flags->place, "the folder, or redis://[user:password@]host[:port][/db]").required();
+    sub.add("DIR", flags->place,
+            "the folder, or a URL as --cache-redis takes it: redis://[user:password@]host[:port][/db], "
+            "redis+cluster://host:port,host:port")
+        .required();
     add_cache_secrets(sub, flags->cache);
     sub.run([flags, action] { action(*flags); });
     return std::pair{sub, flags};

@@ -22,6 +22,17 @@ void add_cache_secrets(const Command& command, CacheOptions& options) {
   add_flag(command, "--cache-redis-password-file", options.redis_password_file,
            "the first line of this file is Redis' password, which then stands in no list of processes")
       .value_name("FILE");
+  add_flag(command, "--cache-redis-ca", options.redis_tls.ca,
+           "certificates that sign those of rediss:// servers (default: those that the system trusts)")
+      .value_name("FILE");
+  add_flag(command, "--cache-redis-cert", options.redis_tls.cert,
+           "this client's certificate for rediss://, if the server asks for one")
+      .value_name("FILE");
+  add_flag(command, "--cache-redis-key", options.redis_tls.key, "its private key").value_name("FILE");
+  add_flag(command, "--cache-redis-allow", options.redis_allow,
+           "further hosts that a Redis cluster may name for its nodes, beside those of --cache-redis: 10.0.0.7, "
+           "10.0.0.0/8, node-1, *.example.com; other nodes are not connected to, nor given the password")
+      .value_name("HOSTS");
 }
 
 void add_cache_flags(const Command& command, CacheOptions& options) {
@@ -33,7 +44,8 @@ void add_cache_flags(const Command& command, CacheOptions& options) {
       "processes")
       .value_name("DIR[,BYTES]");
   add("--cache-redis", options.redis,
-      "keep them in this Redis server, too, for other machines: redis://[user:password@]host[:port][/db]; searched "
+      "keep them in this Redis or Valkey server, too, for other machines: redis://[user:password@]host[:port][/db], "
+      "rediss:// with TLS, redis+cluster:// and rediss+cluster:// with host:port,host:port of a cluster; searched "
       "after "
       "the folder; skipped while it is down")
       .value_name("URL");

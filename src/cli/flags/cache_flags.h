@@ -6,7 +6,8 @@
 
 namespace vlcache {
 
-// --cache-salt and --cache-redis-password-file, which opening any tier requires, wherever its address comes from.
+// --cache-salt and what a Redis server or cluster requires (--cache-redis-password-file, -ca, -cert, -key, -allow),
+// wherever its address comes from.
 void add_cache_secrets(const Command& command, CacheOptions& options);
 void add_cache_flags(const Command& command, CacheOptions& options);
 
