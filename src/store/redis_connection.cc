@@ -209,9 +209,8 @@ Deadline RedisConnection::limit(size_t bytes) const {
 }
 
 void RedisConnection::break_with(Miss why, bool server_failed) {
-  if (broken_) return;
-  broken_ = std::move(why);
-  server_failed_ = server_failed;
+  if (!broken_) broken_ = std::move(why);
+  server_failed_ = server_failed_ || server_failed;
 }
 
 bool RedisConnection::wait(short events, Deadline deadline, Deadline limit) {

@@ -52,17 +52,20 @@ struct Loaded {
   Miss why;
 };
 
-// Asks one node for the cluster's table, and for the nodes without slots.
-Loaded ask(const RedisNodes::Pool& pool, bool with_others, const std::string& password) {
+// Asks one node for the cluster's table, and for the nodes without slots. A reply may take as long as any other,
+// however long it might be: until then no other node is tried.
+Loaded ask(const RedisNodes::Pool& pool, bool with_others, const RedisSettings& settings) {
   Loaded loaded;
   const RedisPool::Lease connection = pool->take(kNoDeadline, loaded.why);
   if (!connection) return loaded;
   RedisReply slots, nodes;
+  const Deadline by = after_ms(Clock::now(), settings.times.reply_ms);
   connection->request({"CLUSTER", "SLOTS"});
   if (with_others) connection->request({"CLUSTER", "NODES"});
-  if (!connection->receive(slots, kNoDeadline, kMaxTableBytes) ||
-      (with_others && !connection->receive(nodes, kNoDeadline, kMaxTableBytes))) {
+  if (!connection->receive(slots, by, kMaxTableBytes) ||
+      (with_others && !connection->receive(nodes, by, kMaxTableBytes))) {
     loaded.why = *connection->broken();
+    connection->break_with(loaded.why, true);
     return loaded;
   }
   loaded.table = parse_slot_table(slots, pool->node());
@@ -71,8 +74,8 @@ Loaded ask(const RedisNodes::Pool& pool, bool with_others, const std::string& pa
     loaded.table.reset();
     loaded.why = {MissReason::kIo, "the cluster has no slots"};
   } else if (!loaded.table) {
-    loaded.why = {MissReason::kIo,
-                  "CLUSTER SLOTS: " + (slots.is(Type::kArray) ? "not a table of slots" : text_of(slots, password))};
+    loaded.why = {MissReason::kIo, "CLUSTER SLOTS: " + (slots.is(Type::kArray) ? "not a table of slots"
+                                                                               : text_of(slots, settings.password))};
   }
   return loaded;
 }
@@ -267,7 +270,7 @@ void RedisNodes::load(Lock& lock) {
   for (const Pool& pool : sources()) {
     lock.unlock();
     try {
-      loaded = ask(pool, with_others, settings_.password);
+      loaded = ask(pool, with_others, settings_);
     } catch (const std::exception& error) {  // memory, at most
       loaded.why = {MissReason::kIo, error.what()};
     }

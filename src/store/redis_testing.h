@@ -48,13 +48,17 @@ inline RedisAddress local_address(int port) {
 class RedisServer {
  public:
   // Not running() where the binary is missing.
-  explicit RedisServer(std::filesystem::path dir) : dir_(std::move(dir)) { start(); }
+  explicit RedisServer(std::filesystem::path dir, std::vector<std::string> more = {})
+      : dir_(std::move(dir)), more_(std::move(more)) {
+    start();
+  }
   ~RedisServer() { end(SIGKILL); }
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
   // On the same port as before, if there was one; its data is lost.
   void start() {
+    std::filesystem::create_directories(dir_);
     for (int attempt = 0; attempt < 5 && pid_ == 0; ++attempt) {
       if (port_ == 0) port_ = free_port();
       const std::string port = std::to_string(port_), dir = dir_.string();
@@ -63,8 +67,13 @@ class RedisServer {
       if (pid_ == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
-        execlp("redis-server", "redis-server", "--port", port.c_str(), "--bind", "127.0.0.1", "--save", "", "--dir",
-               dir.c_str(), "--logfile", "redis.log", "--enable-debug-command", "yes", nullptr);
+        std::vector<const char*> words = {"redis-server", "--port",    port.c_str(), "--bind",
+                                          "127.0.0.1",    "--save",    "",           "--dir",
+                                          dir.c_str(),    "--logfile", "redis.log",  "--enable-debug-command",
+                                          "yes"};
+        for (const std::string& word : more_) words.push_back(word.c_str());
+        words.push_back(nullptr);
+        execvp(words[0], const_cast<char* const*>(words.data()));
         _exit(127);
       }
       if (answers()) return;
@@ -115,6 +124,7 @@ class RedisServer {
   }
 
   std::filesystem::path dir_;
+  std::vector<std::string> more_;  // words after the flags that every server gets
   int port_ = 0;
   pid_t pid_ = 0;  // -1: the binary is missing
 };
