@@ -29,6 +29,54 @@ TEST_F(RedisUrls, Parts) {
   EXPECT_EQ(parse_redis_url("redis://u:p@h:9").shown(), "redis://h:9/0");
 }
 
+TEST_F(RedisUrls, Clusters) {
+  const auto parts = [](std::string_view url) {
+    const RedisAddress a = parse_redis_url(url);
+    std::string text = a.user + "|" + a.password + "|" + (a.tls ? "tls " : "") + (a.cluster ? "cluster" : "");
+    for (const RedisNode& node : a.seeds) text += " " + node.shown();
+    EXPECT_EQ(parse_redis_url(a.shown()).seeds, a.seeds);
+    EXPECT_EQ(a.shown().find("pw"), std::string::npos);
+    return text;
+  };
+  EXPECT_EQ(parts("redis://h"), "|| h:6379");
+  EXPECT_EQ(parts("rediss://:pw@h:1/3"), "|pw|tls  h:1");
+  EXPECT_EQ(parts("redis+cluster://h"), "||cluster h:6379");
+  EXPECT_EQ(parts("redis+cluster://ann:p,w@a:1,[::1]:2,b/0"), "ann|p,w|cluster a:1 [::1]:2 b:6379");
+  EXPECT_EQ(parts("rediss+cluster://a,a,b/"), "||tls cluster a:6379 b:6379");
+  for (const char* url :
+       {"redis://a,b", "rediss://a,b", "redis+cluster://a,", "redis+cluster://,a", "redis+cluster://a,,b",
+        "redis+cluster://", "redis+cluster://a/1", "redis+cluster://a:0", "redis+tls://a", "redisss://a"}) {
+    EXPECT_THROW(parse_redis_url(url), Error) << url;
+  }
+}
+
+TEST_F(RedisUrls, HostPatterns) {
+  const auto covers = [](std::string_view patterns, std::string_view host) {
+    return host_matches(parse_host_patterns(patterns), host);
+  };
+  EXPECT_TRUE(covers("a,10.0.0.7", "10.0.0.7"));
+  EXPECT_TRUE(covers("Node-1", "nODE-1"));
+  EXPECT_FALSE(covers("node-1", "node-11"));
+  EXPECT_TRUE(covers("*.example.com", "a.b.Example.com"));
+  EXPECT_FALSE(covers("*.example.com", "example.com"));
+  EXPECT_FALSE(covers("*.example.com", ".example.com"));
+  EXPECT_FALSE(covers("*.example.com", "aexample.com"));
+  EXPECT_TRUE(covers("10.0.0.0/8", "10.255.1.2"));
+  EXPECT_FALSE(covers("10.0.0.0/8", "11.0.0.0"));
+  EXPECT_FALSE(covers("10.0.0.0/8", "10.example.com"));
+  EXPECT_TRUE(covers("10.0.0.128/25", "10.0.0.200"));
+  EXPECT_FALSE(covers("10.0.0.128/25", "10.0.0.100"));
+  EXPECT_TRUE(covers("0.0.0.0/0", "1.2.3.4"));
+  EXPECT_FALSE(covers("0.0.0.0/0", "::1"));
+  EXPECT_TRUE(covers("fd00::/8", "fdff::1"));
+  EXPECT_TRUE(covers("[::1]", "0:0::1"));
+  EXPECT_FALSE(covers("", "a"));
+  for (const char* patterns : {",", "a,,b", "10.0.0.0/33", "10.0.0/8", "a/8", "fd00::/129", "10.0.0.0/", "*", "*.",
+                               "a.*", "*a", "*.*.a", "a b", "a\n"}) {
+    EXPECT_THROW(parse_host_patterns(patterns), Error) << patterns;
+  }
+}
+
 TEST_F(RedisUrls, ErrorsDoNotRepeatTheUrl) {
   for (const char* url : {"",
                           "localhost",

