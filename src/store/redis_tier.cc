@@ -237,6 +237,7 @@ std::optional<Miss> RedisTier::list_one(const RecordId& id, ListedRecord& listed
   }
   listed.key = std::move(header.key);
   listed.created_ms = header.created_ms;
+  listed.saves_ms = header.saves_ms;
   // Servers that evict by frequency do not track it.
   listed.used_ms = idle.is(Type::kInteger) ? now_ms() - idle.integer * 1000 : header.created_ms;
   return std::nullopt;
