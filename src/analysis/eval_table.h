@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "analysis/eval_runner.h"
-#include "analysis/statistics.h"
+#include "base/statistics.h"
 
 namespace vlcache {
 

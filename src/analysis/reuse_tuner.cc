@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
+#include "io/tokenizer/tokenizer.h"
 #include "policy/registry.h"
 
 namespace vlcache {
@@ -100,7 +102,7 @@ std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>
     for (const std::string_view question : kQuestions) {
       EvalSample& sample = samples.emplace_back();
       sample.images = {image};
-      sample.turns = {{std::string(question), {""}}};
+      sample.turns = {{std::string(question), {}}};
     }
   }
   return samples;
@@ -115,14 +117,16 @@ std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, 
   std::mt19937_64 random(seed);
   std::shuffle(usable.begin(), usable.end(), random);
   std::vector<ReuseCase> cases;
-  for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
-    const EvalSample& sample = samples[usable[i % usable.size()]];
-    const EvalSample& other = samples[usable[(i + 1 + i / usable.size()) % usable.size()]];
+  for (size_t i = 0; i < std::min(usable.size(), static_cast<size_t>(n)); ++i) {
+    const EvalSample& sample = samples[usable[i]];
+    const EvalSample& other = samples[usable[(i + 1) % usable.size()]];
     ReuseCase& c = cases.emplace_back();
     c.images = sample.images;
     c.question = sample.turns[0].question;
     c.first_question = other.turns[0].question;
-    const size_t turn = (i + i / usable.size()) % (kTextsBefore.size() + 2);
+    c.metric = sample.metric;
+    c.right_answers = sample.turns[0].answers;
+    const size_t turn = i % (kTextsBefore.size() + 2);
     if (turn < kTextsBefore.size() || sample.images.size() > 1 || other.images[0] == sample.images[0]) {
       c.before = kTextsBefore[turn % kTextsBefore.size()];
       continue;
@@ -140,13 +144,19 @@ Prompt ReuseTuner::prompt(const ReuseCase& c) const {
   return prepare_chat(engine_, conversation(c.before, n, c.question), std::move(images));
 }
 
-ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along) {
-  Answer answer;
+Request ReuseTuner::request(Prompt prompt, ReuseOptions reuse) const {
   Request request;
   request.prompt = std::move(prompt);
   request.policy = parse_policy("full");
   request.reuse = std::move(reuse);
-  request.options.max_tokens = along == nullptr ? max_tokens_ : static_cast<int32_t>(along->size());
+  request.options.max_tokens = max_tokens_;
+  return request;
+}
+
+ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along) {
+  Answer answer;
+  Request request = this->request(std::move(prompt), std::move(reuse));
+  if (along != nullptr) request.options.max_tokens = static_cast<int32_t>(along->size());
   request.options.ignore_eos = along != nullptr;
   request.callbacks.choose = [&](std::span<float> logits) {
     answer.logits.emplace_back(logits.begin(), logits.end());
@@ -155,6 +165,13 @@ ReuseTuner::Answer ReuseTuner::answer(Prompt prompt, ReuseOptions reuse, const s
   const GenerateResult result = generate(engine_, std::move(request));
   for (const GeneratedToken& token : result.tokens) answer.tokens.push_back(token.id);
   return answer;
+}
+
+ReuseTuner::Answer ReuseTuner::full(const ReuseCase& c) { return answer(prompt(c), {}, nullptr); }
+
+double ReuseTuner::score(const ReuseCase& c, std::span<const int32_t> tokens) const {
+  const std::string text = engine_.tokenizer().decode(tokens, /*skip_special_tokens=*/true);
+  return score_answer(c.metric, text, c.right_answers);
 }
 
 // The records that the cache holds of a prompt's images.
@@ -305,20 +322,52 @@ ReuseTuner::Profile ReuseTuner::profile(const ReuseCase& c, const std::vector<do
   return found;
 }
 
-ReuseTuner::Comparison ReuseTuner::compare(const ReuseCase& c, ReuseChooserPtr chooser) {
+std::vector<ReuseTuner::Comparison> ReuseTuner::compare(const ReuseCase& c, const Answer& full,
+                                                        std::span<const ReuseChooserPtr> choosers) {
   const Prompt prompt = this->prompt(c);
-  Answer full = answer(prompt.copy(), {}, nullptr);
-  put(prompt, known(c, prompt));
-  Answer reused = answer(prompt.copy(), {.chooser = std::move(chooser), .required = true}, &full.tokens);
-  Comparison comparison{.equal = true};
-  for (size_t i = 0; i < full.logits.size(); ++i) {
-    std::vector<float>&p = full.logits[i], &q = reused.logits[i];
-    comparison.equal = comparison.equal && likeliest(q) == full.tokens[i];
-    log_softmax(p);
-    log_softmax(q);
-    comparison.kl += divergence(p, q) / static_cast<double>(full.logits.size());
+  const Records records = known(c, prompt);
+  std::vector<Comparison> comparisons;
+  for (const ReuseChooserPtr& chooser : choosers) {
+    const ReuseOptions reuse{.chooser = chooser, .required = true};
+    put(prompt, records);
+    Answer reused = answer(prompt.copy(), reuse, &full.tokens);
+    Comparison& found = comparisons.emplace_back(Comparison{.equal = true});
+    for (size_t i = 0; i < full.logits.size(); ++i) {
+      std::vector<float> p = full.logits[i], &q = reused.logits[i];
+      found.equal = found.equal && likeliest(q) == full.tokens[i];
+      log_softmax(p);
+      log_softmax(q);
+      found.kl += divergence(p, q) / static_cast<double>(full.logits.size());
+    }
+    if (found.equal || c.right_answers.empty()) continue;
+    put(prompt, records);
+    const double old_score = score(c, full.tokens),
+                 score = this->score(c, answer(prompt.copy(), reuse, nullptr).tokens);
+    found.gain = score > old_score ? 1 : score < old_score ? -1 : 0;
   }
-  return comparison;
+  return comparisons;
+}
+
+std::vector<bool> ReuseTuner::unchanged(std::span<const ReuseCase> cases, std::span<const std::vector<int32_t>> answers,
+                                        int32_t prefill_chunk) {
+  std::vector<Request> requests;
+  std::vector<size_t> n_chosen(cases.size(), 0);
+  std::deque<bool> same(cases.size(), true);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Request& request = requests.emplace_back(this->request(prompt(cases[i]), {}));
+    request.options.max_tokens = static_cast<int32_t>(answers[i].size());
+    request.options.ignore_eos = true;
+    request.callbacks.choose = [&, i](std::span<float> logits) {
+      const int32_t right = answers[i][n_chosen[i]++];
+      same[i] = same[i] && likeliest(logits) == right;
+      return right;
+    };
+    request.callbacks.cancelled = [&, i] { return !same[i]; };  // the rest of the answer does not matter
+  }
+  for (const GenerateResult& result : generate(engine_, std::move(requests), {.prefill_chunk = prefill_chunk})) {
+    if (result.error) throw *result.error;
+  }
+  return {same.begin(), same.end()};
 }
 
 }  // namespace vlcache

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,13 @@ struct ReuseCase {
   std::string before;  // a turn before the first image
   std::string question;
   std::string first_question;  // asked about each image before
+  Metric metric = Metric::kExact;
+  std::vector<std::string> right_answers;  // empty: not known
 };
 
-// `n` cases of the samples, in an order that `seed` determines. Before a single image come, in rotation, three texts, a
-// new page and a known one; samples of several images keep them, each known from a prompt of its own.
+// A case for each of the samples with images, `n` at most, in an order that `seed` determines: no question counts
+// twice. Before a single image come, in rotation, three texts, a new page and a known one; samples of several images
+// keep them, each known from a prompt of its own.
 std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, int32_t n, uint64_t seed);
 // The same about images alone, with built-in questions.
 std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images);
@@ -39,6 +43,8 @@ class ReuseTuner {
  public:
   // Empties the engine's cache for every case.
   ReuseTuner(Engine& engine, int32_t max_tokens) : engine_(engine), max_tokens_(max_tokens) {}
+
+  int32_t max_tokens() const { return max_tokens_; }
 
   struct Profile {
     // [n_layers][n_levels] Mean squared difference of the logits, along the first tokens of the answer, from those of
@@ -52,21 +58,33 @@ class ReuseTuner {
   // Throws Error(kInput) if --cache-ram does not hold the images.
   Profile profile(const ReuseCase& c, const std::vector<double>& levels);
 
-  struct Comparison {
-    bool equal = false;  // the answers are equal, token for token
-    double kl = 0;       // mean over the answer's tokens
-  };
-  Comparison compare(const ReuseCase& c, ReuseChooserPtr chooser);
-
- private:
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<std::vector<float>> logits;  // from which each token was chosen
   };
+  // The case's greedy answer, everything computed.
+  Answer full(const ReuseCase& c);
+
+  struct Comparison {
+    bool equal = false;  // the answers are equal, token for token
+    double kl = 0;       // mean over the answer's tokens
+    int gain = 0;        // the score of the answer rises (1) or falls (-1); 0 if right answers are not known
+  };
+  // The case under each of the choosers, compared with `full`.
+  std::vector<Comparison> compare(const ReuseCase& c, const Answer& full, std::span<const ReuseChooserPtr> choosers);
+
+  // Whether the cases' greedy answers are `answers` [n_cases] when they are computed together, nothing reused, and, if
+  // prefill_chunk > 0, with that chunk.
+  std::vector<bool> unchanged(std::span<const ReuseCase> cases, std::span<const std::vector<int32_t>> answers,
+                              int32_t prefill_chunk);
+
+ private:
   using Records = std::vector<std::shared_ptr<const ImageKv>>;  // by image; null: of a new image
 
   Prompt prompt(const ReuseCase& c) const;
+  Request request(Prompt prompt, ReuseOptions reuse) const;
   Answer answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along);
+  double score(const ReuseCase& c, std::span<const int32_t> tokens) const;
   Records take(const Prompt& prompt, size_t n_new);
   void put(const Prompt& prompt, const Records& records);
   Records known(const ReuseCase& c, const Prompt& prompt);

@@ -38,6 +38,7 @@ class RequestBuilder {
   // Throws Error(kInput or kUnsupported) for fields with which no prompt could be answered. For defaults, so that a
   // flag's mistake is told at the start and not with every request.
   void check(const RequestFields& fields);
+  const ReuseChoice& reuse() const { return reuse_; }
 
  private:
   // Requests with the same policy and budget share one object.

@@ -18,9 +18,10 @@ void check_reuse(std::string_view how);
 
 struct ReuseFlags {
   std::string how = "auto";
-  std::string plan;         // empty: reuse_plan.json beside the model
-  double bound = 0.99;      // `auto` follows a plan from this share of equal answers on
-  bool keep_exact = false;  // --cache-exact
+  std::string plan;          // empty: reuse_plan.json beside the model
+  double margin = 0.01;      // GateRule::margin: what `auto` lets reuse change beyond the noise floor
+  std::string former_bound;  // --reuse-bound, an error that names --reuse-margin
+  bool keep_exact = false;   // --cache-exact
   std::string origin = "first";
 };
 
@@ -32,18 +33,17 @@ class ReuseChoice {
 
   // For a prompt with that many images.
   ReuseOptions options(std::string_view how, size_t n_images) const;
-  // What to know about answers under --reuse, in a line; "": nothing.
-  std::string warning() const;
+  // What was measured of answers under --reuse and what follows from it, in lines; "": images are not reused.
+  std::string explanation() const;
 
  private:
-  bool holds(const ReuseAgreement& a) const { return a.n_cases > 0 && a.share() >= bound_; }
-
   std::string how_;
-  double bound_;
+  GateRule rule_;
   bool keep_exact_;
   ReuseOrigin origin_;
   std::string form_;
   std::optional<ReusePlan> plan_;
+  PlanVerdict verdict_;   // of the plan
   std::string why_none_;  // why there is no plan
 };
 

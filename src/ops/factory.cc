@@ -1,6 +1,7 @@
 // The only backend #ifdef of the project: which backends this build has.
 #include "ops/factory.h"
 
+#include <array>
 #include <string>
 
 #include "base/error.h"
@@ -24,10 +25,12 @@ std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions&) {
 }
 
 #ifndef VLCACHE_REF_ONLY
+constexpr std::array kIsas{cpu::Isa::kAmxBf16, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2,
+                           cpu::Isa::kScalar};  // fastest first
+
 std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& options) {
   std::string known;
-  for (cpu::Isa isa :
-       {cpu::Isa::kAmxBf16, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2, cpu::Isa::kScalar}) {
+  for (const cpu::Isa isa : kIsas) {
     if (options.max_isa == cpu::isa_name(isa) || options.max_isa == "auto")
       return make_cpu_backend(compute_dtype, {.max_isa = isa});
     known += ", " + std::string(cpu::isa_name(isa));
@@ -65,6 +68,24 @@ std::vector<std::string_view> backend_names() {
   std::vector<std::string_view> names;
   for (const NamedBackend& backend : kBackends) names.push_back(backend.name);
   return names;
+}
+
+std::vector<std::string_view> lower_instruction_sets(std::string_view name, const BackendOptions& options) {
+  std::vector<std::string_view> lower;
+#ifndef VLCACHE_REF_ONLY
+  if (name == "ref") return lower;
+  cpu::Isa cap = cpu::Isa::kAmxBf16;
+  for (const cpu::Isa isa : kIsas) {
+    if (options.max_isa == cpu::isa_name(isa)) cap = isa;
+  }
+  const cpu::Isa used = cpu::fastest_isa(cap);
+  for (const cpu::Isa isa : kIsas) {
+    if (isa < used && cpu::fastest_isa(isa) == isa) lower.push_back(cpu::isa_name(isa));
+  }
+#else
+  static_cast<void>(name), static_cast<void>(options);
+#endif
+  return lower;
 }
 
 #ifndef VLCACHE_REF_ONLY

@@ -18,5 +18,8 @@ struct BackendOptions {
 // Throws Error(kUnsupported) for a backend that is unknown or was not built, or an unknown instruction set.
 std::unique_ptr<Backend> make_backend(std::string_view name, DType compute_dtype, const BackendOptions& options = {});
 std::vector<std::string_view> backend_names();
+// Values of BackendOptions::max_isa with which backend `name` computes otherwise on this machine than with `options`,
+// fastest first.
+std::vector<std::string_view> lower_instruction_sets(std::string_view name, const BackendOptions& options = {});
 
 }  // namespace vlcache

@@ -23,6 +23,7 @@ class RecomputePlan {
   std::vector<int32_t> depths(int32_t n) const;
   std::vector<int32_t> depths(std::span<const double> scores) const;
   double mean() const;
+  const std::vector<double>& shares() const { return shares_; }
 
  private:
   // The same for tokens in the order in which they are chosen.

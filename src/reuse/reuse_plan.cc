@@ -15,18 +15,48 @@ namespace {
 constexpr int64_t kFormat = 1;
 constexpr size_t kMaxLayers = 4096;
 
-nlohmann::ordered_json agreement_json(const ReuseAgreement& a) {
-  return {{"cases", a.n_cases}, {"equal", a.n_equal}, {"kl", a.kl}};
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson evidence_json(const ReuseEvidence& e) {
+  OrderedJson json{{"cases", e.answers.n}, {"equal", e.answers.n - e.answers.n_changed}, {"kl", e.kl}};
+  for (const ReuseEvidence::OtherWay& way : e.floor) {
+    json["floor"][way.name] = {{"cases", way.answers.n}, {"changed", way.answers.n_changed}};
+  }
+  if (e.scores) json["scores"] = {{"cases", e.scores->n}, {"lost", e.scores->n_lost}, {"gained", e.scores->n_gained}};
+  return json;
 }
 
-ReuseAgreement agreement(const JsonObject& file, std::string_view key) {
+// A count from 0 to `most`.
+int64_t count(const JsonObject& o, const char* key, int64_t most) {
+  const int64_t n = o.integer(key);
+  if (n < 0 || n > most) o.fail(key, "an integer from 0 to " + std::to_string(most));
+  return n;
+}
+
+ReuseEvidence evidence(const JsonObject& file, std::string_view key) {
   const JsonObject o = file.object(key);
-  const int64_t n_cases = o.integer("cases"), n_equal = o.integer("equal");
-  if (n_cases < 0 || n_cases > INT32_MAX) o.fail("cases", "an integer >= 0");
-  if (n_equal < 0 || n_equal > n_cases) o.fail("equal", "an integer from 0 to cases");
-  const double kl = o.number("kl");
-  if (!(kl >= 0)) o.fail("kl", "a number >= 0");
-  return {.n_cases = static_cast<int32_t>(n_cases), .n_equal = static_cast<int32_t>(n_equal), .kl = kl};
+  ReuseEvidence found;
+  found.answers.n = count(o, "cases", INT32_MAX);
+  found.answers.n_changed = found.answers.n - count(o, "equal", found.answers.n);
+  found.kl = o.number("kl");
+  if (!(found.kl >= 0)) o.fail("kl", "a number >= 0");
+  if (o.find("floor") != nullptr) {
+    const JsonObject floor = o.object("floor");
+    for (const auto& [name, ignored] : o.find("floor")->items()) {
+      const JsonObject way = floor.object(name);
+      AnswerCounts a{.n = count(way, "cases", INT32_MAX), .n_changed = 0};
+      a.n_changed = count(way, "changed", a.n);
+      found.floor.push_back({name, a});
+    }
+  }
+  if (o.find("scores") != nullptr) {
+    const JsonObject scores = o.object("scores");
+    ScoreCounts s{.n = count(scores, "cases", found.answers.n), .n_lost = 0, .n_gained = 0};
+    s.n_lost = count(scores, "lost", s.n);
+    s.n_gained = count(scores, "gained", s.n - s.n_lost);
+    found.scores = s;
+  }
+  return found;
 }
 
 class PlannedChooser final : public ReuseChooser {
@@ -85,31 +115,62 @@ ReusePlan parse_reuse_plan(std::string_view text, std::string_view where) {
   } catch (const Error& e) {
     throw Error(ErrorCode::kInput, file.where() + ": " + e.what());
   }
-  plan.one = agreement(file, "one_image");
-  plan.several = agreement(file, "several_images");
+  plan.one = evidence(file, "one_image");
+  plan.several = evidence(file, "several_images");
   if (plan.looking.empty()) return plan;
   try {
     parse_reuse_chooser(plan.looking);
   } catch (const Error& e) {
     throw Error(ErrorCode::kInput, file.where() + ".looking: " + e.what());
   }
-  plan.several_looking = agreement(file, "several_images_looking");
+  plan.several_looking = evidence(file, "several_images_looking");
   return plan;
 }
 
 std::string reuse_plan_json(const ReusePlan& plan) {
-  nlohmann::ordered_json file{{"format", kFormat},
-                              {"model", plan.model},
-                              {"form", plan.form},
-                              {"mean", RecomputePlan(plan.shares).mean()},
-                              {"shares", plan.shares},
-                              {"one_image", agreement_json(plan.one)},
-                              {"several_images", agreement_json(plan.several)}};
+  OrderedJson file{{"format", kFormat},
+                   {"model", plan.model},
+                   {"form", plan.form},
+                   {"mean", RecomputePlan(plan.shares).mean()},
+                   {"shares", plan.shares},
+                   {"one_image", evidence_json(plan.one)},
+                   {"several_images", evidence_json(plan.several)}};
   if (!plan.looking.empty()) {
     file["looking"] = plan.looking;
-    file["several_images_looking"] = agreement_json(plan.several_looking);
+    file["several_images_looking"] = evidence_json(plan.several_looking);
   }
   return file.dump(1) + "\n";
+}
+
+PlanVerdict::Use PlanVerdict::use(size_t n_images) const {
+  if ((n_images > 1 ? several : one).yes()) return Use::kPlan;
+  return n_images > 1 && several_looking.yes() ? Use::kLooking : Use::kNothing;
+}
+
+PlanVerdict judge(const ReusePlan& plan, const GateRule& rule) {
+  return {.one = judge(plan.one, rule),
+          .several = judge(plan.several, rule),
+          .several_looking = judge(plan.several_looking, rule)};
+}
+
+std::string verdict_words(const ReusePlan& plan, const GateRule& rule) {
+  const PlanVerdict verdict = judge(plan, rule);
+  const auto about = [&](const ReuseEvidence& e, const GateVerdict& v) {
+    const std::string help = e.answers.n == 0 ? "" : help_words(e, v);
+    return evidence_words(e, v, rule) + (help.empty() ? ".\n" : "; " + help + ".\n");
+  };
+  const auto begin = [](bool yes, const char* when) {
+    return std::string("Images will ") + (yes ? "" : "not ") + "be reused when " + when + ": ";
+  };
+  std::string text = begin(verdict.one.yes(), "alone") + about(plan.one, verdict.one);
+  const PlanVerdict::Use use = verdict.use(2);
+  text += begin(use != PlanVerdict::Use::kNothing, "several");
+  if (use == PlanVerdict::Use::kLooking) {
+    return text + "with " + plan.looking + ", " + about(plan.several_looking, verdict.several_looking);
+  }
+  text += about(plan.several, verdict.several);
+  if (use == PlanVerdict::Use::kPlan || plan.looking.empty() || plan.several_looking.answers.n == 0) return text;
+  return text + "  With " + plan.looking + ": " + about(plan.several_looking, verdict.several_looking);
 }
 
 ReuseChooserPtr planned_chooser(const ReusePlan& plan) { return std::make_shared<PlannedChooser>(plan.shares); }

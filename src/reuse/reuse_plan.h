@@ -1,5 +1,5 @@
 // ReusePlan (reuse_plan.json): how much of a reused image each layer of a model recomputes, as `tune reuse` has
-// measured it, and how often the answers then equal those of full computation.
+// measured it, and what was measured of the answers under it.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,36 @@
 #include <vector>
 
 #include "reuse/reuse_chooser.h"
+#include "reuse/reuse_gate.h"
 
 namespace vlcache {
 
 inline constexpr std::string_view kReusePlanName = "reuse_plan.json";  // beside a model
 
-// Answers under a plan compared with full computation.
-struct ReuseAgreement {
-  int32_t n_cases = 0;
-  int32_t n_equal = 0;  // token for token
-  double kl = 0;        // mean divergence along the answers of full computation, nats per token
-  double share() const { return n_cases == 0 ? 0 : static_cast<double>(n_equal) / n_cases; }
-};
-
 struct ReusePlan {
   std::string model;           // ModelFiles::fingerprint
   std::string form = "exact";  // ImageKvForm::name of the KV that was reused
   std::vector<double> shares;  // [n_layers], never rising
-  ReuseAgreement one;          // for prompts with one image
-  ReuseAgreement several;      // for prompts with more
+  ReuseEvidence one;           // for prompts with one image
+  ReuseEvidence several;       // for prompts with more
   // A chooser with a preview, besides the plan, for prompts with several images, whose relations no plan can know:
   // "asked:r=0.15"; "": not measured.
   std::string looking;
-  ReuseAgreement several_looking;
+  ReuseEvidence several_looking;
 };
 
-// Throws Error(kInput) naming `where` for any text that reuse_plan_json did not write.
+// What the gate permits under a plan.
+struct PlanVerdict {
+  enum class Use : uint8_t { kNothing, kPlan, kLooking };
+  GateVerdict one, several, several_looking;
+  Use use(size_t n_images) const;  // for a prompt with that many
+};
+PlanVerdict judge(const ReusePlan& plan, const GateRule& rule);
+// The verdict and its reasons, a sentence for one image and one for several.
+std::string verdict_words(const ReusePlan& plan, const GateRule& rule);
+
+// Throws Error(kInput) naming `where` for any text that reuse_plan_json did not write. Files of earlier versions have
+// neither a noise floor, which then counts as 0, nor scores.
 ReusePlan parse_reuse_plan(std::string_view text, std::string_view where);
 std::string reuse_plan_json(const ReusePlan& plan);
 

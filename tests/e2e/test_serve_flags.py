@@ -188,15 +188,18 @@ class ServeFlags(ProgramTest):
         self.assertEqual(self.ask(server, mine)["vlcache"]["cache"]["images"][0]["encoder"], "computed")  # nothing was kept
         self.assertEqual(self.ask(server, mine)["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, True)
 
-    def test_flag_reuse_bound(self):
-        self.assertEqual(self.image("--reuse-bound", "0.5")["source"], "ram")  # the plan that ships holds for 95 % of answers
-        self.assertEqual(self.image("--reuse-bound", "0.99")["source"], "computed")
+    def test_flag_reuse_margin(self):
+        plan = json.loads((MODEL / "reuse_plan.json").read_text())
+        plan["one_image"] = {"cases": 300, "equal": 270, "kl": 0}  # at most 13.4 % change
+        path = self.write("plan.json", json.dumps(plan))
+        self.assertEqual(self.image("--reuse-plan", path, "--reuse-margin", "0.2")["source"], "ram")
+        self.assertEqual(self.image("--reuse-plan", path, "--reuse-margin", "0.1")["source"], "computed")
 
     def test_flag_reuse_plan(self):
         plan = json.loads((MODEL / "reuse_plan.json").read_text())
         plan["mean"], plan["shares"] = 0.5, [0.5] * len(plan["shares"])
         path = self.write("plan.json", json.dumps(plan))
-        mine, shipped = [self.image("--reuse-bound", "0.5", *more) for more in (["--reuse-plan", path], [])]
+        mine, shipped = [self.image("--reuse-margin", "1", *more) for more in (["--reuse-plan", path], [])]
         self.assertGreater(mine["recomputed_tokens"], 3 * shipped["recomputed_tokens"])
 
     def test_flag_reuse_origin(self):

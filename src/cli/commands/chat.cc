@@ -279,7 +279,8 @@ class Chat {
     last_ = generate(engine_, std::move(request));
     std::fputs("\n", stdout);
     std::fflush(stdout);
-    if (*fields_.explain) std::fprintf(stderr, "%s\n", explanation(*last_, engine_.kv().totals()).c_str());
+    if (*fields_.explain)
+      std::fprintf(stderr, "%s\n", explanation(*last_, engine_.kv().totals(), builder_.reuse()).c_str());
     return last_->text;
   }
 
@@ -333,7 +334,6 @@ void run(const ChatFlags& flags) {
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   Chat chat(*engine, flags, policy, default_fields(given, engine->model().config().generation, Front::kRun), builder);
-  if (engine->model().sees_images()) warn(reuse);
   std::fputs("type a message; /help lists commands\n", stderr);
   LineSource lines(STDIN_FILENO, interrupted);
   std::string line;

@@ -1,6 +1,8 @@
 // `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
 #include <cstdio>
+#include <sstream>
 
+#include "api/reuse_choice.h"
 #include "base/format.h"
 #include "base/machine.h"
 #include "cli/flags/command.h"
@@ -82,6 +84,13 @@ void describe_memory(const ModelFlags& flags, int64_t weights) {
   }
 }
 
+// What `--reuse auto` would do, and why.
+void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
+  std::istringstream lines(ReuseChoice({}, checkpoint, image_form(flags.cache)).explanation());
+  std::string text;
+  for (const char* name = "--reuse auto"; std::getline(lines, text); name = "") line(name, text);
+}
+
 void run(const ModelFlags& flags) {
   const Checkpoint checkpoint(flags.model_dir);
   const ModelConfig config = Model::read_config(checkpoint);
@@ -117,6 +126,7 @@ void run(const ModelFlags& flags) {
                                                    std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
   describe_memory(flags, parameters * dtype_bytes(compute));
+  if (config.vision) describe_reuse(flags, checkpoint);
 }
 
 }  // namespace
@@ -124,7 +134,9 @@ void run(const ModelFlags& flags) {
 void add_info_command(const Command& app) {
   auto flags = std::make_shared<ModelFlags>();
   const Command command = app.add_command(
-      "info", "architecture, parameters, bytes, KV bytes and FLOPs per token, and who holds what of the memory");
+      "info",
+      "architecture, parameters, bytes, KV bytes and FLOPs per token, who holds what of the memory, and whether "
+      "pictures are reused");
   add_model_flags(command, *flags, {.policy = false});
   command.run([flags] { run(*flags); });
 }

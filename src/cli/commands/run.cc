@@ -63,7 +63,7 @@ void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields,
     std::fflush(stdout);
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
-  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.kv().totals()).c_str());
+  if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.kv().totals(), builder.reuse()).c_str());
   if (interrupted()) throw Interrupted();
 }
 
@@ -145,7 +145,8 @@ class RequestQueue {
         line.error = result.error->what();
       } else {
         line.answer = result_json(result, engine_.kv().totals());
-        if (line.explain) std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals()).c_str());
+        if (line.explain)
+          std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals(), builder_.reuse()).c_str());
       }
     }
     for (; !lines_.empty() && lines_.front().request == 0; lines_.pop_front()) {
@@ -191,7 +192,6 @@ void run(const RunFlags& flags) {
   if (flags.requests.empty()) {
     run_one(*engine, flags, fields, builder);
   } else {
-    if (engine->model().sees_images()) warn(reuse);
     RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }

@@ -87,7 +87,6 @@ void serve(const ServeFlags& flags) {
   raise_file_limit();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
-  if (engine->model().sees_images()) warn(reuse);
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
   std::atomic<const HttpServer*> listening = nullptr;
   ApiOptions options =

@@ -3,10 +3,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "api/request_fields.h"
 #include "base/byte_size.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/threads.h"
@@ -32,6 +34,22 @@ void watch_interrupts() {
   g_interrupted = false;
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
+}
+
+ExitAfterInterrupt::ExitAfterInterrupt(std::string message)
+    : message_(std::move(message)), thread_([this] {
+        constexpr auto kLook = std::chrono::milliseconds(50), kGrace = std::chrono::milliseconds(500);
+        while (!over_ && !interrupted()) std::this_thread::sleep_for(kLook);
+        const auto by = Clock::now() + kGrace;
+        while (!over_ && Clock::now() < by) std::this_thread::sleep_for(kLook);
+        if (over_) return;
+        std::fprintf(stderr, "\n%s\n", message_.c_str());
+        std::_Exit(130);
+      }) {}
+
+ExitAfterInterrupt::~ExitAfterInterrupt() {
+  over_ = true;
+  thread_.join();
 }
 
 void add_model_dir(const Command& command, std::string& model_dir) {

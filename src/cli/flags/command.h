@@ -1,12 +1,14 @@
 // A sub-command is a function that registers its flags and, when chosen, runs. This file has what all of them share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "cli/flags/cache_flags.h"
 #include "cli/flags/flags.h"
@@ -62,6 +64,21 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& c
 // "cancelled". A second one kills the process.
 void watch_interrupts();
 bool interrupted();
+
+// While it exists, the process ends half a second after Ctrl-C with exit code 130, wherever it is: for commands that
+// store their results as they arrive, so that a step of seconds need not be awaited. `message` goes to stderr.
+class ExitAfterInterrupt {
+ public:
+  explicit ExitAfterInterrupt(std::string message);
+  ~ExitAfterInterrupt();
+  ExitAfterInterrupt(const ExitAfterInterrupt&) = delete;
+  ExitAfterInterrupt& operator=(const ExitAfterInterrupt&) = delete;
+
+ private:
+  std::string message_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
 
 // Thrown by a command that Ctrl-C ended, after it has printed its results: exit code 130, the shells' convention.
 struct Interrupted {};

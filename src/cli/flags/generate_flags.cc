@@ -121,9 +121,12 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
       "by itself, so that answers do not depend on what was asked before (neutral)")
       .one_of({"first", "neutral"})
       .show_default();
-  add("--reuse-bound", flags.reuse.bound, "share of answers that must have been the same for auto to follow a plan")
-      .range(0.0, 1.0)
+  add("--reuse-margin", flags.reuse.margin,
+      "share of answers that auto lets reuse change, or cost where right ones are known, beyond those that change "
+      "whenever the order of computing does: the upper 95 % bound of what was measured")
+      .range(0.0001, 1.0)
       .show_default();
+  add("--reuse-bound", flags.reuse.former_bound, "").group("");  // hidden
   add("--cache-exact", flags.reuse.keep_exact,
       "keep a prompt's KV for later prompts as it was before a policy compressed it, too");
 }
@@ -138,12 +141,13 @@ RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model) 
 ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
                          const Checkpoint& checkpoint) {
   ReuseFlags reuse = flags.reuse;
+  if (!reuse.former_bound.empty()) {
+    throw Error(ErrorCode::kInput,
+                "--reuse-bound is replaced by --reuse-margin: 0.01 lets reuse change 1 % of the answers, as "
+                "--reuse-bound 0.99 did");
+  }
   reuse.how = given.reuse.value_or(reuse.how);
   return ReuseChoice(reuse, checkpoint, image_form(model.cache));
-}
-
-void warn(const ReuseChoice& reuse) {
-  if (const std::string text = reuse.warning(); !text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 namespace {
@@ -190,11 +194,12 @@ std::string image_text(const CacheReport::Image& image) {
 
 }  // namespace
 
-std::string explanation(const GenerateResult& result, const CacheTotals& totals) {
+std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse) {
   std::string text = prompt_text(result);
   for (size_t i = 0; i < result.cache.images.size(); ++i) {
     text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
   }
+  if (!result.cache.images.empty()) text += reuse.explanation();
   const auto of = [](const CacheTotals::Cache& c) {
     return format("%lld of %lld", static_cast<long long>(c.n_hits), static_cast<long long>(c.n_hits + c.n_misses));
   };

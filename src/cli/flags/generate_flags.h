@@ -41,15 +41,12 @@ RequestFields given_fields(const GenerateFlags& flags, const ModelFlags& model);
 ReuseChoice reuse_choice(const GenerateFlags& flags, const RequestFields& given, const ModelFlags& model,
                          const Checkpoint& checkpoint);
 
-// Prints the reuse warning, if any, to stderr.
-void warn(const ReuseChoice& reuse);
-
 // "vision 12 ms (256 tokens) | first token 80 ms (281 prompt tokens, 3900/s) | 14 tokens, 410/s | KV 1.2 MiB (full)"
 std::string summary(const GenerateResult& result);
 
 // What was reused and why not more, and what the caches hold, a line each:
 // "prompt: 412 of 981 tokens were found (412 on disk), 569 were not: ...", "image 1: 2304 tokens found in memory
 // (exact), 58.0 computed again".
-std::string explanation(const GenerateResult& result, const CacheTotals& totals);
+std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse);
 
 }  // namespace vlcache

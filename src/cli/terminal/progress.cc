@@ -5,11 +5,36 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/format.h"
+
 namespace vlcache {
 namespace {
 constexpr int kWidth = 30;
 constexpr auto kDelay = std::chrono::milliseconds(200);
 constexpr auto kInterval = std::chrono::milliseconds(50);
+// Of LongProgress.
+constexpr std::chrono::milliseconds kBarInterval{250}, kLineInterval{10000};
+
+void draw_bar(const std::string& label, double share, const std::string& after) {
+  const int filled = static_cast<int>(share * kWidth);
+  std::fprintf(stderr, "\r%s [%s%s] %3d%%%s", label.c_str(), std::string(static_cast<size_t>(filled), '#').c_str(),
+               std::string(static_cast<size_t>(kWidth - filled), ' ').c_str(), static_cast<int>(share * 100),
+               after.c_str());
+  std::fflush(stderr);
+}
+
+double share_of(int64_t done, int64_t total) {
+  return total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 0;
+}
+
+// "", or how long the rest takes at the pace so far.
+std::string time_left(double share, std::chrono::steady_clock::duration passed) {
+  const double seconds = std::chrono::duration<double>(passed).count();
+  if (share <= 0.02 || seconds < 2) return "";
+  const double left = seconds / share - seconds;
+  return left < 90 ? format(", about %.0f s left", left) : format(", about %.0f min left", left / 60);
+}
+
 }  // namespace
 
 ProgressBar::ProgressBar(std::string label)
@@ -23,11 +48,7 @@ void ProgressBar::update(int64_t done, int64_t total) {
   if (!on_terminal_ || total <= 0 || now - start_ < kDelay || (drawn_ && now - last_ < kInterval)) return;
   last_ = now;
   drawn_ = true;
-  const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
-  const int filled = static_cast<int>(share * kWidth);
-  std::fprintf(stderr, "\r%s [%s%s] %3d%%", label_.c_str(), std::string(static_cast<size_t>(filled), '#').c_str(),
-               std::string(static_cast<size_t>(kWidth - filled), ' ').c_str(), static_cast<int>(share * 100));
-  std::fflush(stderr);
+  draw_bar(label_, share_of(done, total), "");
 }
 
 void ProgressBar::clear() {
@@ -35,6 +56,59 @@ void ProgressBar::clear() {
   std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);
   drawn_ = false;
+}
+
+LongProgress::LongProgress() : on_terminal_(isatty(STDERR_FILENO) != 0), thread_([this] { run(); }) {}
+
+LongProgress::~LongProgress() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+  pause();
+}
+
+void LongProgress::update(const std::string& label, int64_t done, int64_t total) {
+  const std::lock_guard lock(mutex_);
+  if (label != label_) {
+    label_ = label;
+    phase_begin_ = std::chrono::steady_clock::now();
+  }
+  done_ = done;
+  total_ = total;
+}
+
+void LongProgress::pause() {
+  const std::lock_guard lock(mutex_);
+  label_.clear();
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
+  drawn_ = false;
+}
+
+void LongProgress::run() {
+  std::unique_lock lock(mutex_);
+  while (!ends_) {
+    if (on_terminal_) {
+      ended_.wait_for(lock, kBarInterval);
+    } else {
+      ended_.wait_for(lock, kLineInterval);
+    }
+    if (!ends_ && !label_.empty()) print();
+  }
+}
+
+// With the mutex held.
+void LongProgress::print() {
+  const double share = share_of(done_, total_);
+  const std::string left = time_left(share, std::chrono::steady_clock::now() - phase_begin_);
+  if (on_terminal_) {
+    draw_bar(label_, share, left + "\x1b[K");
+    drawn_ = true;
+  } else {
+    std::fprintf(stderr, "%s: %.0f %%%s\n", label_.c_str(), 100 * share, left.c_str());
+  }
 }
 
 }  // namespace vlcache

@@ -138,7 +138,7 @@ void Scheduler::look() {
 void Scheduler::plan() {
   items_.clear();
   owners_.clear();
-  const int32_t chunk = engine_.options().prefill_chunk;
+  const int32_t chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : engine_.options().prefill_chunk;
   StepLimits limits{.chunk = chunk,
                     .unknown_flops = kShareBesideDecoding * chunk * engine_.model().config().text.layers_flops(0),
                     .encoded_last_step = std::exchange(has_encoded_, false)};
@@ -235,8 +235,8 @@ void Scheduler::handle_out_of_pages(const StepFailed& failure) {
   end(last);
 }
 
-std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests) {
-  Scheduler scheduler(engine);
+std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests, const SchedulerOptions& options) {
+  Scheduler scheduler(engine, options);
   std::vector<RequestId> ids;
   for (Request& request : requests) ids.push_back(scheduler.add(std::move(request)));
   while (scheduler.step()) {

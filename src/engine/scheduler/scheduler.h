@@ -27,6 +27,7 @@ struct SchedulerOptions {
   int32_t max_running = 0;
   // Time of a step in which requests decode while prompts are computed or images encoded; 0: as StepBudget sets it.
   double max_step_ms = 0;
+  int32_t prefill_chunk = 0;  // rows of a step at most; 0: EngineOptions::prefill_chunk
 };
 
 class Scheduler {
@@ -112,7 +113,8 @@ class Scheduler {
 };
 
 // Runs all requests to their ends in one batch; results in order, errors inside.
-std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests);
+std::vector<GenerateResult> generate(Engine& engine, std::vector<Request> requests,
+                                     const SchedulerOptions& options = {});
 // One request; throws what went wrong.
 GenerateResult generate(Engine& engine, Request request);
 

@@ -1,0 +1,47 @@
+// Intervals of shares and mean scores: how far chance may have moved them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace vlcache {
+
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
+// Both by the bootstrap, seeded: 95 % of the resamples lie within. Pairs are drawn together, so a sample that is hard
+// for both does not count as a difference.
+Interval mean_interval(std::span<const double> scores, uint64_t seed);
+// Of mean(scores) / mean(others); 1, 1 if the latter is 0.
+Interval ratio_interval(std::span<const double> scores, std::span<const double> others, uint64_t seed);
+
+double mean(std::span<const double> scores);
+
+// The regularised incomplete beta function I_x(a, b), the distribution function of Beta(a, b); a, b > 0. Relative error
+// about 1e-12 while a and b are below 1e6.
+double beta_distribution(double x, double a, double b);
+// Its inverse in x.
+double beta_quantile(double p, double a, double b);
+
+// The one-sided bounds of Clopper and Pearson (Biometrika 26, 1934) of the probability of an event that occurred in
+// `n_hits` of `n` independent trials: it is at most share_at_most(..), and at least share_at_least(..), with this
+// confidence each. n_hits need not be whole, so that a share can be extrapolated to other n. 1 and 0 without trials.
+double share_at_most(double n_hits, double n, double confidence);
+double share_at_least(double n_hits, double n, double confidence);
+
+// The same upper bound for counts that are looked at after every trial: with this confidence it holds at all of those
+// looks together. By the likelihood ratio to a mixture, Beta(1, 1 / expected) (Robbins, Annals of Mathematical
+// Statistics 41, 1970, 1397); `expected`, in (0, 1], is the share near which the bound is to be narrow.
+double share_at_most_at_any_time(double n_hits, double n, double confidence, double expected);
+
+// Of n samples that two methods were scored on, the first is better in n_gained and worse in n_lost. The lower bound,
+// at this confidence, of the difference of their probabilities of being right: the score interval of Tango (Statistics
+// in Medicine 17, 1998, 891). -1 without samples.
+double paired_gain_at_least(double n_gained, double n_lost, double n, double confidence);
+
+// The quantile of the standard normal distribution.
+double normal_quantile(double p);
+
+}  // namespace vlcache
