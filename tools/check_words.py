@@ -26,8 +26,8 @@ MOST = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 5,
-    "picture": 49,
-    "pictures": 39,
+    "picture": 48,
+    "pictures": 38,
 }
 
 

@@ -31,6 +31,23 @@ TEST(Factory, CreatesEveryListedBackend) {
   EXPECT_EQ(backend_names().back(), "ref");
 }
 
+// Each has the ones after it below itself, the last none; the reference has none.
+TEST(Factory, LowerInstructionSetsAreThoseBelowTheLimit) {
+  EXPECT_TRUE(lower_instruction_sets("ref").empty());
+  EXPECT_TRUE(lower_instruction_sets("cpu", {.max_isa = "scalar"}).empty());
+  std::vector<std::string_view> lower = lower_instruction_sets("auto");
+  if (backend_names().front() == "cpu") {
+    ASSERT_FALSE(lower.empty());
+    EXPECT_EQ(lower.back(), "scalar");
+  }
+  while (!lower.empty()) {
+    const std::string_view isa = lower.front();
+    EXPECT_NE(make_backend("cpu", DType::kF32, {.max_isa = isa}), nullptr);
+    lower.erase(lower.begin());
+    EXPECT_EQ(lower_instruction_sets("cpu", {.max_isa = isa}), lower);
+  }
+}
+
 TEST(Factory, ErrorsListTheBackends) {
   const std::string message = message_of([] { make_backend("tpu", DType::kF32); });
   EXPECT_NE(message.find("'tpu'"), std::string::npos) << message;

@@ -78,7 +78,13 @@ bool fails(const ReusePlan& plan, const GateRule& rule) {
   return no(v.one) || (no(v.several) && (plan.looking.empty() || no(v.several_looking)));
 }
 
-int64_t n_changed(const ReusePlan& plan) { return plan.one.answers.n_changed + plan.several.answers.n_changed; }
+// What a plan costs, in the counts that the gate goes by.
+int64_t cost(const ReusePlan& plan) {
+  const auto of = [](const ReuseEvidence& e) {
+    return e.scores ? e.scores->n_lost - e.scores->n_gained : e.answers.n_changed;
+  };
+  return of(plan.one) + of(plan.several);
+}
 
 // The measured plans, the documented schedule first; the profile, if that failed.
 struct Tuned {
@@ -105,7 +111,7 @@ Tuned measure(const TuneFlags& flags, const Checkpoint& checkpoint, Engine& engi
   measuring.compare("profiled", plan);
   measuring.fill("profiled", plan);
   tuned.plans.push_back({"plan by profile", plan});
-  tuned.chosen = n_changed(plan) < n_changed(tuned.plans[0].plan) ? 1 : 0;
+  tuned.chosen = cost(plan) < cost(tuned.plans[0].plan) ? 1 : 0;
   return tuned;
 }
 
