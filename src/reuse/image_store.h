@@ -121,6 +121,13 @@ class ImageStore {
   void loaded(const Sha256Digest& image, std::shared_ptr<const ImageKv> kv, const ImageLoad& load);
   void rows_loaded(const Sha256Digest& image, const Tensor& rows, std::shared_ptr<const void> owner,
                    const ImageLoad& load);
+  // Whether a record is stored at its first use.
+  bool stores_at_once() const { return options_.admit <= 1; }
+  // Claims an image that no tier has: TierChain::claim(), for as long as a request waits for tiers.
+  RecordAnswer claim(const Sha256Digest& image) {
+    return chain_.claim(key_of(image, rows_layout_), patience(), Clock::now() + patience());
+  }
+  void release(const Sha256Digest& image) { chain_.release(key_of(image, rows_layout_)); }
   // Queues the erasure of an image in all tiers: its embeddings, and its KV in this form.
   void erase(const Sha256Digest& image);
 

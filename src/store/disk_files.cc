@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr std::string_view kRecordSuffix = ".vlr";
 constexpr std::string_view kTemporarySuffix = ".tmp";
+constexpr std::string_view kClaimSuffix = ".claim";
+constexpr std::chrono::minutes kOldClaim{10};       // of a process that has died
 constexpr const char* kUses = "user.vlcache.uses";  // a decimal number
 
 template <typename F>
@@ -97,7 +99,32 @@ void for_each_file(const fs::path& root, const std::function<void(const fs::path
   });
 }
 
+fs::path claim_path(const fs::path& root, const RecordId& id) {
+  return record_path(root, id).replace_extension(kClaimSuffix);
+}
+
+bool is_of(const fs::path& claim, const std::string& claimant) {
+  const File file(retried([&] { return open(claim.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+  std::array<char, 64> text{};
+  const ssize_t n = file ? retried([&] { return read(file.fd(), text.data(), text.size()); }) : 0;
+  return n > 0 && std::string_view(text.data(), static_cast<size_t>(n)) == claimant;
+}
+
+// How long ago the file was written; nullopt: there is none.
+std::optional<Clock::duration> age_of(const fs::path& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return std::nullopt;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return std::chrono::seconds(now.tv_sec - status.st_mtim.tv_sec) +
+         std::chrono::nanoseconds(now.tv_nsec - status.st_mtim.tv_nsec);
+}
+
 int64_t remove_if_stale(const fs::path& path) {
+  if (path.extension() == kClaimSuffix) {
+    const auto age = age_of(path);
+    return age && *age > kOldClaim && unlink(path.c_str()) == 0 ? 1 : 0;
+  }
   const auto pid = writer_of(path.filename().string());
   return pid && writer_is_dead(path, *pid) ? 1 : 0;
 }
@@ -254,6 +281,29 @@ std::vector<FoundRecord> find_records(const fs::path& root) {
     records.push_back({path, *id, status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec});
   });
   return records;
+}
+
+bool claim_file(const fs::path& root, const RecordId& id, const std::string& claimant, Clock::duration time) {
+  const fs::path path = claim_path(root, id);
+  if (mkdir(path.parent_path().c_str(), 0700) != 0 && errno != EEXIST) return true;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    const File file(retried([&] { return open(path.c_str(), flags, 0600); }));
+    if (file) {
+      static_cast<void>(retried([&] { return write(file.fd(), claimant.data(), claimant.size()); }));
+      return true;
+    }
+    if (errno != EEXIST || is_of(path, claimant)) return true;
+    const auto age = age_of(path);
+    if (age && *age < time) return false;
+    unlink(path.c_str());  // of a process that took too long, or has died
+  }
+  return true;
+}
+
+void release_claim_file(const fs::path& root, const RecordId& id, const std::string& claimant) {
+  const fs::path path = claim_path(root, id);
+  if (is_of(path, claimant)) unlink(path.c_str());
 }
 
 fs::path record_path(const fs::path& root, const RecordId& id) {

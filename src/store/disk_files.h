@@ -87,6 +87,12 @@ int64_t remove_stale_files(const std::filesystem::path& root);
 // The same for one folder, without its subfolders.
 int64_t remove_stale_files_in(const std::filesystem::path& folder);
 
+// Creates the file that claims a record for this claimant. False: another one has claimed it, no longer ago than
+// `time`. True if the directory cannot be written to.
+bool claim_file(const std::filesystem::path& root, const RecordId& id, const std::string& claimant,
+                Clock::duration time);
+void release_claim_file(const std::filesystem::path& root, const RecordId& id, const std::string& claimant);
+
 struct FoundRecord {
   std::filesystem::path path;
   RecordId id{};

@@ -79,6 +79,7 @@ DiskTier::DiskTier(const DiskTierOptions& options)
       max_bytes_(options.max_bytes),
       ttl_ms_(options.ttl_ms),
       seal_(options.salt, options.id_bits),
+      claimant_(new_claimant()),
       space_(dir_, options.max_bytes, options.ttl_ms) {
   for (int64_t n = space_.remove_expired(); n > 0; --n) counter_.removed();
 }
@@ -201,6 +202,12 @@ bool DiskTier::erase(const RecordId& id) {
   space_.changed(-status.st_size);
   return true;
 }
+
+bool DiskTier::claim(const RecordKey& key, Clock::duration time, Deadline) {
+  return claim_file(dir_, id_of(key), claimant_, time);
+}
+
+void DiskTier::release(const RecordKey& key) { release_claim_file(dir_, id_of(key), claimant_); }
 
 std::vector<ListedRecord> DiskTier::list() {
   std::vector<ListedRecord> records;

@@ -37,6 +37,9 @@ class DiskTier final : public KvTier {
   OpenedRecord open(const RecordKey& key, Deadline deadline) override;
   PutResult put(const Record& record, Deadline deadline) override;
   bool erase(const RecordId& id) override;
+  // A file DIR/ab/<hex id>.claim.
+  bool claim(const RecordKey& key, Clock::duration time, Deadline deadline) override;
+  void release(const RecordKey& key) override;
   std::vector<ListedRecord> list() override;
   TierStats stats() const override { return counter_.stats(); }
   void set_model(const ModelFingerprint& model) override;
@@ -61,6 +64,7 @@ class DiskTier final : public KvTier {
   std::filesystem::path dir_;
   int64_t max_bytes_, ttl_ms_;
   RecordSeal seal_;
+  const std::string claimant_;
   TierCounter counter_;
   mutable std::mutex space_mutex_;
   DiskSpace space_;

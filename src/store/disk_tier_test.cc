@@ -330,6 +330,27 @@ TEST_F(Eviction, RecordsOfUnknownSavingOutrankWhatYields) {
   EXPECT_EQ(put(*tier_, made), PutOutcome::kOutranked);
 }
 
+TEST_F(DiskTierTest, OneProcessClaimsARecord) {
+  using std::chrono::minutes;
+  DiskTier a(options()), b(options());
+  const RecordKey key = make_key(1);
+  EXPECT_TRUE(a.claim(key, minutes(1), kNoDeadline));
+  EXPECT_FALSE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_TRUE(a.claim(key, minutes(1), kNoDeadline));  // its own
+  EXPECT_TRUE(b.claim(make_key(2), minutes(1), kNoDeadline));
+  b.release(key);  // not its own
+  EXPECT_FALSE(b.claim(key, minutes(1), kNoDeadline));
+  a.release(key);
+  EXPECT_TRUE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_TRUE(a.claim(key, Clock::duration(0), kNoDeadline));  // b's is too old
+  EXPECT_FALSE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_EQ(a.list().size(), 0u);
+  EXPECT_EQ(a.used_bytes(), 0);
+  a.release(key);
+  b.release(make_key(2));
+  EXPECT_EQ(files_in(root_).size(), 0u);
+}
+
 TEST_F(DiskTierTest, SavingsAndUsesAreListed) {
   DiskTier tier(options());
   Stored stored = make_record(make_key(1), {5});

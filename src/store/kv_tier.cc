@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -21,6 +22,13 @@ int64_t TierStats::n_failed() const {
   for (const MissReason harmless : {MissReason::kAbsent, MissReason::kExpired, MissReason::kCancelled})
     n -= n_missed[static_cast<size_t>(harmless)];
   return n;
+}
+
+std::string new_claimant() {
+  std::random_device random;
+  std::string name;
+  for (int i = 0; i < 4; ++i) name += std::to_string(random()) + (i < 3 ? "-" : "");
+  return name;
 }
 
 std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key) {

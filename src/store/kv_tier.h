@@ -99,6 +99,14 @@ class KvTier {
   virtual PutResult put(const Record& record, Deadline deadline) = 0;
   // Whether the record existed and is now removed. Also removes records that this process cannot open.
   virtual bool erase(const RecordId& id) = 0;
+  // Claims a record that does not exist for the process that will compute and store it: for `time` at most. False:
+  // another process has claimed it. A tier that keeps no claims or cannot be reached grants them.
+  virtual bool claim(const RecordKey& key, Clock::duration time, Deadline deadline) {
+    static_cast<void>(key), static_cast<void>(time), static_cast<void>(deadline);
+    return true;
+  }
+  // Ends a claim of this process.
+  virtual void release(const RecordKey& key) { static_cast<void>(key); }
   virtual std::vector<ListedRecord> list() = 0;
   virtual TierStats stats() const = 0;
 
@@ -106,6 +114,9 @@ class KvTier {
   // in a tier that does not evict by itself.
   virtual void set_model(const ModelFingerprint& model) { static_cast<void>(model); }
 };
+
+// A name of its own for each tier object in the world, by which it knows its claims.
+std::string new_claimant();
 
 // Opens a record and reads all of it, 0 or more sections. nullopt: every byte is right.
 std::optional<Miss> verify_record(KvTier& tier, const RecordKey& key);

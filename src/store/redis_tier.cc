@@ -184,6 +184,27 @@ bool RedisTier::erase(const RecordId& id, Deadline deadline) {
   return was_there;
 }
 
+bool RedisTier::claim(const RecordKey& key, Clock::duration time, Deadline deadline) {
+  RedisSession session(nodes_);
+  const std::string name = value_name(id_of(key), "c");
+  const auto ms = std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  const int slot = redis_slot(name);
+  if (session.request(slot, {"SET", name, claimant_, "NX", "PX", std::to_string(ms)}, deadline)) return true;
+  if (session.request(slot, {"GET", name}, deadline)) return true;
+  RedisReply set, owner;
+  if (session.receive(set, deadline) || session.receive(owner, deadline)) return true;
+  return !set.is(Type::kNil) || !owner.is(Type::kString) || owner.text == claimant_;
+}
+
+void RedisTier::release(const RecordKey& key) {
+  RedisSession session(nodes_);
+  const std::string name = value_name(id_of(key), "c");
+  RedisReply owner;
+  if (session.request(redis_slot(name), {"GET", name}, kNoDeadline) || session.receive(owner, kNoDeadline)) return;
+  if (owner.text != claimant_ || session.request(redis_slot(name), {"UNLINK", name}, kNoDeadline)) return;
+  session.receive(owner, kNoDeadline);
+}
+
 std::optional<Miss> RedisTier::scan(RedisPool& pool, std::set<RecordId>& ids) const {
   Miss why;
   const RedisPool::Lease connection = pool.take(kNoDeadline, why);

@@ -45,6 +45,9 @@ class RedisTier final : public KvTier {
   std::vector<bool> exists(std::span<const RecordKey> keys, Deadline deadline) override;
   OpenedRecord open(const RecordKey& key, Deadline deadline) override;
   PutResult put(const Record& record, Deadline deadline) override;
+  // The key vlcache:{<id>}:c, which expires.
+  bool claim(const RecordKey& key, Clock::duration time, Deadline deadline) override;
+  void release(const RecordKey& key) override;
   bool erase(const RecordId& id) override { return erase(id, kNoDeadline); }
   std::vector<ListedRecord> list() override;
   TierStats stats() const override { return counter_.stats(); }
@@ -69,6 +72,7 @@ class RedisTier final : public KvTier {
 
   int64_t ttl_ms_;
   RecordSeal seal_;
+  const std::string claimant_ = new_claimant();
   TierCounter counter_;
   RedisNodes nodes_;
 };

@@ -139,7 +139,14 @@ RecordLoad StoreWorker::load(LoadRequest request) {
 }
 
 RecordAnswer StoreWorker::ask(std::vector<RecordKey> keys, Deadline deadline) {
-  Question question{.keys = std::move(keys), .deadline = deadline, .answer = {}};
+  return ask({.keys = std::move(keys), .deadline = deadline, .claim = {}, .answer = {}});
+}
+
+RecordAnswer StoreWorker::claim(const RecordKey& key, Clock::duration time, Deadline deadline) {
+  return ask({.keys = {key}, .deadline = deadline, .claim = time, .answer = {}});
+}
+
+RecordAnswer StoreWorker::ask(Question question) {
   RecordAnswer answer(question.answer.get_future());
   {
     const std::lock_guard lock(mutex_);
@@ -243,9 +250,14 @@ void StoreWorker::run_loads() {
 }
 
 void StoreWorker::answer(Question& question) {
-  std::vector<bool> there(question.keys.size(), false);
+  std::vector<bool> there(question.keys.size(), question.claim.has_value());
   try {
-    if (Clock::now() < question.deadline) there = tier_.exists(question.keys, question.deadline);
+    if (Clock::now() >= question.deadline) {
+    } else if (question.claim) {
+      there[0] = tier_.claim(question.keys[0], *question.claim, question.deadline);
+    } else {
+      there = tier_.exists(question.keys, question.deadline);
+    }
   } catch (const std::exception&) {  // out of memory, at most
   }
   question.answer.set_value(std::move(there));

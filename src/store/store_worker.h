@@ -99,6 +99,8 @@ class StoreWorker {
   RecordLoad load(LoadRequest request);
   // Answered before loads that have not begun. A record not known by the deadline counts as absent.
   RecordAnswer ask(std::vector<RecordKey> keys, Deadline deadline);
+  // KvTier::claim(), likewise: whether it was granted. Not answered by the deadline: granted.
+  RecordAnswer claim(const RecordKey& key, Clock::duration time, Deadline deadline);
   // False: refused, because the queue is full. The record's `owner` keeps its bytes, which must not change any more.
   bool save(Record record, Deadline deadline = kNoDeadline);
   // Whether save() would take this many bytes now; counts as refused if not.
@@ -125,11 +127,13 @@ class StoreWorker {
   struct Question {
     std::vector<RecordKey> keys;
     Deadline deadline;
+    std::optional<Clock::duration> claim;  // the keys are to be claimed
     std::promise<std::vector<bool>> answer;
   };
   using Job = std::shared_ptr<RecordLoad::Shared>;
 
   void run_loads();
+  RecordAnswer ask(Question question);
   void answer(Question& question);
   void run_saves();
   bool advance(RecordLoad::Shared& job);  // one section further; false: the load is over

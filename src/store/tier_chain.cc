@@ -110,6 +110,17 @@ void TierChain::erase(const std::function<void(KvTier& tier)>& job) {
   for (ChainedTier& t : tiers_) t.worker->erase(job);
 }
 
+RecordAnswer TierChain::claim(const RecordKey& key, Clock::duration time, Deadline deadline) {
+  if (tiers_.empty()) return RecordAnswer(std::vector{true});
+  const ChainedTier& last = tiers_.back();
+  if (last.tier->answers_at_once()) return RecordAnswer(std::vector{last.tier->claim(key, time, deadline)});
+  return last.worker->claim(key, time, deadline);
+}
+
+void TierChain::release(const RecordKey& key) {
+  if (!tiers_.empty()) tiers_.back().worker->erase([key](KvTier& tier) { tier.release(key); });
+}
+
 bool TierChain::flush(Deadline deadline) {
   bool all = true;
   for (ChainedTier& t : tiers_) all = t.worker->flush(deadline) && all;

@@ -64,6 +64,10 @@ class TierChain {
   // Queues erasures in all tiers: of a record, or of those that `job` finds.
   void erase(const RecordKey& key);
   void erase(const std::function<void(KvTier& tier)>& job);
+  // Claims a record in the tier that most processes share, the last one: KvTier::claim(), without waiting.
+  RecordAnswer claim(const RecordKey& key, Clock::duration time, Deadline deadline);
+  // Ends the claim, after the saves that are queued.
+  void release(const RecordKey& key);
   // Waits for all queued saves. False: timeout.
   bool flush(Deadline deadline);
   void set_model(const ModelFingerprint& model);

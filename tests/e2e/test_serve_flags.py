@@ -4,6 +4,7 @@ import re
 import shutil
 import time
 import unittest
+from concurrent import futures
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
 from server import ServerProcess
@@ -246,6 +247,30 @@ class ServeFlags(ProgramTest):
             return answer["vlcache"]["cache"]["prefix_sources"].get("disk", 0)
 
         self.assertEqual([tokens(mode) > 200 for mode in ("default", "auto", "always", "off")], [True, True, True, False])
+
+    def test_a_restarted_server_has_its_prompts(self):
+        pages = [MODEL / f"demo/{name}.png" for name in ("invoice", "shapes", "table", "two-1", "two-2")]
+        questions = [about(page, question, logprobs=True) for page in pages for question in ("What is the TOTAL?", "Which words are there?")]
+
+        def rounds(server, n):
+            """[(answers, share of the prompts' tokens that were found)]"""
+            found = []
+            for _ in range(n):
+                with futures.ThreadPoolExecutor(4) as pool:
+                    answers = list(pool.map(lambda body: self.ask(server, body), questions))
+                usages = [a["usage"] for a in answers]
+                tokens = [[t["token"] for t in a["choices"][0]["logprobs"]["content"]] for a in answers]
+                found.append((tokens, sum(u["prompt_tokens_details"]["cached_tokens"] for u in usages) / sum(u["prompt_tokens"] for u in usages)))
+            return found
+
+        kept = ("--cache-disk", self.folder / "kept")
+        server = self.serve(*kept)
+        (_, _), (before, rate_before), (never_stopped, _) = rounds(server, 3)
+        self.assertEqual(server.end(), 0)
+        (after, rate_after), = rounds(self.serve(*kept), 1)
+        self.assertGreater(rate_before, 0.9)
+        self.assertGreater(rate_after, 0.9 * rate_before)
+        self.assertEqual(after, never_stopped)
 
     def test_flag_cache_codec(self):
         self.assertNotEqual(self.image("--reuse", "vlcache", "--cache-codec", "int8")["form"], self.image("--reuse", "vlcache")["form"])

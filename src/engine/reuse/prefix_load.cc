@@ -96,6 +96,8 @@ void PrefixLoad::take() {
   }
 }
 
+int32_t PrefixLoad::n_known() const { return engine_ == nullptr ? 0 : engine_->kv().prefixes().n_known(prefix_.key); }
+
 std::map<std::string, int32_t> PrefixLoad::sources(int32_t n) const {
   std::map<std::string, int32_t> sources;
   for (const Taken& taken : taken_) {

@@ -23,6 +23,8 @@ class PrefixLoad {
   // Whether tiers are still being asked, or records loaded, at `until` at the latest. When nothing is pending any more,
   // what has arrived is in the prefix cache. Of a record that is late, missing or damaged, the prefix ends before it.
   bool pending(Deadline until);
+  // How many tokens of the prompt the prefix cache has.
+  int32_t n_known() const;
   // Why nothing was loaded although tiers have some of the prompt; "": nothing kept it.
   const std::string& obstacle() const { return obstacle_; }
   // The whole prompt as tiers and the prefix cache know it; no pieces: it was not asked for.

@@ -264,5 +264,64 @@ TEST_F(StoredImages, AreReportedAsComputedAfterPreemption) {
   }
 }
 
+// Two processes on a folder: the other waits for the record of the one that computes the image.
+class ClaimedImages : public StoredImages {
+ protected:
+  struct Process {
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Scheduler> scheduler;
+    RequestId id{};
+  };
+  Process process(double deadline_ms) const {
+    EngineOptions options = engine_options();
+    options.cache_deadline_ms = deadline_ms;
+    options.tiers = {std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20})};
+    Process p{.engine = Engine::load(Checkpoint(fixture_), options), .scheduler = nullptr};
+    p.scheduler = std::make_unique<Scheduler>(*p.engine);
+    p.id = p.scheduler->add(request(*p.engine, nullptr));
+    return p;
+  }
+  static GenerateResult finish(Process& p) {
+    while (p.scheduler->step()) {
+    }
+    return p.scheduler->remove(p.id);
+  }
+  static int n_encoded(const GenerateResult& result) {
+    const auto computed = CacheReport::Image::Encoder::kComputed;
+    return static_cast<int>(std::ranges::count(result.cache.images, computed, &CacheReport::Image::encoder));
+  }
+};
+
+TEST_F(ClaimedImages, AreComputedOnce) {
+  Process first = process(60'000), second = process(60'000);
+  first.scheduler->step();
+  for (int i = 0; i < 20; ++i) second.scheduler->step();
+  const GenerateResult computed = finish(first);
+  EXPECT_GT(n_encoded(computed), 0);
+  ASSERT_TRUE(first.engine->kv().tiers()->flush(kNoDeadline));
+  const GenerateResult found = finish(second);
+  EXPECT_EQ(n_encoded(found), 0);
+  EXPECT_EQ(ids(found), ids(computed));
+}
+
+TEST_F(ClaimedImages, OfAProcessThatEndsAreComputedByTheOther) {
+  Process first = process(60'000), second = process(60'000);
+  first.scheduler->step();
+  for (int i = 0; i < 20; ++i) second.scheduler->step();
+  first.scheduler->cancel(first.id);
+  first.scheduler.reset();
+  const auto begin = Clock::now();
+  EXPECT_EQ(ids(finish(second)), greedy());
+  EXPECT_LT(ms_since(begin), 30'000);  // not the limit
+}
+
+TEST_F(ClaimedImages, OfAProcessThatHangsAreWaitedForNoLongerThanForTiers) {
+  Process first = process(60'000), second = process(300);
+  first.scheduler->step();
+  const GenerateResult result = finish(second);
+  EXPECT_EQ(ids(result), greedy());
+  EXPECT_GT(n_encoded(result), 0);
+}
+
 }  // namespace
 }  // namespace vlcache

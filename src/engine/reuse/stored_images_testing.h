@@ -59,6 +59,8 @@ class FaultyTier final : public KvTier {
   }
   PutResult put(const Record& record, Deadline deadline) override { return tier_->put(record, deadline); }
   bool erase(const RecordId& id) override { return tier_->erase(id); }
+  bool claim(const RecordKey& key, Clock::duration time, Deadline by) override { return tier_->claim(key, time, by); }
+  void release(const RecordKey& key) override { tier_->release(key); }
   std::vector<ListedRecord> list() override { return tier_->list(); }
   TierStats stats() const override { return tier_->stats(); }
 

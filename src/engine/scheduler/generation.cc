@@ -92,7 +92,8 @@ bool Generation::needs_whole_prompt() const {
 }
 
 bool Generation::awaits_search(Deadline until) {
-  return prefix_load_.pending(until) || images_.awaits_search(sequence_ != nullptr ? sequence_->n_done() : 0, until);
+  if (prefix_load_.pending(until)) return true;
+  return images_.awaits_search(std::max(sequence_ != nullptr ? sequence_->n_done() : 0, prefix_load_.n_known()), until);
 }
 
 WaitingPrompt& Generation::waiting_prompt() {

@@ -14,7 +14,7 @@ using Source = CacheReport::Image::Source;
 }  // namespace
 
 RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& result)
-    : engine_(engine), request_(request), result_(result) {
+    : engine_(engine), request_(request), result_(result), claims_(engine.kv().image_store()) {
   Prompt& prompt = request.prompt;
   if (prompt.images.empty()) return;
   prompt.keys = request.sequence != nullptr ? request.sequence->images().keys() : image_keys(prompt);
@@ -31,6 +31,21 @@ bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
     if (images_[i].end() <= n_done) continue;
     const bool known = engine_.kv().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
     if (!known && !stored_.tiers.wait(i, until)) return true;
+  }
+  return awaits_others(n_done, until);
+}
+
+// Images that neither memory nor a tier has.
+bool RequestImages::awaits_others(int32_t n_done, Deadline until) {
+  for (size_t i = 0; i < images_.size(); ++i) {
+    if (images_[i].end() <= n_done || engine_.kv().holds_image(images_[i].key, /*with_kv=*/false)) continue;
+    const bool found = stored_.tiers.rows(i) != nullptr && (request_.reuse.chooser == nullptr || stored_.tiers.kv(i));
+    if (found || !stored_.tiers.answered(i)) continue;
+    if (claims_.look_again()) {
+      stored_.tiers = engine_.kv().image_store()->search(request_.prompt.keys);
+      return true;
+    }
+    if (claims_.awaits(images_[i].key, until)) return true;
   }
   return false;
 }
@@ -220,6 +235,7 @@ void RequestImages::prompt_done() {
   for (VisionOutput& output : embeddings_) output = VisionOutput();
   shared_.clear();
   stored_.loads.clear();
+  claims_.release();  // what was computed is stored, or queued to be
 }
 
 void RequestImages::stop() {

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/reuse/computed_images.h"
+#include "engine/reuse/image_claims.h"
 #include "engine/reuse/image_reuse.h"
 
 namespace vlcache {
@@ -27,7 +28,8 @@ class RequestImages {
   // The prompt's images as the sequence will take them, or has taken them.
   const PromptImages& list() const { return images_; }
   ImageSearch& search() { return stored_.tiers; }
-  // Whether tiers are still being searched, at `until` at the latest, for images after the first n_done tokens.
+  // Whether tiers are still being searched, or another process computes an image, at `until` at the latest, for images
+  // after the first n_done tokens.
   bool awaits_search(int32_t n_done, Deadline until);
 
   // ---- once it is admitted ----------------------------------------------------------------------------------------
@@ -78,6 +80,7 @@ class RequestImages {
   void place();
   void find_embeddings();
   bool take_known(size_t image);
+  bool awaits_others(int32_t n_done, Deadline until);
   void take_encoded(double ms);
   void take(size_t image, std::shared_ptr<const VisionOutput> output, CacheReport::Image::Encoder encoder);
   void forget_encoding();
@@ -88,6 +91,7 @@ class RequestImages {
   Sequence* sequence_ = nullptr;  // from start() on
   PromptImages images_;
   ImagesInTiers stored_;
+  ImageClaims claims_;
   std::vector<VisionOutput> embeddings_;
   std::vector<std::shared_ptr<const VisionOutput>> shared_;              // that lie in the cache, too
   std::vector<std::pair<size_t, KvServices::LoadedEmbeddings>> coming_;  // by image
