@@ -27,8 +27,12 @@ class PrefixMember final : public CacheBudget::Member {
   }
   ~PrefixMember() override { budget_.leave(*this); }
   PrefixTree& tree() { return prefixes_.tree(); }
-  void keep(std::span<const Element> key, double cost) {
-    prefixes_.keep(key, cost, [](int32_t page) { return page; });
+  // records: by page, the record that ends with it (RecordSaver::kNoRecord: none).
+  void keep(std::span<const Element> key, double cost, std::span<const PageGroup> records) {
+    prefixes_.keep(key, cost, [&](int32_t page) {
+      const auto i = static_cast<size_t>(page);
+      return i < records.size() ? records[i] : RecordSaver::kNoRecord;
+    });
   }
 
   int64_t bytes() const override { return prefixes_.tree().n_pages() * kPageSlots * kTokenBytes; }
@@ -64,12 +68,17 @@ class ImageReplica final : public Replica {
   ImageReplica(const ReplayOptions& options, ReplayTiers& tiers, int32_t number)
       : options_(options),
         tiers_(tiers),
-        uses_(tiers.any() ? options.prefixes : PrefixSaving::kOff),
+        saver_(tiers, options.prefixes),
         budget_(replay_bytes(options.capacity, options.block_tokens)),
         embeddings_(budget_),
         image_kv_(budget_),
         prefixes_(budget_, static_cast<int32_t>(kPageSlots / options.block_tokens)),
-        random_(static_cast<uint64_t>(options.seed) * 1024 + static_cast<uint64_t>(number)) {}
+        random_(static_cast<uint64_t>(options.seed) * 1024 + static_cast<uint64_t>(number)) {
+    if (saver_.off()) return;
+    prefixes_.tree().on_evict([this](auto /*key*/, std::span<const PageGroup> groups, int64_t n_left) {
+      saver_.evicting(groups.subspan(static_cast<size_t>(n_left)));
+    });
+  }
 
   int64_t n_known(const TraceRequest& request) override {
     return prefixes_.tree().n_common(key_of(request, std::vector<bool>(request.images.size())));
@@ -158,7 +167,7 @@ class ImageReplica final : public Replica {
   // kMiss for those before.
   std::vector<HitSource> load_prefix(const TraceRequest& request) {
     std::vector<HitSource> sources;
-    if (uses_.off() || request.n_tokens < kPageSlots) return sources;
+    if (saver_.off() || request.n_tokens < kPageSlots) return sources;
     const std::vector<Element> key = key_of(request, std::vector<bool>(request.images.size()));
     const auto n_known = static_cast<size_t>(prefixes_.tree().n_common(key));
     for_each_record(request, key, [&](size_t /*begin*/, size_t end, const Sha256Digest& name) {
@@ -169,7 +178,7 @@ class ImageReplica final : public Replica {
       sources.resize(end, source);
       return true;
     });
-    if (!sources.empty()) prefixes_.keep(std::span(key).first(sources.size()), 1);
+    if (!sources.empty()) prefixes_.keep(std::span(key).first(sources.size()), 1, {});
     return sources;
   }
 
@@ -281,39 +290,51 @@ class ImageReplica final : public Replica {
                     per_token * static_cast<double>(image.n_tokens));
     }
     std::vector<Element> key = key_of(request, work.reused);
-    if (work.exact && !uses_.off() && request.n_tokens >= kPageSlots) {
-      for_each_record(request, key, [&](size_t begin, size_t end, const Sha256Digest& name) {
-        const int64_t n_pages =
-            (static_cast<int64_t>(end - begin) * options_.block_tokens + kPageSlots - 1) / kPageSlots;
-        if (uses_.use(name) && !tiers_.on_disk(name)) tiers_.write(name, n_pages * kPageSlots * kTokenBytes);
-        return true;
-      });
-    }
+    std::vector<PageGroup> records = work.exact ? use_records(request, key) : std::vector<PageGroup>();
     const double cost = time / static_cast<double>(std::max<int64_t>(1, request.n_tokens - work.n_prefix));
     const auto page = static_cast<size_t>(kPageSlots / options_.block_tokens);
-    prefixes_.keep(std::span(key).first(key.size() / page * page), cost);
+    prefixes_.keep(std::span(key).first(key.size() / page * page), cost, records);
     const int64_t n_answer = std::max<int64_t>(0, request.n_answer - 1);  // the last token is never computed
     for (int64_t n = 0; n < n_answer; n += options_.block_tokens) key.push_back(kForms * n_answers_++ + kAnswered);
-    running_.push_back({std::move(key), cost, std::move(pin)});
+    running_.push_back({std::move(key), std::move(records), cost, std::move(pin)});
     n_beside_ = static_cast<int64_t>(options_.beside + uniform());  // options_.beside, on average
     while (std::ssize(running_) > n_beside_) end_request();
   }
 
+  // Counts a use of the records of a prompt. Returns, by page, those that end with it.
+  std::vector<PageGroup> use_records(const TraceRequest& request, std::span<const Element> key) {
+    std::vector<PageGroup> records;
+    if (saver_.off() || request.n_tokens < kPageSlots) return records;
+    for_each_record(request, key, [&](size_t begin, size_t end, const Sha256Digest& name) {
+      const auto n_tokens = static_cast<int64_t>(end - begin) * options_.block_tokens;
+      const int64_t n_pages = (n_tokens + kPageSlots - 1) / kPageSlots;
+      const PageGroup record = saver_.use(name, n_pages * kPageSlots * kTokenBytes);
+      const auto end_page = static_cast<int64_t>(end) * options_.block_tokens / kPageSlots;
+      if (n_tokens % kPageSlots == 0) {  // else its page may hold more, and is not written when it is evicted
+        records.resize(static_cast<size_t>(end_page), RecordSaver::kNoRecord);
+        records.back() = record;
+      }
+      return true;
+    });
+    return records;
+  }
+
   // The oldest running request ends: pages that were evicted since the end of its prompt are cached again.
   void end_request() {
-    prefixes_.keep(running_.front().key, running_.front().cost);
+    prefixes_.keep(running_.front().key, running_.front().cost, running_.front().records);
     running_.pop_front();
   }
 
   struct Running {
     std::vector<Element> key;  // with the answer
+    std::vector<PageGroup> records;
     double cost;
     PrefixTree::Pin pin;
   };
 
   ReplayOptions options_;
   ReplayTiers& tiers_;
-  RecordUses uses_;
+  RecordSaver saver_;
   CacheBudget budget_;
   DigestCache embeddings_, image_kv_;
   PrefixMember prefixes_;

@@ -19,11 +19,15 @@ class BlockReplica final : public Replica {
  public:
   BlockReplica(const ReplayOptions& options, ReplayTiers& tiers)
       : capacity_(options.capacity),
-        reads_tiers_(tiers.any() && options.prefixes != PrefixSaving::kOff),
         tiers_(tiers),
-        uses_(options.prefixes),
+        saver_(tiers, options.prefixes),
         clock_(make_clock(options.order)),
-        tree_(1, owner_, *clock_) {}
+        tree_(1, owner_, *clock_) {
+    if (saver_.off()) return;
+    tree_.on_evict([this](auto /*key*/, std::span<const PageGroup> groups, int64_t n_left) {
+      saver_.evicting(groups.subspan(static_cast<size_t>(n_left)));
+    });
+  }
 
   int64_t n_known(const TraceRequest& request) override { return tree_.n_common(request.blocks); }
 
@@ -31,15 +35,15 @@ class BlockReplica final : public Replica {
     ReplayedRequest found;
     const int64_t n_known = tree_.n_common(request.blocks);
     found.blocks[size_t(HitSource::kRam)] = n_known;
-    if (reads_tiers_) use_tiers(request.blocks, n_known, found.blocks);
-    groups_.resize(request.blocks.size());
+    groups_.assign(request.blocks.size(), RecordSaver::kNoRecord);
+    if (!saver_.off()) use_tiers(request.blocks, n_known, found.blocks);
     tree_.insert(request.blocks, groups_);
     if (capacity_ > 0 && tree_.n_pages() > capacity_) tree_.evict(tree_.n_pages() - capacity_);
     return found;
   }
 
  private:
-  // Reads blocks from the n_known-th on until one is missing, then writes those that are due.
+  // Reads blocks from the n_known-th on until one is missing, then counts their uses.
   void use_tiers(std::span<const Element> blocks, int64_t n_known, HitCounts& found) {
     std::vector<Sha256Digest> keys;
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -50,15 +54,12 @@ class BlockReplica final : public Replica {
       if (source == HitSource::kMiss) break;
       ++found[size_t(source)];
     }
-    for (const Sha256Digest& key : keys) {
-      if (uses_.use(key) && !tiers_.on_disk(key)) tiers_.write(key, kTokenBytes);
-    }
+    for (size_t i = 0; i < keys.size(); ++i) groups_[i] = saver_.use(keys[i], kTokenBytes);
   }
 
   int64_t capacity_;
-  bool reads_tiers_;
   ReplayTiers& tiers_;
-  RecordUses uses_;
+  RecordSaver saver_;
   NoPages owner_;
   std::unique_ptr<EvictionClock> clock_;
   PrefixTree tree_;
@@ -167,19 +168,20 @@ ReplayTier::ReplayTier(int64_t max_bytes, double evicts_to)
       records_(budget_),
       slack_(static_cast<int64_t>((1 - evicts_to) * static_cast<double>(max_bytes))) {}
 
-void ReplayTier::write(const Sha256Digest& key, int64_t bytes) {
+void ReplayTier::write(const Sha256Digest& key, int64_t bytes, bool yields) {
   static const auto contents = std::make_shared<int>();
   if (records_.contains(key)) return;
   const bool full = budget_.used_bytes() + bytes > budget_.max_bytes();
+  if (full && yields && slack_ > 0) return;
   if (full) budget_.make_room(std::min(budget_.max_bytes(), bytes + slack_));
   records_.put(key, contents, bytes, /*cost=*/0);
 }
 
-void TierLink::write(const Sha256Digest& key, int64_t bytes) {
+void TierLink::write(const Sha256Digest& key, int64_t bytes, bool yields) {
   if (delay_ == 0 && rate_ == 0) {
-    tier_.write(key, bytes);
+    tier_.write(key, bytes, yields);
   } else {
-    queue_.push_back({n_requests_ + delay_ + 1, key, bytes});
+    queue_.push_back({n_requests_ + delay_ + 1, key, bytes, yields});
   }
 }
 
@@ -188,7 +190,7 @@ void TierLink::advance() {
   n_written_ += rate_;
   while (!queue_.empty() && queue_.front().due <= n_requests_ && (rate_ == 0 || n_written_ >= queue_.front().bytes)) {
     n_written_ -= rate_ == 0 ? 0 : queue_.front().bytes;
-    tier_.write(queue_.front().key, queue_.front().bytes);
+    tier_.write(queue_.front().key, queue_.front().bytes, queue_.front().yields);
     queue_.pop_front();
   }
   if (queue_.empty() || queue_.front().due > n_requests_) n_written_ = 0;
@@ -201,13 +203,13 @@ HitSource ReplayTiers::read(const Sha256Digest& key) const {
 
 HitSource ReplayTiers::read_and_copy(const Sha256Digest& key, int64_t bytes) {
   const HitSource source = read(key);
-  if (source == HitSource::kShared && disk) disk->write(key, bytes);
+  if (source == HitSource::kShared && disk) disk->write(key, bytes, /*yields=*/false);
   return source;
 }
 
-void ReplayTiers::write(const Sha256Digest& key, int64_t bytes) {
+void ReplayTiers::write(const Sha256Digest& key, int64_t bytes, bool yields) {
   for (std::optional<TierLink>* link : {&disk, &shared}) {
-    if (*link) (*link)->write(key, bytes);
+    if (*link) (*link)->write(key, bytes, yields);
   }
 }
 
@@ -217,9 +219,27 @@ void ReplayTiers::advance() {
   }
 }
 
-bool RecordUses::use(const Sha256Digest& key) {
-  if (when_ == PrefixSaving::kOff) return false;
-  return ++n_uses_[key] == (when_ == PrefixSaving::kAlways ? 1 : 2);
+PageGroup RecordSaver::use(const Sha256Digest& key, int64_t bytes) {
+  const auto [at, is_new] = numbers_.try_emplace(key, static_cast<PageGroup>(known_.size()));
+  if (is_new) known_.push_back({.key = key, .bytes = bytes});
+  Known& record = known_[static_cast<size_t>(at->second)];
+  ++record.n_uses;
+  const bool due = record.n_uses == 2 || (record.n_uses == 1 && when_ == PrefixSaving::kAlways);
+  if (due && !tiers_.on_disk(key)) {
+    record.queued = true;
+    tiers_.write(key, bytes);
+  }
+  return at->second;
+}
+
+void RecordSaver::evicting(std::span<const PageGroup> groups) {
+  for (const PageGroup group : groups) {
+    if (group == kNoRecord) continue;
+    Known& record = known_[static_cast<size_t>(group)];
+    if (record.queued || tiers_.on_disk(record.key)) continue;
+    record.queued = true;
+    tiers_.write(record.key, record.bytes, /*yields=*/record.n_uses <= 1);
+  }
 }
 
 std::unique_ptr<Replica> make_block_replica(const ReplayOptions& options, ReplayTiers& tiers) {

@@ -44,8 +44,8 @@ TEST(ReplayTest, TiersHoldWhatMemoryEvicts) {
   options.disk = 0;
   options.prefixes = PrefixSaving::kAlways;
   EXPECT_EQ(count(replay(trace, options), HitSource::kDisk), 4);
-  options.prefixes = PrefixSaving::kAuto;  // written at the second use
-  EXPECT_EQ(count(replay(trace, options), HitSource::kDisk), 2);
+  options.prefixes = PrefixSaving::kAuto;  // written before memory evicts them
+  EXPECT_EQ(count(replay(trace, options), HitSource::kDisk), 4);
   options.prefixes = PrefixSaving::kOff;
   EXPECT_EQ(replay(trace, options).n_hits, 0);
   // Room for the two blocks that were used last: those of {5, 6}.
@@ -55,6 +55,28 @@ TEST(ReplayTest, TiersHoldWhatMemoryEvicts) {
   // A prefix ends where a block is missing, whatever tiers have after it.
   options.disk = 0;
   EXPECT_EQ(replay(of({{1, 2}, {3, 4}, {7, 2}}), options).n_hits, 0);
+}
+
+TEST(ReplayTest, WhatWasUsedOnceEvictsNothingFromAFullFolder) {
+  ReplayOptions options = options_of(2);
+  options.order = EvictionOrder::kLru;
+  options.disk = 2;
+  EXPECT_EQ(count(replay(of({{1, 2}, {3, 4}, {5, 6}, {1, 2}}), options), HitSource::kDisk), 2);
+  // A server evicts for it.
+  options.disk.reset();
+  options.shared = 2;
+  EXPECT_EQ(count(replay(of({{1, 2}, {3, 4}, {5, 6}, {1, 2}}), options), HitSource::kShared), 0);
+  EXPECT_EQ(count(replay(of({{1, 2}, {3, 4}, {5, 6}, {3, 4}}), options), HitSource::kShared), 2);
+}
+
+TEST(ReplayTest, ASecondUseIsWrittenFromMemory) {
+  // Each replica has it in memory; the shared tier gets it from the first that uses it twice.
+  ReplayOptions options = options_of(0);
+  options.n_replicas = 3;
+  options.shared = 0;
+  const ReplayResult result = replay(of({{1}, {2}, {3}, {1}, {4}, {1}}), options);
+  EXPECT_EQ(count(result, HitSource::kRam), 1);
+  EXPECT_EQ(count(result, HitSource::kShared), 1);
 }
 
 TEST(ReplayTest, ReplicasShareOneTier) {
@@ -191,6 +213,20 @@ TEST(ReplayTest, PromptsWithImagesAreFoundInTiers) {
   EXPECT_EQ(images(result, HitSource::kPrefix), 1);
   options.prefixes = PrefixSaving::kOff;  // then only the image's KV
   EXPECT_EQ(images(replay(trace, options), HitSource::kShared), 1);
+}
+
+TEST(ReplayTest, PromptsWithImagesAreWrittenBeforeMemoryEvictsThem) {
+  const auto text = [](int64_t first) {
+    TraceRequest request;
+    for (int64_t i = 0; i < 192; ++i) request.blocks.push_back(first + i);
+    request.n_tokens = 192;
+    return request;
+  };
+  const Trace trace{.requests = {text(0), text(1000), text(2000), text(0), about(1, 5, 9)}, .problems = {}};
+  ReplayOptions options = options_of(256);
+  EXPECT_EQ(replay(trace, options).n_hits, 0);
+  options.disk = 0;
+  EXPECT_EQ(count(replay(trace, options), HitSource::kDisk), 191);
 }
 
 TEST(ReplayTest, TheSameSeedGivesTheSameTimes) {

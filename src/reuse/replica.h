@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/sha256.h"
 #include "reuse/cache_budget.h"
@@ -32,7 +33,9 @@ class ReplayTier {
   bool has(const Sha256Digest& key) const { return records_.contains(key); }
   // A read of the record.
   bool read(const Sha256Digest& key) { return records_.find<int>(key) != nullptr; }
-  void write(const Sha256Digest& key, int64_t bytes);
+  // yields: a full folder does not evict for it. DiskSpace stores it if no record that it would evict saves more, which
+  // one in a tenth of a folder nearly always does.
+  void write(const Sha256Digest& key, int64_t bytes, bool yields);
 
  private:
   CacheBudget budget_;
@@ -46,7 +49,7 @@ class TierLink {
   // `delay` and `rate`, in bytes: as in ReplayOptions. The tier outlives it.
   TierLink(ReplayTier& tier, int64_t delay, int64_t rate) : tier_(tier), delay_(delay), rate_(rate) {}
   ReplayTier& tier() const { return tier_; }
-  void write(const Sha256Digest& key, int64_t bytes);
+  void write(const Sha256Digest& key, int64_t bytes, bool yields);
   // A request arrives at some replica.
   void advance();
 
@@ -55,6 +58,7 @@ class TierLink {
     int64_t due;  // a number of requests
     Sha256Digest key;
     int64_t bytes;
+    bool yields;
   };
   ReplayTier& tier_;
   int64_t delay_, rate_;
@@ -73,7 +77,7 @@ struct ReplayTiers {
   HitSource read(const Sha256Digest& key) const;
   // The same; what only the shared tier has is copied to the disk.
   HitSource read_and_copy(const Sha256Digest& key, int64_t bytes);
-  void write(const Sha256Digest& key, int64_t bytes);
+  void write(const Sha256Digest& key, int64_t bytes, bool yields = false);
   void advance();
 };
 
@@ -91,17 +95,29 @@ std::unique_ptr<Replica> make_block_replica(const ReplayOptions& options, Replay
 // A vlcache server; each draws times of its own by its number.
 std::unique_ptr<Replica> make_image_replica(const ReplayOptions& options, ReplayTiers& tiers, int32_t number);
 
-// Counts uses of records of prefixes, to decide when they are written.
-class RecordUses {
+// Writes records of prefixes when PrefixSaver does, while a process runs.
+class RecordSaver {
  public:
-  explicit RecordUses(PrefixSaving when) : when_(when) {}
+  RecordSaver(ReplayTiers& tiers, PrefixSaving when) : tiers_(tiers), when_(tiers.any() ? when : PrefixSaving::kOff) {}
   bool off() const { return when_ == PrefixSaving::kOff; }
-  // Counts a use. True: the record is written now.
-  bool use(const Sha256Digest& key);
+  // A prompt has used the record. Returns its number for evicting().
+  PageGroup use(const Sha256Digest& key, int64_t bytes);
+  // Memory evicts pages; groups: numbers of the records that end with them, kNoRecord: none does.
+  void evicting(std::span<const PageGroup> groups);
+
+  static constexpr PageGroup kNoRecord = -1;
 
  private:
+  struct Known {
+    Sha256Digest key;
+    int64_t bytes;
+    int64_t n_uses = 0;
+    bool queued = false;
+  };
+  ReplayTiers& tiers_;
   PrefixSaving when_;
-  std::map<Sha256Digest, int32_t> n_uses_;
+  std::map<Sha256Digest, PageGroup> numbers_;
+  std::vector<Known> known_;
 };
 
 // A digest of what a record holds, after `before`.

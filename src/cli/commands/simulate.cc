@@ -123,7 +123,8 @@ void add_tier_flags(const Command& command, SimulateFlags& flags) {
       .show_default();
   command
       .add("--cache-prefixes", flags.prefixes,
-           "when KV of prompts is written to the tiers: auto (at the second use), always (at the first), off")
+           "when KV of prompts is written to the tiers: auto (at the second use, or before memory "
+           "evicts it), always (at the first use), off")
       .one_of({"auto", "always", "off"})
       .show_default();
   command.add("--replicas", flags.replicas, "processes, each with a memory of --capacity")
