@@ -54,15 +54,15 @@ class Simulate(ProgramTest):
         self.assertEqual(hits("--replicas", 4, "--shared", 0, "--cache-prefixes", "always", "--delay", 1)[0], {"ram": 8, "disk": 0, "shared": 4})
         self.assertEqual(hits("--replicas", 4, "--route", "prefix")[1].count(0), 3)
 
-    def pictures(self, *flags):
+    def trace_of_pages(self, *flags):
         p = subprocess.run([sys.executable, ROOT / "tools/picture_trace.py", *map(str, flags)], capture_output=True, text=True)
         self.assertEqual(p.returncode, 0, p.stderr)
         return p.stdout
 
     def test_a_trace_of_pages(self):
-        text = self.pictures("--requests", 150, "--seed", 3)
-        self.assertEqual(text, self.pictures("--requests", 150, "--seed", 3))
-        self.assertNotEqual(text, self.pictures("--requests", 150, "--seed", 4))
+        text = self.trace_of_pages("--requests", 150, "--seed", 3)
+        self.assertEqual(text, self.trace_of_pages("--requests", 150, "--seed", 3))
+        self.assertNotEqual(text, self.trace_of_pages("--requests", 150, "--seed", 4))
         lines = [json.loads(line) for line in text.splitlines()]
         images = [image["id"] for line in lines for image in line["images"]]
         turns = [sum(line["session"] == session for line in lines) for session in {line["session"] for line in lines}]
