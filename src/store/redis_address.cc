@@ -172,6 +172,8 @@ std::string RedisAddress::shown() const {
   return cluster ? text : text + "/" + std::to_string(db);
 }
 
+bool is_ip_address(std::string_view host) { return ip_bytes(host).has_value(); }
+
 bool is_redis_url(std::string_view text) { return scheme_of(text) != nullptr; }
 
 RedisAddress parse_redis_url(std::string_view url, const std::filesystem::path& password_file) {

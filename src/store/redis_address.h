@@ -30,6 +30,9 @@ struct RedisAddress {
   std::string shown() const;
 };
 
+// Whether a host is an IPv4 or IPv6 address, and not a name.
+bool is_ip_address(std::string_view host);
+
 // Whether the text names a Redis server or cluster, and not a folder.
 bool is_redis_url(std::string_view text);
 

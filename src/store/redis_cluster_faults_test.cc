@@ -261,6 +261,19 @@ TEST_F(RedisClusterFaults, OnlyAnnouncedNodesAreFollowed) {
   EXPECT_GT(outside_.n_connections(), n_outside_);
 }
 
+TEST_F(RedisClusterFaults, PasswordsInRedirectsAreNotPrinted) {
+  for (const char* host : {"hunter2secret", "a.hunter2secret.com"}) {
+    set(table(), always(redirect("MOVED", outside_, host)), nullptr);
+    EXPECT_EQ(read(options()).find("hunter2"), std::string::npos) << read(options());
+    set("*1\r\n" + range(0, 16383, host, outside_.port()), nullptr, nullptr);
+    EXPECT_EQ(read(options()).find("hunter2"), std::string::npos) << read(options());
+    RedisTierOptions allowed = options();
+    allowed.allowed = {host};
+    set(table(), always(redirect("MOVED", outside_, host)), nullptr);
+    EXPECT_EQ(read(allowed).find("hunter2"), std::string::npos) << read(allowed);
+  }
+}
+
 // A seed that is named, of a cluster that announces addresses.
 TEST_F(RedisClusterFaults, AddressesOfSeedsAreFollowed) {
   RedisTierOptions named = options();

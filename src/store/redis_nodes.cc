@@ -1,6 +1,5 @@
 #include "store/redis_nodes.h"
 
-#include <arpa/inet.h>
 #include <netdb.h>
 
 #include <algorithm>
@@ -23,11 +22,6 @@ constexpr double kMaxPauseMs = 1000;
 
 Deadline after_ms(Deadline start, double ms) {
   return start + std::chrono::microseconds(static_cast<int64_t>(ms * 1000));
-}
-
-bool is_ip(const std::string& host) {
-  in6_addr bytes;
-  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 || inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
 std::vector<std::string> addresses_of(const std::string& name) {
@@ -122,8 +116,13 @@ bool RedisNodes::allows(const std::string& host) const {
 }
 
 Miss RedisNodes::foreign(const RedisNode& node) const {
-  return {MissReason::kIo, "the cluster announces " + node.shown() + ", whose host is none of --cache-redis; " +
-                               "--cache-redis-allow " + node.host + " would follow it"};
+  return {MissReason::kIo, "the cluster names " + printable(node.shown()) + ", whose host is none of --cache-redis; " +
+                               "--cache-redis-allow " + printable(node.host) + " would follow it"};
+}
+
+std::string RedisNodes::printable(const std::string& host) const {
+  const std::string& secret = settings_.password;
+  return !secret.empty() && host.find(secret) != std::string::npos ? "(a host that repeats the password)" : host;
 }
 
 RedisNodes::Pool RedisNodes::pool_of(const RedisNode& node) {
@@ -187,7 +186,7 @@ RedisNodes::Pool RedisNodes::follow(const RedisRedirect& redirect, Deadline dead
     return nullptr;
   }
   if (!announced()) {
-    why = {MissReason::kIo, "redirected to " + node.shown() + ", which the cluster does not announce"};
+    why = {MissReason::kIo, "redirected to " + printable(node.shown()) + ", which the cluster does not announce"};
     return nullptr;
   }
   if (!redirect.ask) {
@@ -240,12 +239,12 @@ std::vector<RedisNodes::Pool> RedisNodes::sources() {
 
 // Seeds may be names where the cluster announces addresses.
 void RedisNodes::resolve_seeds(Lock& lock, const std::vector<RedisNode>& announced) {
-  const auto unknown = [&](const RedisNode& node) { return is_ip(node.host) && !allows(node.host); };
+  const auto unknown = [&](const RedisNode& node) { return is_ip_address(node.host) && !allows(node.host); };
   if (std::ranges::none_of(announced, unknown)) return;
   lock.unlock();
   std::set<std::string> ips;
   for (const RedisNode& seed : address_.seeds) {
-    if (!is_ip(seed.host)) std::ranges::copy(addresses_of(seed.host), std::inserter(ips, ips.end()));
+    if (!is_ip_address(seed.host)) std::ranges::copy(addresses_of(seed.host), std::inserter(ips, ips.end()));
   }
   lock.lock();
   seed_ips_ = std::move(ips);

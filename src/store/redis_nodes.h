@@ -48,6 +48,7 @@ class RedisNodes {
   // With the mutex held:
   bool allows(const std::string& host) const;
   Miss foreign(const RedisNode& node) const;
+  std::string printable(const std::string& host) const;
   Pool pool_of(const RedisNode& node);
   std::vector<Pool> sources();
   void install(RedisSlotTable table, std::vector<RedisNode> others);

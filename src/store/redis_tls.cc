@@ -1,6 +1,5 @@
 #include "store/redis_tls.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -14,6 +13,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "store/redis_address.h"
 
 namespace vlcache {
 namespace {
@@ -52,11 +52,6 @@ std::string openssl_error(const std::string& otherwise) {
   const char* const text = ERR_reason_error_string(ERR_get_error());
   ERR_clear_error();
   return text != nullptr ? text : otherwise;
-}
-
-bool is_ip(const std::string& host) {
-  in6_addr bytes;
-  return inet_pton(AF_INET, host.c_str(), &bytes) == 1 || inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
 }  // namespace
@@ -131,7 +126,7 @@ RedisTlsStream::RedisTlsStream(const RedisTls& tls, int fd, const std::string& h
   SSL_set_bio(ssl, bio, bio);
   SSL_set_connect_state(ssl);
   bool expected = false;
-  if (is_ip(host)) {
+  if (is_ip_address(host)) {
     expected = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   } else {
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
