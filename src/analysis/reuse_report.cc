@@ -19,13 +19,15 @@ std::string row(const std::string& name, const ReuseEvidence& e, const GateRule&
   const GateVerdict v = judge(e, rule);
   const char* word = v.yes() ? "yes" : v.answer == Answer::kNo ? "no" : "not enough";
   std::string text = "<tr>" + cell(name) + count(e.answers.n) + count(e.answers.n_changed);
-  text += e.scores ? count(e.scores->n_lost) + count(e.scores->n_gained) : cell("") + cell("");
+  text += e.scores ? count(e.scores->n_right) + count(e.scores->n_lost) + count(e.scores->n_gained)
+                   : cell("") + cell("") + cell("");
   return text + cell(format("%.2g", e.kl)) + percent(v.bound) + percent(v.limit) + cell(word) + "</tr>";
 }
 
 std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRule& rule) {
   std::string text =
-      "<table><tr><th>reuse</th><th>answers</th><th>changed</th><th>became wrong</th><th>became right</th><th>KL a "
+      "<table><tr><th>reuse</th><th>answers</th><th>changed</th><th>right</th><th>became wrong</th><th>became "
+      "right</th><th>KL a "
       "token</th><th>at most (95 %)</th><th>allowed</th><th>verdict</th></tr>";
   for (const MeasuredPlan& p : plans) {
     text += row(p.name + ", one image", p.plan.one, rule) + row(p.name + ", several", p.plan.several, rule);

@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 3> kTextsBefore{
     "You are given a picture. Look at all of it before you answer, and answer in as few words as you can.",
     "The following was sent to us this morning by a customer who would like to know more about what it says. Please "
     "read it with care, from the first line to the last, and then reply to the question below it."};
+constexpr size_t kPlaces = 5;  // in which a case's image may stand
 constexpr std::array<std::string_view, 5> kQuestions{
     "What is this?", "Describe this picture.", "What does the text in this picture say?",
     "What is in the upper left corner?", "How many objects are there?"};
@@ -126,13 +127,24 @@ std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, 
     c.first_question = other.turns[0].question;
     c.metric = sample.metric;
     c.right_answers = sample.turns[0].answers;
-    const size_t turn = i % (kTextsBefore.size() + 2);
-    if (turn < kTextsBefore.size() || sample.images.size() > 1 || other.images[0] == sample.images[0]) {
-      c.before = kTextsBefore[turn % kTextsBefore.size()];
-      continue;
+    const std::string_view text = kTextsBefore[i / kPlaces % kTextsBefore.size()];
+    const bool takes_another = sample.images.size() == 1 && other.images[0] != sample.images[0];
+    switch (i % kPlaces) {
+      case 0:  // first after a text, then without it
+        c.first_before = text;
+        break;
+      case 1:  // beside a new page
+      case 2:  // beside a known one
+        if (!takes_another) {
+          c.before = text;
+          break;
+        }
+        c.images.insert(c.images.begin(), other.images[0]);
+        c.n_new = i % kPlaces == 1 ? 1 : 0;
+        break;
+      default:  // first without a text, then after it
+        c.before = text;
     }
-    c.images.insert(c.images.begin(), other.images[0]);
-    c.n_new = turn == kTextsBefore.size() ? 1 : 0;
   }
   return cases;
 }
@@ -199,7 +211,8 @@ ReuseTuner::Records ReuseTuner::known(const ReuseCase& c, const Prompt& prompt) 
   engine_.kv().image_kv().clear();
   for (size_t i = c.n_new; i < c.images.size(); ++i) {
     Request request;
-    request.prompt = prepare_chat(engine_, conversation("", 1, c.first_question), std::vector{load_image(c.images[i])});
+    request.prompt =
+        prepare_chat(engine_, conversation(c.first_before, 1, c.first_question), std::vector{load_image(c.images[i])});
     if (i + 1 == c.images.size() && begin_of_last(request.prompt) == begin_of_last(prompt)) {
       throw Error(ErrorCode::kInput,
                   "the chat template puts an image where it stands alone, whatever is said before it");

@@ -18,21 +18,23 @@
 
 namespace vlcache {
 
-// A prompt whose images, except the first n_new of them, have been seen in other prompts: each alone, after no other
-// text or image, before another question.
+// A prompt whose images, except the first n_new of them, have been seen in other prompts: each alone, after the turn
+// `first_before` if that is not empty, before another question.
 struct ReuseCase {
   std::vector<std::filesystem::path> images;
   size_t n_new = 0;
-  std::string before;  // a turn before the first image
+  std::string before;  // a turn before the first image; empty: none
   std::string question;
+  std::string first_before;
   std::string first_question;  // asked about each image before
   Metric metric = Metric::kExact;
   std::vector<std::string> right_answers;  // empty: not known
 };
 
 // A case for each of the samples with images, `n` at most, in an order that `seed` determines: no question counts
-// twice. Before a single image come, in rotation, three texts, a new page and a known one; samples of several images
-// keep them, each known from a prompt of its own.
+// twice. A single image is known from a prompt without a turn before it and stands after one, or the other way round,
+// or after a new or a known image, in rotation; samples of several images keep them, each known from a prompt of its
+// own.
 std::vector<ReuseCase> make_reuse_cases(const std::vector<EvalSample>& samples, int32_t n, uint64_t seed);
 // The same about images alone, with built-in questions.
 std::vector<EvalSample> questions_about(const std::vector<std::filesystem::path>& images);
@@ -64,6 +66,8 @@ class ReuseTuner {
   };
   // The case's greedy answer, everything computed.
   Answer full(const ReuseCase& c);
+  // Of an answer to the case; 0 if right answers are not known.
+  double score(const ReuseCase& c, std::span<const int32_t> tokens) const;
 
   struct Comparison {
     bool equal = false;  // the answers are equal, token for token
@@ -84,7 +88,6 @@ class ReuseTuner {
   Prompt prompt(const ReuseCase& c) const;
   Request request(Prompt prompt, ReuseOptions reuse) const;
   Answer answer(Prompt prompt, ReuseOptions reuse, const std::vector<int32_t>* along);
-  double score(const ReuseCase& c, std::span<const int32_t> tokens) const;
   Records take(const Prompt& prompt, size_t n_new);
   void put(const Prompt& prompt, const Records& records);
   Records known(const ReuseCase& c, const Prompt& prompt);

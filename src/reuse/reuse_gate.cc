@@ -67,19 +67,22 @@ void decide(int64_t n, const Extrapolation& e, const GateRule& rule, GateVerdict
 void judge_scores(const ScoreCounts& s, const GateRule& rule, GateVerdict& verdict) {
   verdict.by_scores = true;
   verdict.limit = rule.margin;
-  const auto n = static_cast<double>(s.n), lost = static_cast<double>(s.n_lost),
+  // Answers that are wrong either way say nothing about reuse.
+  const int64_t n_right = std::min(s.n, s.n_right + s.n_gained);
+  const auto n = static_cast<double>(n_right), lost = static_cast<double>(s.n_lost),
              gained = static_cast<double>(s.n_gained);
   const double scale = n > 0 ? 1 / n : 0;
   const auto bound = [&](double m) {
     return -paired_gain_at_least(gained * m * scale, lost * m * scale, m, rule.confidence);
   };
   const auto none_more = [&](double m) { return -paired_gain_at_least(gained, lost, m, rule.confidence); };
-  decide(s.n,
+  decide(n_right,
          {.share = (lost - gained) * scale,
           .surely_above = paired_gain_at_least(lost, gained, n, rule.confidence) > verdict.limit,
           .bound = bound,
           .none_more = none_more},
          rule, verdict);
+  verdict.n_more = n_right == 0 ? 0 : verdict.n_more * s.n / n_right;
 }
 
 void judge_answers(const ReuseEvidence& evidence, const GateRule& rule, GateVerdict& verdict) {
@@ -129,10 +132,11 @@ std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& ver
     text += ", which itself changes " + percent(floor.share()) + " of them when computed in another order";
   }
   if (verdict.by_scores) {
-    text += format("; %lld became wrong and %lld right", static_cast<long long>(evidence.scores->n_lost),
+    text += format("; of %lld right ones %lld became wrong, and %lld others right",
+                   static_cast<long long>(evidence.scores->n_right), static_cast<long long>(evidence.scores->n_lost),
                    static_cast<long long>(evidence.scores->n_gained));
     text += format(": with %g %% confidence ", 100 * rule.confidence);
-    text += verdict.bound > 0 ? "at most " + percent(verdict.bound) + " fewer are right" : "no fewer are right";
+    text += verdict.bound > 0 ? "at most " + percent(verdict.bound) + " are lost" : "none are lost";
   } else {
     text += format("; with %g %% confidence ", 100 * rule.confidence) + "at most " + percent(verdict.bound) + " change";
   }

@@ -16,10 +16,11 @@ struct AnswerCounts {
   double share() const { return n == 0 ? 0 : static_cast<double>(n_changed) / static_cast<double>(n); }
 };
 
-// The same answers scored against right ones, where those are known: the score fell in n_lost of n cases, and rose in
-// n_gained.
+// The same answers scored against right ones, where those are known. Of n answers of full computation, n_right score
+// above 0; the score fell in n_lost cases, and rose in n_gained.
 struct ScoreCounts {
   int64_t n = 0;
+  int64_t n_right = 0;
   int64_t n_lost = 0;
   int64_t n_gained = 0;
 };

@@ -18,7 +18,7 @@ ReuseEvidence counted(int64_t n, int64_t n_changed, AnswerCounts floor = {}) {
 
 ReuseEvidence scored(int64_t n, int64_t n_lost, int64_t n_gained) {
   ReuseEvidence e = counted(n, n_lost + n_gained);
-  e.scores = {.n = n, .n_lost = n_lost, .n_gained = n_gained};
+  e.scores = {.n = n, .n_right = n - n_gained, .n_lost = n_lost, .n_gained = n_gained};
   return e;
 }
 
@@ -96,6 +96,21 @@ TEST(ReuseGate, KnownAnswersCountInsteadOfEqualOnes) {
   EXPECT_EQ(answer(e), Answer::kNo);
 }
 
+// A model whose answers never match the right ones loses none.
+TEST(ReuseGate, WrongAnswersProveNothing) {
+  ReuseEvidence e = counted(5000, 400);
+  e.scores = {.n = 5000, .n_right = 0, .n_lost = 0, .n_gained = 0};
+  EXPECT_EQ(answer(e), Answer::kNotEnough);
+  EXPECT_EQ(judge(e).n_more, 0);  // unknown
+  e.scores->n_right = 200;
+  EXPECT_EQ(answer(e), Answer::kNotEnough);
+  EXPECT_NEAR(judge(e).n_more, 99 * 25, 25);  // 99 more right ones
+  e.scores->n_right = 300;
+  EXPECT_EQ(answer(e), Answer::kYes);
+  e.scores->n_lost = 6;  // 2 % of the right ones
+  EXPECT_EQ(answer(e), Answer::kNo);
+}
+
 TEST(ReuseGate, RepeatedLooksNeedMoreCases) {
   const GateRule repeated{.repeated = true};
   EXPECT_EQ(answer(counted(299, 0), repeated), Answer::kNotEnough);
@@ -138,8 +153,8 @@ TEST(ReuseGate, WordsNameWhatWasCounted) {
   const ReuseEvidence known = scored(629, 3, 2);
   EXPECT_EQ(
       evidence_words(known, judge(known)),
-      "624 of 629 answers equal those of computing everything; 3 became wrong and 2 right: with 95 % confidence at "
-      "most 0.907 % fewer are right, 1 % may");
+      "624 of 629 answers equal those of computing everything; of 627 right ones 3 became wrong, and 2 others right: "
+      "with 95 % confidence at most 0.907 % are lost, 1 % may");
   EXPECT_EQ(evidence_words({}, judge({})), "not measured");
 }
 

@@ -22,7 +22,11 @@ OrderedJson evidence_json(const ReuseEvidence& e) {
   for (const ReuseEvidence::OtherWay& way : e.floor) {
     json["floor"][way.name] = {{"cases", way.answers.n}, {"changed", way.answers.n_changed}};
   }
-  if (e.scores) json["scores"] = {{"cases", e.scores->n}, {"lost", e.scores->n_lost}, {"gained", e.scores->n_gained}};
+  if (e.scores)
+    json["scores"] = {{"cases", e.scores->n},
+                      {"right", e.scores->n_right},
+                      {"lost", e.scores->n_lost},
+                      {"gained", e.scores->n_gained}};
   return json;
 }
 
@@ -51,7 +55,8 @@ ReuseEvidence evidence(const JsonObject& file, std::string_view key) {
   }
   if (o.find("scores") != nullptr) {
     const JsonObject scores = o.object("scores");
-    ScoreCounts s{.n = count(scores, "cases", found.answers.n), .n_lost = 0, .n_gained = 0};
+    ScoreCounts s{.n = count(scores, "cases", found.answers.n), .n_right = 0, .n_lost = 0, .n_gained = 0};
+    s.n_right = count(scores, "right", s.n);
     s.n_lost = count(scores, "lost", s.n);
     s.n_gained = count(scores, "gained", s.n - s.n_lost);
     found.scores = s;

@@ -88,7 +88,7 @@ TEST(ReusePlan, SurvivesARoundTrip) {
                  .looking = "asked:r=0.15",
                  .several_looking = evidence(50, 49, 0.1)};
   plan.one.floor = {{"avx2", {.n = 7, .n_changed = 0}}, {"chunks of 100", {.n = 100, .n_changed = 2}}};
-  plan.several.scores = {.n = 50, .n_lost = 6, .n_gained = 4};
+  plan.several.scores = {.n = 50, .n_right = 30, .n_lost = 6, .n_gained = 4};
   const ReusePlan again = parse_reuse_plan(reuse_plan_json(plan), "p");
   EXPECT_EQ(again.model, "abc");
   EXPECT_EQ(again.form, "int8");
@@ -101,6 +101,7 @@ TEST(ReusePlan, SurvivesARoundTrip) {
   EXPECT_FALSE(again.one.scores);
   EXPECT_DOUBLE_EQ(again.several.answers.share(), 0.2);
   ASSERT_TRUE(again.several.scores);
+  EXPECT_EQ(again.several.scores->n_right, 30);
   EXPECT_EQ(again.several.scores->n_lost, 6);
   EXPECT_EQ(again.several.scores->n_gained, 4);
   EXPECT_EQ(again.looking, plan.looking);
@@ -170,7 +171,7 @@ TEST(ReusePlan, InvalidPlansAreRejected) {
                  .looking = "asked",
                  .several_looking = evidence(8, 7, 1)};
   plan.one.floor = {{"avx2", {.n = 6, .n_changed = 5}}};
-  plan.one.scores = {.n = 4, .n_lost = 2, .n_gained = 1};
+  plan.one.scores = {.n = 4, .n_right = 3, .n_lost = 2, .n_gained = 1};
   const std::string good = reuse_plan_json(plan);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -180,14 +181,26 @@ TEST(ReusePlan, InvalidPlansAreRejected) {
   };
   EXPECT_NO_THROW(parse_reuse_plan(good, "p"));
   EXPECT_EQ(parse_reuse_plan(with("\"form\": \"exact\",", ""), "p").form, "exact");
-  for (const std::string& text :
-       {std::string(), std::string("[]"), with("\"format\": 1", "\"format\": 2"), with("0.25", "0.75"),
-        with("0.25", "-1"), with("0.25", "\"x\""), with("\"equal\": 3", "\"equal\": 5"),
-        with("\"cases\": 4", "\"cases\": -4"), with("\"model\"", "\"modle\""), with("several_images", "several"),
-        with("\"exact\"", "8"), with("asked", "askd"), with("several_images_looking", "looked"),
-        with("\"changed\": 5", "\"changed\": 7"), with("\"cases\": 6", "\"cases\": 4"),
-        with("\"lost\": 2", "\"lost\": 5"), with("\"gained\": 1", "\"gained\": 3"), with("\"gained\": 1", "\"won\": 1"),
-        with("\"changed\": 5", "\"changed\": \"5\"")}) {
+  for (const std::string& text : {std::string(),
+                                  std::string("[]"),
+                                  with("\"format\": 1", "\"format\": 2"),
+                                  with("0.25", "0.75"),
+                                  with("0.25", "-1"),
+                                  with("0.25", "\"x\""),
+                                  with("\"equal\": 3", "\"equal\": 5"),
+                                  with("\"cases\": 4", "\"cases\": -4"),
+                                  with("\"model\"", "\"modle\""),
+                                  with("several_images", "several"),
+                                  with("\"exact\"", "8"),
+                                  with("asked", "askd"),
+                                  with("several_images_looking", "looked"),
+                                  with("\"changed\": 5", "\"changed\": 7"),
+                                  with("\"cases\": 6", "\"cases\": 4"),
+                                  with("\"lost\": 2", "\"lost\": 5"),
+                                  with("\"gained\": 1", "\"gained\": 3"),
+                                  with("\"gained\": 1", "\"won\": 1"),
+                                  with("\"right\": 3", "\"right\": 5"),
+                                  with("\"changed\": 5", "\"changed\": \"5\"")}) {
     EXPECT_THROW(parse_reuse_plan(text, "p"), Error) << text;
   }
 }

@@ -164,7 +164,7 @@ class ServeFlags(ProgramTest):
 
     def test_flag_cache_exact(self):
         def cached(*flags):
-            server = self.serve("--kv", "snapkv", "--kv-budget", "0.2", *flags)
+            server = self.serve("--kv", "snapkv", "--kv-budget", "0.2", "--reuse", "exact", *flags)
             self.ask(server)
             return self.ask(server)["usage"]["prompt_tokens_details"]["cached_tokens"]
         self.assertEqual(cached(), 0)
@@ -181,7 +181,7 @@ class ServeFlags(ProgramTest):
         return self.ask(server, self.AFTER)["vlcache"]["cache"]["images"][0]
 
     def test_flag_reuse(self):
-        self.assertEqual([(i["source"], i["encoder"]) for i in (self.image(), self.image("--reuse", "off"), self.image("--reuse", "vlcache"))],
+        self.assertEqual([(i["source"], i["encoder"]) for i in (self.image("--reuse", "exact"), self.image("--reuse", "off"), self.image("--reuse", "vlcache"))],
                          [("computed", "hit"), ("computed", "computed"), ("ram", "hit")])
         server = self.serve("--reuse", "off")
         self.ask(server)

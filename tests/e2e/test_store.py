@@ -222,7 +222,7 @@ class Store(ProgramTest):
             image, = self.ask(*flags, reuse="auto")["cache"]["images"]
             self.assertEqual((image["source"], image["reason"]), ("computed", "only what is exact is reused"))
             line = json.dumps({"prompt": QUESTION, "images": [str(PAGE)], "max_tokens": 1})
-            self.assertIn("the plan was measured with KV that is kept as exact", run("run", "-m", MODEL, "--requests", "-", *flags, stdin=line).stderr)
+            self.assertIn("the plan was measured with KV that is kept as exact", run("run", "-m", MODEL, "--requests", "-", "--explain", *flags, stdin=line).stderr)
         # Choosers and policies that need all tokens say so.
         self.fails("run", "-m", MODEL, "-i", PAGE, "--cache-disk", self.disk, *flags, "--reuse", "asked", QUESTION, says="looks at all tokens")
         self.fails("run", "-m", MODEL, "-i", PAGE, "--cache-disk", self.disk, *flags, "--reuse", "vlcache", "--kv", "kvzip", QUESTION, says="repeated")

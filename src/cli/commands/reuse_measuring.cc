@@ -184,6 +184,7 @@ ReuseEvidence ReuseMeasuring::evidence(const std::string& what, bool several) co
       e.answers.n_changed += (*line)["equal"].get<bool>() ? 0 : 1;
       e.kl += (*line)["kl"].get<double>();
       scores.n += cases_[i].right_answers.empty() ? 0 : 1;
+      scores.n_right += tuner_.score(cases_[i], answer(i)) > 0 ? 1 : 0;
       scores.n_lost += (*line)["gain"].get<int>() < 0 ? 1 : 0;
       scores.n_gained += (*line)["gain"].get<int>() > 0 ? 1 : 0;
     }

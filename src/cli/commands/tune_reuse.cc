@@ -57,7 +57,7 @@ std::string digest_of(const std::vector<ReuseCase>& cases) {
   };
   for (const ReuseCase& c : cases) {
     for (const std::filesystem::path& image : c.images) add(image.string());
-    for (const std::string& text : {c.before, c.question, c.first_question}) add(text);
+    for (const std::string& text : {c.before, c.question, c.first_before, c.first_question}) add(text);
     for (const std::string& text : c.right_answers) add(text);
     hash.add(static_cast<int64_t>(c.n_new));
   }
@@ -132,6 +132,8 @@ void tune(const TuneFlags& flags) {
   // The cases that are compared are not those that are profiled, of which there are few.
   const size_t n_profiled = std::min(static_cast<size_t>(flags.profiled), (cases.size() + 9) / 10);
   const std::span all(cases);
+  const std::span compared =
+      all.subspan(n_profiled, std::min(cases.size() - n_profiled, static_cast<size_t>(flags.compared)));
   const Checkpoint checkpoint(flags.model.model_dir);
   const std::filesystem::path path =
       flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
@@ -159,7 +161,7 @@ void tune(const TuneFlags& flags) {
   const ExitAfterInterrupt exit("interrupted; the same command continues from " + partial.string());
   const std::unique_ptr<Engine> engine = load(flags.model, checkpoint, progress);
   ReuseTuner tuner(*engine, flags.max_tokens);
-  ReuseMeasuring measuring(tuner, all.subspan(n_profiled), measured, progress);
+  ReuseMeasuring measuring(tuner, compared, measured, progress);
   const Tuned tuned = measure(flags, checkpoint, *engine, plan, all.first(n_profiled), measuring);
   progress.pause();
   const GateRule rule{.margin = flags.margin};

@@ -199,7 +199,6 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals,
   for (size_t i = 0; i < result.cache.images.size(); ++i) {
     text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
   }
-  if (!result.cache.images.empty()) text += reuse.explanation();
   const auto of = [](const CacheTotals::Cache& c) {
     return format("%lld of %lld", static_cast<long long>(c.n_hits), static_cast<long long>(c.n_hits + c.n_misses));
   };
@@ -209,8 +208,12 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals,
   if (images.n_hits + images.n_misses > 0) text += ", the KV of " + of(images) + " images";
   if (encoded.n_hits + encoded.n_misses > 0) text += ", the embeddings of " + of(encoded) + " images";
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; };
-  return text + format("; memory for them: %.1f of %.0f MiB", mib(prompts.bytes + images.bytes + encoded.bytes),
-                       mib(totals.max_bytes));
+  text += format("; memory for them: %.1f of %.0f MiB", mib(prompts.bytes + images.bytes + encoded.bytes),
+                 mib(totals.max_bytes));
+  if (result.cache.images.empty()) return text;
+  text += "\n" + reuse.explanation();
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
 }
 
 std::string summary(const GenerateResult& result) {
