@@ -39,12 +39,13 @@ std::string html_table(const EvalTable& table) {
       "<div class=\"wide\"><table><tr><th>policy</th><th>budget</th><th>score</th><th>95 %</th><th>of full</th><th>95 "
       "%</th>";
   for (const auto& [kind, n] : table.kinds) text += "<th>" + escape_html(kind.empty() ? "all" : kind) + "</th>";
-  text += "<th>same tokens</th><th>KV bytes</th><th>failed</th></tr>";
+  text += "<th>same tokens</th><th>KV bytes</th>" +
+          std::string(table.has_ended ? "<th>ended before the policy acted</th>" : "") + "<th>failed</th></tr>";
   for (const EvalLine& line : table.lines) {
     text += "<tr><td>" + escape_html(line.kv) + "</td><td>" + escape_html(line.budget) + "</td>";
     if (line.n == 0) {
-      text += "<td colspan=\"" + std::to_string(7 + table.kinds.size()) + "\" class=\"text\">– " +
-              escape_html(line.error) + "</td></tr>";
+      text += "<td colspan=\"" + std::to_string(7 + table.kinds.size() + (table.has_ended ? 1 : 0)) +
+              "\" class=\"text\">– " + escape_html(line.error) + "</td></tr>";
       continue;
     }
     text += "<td>" + percent(line.score) + "</td><td>" + percent(line.interval.low) + "–" +
@@ -52,6 +53,7 @@ std::string html_table(const EvalTable& table) {
             percent(line.share_interval.low) + "–" + percent(line.share_interval.high) + "</td>";
     for (const auto& [kind, score] : line.by_kind) text += "<td>" + percent(score) + "</td>";
     text += "<td>" + percent(line.same_tokens) + "</td><td>" + percent(line.kv_share) + "</td><td>" +
+            (table.has_ended ? std::to_string(line.n_ended) + "</td><td>" : "") +
             (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + "</td></tr>";
   }
   return text + "</table></div>";

@@ -100,7 +100,8 @@ std::unique_ptr<Sequence> EvalRunner::prefill(Prompt prompt, PolicyPtr policy, s
 void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare) {
   std::vector<const Policy*> policies;
   for (const Run& run : runs) {
-    if (acts_after_prompt(*run.choice->policy)) policies.push_back(run.choice->policy.get());
+    const Policy& policy = *run.choice->policy;
+    if (acts_after_prompt(policy) && goes_on_from_forks(policy)) policies.push_back(run.choice->policy.get());
   }
   std::vector<PlanAll::Result> results;
   std::vector<float> logits;
@@ -137,7 +138,7 @@ void EvalRunner::start_first_turn(std::vector<Run>& runs, const Prepare& prepare
   }
 }
 
-// A policy with its own attention answers without forks.
+// A policy with its own attention, or one that acts after the answer's first tokens, answers without forks.
 void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
   Request request;
   request.prompt = prepare();
@@ -147,6 +148,7 @@ void EvalRunner::answer_alone(Run& run, const Prepare& prepare) {
   run.tokens.clear();
   for (const GeneratedToken& token : result.tokens) run.tokens.push_back(token.id);
   run.answer.kv_bytes = result.kv.prompt_bytes;
+  run.answer.ended_before_acting = result.kv.n_before_acting < 0;
 }
 
 // A later turn: the policy acts on what it kept of the earlier turns together with the new tokens.

@@ -29,7 +29,8 @@ struct EvalAnswer {
   double same_tokens = 0;  // share of the full cache's tokens up to the first that differs
   double kl = 0;           // mean divergence from the full cache's distribution over its first tokens; if requested
   int64_t kv_bytes = 0;    // pages and tables after the prompt
-  double plan_ms = 0;      // scores and budgets, on a fork; 0: part of a prefill of its own
+  bool ended_before_acting = false;  // the answer was complete before the policy evicted anything
+  double plan_ms = 0;                // scores and budgets, on a fork; 0: part of a prefill of its own
 };
 
 struct EvalTurnResult {

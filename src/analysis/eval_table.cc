@@ -36,6 +36,7 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
       continue;
     }
     ++line.n;
+    line.n_ended += answer.ended_before_acting ? 1 : 0;
     line.same_tokens += answer.same_tokens;
     line.kl += answer.kl;
     line.kv_bytes += static_cast<double>(answer.kv_bytes);
@@ -66,6 +67,7 @@ EvalTable make_table(const std::vector<EvalChoice>& choices, const std::vector<E
     ++table.kinds[result.kind];
     for (const EvalAnswer& answer : result.answers) table.has_kl |= answer.kl > 0;
   }
+  for (const EvalChoice& choice : choices) table.has_ended |= choice.policy->acts_after_tokens() > 0;
   table.n_turns = static_cast<int32_t>(turns.size());
   for (size_t i = 0; i < choices.size(); ++i) table.lines.push_back(make_line(choices[i], i, turns, seed));
   return table;
@@ -81,8 +83,9 @@ std::string to_markdown(const EvalTable& table) {
       rule += "---:|";
     }
   }
-  text += " same tokens |" + std::string(table.has_kl ? " KL |" : "") + " KV bytes | failed |\n" + rule + "---:|" +
-          (table.has_kl ? "---:|" : "") + "---:|---:|\n";
+  text += " same tokens |" + std::string(table.has_kl ? " KL |" : "") + " KV bytes |" +
+          (table.has_ended ? " answers that ended before the policy acted |" : "") + " failed |\n" + rule + "---:|" +
+          (table.has_kl ? "---:|" : "") + "---:|" + (table.has_ended ? "---:|" : "") + "---:|\n";
   for (const EvalLine& line : table.lines) {
     text += "| " + line.kv + " | " + line.budget + " | ";
     if (line.n == 0) {
@@ -90,7 +93,8 @@ std::string to_markdown(const EvalTable& table) {
       if (kinds) {
         for (size_t i = 0; i < table.kinds.size(); ++i) text += "– | ";
       }
-      text += std::string("– | ") + (table.has_kl ? "– | " : "") + "– | " + std::to_string(line.n_failed) + " |\n";
+      text += std::string("– | ") + (table.has_kl ? "– | " : "") + "– | " + (table.has_ended ? "– | " : "") +
+              std::to_string(line.n_failed) + " |\n";
       continue;
     }
     text += format("%.1f | %.1f–%.1f | %.1f %% | %.1f–%.1f | ", 100 * line.score, 100 * line.interval.low,
@@ -101,8 +105,9 @@ std::string to_markdown(const EvalTable& table) {
     }
     text += format("%.1f | ", 100 * line.same_tokens);
     if (table.has_kl) text += format("%.3f | ", line.kl);
-    text +=
-        format("%.1f %% | ", 100 * line.kv_share) + (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + " |\n";
+    text += format("%.1f %% | ", 100 * line.kv_share);
+    if (table.has_ended) text += std::to_string(line.n_ended) + " | ";
+    text += (line.n_failed > 0 ? std::to_string(line.n_failed) : "") + " |\n";
   }
   return text;
 }
@@ -110,14 +115,15 @@ std::string to_markdown(const EvalTable& table) {
 std::string to_csv(const EvalTable& table) {
   std::string text =
       "policy,budget,n,failed,score,score_low,score_high,share,share_low,share_high,same_tokens,kl,kv_bytes,kv_share,"
-      "plan_ms";
+      "plan_ms,ended_before_acting";
   for (const auto& [kind, n] : table.kinds) text += ",score_" + (kind.empty() ? "other" : kind);
   text += "\n";
   for (const EvalLine& line : table.lines) {
     text += "\"" + line.kv + "\"," + line.budget;
-    text += format(",%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.0f,%.6g,%.4g", line.n, line.n_failed, line.score,
-                   line.interval.low, line.interval.high, line.share, line.share_interval.low, line.share_interval.high,
-                   line.same_tokens, line.kl, line.kv_bytes, line.kv_share, line.plan_ms);
+    text +=
+        format(",%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.0f,%.6g,%.4g,%d", line.n, line.n_failed, line.score,
+               line.interval.low, line.interval.high, line.share, line.share_interval.low, line.share_interval.high,
+               line.same_tokens, line.kl, line.kv_bytes, line.kv_share, line.plan_ms, line.n_ended);
     for (const auto& [kind, score] : line.by_kind) text += format(",%.6g", score);
     text += "\n";
   }
@@ -143,6 +149,7 @@ OrderedJson to_json(const EvalTable& table) {
                      {"kv_bytes", line.kv_bytes},
                      {"kv_share", line.kv_share},
                      {"plan_ms", line.plan_ms},
+                     {"ended_before_acting", line.n_ended},
                      {"by_kind", std::move(kinds)}});
   }
   return {{"model", table.model},
@@ -161,6 +168,7 @@ OrderedJson to_json(const EvalTurnResult& result) {
                        {"kv_bytes", a.kv_bytes},
                        {"plan_ms", a.plan_ms}};
     if (a.kl > 0) answer["kl"] = a.kl;
+    if (a.ended_before_acting) answer["ended_before_acting"] = true;
     if (!a.error.empty()) answer["error"] = a.error;
     answers.push_back(std::move(answer));
   }
@@ -183,6 +191,7 @@ EvalTurnResult turn_from_json(const OrderedJson& json) {
     answer.kv_bytes = a.at("kv_bytes");
     answer.plan_ms = a.at("plan_ms");
     answer.kl = a.value("kl", 0.0);
+    answer.ended_before_acting = a.value("ended_before_acting", false);
     answer.error = a.value("error", "");
   }
   return result;

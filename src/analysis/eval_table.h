@@ -25,6 +25,7 @@ struct EvalLine {
   double kv_bytes = 0;  // mean
   double kv_share = 1;  // of the full cache's bytes
   double plan_ms = 0;   // mean
+  int32_t n_ended = 0;  // answers that ended before the policy acted
   std::map<std::string, double> by_kind;
 };
 
@@ -33,6 +34,7 @@ struct EvalTable {
   uint64_t seed = 0;
   int32_t n_turns = 0;
   bool has_kl = false;
+  bool has_ended = false;                // some policy acts after the answer's first tokens
   std::map<std::string, int32_t> kinds;  // and the number of turns of each
   std::vector<EvalLine> lines;           // in the order of the choices, full first
 };

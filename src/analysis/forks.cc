@@ -10,13 +10,13 @@ bool acts_after_prompt(const Policy& policy) { return policy.computes_as_full() 
 
 bool goes_on_from_forks(const Policy& policy) {
   return policy.keeps_kv() && policy.vision_layers().empty() && policy.pattern() == AttentionPattern{} &&
-         policy.capacity() == 0;
+         policy.capacity() == 0 && policy.acts_after_tokens() == 0;
 }
 
 void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan) {
   std::vector<const Capture*> captures;
   for (const CaptureRequest& request : policy.needs(in.prompt)) captures.push_back(&answering(in.captures, request));
-  policy.plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures}, plan);
+  policy.plan({.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .captures = captures, .isa = in.isa}, plan);
 }
 
 std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt) {

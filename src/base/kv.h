@@ -73,7 +73,7 @@ struct KeepPlan {
     std::vector<Merge> merges;     // each becomes one slot, at the position of its first source
     std::vector<float> slot_bias;  // empty, or one per resulting slot
     std::vector<float> planes;     // empty, or [n_planes, resulting slots]: the new contents of their planes
-    std::vector<float> values;     // empty, or [keep.size(), head_dim]: new V of the kept slots, whose K stays as it is
+    std::vector<float> values;     // [n, head_dim], n <= keep.size(): new V of the first n kept; their K stays as it is
   };
   std::vector<std::vector<Head>> layers;  // [n_layers][n_kv_heads]; no heads in a layer without KV of its own
 };

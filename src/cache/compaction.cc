@@ -34,9 +34,14 @@ std::vector<Placed> place(const KeepPlan::Head& plan, int32_t n_slots) {
   return placed;
 }
 
+// Whether the plan gives the kept slot a new value.
+bool has_value(const KeepPlan::Head& plan, int64_t head_dim, const Placed& placed) {
+  return placed.keep >= 0 && placed.keep * head_dim < std::ssize(plan.values);
+}
+
 // Lays out a head's result under a plan, page by page.
-void lay_out(const KeepPlan::Head& plan, std::span<const Placed> placed, SlotMoves& moves) {
-  const auto overwritten = [&](const Placed& p) { return p.merge >= 0 || !plan.values.empty(); };
+void lay_out(const KeepPlan::Head& plan, int64_t head_dim, std::span<const Placed> placed, SlotMoves& moves) {
+  const auto overwritten = [&](const Placed& p) { return p.merge >= 0 || has_value(plan, head_dim, p); };
   moves.kept.clear();
   for (const Placed& p : placed) moves.kept.push_back(p.from);
   moves.link_pages(static_cast<int32_t>(std::ranges::find_if(placed, overwritten) - placed.begin()));
@@ -128,7 +133,8 @@ void KvCache::compact(const KeepPlan& plan) {
     CHECK(plan.layers[static_cast<size_t>(&layer - layers_.data())].size() == at(layer.slots.n_heads()));
   }
   take_fresh_pages([&](Layer& layer, int32_t head) {
-    lay_out(plan_of(layer, head), place(plan_of(layer, head), layer.slots.n_slots(head)), moves_);
+    const KeepPlan::Head& own = plan_of(layer, head);
+    lay_out(own, layer.shape.head_dim, place(own, layer.slots.n_slots(head)), moves_);
     return true;
   });
   in_step_ = false;
@@ -144,12 +150,13 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
   const std::vector<Placed> placed = place(plan, layer.slots.n_slots(head));
   const int64_t d = layer.shape.head_dim;
   CHECK(plan.slot_bias.empty() || plan.slot_bias.size() == placed.size());
-  CHECK(plan.values.empty() || plan.values.size() == plan.keep.size() * static_cast<size_t>(d));
+  CHECK(plan.values.size() % static_cast<size_t>(d) == 0 &&
+        plan.values.size() <= plan.keep.size() * static_cast<size_t>(d));
   std::vector<float> merged = read_merges(*backend_, view_of(layer), head, plan.merges);  // before anything moves
   std::vector<const KeepPlan::Merge*> merges;
   for (const Placed& p : placed) merges.push_back(p.merge < 0 ? nullptr : &plan.merges[at(p.merge)]);
 
-  lay_out(plan, placed, moves_);
+  lay_out(plan, d, placed, moves_);
   layer.pages.mark_copies(head, moves_.links);
   move_slots(layer, head);
   layer.slots.gather(head, moves_.kept, merges);
@@ -165,7 +172,7 @@ void KvCache::compact_head(Layer& layer, int32_t head, const KeepPlan::Head& pla
     if (p.merge >= 0) {
       float* kv = merged.data() + p.merge * 2 * d;
       backend_->kv_set(view, head, i, Tensor(kv, DType::kF32, {d}), Tensor(kv + d, DType::kF32, {d}));
-    } else if (!plan.values.empty()) {
+    } else if (has_value(plan, d, p)) {
       set_value(*backend_, view, head, i, plan.values.data() + p.keep * d);
     }
   }

@@ -289,9 +289,10 @@ int64_t KvCache::n_pages() const {
 }
 
 void KvCache::read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const {
-  std::vector<int32_t> all(at(n_slots(layer, head)));
-  std::iota(all.begin(), all.end(), 0);
-  backend_->kv_read(view_of(owner(layer)), head, all, k, v);
+  std::vector<int32_t> slots(static_cast<size_t>(k.empty() ? v.rows() : k.rows()));
+  CHECK(std::ssize(slots) <= n_slots(layer, head));
+  std::iota(slots.begin(), slots.end(), 0);
+  backend_->kv_read(view_of(owner(layer)), head, slots, k, v);
 }
 
 int64_t KvCache::page_bytes(int32_t layer) const { return owner(layer).pages.pool().page_bytes(); }

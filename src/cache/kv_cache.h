@@ -80,7 +80,9 @@ class KvCache {
   void set_planes(int32_t n);
   std::span<float> plane(int32_t layer, int32_t head, int32_t plane);  // [n_slots]
 
-  // K and V of a head's slots as f32: k, v [n_slots, head_dim]; either may be empty.
+  Isa isa() const { return backend_->isa(); }
+
+  // K and V of a head's first n slots as f32: k, v [n, head_dim], n <= n_slots; either may be empty.
   void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const;
   // Bytes of a page of `layer`.
   int64_t page_bytes(int32_t layer) const;

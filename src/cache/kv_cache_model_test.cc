@@ -85,7 +85,8 @@ class KvCacheModel : public KvCacheFixture,
     std::vector<Slot> after;
     std::vector<int32_t> dropped;
     const int32_t drop_one_in = 2 + random(6);
-    const bool new_values = random(4) == 0;
+    // Of the first kept slots: none as a rule, all, or some.
+    const int32_t n_new_values = random(4) == 0 ? random(2 * static_cast<int32_t>(slots.size()) + 1) : 0;
     for (int32_t i = 0; i < static_cast<int32_t>(slots.size()); ++i) {
       Slot slot = slots[static_cast<size_t>(i)];
       if (random(drop_one_in) == 0) {
@@ -109,7 +110,8 @@ class KvCacheModel : public KvCacheFixture,
         continue;
       }
       plan.keep.push_back(i);
-      for (size_t c = 0; c < kDim && new_values; ++c) {
+      const bool new_value = std::ssize(plan.keep) <= n_new_values;
+      for (size_t c = 0; c < kDim && new_value; ++c) {
         plan.values.push_back(static_cast<float>(random(200)));
         slot.v[c] = plan.values.back();
       }

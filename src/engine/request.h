@@ -93,12 +93,17 @@ struct Timings {
   // Time of the policy: statistics (part of prefill_ms), lookahead, scores, compaction and freeing memory.
   double compress_ms = 0;
   double decode_ms = 0;  // from the first token to the last
+  // Between the two tokens of the answer between which the policy acted; 0: it acted before the first, or not.
+  double gap_ms = 0;
 };
 
 struct KvReport {
   std::string mode;
   int64_t bytes = 0;         // pages held at the end
   int64_t prompt_bytes = 0;  // pages and tables after the prompt, once the policy has acted
+  // Tokens of the answer that were computed before the policy acted; -1: the answer ended before that. 0 also for
+  // policies that never act.
+  int32_t n_before_acting = 0;
   int64_t peak_bytes = 0;
   std::vector<std::vector<int32_t>> slots;  // [layer][kv head]
   std::vector<KeptImage> images;            // if requested: what is left of them at the end

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/buffer.h"
+#include "base/isa.h"
 #include "base/kv.h"
 #include "base/tensor.h"
 
@@ -99,6 +100,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  // The level of its kernels; code beside the backend uses no higher one.
+  virtual Isa isa() const { return Isa::kScalar; }
   virtual DType compute_dtype() const = 0;  // bf16 or f32: dtype of all activations and packed weights
 
   // ---- weights ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "policy/budget.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -8,6 +9,7 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace vlcache {
 namespace {
@@ -46,6 +48,33 @@ KvBudget KvBudget::parse(std::string_view text) {
               "KV budget: expected a share of the prompt in (0, 1] or in percent (10%), a whole number of slots per "
               "layer and head, bytes (512MiB), error=E with a lost attention mass in (0, 1), or threshold=T, found '" +
                   std::string(text) + "'");
+}
+
+std::string small_budget_note(std::string_view text, int32_t n_prompt) {
+  constexpr int kFewestSlots = 16;
+  constexpr double kLeastShare = 0.01;
+  constexpr std::array<std::string_view, kFewestSlots> kWords{
+      "",      "one",  "two", "three",  "four",   "five",     "six",      "seven",
+      "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"};
+  const KvBudget budget = KvBudget::parse(text);
+  const bool slots = budget.kind == KvBudget::Kind::kSlots, share = budget.kind == KvBudget::Kind::kRatio;
+  const bool small = (slots && budget.value < kFewestSlots) || (share && budget.value < kLeastShare);
+  if (!small) return "";
+  std::string note(text);
+  note += ": ";
+  if (share) note += format("%.4g %% of the prompt", 100 * budget.value);
+  if (slots || n_prompt > 0) {
+    const int32_t n = slots ? static_cast<int32_t>(budget.value) : slots_of(budget.value, n_prompt);
+    note += format("%s%d slot%s per layer and kv head", share ? ", " : "", n, n == 1 ? "" : "s");
+  }
+  if (n_prompt > 0) note += format(" of %d", n_prompt);
+  note += share ? format("; expect wrong answers below %g %%", 100 * kLeastShare)
+                : format("; expect wrong answers below %d", kFewestSlots);
+  if (slots) {
+    const auto n = static_cast<size_t>(budget.value);
+    note += "; for " + std::string(kWords[n]) + format(" percent write %zu%%", n);
+  }
+  return note;
 }
 
 int32_t slots_of(double share, int32_t n, Rounding rounding) {

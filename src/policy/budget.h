@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct KvBudget {
   // "0.1", "10%", "200", "512MiB", "error=0.05", "threshold=0.001". Throws Error(kInput) that states what is expected.
   static KvBudget parse(std::string_view text);
 };
+
+// How a budget of fewer than 16 slots or 1 % of the prompt was understood, and what to expect; "": there is nothing to
+// say. n_prompt: tokens of the prompt; 0: not known yet. Throws as KvBudget::parse does.
+std::string small_budget_note(std::string_view text, int32_t n_prompt);
 
 // How a share of n slots becomes a number of slots, at least 1. kvpress keeps int(n (1 - r)), where r = 1 - share is
 // removed, in double; KVCache-Factory rounds halves to even.

@@ -57,6 +57,20 @@ std::vector<int32_t> deal_all(std::vector<double> shares, int32_t least, int32_t
   return deal(shares, std::vector<int32_t>(shares.size(), least), std::vector<int32_t>(shares.size(), most), total);
 }
 
+TEST(SmallBudget, IsReadBack) {
+  EXPECT_EQ(small_budget_note("2", 279),
+            "2: 2 slots per layer and kv head of 279; expect wrong answers below 16; for two percent write 2%");
+  EXPECT_EQ(small_budget_note("15", 0),
+            "15: 15 slots per layer and kv head; expect wrong answers below 16; for fifteen percent write 15%");
+  EXPECT_EQ(small_budget_note("0.9%", 1000),
+            "0.9%: 0.9 % of the prompt, 9 slots per layer and kv head of 1000; expect wrong answers below 1 %");
+  EXPECT_EQ(small_budget_note("0.002", 0), "0.002: 0.2 % of the prompt; expect wrong answers below 1 %");
+  for (const char* text : {"16", "1", "0.01", "1%", "2%", "100%", "3B", "1KiB", "error=0.001", "threshold=0.5"}) {
+    EXPECT_EQ(small_budget_note(text, 279), "") << text;
+  }
+  for (const char* text : {"0", "-2", "2.5", "two", "0%", "101%"}) EXPECT_THROW(small_budget_note(text, 9), Error);
+}
+
 TEST(Deal, ByShareWithLimitsAndRemainders) {
   EXPECT_THAT(deal_all({1, 1, 1}, 0, 100, 10), ElementsAre(4, 3, 3));
   EXPECT_THAT(deal_all({1, 2, 3}, 0, 100, 12), ElementsAre(2, 4, 6));

@@ -34,7 +34,51 @@ class EvictionPolicy final : public RuledPolicy {
   std::string name() const override { return parts_.name; }
   std::vector<CaptureRequest> needs(const PromptShape& prompt) const override { return asked(prompt).requests; }
 
+  // A policy that acts within the answer must not fail there.
+  void check_fits(const PolicySlots& slots) const override {
+    if (acts_after_tokens() > 0) check_bytes(slots);
+  }
+
+  int32_t acts_after_tokens() const override { return parts_.scorer->n_answer_tokens(); }
+
   bool plan(const PlanInputs& in, KeepPlan& plan) const override {
+    for (int32_t part = 0; part < n_plan_parts(in.slots); ++part) plan_part(in, part, plan);
+    return true;
+  }
+
+  // The choice, then a fit for each layer.
+  int32_t n_plan_parts(const PolicySlots& slots) const override {
+    return parts_.scorer->refits() ? 1 + slots.n_layers() : 1;
+  }
+
+  bool plan_part(const PlanInputs& in, int32_t part, KeepPlan& plan) const override {
+    if (part == 0) {
+      choose(in, plan);
+    } else {
+      const int32_t layer = part - 1;
+      parts_.scorer->refit(part_inputs(in, asked(in.prompt).scorer), layer, plan.layers[at(layer)]);
+    }
+    return true;
+  }
+
+ private:
+  void check_bytes(const PolicySlots& slots) const {
+    if (parts_.budget.kind != KvBudget::Kind::kBytes) return;
+    int64_t least_bytes = 0;
+    for_each_head(slots, [&](int32_t layer, int32_t) { least_bytes += slots.page_bytes(layer); });
+    if (parts_.budget.value >= static_cast<double>(least_bytes)) return;
+    throw Error(ErrorCode::kInput, "KV budget: " + std::to_string(static_cast<int64_t>(parts_.budget.value)) +
+                                       " bytes are less than a page for each layer and kv head of this model, " +
+                                       std::to_string(least_bytes));
+  }
+
+  // The capture requests of all parts, and the index of each part's request; -1: the part needs none.
+  struct Asked {
+    std::vector<CaptureRequest> requests;
+    int scorer = -1, allocator = -1, rule = -1;
+  };
+
+  void choose(const PlanInputs& in, KeepPlan& plan) const {
     const Asked asked = this->asked(in.prompt);
     const PartInputs for_scorer = part_inputs(in, asked.scorer), for_allocator = part_inputs(in, asked.allocator);
     SlotScores scores(at(in.slots.n_layers()));
@@ -54,19 +98,8 @@ class EvictionPolicy final : public RuledPolicy {
       kept.keep = select_slots(scores[at(layer)][at(head)], n_keep,
                                parts_.scorer->protects(n_keep, share(in.prompt), in.prompt));
     });
-    for (int32_t layer = 0; layer < in.slots.n_layers(); ++layer) {
-      parts_.scorer->refit(for_scorer, layer, plan.layers[at(layer)]);
-    }
     if (n_planes() > 0) begin_rule(part_inputs(in, asked.rule), plan);
-    return true;
   }
-
- private:
-  // The capture requests of all parts, and the index of each part's request; -1: the part needs none.
-  struct Asked {
-    std::vector<CaptureRequest> requests;
-    int scorer = -1, allocator = -1, rule = -1;
-  };
 
   void begin_rule(const PartInputs& in, KeepPlan& plan) const {
     std::vector<float> values;
@@ -92,7 +125,7 @@ class EvictionPolicy final : public RuledPolicy {
   }
 
   PartInputs part_inputs(const PlanInputs& in, int index) const {
-    PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}};
+    PartInputs part{.slots = in.slots, .tokens = in.tokens, .prompt = in.prompt, .capture = {}, .isa = in.isa};
     if (index < 0) return part;
     const Capture& capture = *in.captures[static_cast<size_t>(index)];
     if (!capture.problem.empty()) throw Error(ErrorCode::kInput, "KV policy " + parts_.name + " " + capture.problem);
@@ -171,14 +204,8 @@ class EvictionPolicy final : public RuledPolicy {
       });
       return static_cast<double>(sum);
     };
-    int64_t least_bytes = 0;
-    for_each_head(part.slots, [&](int32_t layer, int32_t) { least_bytes += part.slots.page_bytes(layer); });
+    check_bytes(part.slots);
     const double limit = parts_.budget.value;
-    if (limit < static_cast<double>(least_bytes)) {
-      throw Error(ErrorCode::kInput, "KV budget: " + std::to_string(static_cast<int64_t>(limit)) +
-                                         " bytes are less than a page for each layer and kv head of this model, " +
-                                         std::to_string(least_bytes));
-    }
     if (bytes(most) <= limit) return most;
     int32_t low = 1, high = part.prompt.n_tokens;  // low fits: one slot each, or about that
     while (low + 1 < high) {

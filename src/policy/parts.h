@@ -20,6 +20,7 @@ struct PartInputs {
   std::span<const TokenInfo> tokens;  // of the sequence
   PromptShape prompt;
   std::span<const LayerCapture> capture;  // [n_layers] the capture that the part's needs() requested
+  Isa isa = Isa::kScalar;                 // of the backend
 };
 
 // Per (layer, kv head): its slots' scores; larger scores are kept. No heads in a layer without KV of its own.
@@ -47,8 +48,11 @@ class TokenScorer {
   virtual void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(head), static_cast<void>(scores);
   }
-  // Called once the kept slots of a layer's kv heads are chosen: may give them new values and biases, to make up for
-  // the evicted ones.
+  // Draft tokens that its needs() request and that are the answer's own (Policy::acts_after_tokens).
+  virtual int32_t n_answer_tokens() const { return 0; }
+  // Whether it refits: once the kept slots of a layer's kv heads are chosen, it gives them new values and biases, to
+  // make up for the evicted ones.
+  virtual bool refits() const { return false; }
   virtual void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const {
     static_cast<void>(in), static_cast<void>(layer), static_cast<void>(kept);
   }

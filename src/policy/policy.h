@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/capture.h"
+#include "base/isa.h"
 #include "base/kv.h"
 #include "base/layer_hooks.h"
 #include "base/token_info.h"
@@ -49,7 +50,7 @@ class PolicySlots {
   virtual int32_t window(int32_t layer) const = 0;
   // Bytes of a page, which holds kPageSlots slots of one head.
   virtual int64_t page_bytes(int32_t layer) const = 0;
-  // K and V of all slots of a head: k, v [n_slots, head_dim] f32, rotated keys; either may be empty.
+  // K and V of a head's slots, its first n: k, v [n, head_dim] f32, rotated keys; either may be empty.
   virtual int32_t head_dim(int32_t layer) const = 0;
   virtual void read(int32_t layer, int32_t head, const Tensor& k, const Tensor& v) const = 0;
   // Number of slots that are not hidden; and the same number when the prompt was complete (0 before): the answer's
@@ -68,7 +69,8 @@ struct PlanInputs {
   std::span<const TokenInfo> tokens;  // of the sequence
   PromptShape prompt;
   std::span<const Capture* const> captures;  // [needs().size()]
-  int32_t first = 0;  // the first token that this request computes; earlier ones were left by an earlier prompt
+  int32_t first = 0;       // the first token that this request computes; earlier ones were left by an earlier prompt
+  Isa isa = Isa::kScalar;  // of the backend
 };
 
 // A step that has been computed.
@@ -139,17 +141,30 @@ class Policy {
   virtual AttentionPattern pattern() const { return {}; }
   // Whether the policy may evict KV, after the prompt or later.
   virtual bool evicts() const { return true; }
-  // Throws Error(kInput) if the policy was made for a model of another shape. `slots` may be empty.
+  // Throws Error(kInput) if the policy was made for another model, or has too little for any prompt of this one.
   virtual void check_fits(const PolicySlots& slots) const { static_cast<void>(slots); }
   // The statistics of the prompt's attention that `plan` needs: each request costs a pass over it.
   virtual std::vector<CaptureRequest> needs(const PromptShape& prompt) const {
     static_cast<void>(prompt);
     return {};
   }
+  // Tokens of the answer that are computed with the full cache before the policy acts: they are the draft that its
+  // needs() name, and stay. 0: it acts before the first token, and a draft is computed for it and discarded.
+  virtual int32_t acts_after_tokens() const { return 0; }
   // Called after the last prompt token: fills `plan` (empty when called) and returns true if slots are to be evicted.
   virtual bool plan(const PlanInputs& in, KeepPlan& plan) const {
     static_cast<void>(in), static_cast<void>(plan);
     return false;
+  }
+  // The same in parts, between which other sequences may compute: parts 0 to n_plan_parts() - 1, in order, with the
+  // same inputs. The first returns whether slots are to be evicted; if not, no other is called.
+  virtual int32_t n_plan_parts(const PolicySlots& slots) const {
+    static_cast<void>(slots);
+    return 1;
+  }
+  virtual bool plan_part(const PlanInputs& in, int32_t part, KeepPlan& plan) const {
+    static_cast<void>(part);
+    return this->plan(in, plan);
   }
 
   // Not null: drops tokens of the prompt between the model's layers.

@@ -29,9 +29,15 @@ TEST(ParsePolicy, NamesAndParameters) {
   EXPECT_EQ(parse_policy("post_vision", "0.25")->name(), "post_vision+uniform");
   EXPECT_EQ(parse_policy("")->name(), "full");
   EXPECT_EQ(parse_policy("", "0.25")->name(), parse_policy("auto")->name());
-  EXPECT_EQ(parse_policy("auto", "512MiB")->name(), "pointer@draft+global");
-  EXPECT_EQ(parse_policy("", "error=0.1")->name(), "pointer@draft+per_error");
-  EXPECT_EQ(parse_policy("", "threshold=0.1")->name(), "pointer@draft");
+  EXPECT_EQ(parse_policy("auto", "512MiB")->name(), "pointer@answer+global");
+  EXPECT_EQ(parse_policy("", "error=0.1")->name(), "pointer@answer+per_error");
+  EXPECT_EQ(parse_policy("", "threshold=0.1")->name(), "pointer@answer");
+  EXPECT_EQ(parse_policy("auto")->acts_after_tokens(), 64);
+  EXPECT_EQ(parse_policy("pointer@answer:ahead=9")->acts_after_tokens(), 9);
+  EXPECT_EQ(parse_policy("pointer@draft:emit=1")->acts_after_tokens(), 64);
+  for (const char* text : {"pointer@draft", "pointer:ahead=9", "pointer:emit=1", "snapkv:ahead=9", "full"}) {
+    EXPECT_EQ(parse_policy(text)->acts_after_tokens(), 0) << text;
+  }
   EXPECT_EQ(parse_policy("vlcache")->name(), "post_vision+vlcache");
   EXPECT_EQ(parse_policy("vlcache@paper:p=0.02")->name(), "post_vision@paper+vlcache:p=0.02");
   EXPECT_EQ(parse_policy("pyramidkv:w=16,beta=10")->name(), "snapkv:w=16+pyramid:beta=10");

@@ -81,7 +81,7 @@ constexpr std::array<Method, 4> kMethods{{
 }};
 
 constexpr std::array<Entry<std::unique_ptr<const TokenScorer>>, 16> kScorers{{
-    {{Kind::kScorer, "pointer", "reach=3,ahead=0,own=0,fit=0,question=0.5; preset draft",
+    {{Kind::kScorer, "pointer", "reach=3,ahead=0,emit=0,own=0,fit=0,question=0.5; presets draft, answer",
       "one set for the whole model, by whatever head points at a slot", "ours", kWindow},
      make_pointer},
     {{Kind::kScorer, "post_vision", "presets paper, effivlm", "attention of the text after the last image",
@@ -190,10 +190,10 @@ constexpr std::array<Pair, 3> kPairs{{
     {"adakv", "snapkv", "ada_head", "Ada-KV: snapkv+ada_head"},
 }};
 
-constexpr std::string_view kAuto = "pointer@draft", kAutoAllocator = "+global";
+constexpr std::string_view kAuto = "pointer@answer", kAutoAllocator = "+global";
 constexpr std::string_view kAutoReason =
-    "the best of those tried: 5 % of the KV gives 99.5 % of the full cache's right answers to 2000 questions about "
-    "four pages (snapkv 44 %, vlcache 22 %); measure yours with vlcache eval";
+    "it acts after the answer's first 64 tokens, which are the full cache's; measure your model and data with vlcache "
+    "eval";
 
 const auto* find(const auto& table, std::string_view name) {
   const auto* it = std::ranges::find(table, name, [](const auto& entry) { return entry.info.name; });

@@ -66,6 +66,34 @@ class Policies(ProgramTest):
         self.assertIn(f"KV policy: {mode}", p.stderr)
         self.assertEqual(self.json(*ASK, "--kv", "auto", QUESTION)["kv"]["mode"], mode)
 
+    def test_auto_answers_with_the_full_cache_first(self):
+        for sampler in ((), ("--temperature", "1.1", "--seed", "5", "--top-k", "9"), ("--repetition-penalty", "1.4", "--stop", "1")):
+            short = [*ASK, *sampler, "--max-tokens", "64", "--ignore-eos", QUESTION]
+            full, own = self.json(*short), self.json(*short, "--kv-budget", "0.1")
+            self.assertEqual((own["token_ids"], own["text"]), (full["token_ids"], full["text"]), sampler)
+            self.assertIsNone(own["kv"]["acted_after_tokens"])
+        long = [*ASK, "--max-tokens", "90", "--ignore-eos", QUESTION]
+        full, own = self.json(*long), run(*long, "--kv-budget", "0.1", "--explain")
+        self.assertIn("compressed after 64 tokens of the answer", own.stderr)
+        own = json.loads(own.stdout)
+        self.assertEqual((own["token_ids"][:65], own["kv"]["acted_after_tokens"]), (full["token_ids"][:65], 64))
+        self.assertGreater(own["timings_ms"]["gap"], 0)
+        slots = [head for layer in own["kv"]["slots"] for head in layer]
+        self.assertEqual(sum(slots), (int(0.1 * own["tokens"]["prompt"] + 0.5) + 89) * len(slots))
+        p = run("chat", "-m", MODEL, "-i", PAGE, "--kv-budget", "0.3", "--max-tokens", "8", "--temperature", "0", "--explain",
+                stdin=f"{QUESTION}\nWhat is the DATE?\n/quit\n")
+        self.assertEqual((p.returncode, p.stderr.count("the answer ended before the policy acted")), (0, 2), p.stderr)
+
+    def test_very_small_budgets_are_read_back(self):
+        says = {"2": "2: 2 slots per layer and kv head of {n}; expect wrong answers below 16; for two percent write 2%",
+                "0.5%": "0.5%: 0.5 % of the prompt, 1 slot per layer and kv head of {n}; expect wrong answers below 1 %",
+                "2%": None, "16": None, "15": "15: 15 slots per layer and kv head of {n}; expect wrong answers below 16; for fifteen percent write 15%"}
+        for budget, text in says.items():
+            p = run(*ASK, "--kv-budget", budget, QUESTION)
+            n = json.loads(p.stdout)["tokens"]["prompt"]
+            self.assertEqual("--kv-budget" in p.stderr, text is not None, p.stderr)
+            self.assertIn("--kv-budget " + text.format(n=n) + "\n" if text else "", p.stderr)
+
     def test_budget_in_bytes_is_kept(self):
         r = self.json(*ASK, "--kv", "snapkv", "--kv-budget", "300KiB", "--max-tokens", "1", QUESTION)
         self.assertLessEqual(r["kv"]["bytes"], 300 << 10)
@@ -229,7 +257,7 @@ class Eval(ProgramTest):
 
     def test_reproduces_the_papers_figure_on_a_small_set(self):
         data, out = self.questions(50, step=10), self.folder / "figure"
-        policies = ("vlcache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto")
+        policies = ("vlcache@paper", "pyramidkv", "zipcache_score", "h2o", "streaming", "pointer@draft+global")
         self.ok("eval", "-m", MODEL, "--data", data, *(x for p in policies for x in ("--kv", p)), "--kv-budget", "1,0.4,0.1", "-o", out)
         table = json.loads((out / "table.json").read_text())[0]
         score = {(x["policy"], x["budget"]): x["score"] for x in table["lines"]}
@@ -244,6 +272,17 @@ class Eval(ProgramTest):
         for name in names - {"full", ours}:
             self.assertGreater(score[ours, "0.1"], score[name, "0.1"] + 0.2, name)
         self.assertEqual({k for x in table["lines"] for k in x["by_kind"]}, {"form", "table", "line", "multi", "shapes"})
+
+    def test_answers_that_ended_before_the_policy_acted_are_counted(self):
+        data, out = self.questions(3), self.folder / "ended"
+        args = ("eval", "-m", MODEL, "--data", data, "--kv", "auto", "--kv", "knorm", "--kv-budget", "0.1", "-o", out, "-n", "20")
+        text = self.ok(*args)
+        self.assertIn("answers that ended before the policy acted", text)
+        self.assertIn("pointer@answer+global 0.1: every answer ended before the policy acted", text)
+        full, own, other = json.loads((out / "table.json").read_text())[0]["lines"]
+        self.assertEqual((own["ended_before_acting"], own["same_tokens"], own["kv_share"]), (3, 1.0, 1.0))
+        self.assertEqual((full["ended_before_acting"], other["ended_before_acting"]), (0, 0))
+        self.assertEqual(self.ok(*args), text)  # read back
 
     def test_tables_and_resuming(self):
         data, out = self.questions(6), self.folder / "out"

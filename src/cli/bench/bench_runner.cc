@@ -147,7 +147,8 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
     fill_random(*sequences_.back(), std::max(0, depth - kSeenTokens));
   }
   if (depth == 0) return;
-  compress_ms_ = run_all(1);
+  compress_ms_ = run_all(1 + policy_->acts_after_tokens());
+  for (const auto& s : sequences_) s->rewind(depth);
   int64_t n_kept = 0, n_heads = 0;
   const Sequence& s = *sequences_[0];
   for (int32_t layer = 0; layer < s.cache().shape().n_layers(); ++layer) {

@@ -265,6 +265,7 @@ class Chat {
     if (sequence_) {
       sequence_->continue_with(request.prompt);
     } else {
+      warn_of_small_budget(flags_.model, request.prompt.n_tokens());
       sequence_ = engine_.new_sequence(request.prompt, policy_);
     }
     ProgressBar bar("reading");

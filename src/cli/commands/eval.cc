@@ -22,7 +22,8 @@ namespace {
 struct EvalFlags {
   ModelFlags model;
   std::string data;
-  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score", "h2o", "streaming", "auto"};
+  std::vector<std::string> policies{"vlcache", "pyramidkv", "zipcache_score",
+                                    "h2o",     "streaming", "pointer@draft+global"};
   std::vector<std::string> budgets{"0.4", "0.2", "0.1", "0.05"};
   std::string metric = "exact";
   std::string output;
@@ -129,6 +130,19 @@ class ResultLog {
   std::ofstream file_;
 };
 
+// Policies that had nothing to decide: every answer was the full cache's.
+std::string notes(const EvalTable& table) {
+  std::string text;
+  for (const EvalLine& line : table.lines) {
+    if (line.n == 0 || line.n_ended < line.n) continue;
+    text +=
+        line.kv + " " + line.budget +
+        ": every answer ended before the policy acted; measure longer answers (--max-tokens), or pointer@draft+global, "
+        "which acts before the first token\n\n";
+  }
+  return text;
+}
+
 void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, const std::vector<EvalSample>& samples,
             const ResultLog& log) {
   std::string markdown;
@@ -145,6 +159,7 @@ void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, cons
     json.push_back(to_json(table));
     log.write(later ? "table-later.csv" : "table.csv", to_csv(table));
     if (!later) log.write("report.html", eval_page(table, choices, log.results(), samples));
+    markdown += notes(table);
     if (flags.find > 0) markdown += safe_budgets(table, flags.find) + "\n";
   }
   log.write("table.md", markdown);

@@ -45,6 +45,7 @@ void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields,
   if (!*fields.query_aware && prompt.spans.empty()) {
     std::fprintf(stderr, "--query-aware off: the prompt has no image; the policy acts after the whole prompt\n");
   }
+  warn_of_small_budget(flags.model, prompt.n_tokens());
   Request request = builder.request(std::move(prompt), fields);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
@@ -192,6 +193,7 @@ void run(const RunFlags& flags) {
   if (flags.requests.empty()) {
     run_one(*engine, flags, fields, builder);
   } else {
+    warn_of_small_budget(flags.model, 0);
     RequestQueue(*engine, flags, fields, builder, warnings).run();
     if (interrupted()) throw Interrupted();
   }

@@ -75,6 +75,7 @@ std::string cache_text(const Engine& engine, const CacheOptions& cache) {
 void serve(const ServeFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
+  warn_of_small_budget(flags.model, 0);
   const RequestFields given = given_fields(flags.generate, flags.model);
   const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // fails early

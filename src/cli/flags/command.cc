@@ -147,6 +147,12 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
     throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
 }
 
+void warn_of_small_budget(const ModelFlags& flags, int32_t n_prompt) {
+  if (flags.kv_budget.empty()) return;
+  const std::string note = small_budget_note(flags.kv_budget, n_prompt);
+  if (!note.empty()) std::fprintf(stderr, "--kv-budget %s\n", note.c_str());
+}
+
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {
   PolicyPtr policy = parse_policy(flags.kv, flags.kv_budget, &checkpoint);
   if (is_auto(flags.kv, flags.kv_budget)) {

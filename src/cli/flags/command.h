@@ -51,6 +51,9 @@ EngineOptions engine_options(const ModelFlags& flags);
 // The longest time that a command takes at its end to store the KV of prompts for later runs.
 inline constexpr std::chrono::seconds kSaveTime{30};
 
+// Prints how a very small --kv-budget was understood, and what to expect. n_prompt: tokens; 0: not known yet.
+void warn_of_small_budget(const ModelFlags& flags, int32_t n_prompt);
+
 // The policy of --kv and --kv-budget; a choice that they leave open is reported in a line on stderr.
 PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint);
 

@@ -199,6 +199,11 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals,
   for (size_t i = 0; i < result.cache.images.size(); ++i) {
     text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
   }
+  if (result.kv.n_before_acting < 0) text += "KV: the answer ended before the policy acted; all of it was kept\n";
+  if (result.kv.n_before_acting > 0) {
+    text += format("KV: compressed after %d tokens of the answer; the next token came %.0f ms after them\n",
+                   result.kv.n_before_acting, result.timings.gap_ms);
+  }
   const auto of = [](const CacheTotals::Cache& c) {
     return format("%lld of %lld", static_cast<long long>(c.n_hits), static_cast<long long>(c.n_hits + c.n_misses));
   };

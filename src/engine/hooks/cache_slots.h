@@ -42,11 +42,12 @@ class CacheSlots final : public PolicySlots {
                ? 0
                : n_visible_at_prompt_end_[static_cast<size_t>(layer)][static_cast<size_t>(head)];
   }
-  void note_prompt_end() {
+  // The last n_after slots of every head belong to tokens after the prompt.
+  void note_prompt_end(int32_t n_after = 0) {
     n_visible_at_prompt_end_.assign(static_cast<size_t>(n_layers()), {});
     for (int32_t layer = 0; layer < n_layers(); ++layer) {
       for (int32_t head = 0; head < n_kv_heads(layer); ++head) {
-        n_visible_at_prompt_end_[static_cast<size_t>(layer)].push_back(n_visible(layer, head));
+        n_visible_at_prompt_end_[static_cast<size_t>(layer)].push_back(n_visible(layer, head) - n_after);
       }
     }
   }

@@ -67,7 +67,7 @@ bool CaptureHooks::after_attention(int layer_index, const Observed& observed, st
         if (capture_.request.window_queries) keep_replayed(layer_index, observed, n_old);
       }
     } else if (observed.tokens.back() < n_prompt_ + capture_.request.ahead) {
-      sum_draft(layer_index, observed);
+      sum_draft(layer_index, observed, n_old);
     }
     return false;
   }
@@ -228,20 +228,27 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   join_window(stats, most_slots(view), layer);
 }
 
-// Drafted tokens are rows of the window that are computed one by one, after slots of their own, whose sums are not
-// needed.
-void CaptureHooks::sum_draft(int layer_index, const Observed& observed) {
+// Drafted tokens are rows of the window that are computed one by one (or again together, of a request that was
+// preempted), after slots of their own, whose sums are not needed.
+void CaptureHooks::sum_draft(int layer_index, const Observed& observed, int64_t n_old) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
+  note_seen(observed);
+  n_after_.clear();
+  for (const int32_t seen : n_seen_) n_after_.push_back(observed.views.back().n_slots[0] - seen);
   AttentionStats stats = window_stats(observed);
-  stats.lse = observed.lse;
-  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = observed.positions.data()};
-  backend_.attention_stats(observed.q, observed.views.back(), args, stats);
+  stats.n_after = n_after_.data() + n_old;
+  const Tensor q = observed.q.slice_rows(n_old, observed.q.rows());
+  if (!observed.lse.empty()) stats.lse = observed.lse.slice_rows(n_old, observed.lse.rows());
+  const AttentionArgs args{
+      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+  backend_.attention_stats(q, observed.views.back(), args, stats);
   join_window(stats, most_slots(observed.views.back()), layer);
   const Tensor& all = windows_[static_cast<size_t>(layer_index)].queries;
-  const int64_t n = layer.window_queries.rows(), more = observed.q.rows();
-  std::memcpy(all.slice_rows(n, n + more).data, observed.q.data, static_cast<size_t>(observed.q.bytes()));
+  const int64_t n = layer.window_queries.rows(), more = q.rows();
+  std::memcpy(all.slice_rows(n, n + more).data, q.data, static_cast<size_t>(q.bytes()));
   layer.window_queries = all.slice_rows(0, n + more);
-  layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin(), observed.positions.end());
+  layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin() + n_old,
+                                observed.positions.end());
 }
 
 // Of the prompt's slots a replayed row must see only the sinks and the piece it repeats; the others are hidden from

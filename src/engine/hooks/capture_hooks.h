@@ -42,7 +42,7 @@ class CaptureHooks final : public LayerHooks {
   void keep_replayed(int layer, const Observed& observed, int64_t n_old);
   void copy_queries(Window& window, const Observed& observed) const;
   void sum_window(int layer, const Observed& observed);
-  void sum_draft(int layer, const Observed& observed);
+  void sum_draft(int layer, const Observed& observed, int64_t n_old);
   void sum_replay(int layer, const Observed& observed, int64_t n_old);
   // The same slots with biases of `extra` added.
   KvView biased(const KvView& view, FunctionRef<float(int32_t head, int32_t slot)> extra);

@@ -76,6 +76,7 @@ RequestState Generation::computing() const {
 }
 
 RequestState Generation::next_state() {
+  if (state_ == RequestState::kActing) return state_;
   if (images_.encodes()) {
     enter(RequestState::kEncoding);
   } else if (images_.awaits_load(Deadline::min())) {
@@ -223,7 +224,7 @@ void Generation::release() {
   promised_.reset();
   prefix_.reset();
   sequence_->release();
-  prompt_logits_.clear();
+  kept_logits_.clear();
 }
 
 StepItem Generation::next_item(int32_t max_rows) {
@@ -298,18 +299,55 @@ bool Generation::look_ahead(const Tensor& logits) {
     return stream_->is_end(token) ? -1 : token;
   };
   if (!s.look_ahead(likeliest)) return false;
-  if (begins) prompt_logits_.assign(values.begin(), values.end());
+  if (begins) kept_logits_.assign(values.begin(), values.end());
   return true;
 }
 
-void Generation::after_policy(bool compressed, double ms) {
-  const Sequence& s = *sequence_;
-  if (!result_.tokens.empty()) return;
-  if (!s.in_prompt()) {
-    images_.reuse()->finish(result_.timings.prefill_ms);
-    keep_prefix(/*whole_pages=*/true);
+bool Generation::act(const Tensor& logits, Clock::time_point until) {
+  if (act_until(until)) return true;
+  if (kept_logits_.empty() && sequence_->n_pending() == 0 && logits.rows() > 0) {
+    const auto* const last = logits.row<float>(logits.rows() - 1);
+    kept_logits_.assign(last, last + logits.row_size());
   }
-  policy_ms_ += ms;
+  enter(RequestState::kActing);
+  return false;
+}
+
+bool Generation::go_on_acting(Clock::time_point until) {
+  if (!act_until(until)) return false;
+  enter(computing());
+  choose(Tensor());
+  return true;
+}
+
+bool Generation::act_until(Clock::time_point until) {
+  const auto begin = Clock::now();
+  const Acted acted = sequence_->apply_policy(until);
+  if (acted == Acted::kCompressed) engine_.pools().trim();
+  const bool counts = result_.tokens.empty() || acted != Acted::kNot;  // a rule's time is not measured
+  if (counts) policy_ms_ += ms_since(begin);
+  if (acted == Acted::kUnfinished) return false;
+  after_policy(acted == Acted::kCompressed);
+  if (acted == Acted::kCompressed) make_room();  // compaction has shrunk the tables
+  return true;
+}
+
+// The policy has acted, or none was to.
+void Generation::after_policy(bool compressed) {
+  const Sequence& s = *sequence_;
+  if (!s.in_prompt() && result_.tokens.empty()) {
+    images_.reuse()->finish(result_.timings.prefill_ms);
+    // The KV that is compressed later is cached only if it is to stay as it was (keep_exact).
+    if (!s.acts_later()) keep_prefix(/*whole_pages=*/true);
+  }
+  if (s.acts_later()) result_.kv.n_before_acting = -1;
+  const bool after_tokens = compressed && result_.kv.n_before_acting < 0;  // no rule, which joins slots now and then
+  if (after_tokens) {
+    result_.kv.n_before_acting = s.n_done() - s.prompt_shape().n_tokens;
+    acted_in_answer_ = true;
+  } else if (!result_.tokens.empty()) {
+    return;
+  }
   if (compressed) result_.timings.compress_ms = select_ms_ + s.watch_ms() + lookahead_ms_ + policy_ms_;
   if (compressed || (!s.in_prompt() && result_.kv.prompt_bytes == 0)) {
     result_.kv.prompt_bytes = s.cache().bytes() + s.cache().table_bytes();
@@ -319,12 +357,12 @@ void Generation::after_policy(bool compressed, double ms) {
 void Generation::choose(const Tensor& logits) {
   const Sequence& s = *sequence_;
   if (!s.in_prompt() && s.policy().keeps_kv()) images_.prompt_done();
-  if (s.n_pending() > 0 || logits.rows() == 0) return;
+  if (s.n_pending() > 0 || (logits.rows() == 0 && kept_logits_.empty())) return;
   if (request_.options.max_tokens == 0) {
     finish(FinishReason::kLength);
-  } else if (!prompt_logits_.empty()) {
-    choose_token(Tensor(prompt_logits_.data(), DType::kF32, {1, std::ssize(prompt_logits_)}));
-    prompt_logits_.clear();
+  } else if (!kept_logits_.empty()) {
+    choose_token(Tensor(kept_logits_.data(), DType::kF32, {1, std::ssize(kept_logits_)}));
+    kept_logits_.clear();
   } else {
     choose_token(logits.slice_rows(logits.rows() - 1, logits.rows()));
   }
@@ -337,6 +375,8 @@ void Generation::choose_token(const Tensor& logits) {
     result_.timings.ttft_ms = ms_since(begin_);
     first_token_ = Clock::now();
   }
+  if (std::exchange(acted_in_answer_, false)) result_.timings.gap_ms = ms_since(last_token_);
+  last_token_ = Clock::now();
   result_.tokens.push_back({token.token, token.logprob, std::move(token.top)});
   if (request_.callbacks.on_token) request_.callbacks.on_token(result_.tokens.back());
   take(token.token);
@@ -371,6 +411,7 @@ void Generation::finish(FinishReason reason) {
     images_.finish();
     sequence_->discard_lookahead();
     images_.stop_reuse();
+    if (reason != FinishReason::kError && own_sequence_ == nullptr) end_answer();
     if (reason != FinishReason::kError) keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
     prefix_.reset();
     report();
@@ -380,6 +421,20 @@ void Generation::finish(FinishReason reason) {
     own_sequence_.reset();
   }
   enter(RequestState::kFinished);
+}
+
+// The caller's sequence goes on: what its policy has left of the answer's turn is compressed now.
+void Generation::end_answer() {
+  const auto begin = Clock::now();
+  try {
+    if (sequence_->end_answer() != Acted::kCompressed) return;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMemory) throw;
+    return;  // no pages for copies: the next turn's policy acts on all of it
+  }
+  engine_.pools().trim();
+  policy_ms_ += ms_since(begin);
+  result_.timings.compress_ms = select_ms_ + sequence_->watch_ms() + lookahead_ms_ + policy_ms_;
 }
 
 void Generation::fail(const Error& error) {

@@ -69,8 +69,11 @@ class Generation {
   // True: the step was one of a preview, or lookahead tokens are pending, whose attention the policy needs before it
   // acts.
   bool look_ahead(const Tensor& logits);
-  // The policy has acted on what the step computed, which took `ms`; `compressed`: on the prompt.
-  void after_policy(bool compressed, double ms);
+  // Lets the policy act on what the step computed, until `until` at the latest. False: it has not finished; the
+  // request computes nothing until go_on_acting() has returned true.
+  bool act(const Tensor& logits, Clock::time_point until);
+  // Continues what act() has begun. True: the policy has acted, and the next token is chosen.
+  bool go_on_acting(Clock::time_point until);
   // The next token, where the prompt is complete.
   void choose(const Tensor& logits);
 
@@ -91,6 +94,9 @@ class Generation {
   void keep_prefix(bool whole_pages);
   bool takes_prefix() const;
   void hand_out(std::span<const TokenRun> runs, const Tensor& logits) const;
+  bool act_until(Clock::time_point until);
+  void after_policy(bool compressed);
+  void end_answer();
   void choose_token(const Tensor& logits);
   void take(int32_t token);
   void emit(const std::string& text);
@@ -111,9 +117,11 @@ class Generation {
   std::unique_ptr<PrefixReuse> prefix_;            // from start() to the end
   std::unique_ptr<TokenStream> stream_;            // from logits to text
   std::vector<TokenRun> runs_;
-  std::vector<float> prompt_logits_;  // of the prompt's last token, while lookahead tokens are computed
+  // Of the last token, while lookahead tokens are computed or the policy acts; of the prompt's last token.
+  std::vector<float> kept_logits_;
   double select_ms_ = 0, lookahead_ms_ = 0, policy_ms_ = 0;
-  Clock::time_point begin_, first_token_;
+  Clock::time_point begin_, first_token_, last_token_;
+  bool acted_in_answer_ = false;  // since the last token
 };
 
 // Throws Error(kInput) unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens

@@ -5,7 +5,7 @@
 namespace vlcache {
 namespace {
 
-constexpr int kNStates = 9;
+constexpr int kNStates = 10;
 
 // One row for each state, in the order of RequestState: its name and the states that may follow, an x for each.
 struct Row {
@@ -14,17 +14,19 @@ struct Row {
 };
 // clang-format off
 constexpr std::array<Row, kNStates> kTable{{
-    // to          queued loading encoding prefill preview lookahead decode preempted finished
-    {"queued",     "-      x       x        x       -       -         -      -         x"},
-    {"loading",    "x      -       x        x       x       x         x      x         x"},
-    {"encoding",   "x      x       -        x       x       x         x      x         x"},
-    {"prefill",    "x      x       x        -       x       x         x      x         x"},
-    {"preview",    "x      x       x        x       -       -         -      x         x"},
-    {"lookahead",  "-      x       x        x       -       -         x      x         x"},
+    // to          queued loading encoding prefill preview lookahead acting decode preempted finished
+    {"queued",     "-      x       x        x       -       -         -      -      -         x"},
+    {"loading",    "x      -       x        x       x       x         -      x      x         x"},
+    {"encoding",   "x      x       -        x       x       x         -      x      x         x"},
+    {"prefill",    "x      x       x        -       x       x         x      x      x         x"},
+    {"preview",    "x      x       x        x       -       -         -      -      x         x"},
+    {"lookahead",  "-      x       x        x       -       -         x      x      x         x"},
+    // To prefill: the rest of a prompt, or of an answer that a preempted request computes again.
+    {"acting",     "-      x       x        x       -       -         -      x      x         x"},
     // Policies that keep no KV compute the prompt again for every token. Loading and lookahead: after preemption.
-    {"decode",     "-      x       x        x       -       x         -      x         x"},
-    {"preempted",  "-      x       x        x       -       -         x      -         x"},
-    {"finished",   "-      -       -        -       -       -         -      -         -"},
+    {"decode",     "-      x       x        x       -       x         x      -      x         x"},
+    {"preempted",  "-      x       x        x       -       -         -      x      -         x"},
+    {"finished",   "-      -       -        -       -       -         -      -      -         -"},
 }};
 // clang-format on
 

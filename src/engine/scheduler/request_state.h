@@ -13,6 +13,7 @@ enum class RequestState : uint8_t {
   kPrefill,    // its prompt is computed
   kPreview,    // the first layers of its prompt are computed, for the chooser of the tokens to recompute
   kLookahead,  // lookahead tokens are computed for its policy
+  kActing,     // its policy compresses its KV, between steps of others
   kDecode,     // its answer is generated
   kPreempted,  // waits to be admitted again without KV; its answer so far stays
   kFinished,   // has ended, with a FinishReason

@@ -10,8 +10,8 @@ namespace {
 
 using S = RequestState;
 
-const std::vector<S> kAll{S::kQueued,    S::kLoading, S::kEncoding,  S::kPrefill, S::kPreview,
-                          S::kLookahead, S::kDecode,  S::kPreempted, S::kFinished};
+const std::vector<S> kAll{S::kQueued,    S::kLoading, S::kEncoding, S::kPrefill,   S::kPreview,
+                          S::kLookahead, S::kActing,  S::kDecode,   S::kPreempted, S::kFinished};
 
 bool is_path(const std::vector<S>& states) {
   for (size_t i = 1; i < states.size(); ++i) {
@@ -27,6 +27,8 @@ TEST(RequestStates, PathsOfRequests) {
       {S::kQueued, S::kPrefill, S::kLoading, S::kPreview, S::kPrefill, S::kLookahead, S::kDecode, S::kFinished},
       {S::kQueued, S::kPrefill, S::kQueued, S::kPrefill, S::kFinished},  // an origin request first; max_tokens 0
       {S::kQueued, S::kPrefill, S::kDecode, S::kPreempted, S::kDecode, S::kFinished},
+      {S::kQueued, S::kPrefill, S::kDecode, S::kActing, S::kDecode, S::kFinished},  // after the answer's first tokens
+      {S::kQueued, S::kPrefill, S::kActing, S::kPreempted, S::kPrefill, S::kActing, S::kFinished},
       {S::kQueued, S::kFinished},  // cancelled
   };
   for (const std::vector<S>& path : paths) EXPECT_TRUE(is_path(path)) << name(path[path.size() - 2]);
@@ -36,7 +38,7 @@ TEST(RequestStates, OnlyAdmittedRequestsCompute) {
   for (const S from : kAll) {
     for (const S to : kAll) {
       const bool starts = is_waiting(from) && is_running(to);
-      const bool needs_admission = to == S::kPreview || to == S::kLookahead;
+      const bool needs_admission = to == S::kPreview || to == S::kLookahead || to == S::kActing;
       EXPECT_FALSE(starts && needs_admission && may_follow(from, to)) << name(from) << " " << name(to);
     }
     EXPECT_EQ(may_follow(from, S::kPreempted), is_running(from) || from == S::kPreempted) << name(from);

@@ -171,10 +171,11 @@ bool Scheduler::step() {
   exchange_origins();
   admit();
   take_loaded();
+  const bool acted = go_on_acting();
   plan();
   if (items_.empty()) {
     const auto encodes = [](const Entry& e) { return e.generation->state() == RequestState::kEncoding; };
-    if (std::ranges::none_of(requests_, encodes)) wait_for_tiers();
+    if (!acted && std::ranges::none_of(requests_, encodes)) wait_for_tiers();
     return std::ranges::any_of(requests_, [](const Entry& e) { return !e.generation->done(); });
   }
   const auto begin = Clock::now();
@@ -189,18 +190,33 @@ bool Scheduler::step() {
   return true;
 }
 
+// Policies that have begun to act continue: while others compute, as long as a step that decodes takes, so that these
+// wait for their next token twice as long at most. False: none is acting.
+bool Scheduler::go_on_acting() {
+  const auto acts = [](const Entry& e) { return e.generation->state() == RequestState::kActing; };
+  const auto n_acting = std::ranges::count_if(requests_, acts);
+  if (n_acting == 0) return false;
+  auto until = Clock::time_point::max();
+  if (static_cast<size_t>(n_acting) < n_running()) {
+    until = Clock::now() + std::chrono::microseconds(std::llround(1000 * budget_.decode_ms().value_or(0)));
+  }
+  for (Entry& entry : requests_) {
+    if (!acts(entry)) continue;
+    bool finished = false;
+    attempt(entry, [&] { finished = entry.generation->go_on_acting(until); });
+    if (!finished || Clock::now() >= until) break;
+  }
+  return true;
+}
+
 // The policy acts before the next token is drawn, which does not attend to what is evicted.
 void Scheduler::act(Entry& entry, const StepItem& item, const Tensor& logits, double ms) {
   attempt(entry, [&] {
     entry.generation->after_step(item, logits, ms);
     if (let_origins_go_first(entry)) return;
     if (entry.generation->look_ahead(logits)) return;
-    const auto begin = Clock::now();
-    const bool compressed = item.sequence->apply_policy();
-    if (compressed) engine_.pools().trim();
-    entry.generation->after_policy(compressed, ms_since(begin));
-    if (compressed) entry.generation->make_room();  // compaction has shrunk the tables
-    entry.generation->choose(logits);
+    const Clock::time_point until = n_running() > 1 ? Clock::now() : Clock::time_point::max();
+    if (entry.generation->act(logits, until)) entry.generation->choose(logits);
   });
 }
 

@@ -87,6 +87,7 @@ class Scheduler {
   void look();
   void plan();
   void act(Entry& entry, const StepItem& item, const Tensor& logits, double ms);
+  bool go_on_acting();
   void recover(const StepFailed& failure);
   void handle_out_of_pages(const StepFailed& failure);
 

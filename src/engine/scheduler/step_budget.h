@@ -29,6 +29,8 @@ class StepBudget {
   std::optional<double> prompt_ms(int n_prompts) const;
   // The same in FLOPs of prompts; none: their cost is not known yet.
   std::optional<double> prompt_flops(int n_prompts) const;
+  // Time of a step that decodes and computes no prompt; none: not known yet.
+  std::optional<double> decode_ms() const { return decode_ms_ == 0 ? std::nullopt : std::optional(decode_ms_); }
   // Records that a step took `ms` for `prompt_flops` FLOPs of prompts, beside decoding requests or by themselves.
   void took(bool decodes, double prompt_flops, double ms);
 

@@ -8,7 +8,9 @@ namespace {
 constexpr int32_t kFewestRows = 8;  // fewer would read the weights for next to nothing
 
 bool encodes(const RunningRequest& r) { return r.state == RequestState::kEncoding; }
-bool computes(const RunningRequest& r) { return !encodes(r) && r.state != RequestState::kLoading; }
+bool computes(const RunningRequest& r) {
+  return !encodes(r) && r.state != RequestState::kLoading && r.state != RequestState::kActing;
+}
 bool decodes(const RunningRequest& r) { return computes(r) && r.n_pending == 1; }
 bool has_prompt(const RunningRequest& r) { return computes(r) && r.n_pending != 1; }
 

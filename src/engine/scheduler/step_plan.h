@@ -44,8 +44,8 @@ struct StepPlan {
 
 // One row for each request that decodes; then prompts in the order of `running` (their arrival), together at most a
 // chunk. While requests decode, the budget bounds the rows of prompts, and images and prompts have steps in turn. A
-// request that loads is left out; where all do, the first that may stall computes beside its load.
-// `plan` is replaced; its memory is used again, so that decoding allocates nothing.
+// request whose policy is acting is left out; so is one that loads; where all do, the first that may stall computes
+// beside its load. `plan` is replaced; its memory is used again, so that decoding allocates nothing.
 void plan_step(std::span<const RunningRequest> running, const StepBudget& budget, const StepLimits& limits,
                StepPlan& plan);
 

@@ -3,8 +3,34 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/hooks/first_slots.h"
 
 namespace vlcache {
+namespace {
+
+// Adds the last n slots of every head to what is kept, unchanged.
+void keep_last_slots(PolicySlots& slots, int32_t n, KeepPlan& plan) {
+  for (int32_t layer = 0; n > 0 && layer < slots.n_layers(); ++layer) {
+    for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
+      KeepPlan::Head& kept = plan.layers[static_cast<size_t>(layer)][static_cast<size_t>(head)];
+      const auto n_slots = static_cast<int32_t>(slots.tokens(layer, head).size());
+      const std::span<const float> bias = slots.bias(layer, head);
+      const size_t n_before = kept.keep.size() + kept.merges.size();
+      CHECK(n_before == 0 || kept.planes.size() % n_before == 0);
+      const size_t n_planes = n_before == 0 ? 0 : kept.planes.size() / n_before;
+      for (size_t plane = n_planes; plane-- > 0;) {
+        const auto end = kept.planes.begin() + static_cast<int64_t>((plane + 1) * n_before);
+        kept.planes.insert(end, static_cast<size_t>(n), 0.0f);
+      }
+      for (int32_t slot = n_slots - n; slot < n_slots; ++slot) {
+        if (!kept.slot_bias.empty()) kept.slot_bias.push_back(bias.empty() ? 0 : bias[static_cast<size_t>(slot)]);
+        kept.keep.push_back(slot);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 Sequence::Sequence(const Prompt& prompt, KvCache cache, PolicyPtr policy, const HiddenShape& hidden)
     : cache_(std::move(cache)),
@@ -164,7 +190,7 @@ void Sequence::start_prompt() {
                                        " computes the prompt layer by layer; it cannot evict while that is computed, "
                                        "and needs all of its new tokens computed");
   }
-  std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done()));
+  std::vector<int32_t> rows = dropper->rows_per_layer(plan_inputs(n_done(), slots_));
   first_ = n_done();
   if (rows.back() == rows.front()) return;  // nothing is dropped: all layers at once
   layered_ = std::make_unique<LayeredPrompt>(TokenRun{first_, end}, std::move(rows), hidden_);
@@ -176,6 +202,7 @@ StepLayers Sequence::next_runs(int32_t max_rows, std::vector<TokenRun>& runs) {
   runs.clear();
   int32_t end = in_prompt() ? prompt_.n_tokens : n_tokens();
   if (n_done() < acting_.next().n_tokens) end = acting_.next().n_tokens;
+  if (acts_later()) end = std::min(end, acts_at());
   if (looks_ahead()) end = n_tokens();
   for (int32_t t = n_done(); t < end && max_rows > 0; ++t) {
     if (!is_pending(state(t))) continue;
@@ -194,21 +221,29 @@ int32_t Sequence::n_prefilled() const {
 
 void Sequence::reset_hooks() {
   hooks_.reset();
+  plan_.reset();
   lookahead_.all.clear();
   lookahead_.n_done = 0;
 }
 
-bool Sequence::apply_policy() {
+// Computed tokens on which the policy acts next.
+int32_t Sequence::acts_at() const {
+  const int32_t n = acting_.next().n_tokens;
+  return n == prompt_.n_tokens ? n + policy_->acts_after_tokens() : n;
+}
+
+Acted Sequence::apply_policy(Clock::time_point until) {
   if (!policy_->keeps_kv()) {
     if (n_pending() == 0) cache_.truncate(0);  // add_token() makes all tokens pending again
-    return false;
+    return Acted::kNot;
   }
   if (layered_ != nullptr && layered_->at_cut()) {
     drop_rows();
-    return false;
+    return Acted::kNot;
   }
-  const bool compressed = n_done() >= acting_.next().n_tokens && !acting_.done() && act_after_prompt();
-  if (!policy_->has_rule() || n_done() == 0) return compressed;
+  Acted acted = Acted::kNot;
+  if (!acting_.done() && n_done() >= acts_at()) acted = act_after_prompt(until);
+  if (acted == Acted::kUnfinished || !policy_->has_rule() || n_done() == 0 || acts_later()) return acted;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
   int32_t last = 0;
   if (n_done() == n_tokens()) {
@@ -225,40 +260,59 @@ bool Sequence::apply_policy() {
   KeepPlan plan;
   if (policy_->plan_step(info, slots_, plan)) {
     cache_.compact(plan);
-    return true;
+    return Acted::kCompressed;
   }
   cache_.sweep();
-  return compressed;
+  return acted;
 }
 
-PlanInputs Sequence::plan_inputs(int32_t first) const {
+Acted Sequence::end_answer() { return acts_later() ? act_after_prompt(Clock::time_point::max()) : Acted::kNot; }
+
+PlanInputs Sequence::plan_inputs(int32_t first, const PolicySlots& slots) const {
   const PromptShape& part = acting_.next();
   const auto seen = tokens().first(static_cast<size_t>(part.n_tokens));
-  PlanInputs in{.slots = slots_, .tokens = seen, .prompt = part, .captures = {}, .first = first};
+  PlanInputs in{.slots = slots, .tokens = seen, .prompt = part, .captures = {}, .first = first, .isa = cache_.isa()};
   if (hooks_ != nullptr) in.captures = hooks_->captures();
   return in;
 }
 
 void Sequence::drop_rows() {
-  layered_->cut(policy_->row_dropper()->rows_after(plan_inputs(first_), layered_->last_layer(), layered_->rows(),
-                                                   layered_->n_to_keep()));
+  layered_->cut(policy_->row_dropper()->rows_after(plan_inputs(first_, slots_), layered_->last_layer(),
+                                                   layered_->rows(), layered_->n_to_keep()));
 }
 
-bool Sequence::act_after_prompt() {
+Acted Sequence::act_after_prompt(Clock::time_point until) {
   CHECK(lookahead_.n_done == lookahead_.all.size());  // look_ahead() was called
-  KeepPlan plan;
-  const PlanInputs in = plan_inputs(std::max(first_, 0));
+  PlanState state = plan_ ? std::move(*plan_) : PlanState{};
+  plan_.reset();  // what throws begins it again
+  const int32_t n_answer = n_done() - acting_.next().n_tokens, n_parts = policy_->n_plan_parts(slots_);
+  FirstSlots prompt_slots(slots_, n_answer);
+  const PlanInputs in = plan_inputs(std::max(first_, 0), prompt_slots);
+  bool evicts = false, in_time = false;
+  do {
+    const auto begin = Clock::now();
+    evicts = policy_->plan_part(in, state.n_parts_done++, state.plan);
+    const auto now = Clock::now();
+    in_time = until - now > now - begin;  // the next part takes about as long
+  } while (evicts && state.n_parts_done < n_parts && in_time);
+  if (evicts && state.n_parts_done < n_parts) {
+    plan_ = std::move(state);
+    return Acted::kUnfinished;
+  }
   watch_ms_ += hooks_ != nullptr ? hooks_->watch_ms() : 0;
-  const bool something_goes = policy_->plan(in, plan);
-  if (something_goes) cache_.compact(plan);
+  if (evicts) {
+    keep_last_slots(slots_, n_answer, state.plan);
+    cache_.compact(state.plan);
+  }
   acting_.advance();
   if (!acting_.done()) {
     reset_hooks();
   } else {
     if (hooks_ != nullptr) hooks_->end_prompt();
     layered_.reset();
+    if (n_answer > 0) slots_.note_prompt_end(n_answer);
   }
-  return something_goes;
+  return evicts ? Acted::kCompressed : Acted::kNot;
 }
 
 LayerHooks* Sequence::policy_hooks(Backend& backend) {

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/function_ref.h"
 #include "cache/kv_cache.h"
 #include "engine/hooks/cache_slots.h"
@@ -19,6 +21,13 @@
 #include "engine/sequence/supplied_tokens.h"
 
 namespace vlcache {
+
+// What a policy has done after a step.
+enum class Acted : uint8_t {
+  kNot,         // or no more than its rule does after every step
+  kCompressed,  // the KV: the pool may have much to free (PagePools::trim)
+  kUnfinished,  // it was given too little time, and continues at the next call
+};
 
 // size: seen from three sides: the scheduler asks what is next, the stepper for its KV, reuse what need not be
 // computed.
@@ -80,7 +89,7 @@ class Sequence {
   bool complete() const { return cache_.complete(n_done()); }
 
   // Asks a policy that drops tokens between the layers how many tokens each layer is to compute. Throws Error(kInput)
-  // if its budget cannot be met. next_runs() does so, too.
+  // if the policy's budget cannot be met. next_runs() does so, too.
   void start_prompt();
   // The next pending tokens, at most max_rows of them, as runs; never tokens on both sides of a position where a policy
   // acts, or of the prompt's end. Of a prompt that is computed layer by layer: the tokens that the returned layers
@@ -107,10 +116,16 @@ class Sequence {
   // one.
   std::unique_ptr<Sequence> fork(PolicyPtr policy, const KeepPlan& plan) const;
 
-  // Lets the policy act on what has been computed, once it has seen all lookahead tokens: its plan after the prompt,
-  // its rule after every step. True: the prompt was compressed, so the pool may have much to free (PagePools::trim).
+  // Lets the policy act on what has been computed, once it has seen all lookahead tokens: its plan after the prompt (or
+  // after the answer's first tokens, Policy::acts_after_tokens), its rule after every step. A plan is made in parts,
+  // at least one and no more than are likely to end by `until`; nothing may be computed or added until it is finished.
   // Throws Error(kMemory) if shared pages cannot be copied; nothing is lost then.
-  bool apply_policy();
+  Acted apply_policy(Clock::time_point until = Clock::time_point::max());
+  // The prompt is computed, and the policy acts once the answer has more tokens.
+  bool acts_later() const { return !in_prompt() && !acting_.done() && policy_->acts_after_tokens() > 0; }
+  // The answer has ended: a policy that acts_later() acts now, on as many of its tokens as are computed. Throws as
+  // apply_policy() does.
+  Acted end_answer();
 
   // ---- for the stepper --------------------------------------------------------------------------------------------
   // The policy's hooks for the next step; null: none. Throws Error(kInput) if what they need is not available:
@@ -142,9 +157,16 @@ class Sequence {
   };
 
   Sequence(const Sequence& other, PolicyPtr policy);
-  PlanInputs plan_inputs(int32_t first) const;
+  // A plan that is made in parts.
+  struct PlanState {
+    KeepPlan plan;
+    int32_t n_parts_done = 0;
+  };
+
+  PlanInputs plan_inputs(int32_t first, const PolicySlots& slots) const;
+  int32_t acts_at() const;
   void drop_rows();
-  bool act_after_prompt();
+  Acted act_after_prompt(Clock::time_point until);
   void slide_window();
   void reset_hooks();
   void list_lookaheads();
@@ -160,6 +182,7 @@ class Sequence {
   SequenceImages images_;
   ActingParts acting_;
   LookaheadState lookahead_;
+  std::optional<PlanState> plan_;  // the policy is acting
   SuppliedTokens supplied_;
   int32_t n_exact_ = INT32_MAX;  // tokens before the first that was ever supplied
   std::unique_ptr<PolicyHooks> hooks_;

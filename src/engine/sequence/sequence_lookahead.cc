@@ -8,8 +8,9 @@ namespace vlcache {
 void Sequence::list_lookaheads() {
   const int32_t n = acting_.next().n_tokens;
   lookahead_.all = hooks_->list_lookaheads(n, lookahead_.text);
-  if (n == prompt_.n_tokens) return;
-  std::erase_if(lookahead_.all, [](const Lookahead& r) { return r.n_draft > 0; });  // the answer does not follow there
+  // The answer does not follow there, or is the draft itself.
+  const bool drafts = n == prompt_.n_tokens && policy_->acts_after_tokens() == 0;
+  if (!drafts) std::erase_if(lookahead_.all, [](const Lookahead& r) { return r.n_draft > 0; });
 }
 
 bool Sequence::replays_prompt() const {

@@ -18,6 +18,7 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_dtype_; }
+  Isa isa() const override { return isa_; }
 
   Weight pack(std::span<const Tensor> parts) override { return cpu::pack(isa_, compute_dtype_, parts); }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {

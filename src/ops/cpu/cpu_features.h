@@ -1,20 +1,13 @@
 // Detects which instruction sets the kernels of ops/cpu may use: those of the CPU, capped by the caller.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
+
+#include "base/isa.h"
 
 namespace vlcache::cpu {
 
-// Ordered: each level includes those before it. On other CPUs than x86 everything that Highway supports counts as
-// kAvx2.
-enum class Isa : uint8_t {
-  kScalar,      // Highway's scalar target: plain loops
-  kAvx2,        // AVX2, FMA, F16C
-  kAvx512,      // AVX-512 F, BW, DQ, VL
-  kAvx512Bf16,  // and the bf16 dot product
-  kAmxBf16,     // and products of bf16 tiles
-};
+using vlcache::Isa;
 
 // The best level of this CPU (asked once), at most `cap`. Kernels take the result as a parameter; nothing here is a
 // global switch.

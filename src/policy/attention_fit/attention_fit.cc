@@ -55,7 +55,7 @@ void fit_kept_slots(const PartInputs& in, int32_t layer, double ridge, std::span
   const auto n_heads = static_cast<int32_t>(kept.size());
   std::vector<Gathered> heads(kept.size());
   for (int32_t head = 0; head < n_heads; ++head) gather(in, layer, head, n_heads, heads[static_cast<size_t>(head)]);
-  FitKernel* const fit = fit_kernels().front();
+  FitKernel* const fit = fit_kernels(in.isa).front();
   parallel_for(n_heads, [&](int64_t i, int) {
     KeepPlan::Head& own = kept[static_cast<size_t>(i)];
     const FitHead& head = heads[static_cast<size_t>(i)].head;

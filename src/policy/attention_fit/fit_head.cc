@@ -6,14 +6,12 @@
 
 namespace vlcache {
 
-std::vector<FitKernel*> fit_kernels() {
+std::vector<FitKernel*> fit_kernels(Isa isa) {
   std::vector<FitKernel*> kernels;
+  static_cast<void>(isa);
 #if defined(__x86_64__) && !defined(VLCACHE_REF_ONLY)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl")) {
-    kernels.push_back(fit_head_avx512);
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels.push_back(fit_head_avx2);
+  if (isa >= Isa::kAvx512) kernels.push_back(fit_head_avx512);
+  if (isa >= Isa::kAvx2) kernels.push_back(fit_head_avx2);
 #endif
   kernels.push_back(fit_head_plain);
   return kernels;

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/isa.h"
+
 namespace vlcache {
 
 // A kv head's slots, and the queries it is fitted to.
@@ -24,7 +26,7 @@ using FitKernel = void(const FitHead& head, double ridge, std::span<const int32_
                        std::span<float> bias);
 FitKernel fit_head_plain, fit_head_avx2, fit_head_avx512;
 
-// The kernels that this CPU can run, the best first.
-std::vector<FitKernel*> fit_kernels();
+// The kernels of the levels up to `isa`, the best first.
+std::vector<FitKernel*> fit_kernels(Isa isa);
 
 }  // namespace vlcache

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "ops/factory.h"
+
 namespace vlcache {
 namespace {
 
@@ -86,7 +88,7 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
         if (s.biased) kept_bias.push_back(bias[static_cast<size_t>(slot)]);
       }
       const double unfitted = distance(output(h, keep, kept_values, kept_bias), all);
-      std::vector<FitKernel*> kernels = fit_kernels();
+      std::vector<FitKernel*> kernels = fit_kernels(make_backend("auto", DType::kF32)->isa());
       std::ranges::reverse(kernels);  // the plain one first
       double plain = 0;
       for (FitKernel* const kernel : kernels) {

@@ -36,6 +36,7 @@ class AttentionMatching final : public TokenScorer {
     return authors_ ? Protected{} : TokenScorer::protects(n_keep, share, prompt);
   }
 
+  bool refits() const override { return true; }
   void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
     fit_kept_slots(in, layer, ridge_, kept);
   }

@@ -5,8 +5,9 @@
 // model; with `own`, a mean of that and of the largest attention in the head itself, with `own` as its weight. With
 // `ahead`, the model first drafts this many tokens of an answer with everything kept, whose queries point, too: an
 // answer that leads from one position to the next points at the second only once it has read the first. The draft is
-// discarded. `fit` is the ridge of biases and values fitted to all these queries (attention_fit/; 0: none). Preset
-// `draft`: all of that.
+// discarded; with `emit` it is the answer's beginning, and the policy acts after it (Policy::acts_after_tokens). `fit`
+// is the ridge of biases and values fitted to all these queries (attention_fit/; 0: none). Preset `draft`: all of that
+// without `emit`; preset `answer`: with it.
 #include <algorithm>
 
 #include "policy/attention_fit/attention_fit.h"
@@ -17,8 +18,8 @@ namespace {
 
 class Pointer final : public TokenScorer {
  public:
-  Pointer(int32_t reach, int32_t ahead, float own, double fit, double question)
-      : reach_(reach), ahead_(ahead), own_(own), fit_(fit), question_(question) {}
+  Pointer(int32_t reach, int32_t ahead, bool emit, float own, double fit, double question)
+      : reach_(reach), ahead_(ahead), emit_(emit), own_(own), fit_(fit), question_(question) {}
 
   CaptureRequest needs(const PromptShape& prompt) const override {
     return {.reduce = CaptureRequest::Reduce::kMax,
@@ -43,8 +44,11 @@ class Pointer final : public TokenScorer {
     });
   }
 
+  int32_t n_answer_tokens() const override { return emit_ ? ahead_ : 0; }
+
+  bool refits() const override { return fit_ > 0; }
   void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
-    if (fit_ > 0) fit_kept_slots(in, layer, fit_, kept);
+    fit_kept_slots(in, layer, fit_, kept);
   }
 
   // The question itself stays, up to its share of the slots, and the last token in any case.
@@ -68,6 +72,7 @@ class Pointer final : public TokenScorer {
   }
 
   int32_t reach_, ahead_;
+  bool emit_;
   float own_;
   double fit_, question_;
 };
@@ -75,12 +80,14 @@ class Pointer final : public TokenScorer {
 }  // namespace
 
 std::unique_ptr<const TokenScorer> make_pointer(Parameters& p) {
-  const bool draft = p.preset({"draft"}) == "draft";
+  const std::string_view preset = p.preset({"draft", "answer"});
+  const bool draft = !preset.empty();
   const auto reach = static_cast<int32_t>(p.integer("reach", draft ? 1 : 3, 0));
   const auto ahead = static_cast<int32_t>(p.integer("ahead", draft ? 64 : 0, 0));
+  const bool emit = p.integer("emit", preset == "answer" ? 1 : 0, 0, 1) == 1;
   const auto own = static_cast<float>(p.number("own", draft ? 0.8 : 0, 0, 1));
   const double fit = p.number("fit", draft ? 0.3 : 0, 0, 1), question = p.number("question", draft ? 0.1 : 0.5, 0, 1);
-  return std::make_unique<Pointer>(reach, ahead, own, fit, question);
+  return std::make_unique<Pointer>(reach, ahead, emit, own, fit, question);
 }
 
 }  // namespace vlcache
