@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -245,7 +246,9 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed, int64_t 
   join_window(stats, most_slots(observed.views.back()), layer);
   const Tensor& all = windows_[static_cast<size_t>(layer_index)].queries;
   const int64_t n = layer.window_queries.rows(), more = q.rows();
-  std::memcpy(all.slice_rows(n, n + more).data, q.data, static_cast<size_t>(q.bytes()));
+  rows_.resize(static_cast<size_t>(more));
+  std::iota(rows_.begin(), rows_.end(), 0);
+  backend_.gather_rows(q.view({more, q.row_size()}), rows_, all.slice_rows(n, n + more).view({more, q.row_size()}));
   layer.window_queries = all.slice_rows(0, n + more);
   layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin() + n_old,
                                 observed.positions.end());

@@ -155,28 +155,72 @@ TEST(AnswerFirst, ACancelledTurnIsCompressedToo) {
   EXPECT_EQ(n_slots(kept_tokens(*sequence)), int64_t{30 + 3} * 2 * kKvHeads);
 }
 
+// What a policy that acts after kFirst tokens of the answer sees.
+class Seen final : public Policy {
+ public:
+  std::string name() const override { return "seen"; }
+  int32_t acts_after_tokens() const override { return kFirst; }
+  std::vector<CaptureRequest> needs(const PromptShape&) const override {
+    return {{.reduce = CaptureRequest::Reduce::kMax,
+             .window = 20,
+             .ahead = kFirst,
+             .window_queries = true,
+             .window_max = true}};
+  }
+  bool plan(const PlanInputs& in, KeepPlan& plan) const override {
+    values = {};
+    positions = {};
+    for (const LayerCapture& layer : in.captures[0]->layers) {
+      plan.layers.emplace_back(kKvHeads);
+      positions.insert(positions.end(), layer.window_positions.begin(), layer.window_positions.end());
+      for (const Tensor& t : {layer.window_max, layer.window_queries}) {
+        const auto* const x = t.as<float>();
+        values.insert(values.end(), x, x + t.numel());
+      }
+    }
+    for (auto& layer : plan.layers) {
+      for (KeepPlan::Head& head : layer) head.keep = {3, 149};
+    }
+    return true;
+  }
+  mutable std::vector<float> values;
+  mutable std::vector<int32_t> positions;
+};
+
 // Preempted before, while and after the policy acts: the answer's own tokens are computed again, and the plan is made
 // from the same queries.
 TEST(AnswerFirst, APreemptedRequestActsOnTheSameTokens) {
   const auto engine = make_engine(2);
-  const GenerateResult expected = answer(*engine, 30, kEmits);
-  for (const int n_steps : {1, 3, kFirst, kFirst + 1, kFirst + 2, 20}) {
+  const auto run = [&](const std::shared_ptr<Seen>& seen, int n_steps) {
     Scheduler scheduler(*engine, {.max_running = 1});
-    const RequestId first = scheduler.add(ask(*engine, 30));
+    Request request = ask(*engine, 12);
+    request.policy = seen;
+    request.callbacks.choose = [n = 0](std::span<float>) mutable { return n++; };
+    const RequestId first = scheduler.add(std::move(request));
     for (int i = 0; i < n_steps; ++i) scheduler.step();
-    Request urgent = ask(*engine, 3, "full", 40, 3);
-    urgent.priority = 1;
-    const RequestId second = scheduler.add(std::move(urgent));
-    while (!scheduler.done(second)) scheduler.step();
-    EXPECT_FALSE(scheduler.done(first));
+    if (n_steps > 0) {
+      Request urgent = ask(*engine, 3, "full", 40, 3);
+      urgent.priority = 1;
+      const RequestId second = scheduler.add(std::move(urgent));
+      while (!scheduler.done(second)) scheduler.step();
+      EXPECT_FALSE(scheduler.done(first));
+    }
     while (scheduler.step()) {
     }
-    const GenerateResult result = scheduler.remove(first);
-    EXPECT_EQ(ids_of(result), ids_of(expected)) << n_steps;
-    EXPECT_EQ(result.kv.slots, expected.kv.slots) << n_steps;
+    return scheduler.remove(first);
+  };
+  const auto expected = std::make_shared<Seen>();
+  const GenerateResult all = run(expected, 0);
+  EXPECT_EQ(expected->positions.size(), 2u * (20 + kFirst));
+  for (const int n_steps : {1, 3, kFirst, kFirst + 1, kFirst + 2, 11}) {
+    const auto seen = std::make_shared<Seen>();
+    const GenerateResult result = run(seen, n_steps);
+    EXPECT_EQ(ids_of(result), ids_of(all)) << n_steps;
     EXPECT_EQ(result.kv.n_before_acting, kFirst);
+    EXPECT_EQ(result.kv.slots, all.kv.slots);
+    EXPECT_EQ(seen->positions, expected->positions);
+    expect_close(seen->values, expected->values, 1e-4f);
   }
-  EXPECT_EQ(engine->pools().used_bytes(), 0);
 }
 
 // While policies act, every step still computes a token of each other request.
