@@ -344,7 +344,7 @@ void Generation::after_policy(bool compressed) {
   const bool after_tokens = compressed && result_.kv.n_before_acting < 0;  // no rule, which joins slots now and then
   if (after_tokens) {
     result_.kv.n_before_acting = s.n_done() - s.prompt_shape().n_tokens;
-    acted_in_answer_ = true;
+    answer_.policy_acted = true;
   } else if (!result_.tokens.empty()) {
     return;
   }
@@ -373,10 +373,10 @@ void Generation::choose_token(const Tensor& logits) {
   SampledToken token = stream_->draw(values);
   if (result_.tokens.empty()) {
     result_.timings.ttft_ms = ms_since(begin_);
-    first_token_ = Clock::now();
+    answer_.first = Clock::now();
   }
-  if (std::exchange(acted_in_answer_, false)) result_.timings.gap_ms = ms_since(last_token_);
-  last_token_ = Clock::now();
+  if (std::exchange(answer_.policy_acted, false)) result_.timings.gap_ms = ms_since(answer_.last);
+  answer_.last = Clock::now();
   result_.tokens.push_back({token.token, token.logprob, std::move(token.top)});
   if (request_.callbacks.on_token) request_.callbacks.on_token(result_.tokens.back());
   take(token.token);
@@ -403,7 +403,7 @@ void Generation::take(int32_t token) {
 
 void Generation::finish(FinishReason reason) {
   emit(stream_->finish());
-  if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(first_token_);
+  if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(answer_.first);
   result_.finish_reason = reason;
   result_.stopped_by = stream_->stopped_by();
   waiting_prompt_.reset();

@@ -120,8 +120,12 @@ class Generation {
   // Of the last token, while lookahead tokens are computed or the policy acts; of the prompt's last token.
   std::vector<float> kept_logits_;
   double select_ms_ = 0, lookahead_ms_ = 0, policy_ms_ = 0;
-  Clock::time_point begin_, first_token_, last_token_;
-  bool acted_in_answer_ = false;  // since the last token
+  Clock::time_point begin_;
+  // When the first and the latest token were chosen, and whether the policy has acted since.
+  struct {
+    Clock::time_point first, last;
+    bool policy_acted = false;
+  } answer_;
 };
 
 // Throws Error(kInput) unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
