@@ -5,8 +5,10 @@
 
 #include <set>
 
+#include "engine/scheduler/scheduler.h"
 #include "io/tokenizer/tokenizer.h"
 #include "ops/factory.h"
+#include "policy/registry.h"
 
 namespace vlcache {
 namespace {
@@ -48,6 +50,16 @@ TEST(ReuseTuner, ChangedAnswersAreFound) {
   // In f32, another order of the arithmetic changes nothing here; another token is a change, wherever it stands.
   EXPECT_EQ(tuner.unchanged(cases, answers, 0), std::vector<bool>(3, true));
   EXPECT_EQ(tuner.unchanged(cases, answers, 100), std::vector<bool>(3, true));
+  std::vector<int32_t> ends;  // of the pieces of a prompt
+  std::vector<Request> one(1);
+  one[0].prompt = engine->prepare_raw("<s>User: What is the TOTAL?", {});
+  one[0].policy = parse_policy("full");
+  one[0].options.max_tokens = 0;
+  one[0].callbacks.on_prefill = [&](int32_t done, int32_t) { ends.push_back(done); };
+  generate(*engine, std::move(one), {.prefill_chunk = 5});
+  ASSERT_GT(ends.size(), 2u);
+  EXPECT_EQ(ends[1] - ends[0], 5);
+
   answers[0].front() += 1;
   answers[1].back() += 1;
   EXPECT_EQ(tuner.unchanged(cases, answers, 0), (std::vector<bool>{false, false, true}));
