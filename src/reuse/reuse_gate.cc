@@ -135,7 +135,7 @@ std::string evidence_words(const ReuseEvidence& evidence, const GateVerdict& ver
     text += format("; of %lld right ones %lld became wrong, and %lld others right",
                    static_cast<long long>(evidence.scores->n_right), static_cast<long long>(evidence.scores->n_lost),
                    static_cast<long long>(evidence.scores->n_gained));
-    text += format(": with %g %% confidence ", 100 * rule.confidence);
+    text += format(": with %g %% confidence on balance ", 100 * rule.confidence);
     text += verdict.bound > 0 ? "at most " + percent(verdict.bound) + " are lost" : "none are lost";
   } else {
     text += format("; with %g %% confidence ", 100 * rule.confidence) + "at most " + percent(verdict.bound) + " change";

@@ -154,7 +154,7 @@ TEST(ReuseGate, WordsNameWhatWasCounted) {
   EXPECT_EQ(
       evidence_words(known, judge(known)),
       "624 of 629 answers equal those of computing everything; of 627 right ones 3 became wrong, and 2 others right: "
-      "with 95 % confidence at most 0.907 % are lost, 1 % may");
+      "with 95 % confidence on balance at most 0.907 % are lost, 1 % may");
   EXPECT_EQ(evidence_words({}, judge({})), "not measured");
 }
 
