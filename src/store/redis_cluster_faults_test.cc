@@ -364,6 +364,9 @@ TEST(RedisRoles, LoadingAndReadonlyServers) {
   const PutResult put = tier.put(stored.record, kNoDeadline);
   EXPECT_EQ(put.outcome, PutOutcome::kIo);
   EXPECT_EQ(put.detail.find("READONLY"), 0u) << put.detail;
+  const int n_connections = server.n_connections();
+  EXPECT_EQ(tier.put(stored.record, kNoDeadline).outcome, PutOutcome::kIo);
+  EXPECT_EQ(server.n_connections(), n_connections + 1) << "the name may stand for another server by now";
   reply("-LOADING Redis is loading the dataset in memory\r\n");
   EXPECT_EQ(reason(read_all(tier, stored.record.key).miss), "io error");
   n_asked = 0;

@@ -17,12 +17,6 @@ constexpr std::chrono::milliseconds kTryAgainPause{5};
 
 }  // namespace
 
-std::vector<std::string_view> RedisSession::Request::view() const {
-  std::vector<std::string_view> views;
-  for (const Word& word : words) views.push_back(word.view());
-  return views;
-}
-
 RedisSession::Node* RedisSession::node_of(RedisNodes::Pool pool, Deadline deadline, Miss& why) {
   for (Node& node : connected_) {
     if (node.pool == pool) return &node;
@@ -42,13 +36,10 @@ std::optional<Miss> RedisSession::request(int slot, std::span<const std::string_
   Request& request = pending_.emplace_back();
   request.node = node;
   request.slot = slot;
+  if (!nodes_.is_cluster()) return std::nullopt;  // never repeated
   for (const std::string_view word : words) {
-    Word& kept = request.words.emplace_back();
-    if (word.size() > kCopiedBytes) {
-      kept.other = word;
-    } else {
-      kept.own = word;
-    }
+    if (word.size() > kCopiedBytes) request.long_at = request.words.size();
+    request.words.emplace_back(word.size() > kCopiedBytes ? "" : word);
   }
   return std::nullopt;
 }
@@ -58,7 +49,7 @@ void RedisSession::flush(Deadline deadline) {
 }
 
 std::optional<Miss> RedisSession::receive(RedisReply& reply, Deadline deadline, size_t max_bytes,
-                                          std::span<std::byte> into) {
+                                          std::span<std::byte> into, const Supply& long_word) {
   CHECK(!pending_.empty());
   const Request request = std::move(pending_.front());
   pending_.pop_front();
@@ -66,7 +57,7 @@ std::optional<Miss> RedisSession::receive(RedisReply& reply, Deadline deadline, 
   RedisConnection& connection = *request.node->connection;
   if (!connection.receive(reply, deadline, max_bytes, into)) return connection.broken();
   if (!reply.is(RedisReply::Type::kError)) return std::nullopt;
-  return repeat(request, reply, deadline, {max_bytes, into});
+  return repeat(request, reply, deadline, {max_bytes, into, long_word});
 }
 
 RedisSession::Advice RedisSession::advice(const RedisReply& reply, int slot, const RedisNodes::Pool& pool,
@@ -74,8 +65,7 @@ RedisSession::Advice RedisSession::advice(const RedisReply& reply, int slot, con
   using What = Advice::What;
   const std::string_view text = reply.text;
   const Miss why{MissReason::kIo, text_of(reply)};
-  if (text.starts_with("READONLY")) {  // a replica: after a failover, the name may stand for another server
-    pool->forget();
+  if (text.starts_with("READONLY")) {  // a master has become a replica
     nodes_.reload(deadline);
     Miss none;
     const RedisNodes::Pool now = nodes_.node_of(slot, none);
@@ -120,8 +110,9 @@ std::optional<Miss> RedisSession::repeat(const Request& request, RedisReply& rep
       return from->broken();
     }
     if (reply.text.starts_with("READONLY")) {
-      if (std::exchange(readonly, true)) return std::nullopt;
       from->retire();
+      pool->forget();  // a single server's name may stand for another one by now: the next request connects again
+      if (!nodes_.is_cluster() || std::exchange(readonly, true)) return std::nullopt;
     }
     Advice next = advice(reply, request.slot, pool, deadline);
     if (next.what == What::kTake) return std::nullopt;
@@ -135,7 +126,9 @@ std::optional<Miss> RedisSession::repeat(const Request& request, RedisReply& rep
     from = connection.get();
     RedisReply asking;
     if (next.what == What::kAskThere) from->request({"ASKING"});
-    from->request(request.view());
+    std::vector<std::string_view> words(request.words.begin(), request.words.end());
+    if (request.long_at < words.size()) words[request.long_at] = target.long_word();
+    from->request(words);
     if (next.what == What::kAskThere && !from->receive(asking, deadline)) return from->broken();
     if (!from->receive(reply, deadline, target.max_bytes, target.into)) return from->broken();
   }

@@ -2,7 +2,9 @@
 // requests. A reply that names another node is followed, a bounded number of times.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <initializer_list>
 #include <list>
 #include <optional>
@@ -19,8 +21,11 @@ class RedisSession {
  public:
   explicit RedisSession(RedisNodes& nodes) : nodes_(nodes) {}
 
-  // Queues a request about a key of this slot. A word of more than a KiB must stay unchanged until its reply has been
-  // received. A miss: there is no connection, and nothing was queued.
+  // Returns again the one word of a request that is longer than a KiB: it is not copied, in case that it must be sent
+  // to another node.
+  using Supply = std::function<std::string_view()>;
+
+  // Queues a request about a key of this slot. A miss: there is no connection, and nothing was queued.
   std::optional<Miss> request(int slot, std::span<const std::string_view> words, Deadline deadline);
   std::optional<Miss> request(int slot, std::initializer_list<std::string_view> words, Deadline deadline) {
     return request(slot, std::span(words.begin(), words.size()), deadline);
@@ -28,9 +33,9 @@ class RedisSession {
   // Sends what is queued. A failure is the result of the next receive().
   void flush(Deadline deadline);
   // The reply to the oldest request without one, as RedisConnection::receive(). A miss is this request's alone, unless
-  // its connection broke.
+  // its connection broke. long_word: of that request, if it has one.
   std::optional<Miss> receive(RedisReply& reply, Deadline deadline, size_t max_bytes = 0,
-                              std::span<std::byte> into = {});
+                              std::span<std::byte> into = {}, const Supply& long_word = {});
   int64_t n_pending() const { return std::ssize(pending_); }
   // Gives up the requests that are pending.
   void reset();
@@ -43,20 +48,16 @@ class RedisSession {
     RedisNodes::Pool pool;
     RedisPool::Lease connection;
   };
-  struct Word {
-    std::string own;
-    std::string_view other;  // not copied
-    std::string_view view() const { return other.empty() ? std::string_view(own) : other; }
-  };
   struct Request {
     Node* node = nullptr;
     int slot = 0;
-    std::vector<Word> words;
-    std::vector<std::string_view> view() const;
+    std::vector<std::string> words;
+    size_t long_at = SIZE_MAX;  // which of them is long, and not copied
   };
   struct Target {
     size_t max_bytes;
     std::span<std::byte> into;
+    const Supply& long_word;
   };
   // What an error reply means for its request.
   struct Advice {

@@ -1,6 +1,6 @@
 #include "store/redis_writer.h"
 
-#include <array>
+#include <algorithm>
 
 #include "store/redis_keys.h"
 #include "store/save_pace.h"
@@ -25,36 +25,25 @@ class PieceCutter {
   PieceCutter(const Record& record, int64_t piece_bytes)
       : record_(record), piece_bytes_(static_cast<size_t>(piece_bytes)) {}
 
-  // Empty: no more pieces. Valid until kMaxPending more have been cut.
-  std::span<const std::byte> next() {
-    const size_t n = piece_bytes_;
-    skip_empty();
-    if (section_ < record_.sections.size() && record_.sections[section_].size() - at_ >= n) {  // no copy needed
-      at_ += n;
-      return record_.sections[section_].subspan(at_ - n, n);
+  // Empty: no more pieces. Valid until the next call.
+  std::string_view cut(int64_t piece) {
+    size_t skip = static_cast<size_t>(piece) * piece_bytes_;
+    copied_.clear();
+    for (const std::span<const std::byte> section : record_.sections) {
+      const auto rest = section.subspan(std::min(skip, section.size()));
+      skip -= section.size() - rest.size();
+      if (copied_.empty() && rest.size() >= piece_bytes_) return as_text(rest.first(piece_bytes_));  // no copy needed
+      const auto some = rest.first(std::min(rest.size(), piece_bytes_ - copied_.size()));
+      copied_.insert(copied_.end(), some.begin(), some.end());
+      if (copied_.size() == piece_bytes_) break;
     }
-    std::vector<std::byte>& copied = copied_[n_copied_++ % copied_.size()];
-    copied.clear();
-    for (; copied.size() < n && section_ < record_.sections.size(); skip_empty()) {
-      const auto rest = record_.sections[section_].subspan(at_);
-      const auto some = rest.first(std::min(rest.size(), n - copied.size()));
-      copied.insert(copied.end(), some.begin(), some.end());
-      at_ += some.size();
-    }
-    return copied;
+    return as_text(copied_);
   }
 
  private:
-  void skip_empty() {
-    while (section_ < record_.sections.size() && at_ == record_.sections[section_].size()) {
-      ++section_;
-      at_ = 0;
-    }
-  }
-
   const Record& record_;
-  size_t piece_bytes_, section_ = 0, at_ = 0, n_copied_ = 0;
-  std::array<std::vector<std::byte>, kMaxPending + 1> copied_;
+  size_t piece_bytes_;
+  std::vector<std::byte> copied_;
 };
 
 }  // namespace
@@ -73,8 +62,8 @@ bool RedisRecordWriter::request(std::initializer_list<std::string_view> words) {
   return !why;
 }
 
-bool RedisRecordWriter::receive(RedisReply::Type wanted, RedisReply& reply) {
-  std::optional<Miss> why = session_.receive(reply, deadline_);
+bool RedisRecordWriter::receive(RedisReply::Type wanted, RedisReply& reply, const RedisSession::Supply& long_word) {
+  std::optional<Miss> why = session_.receive(reply, deadline_, 0, {}, long_word);
   if (!why && !reply.is(wanted)) why = Miss{MissReason::kIo, session_.text_of(reply)};
   if (why) result_ = failed_put(*why);
   return !why;
@@ -84,16 +73,19 @@ bool RedisRecordWriter::send_pieces(const Record& record) {
   const std::string time = std::to_string(kUnfinishedMs);
   PieceCutter cutter(record, piece_bytes_);
   RedisReply reply;
-  int64_t piece = 0;
-  for (auto bytes = cutter.next(); !bytes.empty(); bytes = cutter.next()) {
-    if (!request({"SET", piece_name(id_, piece++), as_text(bytes), "PX", time})) return false;
+  const auto confirm = [&](int64_t piece) {
+    return receive(RedisReply::Type::kStatus, reply, [&] { return cutter.cut(piece); });
+  };
+  const int64_t n = count_pieces(record.bytes(), piece_bytes_);
+  for (int64_t piece = 0; piece < n; ++piece) {
+    const std::string_view bytes = cutter.cut(piece);
+    if (!request({"SET", piece_name(id_, piece), bytes, "PX", time})) return false;
     session_.flush(deadline_);  // if it fails, receive() fails, too
     if (record.pace != nullptr) record.pace->stored(std::ssize(bytes), deadline_);
-    if (session_.n_pending() < kMaxPending) continue;
-    if (!receive(RedisReply::Type::kStatus, reply)) return false;
+    if (session_.n_pending() == kMaxPending && !confirm(piece - kMaxPending + 1)) return false;
   }
   while (session_.n_pending() > 0) {
-    if (!receive(RedisReply::Type::kStatus, reply)) return false;
+    if (!confirm(n - session_.n_pending())) return false;
   }
   return true;
 }
@@ -115,7 +107,7 @@ bool RedisRecordWriter::finish(const std::vector<std::byte>& header, int64_t n_p
   const std::string name = header_name(id_);
   const bool sent = ttl_ms > 0 ? request({"SET", name, as_text(header), "PX", std::to_string(ttl_ms)})
                                : request({"SET", name, as_text(header)});
-  return sent && receive(RedisReply::Type::kStatus, reply);
+  return sent && receive(RedisReply::Type::kStatus, reply, [&] { return as_text(header); });
 }
 
 PutResult RedisRecordWriter::write(const RecordSeal& seal, const Record& record, int64_t ttl_ms) {

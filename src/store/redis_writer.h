@@ -23,7 +23,7 @@ class RedisRecordWriter {
   bool finish(const std::vector<std::byte>& header, int64_t n_pieces, int64_t ttl_ms);
   bool request(std::initializer_list<std::string_view> words);
   // The reply to the oldest request; false: it is not of the expected type, and result_ has the reason.
-  bool receive(RedisReply::Type wanted, RedisReply& reply);
+  bool receive(RedisReply::Type wanted, RedisReply& reply, const RedisSession::Supply& long_word = {});
 
   RedisSession& session_;
   const RecordId& id_;
