@@ -243,10 +243,11 @@ TEST(AnswerFirst, OtherRequestsLoseNoStep) {
   }
   int n_steps_of_acting = 0;
   while (!scheduler.done(ids[0]) || !scheduler.done(ids[1])) {
-    const int before = n_other, own_before = n_own[0] + n_own[1];
+    const int before = n_other;
+    const std::array<int, 2> own_before = n_own;
     ASSERT_TRUE(scheduler.step());
     EXPECT_EQ(n_other, before + 1);
-    n_steps_of_acting += own_before > 0 && n_own[0] + n_own[1] == own_before ? 1 : 0;
+    for (size_t i = 0; i < 2; ++i) n_steps_of_acting += own_before[i] == kFirst && n_own[i] == kFirst ? 1 : 0;
   }
   EXPECT_GT(n_steps_of_acting, 0);  // the plan was made in parts
   while (scheduler.step()) {
