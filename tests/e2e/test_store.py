@@ -436,7 +436,7 @@ class Clusters(ProgramTest):
         return cluster
 
     def run_it(self, *flags):
-        p = run("run", "-m", MODEL, "-i", PAGE, "-i", OTHER, "--json", "--temperature", "0", "--max-tokens", "4", "--reuse", "vlcache", *flags, QUESTION)
+        p = run("run", "-m", MODEL, "-i", PAGE, "-i", OTHER, "--json", "--temperature", "0", "--max-tokens", "4", "--reuse", "vlcache", *IMAGES_ALONE, *flags, QUESTION)
         self.assertEqual(p.returncode, 0, p.stderr)
         self.assertNotIn("--cache-redis:", p.stderr)
         return json.loads(p.stdout)["caches"]["tiers"]["redis"]

@@ -28,7 +28,7 @@ QUESTIONS = ["What is the TOTAL?", "What is the DATE?", "Read the page.", "How m
 
 class Server(ServerProcess):
     def __init__(self, vlcache, *flags, model=MODEL, dtype="f32"):
-        super().__init__([vlcache, "serve", "-m", model, "--port", "0", "--dtype", dtype, *flags])
+        super().__init__([vlcache, "serve", "-m", model, "--port", "0", "--dtype", dtype, *(() if "--reuse" in flags else ("--reuse", "exact")), *flags])
         self.ready()
 
     def connect(self, timeout=3600):
