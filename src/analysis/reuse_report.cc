@@ -13,7 +13,7 @@ using Answer = GateVerdict::Answer;
 
 std::string cell(const std::string& text) { return "<td>" + escape_html(text) + "</td>"; }
 std::string count(int64_t n) { return cell(format("%lld", static_cast<long long>(n))); }
-std::string percent(double share) { return cell(format("%.3g %%", 100 * share)); }
+std::string percent_text(double share) { return cell(format("%.3g %%", 100 * share)); }
 
 std::string row(const std::string& name, const ReuseEvidence& e, const GateRule& rule) {
   const GateVerdict v = judge(e, rule);
@@ -21,7 +21,7 @@ std::string row(const std::string& name, const ReuseEvidence& e, const GateRule&
   std::string text = "<tr>" + cell(name) + count(e.answers.n) + count(e.answers.n_changed);
   text += e.scores ? count(e.scores->n_right) + count(e.scores->n_lost) + count(e.scores->n_gained)
                    : cell("") + cell("") + cell("");
-  return text + cell(format("%.2g", e.kl)) + percent(v.bound) + percent(v.limit) + cell(word) + "</tr>";
+  return text + cell(format("%.2g", e.kl)) + percent_text(v.bound) + percent_text(v.limit) + cell(word) + "</tr>";
 }
 
 std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRule& rule) {

@@ -267,7 +267,8 @@ class ServeFlags(ProgramTest):
         server = self.serve(*kept)
         (_, _), (before, rate_before), (never_stopped, _) = rounds(server, 3)
         self.assertEqual(server.end(), 0)
-        (after, rate_after), = rounds(self.serve(*kept), 1)
+        # always: whether loading is faster than computing is the machine's affair
+        (after, rate_after), = rounds(self.serve(*kept, "--cache-prefixes", "always"), 1)
         self.assertGreater(rate_before, 0.9)
         self.assertGreater(rate_after, 0.9 * rate_before)
         self.assertEqual(after, never_stopped)
