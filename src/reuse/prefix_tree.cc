@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <ranges>
 
 #include "base/error.h"
 
@@ -259,7 +258,8 @@ void PrefixTree::announce(Node& leaf, size_t n_drop) {
     std::vector<const Node*> way;
     for (const Node* node = &leaf; node != nullptr; node = node->parent) way.push_back(node);
     path_ = {.leaf = &leaf, .key = {}, .groups = {}};
-    for (const Node* node : std::views::reverse(way)) {
+    std::ranges::reverse(way);
+    for (const Node* node : way) {
       path_.key.insert(path_.key.end(), node->elements.begin(), node->elements.end());
       path_.groups.insert(path_.groups.end(), node->groups.begin(), node->groups.end());
     }
