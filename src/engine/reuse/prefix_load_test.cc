@@ -153,10 +153,15 @@ TEST_F(StoredPrefixes, AreWrittenBeforeMemoryEvictsThem) {
   ASSERT_GE(n, 2 * kPageSlots);
   for (const char first : {'a', 'b', 'c', 'd'}) generate(*small, text(*small, first));
   ASSERT_TRUE(small->kv().tiers()->flush(kNoDeadline));
-  const auto second = process();
-  EXPECT_EQ(from_disk(generate(*second, text(*second, 'a'))), n / kPageSlots * kPageSlots);
-  const auto off = process(PrefixSaving::kOff);
-  EXPECT_EQ(ids(generate(*second, text(*second, 'b'))), ids(generate(*off, text(*off, 'b'))));
+  // Which prompts are evicted depends on what they cost; at most two have room.
+  const auto second = process(PrefixSaving::kAlways), off = process(PrefixSaving::kOff);
+  int32_t n_found = 0;
+  for (const char first : {'a', 'b', 'c', 'd'}) {
+    const GenerateResult result = generate(*second, text(*second, first));
+    if (from_disk(result) == n / kPageSlots * kPageSlots) ++n_found;
+    EXPECT_EQ(ids(result), ids(generate(*off, text(*off, first))));
+  }
+  EXPECT_GE(n_found, 2);
 }
 
 TEST_F(StoredPrefixes, AreNotWrittenWhereTheTierWouldEvictWhatSavesMore) {
