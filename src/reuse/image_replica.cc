@@ -260,7 +260,7 @@ class ImageReplica final : public Replica {
   void store(const TraceImage& image, double cost_per_token) {
     const Sha256Digest name = image_key("kv", image.id);
     image_kv_.put(name, contents_, bytes_of(image), cost_per_token * static_cast<double>(image.n_tokens));
-    tiers_.write(name, bytes_of(image));
+    tiers_.write_claimed(name, bytes_of(image));
   }
 
   // Of an image of which a token is computed.
@@ -274,7 +274,7 @@ class ImageReplica final : public Replica {
     double cost = 0;  // loading takes next to no time
     if (tiers_.read_and_copy(name, bytes) == HitSource::kMiss) {
       cost = options_.encoder_cost * measured(static_cast<double>(image.n_tokens));
-      tiers_.write(name, bytes);
+      tiers_.write_claimed(name, bytes);
     }
     embeddings_.put(name, contents_, bytes, cost);
   }

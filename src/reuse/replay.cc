@@ -213,6 +213,11 @@ void ReplayTiers::write(const Sha256Digest& key, int64_t bytes, bool yields) {
   }
 }
 
+void ReplayTiers::write_claimed(const Sha256Digest& key, int64_t bytes) {
+  if (disk) disk->write(key, bytes, /*yields=*/false);
+  if (shared) shared->tier().write(key, bytes, /*yields=*/false);
+}
+
 void ReplayTiers::advance() {
   for (std::optional<TierLink>* link : {&disk, &shared}) {
     if (*link) (*link)->advance();

@@ -78,6 +78,8 @@ struct ReplayTiers {
   // The same; what only the shared tier has is copied to the disk.
   HitSource read_and_copy(const Sha256Digest& key, int64_t bytes);
   void write(const Sha256Digest& key, int64_t bytes, bool yields = false);
+  // Of what this replica has claimed in the shared tier: others that need it wait until it is written.
+  void write_claimed(const Sha256Digest& key, int64_t bytes);
   void advance();
 };
 
