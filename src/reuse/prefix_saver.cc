@@ -22,6 +22,11 @@ PrefixSaver::PrefixSaver(PrefixStore& store, PrefixCache& cache, PrefixSaving wh
 
 PrefixSaver::~PrefixSaver() { cache_.on_evict(nullptr); }
 
+PrefixStore::Worth PrefixSaver::PieceState::worth(double ms_per_token, bool yields) const {
+  const int32_t n_more = std::max(0, n_uses - 1);
+  return {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0};
+}
+
 // Saves pieces, up to the last of which the cache has the tokens.
 int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache cache, double ms_per_token, bool yields) {
   cache.truncate(pieces.back().end);
@@ -35,9 +40,7 @@ int64_t PrefixSaver::save(std::span<const PrefixStore::Piece> pieces, KvCache ca
     PieceState& state = pieces_[piece.key.content];
     if (!store_.takes(piece)) continue;
     state.queued = true;
-    const int32_t n_more = std::max(0, state.n_uses - 1);
-    n_queued +=
-        store_.save(piece, cache, {.ms_per_token = ms_per_token, .n_uses = n_more, .yields = yields && n_more == 0});
+    n_queued += store_.save(piece, cache, state.worth(ms_per_token, yields));
   }
   return n_queued;
 }
@@ -103,8 +106,7 @@ void PrefixSaver::evicting(std::span<const Element> key, std::span<const PageGro
     const auto page_of = [&](int32_t column, int32_t page) {
       return cache_.page(groups[static_cast<size_t>(page)], column);
     };
-    const int32_t n_more = std::max(0, state.n_uses - 1);
-    store_.save(piece, page_of, {.ms_per_token = prefix->second.ms_per_token, .n_uses = n_more, .yields = n_more == 0});
+    store_.save(piece, page_of, state.worth(prefix->second.ms_per_token, /*yields=*/true));
   }
 }
 

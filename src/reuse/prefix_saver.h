@@ -46,6 +46,8 @@ class PrefixSaver {
   struct PieceState {
     int32_t n_uses = 0;
     bool queued = false;  // to be stored
+    // What a record of it is worth; `yields`: if it was used once.
+    PrefixStore::Worth worth(double ms_per_token, bool yields) const;
   };
   using Prefixes = std::map<std::vector<Element>, Prefix>;
   using Pieces = std::vector<PrefixStore::Piece>;

@@ -230,6 +230,24 @@ TEST_F(RedisRecords, KeysOfAnotherType) {
   EXPECT_EQ(read_all(tier, stored.record.key).sections, stored.sections);
 }
 
+TEST_F(RedisRecords, OneProcessClaimsARecord) {
+  using std::chrono::minutes;
+  RedisTier a(redis()), b(redis());
+  const RecordKey key = make_key(1);
+  EXPECT_TRUE(a.claim(key, minutes(1), kNoDeadline));
+  EXPECT_FALSE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_TRUE(a.claim(key, minutes(1), kNoDeadline));  // its own
+  b.release(key);                                      // not its own
+  EXPECT_FALSE(b.claim(key, minutes(1), kNoDeadline));
+  EXPECT_TRUE(a.list().empty());
+  a.release(key);
+  EXPECT_TRUE(b.claim(key, std::chrono::milliseconds(1), kNoDeadline));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(a.claim(key, minutes(1), kNoDeadline));  // b's has expired
+  server_.reset();
+  EXPECT_TRUE(b.claim(key, minutes(1), Clock::now() + std::chrono::seconds(2)));  // no server to ask
+}
+
 TEST_F(RedisRecords, TimeToLive) {
   RedisTierOptions options = redis();
   options.ttl_ms = 1'000;
@@ -257,7 +275,7 @@ TEST_F(RedisRecords, ListAndErase) {
   ASSERT_TRUE(alice.put(make_record(make_key(1), {10}).record, kNoDeadline).there());
   // Names that are no record's, the first one of format 1.
   const std::vector<std::string> others = {"vlcache:" + std::string(64, '0') + ":h",
-                                           "vlcache:{" + std::string(64, 'F') + "}:h", "vlcache:{somebody}:h"};
+                                           "vlcache:{" + std::string(64, 'F') + "}:h", "vlcache:{no id}:h"};
   for (const std::string& name : others) server_->ask({"SET", name, "x"});
   server_->ask({"SET", "vlcache:{" + std::string(64, 'f') + "}:h", "x"});
   const std::vector<ListedRecord> records = tier.list();

@@ -252,10 +252,10 @@ void StoreWorker::run_loads() {
 void StoreWorker::answer(Question& question) {
   std::vector<bool> there(question.keys.size(), question.claim.has_value());
   try {
-    if (Clock::now() >= question.deadline) {
-    } else if (question.claim) {
+    const bool late = Clock::now() >= question.deadline;
+    if (!late && question.claim) {
       there[0] = tier_.claim(question.keys[0], *question.claim, question.deadline);
-    } else {
+    } else if (!late) {
       there = tier_.exists(question.keys, question.deadline);
     }
   } catch (const std::exception&) {  // out of memory, at most

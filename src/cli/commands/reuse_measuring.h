@@ -53,7 +53,7 @@ class ReuseMeasuring {
   // How often full computation changes the answers that compare() has found: with another prefill chunk, in batches of
   // three, and on lower instruction sets, each as many cases as its time permits. Throws Interrupted.
   void measure_floor(const ModelFlags& flags, const Checkpoint& checkpoint);
-  // Sets the evidence of a plan that was compared. [1] of each pair: prompts with several images.
+  // Sets the evidence of a plan that was compared.
   void fill(const std::string& name, ReusePlan& plan) const;
 
   // The mean loss of every layer at each level, and the sums of the errors.

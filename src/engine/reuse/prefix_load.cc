@@ -34,10 +34,10 @@ bool PrefixLoad::pending(Deadline until) {
 // Of the pieces after those that memory has, up to the first that no tier has.
 void PrefixLoad::start_loads() {
   started_ = true;
-  const int32_t n_known = engine_->kv().prefixes().n_known(prefix_.key);
+  n_known_ = engine_->kv().prefixes().n_known(prefix_.key);
   std::vector<Found> found;
   for (size_t i = 0; i < prefix_.pieces.size(); ++i) {
-    if (prefix_.pieces[i].end <= n_known) continue;
+    if (prefix_.pieces[i].end <= n_known_) continue;
     ChainedTier* const from = search_.tier(i);
     if (from == nullptr) break;
     found.push_back({&prefix_.pieces[i], from});
@@ -87,6 +87,7 @@ void PrefixLoad::take() {
     }
     const int32_t end = loads.back().piece.end;
     cache.keep(std::span(prefix_.key).first(static_cast<size_t>(end)), kv, ms_per_token_);
+    n_known_ = end;
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kMemory) throw;  // no pages are free: the prompt is computed
     return;
@@ -95,8 +96,6 @@ void PrefixLoad::take() {
     taken_.push_back({load.piece.begin, load.piece.end, std::string(load.from->tier->name())});
   }
 }
-
-int32_t PrefixLoad::n_known() const { return engine_ == nullptr ? 0 : engine_->kv().prefixes().n_known(prefix_.key); }
 
 std::map<std::string, int32_t> PrefixLoad::sources(int32_t n) const {
   std::map<std::string, int32_t> sources;

@@ -23,8 +23,8 @@ class PrefixLoad {
   // Whether tiers are still being asked, or records loaded, at `until` at the latest. When nothing is pending any more,
   // what has arrived is in the prefix cache. Of a record that is late, missing or damaged, the prefix ends before it.
   bool pending(Deadline until);
-  // How many tokens of the prompt the prefix cache has.
-  int32_t n_known() const;
+  // How many tokens of the prompt the prefix cache had when the tiers had answered, with those that were loaded.
+  int32_t n_known() const { return n_known_; }
   // Why nothing was loaded although tiers have some of the prompt; "": nothing kept it.
   const std::string& obstacle() const { return obstacle_; }
   // The whole prompt as tiers and the prefix cache know it; no pieces: it was not asked for.
@@ -48,6 +48,7 @@ class PrefixLoad {
   TierSearch search_;
   Deadline by_ = kNoDeadline;  // the time limit of search and loads, which begins with the first call of pending()
   bool started_ = false;
+  int32_t n_known_ = 0;
   std::string obstacle_;
   double ms_per_token_ = 0;
   std::vector<PrefixStore::Load> loads_;  // of consecutive pieces

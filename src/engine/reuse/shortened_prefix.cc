@@ -156,6 +156,7 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   const std::vector<Comparable> shorter = comparable(prompt.tokens, list_images(prompt), numbers);
   const Overlap found = overlap(longer, shorter);
   const int32_t n = found.n_same + found.n_moved;
+  if (n == 0) return 0;
   const KvCache kv = moved(engine, known.kv, found);
   prompt.salt = salt_of(longer, before, found.from - found.n_same);
   prompt.keys = image_keys(prompt);
