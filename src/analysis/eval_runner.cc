@@ -4,10 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "analysis/divergence.h"
 #include "analysis/forks.h"
 #include "api/request_builder.h"
 #include "base/clock.h"
+#include "base/divergence.h"
 #include "base/error.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"

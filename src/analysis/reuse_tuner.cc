@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "analysis/divergence.h"
 #include "analysis/forks.h"
 #include "api/request_builder.h"
+#include "base/divergence.h"
 #include "base/error.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"

@@ -1,13 +1,24 @@
 // The gate: exact reuse always, approximate reuse where it was measured or requested.
 #include "api/reuse_choice.h"
 
+#include <cmath>
+#include <span>
+
 #include "base/error.h"
 #include "base/json.h"
 
 namespace vlcache {
 namespace {
 
+constexpr size_t kNameDigits = 16;  // of a file of counts
+
 bool is_word(std::string_view how) { return how == "auto" || how == "off" || how == "exact"; }
+
+std::string digest_of(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hex(hash.finish());
+}
 
 }  // namespace
 
@@ -20,7 +31,8 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const
       rule_{.margin = flags.margin},
       keep_exact_(flags.keep_exact),
       origin_(flags.origin == "neutral" ? ReuseOrigin::kNeutral : ReuseOrigin::kFirst),
-      form_(form.name()) {
+      form_(form.name()),
+      shadow_(flags.shadow) {
   check_reuse(how_);
   const std::filesystem::path path =
       flags.plan.empty() ? model.companion(kReusePlanName) : std::filesystem::path(flags.plan);
@@ -37,15 +49,61 @@ ReuseChoice::ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const
   }
 }
 
+// Where a plan's evidence was not enough, its shares are measured further, else the documented schedule's.
+void ReuseChoice::open_counts(const Engine& engine, const std::filesystem::path& folder, bool compares) {
+  const bool decided = has_plan() && verdict_.one.answer != GateVerdict::Answer::kNotEnough &&
+                       verdict_.several.answer != GateVerdict::Answer::kNotEnough;
+  const ImageKvForm& form = engine.options().cache_form;
+  const bool measurable = form.keeps_all() && origin_ == ReuseOrigin::kFirst;
+  if (how_ != "auto" || decided || !measurable || shadow_ == 0) return;
+  const std::vector<double> schedule =
+      parse_reuse_chooser("vlcache")->plan(engine.kv_shape().n_layers(), /*n_tokens=*/1).shares();
+  const ReusePlan counted{.model = digest_of(std::as_bytes(std::span(engine.model().fingerprint()))),
+                          .form = form_,
+                          .shares = has_plan() ? plan_->shares : schedule,
+                          .one = {},
+                          .several = {},
+                          .looking = {},
+                          .several_looking = {}};
+  const std::string identity = reuse_plan_json(counted);
+  const std::filesystem::path file =
+      folder.empty()
+          ? folder
+          : folder / ("reuse-" + digest_of(std::as_bytes(std::span(identity))).substr(0, kNameDigits) + ".json");
+  counts_ = std::make_unique<ReuseCounts>(counted, rule_, file);
+  compares_ = compares;
+}
+
+// By what was counted so far: reused, or computed and recorded for later requests; and compared, each of them until
+// the verdict is in.
+ReuseOptions ReuseChoice::counted_options(ReuseOptions exact, size_t n_images) const {
+  ReuseOptions options = std::move(exact);
+  if (counts_ == nullptr) return options;
+  if (counts_->permits(n_images)) {
+    options.chooser = counts_->chooser();
+    options.one_image_only = n_images <= 1 && !counts_->permits(2);
+  } else if (compares_) {
+    options.measured = counts_->chooser();
+  }
+  if (!compares_ || n_images == 0) return options;
+  options.compared = counts_->undecided(n_images);
+  if (!options.compared) {
+    const auto n = static_cast<double>(n_comparable_++);
+    options.compared = std::floor((n + 1) * shadow_) > std::floor(n * shadow_);
+  }
+  return options;
+}
+
 ReuseOptions ReuseChoice::options(std::string_view how, size_t n_images) const {
   if (how == "off") return {.encoder = false, .chooser = nullptr};
   ReuseOptions options{.prefix = true, .keep_exact = keep_exact_, .chooser = nullptr, .origin = origin_};
   if (how == "exact") return options;
   if (how == "auto") {
-    if (!plan_ || plan_->form != form_) return options;
+    const GateVerdict& kind = n_images > 1 ? verdict_.several : verdict_.one;
+    if (!has_plan()) return counted_options(options, n_images);
     switch (verdict_.use(n_images)) {
       case PlanVerdict::Use::kNothing:
-        return options;
+        return kind.answer == GateVerdict::Answer::kNotEnough ? counted_options(options, n_images) : options;
       case PlanVerdict::Use::kPlan:
         options.chooser = planned_chooser(*plan_);
         break;
@@ -65,8 +123,13 @@ std::string ReuseChoice::explanation() const {
   if (how_ == "off" || how_ == "exact") return "";
   const std::string remedy = "`vlcache tune reuse` measures one",
                     exact = "images are reused only where that is exact: ";
-  const bool fits = plan_ && plan_->form == form_;
+  const bool fits = has_plan();
   if (how_ == "auto") {
+    const ReuseCounts::State counted = counts_ != nullptr ? counts_->state() : ReuseCounts::State();
+    if (compares_ || counted.one.evidence.answers.n + counted.several.evidence.answers.n > 0) {
+      return "images are reused where requests have shown that answers stay the same: one image in a prompt: " +
+             words(counted.one) + "; several: " + words(counted.several) + "\n";
+    }
     if (!plan_) return exact + why_none_ + " (" + remedy + ")\n";
     if (fits) return verdict_words(*plan_, rule_);
     return exact + "the plan was measured with KV that is kept as " + plan_->form + ", here it is " + form_ + " (" +

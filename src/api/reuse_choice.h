@@ -2,13 +2,17 @@
 // well the plan's answers agreed.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/model_files.h"
+#include "engine/engine.h"
 #include "engine/request.h"
 #include "reuse/image_kv_form.h"
+#include "reuse/reuse_counts.h"
 #include "reuse/reuse_plan.h"
 
 namespace vlcache {
@@ -23,6 +27,7 @@ struct ReuseFlags {
   std::string former_bound;  // --reuse-bound, an error that names --reuse-margin
   bool keep_exact = false;   // --cache-exact
   std::string origin = "first";
+  double shadow = 0.05;  // share of requests that are compared once the verdict is in; 0: none ever are
 };
 
 class ReuseChoice {
@@ -31,12 +36,22 @@ class ReuseChoice {
   // KV to be reused.
   ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form);
 
+  // `auto` goes by what servers count while they run (ReuseCounts) where no plan decides: opens the counts of this
+  // engine's model, in `folder` (--cache-disk) if that is not empty. `compares`: this process counts, too. Before any
+  // other thread uses this object.
+  void open_counts(const Engine& engine, const std::filesystem::path& folder, bool compares);
+  // Null: this process counts nothing.
+  ReuseCounts* counts() const { return compares_ ? counts_.get() : nullptr; }
+
   // For a prompt with that many images.
   ReuseOptions options(std::string_view how, size_t n_images) const;
   // What was measured of answers under --reuse and what follows from it, in lines; "": images are not reused.
   std::string explanation() const;
 
  private:
+  bool has_plan() const { return plan_ && plan_->form == form_; }
+  ReuseOptions counted_options(ReuseOptions exact, size_t n_images) const;
+
   std::string how_;
   GateRule rule_;
   bool keep_exact_;
@@ -45,6 +60,11 @@ class ReuseChoice {
   std::optional<ReusePlan> plan_;
   PlanVerdict verdict_;   // of the plan
   std::string why_none_;  // why there is no plan
+  double shadow_;
+  bool compares_ = false;
+  std::unique_ptr<ReuseCounts> counts_;  // null: never opened
+  // Requests that could be compared, since the verdict was in.
+  mutable std::atomic<uint64_t> n_comparable_ = 0;
 };
 
 }  // namespace vlcache

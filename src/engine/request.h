@@ -23,6 +23,7 @@
 namespace vlcache {
 
 class Sequence;
+struct AnsweredPrompt;
 struct GeneratedToken;
 
 struct GenerateOptions {
@@ -46,12 +47,21 @@ struct GenerateCallbacks {
   std::function<int32_t(std::span<float> logits)> choose;
   // Logits of every prompt row as it is computed: [n, vocab] f32, of tokens first, first + 1, ...
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
+  // With ReuseOptions::compared, of a complete answer to a prompt with an image that was, or could have been, reused.
+  std::function<void(AnsweredPrompt answered)> on_answered;
 };
 
 // The prompt that computes the KV of an image that other prompts reuse.
 enum class ReuseOrigin : uint8_t {
   kFirst,    // the first that computes it exactly; for an image that never was, from its second use on, kNeutral
   kNeutral,  // always one of its own: the start token, then the image. Answers do not depend on earlier prompts
+};
+
+// A request that repeats an answered one to compare ways of computing it (reuse_shadows.h): no cache and no count shows
+// that it ran. It takes what is in memory alone.
+struct Shadow {
+  int32_t n_prefix = 0;        // tokens of the exact prefix that the answered request had
+  std::vector<size_t> images;  // of the prompt: those that may be reused
 };
 
 // What is taken from caches instead of being computed again.
@@ -66,6 +76,10 @@ struct ReuseOptions {
   // Of an image that is repeated by itself (RepeatedImage): the tokens to keep; empty until they are chosen. Shared by
   // the policy that chooses and the recording that waits for it.
   std::shared_ptr<KeptTokens> kept_tokens;
+  // Without `chooser`: the one that is being measured. Images are computed, and recorded in memory as if it was used.
+  ReuseChooserPtr measured;
+  bool compared = false;  // callbacks.on_answered is to get the answer
+  std::optional<Shadow> shadow;
 };
 
 struct Request {
@@ -82,6 +96,14 @@ struct Request {
   GenerateCallbacks callbacks;
   // Restricts the tokens of the answer; null: not. Not with callbacks.choose.
   std::unique_ptr<TokenConstraint> constraint;
+};
+
+// What it takes to compute an answered request again.
+struct AnsweredPrompt {
+  Prompt prompt;
+  PolicyPtr policy;
+  ReuseOptions reuse;  // `shadow` is set; `chooser` is the one to compare with full computation
+  std::vector<int32_t> answer;
 };
 
 struct Timings {
@@ -119,10 +141,11 @@ struct CacheReport {
     Source source = Source::kComputed;  // of its KV, or of most of it
     double n_recomputed = 0;            // tokens, mean over the layers; those of an origin request among them
     Encoder encoder = Encoder::kSkipped;
-    std::string reason;  // why its KV was computed, or is not cached
-    std::string tier;    // of kTier: "disk"
-    std::string form;    // if it is loaded: ImageKvForm::name
-    int32_t n_kept = 0;  // likewise: its tokens that every layer has, except recomputed ones
+    std::string reason;     // why its KV was computed, or is not cached
+    bool reusable = false;  // it was computed only because ReuseOptions::measured is not permitted yet
+    std::string tier;       // of kTier: "disk"
+    std::string form;       // if it is loaded: ImageKvForm::name
+    int32_t n_kept = 0;     // likewise: its tokens that every layer has, except recomputed ones
 
     bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };

@@ -13,9 +13,18 @@ namespace {
 
 constexpr double kMostCases = 1e9;  // beyond this, more cases are no advice
 
+double half_the_doubt(double confidence) { return 0.5 * (1 + confidence); }
+
 double upper_bound(double n_changed, double n, const GateRule& rule) {
   if (!rule.repeated) return share_at_most(n_changed, n, rule.confidence);
-  return share_at_most_at_any_time(n_changed, n, rule.confidence, rule.margin);
+  return share_at_most_at_any_time(n_changed, n, half_the_doubt(rule.confidence), rule.margin);
+}
+
+// Of the floor, which is as it was measured in one go, or as low as repeated looks may have it.
+double floor_share(const AnswerCounts& floor, const GateRule& rule) {
+  if (!rule.repeated) return floor.share();
+  const auto n = static_cast<double>(floor.n), same = n - static_cast<double>(floor.n_changed);
+  return 1 - share_at_most_at_any_time(same, n, half_the_doubt(rule.confidence), /*expected=*/1);
 }
 
 // The smallest whole n >= least with passes(n), which stays true beyond it; 0: none.
@@ -87,7 +96,7 @@ void judge_scores(const ScoreCounts& s, const GateRule& rule, GateVerdict& verdi
 
 void judge_answers(const ReuseEvidence& evidence, const GateRule& rule, GateVerdict& verdict) {
   const AnswerCounts& a = evidence.answers;
-  verdict.limit = std::min(1.0, noise_floor(evidence).share() + rule.margin);
+  verdict.limit = std::min(1.0, floor_share(noise_floor(evidence), rule) + rule.margin);
   const auto n = static_cast<double>(a.n), changed = static_cast<double>(a.n_changed);
   const auto bound = [&](double m) { return upper_bound(a.share() * m, m, rule); };
   const auto none_more = [&](double m) { return upper_bound(changed, m, rule); };
@@ -102,6 +111,25 @@ void judge_answers(const ReuseEvidence& evidence, const GateRule& rule, GateVerd
 std::string percent(double share) { return format("%.3g %%", 100 * share); }
 
 }  // namespace
+
+void add(ReuseEvidence& to, const ReuseEvidence& more) {
+  const auto add_counts = [](AnswerCounts& sum, const AnswerCounts& a) {
+    sum.n += a.n;
+    sum.n_changed += a.n_changed;
+  };
+  const auto n = static_cast<double>(to.answers.n), n_more = static_cast<double>(more.answers.n);
+  if (n_more > 0) to.kl = (to.kl * n + more.kl * n_more) / (n + n_more);
+  add_counts(to.answers, more.answers);
+  for (const ReuseEvidence::OtherWay& way : more.floor) {
+    const auto known = std::ranges::find(to.floor, way.name, &ReuseEvidence::OtherWay::name);
+    if (known == to.floor.end()) {
+      to.floor.push_back(way);
+    } else {
+      add_counts(known->answers, way.answers);
+    }
+  }
+  to.scores.reset();
+}
 
 AnswerCounts noise_floor(const ReuseEvidence& evidence) {
   AnswerCounts floor;

@@ -39,14 +39,17 @@ struct ReuseEvidence {
   std::optional<ScoreCounts> scores;  // nullopt: right answers are not known
 };
 
+// Adds what was measured of other cases under the same way of reuse. Scores are left out.
+void add(ReuseEvidence& to, const ReuseEvidence& more);
+
 // The floor as one count, all ways together.
 AnswerCounts noise_floor(const ReuseEvidence& evidence);
 
 struct GateRule {
   double margin = 0.01;  // > 0: what reuse may change or cost beyond the floor
   double confidence = 0.95;
-  // Verdicts are asked for again and again while counts grow (share_at_most_at_any_time). Scores are not considered
-  // then.
+  // Verdicts are asked for again and again while counts grow (share_at_most_at_any_time): the floor counts as far as it
+  // is certain, and each of the two bounds has half the doubt. Scores are not considered.
   bool repeated = false;
 };
 

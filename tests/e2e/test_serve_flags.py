@@ -203,6 +203,38 @@ class ServeFlags(ProgramTest):
         mine, shipped = [self.image("--reuse-margin", "1", *more) for more in (["--reuse-plan", path], [])]
         self.assertGreater(mine["recomputed_tokens"], 3 * shipped["recomputed_tokens"])
 
+    def test_flag_reuse_shadow(self):
+        plan = json.loads((MODEL / "reuse_plan.json").read_text())
+        nothing = {"cases": 0, "equal": 0, "kl": 0}
+        unmeasured = self.write("unmeasured.json", json.dumps({**plan, "one_image": nothing, "several_images": nothing, "looking": ""}))
+        folder = self.folder / "cache"
+
+        def measured(server):
+            deadline = time.monotonic() + 30
+            while (stats := json.loads(server.answer("GET", "/v1/cache/stats").text)["reuse"])["one_image"]["compared"] < 2:
+                self.assertLess(time.monotonic(), deadline, stats)
+                time.sleep(0.05)
+            return stats
+
+        flags = ("--reuse-plan", unmeasured, "--cache-disk", folder)
+        first = self.serve(*flags)
+        for before in ("Be brief.", "Read the page.", "Look at it."):
+            body = about(PAGE, vlcache={"explain": True})
+            body["messages"].insert(0, {"role": "system", "content": before})
+            image = self.ask(first, body)["vlcache"]["cache"]["images"][0]
+            self.assertEqual((image["source"], image["reason"]), ("computed", "reuse is being measured"))
+        one = measured(first)["one_image"]
+        self.assertEqual((one["compared"], one["open"]), (2, False))
+        self.assertRegex(one["text"], r"^measured on 2 requests: \d+ % same .*; off until about \d+ more are$")
+        self.assertIn('vlcache:reuse_compared{model_name="tinydoc",engine="0",images="one"} 2.0\n', first.answer("GET", "/metrics").text.decode())
+        first.kill()
+        self.assertEqual(measured(self.serve(*flags))["one_image"]["compared"], 2)  # killed, not lost
+        # What one server has counted opens reuse in all processes on the folder.
+        [counts] = folder.glob("reuse-*.json")
+        counts.write_text(json.dumps({**json.loads(counts.read_text()), "one_image": {"cases": 1000, "equal": 1000, "kl": 0}}))
+        self.assertEqual(self.image("--cache-ram", "1GiB", *flags)["source"], "ram")
+        self.assertNotIn("reuse", json.loads(self.serve(*flags, "--reuse-shadow", "0").answer("GET", "/v1/cache/stats").text))
+
     def test_flag_reuse_origin(self):
         # The first prompt that has the image computes it once more by itself.
         explained = lambda server: self.ask(server, vlcache={"explain": True})["vlcache"]["cache"]["images"][0]

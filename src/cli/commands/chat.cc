@@ -330,9 +330,12 @@ void run(const ChatFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
+  ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
+  if (!flags.model.cache.disk.empty()) {
+    reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
+  }
   RequestBuilder builder(*engine, reuse, &checkpoint);
   Chat chat(*engine, flags, policy, default_fields(given, engine->model().config().generation, Front::kRun), builder);
   std::fputs("type a message; /help lists commands\n", stderr);

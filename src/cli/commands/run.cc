@@ -177,7 +177,7 @@ void run(const RunFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
+  ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   if (flags.prompt.empty() == flags.requests.empty()) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
@@ -188,6 +188,9 @@ void run(const RunFlags& flags) {
   watch_interrupts();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
+  if (!flags.model.cache.disk.empty()) {
+    reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
+  }
   RequestBuilder builder(*engine, reuse, &checkpoint);
   const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
   if (flags.requests.empty()) {

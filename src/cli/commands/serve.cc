@@ -72,12 +72,16 @@ std::string cache_text(const Engine& engine, const CacheOptions& cache) {
   return text + (engine.options().tiers.empty() ? "; nothing is kept after the end (--cache-disk DIR)" : "");
 }
 
+void tell_news(ReuseCounts& counts) {
+  for (const std::string& line : counts.take_news()) std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 void serve(const ServeFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   warn_of_small_budget(flags.model, 0);
   const RequestFields given = given_fields(flags.generate, flags.model);
-  const ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
+  ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   if (!flags.server.tls_cert.empty()) server_tls(flags.server.tls_cert, flags.server.tls_key);  // fails early
   Access access(access_options(flags.server));
   const ImageSource images(image_options(flags.server));
@@ -88,7 +92,10 @@ void serve(const ServeFlags& flags) {
   raise_file_limit();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
-  Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms});
+  reuse.open_counts(*engine, flags.model.cache.disk.empty() ? "" : disk_folder(flags.model.cache),
+                    /*compares=*/true);
+  Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms},
+                      reuse.counts());
   std::atomic<const HttpServer*> listening = nullptr;
   ApiOptions options =
       api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
@@ -113,6 +120,7 @@ void serve(const ServeFlags& flags) {
   while (!interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     warnings.tell();
+    if (reuse.counts() != nullptr) tell_news(*reuse.counts());
     if (hung_up()) reload(access, log);
   }
   std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());

@@ -126,6 +126,13 @@ void add_generate_flags(const Command& command, GenerateFlags& flags, Front fron
       "whenever the order of computing does: the upper 95 % bound of what was measured")
       .range(0.0001, 1.0)
       .show_default();
+  if (front == Front::kServe) {
+    add("--reuse-shadow", flags.reuse.shadow,
+        "share of requests whose answers are compared, while the machine is idle, with those that reuse would give: "
+        "until auto knows whether to reuse images all are; 0: nothing is compared")
+        .range(0.0, 1.0)
+        .show_default();
+  }
   add("--reuse-bound", flags.reuse.former_bound, "").group("");  // hidden
   add("--cache-exact", flags.reuse.keep_exact,
       "keep a prompt's KV for later prompts as it was before a policy compressed it, too");

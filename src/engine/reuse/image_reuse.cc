@@ -66,11 +66,14 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       reused_(engine.backend(), engine.model().rope()),
       chooser_(options.chooser),
       kept_tokens_(options.kept_tokens),
+      measures_(options.chooser == nullptr && options.measured != nullptr),
+      leaves_traces_(!options.shadow),
       report_(report),
       stored_(stored),
       needs_embeddings_(prompt.images.size(), true) {
   if (prompt.images.empty()) return;
-  if (options.chooser == nullptr) {
+  if (measures_) chooser_ = options.measured;
+  if (chooser_ == nullptr) {
     for (CacheReport::Image& image : report.images) {
       if (image.source != Source::kPrefix)
         image.reason = options.encoder ? "only what is exact is reused" : "reuse is off";
@@ -81,11 +84,11 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
   std::string why_not = reuse_obstacle(policy, prompt);
   const bool plain = policy.computes_as_full();
   if (why_not.empty()) {
-    why_not = keep_obstacle(engine.options().cache_form, *options.chooser, policy, prompt.shape());
+    why_not = keep_obstacle(engine.options().cache_form, *chooser_, policy, prompt.shape());
   }
   if (options.one_image_only && prompt.images.size() > 1) why_not = "the plan does not hold for several images";
   if (!why_not.empty() && options.required) {
-    throw Error(ErrorCode::kInput, "reuse of images (" + options.chooser->name() + "): " + why_not);
+    throw Error(ErrorCode::kInput, "reuse of images (" + chooser_->name() + "): " + why_not);
   }
   for (size_t i = 0; i < images_.size(); ++i) {
     CacheReport::Image& image = report.images[i];
@@ -95,9 +98,14 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       if (image.reason.empty()) image.reason = "part of it is there already";  // else it was computed a moment ago
     } else if (!why_not.empty()) {
       image.reason = why_not;
+    } else if (measures_) {
+      measure(i, image);
+    } else if (options.shadow && std::ranges::find(options.shadow->images, i) == options.shadow->images.end()) {
+      image.reason = "it was computed before";
     } else {
       place(i, image);
     }
+    if (measures_ || !leaves_traces_) continue;
     if (image.loaded() || !whole || !plain || prompt.evict_every > 0) continue;
     if (engine.kv().image_kv().contains(image.key)) continue;
     if (why_not.empty() && halt_before(image.key)) {
@@ -132,20 +140,33 @@ bool ImageReuse::is_whole(const Prompt& prompt, size_t image) const {
          images_[image].whole(engine_.model().n_image_tokens(prompt.images[image]));
 }
 
+std::string ImageReuse::place_obstacle(size_t image, const RecomputePlan& plan) const {
+  const PromptImage& found = images_[image];
+  if (found.end() == sequence_.n_tokens()) return "the prompt ends with it";
+  const auto all = [&](int32_t layer) { return plan.n_tokens(layer, found.n_tokens) == found.n_tokens; };
+  return all(plan.n_layers() - 1) ? "the plan computes all of it" : "";
+}
+
+// The image is computed: the prompt that could have reused it is compared later, or the first one records it.
+void ImageReuse::measure(size_t image, CacheReport::Image& report) {
+  const PromptImage& found = images_[image];
+  report.reason = "reuse is being measured";
+  if (!place_obstacle(image, chooser_->plan(engine_.kv_shape().n_layers(), found.n_tokens)).empty()) return;
+  if (engine_.kv().image_kv().contains(report.key)) {
+    report.reusable = true;
+  } else if (sequence_.exact() && !is_recorded(report.key)) {
+    record(image, report);
+  }
+}
+
 void ImageReuse::place(size_t image, CacheReport::Image& report) {
   const PromptImage& found = images_[image];
-  if (found.end() == sequence_.n_tokens()) {
-    report.reason = "the prompt ends with it";
-    return;
-  }
   const int32_t n_layers = engine_.kv_shape().n_layers();
-  RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
+  const RecomputePlan plan = chooser_->plan(n_layers, found.n_tokens);
+  report.reason = place_obstacle(image, plan);
+  if (!report.reason.empty()) return;
   int64_t n_computed = 0;
   for (int32_t layer = 0; layer < n_layers; ++layer) n_computed += plan.n_tokens(layer, found.n_tokens);
-  if (n_computed == int64_t{n_layers} * found.n_tokens) {
-    report.reason = "the plan computes all of it";
-    return;
-  }
   std::shared_ptr<const ImageKv> known = engine_.kv().image_kv().find<ImageKv>(report.key);
   std::shared_ptr<ImageLoad> load;
   if (known == nullptr) {
@@ -258,6 +279,10 @@ void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, do
   engine_.kv().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
 }
 
+bool ImageReuse::is_recorded(const Sha256Digest& key) const {
+  return std::ranges::any_of(recorded_, [&](size_t image) { return images_[image].key == key; });
+}
+
 // Where the image is already being recorded, the prompt is computed up to there first.
 bool ImageReuse::halt_before(const Sha256Digest& key) {
   for (const size_t image : recorded_) {
@@ -290,10 +315,11 @@ void ImageReuse::finish(double prefill_ms) {
   finished_ = true;
   end_work();
   sequence_.forget_source();
+  if (!leaves_traces_) return;
   const double per_token = prefill_ms / std::max(1, sequence_.prompt_shape().n_tokens);
   ImageStore* store = engine_.kv().image_store();
   const auto use = [&](size_t image, const std::shared_ptr<const ImageKv>& kv, bool computed) {
-    if (store != nullptr) store->used(images_[image].key, kv, computed, per_token * kv->n_tokens());
+    if (store != nullptr && !measures_) store->used(images_[image].key, kv, computed, per_token * kv->n_tokens());
   };
   for (size_t i = 0; i < recorder_.size(); ++i) {
     if (!recorder_.complete(i)) continue;

@@ -77,10 +77,14 @@ class ImageReuse final : public LayerHooks {
  private:
   // Whether the prompt has all of the image's rows, and none of them is computed yet.
   bool is_whole(const Prompt& prompt, size_t image) const;
+  // Why none of the image's tokens can be loaded, whether or not their KV is known; "": some can.
+  std::string place_obstacle(size_t image, const RecomputePlan& plan) const;
   void place(size_t image, CacheReport::Image& report);
+  void measure(size_t image, CacheReport::Image& report);
   // Null: no tier has it.
   const LoadingImage* load_stored(size_t image);
   void keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token);
+  bool is_recorded(const Sha256Digest& key) const;  // in this prompt
   bool halt_before(const Sha256Digest& key);
   bool could_be_kept(size_t image, CacheReport::Image& report) const;
   void record(size_t image, CacheReport::Image& report);
@@ -96,6 +100,8 @@ class ImageReuse final : public LayerHooks {
   ImageRecorder recorder_;
   ReuseChooserPtr chooser_;
   std::shared_ptr<const KeptTokens> kept_tokens_;
+  bool measures_;       // the chooser is not permitted yet
+  bool leaves_traces_;  // in caches
   CacheReport& report_;
   std::unique_ptr<PreviewHooks> preview_;  // null: all is chosen
   bool in_preview_ = false;                // the next step is a part of it

@@ -146,6 +146,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
   }
   match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
   match.n = cache.n_known(match.key);
+  if (options.shadow) match.n = std::min(match.n, options.shadow->n_prefix);
   // Known images after the exact prefix: if they would be reused here, another prompt may have reused them, too.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
   const bool neutral = options.origin == ReuseOrigin::kNeutral;  // even if cached: the result would depend on that

@@ -174,7 +174,7 @@ void Generation::find_prefix() {
 }
 
 void Generation::keep_prefix(bool whole_pages) {
-  if (!request_.reuse.prefix || sequence_->looks_ahead()) return;
+  if (!request_.reuse.prefix || request_.reuse.shadow || sequence_->looks_ahead()) return;
   promised_.emplace();
   const int32_t n_computed = std::max(1, sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens);
   PrefixReuse::keep(engine_, *sequence_, result_.timings.prefill_ms / n_computed, whole_pages);
@@ -182,7 +182,7 @@ void Generation::keep_prefix(bool whole_pages) {
 
 // The prompt is computed.
 void Generation::note_prefix() {
-  if (!request_.reuse.prefix || noted_prefix_) return;
+  if (!request_.reuse.prefix || request_.reuse.shadow || noted_prefix_) return;
   noted_prefix_ = true;
   const int32_t n_computed = sequence_->prompt_shape().n_tokens - result_.cache.n_prefix_tokens;
   const double ms = result_.timings.prefill_ms + result_.timings.vision_ms;
@@ -201,7 +201,7 @@ void Generation::note_prefix() {
 // Asks the tiers for the prompt's beginning.
 void Generation::find_stored_prefix(const Policy& policy) {
   PrefixSaver* const saver = engine_.kv().prefix_saver();
-  if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix()) return;
+  if (saver == nullptr || saver->when() == PrefixSaving::kOff || !takes_prefix() || request_.reuse.shadow) return;
   const bool shortened = !policy.vision_layers().empty();  // a policy chooses among the image tokens first
   if (shortened || (sequence_ != nullptr && sequence_->n_done() > 0)) return;
   if (request_.prompt.n_tokens() < kFewestStored) return;
@@ -419,8 +419,27 @@ void Generation::finish(FinishReason reason) {
   if (own_sequence_ != nullptr) {
     sequence_ = nullptr;
     own_sequence_.reset();
+    if (reason == FinishReason::kStop || reason == FinishReason::kLength) pass_on();
   }
   enter(RequestState::kFinished);
+}
+
+// The request is over, and its prompt is not needed here any more.
+void Generation::pass_on() {
+  if (!request_.reuse.compared || !request_.callbacks.on_answered) return;
+  if (result_.tokens.empty() || request_.prompt.selection) return;
+  AnsweredPrompt answered{.reuse = request_.reuse};
+  Shadow& shadow = answered.reuse.shadow.emplace(Shadow{.n_prefix = result_.cache.n_prefix_tokens});
+  for (size_t i = 0; i < result_.cache.images.size(); ++i) {
+    const CacheReport::Image& image = result_.cache.images[i];
+    if (image.reusable || image.loaded()) shadow.images.push_back(i);
+  }
+  if (shadow.images.empty()) return;
+  for (const GeneratedToken& token : result_.tokens) answered.answer.push_back(token.id);
+  answered.prompt = std::move(request_.prompt);
+  answered.policy = request_.policy;
+  if (answered.reuse.chooser == nullptr) answered.reuse.chooser = std::exchange(answered.reuse.measured, nullptr);
+  request_.callbacks.on_answered(std::move(answered));
 }
 
 // The caller's sequence goes on: what its policy has left of the answer's turn is compressed now.

@@ -97,6 +97,7 @@ class Generation {
   bool act_until(Clock::time_point until);
   void after_policy(bool compressed);
   void end_answer();
+  void pass_on();
   void choose_token(const Tensor& logits);
   void take(int32_t token);
   void emit(const std::string& text);

@@ -20,13 +20,16 @@ RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& r
   prompt.keys = request.sequence != nullptr ? request.sequence->images().keys() : image_keys(prompt);
   images_ = list_images(prompt);
   ImageStore* const store = engine.kv().image_store();
-  if (store != nullptr && request.reuse.encoder) stored_.tiers = store->search(prompt.keys);
+  if (store != nullptr && searches()) stored_.tiers = store->search(prompt.keys);
 }
 
 RequestImages::~RequestImages() = default;
 
+// A shadow takes what is in memory.
+bool RequestImages::searches() const { return request_.reuse.encoder && !request_.reuse.shadow; }
+
 bool RequestImages::awaits_search(int32_t n_done, Deadline until) {
-  if (engine_.kv().image_store() == nullptr || !request_.reuse.encoder) return false;
+  if (engine_.kv().image_store() == nullptr || !searches()) return false;
   for (size_t i = 0; i < images_.size(); ++i) {
     if (images_[i].end() <= n_done) continue;
     const bool known = engine_.kv().holds_image(images_[i].key, /*with_kv=*/request_.reuse.chooser != nullptr);
@@ -126,7 +129,7 @@ void RequestImages::find_embeddings() {
     }
     if (std::ranges::any_of(coming_, [&](const auto& coming) { return coming.first == image; })) continue;
     if (take_known(image)) continue;
-    ChainedTier* from = request_.reuse.encoder ? stored_.tiers.rows(image) : nullptr;
+    ChainedTier* from = searches() ? stored_.tiers.rows(image) : nullptr;
     if (from != nullptr) {
       coming_.emplace_back(image, engine_.kv().load_embeddings(request_.prompt.images[image], images_[image].key, *from,
                                                                stored_.tiers.by()));
@@ -138,7 +141,10 @@ void RequestImages::find_embeddings() {
 
 // Takes the image's embeddings if they are in memory.
 bool RequestImages::take_known(size_t image) {
-  auto known = request_.reuse.encoder ? engine_.kv().find_embeddings(images_[image].key) : nullptr;
+  if (!request_.reuse.encoder) return false;
+  const Sha256Digest& key = images_[image].key;
+  auto known = request_.reuse.shadow ? engine_.kv().encoder_outputs().find<VisionOutput>(key)
+                                     : engine_.kv().find_embeddings(key);
   if (known == nullptr) return false;
   take(image, std::move(known), Encoder::kHit);
   return true;
@@ -202,7 +208,7 @@ void RequestImages::take_encoded(double ms) {
   encoding_.reset();
   to_encode_.pop_front();
   request_.prompt.let_pixels_go(image);
-  if (request_.reuse.encoder) {
+  if (searches()) {
     take(image, engine_.kv().keep_encoded(images_[image].key, std::move(output), ms), Encoder::kComputed);
   } else {
     embeddings_[image] = std::move(output);
@@ -249,6 +255,7 @@ void RequestImages::stop() {
 
 void RequestImages::finish() {
   computed_.charge(result_.cache.images);
+  if (request_.reuse.shadow) return;
   engine_.kv().count(result_.cache, result_.n_prompt);
 }
 

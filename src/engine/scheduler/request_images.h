@@ -75,6 +75,7 @@ class RequestImages {
   void finish();
 
  private:
+  bool searches() const;
   void note_sources();
   void take_selected();
   void place();

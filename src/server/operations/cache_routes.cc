@@ -42,6 +42,18 @@ OrderedJson json_of(const ImageEntry& entry) {
           {"pinned", entry.pinned}};
 }
 
+OrderedJson json_of(const ReuseCounts::Kind& kind) {
+  const AnswerCounts &answers = kind.evidence.answers, floor = noise_floor(kind.evidence);
+  OrderedJson json{{"open", kind.open_since.has_value()},
+                   {"compared", answers.n},
+                   {"same", answers.n - answers.n_changed},
+                   {"kl", kind.evidence.kl},
+                   {"floor", {{"compared", floor.n}, {"changed", floor.n_changed}}},
+                   {"text", words(kind)}};
+  if (kind.open_since) json["open_since"] = std::chrono::system_clock::to_time_t(*kind.open_since);
+  return json;
+}
+
 // For an image that is not in memory.
 HttpResponse unknown_image(const Sha256Digest& id) {
   return refusal(404, "id: memory keeps no image " + hex(id) + " (GET /v1/cache/entries)", "invalid_request_error",
@@ -57,6 +69,11 @@ HttpResponse CacheRoutes::stats() const {
   const NamedImages::State named = named_images_.state();
   stats["named_images"] = {{"images", named.n_images}, {"bytes", named.bytes}, {"max_bytes", named.max_bytes}};
   stats["requests"] = {{"running", state.n_running}, {"waiting", state.n_waiting}};
+  if (state.reuse) {
+    stats["reuse"] = {{"one_image", json_of(state.reuse->one)},
+                      {"several_images", json_of(state.reuse->several)},
+                      {"given_up", state.reuse->n_given_up}};
+  }
   return json_response(stats);
 }
 

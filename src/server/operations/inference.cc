@@ -5,11 +5,19 @@
 #include "base/error.h"
 
 namespace vlcache {
+namespace {
 
-Inference::Inference(Engine& engine, const Limits& limits)
+// A client that sends its next request when it has read an answer finds the machine idle.
+constexpr std::chrono::milliseconds kIdleBeforeShadows{200};
+
+}  // namespace
+
+Inference::Inference(Engine& engine, const Limits& limits, ReuseCounts* counts)
     : engine_(engine),
       limits_(limits),
+      counts_(counts),
       scheduler_(engine, {.max_running = limits.n_running, .max_step_ms = limits.step_ms}) {
+  if (counts != nullptr) shadows_ = std::make_unique<ReuseShadows>(engine, *counts);
   state_.caches = engine_.kv().totals();
   state_.kv_max_bytes = engine_.pools().max_bytes();
   thread_ = std::thread([this] { run(); });
@@ -35,6 +43,9 @@ bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wa
     accepted();
     for (size_t i = 0; i < requests.size(); ++i) {
       requests[i].callbacks.cancelled = [wanted] { return wanted->cancelled(); };
+      if (shadows_ != nullptr) {
+        requests[i].callbacks.on_answered = [this](AnsweredPrompt answered) { shadows_->add(std::move(answered)); };
+      }
       coming_.push_back({std::move(requests[i]), std::move(done[i])});
     }
   }
@@ -51,20 +62,42 @@ void Inference::between_steps(std::function<void(Engine&)> work) {
 }
 
 Inference::State Inference::state() const {
-  const std::lock_guard lock(mutex_);
-  State state = state_;
-  state.n_waiting += static_cast<int>(coming_.size());
+  State state;
+  {
+    const std::lock_guard lock(mutex_);
+    state = state_;
+    state.n_waiting += static_cast<int>(coming_.size());
+  }
+  if (counts_ != nullptr) state.reuse = counts_->state();
   return state;
 }
 
 void Inference::run() {
-  while (take()) step();
+  while (take()) {
+    if (!requests_.empty()) {
+      step();
+      idle_since_ = Clock::now();
+    } else if (shadows_ != nullptr && Clock::now() >= idle_since_ + kIdleBeforeShadows) {
+      shadows_->step();
+    }
+  }
+  shadows_.reset();
+}
+
+// Until there is something to do.
+void Inference::wait(std::unique_lock<std::mutex>& lock) {
+  const auto busy = [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); };
+  if (shadows_ == nullptr || shadows_->idle()) {
+    changed_.wait(lock, busy);
+  } else if (changed_.wait_until(lock, idle_since_ + kIdleBeforeShadows, busy) && !coming_.empty()) {
+    shadows_->abandon();
+  }
 }
 
 // Passes new requests to the scheduler; waits if there is nothing else to do. Returns false at the end.
 bool Inference::take() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); });
+  wait(lock);
   if (ending_) {
     coming_.clear();
     for (const auto& [id, done] : requests_) scheduler_.remove(id);

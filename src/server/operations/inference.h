@@ -8,9 +8,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
+#include "engine/scheduler/reuse_shadows.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
@@ -35,8 +37,9 @@ class Inference {
     int n_waiting = 256;  // requests in the waiting queue, at most
     double step_ms = 0;   // SchedulerOptions::max_step_ms
   };
-  // Takes exclusive use of the engine; other threads may call const members only.
-  Inference(Engine& engine, const Limits& limits);
+  // Takes exclusive use of the engine; other threads may call const members only. `counts`, which outlives this:
+  // answers with ReuseOptions::compared are compared for it while nothing else is to be computed; null: none are.
+  Inference(Engine& engine, const Limits& limits, ReuseCounts* counts = nullptr);
   ~Inference() { end(); }
 
   // Called by the inference thread, like the request's callbacks; none of them may take long.
@@ -55,8 +58,9 @@ class Inference {
 
   struct State {
     int n_running = 0, n_waiting = 0;
-    int64_t kv_bytes = 0, kv_max_bytes = 0;  // pages in use, cached ones included; and their limit
-    CacheTotals caches;                      // as of the last request's end
+    int64_t kv_bytes = 0, kv_max_bytes = 0;   // pages in use, cached ones included; and their limit
+    CacheTotals caches;                       // as of the last request's end
+    std::optional<ReuseCounts::State> reuse;  // none: no answers are compared
   };
   // As of the last step.
   State state() const;
@@ -67,6 +71,7 @@ class Inference {
     Done done;
   };
   void run();
+  void wait(std::unique_lock<std::mutex>& lock);
   bool take();
   void do_work(std::unique_lock<std::mutex>& lock);
   void step();
@@ -74,9 +79,12 @@ class Inference {
 
   Engine& engine_;
   Limits limits_;
+  ReuseCounts* counts_;
   Scheduler scheduler_;
   std::map<RequestId, Done> requests_;  // in the scheduler
-  mutable std::mutex mutex_;            // guards all below
+  std::unique_ptr<ReuseShadows> shadows_;
+  Clock::time_point idle_since_ = Clock::now();
+  mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::deque<Coming> coming_;  // not yet in the scheduler
   std::deque<std::function<void(Engine&)>> work_;

@@ -115,6 +115,21 @@ void write_caches(Writer& w, const CacheTotals& totals) {
         [](const TierStats& s) { return s.n_evictions; });
 }
 
+void write_reuse(Writer& w, const ReuseCounts::State& state) {
+  const auto each = [&](const char* name, const char* type, const char* help, auto value) {
+    w.family(name, type, help);
+    w.value(static_cast<double>(value(state.one)), "images=\"one\"");
+    w.value(static_cast<double>(value(state.several)), "images=\"several\"");
+  };
+  using Kind = ReuseCounts::Kind;
+  each("vlcache:reuse_compared", "gauge", "Answers compared with those under reuse, by all processes on one folder.",
+       [](const Kind& k) { return k.evidence.answers.n; });
+  each("vlcache:reuse_changed", "gauge", "Those of them that reuse would change.",
+       [](const Kind& k) { return k.evidence.answers.n_changed; });
+  each("vlcache:reuse_open", "gauge", "1: images are reused by that.",
+       [](const Kind& k) { return k.open_since ? 1 : 0; });
+}
+
 }  // namespace
 
 void Histogram::add(double value) {
@@ -213,6 +228,7 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections) c
   w.each("vlcache:requests_refused_total", "reason", "Requests that were not let in.", refused_);
   w.each("vlcache:http_responses_total", "status", "Replies, by status; 499: the client left before.", statuses_);
   write_caches(w, state.caches);
+  if (state.reuse) write_reuse(w, *state.reuse);
   return w.take();
 }
 

@@ -37,6 +37,13 @@ function tierSection(name, tier) {
     reasons(tier.miss_reasons));
 }
 
+// What was measured of answers under reuse, where the server measures it.
+function reuseSection(reuse) {
+  if (!reuse) return null;
+  return el('section', {}, el('h3', {}, 'Reuse of images'),
+    facts([['one in a prompt', reuse.one_image.text], ['several', reuse.several_images.text]]));
+}
+
 export class Live {
   constructor() {
     this.node = byId('live');
@@ -87,6 +94,7 @@ export class Live {
         stats.kv ? meter('in use', stats.kv.bytes, stats.kv.max_bytes, `${bytes(stats.kv.bytes)} of ${bytes(stats.kv.max_bytes)}`) : null,
         meter('kept for others', held, stats.max_bytes, `${bytes(held)} of ${bytes(stats.max_bytes)}, all caches`)),
       ...Object.keys(kNames).map((name) => cacheSection(name, stats[name])),
+      ...[reuseSection(stats.reuse)].filter(Boolean),
       ...Object.entries(stats.tiers).map(([name, tier]) => tierSection(name, tier))];
     this.body.replaceChildren(...sections);
     this.body.querySelectorAll('details').forEach((node, i) => (node.open = open[i] ?? false));

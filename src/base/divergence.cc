@@ -1,5 +1,5 @@
 // Sums in double.
-#include "analysis/divergence.h"
+#include "base/divergence.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,179 @@
+// The two sides of a comparison have a scheduler each and advance alternately, so that few logits wait for their
+// counterpart.
+#include "engine/scheduler/reuse_shadows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/divergence.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace vlcache {
+namespace {
+
+constexpr size_t kMostQueued = 16;
+constexpr int kMostAbandoned = 8;  // times that a comparison begins again
+constexpr int64_t kFloorPeriod = 4;
+constexpr double kStepMs = 30;                        // a step's prompt rows
+constexpr int32_t kFewestRows = 16, kMostRows = 256;  // of them
+constexpr const char* kOtherRows = "other pieces";    // of the floor
+
+// One way of computing an answer.
+class Side {
+ public:
+  Side(Engine& engine, const AnsweredPrompt& answered, ReuseOptions reuse, int32_t n_rows)
+      : scheduler_(engine, {.prefill_chunk = n_rows}) {
+    Request request;
+    request.prompt = answered.prompt.copy();
+    request.policy = answered.policy;
+    request.reuse = std::move(reuse);
+    request.options.max_tokens = static_cast<int32_t>(answered.answer.size());
+    request.options.ignore_eos = true;
+    request.callbacks.choose = [this, &answer = answered.answer](std::span<float> logits) {
+      rows.emplace_back(logits.begin(), logits.end());
+      return answer[n_chosen++];
+    };
+    id_ = scheduler_.add(std::move(request));
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  void step() { scheduler_.step(); }
+  bool done() const { return scheduler_.done(id_); }
+  bool failed() { return scheduler_.remove(id_).finish_reason == FinishReason::kError; }
+
+  std::deque<std::vector<float>> rows;  // logits that were not compared yet
+  size_t n_chosen = 0;
+
+ private:
+  Scheduler scheduler_;
+  RequestId id_ = 0;
+};
+
+size_t likeliest_of(const std::vector<float>& logits) {
+  return static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+ReuseOptions fully(const AnsweredPrompt& answered, bool prefix) {
+  ReuseOptions reuse{.prefix = prefix, .chooser = nullptr};
+  reuse.shadow.emplace(Shadow{.n_prefix = prefix ? INT32_MAX : 0});
+  reuse.origin = answered.reuse.origin;
+  return reuse;
+}
+
+}  // namespace
+
+class ReuseShadows::Comparison {
+ public:
+  Comparison(Engine& engine, const AnsweredPrompt& answered, bool for_floor, int32_t n_rows)
+      : n_tokens_(answered.answer.size()),
+        for_floor_(for_floor),
+        full_(engine, answered, fully(answered, /*prefix=*/true), n_rows),
+        other_(engine, answered, for_floor ? fully(answered, /*prefix=*/false) : answered.reuse,
+               for_floor ? n_rows * 3 / 4 + 1 : n_rows) {}
+
+  // False: both sides are done.
+  bool step() {
+    Side& next = !full_.done() && (full_.n_chosen <= other_.n_chosen || other_.done()) ? full_ : other_;
+    if (next.done()) return false;
+    next.step();
+    while (!full_.rows.empty() && !other_.rows.empty()) {
+      compare(full_.rows.front(), other_.rows.front());
+      full_.rows.pop_front();
+      other_.rows.pop_front();
+    }
+    return true;
+  }
+
+  bool failed() { return full_.failed() || other_.failed() || n_compared_ < n_tokens_; }
+
+  ReuseEvidence evidence() const {
+    const AnswerCounts answers{.n = 1, .n_changed = changed_ ? 1 : 0};
+    ReuseEvidence e;
+    if (for_floor_) {
+      e.floor.push_back({kOtherRows, answers});
+    } else {
+      e.answers = answers;
+      e.kl = kl_ / static_cast<double>(n_compared_);
+    }
+    return e;
+  }
+
+ private:
+  void compare(std::vector<float>& p, std::vector<float>& q) {
+    ++n_compared_;
+    changed_ = changed_ || likeliest_of(p) != likeliest_of(q);
+    if (for_floor_) return;
+    log_softmax(p);
+    log_softmax(q);
+    kl_ += divergence(p, q);
+  }
+
+  size_t n_tokens_, n_compared_ = 0;
+  bool for_floor_, changed_ = false;
+  double kl_ = 0;
+  Side full_, other_;
+};
+
+ReuseShadows::ReuseShadows(Engine& engine, ReuseCounts& counts) : engine_(engine), counts_(counts) {}
+ReuseShadows::~ReuseShadows() = default;
+
+void ReuseShadows::add(AnsweredPrompt answered) {
+  if (queue_.size() == kMostQueued) {
+    // The first may be under way.
+    queue_.erase(queue_.begin() + (comparison_ != nullptr ? 1 : 0));
+    counts_.gave_up();
+  }
+  for (size_t i = 0; i < answered.prompt.images.size(); ++i) answered.prompt.let_pixels_go(i);
+  queue_.push_back({.answered = std::move(answered)});
+}
+
+// As many as take about kStepMs.
+int32_t ReuseShadows::n_rows() const {
+  const double ms_per_token = engine_.kv().ms_per_token();
+  if (ms_per_token <= 0) return kFewestRows;
+  return std::clamp(static_cast<int32_t>(kStepMs / ms_per_token), kFewestRows, kMostRows);
+}
+
+bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
+  const Prompt& prompt = answered.prompt;
+  for (size_t i = 0; i < prompt.images.size(); ++i) {
+    const bool reused = std::ranges::find(answered.reuse.shadow->images, i) != answered.reuse.shadow->images.end();
+    if (!engine_.kv().holds_image(prompt.keys[i], /*kv=*/reused)) return false;
+  }
+  // Two sequences, and a page of each head that is filled in part.
+  const auto n_tokens = static_cast<int64_t>(prompt.tokens.size() + answered.answer.size()) + kPageSlots;
+  return engine_.pools().used_bytes() + 2 * n_tokens * engine_.token_bytes() <= engine_.pools().max_bytes();
+}
+
+void ReuseShadows::step() {
+  if (queue_.empty()) return;
+  Waiting& first = queue_.front();
+  if (comparison_ == nullptr) {
+    if (first.n_abandoned == kMostAbandoned || !possible(first.answered)) {
+      counts_.gave_up();
+      queue_.pop_front();
+      return;
+    }
+    const bool for_floor = n_compared_ % kFloorPeriod == kFloorPeriod - 1;
+    comparison_ = std::make_unique<Comparison>(engine_, first.answered, for_floor, n_rows());
+  }
+  if (comparison_->step()) return;
+  if (comparison_->failed()) {
+    counts_.gave_up();
+  } else {
+    counts_.add(first.answered.prompt.images.size() > 1, comparison_->evidence());
+  }
+  ++n_compared_;
+  comparison_.reset();
+  queue_.pop_front();
+}
+
+void ReuseShadows::abandon() {
+  if (comparison_ == nullptr) return;
+  comparison_.reset();
+  ++queue_.front().n_abandoned;
+}
+
+}  // namespace vlcache
