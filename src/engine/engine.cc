@@ -66,6 +66,9 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   // Small files first: a tokenizer that cannot be read should not wait for the weights.
   engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(checkpoint));
   engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(checkpoint));
+  const std::string image_marker(config.family->image_placeholder);
+  engine->chat_templates_->set_image_marker(image_marker);
+  if (!options.special_tokens_in_text) engine->chat_templates_->keep_texts(*engine->tokenizer_, image_marker);
   const auto make_processor = [checkpoint, type = config.model_type](const std::string& settings) {
     return load_image_processor(checkpoint, type, settings);
   };
@@ -137,14 +140,15 @@ void Engine::check_takes(const InputImages& images) const {
                                      std::to_string(n_images) + " image(s) were given");
 }
 
-Prompt Engine::prepare(const std::string& text, InputImages images, bool add_special_tokens) const {
+Prompt Engine::prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const {
   check_takes(images);
   Prompt prompt;
   std::vector<int64_t> rows;
   if (image_reader_ != nullptr) image_reader_->read(std::move(images), prompt);
-  const std::string expanded = model_->expand_prompt(text, prompt.images);
+  const std::string expanded = model_->expand_prompt(text.text, prompt.images);
   for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
-  prompt.tokens = tokenizer_->encode(expanded, add_special_tokens);
+  prompt.tokens = text.mark ? tokenizer_->encode_marked(expanded, *text.mark, add_special_tokens)
+                            : tokenizer_->encode(expanded, add_special_tokens);
   classify(prompt);
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
@@ -169,15 +173,15 @@ void Engine::classify(Prompt& prompt) const {
 }
 
 Prompt Engine::prepare_raw(std::string_view text, InputImages images) const {
-  return prepare(std::string(text), std::move(images), /*add_special_tokens=*/true);
+  return prepare({std::string(text), std::nullopt}, std::move(images), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_rendered(const std::string& text, InputImages images) const {
+Prompt Engine::prepare_rendered(const RenderedChat& chat, InputImages images) const {
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
-  const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && text.starts_with(bos));
-  return prepare(text, std::move(images), add_special_tokens);
+  const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && chat.text.starts_with(bos));
+  return prepare(chat, std::move(images), add_special_tokens);
 }
 
 Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {

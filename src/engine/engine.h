@@ -39,6 +39,8 @@ struct EngineOptions {
   PrefixSaving save_prefixes = PrefixSaving::kOff;  // when exact prefixes of prompts are stored there
   double cache_deadline_ms = 5000;                  // a request waits this long for them, then it computes
   ImageKvForm cache_form;                           // of the KV of images, in memory and there
+  // Texts of conversations may contain special tokens and image markers, as with transformers; else they stay text.
+  bool special_tokens_in_text = false;
   LoadProgress progress;
 };
 
@@ -66,8 +68,8 @@ class Engine {
 
   // Text exactly as given (placeholders included) and its images, as transformers' processor would tokenise them.
   Prompt prepare_raw(std::string_view text, InputImages images) const;
-  // Text as the chat template has rendered it, and its images in the order of their placeholders.
-  Prompt prepare_rendered(const std::string& text, InputImages images) const;
+  // A conversation as the chat template has rendered it, and its images in the order of their placeholders.
+  Prompt prepare_rendered(const RenderedChat& chat, InputImages images) const;
   // Throws Error(kInput) for images that the model cannot take.
   void check_takes(const InputImages& images) const;
   // Null: the model has no tokenizer, hence no text.
@@ -88,7 +90,7 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  Prompt prepare(const std::string& text, InputImages images, bool add_special_tokens) const;
+  Prompt prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
 

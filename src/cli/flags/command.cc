@@ -99,6 +99,11 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
       .range(1, 1 << 20)
       .show_default();
+  command
+      .add("--special-tokens-in-text", flags.special_tokens_in_text,
+           "special tokens and image markers in the texts of messages count as such, as with transformers; by "
+           "default they stay text")
+      .share_environment();
   command.add("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
       .one_of({"auto", "cpu", "ref"})
       .show_default();
@@ -130,6 +135,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;
+  options.special_tokens_in_text = flags.special_tokens_in_text;
   options.kv_memory_bytes = bytes_of("--kv-memory", flags.kv_memory);
   options.tiers = open_tiers(flags.cache);
   options.cache_admit = flags.cache.admit;

@@ -28,6 +28,7 @@ struct ModelFlags {
   std::string kv_budget;          // empty: the default of policies that take one
   std::string backend = "auto";
   std::string max_isa = "auto";
+  bool special_tokens_in_text = false;
   int threads = 0;  // 0: usable_cpus()
   int prefill_chunk = 512;
   std::string kv_memory = "0";  // 0: the rest, as memory_plan.h has it

@@ -1,5 +1,6 @@
 #include "io/chat/chat_templates.h"
 
+#include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,6 +31,19 @@ OrderedJson some_tools() {
   return OrderedJson::array({{{"type", "function"}, {"function", function}}});
 }
 
+size_t count_images(const OrderedJson& message) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return 0;
+  return static_cast<size_t>(std::ranges::count_if(
+      *content, [](const OrderedJson& part) { return part.is_object() && part.value("type", "") == "image"; }));
+}
+
+size_t count(std::string_view text, std::string_view piece) {
+  size_t n = 0;
+  for (size_t at = text.find(piece); at != text.npos; at = text.find(piece, at + piece.size())) ++n;
+  return n;
+}
+
 }  // namespace
 
 std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools) {
@@ -58,6 +72,20 @@ struct ChatTemplates::Compiled {
     tool_forms.emplace([this, some](const OrderedJson& probe, const OrderedJson* tools) {
       return render(forms->fit(probe), {.tools = some(tools)});
     });
+  }
+
+  // Whether an image in a message of the role becomes `marker`.
+  bool shows_image(const std::string& role, const std::string& marker) const {
+    const OrderedJson content = OrderedJson::array({{{"type", "image"}}, {{"type", "text"}, {"text", "a"}}});
+    OrderedJson messages = OrderedJson::array();
+    if (role != "user" && role != "system") messages.push_back({{"role", "user"}, {"content", "a"}});
+    messages.push_back({{"role", role}, {"content", content}});
+    if (role != "user") messages.push_back({{"role", "user"}, {"content", "a"}});
+    try {
+      return chat_template->render(messages, {.variables = &variables}).find(marker) != std::string::npos;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   std::string render(const OrderedJson& messages, const TemplateInput& more) const {
@@ -106,15 +134,69 @@ std::unique_lock<std::mutex> ChatTemplates::use(bool with_tools, const Tokenizer
   return lock;
 }
 
-std::string ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
-                                  const TemplateInput& more) const {
+void ChatTemplates::keep_texts(const Tokenizer& tokenizer, const std::string& image_marker) {
+  keeps_texts_ = true;
+  std::vector<std::string> pieces = tokenizer.structure();
+  pieces.push_back(image_marker);
+  const auto reads = [&tokenizer](std::string_view marked, char32_t mark) {
+    return tokenizer.reads_structure(marked, mark);
+  };
+  marks_ = TextMarks(std::move(pieces), tokenizer.searches_normalized() ? reads : TextMarks::Reads());
+}
+
+// Every image of the messages must be in the text.
+void ChatTemplates::check_images(const OrderedJson& messages, const Compiled& compiled, const std::string& text) const {
+  if (image_marker_.empty()) return;
+  std::map<std::string, size_t> images;  // by role
+  size_t n_images = 0;
+  for (const OrderedJson& message : messages) {
+    const size_t n = count_images(message);
+    if (n > 0) images[message.value("role", "")] += n;
+    n_images += n;
+  }
+  const size_t n_shown = n_images == 0 ? 0 : count(text, image_marker_);
+  if (n_shown >= n_images) return;
+  std::string roles;
+  for (const auto& [role, n] : images) {
+    if (!compiled.shows_image(role, image_marker_)) roles += (roles.empty() ? "" : " or ") + role;
+  }
+  throw Error(ErrorCode::kInput, "messages: the chat template shows " + std::to_string(n_shown) + " of " +
+                                     std::to_string(n_images) + " images: it leaves out those in messages of role " +
+                                     (roles.empty() ? "user" : roles) + "; put them into a user's message");
+}
+
+RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
+                                   const TemplateInput& more) const {
   Compiled* compiled = nullptr;
   OrderedJson fitted;
   {
     const auto lock = use(more.tools != nullptr, tokenizer, compiled);
     fitted = compiled->forms->fit(compiled->tool_forms->fit(messages));
   }
-  return compiled->render(fitted, more);
+  if (!keeps_texts_) {
+    std::string text = compiled->render(fitted, more);
+    check_images(fitted, *compiled, text);
+    return {std::move(text), std::nullopt};
+  }
+  const OrderedJson source = compiled->chat_template->source();
+  const char32_t mark = marks_.choose({&fitted, more.tools, more.variables, &source});
+  bool any = marks_.apply(fitted, mark);
+  OrderedJson tools, variables;
+  TemplateInput marked = more;
+  if (more.tools != nullptr) {
+    tools = *more.tools;
+    any |= marks_.apply(tools, mark);
+    marked.tools = &tools;
+  }
+  if (more.variables != nullptr) {
+    variables = *more.variables;
+    any |= marks_.apply(variables, mark);
+    marked.variables = &variables;
+  }
+  RenderedChat chat{compiled->render(fitted, marked), std::nullopt};
+  check_images(fitted, *compiled, chat.text);
+  if (!any) return chat;
+  return {with_plain_marks(std::move(chat.text), mark), mark};
 }
 
 bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {
@@ -128,7 +210,7 @@ std::string ChatTemplates::between_message_and_answer(const Tokenizer& tokenizer
   constexpr std::string_view kMark = "\n#############";
   try {
     const OrderedJson message = {{"role", "user"}, {"content", "text" + std::string(kMark)}};
-    const std::string chat = render(OrderedJson::array({message}), tokenizer);
+    const std::string chat = render(OrderedJson::array({message}), tokenizer).text;
     if (const size_t at = chat.rfind(kMark); at != chat.npos) return chat.substr(at + kMark.size());
   } catch (const Error&) {  // no template, or one that rejects a single question
   }

@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "io/chat/text_marks.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -23,6 +25,12 @@ struct TemplateInput {
   const nlohmann::ordered_json* variables = nullptr;  // an object: {"enable_thinking": false}
 };
 
+// A prompt's text as a template wrote it.
+struct RenderedChat {
+  std::string text;
+  std::optional<char32_t> mark;  // stands in `text` where the conversation's own texts must not be read as structure
+};
+
 class ChatTemplates {
  public:
   // Reads the sources; a template is compiled when it is first rendered, so an unused one cannot fail.
@@ -30,13 +38,19 @@ class ChatTemplates {
   ChatTemplates(ChatTemplates&&) noexcept;
   ~ChatTemplates();
 
+  // Call once, before anything is rendered. From then on what looks like structure in a conversation's texts (added
+  // tokens of the tokenizer, `image_marker`: empty for text models) stays text. The tokenizer must outlive this.
+  void keep_texts(const Tokenizer& tokenizer, const std::string& image_marker);
+  // The text that the template writes for an image; empty: not known.
+  void set_image_marker(std::string marker) { image_marker_ = std::move(marker); }
+
   // The prompt text up to where the assistant's answer begins. Contents may be strings or lists of parts: they are
   // passed in the form that the template reads (io/chat/content_forms.h). Calls and results of tools in the messages
   // are passed in the form that the template reads (io/chat/tool_forms.h). Throws Error(kInput) if the checkpoint has
-  // no template, or the template rejects the messages or does not show them. `tokenizer` must be the same every time.
-  // May be called by many threads.
-  std::string render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
-                     const TemplateInput& more = {}) const;
+  // no template, or the template rejects the messages, does not show them, or leaves out an image. `tokenizer` must be
+  // the same every time. May be called by many threads.
+  RenderedChat render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
+                      const TemplateInput& more = {}) const;
   // Whether the template shows the available tools; and its source text.
   bool shows_tools(const Tokenizer& tokenizer) const;
   std::string source(bool with_tools) const;
@@ -47,11 +61,15 @@ class ChatTemplates {
  private:
   struct Compiled;
   ChatTemplates();
+  void check_images(const nlohmann::ordered_json& messages, const Compiled& compiled, const std::string& text) const;
   std::unique_lock<std::mutex> use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const;
 
   std::string where_;  // of the checkpoint, for errors
   std::map<std::string, std::string> sources_;
   std::unique_ptr<Compiled> compiled_, compiled_for_tools_;
+  TextMarks marks_;  // of nothing unless keep_texts was called
+  bool keeps_texts_ = false;
+  std::string image_marker_;
 };
 
 }  // namespace vlcache

@@ -49,6 +49,14 @@ size_t skip_space_right(std::string_view text, size_t at) {
   return at;
 }
 
+bool is_one_character(std::string_view text) {
+  size_t i = 0;
+  next_code_point(text, i);
+  return i == text.size();
+}
+
+bool is_all_space(std::string_view text) { return skip_space_right(text, 0) == text.size(); }
+
 }  // namespace
 
 AddedToken parse_added_token(const JsonObject& object) {
@@ -131,7 +139,7 @@ int32_t AddedTokens::Tree::longest_at(std::string_view text, size_t at, size_t& 
   return found;
 }
 
-void AddedTokens::extract(const Piece& piece, bool normalized, std::vector<Piece>& out) const {
+void AddedTokens::extract(const Piece& piece, bool normalized, std::string_view mark, std::vector<Piece>& out) const {
   const Tree& tree = normalized ? normalized_tree_ : plain_tree_;
   const std::string_view text = piece.text;
   if (text.empty()) return;
@@ -145,6 +153,7 @@ void AddedTokens::extract(const Piece& piece, bool normalized, std::vector<Piece
     const int32_t id = tree.longest_at(text, at, length);
     if (id < 0) continue;
     const AddedToken& token = tokens_.at(id);
+    if (!mark.empty() && text.substr(0, at).ends_with(mark) && is_one_character(text.substr(at, length))) continue;
     size_t start = at;
     size_t stop = at + length;
     if (token.single_word && (is_word_before(text, start) || is_word_at(text, stop))) continue;
@@ -160,6 +169,22 @@ void AddedTokens::extract(const Piece& piece, bool normalized, std::vector<Piece
     covered = stop;
   }
   if (covered < text.size()) out.push_back(slice_piece(piece, covered, text.size()));
+}
+
+bool AddedTokens::is_structure(int32_t id) const {
+  const AddedToken* found = token(id);
+  if (found == nullptr || is_all_space(found->content)) return false;
+  return found->special || (found->content.size() > 2 && found->content.find_first_of("<>[]{}|") != std::string::npos);
+}
+
+std::vector<std::string> AddedTokens::structure() const {
+  std::vector<std::string> texts;
+  for (const auto& [id, token] : tokens_) {
+    if (!is_structure(id)) continue;
+    texts.push_back(token.content);
+    if (token.normalized) texts.push_back(*token_text(id));
+  }
+  return texts;
 }
 
 int32_t AddedTokens::token_id(std::string_view content) const {

@@ -37,7 +37,13 @@ class AddedTokens {
   void build();
 
   // Cuts the text of `piece` at the tokens found in it; tokens with `normalized` set or the others.
-  void extract(const Piece& piece, bool normalized, std::vector<Piece>& out) const;
+  // `mark`: before a token of one character it keeps it from being found; empty: none.
+  void extract(const Piece& piece, bool normalized, std::string_view mark, std::vector<Piece>& out) const;
+  // Whether there are tokens to be found in normalized text.
+  bool searches_normalized() const { return !normalized_tree_.empty(); }
+  // Special tokens, and others in brackets; their texts.
+  bool is_structure(int32_t id) const;
+  std::vector<std::string> structure() const;
 
   int32_t token_id(std::string_view content) const;  // -1 if no token has this text
   const std::string* token_text(int32_t id) const;   // normalized form if it differs; null for an unknown id

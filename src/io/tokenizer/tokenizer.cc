@@ -57,7 +57,9 @@ struct Tokenizer::Parts {
     return id >= 0 ? id : model->token_id(token);
   }
 
-  void cut(std::string_view text, PieceList& list) const;
+  void cut(std::string_view text, const std::string& mark, PieceList& list) const;
+  std::vector<int32_t> encode(std::string_view text, const std::string& mark, bool add_special_tokens) const;
+  void encode_characters(std::string_view text, ModelScratch& scratch, std::vector<int32_t>& ids) const;
 
   std::unique_ptr<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
@@ -69,26 +71,101 @@ struct Tokenizer::Parts {
   int64_t n_tokens = 0;
 };
 
+namespace {
+
+// Takes the marks out of a piece.
+void unmark(Piece& piece, const std::string& mark, PieceList& list) {
+  if (mark.empty() || piece.text.find(mark) == std::string_view::npos) return;
+  std::string text(piece.text);
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.erase(at, mark.size());
+  piece.text = list.own(std::move(text));
+  if (!piece.at_start || piece.n_start_bytes == 0) return;
+  size_t first_character = 0;
+  if (!piece.text.empty()) next_code_point(piece.text, first_character);
+  piece.n_start_bytes = first_character;
+}
+
+}  // namespace
+
 // Added tokens are searched in the original text, then, between them, in the normalized text.
-void Tokenizer::Parts::cut(std::string_view text, PieceList& list) const {
+void Tokenizer::Parts::cut(std::string_view text, const std::string& mark, PieceList& list) const {
   size_t first_character = 0;
   if (!text.empty()) next_code_point(text, first_character);
   const Piece whole{.text = text, .at_start = true, .n_start_bytes = first_character};
   std::vector<Piece> raw;
-  added.extract(whole, false, raw);
+  added.extract(whole, false, mark, raw);
+  const bool marks_matter = added.searches_normalized();
   for (Piece& piece : raw) {
     if (piece.token >= 0) {
       list.pieces.push_back(piece);
       continue;
     }
+    if (!marks_matter) unmark(piece, mark, list);
+    if (piece.text.empty()) continue;
     if (normalizer != nullptr) {
       std::string normalized;
       normalizer->apply(piece, normalized);
       piece.text = list.own(std::string(piece.text));
     }
-    added.extract(piece, true, list.pieces);
+    std::vector<Piece> parts;
+    added.extract(piece, true, mark, parts);
+    for (Piece& part : parts) {
+      if (part.token < 0) unmark(part, mark, list);
+      if (!part.text.empty()) list.pieces.push_back(part);
+    }
   }
   if (pre_tokenizer != nullptr) pre_tokenizer->apply(list);
+}
+
+// Character by character: for a word that is in the vocabulary as structure.
+void Tokenizer::Parts::encode_characters(std::string_view text, ModelScratch& scratch,
+                                         std::vector<int32_t>& ids) const {
+  for (size_t i = 0; i < text.size();) {
+    const size_t begin = i;
+    next_code_point(text, i);
+    model->encode(text.substr(begin, i - begin), scratch, ids);
+  }
+}
+
+std::vector<int32_t> Tokenizer::Parts::encode(std::string_view text, const std::string& mark,
+                                              bool add_special_tokens) const {
+  if (text.size() > kMaxText) {
+    throw Error(ErrorCode::kInput,
+                "tokenizer: a text of " + std::to_string(text.size()) + " bytes is longer than 1 GiB");
+  }
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    repaired = to_valid_utf8(text);
+    text = repaired;
+  }
+  PieceList list;
+  cut(text, mark, list);
+  std::vector<int32_t> ids;
+  const std::unique_ptr<ModelScratch> scratch = model->make_scratch();
+  const auto is_structure = [this](int32_t id) { return added.is_structure(id); };
+  for (const Piece& piece : list.pieces) {
+    if (piece.token >= 0) {
+      ids.push_back(piece.token);
+      continue;
+    }
+    const size_t n_before = ids.size();
+    model->encode(piece.text, *scratch, ids);
+    if (mark.empty() || std::none_of(ids.begin() + static_cast<int64_t>(n_before), ids.end(), is_structure)) continue;
+    ids.resize(n_before);
+    encode_characters(piece.text, *scratch, ids);
+  }
+  const std::vector<int32_t>& form = post_processor;
+  if (form.size() == 1 && form[0] == kTextItself) return ids;
+  std::vector<int32_t> out;
+  out.reserve(ids.size() + form.size());
+  for (int32_t item : form) {
+    if (item == kTextItself) {
+      out.insert(out.end(), ids.begin(), ids.end());
+    } else if (add_special_tokens) {
+      out.push_back(item);
+    }
+  }
+  return out;
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {
@@ -127,38 +204,24 @@ Tokenizer Tokenizer::load(const Checkpoint& checkpoint) {
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  if (text.size() > kMaxText) {
-    throw Error(ErrorCode::kInput,
-                "tokenizer: a text of " + std::to_string(text.size()) + " bytes is longer than 1 GiB");
-  }
-  std::string repaired;
-  if (!is_valid_utf8(text)) {
-    repaired = to_valid_utf8(text);
-    text = repaired;
-  }
-  PieceList list;
-  parts_->cut(text, list);
-  std::vector<int32_t> ids;
-  const std::unique_ptr<ModelScratch> scratch = parts_->model->make_scratch();
-  for (const Piece& piece : list.pieces) {
-    if (piece.token >= 0) {
-      ids.push_back(piece.token);
-    } else {
-      parts_->model->encode(piece.text, *scratch, ids);
-    }
-  }
-  const std::vector<int32_t>& form = parts_->post_processor;
-  if (form.size() == 1 && form[0] == kTextItself) return ids;
-  std::vector<int32_t> out;
-  out.reserve(ids.size() + form.size());
-  for (int32_t item : form) {
-    if (item == kTextItself) {
-      out.insert(out.end(), ids.begin(), ids.end());
-    } else if (add_special_tokens) {
-      out.push_back(item);
-    }
-  }
-  return out;
+  return parts_->encode(text, /*mark=*/"", add_special_tokens);
+}
+
+std::vector<int32_t> Tokenizer::encode_marked(std::string_view text, char32_t mark, bool add_special_tokens) const {
+  std::string sign;
+  append_utf8(sign, mark);
+  return parts_->encode(text, sign, add_special_tokens);
+}
+
+std::vector<std::string> Tokenizer::structure() const { return parts_->added.structure(); }
+
+bool Tokenizer::searches_normalized() const {
+  return parts_->normalizer != nullptr && parts_->added.searches_normalized();
+}
+
+bool Tokenizer::reads_structure(std::string_view marked, char32_t mark) const {
+  const std::vector<int32_t> ids = encode_marked(marked, mark, /*add_special_tokens=*/false);
+  return std::ranges::any_of(ids, [this](int32_t id) { return parts_->added.is_structure(id); });
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

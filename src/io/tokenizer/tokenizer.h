@@ -34,6 +34,17 @@ class Tokenizer {
   // Error(kInput) above 1 GiB, or when a regular expression reaches its step limit.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
+  // The text without its marks (each the character `mark`): no added token is found where it would contain a mark, nor
+  // one of a single character after a mark. Equal to encode() for a text without marks. See io/chat/text_marks.h.
+  std::vector<int32_t> encode_marked(std::string_view text, char32_t mark, bool add_special_tokens) const;
+  // The texts of added tokens that are structure: special ones, and others in brackets such as "<think>". White space
+  // and letters that a vocabulary lacks are not.
+  std::vector<std::string> structure() const;
+  // Whether added tokens are searched in a text that the normalizer has changed.
+  bool searches_normalized() const;
+  // Whether encode_marked would find structure in the text.
+  bool reads_structure(std::string_view marked, char32_t mark) const;
+
   // Unknown ids are left out, as in the Python package.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
