@@ -60,18 +60,18 @@ enum class ReuseOrigin : uint8_t {
 // A request that repeats an answered one to compare ways of computing it (reuse_shadows.h): no cache and no count shows
 // that it ran. It takes what is in memory alone.
 struct Shadow {
-  int32_t n_prefix = 0;        // tokens of the exact prefix that the answered request had
   std::vector<size_t> images;  // of the prompt: those that may be reused
 };
 
 // What is taken from caches instead of being computed again.
 struct ReuseOptions {
-  bool encoder = true;          // images' embeddings are taken from the cache
-  bool prefix = false;          // so is the KV of the longest cached prefix
-  bool keep_exact = false;      // a prompt's KV is also cached as it was before a policy compressed it
-  ReuseChooserPtr chooser;      // selects what is recomputed of an image whose KV is cached; null: all of it
-  bool required = false;        // an error if the chooser cannot be used
-  bool one_image_only = false;  // the chooser was measured for prompts with one image, and is used for no others
+  bool encoder = true;              // images' embeddings are taken from the cache
+  bool prefix = false;              // so is the KV of the longest cached prefix
+  int32_t prefix_most = INT32_MAX;  // of which no more tokens than this are taken
+  bool keep_exact = false;          // a prompt's KV is also cached as it was before a policy compressed it
+  ReuseChooserPtr chooser;          // selects what is recomputed of an image whose KV is cached; null: all of it
+  bool required = false;            // an error if the chooser cannot be used
+  bool one_image_only = false;      // the chooser was measured for prompts with one image, and is used for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;
   // Of an image that is repeated by itself (RepeatedImage): the tokens to keep; empty until they are chosen. Shared by
   // the policy that chooses and the recording that waits for it.

@@ -130,15 +130,17 @@ std::vector<std::span<std::byte>> PrefixStore::sections(const Piece& piece, Buff
   return sections;
 }
 
-void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const {
+void PrefixStore::for_each_page_of(const Piece& piece, int32_t layer,
+                                   FunctionRef<void(int32_t column, int32_t page)> visit) const {
   int32_t column = 0;
-  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) {
-    const int32_t n_heads = shape_.n_own_heads(layer);
-    for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
-      for (int32_t head = 0; head < n_heads; ++head) visit(column + head, page);
-    }
-    column += n_heads;
+  for (int32_t before = 0; before < layer; ++before) column += shape_.n_own_heads(before);
+  for (int32_t page = piece.begin_page(); page < piece.end_page(); ++page) {
+    for (int32_t head = 0; head < shape_.n_own_heads(layer); ++head) visit(column + head, page);
   }
+}
+
+void PrefixStore::for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const {
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) for_each_page_of(piece, layer, visit);
 }
 
 int64_t PrefixStore::save(const Piece& piece, const KvCache& cache, const Worth& worth) {
@@ -208,20 +210,37 @@ RecordLoad::State PrefixStore::Load::wait(Deadline until) const {
   return load.wait(n_sections - 1, until);
 }
 
+RecordLoad::State PrefixStore::Load::wait_layer(int32_t layer, Deadline until) const {
+  return load.wait(static_cast<size_t>(layer), until);
+}
+
+// The record's own figure, or the header's until that has arrived.
 double PrefixStore::Load::ms_per_token() const {
-  double ms = 0;
-  std::memcpy(&ms, bytes->data() + bytes->bytes() - sizeof(ms), sizeof(ms));
+  double ms = load.saves_ms() / std::max(1, piece.end - piece.begin);
+  if (wait(Deadline::min()) == RecordLoad::State::kReady) {
+    std::memcpy(&ms, bytes->data() + bytes->bytes() - sizeof(ms), sizeof(ms));
+  }
   return ms >= 0 && ms < 1e6 ? ms : 0;
 }
 
 void PrefixStore::append(const Load& load, KvCache& cache) {
   append_tokens(cache, load.piece.begin, load.piece.end);
+  for (int32_t layer = 0; layer < shape_.n_layers(); ++layer) fill(load, layer, load.piece.end, cache);
+  bring_nearer(load);
+}
+
+void PrefixStore::fill(const Load& load, int32_t layer, int32_t n_tokens, KvCache& cache) const {
   const std::byte* from = load.bytes->data();
-  for_each_page(load.piece, [&](int32_t column, int32_t i) {
+  for (int32_t before = 0; before < layer; ++before) from += layer_bytes(load.piece, before);
+  for_each_page_of(load.piece, layer, [&](int32_t column, int32_t i) {
+    if (i >= pages_for(n_tokens)) return;
     const std::span<std::byte> page = cache.page(column, i);
     std::memcpy(page.data(), from, page.size());
     from += page.size();
   });
+}
+
+void PrefixStore::bring_nearer(const Load& load) {
   const std::vector<std::span<std::byte>> parts = sections(load.piece, *load.bytes);
   chain_.bring_nearer({.key = load.piece.key,
                        .sections = {parts.begin(), parts.end()},

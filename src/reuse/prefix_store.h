@@ -82,13 +82,19 @@ class PrefixStore {
 
     // Whether it has arrived by `until`, with every byte verified.
     RecordLoad::State wait(Deadline until) const;
-    double ms_per_token() const;  // once it is ready
+    // The same of one layer; layers arrive in their order.
+    RecordLoad::State wait_layer(int32_t layer, Deadline until) const;
+    double ms_per_token() const;  // once a layer has arrived
   };
   TierSearch search(std::span<const Piece> pieces, Deadline deadline);
   int64_t piece_bytes(const Piece& piece) const;
   Load load(const Piece& piece, ChainedTier& from, Deadline by) const;
   // Appends a piece that is ready to a cache that has the tokens before it. Throws Error(kMemory) if no pages are free.
   void append(const Load& load, KvCache& cache);
+  // Copies a layer that has arrived into the pages of a cache that has n_tokens: the piece's, or the first of them.
+  void fill(const Load& load, int32_t layer, int32_t n_tokens, KvCache& cache) const;
+  // Stores a piece that is ready in the tiers before the one that it has come from.
+  void bring_nearer(const Load& load);
   // Fills a cache that has the tokens before the first piece with as many pieces as are stored. Blocks. Throws as
   // append() does.
   struct Loaded {
@@ -106,7 +112,9 @@ class PrefixStore {
   // Room for the sections of a piece's record, one after the other: the layers, the names of images, the cost.
   std::shared_ptr<Buffer> allocate(const Piece& piece) const;
   std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;
-  // Visits the pages of a piece in the order of its record.
+  // Visits the pages of a piece, or of one of its layers, in the order of its record.
+  void for_each_page_of(const Piece& piece, int32_t layer,
+                        FunctionRef<void(int32_t column, int32_t page)> visit) const;
   void for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const;
 
   TierChain& chain_;

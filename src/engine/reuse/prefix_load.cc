@@ -6,6 +6,12 @@
 #include "engine/engine.h"
 
 namespace vlcache {
+namespace {
+
+// A step waits this long for a layer; slower loads are waited for outside of steps.
+constexpr std::chrono::milliseconds kLongestPrefixStall{50};
+
+}  // namespace
 
 PrefixLoad::PrefixLoad(Engine& engine, const KnownPrompt& prompt)
     : engine_(&engine), prefix_(exact_prefix(engine, prompt)) {
@@ -22,13 +28,18 @@ bool PrefixLoad::pending(Deadline until) {
     }
     start_loads();
   }
-  for (const PrefixStore::Load& load : loads_) {
-    const RecordLoad::State state = load.wait(limit);
+  for (size_t i = 0; i < loads_.size(); ++i) {
+    const RecordLoad::State state = loads_[i].wait_layer(0, limit);
     if (state == RecordLoad::State::kPending && Clock::now() < by_) return true;
-    if (state != RecordLoad::State::kReady) break;  // what follows is of no use
+    if (state != RecordLoad::State::kReady) drop_from(i);
   }
-  take();
   return false;
+}
+
+// What follows a record that is missed is of no use.
+void PrefixLoad::drop_from(size_t load) {
+  n_known_ = std::min(n_known_, loads_[load].piece.begin);
+  loads_.erase(loads_.begin() + static_cast<ptrdiff_t>(load), loads_.end());
 }
 
 // Of the pieces after those that memory has, up to the first that no tier has.
@@ -45,6 +56,7 @@ void PrefixLoad::start_loads() {
   obstacle_ = slower_than_computing(found);
   if (!obstacle_.empty()) return;
   for (const Found& f : found) loads_.push_back(engine_->kv().prefix_store()->load(*f.piece, *f.from, by_));
+  if (!found.empty()) n_known_ = found.back().piece->end;
 }
 
 // A tier that was not measured yet counts as faster.
@@ -66,35 +78,74 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
   return "";
 }
 
-void PrefixLoad::take() {
-  std::vector<PrefixStore::Load> loads = std::move(loads_);
-  loads_.clear();
-  Engine& engine = *engine_;
-  PrefixCache& cache = engine.kv().prefixes();
-  const auto missed = std::ranges::find_if(
-      loads, [](const PrefixStore::Load& load) { return load.wait(Deadline::min()) != RecordLoad::State::kReady; });
-  loads.erase(missed, loads.end());
-  if (loads.empty()) return;
-  const auto first = static_cast<size_t>(loads.front().piece.begin);
-  if (cache.n_known(prefix_.key) < loads.front().piece.begin) return;  // evicted meanwhile
+int32_t PrefixLoad::begins_at() {
+  const int32_t n = engine_->kv().prefixes().n_known(prefix_.key);  // another request may have cached more
+  std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.end <= n; });
+  return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;
+}
+
+void PrefixLoad::begin(Sequence& sequence, int32_t n_allowed) {
+  if (loads_.empty() || loads_.front().piece.begin != sequence.n_done()) return loads_.clear();
+  std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.begin >= n_allowed; });
+  if (loads_.empty()) return;
+  n_given_ = std::min(n_allowed, loads_.back().piece.end);
   try {
-    KvCache kv(engine.pools(), engine.backend(), engine.kv_shape());
-    PrefixTree::Pin pin;
-    if (first > 0) pin = cache.share(std::span(prefix_.key).first(first), kv);
-    for (const PrefixStore::Load& load : loads) {
-      engine.kv().prefix_store()->append(load, kv);
-      ms_per_token_ = std::max(ms_per_token_, load.ms_per_token());
-    }
-    const int32_t end = loads.back().piece.end;
-    cache.keep(std::span(prefix_.key).first(static_cast<size_t>(end)), kv, ms_per_token_);
-    n_known_ = end;
+    sequence.assume_coming(n_given_, *this);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kMemory) throw;  // no pages are free: the prompt is computed
-    return;
+    return loads_.clear();
   }
-  for (const PrefixStore::Load& load : loads) {
+  sequence_ = &sequence;
+  filled_.assign(static_cast<size_t>(engine_->kv_shape().n_layers()), false);
+  taken_.clear();
+  for (const PrefixStore::Load& load : loads_) {
+    ms_per_token_ = std::max(ms_per_token_, load.ms_per_token());
     taken_.push_back({load.piece.begin, load.piece.end, std::string(load.from->tier->name())});
   }
+}
+
+void PrefixLoad::fill(int32_t layer) {
+  if (sequence_ == nullptr || filled_[static_cast<size_t>(layer)]) return;
+  const Deadline until = std::min(Clock::now() + kLongestPrefixStall, by_);
+  for (size_t i = 0; i < loads_.size(); ++i) {
+    const RecordLoad::State state = loads_[i].wait_layer(layer, until);
+    if (state == RecordLoad::State::kReady) continue;
+    const bool comes = state == RecordLoad::State::kPending && Clock::now() < by_;
+    want_ = comes ? Want::kComes : Want::kMissed;
+    has_stalled_ = true;
+    const std::string why = "a prompt's stored beginning: " + describe(loads_[i].load.miss());
+    if (!comes) drop_from(i);
+    throw Error(ErrorCode::kIo, why);
+  }
+  for (const PrefixStore::Load& load : loads_) {
+    engine_->kv().prefix_store()->fill(load, layer, n_given_, sequence_->cache());
+  }
+  filled_[static_cast<size_t>(layer)] = true;
+  if (std::ranges::find(filled_, false) == filled_.end()) all_filled();
+}
+
+void PrefixLoad::all_filled() {
+  std::exchange(sequence_, nullptr)->forget_page_source();
+  for (const PrefixStore::Load& load : loads_) {
+    // A record's last bytes, which follow the layers, may still be missing: then it stays where it is.
+    if (load.wait(Deadline::min()) == RecordLoad::State::kReady) engine_->kv().prefix_store()->bring_nearer(load);
+  }
+  loads_.clear();
+}
+
+bool PrefixLoad::loading(Deadline until) const {
+  if (sequence_ == nullptr) return false;
+  const auto last = static_cast<int32_t>(filled_.size()) - 1;
+  const Deadline limit = std::min(until, by_);
+  return std::ranges::any_of(loads_, [&](const PrefixStore::Load& load) {
+    return load.wait_layer(last, limit) == RecordLoad::State::kPending && Clock::now() < by_;
+  });
+}
+
+bool PrefixLoad::stop() {
+  if (sequence_ == nullptr) return false;
+  std::exchange(sequence_, nullptr)->forget_page_source();
+  return true;
 }
 
 std::map<std::string, int32_t> PrefixLoad::sources(int32_t n) const {

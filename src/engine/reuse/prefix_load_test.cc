@@ -219,6 +219,73 @@ TEST_F(StoredPrefixes, ThatLoadMoreSlowlyThanTheyAreComputedAreNotLoaded) {
   EXPECT_GT(from_disk(generate(*always, text(*always, 'b'))), 0);
 }
 
+// Layers arrive while the rest is computed: slowly, or so slowly that the step is repeated when all have arrived.
+TEST_F(StoredPrefixes, LayersArriveWhileOthersAreComputed) {
+  const auto first = process();
+  const GenerateResult computed = generate(*first, ask(*first, kQuestion));
+  end(*first);
+  for (const int delay : {0, 5, 60}) {
+    tier_->page_delay = std::chrono::milliseconds(delay);
+    const auto second = process(PrefixSaving::kAlways);
+    const GenerateResult found = generate(*second, ask(*second, kQuestion));
+    EXPECT_EQ(from_disk(found), found.n_prompt - 1) << delay;
+    EXPECT_EQ(ids(found), ids(computed)) << delay;
+    tier_->page_delay = {};
+    const GenerateResult again = generate(*second, ask(*second, kQuestion));
+    EXPECT_EQ(again.cache.n_prefix_tokens, again.n_prompt - 1) << "it is in memory";
+    EXPECT_EQ(from_disk(again), 0);
+    EXPECT_EQ(ids(again), ids(computed));
+  }
+}
+
+// Of a record with a bad layer, the prefix ends before it, also where the first layers have been used already.
+TEST_F(StoredPrefixes, ABadLayerEndsThePrefixBeforeItsRecord) {
+  const auto first = process();
+  const GenerateResult computed = generate(*first, ask(*first, kQuestion));
+  end(*first);
+  const int32_t n_layers = first->kv_shape().n_layers();
+  const auto n_records = static_cast<int32_t>(n_prefix_records());
+  ASSERT_GE(n_records, 3);
+  int32_t n_before = -1;
+  for (int32_t record = 0; record < n_records; ++record) {
+    for (const int32_t layer : {0, n_layers - 1}) {
+      tier_->n_page_records = 0;
+      tier_->bad_pages = {{record, layer}};
+      const auto second = process(PrefixSaving::kAlways);
+      const GenerateResult found = generate(*second, ask(*second, kQuestion));
+      EXPECT_EQ(ids(found), ids(computed)) << record << ", layer " << layer;
+      EXPECT_LT(difference(found, computed), kNothing);
+      if (layer == 0) {
+        EXPECT_GT(from_disk(found), n_before) << "longer, the later the record";
+        n_before = from_disk(found);
+      }
+      EXPECT_EQ(from_disk(found), n_before);
+      EXPECT_LT(from_disk(found), found.n_prompt - 1);
+      // Nothing of the bad record is in memory.
+      tier_->bad_pages.clear();
+      EXPECT_EQ(ids(generate(*second, ask(*second, kQuestion))), ids(computed));
+    }
+  }
+}
+
+// A request that is cancelled, or preempted, while layers are missing leaves no page that was not filled.
+TEST_F(StoredPrefixes, RequestsThatEndWhileLayersArriveLeaveNothing) {
+  const auto first = process();
+  const GenerateResult computed = generate(*first, ask(*first, kQuestion));
+  end(*first);
+  tier_->page_delay = std::chrono::milliseconds(20);
+  for (int n_steps = 1; n_steps < 5; ++n_steps) {
+    const auto second = process(PrefixSaving::kAlways);
+    Scheduler scheduler(*second);
+    const RequestId id = scheduler.add(ask(*second, kQuestion));
+    while (scheduler.n_running() == 0) scheduler.step();
+    for (int i = 1; i < n_steps; ++i) scheduler.step();
+    scheduler.cancel(id);
+    scheduler.remove(id);
+    EXPECT_EQ(ids(generate(*second, ask(*second, kQuestion))), ids(computed)) << n_steps;
+  }
+}
+
 // The tiers' time limit does not run while a request waits for its turn.
 TEST_F(StoredPrefixes, RequestsThatWaitedLongFindThem) {
   const auto first = process();

@@ -145,8 +145,7 @@ PrefixMatch match_prefix(Engine& engine, const Policy& policy, const Prompt& pro
     images.push_back({.begin = image.begin(), .end = image.end(), .n_tokens = image.n_tokens, .content = image.key});
   }
   match.key = key_of(cache, {asked, known.images, contents_of(images), known.salt});
-  match.n = cache.n_known(match.key);
-  if (options.shadow) match.n = std::min(match.n, options.shadow->n_prefix);
+  match.n = std::min(cache.n_known(match.key), options.prefix_most);
   // Known images after the exact prefix: if they would be reused here, another prompt may have reused them, too.
   const bool reuses = options.chooser != nullptr && !(options.one_image_only && images.size() > 1);
   const bool neutral = options.origin == ReuseOrigin::kNeutral;  // even if cached: the result would depend on that
@@ -171,6 +170,7 @@ std::string PrefixReuse::begin(Engine& engine, Sequence& sequence, const Prompt&
   };
   const PrefixMatch match = match_prefix(engine, sequence.policy(), prompt, known, options, is_known);
   if (!match.obstacle.empty()) return match.obstacle;
+  n_allowed_ = static_cast<int32_t>(match.key.size());
   if (match.n > sequence.n_done()) {
     int32_t n_exact = INT32_MAX;
     for (const PrefixMatch::Image& image : match.images) {

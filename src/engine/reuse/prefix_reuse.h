@@ -73,6 +73,8 @@ class PrefixReuse {
   // known. Returns why the prefix is no longer; "": it is as long as it can be.
   std::string begin(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
                     ImageSearch& tiers);
+  // After begin(): tokens of the prompt that a prefix may have at most; 0: none may be taken.
+  int32_t n_allowed() const { return n_allowed_; }
   // Caches what the sequence has, if none of it was evicted: whole pages, so that it may continue, or all of it.
   static void keep(Engine& engine, const Sequence& sequence, double ms_per_token, bool whole_pages);
   // The key of what the sequence, which has begun with `prompt`, will have cached when that is computed, in whole
@@ -99,6 +101,7 @@ class PrefixReuse {
 
  private:
   PrefixTree::Pin pin_;  // keeps pages in use from being evicted
+  int32_t n_allowed_ = 0;
 };
 
 }  // namespace vlcache

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -23,12 +24,15 @@ class FaultyTier final : public KvTier {
  public:
   explicit FaultyTier(std::shared_ptr<KvTier> tier) : tier_(std::move(tier)) {}
 
-  std::set<int32_t> bad_sections;       // of KV records
-  std::optional<Sha256Digest> only_of;  // these contents' alone
-  std::chrono::milliseconds delay{0};   // of every section
-  bool gone = false;                    // opens nothing
-  bool lies = false;                    // returns other bytes than were stored, as if they were right
-  bool near = true;                     // answers at once
+  std::set<int32_t> bad_sections;           // of KV records
+  std::optional<Sha256Digest> only_of;      // these contents' alone
+  std::map<int32_t, int32_t> bad_pages;     // of prefix records: the section that fails, by the record's number
+  std::chrono::milliseconds page_delay{0};  // of every section of these
+  int32_t n_page_records = 0;               // opened so far
+  std::chrono::milliseconds delay{0};       // of every section
+  bool gone = false;                        // opens nothing
+  bool lies = false;                        // returns other bytes than were stored, as if they were right
+  bool near = true;                         // answers at once
   std::string named = "disk";
   std::atomic<int> n_searches{0};
 
@@ -67,10 +71,17 @@ class FaultyTier final : public KvTier {
  private:
   class Reader final : public RecordReader {
    public:
-    Reader(FaultyTier& tier, std::unique_ptr<RecordReader> reader) : tier_(tier), reader_(std::move(reader)) {}
+    Reader(FaultyTier& tier, std::unique_ptr<RecordReader> reader) : tier_(tier), reader_(std::move(reader)) {
+      if (header().key.layout.starts_with("pages")) number_ = tier_.n_page_records++;
+    }
     const RecordHeader& header() const override { return reader_->header(); }
     std::optional<Miss> read(int32_t section, std::span<std::byte> to, Deadline deadline) override {
       const bool kv = header().key.layout.starts_with("kv");
+      if (number_ >= 0) {
+        std::this_thread::sleep_for(tier_.page_delay);
+        const auto bad = tier_.bad_pages.find(number_);
+        if (bad != tier_.bad_pages.end() && bad->second == section) return Miss{MissReason::kChecksum, "pages"};
+      }
       tier_.pass(kv ? "read kv" : "read embeddings");
       if (kv) std::this_thread::sleep_for(tier_.delay);
       if (kv && tier_.bad_sections.contains(section)) {
@@ -85,6 +96,7 @@ class FaultyTier final : public KvTier {
    private:
     FaultyTier& tier_;
     std::unique_ptr<RecordReader> reader_;
+    int32_t number_ = -1;  // of a prefix record
   };
 
   void pass(std::string_view what) {

@@ -79,7 +79,7 @@ RequestState Generation::next_state() {
   if (state_ == RequestState::kActing) return state_;
   if (images_.encodes()) {
     enter(RequestState::kEncoding);
-  } else if (images_.awaits_load(Deadline::min())) {
+  } else if (awaits_load(Deadline::min())) {
     enter(RequestState::kLoading);
   } else if (state_ == RequestState::kLoading || state_ == RequestState::kEncoding) {
     enter(computing());
@@ -143,7 +143,7 @@ void Generation::start() {
 std::vector<Request> Generation::take_origins() {
   std::vector<Request> origins = images_.take_origins();
   if (origins.empty()) return origins;
-  if (own_sequence_ != nullptr) {
+  if (own_sequence_ != nullptr || prefix_load_.incomplete()) {
     release();
   } else {
     images_.stop_reuse();  // the caller's sequence keeps its KV
@@ -153,6 +153,15 @@ std::vector<Request> Generation::take_origins() {
 }
 
 bool Generation::go_on_without_load() {
+  switch (prefix_load_.take_want()) {
+    case PrefixLoad::Want::kNone:
+      break;
+    case PrefixLoad::Want::kComes:
+      return true;
+    case PrefixLoad::Want::kMissed:
+      preempt();
+      return true;
+  }
   const ImageReuse::Want want = images_.take_want();
   if (want == ImageReuse::Want::kMissed) place_rest();
   return want != ImageReuse::Want::kNone;
@@ -165,11 +174,19 @@ void Generation::place_rest() {
 
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
+  ReuseOptions options = request_.reuse;
+  if (prefix_load_.comes()) {  // what is exact comes first
+    options.chooser = nullptr;
+    options.prefix_most = prefix_load_.begins_at();
+  }
   // Per-token logits need every token computed, so prefix reuse is disabled.
-  result_.cache.prefix_reason =
-      request_.callbacks.on_logits != nullptr
-          ? "the logits of all tokens are wanted"
-          : prefix_->begin(engine_, *sequence_, request_.prompt, request_.reuse, images_.search());
+  result_.cache.prefix_reason = request_.callbacks.on_logits != nullptr
+                                    ? "the logits of all tokens are wanted"
+                                    : prefix_->begin(engine_, *sequence_, request_.prompt, options, images_.search());
+  if (prefix_load_.comes()) {
+    prefix_load_.begin(*sequence_, prefix_->n_allowed());
+    if (sequence_->n_done() >= prefix_->n_allowed() && prefix_->n_allowed() > 0) result_.cache.prefix_reason.clear();
+  }
   if (!prefix_load_.obstacle().empty()) result_.cache.prefix_reason = prefix_load_.obstacle();
 }
 
@@ -220,7 +237,7 @@ void Generation::preempt() {
 void Generation::release() {
   images_.stop();
   sequence_->discard_lookahead();
-  keep_prefix(/*whole_pages=*/true);
+  if (!prefix_load_.stop()) keep_prefix(/*whole_pages=*/true);
   promised_.reset();
   prefix_.reset();
   sequence_->release();
@@ -411,6 +428,7 @@ void Generation::finish(FinishReason reason) {
     images_.finish();
     sequence_->discard_lookahead();
     images_.stop_reuse();
+    if (prefix_load_.stop()) sequence_->release();
     if (reason != FinishReason::kError && own_sequence_ == nullptr) end_answer();
     if (reason != FinishReason::kError) keep_prefix(/*whole_pages=*/own_sequence_ == nullptr);
     prefix_.reset();
@@ -429,7 +447,8 @@ void Generation::pass_on() {
   if (!request_.reuse.compared || !request_.callbacks.on_answered) return;
   if (result_.tokens.empty() || request_.prompt.selection) return;
   AnsweredPrompt answered{.reuse = request_.reuse};
-  Shadow& shadow = answered.reuse.shadow.emplace(Shadow{.n_prefix = result_.cache.n_prefix_tokens});
+  answered.reuse.prefix_most = result_.cache.n_prefix_tokens;
+  Shadow& shadow = answered.reuse.shadow.emplace();
   for (size_t i = 0; i < result_.cache.images.size(); ++i) {
     const CacheReport::Image& image = result_.cache.images[i];
     if (image.reusable || image.loaded()) shadow.images.push_back(i);

@@ -51,6 +51,12 @@ class Generation {
   // Requests that must be computed before this one continues, to be called after whatever starts it or places its
   // images again: usually none. Otherwise this one is queued.
   std::vector<Request> take_origins();
+  // Whether a load is under way, at `until` at the latest, without which there is no next step; the same for a step
+  // that may stall, beside a load of KV, unless one has stalled before.
+  bool awaits_load(Deadline until) { return prefix_load_.loading(until) || images_.awaits_load(until); }
+  bool awaits_load_to_stall(Deadline until) {
+    return prefix_load_.loading_after_stall(until) || images_.awaits_load_to_stall(until);
+  }
   // The state before the next step, for which loads are looked at.
   RequestState next_state();
   // Reserves room in the tables for the answer, so that decoding allocates nothing but pages.

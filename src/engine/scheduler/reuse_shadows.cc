@@ -57,7 +57,7 @@ size_t likeliest_of(const std::vector<float>& logits) {
 
 ReuseOptions fully(const AnsweredPrompt& answered, bool prefix) {
   ReuseOptions reuse{.prefix = prefix, .chooser = nullptr};
-  reuse.shadow.emplace(Shadow{.n_prefix = prefix ? INT32_MAX : 0});
+  reuse.shadow.emplace();
   reuse.origin = answered.reuse.origin;
   return reuse;
 }

@@ -106,8 +106,7 @@ void Scheduler::wait_for_tiers() {
   for (Entry& entry : requests_) {
     if (entry.generation->done()) continue;
     const auto awaits = [&](Deadline until) {
-      return entry.waits() ? entry.generation->awaits_search(until)
-                           : entry.generation->images().awaits_load_to_stall(until);
+      return entry.waits() ? entry.generation->awaits_search(until) : entry.generation->awaits_load_to_stall(until);
     };
     if (!awaits(Deadline::min())) continue;
     awaits(Clock::now() + kTierWait);
@@ -124,7 +123,7 @@ void Scheduler::look() {
     RunningRequest& seen = running_states_.emplace_back();
     seen.state = generation.next_state();
     if (seen.state == RequestState::kLoading) {
-      seen.may_stall = !generation.images().awaits_load_to_stall(Deadline::min());
+      seen.may_stall = !generation.awaits_load_to_stall(Deadline::min());
       continue;
     }
     const Sequence& sequence = *generation.sequence();

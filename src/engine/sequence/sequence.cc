@@ -158,6 +158,24 @@ void Sequence::assume_computed(int32_t n, int32_t n_exact) {
   std::ranges::fill(next_token_, n);
 }
 
+void Sequence::assume_coming(int32_t n, PageSource& source) {
+  const int32_t n_before = n_done();
+  std::vector<int32_t> indices, positions;
+  for (int32_t t = n_before; t < n; ++t) {
+    indices.push_back(t);
+    positions.push_back(tokens_.all()[static_cast<size_t>(t)].meta.t);
+  }
+  begin_step();
+  try {
+    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) cache_.append(layer, indices, positions);
+  } catch (...) {
+    rollback_step();
+    throw;
+  }
+  assume_computed(n, n_exact_);
+  page_source_ = &source;
+}
+
 void Sequence::supply(std::span<const TokenRun> tokens, SlotSource& source, std::span<const TokenRun> entering) {
   supplied_.add(tokens, source, entering, tokens_);
   if (!tokens.empty()) n_exact_ = std::min(n_exact_, tokens.front().begin);
@@ -371,6 +389,7 @@ void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
 KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
   int32_t& next = next_token_[static_cast<size_t>(layer)];
   CHECK(run.indices.front() >= next);
+  if (page_source_ != nullptr) page_source_->fill(layer);
   if (supplied_.any() && cache_.shape().n_own_heads(layer) > 0) {
     supplied_.append(tokens_, layer, next, run.indices.front(), cache_);
   }

@@ -73,6 +73,11 @@ class Sequence {
   // The caller has filled the cache with K and V of the first n tokens itself; those of them from n_exact on were
   // computed after something that was supplied or evicted.
   void assume_computed(int32_t n, int32_t n_exact = INT32_MAX);
+  // The same for tokens that the sequence does not have, n of them with the ones it has: their pages are there, and
+  // `source` fills them before the first step that reads them. Throws Error(kMemory): nothing has changed.
+  void assume_coming(int32_t n, PageSource& source);
+  // All of them are filled, or released.
+  void forget_page_source() { page_source_ = nullptr; }
   // `source` supplies these pending tokens from now on. The last token cannot be among them: its logits are needed. The
   // source must outlive the sequence's use. Those of `entering` (ascending, among `tokens`) are computed in the first
   // layers nevertheless, until the step's hooks drop them.
@@ -182,7 +187,8 @@ class Sequence {
   SequenceImages images_;
   ActingParts acting_;
   LookaheadState lookahead_;
-  std::optional<PlanState> plan_;  // the policy is acting
+  std::optional<PlanState> plan_;      // the policy is acting
+  PageSource* page_source_ = nullptr;  // of pages that are not filled yet; null: all are
   SuppliedTokens supplied_;
   int32_t n_exact_ = INT32_MAX;  // tokens before the first that was ever supplied
   std::unique_ptr<PolicyHooks> hooks_;

@@ -24,6 +24,15 @@ class SlotSource {
   virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
 };
 
+// Supplies the pages of a sequence's first tokens, which count as computed already, layer by layer.
+class PageSource {
+ public:
+  virtual ~PageSource() = default;
+  // Called before a step's rows are appended to the layer, whose pages must then have their bytes. May throw Error, as
+  // SlotSource::load() may.
+  virtual void fill(int32_t layer) = 0;
+};
+
 class SuppliedTokens {
  public:
   bool any() const { return source_ != nullptr; }
