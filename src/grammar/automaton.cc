@@ -9,8 +9,15 @@ int32_t Automaton::add_state() {
     throw Error(ErrorCode::kInput, "the schema is too large: its grammar has more than " + std::to_string(kMaxStates) +
                                        " states; shorten its lists (enum, minItems, maxItems, properties)");
   }
+  if (n_states() % 256 == 0) check_time();
   states_.emplace_back();
   return n_states() - 1;
+}
+
+void Automaton::check_time() const {
+  if (Clock::now() <= deadline_) return;
+  throw Error(ErrorCode::kInput,
+              "the schema takes too long to compile; use fewer alternatives (oneOf, anyOf, if), or shorter patterns");
 }
 
 int32_t Automaton::add_rule() {
@@ -18,8 +25,8 @@ int32_t Automaton::add_rule() {
   return n_rules() - 1;
 }
 
-void Automaton::bytes(int32_t from, uint8_t low, uint8_t high, int32_t to) {
-  states_[static_cast<size_t>(from)].edges.push_back({low, high, to});
+void Automaton::bytes(int32_t from, uint8_t low, uint8_t high, int32_t to, Guard guard) {
+  states_[static_cast<size_t>(from)].edges.push_back({low, high, guard, to});
 }
 
 int32_t Automaton::text(int32_t from, std::string_view text) {
@@ -37,8 +44,8 @@ void Automaton::text(int32_t from, std::string_view text, int32_t to) {
   bytes(this->text(from, text.substr(0, text.size() - 1)), last, last, to);
 }
 
-void Automaton::call(int32_t from, int32_t rule, int32_t to) {
-  states_[static_cast<size_t>(from)].calls.push_back({rule, to});
+void Automaton::call(int32_t from, int32_t rule, int32_t to, Count count) {
+  states_[static_cast<size_t>(from)].calls.push_back({rule, to, count});
 }
 
 // The states after which a text can end, found backwards from those that end.

@@ -20,6 +20,9 @@ constexpr size_t kMaxGrammars = 32;
 // Inside strings nearly any token is allowed, and such a mask takes milliseconds: for this long the thread that reads
 // the request makes masks, and the inference thread only those that a schema needs beyond that.
 constexpr std::chrono::milliseconds kMaskTime{200};
+// A grammar that takes longer is refused. Real schemas take a few ms (docs/server.md); this bounds what one request can
+// cost a worker.
+constexpr std::chrono::seconds kCompileTime{5};
 
 }  // namespace
 
@@ -34,9 +37,11 @@ struct Grammars::Vocabulary {
 class Grammar {
  public:
   // owner is shared: the vocabulary must outlive its grammars.
-  Grammar(Automaton automaton, int32_t rule, std::shared_ptr<void> owner, const TokenTrie& trie, StateMasks& json_masks)
+  Grammar(Automaton automaton, int32_t rule, std::vector<std::string> notes, std::shared_ptr<void> owner,
+          const TokenTrie& trie, StateMasks& json_masks)
       : automaton_(std::move(automaton)),
         rule_(rule),
+        notes_(std::move(notes)),
         owner_(std::move(owner)),
         trie_(trie),
         masks_(automaton_, trie, json_masks) {}
@@ -45,10 +50,12 @@ class Grammar {
   int32_t rule() const { return rule_; }
   const TokenTrie& trie() const { return trie_; }
   TokenMasks& masks() const { return masks_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   const Automaton automaton_;
   int32_t rule_;
+  std::vector<std::string> notes_;
   std::shared_ptr<void> owner_;
   const TokenTrie& trie_;
   mutable TokenMasks masks_;  // has its own lock
@@ -128,20 +135,25 @@ Grammars::Vocabulary& Grammars::vocabulary() {
   return *vocabulary_;
 }
 
-GrammarPtr Grammars::compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build) {
+GrammarPtr Grammars::compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build,
+                             std::vector<std::string>* notes) {
   {
     const std::lock_guard lock(mutex_);
     const auto known = std::ranges::find(grammars_, name, [](const auto& g) -> const std::string& { return g.first; });
     if (known != grammars_.end()) {
       grammars_.splice(grammars_.begin(), grammars_, known);
+      if (notes != nullptr) *notes = known->second->notes();
       return known->second;
     }
   }
   Automaton automaton;
   add_json_rules(automaton);
+  automaton.set_deadline(Clock::now() + kCompileTime);
   const int32_t rule = build(automaton);
   Vocabulary& v = vocabulary();
-  auto grammar = std::make_shared<const Grammar>(std::move(automaton), rule, vocabulary_, v.trie, v.json_masks);
+  auto grammar = std::make_shared<const Grammar>(std::move(automaton), rule,
+                                                 notes == nullptr ? std::vector<std::string>() : *notes, vocabulary_,
+                                                 v.trie, v.json_masks);
   grammar->masks().make(Clock::now() + kMaskTime);
   const std::lock_guard lock(mutex_);
   grammars_.emplace_front(name, grammar);

@@ -35,8 +35,9 @@ class Grammars {
   // "<where>: ...".
   GrammarPtr json_schema(const nlohmann::ordered_json& schema, const std::string& where);
   // The texts of the rule that `build` adds to an automaton and returns. `name` is the key under which the result is
-  // kept.
-  GrammarPtr compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build);
+  // kept, with `notes`, which build may write.
+  GrammarPtr compile(const std::string& name, FunctionRef<int32_t(Automaton& automaton)> build,
+                     std::vector<std::string>* notes = nullptr);
 
   // The text of a mark for the rules of `build`: the special token of that name, or the name itself if there is none.
   std::string mark(std::string_view name) const;

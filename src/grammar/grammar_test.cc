@@ -44,6 +44,9 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "items": {"anyOf": [{"enum": ["a", "ab", "b"]}, {"type": "number"}, {"$ref": "#"}]}})",
     R"({"properties": {"a": {"const": 1}}, "additionalProperties": {"type": "array", "items": {"type": "boolean"}}})",
     R"({"type": "integer", "minimum": -10, "maximum": 120})",
+    R"({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 4}, "minItems": 2, "maxItems": 5})",
+    R"({"type": "string", "minLength": 1})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "boolean"}}, "properties": {"b": {"type": "null"}}})",
 };
 
 TEST(TokenTrie, HoldsEveryToken) {

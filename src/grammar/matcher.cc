@@ -16,14 +16,14 @@ void Matcher::begin(int32_t rule) {
   levels_.clear();
   places_.clear();
   begin_level();
-  add(automaton_.start(rule), 0);
+  add(automaton_.start(rule), 0, 0);
   finish_level();
 }
 
-void Matcher::begin_in(int32_t state) {
+void Matcher::begin_in(int32_t state, Automaton::Count count) {
   levels_.clear();
-  places_.assign(1, {state, 0, kNone});
-  frames_.assign(1, {Automaton::kNothing, kNone});
+  places_.assign(1, {state, 0, 0, kNone});
+  frames_.assign(1, {Automaton::kNothing, kNone, count, kNone});
   returns_.clear();
   levels_.push_back({0, 1, 0, false});
 }
@@ -39,7 +39,16 @@ bool Matcher::push(uint8_t byte) {
   for (int32_t i = first; i < end; ++i) {
     const Place place = places_[static_cast<size_t>(i)];
     for (const Automaton::Edge& edge : automaton_.state(place.state).edges) {
-      if (edge.low <= byte && byte <= edge.high) add(edge.to, place.frame);
+      if (byte < edge.low || edge.high < byte) continue;
+      if (edge.guard == Automaton::Guard::kNone) {
+        add(edge.to, place.frame, place.count);
+        continue;
+      }
+      const Automaton::Count bounds = count(place.frame);
+      if (edge.guard == Automaton::Guard::kCounts && place.count < bounds.most) {
+        add(edge.to, place.frame, place.count + 1);
+      }
+      if (edge.guard == Automaton::Guard::kCloses && place.count >= bounds.least) add(edge.to, place.frame, 0);
     }
   }
   return finish_level();
@@ -62,49 +71,55 @@ bool Matcher::finish_level() {
   for (size_t i = first; i < places_.size(); ++i) {
     const Place place = places_[i];
     const Automaton::State& state = automaton_.state(place.state);
-    for (const Automaton::Call& call : state.calls) enter(call, place.frame);
+    for (const Automaton::Call& call : state.calls) enter(call, place);
     if (state.ends) leave(place.frame);
   }
   return true;
 }
 
-void Matcher::add(int32_t state, int32_t frame) {
+void Matcher::add(int32_t state, int32_t frame, int32_t count) {
   int32_t& hint = place_of_state_[static_cast<size_t>(state)];
   const int32_t first = levels_.back().first_place, n = static_cast<int32_t>(places_.size());
   const bool known = first <= hint && hint < n && places_[static_cast<size_t>(hint)].state == state;
   const int32_t last = known ? hint : kNone;
   for (int32_t at = last; at != kNone; at = places_[static_cast<size_t>(at)].same_state) {
-    if (places_[static_cast<size_t>(at)].frame == frame) return;
+    const Place& place = places_[static_cast<size_t>(at)];
+    if (place.frame == frame && place.count == count) return;
   }
-  places_.push_back({state, frame, last});
+  places_.push_back({state, frame, count, last});
   hint = n;
 }
 
-void Matcher::enter(const Automaton::Call& call, int32_t frame) {
+void Matcher::enter(const Automaton::Call& call, const Place& place) {
   if (call.rule == Automaton::kNothing) {
-    add(call.to, frame);
+    add(call.to, place.frame, place.count);
     return;
   }
   int32_t& hint = frame_of_rule_[static_cast<size_t>(call.rule)];
   const int32_t n = static_cast<int32_t>(frames_.size());
   const bool known =
       levels_.back().n_frames <= hint && hint < n && frames_[static_cast<size_t>(hint)].rule == call.rule;
-  if (!known) {
-    hint = n;
-    frames_.push_back({call.rule, kNone});
+  const int32_t last_of_rule = known ? hint : kNone;
+  int32_t inner = last_of_rule;
+  while (inner != kNone && frames_[static_cast<size_t>(inner)].count != call.count) {
+    inner = frames_[static_cast<size_t>(inner)].same_rule;
   }
-  const int32_t inner = hint;
+  const bool is_new = inner == kNone;
+  if (is_new) {
+    hint = inner = n;
+    frames_.push_back({call.rule, kNone, call.count, last_of_rule});
+  }
   int32_t& last = frames_[static_cast<size_t>(inner)].last_return;
-  returns_.push_back({call.to, frame, last});
+  returns_.push_back({call.to, place.frame, place.count, last});
   last = static_cast<int32_t>(returns_.size()) - 1;
-  if (!known) add(automaton_.start(call.rule), inner);
+  if (is_new) add(automaton_.start(call.rule), inner, 0);
 }
 
 void Matcher::leave(int32_t frame) {
   if (frame == 0) levels_.back().may_end = true;
   for (int32_t at = frames_[static_cast<size_t>(frame)].last_return; at != kNone;) {
     const Return back = returns_[static_cast<size_t>(at)];
-    add(back.to, back.frame);
+    add(back.to, back.frame, back.count);
     at = back.next;
   }
 }

@@ -16,14 +16,16 @@ class Matcher {
  public:
   struct Place {
     int32_t state, frame;
+    int32_t count;       // characters that guards have counted in this frame
     int32_t same_state;  // the previous place with this state at this byte; -1: none
   };
 
   explicit Matcher(const Automaton& automaton);  // must outlive the matcher
 
-  // Starts with an empty text of this rule; or with one whose beginning has led to this state, and to no other.
+  // Starts with an empty text of this rule; or with one whose beginning has led to this state, and to no other, with
+  // this many characters to come before the rule's end.
   void begin(int32_t rule);
-  void begin_in(int32_t state);
+  void begin_in(int32_t state, Automaton::Count count = {});
   // Adds a byte. False: no text continues like this; the matcher is unchanged.
   bool push(uint8_t byte);
   // Continues after the rule of `frame`, without a byte. False as with push().
@@ -37,6 +39,8 @@ class Matcher {
   std::span<const Place> places() const {
     return std::span(places_).subspan(static_cast<size_t>(levels_.back().first_place));
   }
+  // The bounds that a frame's caller gave it.
+  Automaton::Count count(int32_t frame) const { return frames_[static_cast<size_t>(frame)].count; }
   bool may_end() const { return levels_.back().may_end; }
   bool may_go_on() const;
 
@@ -45,9 +49,11 @@ class Matcher {
   struct Frame {
     int32_t rule;
     int32_t last_return;
+    Automaton::Count count;
+    int32_t same_rule;  // the previous frame of this rule at this byte
   };
-  struct Return {  // after a frame's rule: the state to continue from, and its frame
-    int32_t to, frame;
+  struct Return {  // after a frame's rule: the state to continue from, its frame, and the count there
+    int32_t to, frame, count;
     int32_t next;
   };
   struct Level {  // sizes before a push
@@ -56,8 +62,8 @@ class Matcher {
   };
   void begin_level();
   bool finish_level();
-  void add(int32_t state, int32_t frame);
-  void enter(const Automaton::Call& call, int32_t frame);
+  void add(int32_t state, int32_t frame, int32_t count);
+  void enter(const Automaton::Call& call, const Place& place);
   void leave(int32_t frame);
 
   const Automaton& automaton_;

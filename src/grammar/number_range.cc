@@ -6,6 +6,8 @@
 #include <string>
 #include <tuple>
 
+#include "grammar/json_rules.h"
+
 namespace vlcache {
 namespace {
 
@@ -44,46 +46,79 @@ void same_length(Automaton& a, std::string_view low, std::string_view high, int3
   }
 }
 
-// 0 <= low <= high.
-void natural(Automaton& a, int64_t low, int64_t high, int32_t from, int32_t to) {
-  const std::string least = std::to_string(low), most = std::to_string(high);
-  for (size_t n = least.size(); n <= most.size(); ++n) {
-    const int32_t begin = a.add_state();
-    a.skip(from, begin);
-    const std::string first = n == 1 ? "0" : "1" + std::string(n - 1, '0');
-    same_length(a, n == least.size() ? least : first, n == most.size() ? most : std::string(n, '9'), begin, to);
+std::string nines(size_t n) { return std::string(n, '9'); }
+std::string power_of_10(size_t n) { return "1" + std::string(n, '0'); }
+
+bool less(std::string_view a, std::string_view b) { return a.size() != b.size() ? a.size() < b.size() : a < b; }
+
+std::string plus_one(std::string digits) {
+  for (size_t i = digits.size(); i > 0; --i) {
+    if (digits[i - 1] != '9') {
+      ++digits[i - 1];
+      return digits;
+    }
+    digits[i - 1] = '0';
+  }
+  return "1" + digits;
+}
+
+std::string minus_one(std::string digits) {  // of at least 1
+  for (size_t i = digits.size(); i > 0; --i) {
+    if (digits[i - 1] != '0') {
+      --digits[i - 1];
+      break;
+    }
+    digits[i - 1] = '9';
+  }
+  return digits.size() > 1 && digits[0] == '0' ? digits.substr(1) : digits;
+}
+
+// Texts of the integers from `least` to `most`, digits without leading zeros, least <= most.
+void natural(Automaton& a, const std::string& least, const std::string& most, int32_t from, int32_t to) {
+  const int32_t begin = a.add_state();
+  a.skip(from, begin);
+  if (least.size() == most.size()) {
+    same_length(a, least, most, begin, to);
+    return;
+  }
+  same_length(a, least, nines(least.size()), begin, to);
+  same_length(a, power_of_10(most.size() - 1), most, begin, to);
+  if (least.size() + 1 == most.size()) return;
+  int32_t at = a.add_state();
+  a.bytes(begin, '1', '9', at);
+  at = any_digits(a, at, least.size());
+  for (size_t n = least.size() + 1;; ++n) {
+    a.skip(at, to);
+    if (n == most.size() - 1) return;
+    at = any_digits(a, at, 1);
   }
 }
 
-// 0 <= low and high.
+// Both at least 0; no high: unlimited.
 struct Magnitudes {
-  NumberRange::Bound low, high;
+  NumberRange::Bound low;
+  std::optional<NumberRange::Bound> high;
 };
 
 // What may follow the digits of an integer that equals a bound: a point and digits.
 class Fraction {
  public:
-  Fraction(Automaton& automaton, const NumberRange::Bound* low, const NumberRange::Bound* high)
-      : a_(automaton), low_(low), high_(high), low_digits_(digits_of(low)), high_digits_(digits_of(high)) {}
+  Fraction(Automaton& automaton, const NumberRange::Bound* low, const NumberRange::Bound* high, size_t n_digits)
+      : a_(automaton), low_(low), high_(high) {
+    if (low != nullptr) low_digits_ = low->value.fraction;
+    if (high != nullptr) high_digits_ = high->value.fraction;
+    n_digits_ = std::max({n_digits, low_digits_.size(), high_digits_.size()});
+  }
 
   void add(int32_t from, int32_t to) {
     if (may_end(0, low_ != nullptr, high_ != nullptr)) a_.skip(from, to);
+    if (n_digits_ == 0) return;
     const int32_t begin = a_.text(from, ".");
     known_[{0, low_ != nullptr, high_ != nullptr}] = begin;
     grow(begin, 0, low_ != nullptr, high_ != nullptr, to);
   }
 
  private:
-  static constexpr size_t kDigits = 15;
-
-  static std::string digits_of(const NumberRange::Bound* bound) {
-    if (bound == nullptr) return "";
-    std::string digits = std::to_string(bound->value.fraction);
-    digits.insert(0, kDigits - digits.size(), '0');
-    digits.erase(digits.find_last_not_of('0') + 1);
-    return digits;
-  }
-
   // Whether the text may end after n digits; `low`: equal to that bound so far.
   bool may_end(size_t n, bool low, bool high) const {
     if (low && (n < low_digits_.size() || !low_->inclusive)) return false;
@@ -91,7 +126,7 @@ class Fraction {
   }
 
   void grow(int32_t from, size_t n, bool low, bool high, int32_t to) {
-    if (n == kDigits) return;
+    if (n == n_digits_) return;
     const char least = low && n < low_digits_.size() ? low_digits_[n] : '0';
     const char most = !high ? '9' : n < high_digits_.size() ? high_digits_[n] : '0';
     for (char c = least; c <= most; ++c) {
@@ -108,86 +143,270 @@ class Fraction {
 
   Automaton& a_;
   const NumberRange::Bound *low_, *high_;
-  std::string low_digits_, high_digits_;  // no trailing zeros
+  std::string low_digits_, high_digits_;
+  size_t n_digits_;
   std::map<std::tuple<size_t, bool, bool>, int32_t> known_;
 };
 
-bool magnitudes(Automaton& a, const Magnitudes& m, int32_t from, int32_t to) {
-  const Decimal low = m.low.value, high = m.high.value;
-  if (low > high || (low == high && !(m.low.inclusive && m.high.inclusive))) return false;
-  const auto with_fraction = [&](int64_t first, int64_t last, const NumberRange::Bound* least,
-                                 const NumberRange::Bound* most) {
-    const int32_t begin = a.add_state(), after = a.add_state();
-    a.skip(from, begin);
-    natural(a, first, last, begin, after);
-    Fraction(a, least, most).add(after, to);
-  };
-  if (low.whole == high.whole) {
-    with_fraction(low.whole, low.whole, &m.low, &m.high);
+// Numbers of one digit, not 0, before the point and an exponent, where no digits can exceed a bound.
+void with_exponent(Automaton& a, const Magnitudes& m, int32_t from, int32_t to) {
+  constexpr int kMost = 300;
+  if (m.high && m.high->value.is_zero()) return;
+  const int32_t first = a.add_state();
+  a.bytes(from, '1', '9', first);
+  if (m.low.value.is_zero()) {
+    // 9.99...e-N rounds to 10^(1-N) at most, which an exclusive bound may be.
+    int least = 1;
+    if (m.high && m.high->value.whole == "0") {
+      const size_t zeros = std::min(m.high->value.fraction.find_first_not_of('0'), m.high->value.fraction.size());
+      least = static_cast<int>(zeros) + 2;
+    }
+    if (m.high && !m.high->inclusive) ++least;
+    json_exponent(a, first, /*negative=*/true, least, kMost, to);
+  }
+  int least = static_cast<int>(m.low.value.whole.size()), most = kMost;  // 10^size > low
+  if (m.low.value.whole == "0" && m.low.value.fraction.empty()) least = 0;
+  if (m.high)
+    most = static_cast<int>(std::min<size_t>(m.high->value.whole.size(), kMost)) - (m.high->inclusive ? 2 : 3);
+  json_exponent(a, first, /*negative=*/false, least, most, to);
+}
+
+bool magnitudes(Automaton& a, const Magnitudes& m, int32_t from, int32_t to, int n_fraction) {
+  const Decimal& low = m.low.value;
+  if (m.high && (low > m.high->value || (low == m.high->value && !(m.low.inclusive && m.high->inclusive))))
+    return false;
+  if (low.whole.size() > kWholeDigits) {
+    if (n_fraction < 0) with_exponent(a, m, from, to);
     return true;
   }
-  with_fraction(low.whole, low.whole, &m.low, nullptr);
-  if (low.whole + 1 < high.whole) with_fraction(low.whole + 1, high.whole - 1, nullptr, nullptr);
-  with_fraction(high.whole, high.whole, nullptr, &m.high);
+  const bool has_high = m.high && m.high->value.whole.size() <= kWholeDigits;
+  const std::string last = has_high ? m.high->value.whole : nines(kWholeDigits);
+  const NumberRange::Bound* high = has_high ? &*m.high : nullptr;
+  const std::string next = plus_one(low.whole);
+  // Beside an exclusive bound, what a double holds exactly: more digits could be rounded to the bound.
+  const auto n_digits = [&](const NumberRange::Bound* b) -> size_t {
+    if (n_fraction >= 0) return static_cast<size_t>(n_fraction);
+    if (b == nullptr || b->inclusive) return kFractionDigits;
+    return 15 - std::min<size_t>(15, b->value.whole.size());
+  };
+  const size_t below_high = n_digits(high),
+               above_low = less(next, last) ? n_digits(&m.low) : std::min(n_digits(&m.low), below_high);
+  const auto with_fraction = [&](const std::string& first, const std::string& end, Fraction fraction) {
+    const int32_t begin = a.add_state(), after = a.add_state();
+    a.skip(from, begin);
+    natural(a, first, end, begin, after);
+    fraction.add(after, to);
+  };
+  if (n_fraction < 0) with_exponent(a, m, from, to);
+  if (low.whole == last) {
+    with_fraction(low.whole, low.whole, Fraction(a, &m.low, high, above_low));
+    return true;
+  }
+  with_fraction(low.whole, low.whole, Fraction(a, &m.low, nullptr, above_low));
+  if (less(next, last)) with_fraction(next, minus_one(last), Fraction(a, nullptr, nullptr, below_high));
+  with_fraction(last, last, Fraction(a, nullptr, high, below_high));
   return true;
 }
 
-NumberRange::Bound negated(const NumberRange::Bound& bound) {
-  return {{-bound.value.whole, -bound.value.fraction}, bound.inclusive};
+NumberRange::Bound negated(const NumberRange::Bound& bound) { return {-bound.value, bound.inclusive}; }
+
+// The integers of a range: their magnitudes with either sign, digits.
+struct Integers {
+  struct Part {
+    std::string least, most;
+  };
+  std::optional<Part> negative, natural;
+};
+
+Integers integers_of(const NumberRange& range, size_t n_digits) {
+  // The least integer >= x or > x, for x >= 0; likewise the greatest, which may not exist.
+  const auto ceiling = [](const NumberRange::Bound& b) {
+    return b.value.fraction.empty() && b.inclusive ? b.value.whole : plus_one(b.value.whole);
+  };
+  const auto floor = [](const NumberRange::Bound& b) -> std::optional<std::string> {
+    if (!b.value.fraction.empty() || b.inclusive) return b.value.whole;
+    if (b.value.whole == "0") return std::nullopt;
+    return minus_one(b.value.whole);
+  };
+  const Decimal zero;
+  const auto &low = range.low(), &high = range.high();
+  Integers out;
+  const auto part = [&](const std::string& least,
+                        const std::optional<std::string>& most) -> std::optional<Integers::Part> {
+    if (!most || less(*most, least) || least.size() > n_digits) return std::nullopt;
+    return Integers::Part{least, most->size() > n_digits ? nines(n_digits) : *most};
+  };
+  if (!high || high->value >= zero) {
+    const std::string least = low && low->value >= zero ? ceiling(*low) : "0";
+    out.natural = part(least, high ? floor(*high) : nines(n_digits));
+  }
+  if (!low || low->value < zero) {
+    std::string least = high && high->value <= zero ? ceiling(negated(*high)) : "1";
+    if (least == "0") least = "1";
+    out.negative = part(least, low ? floor(negated(*low)) : nines(n_digits));
+  }
+  return out;
 }
+
+// Digits of a number from `least` to `most` that leave a remainder of 0.
+class Multiples {
+ public:
+  Multiples(Automaton& a, int64_t divisor, int32_t to) : a_(a), divisor_(divisor), to_(to) {}
+
+  // Of one length.
+  void add(const std::string& least, const std::string& most, int32_t from) {
+    const int32_t begin = a_.add_state();
+    a_.skip(from, begin);
+    bounded(least, most, /*low=*/true, /*high=*/true, 0, 0, begin);
+  }
+
+ private:
+  void bounded(const std::string& least, const std::string& most, bool low, bool high, size_t i, int64_t rest,
+               int32_t from) {
+    if (!low && !high) {
+      a_.skip(from, any(least.size() - i, rest));
+      return;
+    }
+    if (i == least.size()) {
+      if (rest == 0) a_.skip(from, to_);
+      return;
+    }
+    const char first = low ? least[i] : '0', last = high ? most[i] : '9';
+    for (char c = first; c <= last; ++c) {
+      const int32_t next = a_.text(from, std::string_view(&c, 1));
+      bounded(least, most, low && c == first, high && c == last, i + 1, (rest * 10 + (c - '0')) % divisor_, next);
+    }
+  }
+
+  // n digits after those that leave `rest`.
+  int32_t any(size_t n, int64_t rest) {
+    const auto [known, is_new] = known_.try_emplace({n, rest}, 0);
+    if (!is_new) return known->second;
+    const int32_t state = known->second = a_.add_state();
+    if (n == 0) {
+      if (rest == 0) a_.skip(state, to_);
+      return state;
+    }
+    for (char c = '0'; c <= '9'; ++c) {
+      a_.bytes(state, static_cast<uint8_t>(c), static_cast<uint8_t>(c), any(n - 1, (rest * 10 + (c - '0')) % divisor_));
+    }
+    return state;
+  }
+
+  Automaton& a_;
+  int64_t divisor_;
+  int32_t to_;
+  std::map<std::pair<size_t, int64_t>, int32_t> known_;
+};
 
 }  // namespace
 
 std::optional<Decimal> Decimal::parse(std::string_view text) {
-  const bool negative = text.starts_with('-');
-  if (negative) text.remove_prefix(1);
-  const size_t point = std::min(text.find('.'), text.size());
-  const std::string whole(text.substr(0, point));
-  std::string fraction(point < text.size() ? text.substr(point + 1) : "");
-  const auto is_short = [](const std::string& digits) {
-    return digits.size() <= 15 && digits.find_first_not_of("0123456789") == digits.npos;
+  constexpr int64_t kMost = 400;
+  Decimal out;
+  out.negative = text.starts_with('-');
+  if (out.negative) text.remove_prefix(1);
+  const size_t e = std::min(text.find_first_of("eE"), text.size());
+  int64_t exponent = 0;
+  if (e < text.size()) {
+    const std::string digits(text.substr(e + 1));
+    const size_t sign = digits.starts_with('-') || digits.starts_with('+') ? 1 : 0;
+    if (digits.size() == sign || digits.size() > 5 || digits.find_first_not_of("0123456789", sign) != digits.npos) {
+      return std::nullopt;
+    }
+    exponent = std::stoll(digits);
+  }
+  const std::string_view mantissa = text.substr(0, e);
+  const size_t point = std::min(mantissa.find('.'), mantissa.size());
+  std::string digits(mantissa.substr(0, point));
+  if (point < mantissa.size()) digits += mantissa.substr(point + 1);
+  if (point == 0 || digits.find_first_not_of("0123456789") != digits.npos) return std::nullopt;
+  int64_t whole = static_cast<int64_t>(point) + exponent;  // digits before the point
+  if (whole > kMost || whole < -kMost || std::ssize(digits) > kMost) return std::nullopt;
+  if (whole < 0) digits.insert(0, static_cast<size_t>(-whole), '0');
+  whole = std::max<int64_t>(whole, 0);
+  if (whole > std::ssize(digits)) digits.resize(static_cast<size_t>(whole), '0');
+  out.whole = digits.substr(0, static_cast<size_t>(whole));
+  out.whole.erase(0, std::min(out.whole.find_first_not_of('0'), out.whole.size()));
+  if (out.whole.empty()) out.whole = "0";
+  out.fraction = digits.substr(static_cast<size_t>(whole));
+  out.fraction.erase(out.fraction.find_last_not_of('0') + 1);
+  if (out.is_zero()) out.negative = false;
+  return out;
+}
+
+Decimal Decimal::operator-() const {
+  Decimal out = *this;
+  out.negative = !negative && !is_zero();
+  return out;
+}
+
+std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
+  if (negative != other.negative) return negative ? std::strong_ordering::less : std::strong_ordering::greater;
+  const auto compared = [](const Decimal& a, const Decimal& b) -> std::strong_ordering {
+    if (a.whole.size() != b.whole.size()) return a.whole.size() <=> b.whole.size();
+    if (a.whole != b.whole) return a.whole < b.whole ? std::strong_ordering::less : std::strong_ordering::greater;
+    if (a.fraction == b.fraction) return std::strong_ordering::equal;
+    return a.fraction < b.fraction ? std::strong_ordering::less : std::strong_ordering::greater;
   };
-  if (whole.empty() || !is_short(whole) || !is_short(fraction)) return std::nullopt;
-  fraction.resize(15, '0');
-  const int64_t sign = negative ? -1 : 1;
-  return Decimal{sign * std::stoll(whole), sign * std::stoll(fraction)};
+  return negative ? compared(other, *this) : compared(*this, other);
 }
 
 void NumberRange::at_least(const Decimal& value, bool inclusive) {
-  bounded_ = true;
-  if (value > low_.value) low_ = {value, inclusive};
-  if (value == low_.value) low_.inclusive = low_.inclusive && inclusive;
+  if (!low_ || value > low_->value) {
+    low_ = {value, inclusive};
+  } else if (value == low_->value) {
+    low_->inclusive = low_->inclusive && inclusive;
+  }
 }
 
 void NumberRange::at_most(const Decimal& value, bool inclusive) {
-  bounded_ = true;
-  if (value < high_.value) high_ = {value, inclusive};
-  if (value == high_.value) high_.inclusive = high_.inclusive && inclusive;
+  if (!high_ || value < high_->value) {
+    high_ = {value, inclusive};
+  } else if (value == high_->value) {
+    high_->inclusive = high_->inclusive && inclusive;
+  }
 }
 
 bool integers_within(Automaton& a, const NumberRange& range, int32_t from, int32_t to) {
-  const NumberRange::Bound &below = range.low(), &above = range.high();
-  const bool not_low = below.value.fraction == 0 && !below.inclusive;
-  const bool not_high = above.value.fraction == 0 && !above.inclusive;
-  const int64_t low = below.value.whole + (below.value.fraction > 0 || not_low ? 1 : 0);
-  const int64_t high = above.value.whole - (above.value.fraction < 0 || not_high ? 1 : 0);
-  if (low > high) return false;
-  if (low < 0) natural(a, std::max<int64_t>(1, -high), -low, a.text(from, "-"), to);
-  if (high >= 0) natural(a, std::max<int64_t>(0, low), high, from, to);
-  return true;
+  const Integers integers = integers_of(range, kWholeDigits);
+  if (integers.negative) natural(a, integers.negative->least, integers.negative->most, a.text(from, "-"), to);
+  if (integers.natural) natural(a, integers.natural->least, integers.natural->most, from, to);
+  return integers.negative || integers.natural;
 }
 
-bool numbers_within(Automaton& a, const NumberRange& range, int32_t from, int32_t to) {
-  const NumberRange::Bound &low = range.low(), &high = range.high();
+std::optional<bool> multiples_within(Automaton& a, const NumberRange& range, int64_t divisor, int32_t from,
+                                     int32_t to) {
+  // A state for each remainder and number of digits.
+  constexpr int64_t kMostDivisor = 2000;
+  constexpr size_t kDigits = 15;
+  if (divisor > kMostDivisor) return std::nullopt;
+  const Integers integers = integers_of(range, kDigits);
+  Multiples multiples(a, divisor, to);
+  const auto add = [&](const Integers::Part& part, int32_t begin) {
+    for (size_t n = part.least.size(); n <= part.most.size(); ++n) {
+      const std::string first = n == 1 ? "0" : power_of_10(n - 1);
+      multiples.add(n == part.least.size() ? part.least : first, n == part.most.size() ? part.most : nines(n), begin);
+    }
+  };
+  if (integers.negative) add(*integers.negative, a.text(from, "-"));
+  if (integers.natural) add(*integers.natural, from);
+  return integers.negative || integers.natural;
+}
+
+bool numbers_within(Automaton& a, const NumberRange& range, int32_t from, int32_t to, int n_fraction) {
+  const auto &low = range.low(), &high = range.high();
   const Decimal zero;
   const NumberRange::Bound from_zero{zero, true};
   bool any = false;
-  if (low.value < zero) {
-    const NumberRange::Bound least = high.value > zero ? from_zero : negated(high);
-    any = magnitudes(a, {least, negated(low)}, a.text(from, "-"), to);
+  if (!low || low->value < zero) {
+    Magnitudes m{from_zero, std::nullopt};
+    if (high && high->value <= zero) m.low = negated(*high);
+    if (low) m.high = negated(*low);
+    any = magnitudes(a, m, a.text(from, "-"), to, n_fraction);
   }
-  if (high.value >= zero) {
-    any = magnitudes(a, {low.value < zero ? from_zero : low, high}, from, to) || any;
+  if (!high || high->value >= zero) {
+    any = magnitudes(a, {low && low->value >= zero ? *low : from_zero, high}, from, to, n_fraction) || any;
   }
   return any;
 }

@@ -4,21 +4,25 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "grammar/automaton.h"
 
 namespace vlcache {
 
-// Limited like other numbers (json_rules.h): 15 digits before the point and after it.
+// A number of any size, exactly.
 struct Decimal {
-  static constexpr int64_t kOne = 1'000'000'000'000'000;  // one, in units of `fraction`; `whole` is less than this, too
+  bool negative = false;
+  std::string whole = "0";  // digits before the point, no leading zeros
+  std::string fraction;     // digits after it, no trailing zeros
 
-  int64_t whole = 0, fraction = 0;  // both negative, or neither
-
-  // Parses texts such as -12.5, without an exponent; nullopt if there are too many digits.
+  // Parses texts such as -12.5 or 1e-06; nullopt if it is none, or beyond 400 digits.
   static std::optional<Decimal> parse(std::string_view text);
-  auto operator<=>(const Decimal&) const = default;
+  bool is_zero() const { return whole == "0" && fraction.empty(); }
+  Decimal operator-() const;
+  std::strong_ordering operator<=>(const Decimal& other) const;
+  bool operator==(const Decimal& other) const { return (*this <=> other) == 0; }
 };
 
 class NumberRange {
@@ -30,17 +34,22 @@ class NumberRange {
   // Of several bounds the tightest counts.
   void at_least(const Decimal& value, bool inclusive);
   void at_most(const Decimal& value, bool inclusive);
-  bool bounded() const { return bounded_; }
-  const Bound& low() const { return low_; }
-  const Bound& high() const { return high_; }
+  // Beyond these there is no bound.
+  const std::optional<Bound>& low() const { return low_; }
+  const std::optional<Bound>& high() const { return high_; }
+  bool bounded() const { return low_ || high_; }
 
  private:
-  Bound low_{{-(Decimal::kOne - 1), -(Decimal::kOne - 1)}, true}, high_{{Decimal::kOne - 1, Decimal::kOne - 1}, true};
-  bool bounded_ = false;
+  std::optional<Bound> low_, high_;
 };
 
-// No leading zeros, no exponents. False: no number is within the bounds.
+// No leading zeros, at most kWholeDigits digits before the point. Integers have no exponents. False: no number is
+// within the bounds.
 bool integers_within(Automaton& automaton, const NumberRange& range, int32_t from, int32_t to);
-bool numbers_within(Automaton& automaton, const NumberRange& range, int32_t from, int32_t to);
+// n_fraction: digits after the point, without an exponent; -1: any number.
+bool numbers_within(Automaton& automaton, const NumberRange& range, int32_t from, int32_t to, int n_fraction = -1);
+// Integers that are multiples of `divisor`, of at most 15 digits. nullopt: their automaton would be too large.
+std::optional<bool> multiples_within(Automaton& automaton, const NumberRange& range, int64_t divisor, int32_t from,
+                                     int32_t to);
 
 }  // namespace vlcache

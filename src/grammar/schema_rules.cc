@@ -1,17 +1,13 @@
 #include "grammar/schema_rules.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
+#include <numeric>
 
 #include "base/error.h"
 #include "grammar/json_rules.h"
-#include "grammar/number_range.h"
-#include "grammar/string_pattern.h"
+#include "grammar/matcher.h"
+#include "grammar/schema_compiler.h"
+#include "grammar/string_format.h"
 
 namespace vlcache {
 namespace {
@@ -20,407 +16,550 @@ using OrderedJson = nlohmann::ordered_json;
 
 // OpenAI accepts 120,000 characters of names, descriptions and values.
 constexpr size_t kMaxSchemaBytes = 1 << 20;
-// After a comma all of them are possible at once, down to the next required one; each costs time at every byte.
-constexpr int kMaxOptionalInARow = 128;
-// Limits states that accept nearly every token, whose masks are large and slow to make.
-constexpr size_t kMaxUnlikeBytes = 256;
-
-constexpr std::array<std::string_view, 14> kAnnotations = {
-    "title",     "description", "default", "examples", "example", "deprecated",  "readOnly",
-    "writeOnly", "$schema",     "$id",     "$comment", "$defs",   "definitions", "$anchor"};
-
-using Keywords = std::initializer_list<std::string_view>;
-
-std::string shortened(std::string text) { return text.size() <= 60 ? text : text.substr(0, 57) + "..."; }
-
-std::string pointer_part(std::string name) {
-  for (const auto& [from, to] : {std::pair{"~", "~0"}, std::pair{"/", "~1"}}) {
-    for (size_t at = name.find(from); at != name.npos; at = name.find(from, at + 2)) name.replace(at, 1, to);
-  }
-  return shortened(std::move(name));
-}
-
-class SchemaRules {
- public:
-  SchemaRules(Automaton& automaton, const OrderedJson& root, const std::string& where)
-      : a_(automaton), root_(root), where_(where) {}
-
-  int32_t compile() {
-    const int32_t rule = referenced("", root_);
-    // Referenced schemas are compiled one after the other, not recursively: a chain of them may be long.
-    while (!waiting_.empty()) {
-      const Referenced next = waiting_.front();
-      waiting_.pop_front();
-      fill(next.rule, *next.schema, "#" + next.pointer);
-    }
-    if (!a_.trim(rule)) {
-      throw Error(ErrorCode::kInput, where_ + ": no answer can satisfy it: every value would contain itself");
-    }
-    return rule;
-  }
-
- private:
-  struct Referenced {
-    int32_t rule;
-    const OrderedJson* schema;
-    std::string pointer;
-  };
-
-  [[noreturn]] void fail(const std::string& path, const std::string& what, ErrorCode code = ErrorCode::kInput) const {
-    throw Error(code, where_ + ": at " + path + ": " + what);
-  }
-
-  static const OrderedJson* find(const OrderedJson& schema, const char* key) {
-    const auto at = schema.find(key);
-    return at == schema.end() ? nullptr : &*at;
-  }
-
-  void only(const OrderedJson& schema, const std::string& path, Keywords known) const {
-    for (const auto& [key, value] : schema.items()) {
-      if (std::ranges::find(known, key) != known.end()) continue;
-      if (std::ranges::find(kAnnotations, key) != kAnnotations.end()) continue;
-      if (key == "uniqueItems" && value == false) continue;
-      if (key == "strict") continue;  // part of a function, which some clients repeat here
-      fail(path, "\"" + pointer_part(key) + "\" is not supported here (supported: " + joined(known) + ")",
-           ErrorCode::kUnsupported);
-    }
-  }
-  static std::string joined(Keywords words) {
-    std::string out;
-    for (const std::string_view word : words) out += (out.empty() ? "" : ", ") + std::string(word);
-    return out;
-  }
-
-  int32_t referenced(const std::string& pointer, const OrderedJson& schema) {
-    const auto known = rules_.find(pointer);
-    if (known != rules_.end()) return known->second;
-    const int32_t rule = a_.add_rule();
-    waiting_.push_back({rule, &schema, pointer});
-    return rules_[pointer] = rule;
-  }
-
-  void fill(int32_t rule, const OrderedJson& schema, const std::string& path) {
-    const int32_t end = a_.add_state();
-    a_.end(end);
-    value(schema, path, a_.start(rule), end);
-  }
-
-  int32_t rule_of(const OrderedJson& schema, const std::string& path) {
-    const int32_t rule = a_.add_rule();
-    fill(rule, schema, path);
-    return rule;
-  }
-
-  // Connects the states `from` and `to` by all values that the schema allows.
-  void value(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    if (schema == true) {
-      a_.call(from, kJsonValue, to);
-    } else if (!schema.is_object()) {
-      fail(path, schema == false ? "a schema that allows nothing" : "expected a schema, an object");
-    } else if (find(schema, "$ref") != nullptr) {
-      reference(schema, path, from, to);
-    } else if (find(schema, "anyOf") != nullptr) {
-      any_of(schema, path, from, to);
-    } else if (find(schema, "enum") != nullptr || find(schema, "const") != nullptr) {
-      values(schema, path, from, to);
-    } else {
-      typed(schema, path, from, to);
-    }
-  }
-
-  void reference(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    only(schema, path, {"$ref"});
-    const OrderedJson& ref = schema["$ref"];
-    if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#")) {
-      fail(path + "/$ref", "expected a place within the schema, such as \"#/$defs/name\"");
-    }
-    const std::string pointer = ref.get<std::string>().substr(1);
-    const OrderedJson* target = nullptr;
-    try {
-      target = &root_.at(OrderedJson::json_pointer(pointer));
-    } catch (const OrderedJson::exception&) {
-      fail(path + "/$ref", "the schema has no " + shortened(ref.get<std::string>()));
-    }
-    a_.call(from, referenced(pointer, *target), to);
-  }
-
-  void any_of(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    only(schema, path, {"anyOf"});
-    const OrderedJson& choices = schema["anyOf"];
-    if (!choices.is_array() || choices.empty()) fail(path + "/anyOf", "expected a list of schemas, at least one");
-    for (size_t i = 0; i < choices.size(); ++i) {
-      const int32_t begin = a_.add_state();
-      a_.skip(from, begin);
-      value(choices[i], path + "/anyOf/" + std::to_string(i), begin, to);
-    }
-  }
-
-  // enum and const: their texts, with common beginnings merged.
-  void values(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    only(schema, path, {"enum", "const", "type"});
-    const OrderedJson* list = find(schema, "enum");
-    const OrderedJson* constant = find(schema, "const");
-    if (list != nullptr && (!list->is_array() || list->empty())) {
-      fail(path + "/enum", "expected a list of values, at least one");
-    }
-    const OrderedJson* type = find(schema, "type");
-    const std::vector<std::string> types = type == nullptr ? std::vector<std::string>() : type_names(*type, path);
-    std::map<std::pair<int32_t, char>, int32_t> known;
-    const int32_t begin = a_.add_state();
-    a_.skip(from, begin);
-    bool any = false;
-    for (const OrderedJson& value : list != nullptr ? *list : OrderedJson::array({*constant})) {
-      if (constant != nullptr && value != *constant) continue;
-      const auto is_it = [&](const std::string& name) { return has_type(value, name); };
-      if (!types.empty() && !std::ranges::any_of(types, is_it)) continue;
-      any = true;
-      int32_t at = begin;
-      for (const char c : value.dump()) {
-        const auto [child, is_new] = known.try_emplace({at, c}, 0);
-        if (is_new) child->second = a_.text(at, std::string_view(&c, 1));
-        at = child->second;
-      }
-      a_.skip(at, to);
-    }
-    if (!any) fail(path, "none of the values of enum or const is of its type");
-  }
-
-  static bool has_type(const OrderedJson& value, const std::string& type) {
-    if (type == "number") return value.is_number();
-    if (type == "integer") return value.is_number_integer();
-    return value.type_name() == type;
-  }
-
-  std::vector<std::string> type_names(const OrderedJson& type, const std::string& path) const {
-    std::vector<std::string> names;
-    const OrderedJson list = type.is_array() ? type : OrderedJson::array({type});
-    for (const OrderedJson& name : list) {
-      static const std::set<std::string> kTypes = {"string", "number", "integer", "boolean", "null", "object", "array"};
-      if (!name.is_string() || !kTypes.contains(name.get<std::string>())) {
-        fail(path + "/type", "expected string, number, integer, boolean, null, object or array, or a list of them");
-      }
-      names.push_back(name.get<std::string>());
-    }
-    if (names.empty()) fail(path + "/type", "expected at least one type");
-    return names;
-  }
-
-  void typed(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    only(schema, path,
-         {"type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "minimum",
-          "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "format", "enum", "const", "anyOf", "$ref"});
-    const OrderedJson* type = find(schema, "type");
-    const bool has_members = find(schema, "properties") != nullptr || find(schema, "required") != nullptr ||
-                             find(schema, "additionalProperties") != nullptr;
-    if (type == nullptr && (has_members || find(schema, "items") != nullptr)) {
-      // Strictly, a schema without a type also allows other values; that is never the intent.
-      has_members ? object(schema, path, from, to) : array(schema, path, from, to);
-      return;
-    }
-    if (type == nullptr) {
-      only(schema, path, {});
-      a_.call(from, kJsonValue, to);
-      return;
-    }
-    const std::vector<std::string> names = type_names(*type, path);
-    for (const std::string& name : names) {
-      const int32_t begin = a_.add_state();
-      a_.skip(from, begin);
-      of_type(name, schema, path, begin, to);
-    }
-  }
-
-  void of_type(const std::string& name, const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    if (name == "string") string(schema, path, from, to);
-    if (name == "number") number(schema, path, from, to);
-    if (name == "integer") integer(schema, path, from, to);
-    if (name == "null") a_.text(from, "null", to);
-    if (name == "boolean") {
-      a_.text(from, "true", to);
-      a_.text(from, "false", to);
-    }
-    if (name == "object") object(schema, path, from, to);
-    if (name == "array") array(schema, path, from, to);
-  }
-
-  void string(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    const OrderedJson *pattern = find(schema, "pattern"), *format = find(schema, "format");
-    if (pattern != nullptr && format != nullptr) fail(path, "pattern and format are not supported together");
-    if (pattern == nullptr && format == nullptr) {
-      a_.call(from, kJsonString, to);
-      return;
-    }
-    const OrderedJson& given = pattern != nullptr ? *pattern : *format;
-    const std::string at = path + (pattern != nullptr ? "/pattern" : "/format");
-    if (!given.is_string()) fail(at, "expected a string");
-    const std::string text =
-        pattern != nullptr ? given.get<std::string>() : pattern_of_format(given.get<std::string>());
-    if (text.empty() && format != nullptr) {
-      fail(at,
-           "\"" + shortened(given.get<std::string>()) + "\" is not supported (supported: date-time, time, date, " +
-               "duration, email, hostname, ipv4, ipv6, uuid)",
-           ErrorCode::kUnsupported);
-    }
-    try {
-      strings_with(a_, text, from, to);
-    } catch (const Error& e) {
-      fail(at, e.what(), e.code());
-    }
-  }
-
-  // Inclusive and exclusive bounds, whichever is tighter.
-  NumberRange range(const OrderedJson& schema, const std::string& path) const {
-    NumberRange range;
-    for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
-      const OrderedJson* bound = find(schema, key);
-      if (bound == nullptr) continue;
-      if (!bound->is_number()) fail(path + "/" + key, "expected a number");
-      const std::optional<Decimal> value = Decimal::parse(bound->dump());
-      if (!value)
-        fail(path + "/" + key, "expected a number from -10^15 to 10^15 with at most 15 digits after the point");
-      const std::string_view name = key;
-      const bool inclusive = !name.starts_with("exclusive");
-      name.ends_with("inimum") ? range.at_least(*value, inclusive) : range.at_most(*value, inclusive);
-    }
-    return range;
-  }
-
-  void number(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    const NumberRange bounds = range(schema, path);
-    if (!bounds.bounded()) {
-      a_.call(from, kJsonNumber, to);
-      return;
-    }
-    if (!numbers_within(a_, bounds, from, to)) fail(path, "no number lies between its bounds");
-  }
-
-  void integer(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    const NumberRange bounds = range(schema, path);
-    if (!bounds.bounded()) {
-      a_.call(from, kJsonInteger, to);
-      return;
-    }
-    if (!integers_within(a_, bounds, from, to)) fail(path, "no integer lies between its bounds");
-  }
-
-  int64_t count(const OrderedJson& schema, const std::string& path, const char* key, int64_t fallback) const {
-    const OrderedJson* value = find(schema, key);
-    if (value == nullptr) return fallback;
-    if (!value->is_number_integer() || *value < 0) fail(path + "/" + key, "expected an integer, at least 0");
-    return *value > Automaton::kMaxStates ? Automaton::kMaxStates : value->get<int64_t>();
-  }
-
-  void array(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    const int64_t least = count(schema, path, "minItems", 0), most = count(schema, path, "maxItems", -1);
-    if (most >= 0 && least > most) fail(path, "minItems is more than maxItems");
-    const OrderedJson* items = find(schema, "items");
-    const int32_t item = items == nullptr ? static_cast<int32_t>(kJsonValue) : rule_of(*items, path + "/items");
-    int32_t at = a_.text(from, "[");
-    for (int64_t n = 0;; ++n) {  // after n items
-      if (n >= least) a_.text(at, "]", to);
-      if (n == most) return;
-      const int32_t begin = n == 0 ? at : json_spaced(a_, at, ',');
-      const bool from_here_on = most < 0 && n >= std::max<int64_t>(least, 1);
-      const int32_t after = from_here_on ? at : a_.add_state();
-      a_.call(begin, item, after);
-      if (from_here_on) return;
-      at = after;
-    }
-  }
-
-  std::set<std::string> required(const OrderedJson& schema, const std::string& path, const OrderedJson& named) const {
-    std::set<std::string> out;
-    const OrderedJson* list = find(schema, "required");
-    for (const OrderedJson& name : list == nullptr ? OrderedJson::array() : *list) {
-      if (!list->is_array() || !name.is_string()) fail(path + "/required", "expected a list of names");
-      if (!named.contains(name.get<std::string>())) {
-        fail(path + "/required", "\"" + pointer_part(name) + "\" is not among the properties");
-      }
-      out.insert(name.get<std::string>());
-    }
-    if (list != nullptr && !list->is_array()) fail(path + "/required", "expected a list of names");
-    return out;
-  }
-
-  // Two paths through the properties: without any property so far, or with some, so that the next needs a comma.
-  void object(const OrderedJson& schema, const std::string& path, int32_t from, int32_t to) {
-    const OrderedJson* properties = find(schema, "properties");
-    if (properties != nullptr && !properties->is_object()) fail(path + "/properties", "expected an object");
-    const OrderedJson& named = properties == nullptr ? kEmpty : *properties;
-    const std::set<std::string> needed = required(schema, path, named);
-    int32_t nothing = a_.text(from, "{"), something = a_.add_state();
-    int n_optional = 0;
-    for (const auto& [name, property] : named.items()) {
-      const bool optional = !needed.contains(name);
-      n_optional = optional ? n_optional + 1 : 0;
-      if (n_optional > kMaxOptionalInARow) {
-        fail(path, "more than " + std::to_string(kMaxOptionalInARow) + " properties in a row that are not required");
-      }
-      const int32_t key = a_.add_state(), after = a_.add_state();
-      a_.skip(nothing, key);
-      a_.skip(json_spaced(a_, something, ','), key);
-      const int32_t text = a_.text(key, OrderedJson(name).dump());
-      value(property, path + "/properties/" + pointer_part(name), json_spaced(a_, text, ':'), after);
-      const int32_t none = a_.add_state();  // unreachable if this property is required
-      if (optional) a_.skip(nothing, none);
-      if (optional) a_.skip(something, after);
-      nothing = none;
-      something = after;
-    }
-    others(schema, path, named, {nothing, something});
-    a_.text(nothing, "}", to);
-    a_.text(something, "}", to);
-  }
-
-  struct Ways {
-    int32_t nothing, something;
-  };
-  void others(const OrderedJson& schema, const std::string& path, const OrderedJson& named, Ways at) {
-    const OrderedJson* extra = find(schema, "additionalProperties");
-    const bool any = extra == nullptr || *extra == true || *extra == OrderedJson::object();
-    if (extra != nullptr && *extra == false) return;
-    // JSON Schema allows others beside named properties, but without a schema for them they are left out.
-    if (any && (!named.empty() || (extra == nullptr && find(schema, "properties") != nullptr))) return;
-    const int32_t rule = any ? static_cast<int32_t>(kJsonValue) : rule_of(*extra, path + "/additionalProperties");
-    const int32_t key = a_.add_state(), after = a_.add_state();
-    a_.skip(at.nothing, key);
-    a_.skip(json_spaced(a_, at.something, ','), key);
-    if (named.empty()) {
-      a_.call(key, kJsonString, after);
-    } else {
-      std::set<std::string> names;
-      for (const auto& [name, property] : named.items()) {
-        n_unlike_bytes_ += name.size();
-        names.insert(name);
-      }
-      if (n_unlike_bytes_ > kMaxUnlikeBytes) {
-        fail(path, "additionalProperties beside properties whose names are longer than " +
-                       std::to_string(kMaxUnlikeBytes) + " bytes in all: give one or the other");
-      }
-      json_string_unlike(a_, key, names, after);
-    }
-    a_.call(json_spaced(a_, after, ':'), rule, at.something);
-  }
-
-  static inline const OrderedJson kEmpty = OrderedJson::object();
-
-  Automaton& a_;
-  const OrderedJson& root_;
-  const std::string& where_;
-  std::map<std::string, int32_t> rules_;  // by pointer
-  std::deque<Referenced> waiting_;
-  size_t n_unlike_bytes_ = 0;
-};
+constexpr int64_t kMaxUniqueValues = 8;  // in any order: a state for each subset
 
 }  // namespace
 
-int32_t add_schema(Automaton& automaton, const OrderedJson& schema, const std::string& where) {
+SchemaCompiler::SchemaCompiler(Automaton& automaton, const OrderedJson& root, const SchemaOptions& options)
+    : a_(automaton),
+      root_(root),
+      options_(options),
+      cases_(
+          root,
+          [this](const OrderedJson& schema, const std::string& keyword, const std::string& why) {
+            cannot(schema, keyword, why);
+          },
+          [this] { a_.check_time(); }) {}
+
+int32_t SchemaCompiler::compile() {
+  const int32_t rule = rule_of({&root_});
+  compile_waiting();
+  if (!a_.trim(rule)) throw Error(ErrorCode::kInput, "at #: no value that can be written satisfies it");
+  return rule;
+}
+
+void SchemaCompiler::fail(const OrderedJson& schema, const std::string& keyword, const std::string& what,
+                          ErrorCode code) const {
+  throw Error(code, "at " + cases_.place(schema) + (keyword.empty() ? "" : "/" + keyword) + ": " + what);
+}
+
+void SchemaCompiler::cannot(const OrderedJson& schema, const std::string& keyword, const std::string& why) {
+  if (options_.widened == nullptr) {
+    fail(schema, "", "\"" + keyword + "\": " + why + " cannot be held", ErrorCode::kUnsupported);
+  }
+  options_.widened->push_back({keyword, cases_.place(schema), why});
+}
+
+int32_t SchemaCompiler::rule_of(const PlainSchemas& schemas) {
+  PlainSchemas all;
+  for (const OrderedJson* s : schemas) {
+    s = cases_.resolved(s);
+    if (*s == true || *s == OrderedJson::object()) continue;
+    if (std::ranges::find(all, s) == all.end()) all.push_back(s);
+  }
+  if (all.empty()) return kJsonValue;
+  if (all.size() == 1 && *all[0] == OrderedJson{{"type", "string"}}) return kJsonString;
+  const auto known = rules_.find(all);
+  if (known != rules_.end()) return known->second;
+  const int32_t rule = a_.add_rule();
+  waiting_.push_back({rule, all});
+  return rules_[all] = rule;
+}
+
+void SchemaCompiler::value(const PlainSchemas& schemas, int32_t from, int32_t to) {
+  unsigned types = SchemaCases::kEvery, meant = 0;
+  bool typed = false;
+  for (const OrderedJson* s : schemas) {
+    types &= cases_.types(*s);
+    typed = typed || s->contains("type");
+    const auto says = [&](const char* key) {
+      const OrderedJson* value = schema_member(*s, key);
+      return value != nullptr && !value->empty();
+    };
+    if (says("properties") || says("required") || says("patternProperties") ||
+        has_keyword(*s, {"additionalProperties", "minProperties", "maxProperties", "propertyNames"})) {
+      meant |= SchemaCases::kObject;
+    }
+    if (has_keyword(*s, {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"})) {
+      meant |= SchemaCases::kArray;
+    }
+    if (has_keyword(*s, {"minLength", "maxLength", "pattern", SchemaCases::kNotPattern})) meant |= SchemaCases::kString;
+    if (has_keyword(*s, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
+      meant |= SchemaCases::kInteger | SchemaCases::kFraction;
+    }
+  }
+  if (std::ranges::any_of(schemas, [](const OrderedJson* s) { return has_keyword(*s, {"enum", "const"}); })) {
+    values(schemas, types, from, to);
+    return;
+  }
+  const auto forbidden = forbidden_values(schemas);
+  const bool root = std::ranges::find(schemas, &root_) != schemas.end();
+  if (!typed && meant != 0 && (root || options_.closed)) types &= meant;
+  if (types == SchemaCases::kEvery && meant == 0 && forbidden.empty()) {
+    a_.call(from, kJsonValue, to);
+    return;
+  }
+  const auto is_forbidden = [&](const OrderedJson& v) {
+    return std::ranges::any_of(forbidden, [&](const OrderedJson* f) { return SchemaCases::same(*f, v); });
+  };
+  const auto begin = [&] {
+    const int32_t state = a_.add_state();
+    a_.skip(from, state);
+    return state;
+  };
+  if ((types & SchemaCases::kNull) != 0 && !is_forbidden(nullptr)) a_.text(from, "null", to);
+  for (const bool b : {true, false}) {
+    if ((types & SchemaCases::kBoolean) != 0 && !is_forbidden(b)) a_.text(from, b ? "true" : "false", to);
+  }
+  if ((types & SchemaCases::kInteger) != 0) numbers(schemas, (types & SchemaCases::kFraction) == 0, begin(), to);
+  if ((types & SchemaCases::kString) != 0) strings(schemas, begin(), to);
+  // Of objects and arrays, values cannot be left out, unless nothing else allows them.
+  const auto any_of_type = [&](unsigned type) {
+    std::vector<OrderedJson> of_type;
+    for (const OrderedJson* f : forbidden) {
+      if (SchemaCases::type_of(*f) == type) of_type.push_back(*f);
+    }
+    // The order of several properties may differ from that of the texts.
+    if (std::ranges::any_of(of_type, [](const OrderedJson& f) { return f.size() > 1; })) return true;
+    std::deque<OrderedJson> others;
+    for (const OrderedJson* s : schemas) {
+      others.push_back(*s);
+      others.back().erase(SchemaCases::kNotValues);
+    }
+    if (!of_type.empty()) satisfying(others, of_type);
+    return !of_type.empty();
+  };
+  if ((types & SchemaCases::kObject) != 0 && !any_of_type(SchemaCases::kObject)) object(schemas, begin(), to);
+  if ((types & SchemaCases::kArray) != 0 && !any_of_type(SchemaCases::kArray)) array(schemas, begin(), to);
+}
+
+std::vector<const OrderedJson*> SchemaCompiler::forbidden_values(const PlainSchemas& schemas) {
+  std::vector<const OrderedJson*> out;
+  for (const OrderedJson* s : schemas) {
+    const OrderedJson* list = schema_member(*s, SchemaCases::kNotValues);
+    if (list == nullptr || !list->is_array()) continue;
+    for (const OrderedJson& v : *list) out.push_back(&v);
+  }
+  return out;
+}
+
+void SchemaCompiler::values(const PlainSchemas& schemas, unsigned types, int32_t from, int32_t to) {
+  std::map<std::pair<int32_t, char>, int32_t> known;
+  const int32_t begin = a_.add_state();
+  a_.skip(from, begin);
+  for (const OrderedJson& value : listed_values(schemas, types)) {
+    int32_t at = begin;
+    for (const char c : value.dump()) {
+      const auto [child, is_new] = known.try_emplace({at, c}, 0);
+      if (is_new) child->second = a_.text(at, std::string_view(&c, 1));
+      at = child->second;
+    }
+    a_.skip(at, to);
+  }
+}
+
+std::vector<OrderedJson> SchemaCompiler::listed_values(const PlainSchemas& schemas, unsigned types) {
+  std::optional<std::vector<OrderedJson>> values;
+  PlainSchemas others;
+  std::deque<OrderedJson> kept;
+  for (const OrderedJson* s : schemas) {
+    for (const char* key : {"enum", "const"}) {
+      const OrderedJson* own = schema_member(*s, key);
+      if (own == nullptr) continue;
+      const OrderedJson list = std::string(key) == "enum" ? *own : OrderedJson::array({*own});
+      const auto among = [&](const OrderedJson& v) {
+        return std::ranges::any_of(list, [&](const OrderedJson& o) { return SchemaCases::same(o, v); });
+      };
+      if (values) {
+        std::erase_if(*values, [&](const OrderedJson& v) { return !among(v); });
+      } else {
+        values.emplace(list.begin(), list.end());
+      }
+    }
+    OrderedJson rest = *s;
+    for (const char* key : {"enum", "const", "type", "format", "description", "title", "default", "examples"}) {
+      rest.erase(key);
+    }
+    if (!rest.empty()) kept.push_back(std::move(rest));
+  }
+  std::erase_if(*values, [&](const OrderedJson& v) { return (SchemaCases::type_of(v) & types) == 0; });
+  for (const OrderedJson* f : forbidden_values(schemas)) {
+    std::erase_if(*values, [&](const OrderedJson& v) { return SchemaCases::same(v, *f); });
+  }
+  const bool plain = std::ranges::none_of(kept, [](const OrderedJson& s) {
+    return has_keyword(s, {"minLength",
+                           "maxLength",
+                           "pattern",
+                           "minimum",
+                           "maximum",
+                           "exclusiveMinimum",
+                           "exclusiveMaximum",
+                           "multipleOf",
+                           "properties",
+                           "required",
+                           "items",
+                           "prefixItems",
+                           "minItems",
+                           "maxItems",
+                           "uniqueItems",
+                           "contains",
+                           "additionalProperties",
+                           "patternProperties",
+                           "propertyNames",
+                           "minProperties",
+                           "maxProperties",
+                           SchemaCases::kNotPattern});
+  });
+  if (!plain) satisfying(kept, *values);
+  return *values;
+}
+
+void SchemaCompiler::satisfying(const std::deque<OrderedJson>& schemas, std::vector<OrderedJson>& values) {
+  std::erase_if(values, [&](const OrderedJson& v) {
+    for (const OrderedJson& s : schemas) {
+      Automaton automaton;
+      add_json_rules(automaton);
+      const int32_t rule = automaton.add_rule(), end = automaton.add_state();
+      automaton.end(end);
+      SchemaCompiler one(automaton, root_, options_);
+      OrderedJson typed = s;
+      typed["type"] = v.is_null() ? "null" : v.is_number() ? "number" : v.is_boolean() ? "boolean" : v.type_name();
+      one.value({&typed}, automaton.start(rule), end);
+      one.compile_waiting();
+      Matcher matcher(automaton);
+      matcher.begin(rule);
+      for (const char c : v.dump()) {
+        if (!matcher.push(static_cast<uint8_t>(c))) return true;
+      }
+      if (!matcher.may_end()) return true;
+    }
+    return false;
+  });
+}
+
+void SchemaCompiler::compile_waiting() {
+  while (!waiting_.empty()) {
+    const Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    const int32_t end = a_.add_state();
+    a_.end(end);
+    for (const PlainSchemas& one : cases_.of(next.schemas)) value(one, a_.start(next.rule), end);
+  }
+}
+
+Decimal SchemaCompiler::decimal(const OrderedJson& schema, const char* key) const {
+  const OrderedJson& bound = *schema_member(schema, key);
+  if (!bound.is_number()) fail(schema, key, "expected a number");
+  const std::optional<Decimal> value = Decimal::parse(bound.dump());
+  if (!value) fail(schema, key, "expected a number of at most 400 digits");
+  return *value;
+}
+
+void SchemaCompiler::numbers(const PlainSchemas& schemas, bool integers, int32_t from, int32_t to) {
+  NumberRange range;
+  std::vector<const OrderedJson*> multiples;
+  for (const OrderedJson* s : schemas) {
+    const auto exclusive = [&](const char* key) {  // draft 4 has a boolean beside the bound
+      const OrderedJson* flag = schema_member(*s, key);
+      return flag != nullptr && *flag == true;
+    };
+    const auto is_bound = [&](const char* key) {
+      const OrderedJson* bound = schema_member(*s, key);
+      return bound != nullptr && !bound->is_boolean();
+    };
+    if (is_bound("minimum")) range.at_least(decimal(*s, "minimum"), !exclusive("exclusiveMinimum"));
+    if (is_bound("maximum")) range.at_most(decimal(*s, "maximum"), !exclusive("exclusiveMaximum"));
+    if (is_bound("exclusiveMinimum")) range.at_least(decimal(*s, "exclusiveMinimum"), false);
+    if (is_bound("exclusiveMaximum")) range.at_most(decimal(*s, "exclusiveMaximum"), false);
+    if (schema_member(*s, "multipleOf") != nullptr) multiples.push_back(s);
+  }
+  std::vector<const OrderedJson*> excluded;
+  for (const OrderedJson* f : forbidden_values(schemas)) {
+    if (f->is_number()) excluded.push_back(f);
+  }
+  // Between two forbidden numbers each.
+  std::vector<Decimal> points;
+  for (const OrderedJson* f : excluded) {
+    if (const std::optional<Decimal> x = Decimal::parse(f->dump())) points.push_back(*x);
+  }
+  std::ranges::sort(points);
+  for (size_t i = 0; i <= points.size(); ++i) {
+    NumberRange part = range;
+    if (i > 0) part.at_least(points[i - 1], false);
+    if (i < points.size()) part.at_most(points[i], false);
+    const int32_t begin = a_.add_state();
+    a_.skip(from, begin);
+    numbers_in(part, multiples, integers, begin, to);
+  }
+}
+
+void SchemaCompiler::numbers_in(const NumberRange& range, const std::vector<const OrderedJson*>& multiples,
+                                bool integers, int32_t from, int32_t to) {
+  int64_t divisor = 1;
+  std::optional<size_t> n_fraction;  // digits, of multiples of 0.1, 0.01, ...
+  for (const OrderedJson* s : multiples) {
+    const Decimal m = decimal(*s, "multipleOf");
+    if (m.negative || m.is_zero()) fail(*s, "multipleOf", "expected a number above 0");
+    const std::string digits = m.whole == "0" ? m.fraction : m.whole + m.fraction;
+    if (digits.size() > 15) {
+      cannot(*s, "multipleOf", "so many digits");
+      continue;
+    }
+    const int64_t scaled = std::stoll(digits);
+    if (scaled == 1 && m.whole == "0" && !integers) {
+      n_fraction = std::min(n_fraction.value_or(m.fraction.size()), m.fraction.size());
+      continue;
+    }
+    // Of multiples of another fraction such as 2.5, the integers.
+    int64_t unit = 1;
+    for (size_t i = 0; i < m.fraction.size(); ++i) unit *= 10;
+    divisor = std::min<int64_t>(std::lcm(divisor, scaled / std::gcd(scaled, unit)), 1'000'000'000);
+    n_fraction = 0;
+  }
+  if (divisor > 1) {
+    const int32_t whole = a_.add_state();
+    const std::optional<bool> held = multiples_within(a_, range, divisor, from, whole);
+    if (held) {
+      a_.skip(whole, to);
+      if (!integers) a_.text(whole, ".0", to);
+      return;
+    }
+    cannot(*multiples[0], "multipleOf", "a divisor above 2000");
+  }
+  if (n_fraction && !integers) {
+    const int32_t whole = a_.add_state();
+    if (*n_fraction == 0) {
+      integers_within(a_, range, from, whole);
+      a_.text(whole, ".0", to);
+    } else {  // as far as a double holds all digits
+      NumberRange small = range;
+      const Decimal most{
+          .negative = false, .whole = std::string(15 - std::min<size_t>(14, *n_fraction), '9'), .fraction = ""};
+      small.at_least(-most, true);
+      small.at_most(most, true);
+      numbers_within(a_, small, from, whole, static_cast<int>(*n_fraction));
+    }
+    a_.skip(whole, to);
+    return;
+  }
+  if (!range.bounded()) {
+    a_.call(from, integers ? kJsonInteger : kJsonNumber, to);
+  } else {
+    integers ? integers_within(a_, range, from, to) : numbers_within(a_, range, from, to);
+  }
+}
+
+int64_t SchemaCompiler::count(const OrderedJson& schema, const char* key, int64_t fallback) const {
+  const OrderedJson* value = schema_member(schema, key);
+  if (value == nullptr) return fallback;
+  const bool whole =
+      value->is_number_integer() || (value->is_number_float() && SchemaCases::type_of(*value) == SchemaCases::kInteger);
+  if (!whole || *value < 0) fail(schema, key, "expected an integer, at least 0");
+  return *value > INT32_MAX ? INT32_MAX : value->get<int64_t>();
+}
+
+StringSet SchemaCompiler::string_set(const PlainSchemas& schemas) {
+  StringSet set;
+  const auto add = [&](const OrderedJson& schema, const char* key, const char* name, std::vector<StringPattern>& to) {
+    const OrderedJson* pattern = schema_member(schema, key);
+    if (pattern == nullptr) return;
+    if (!pattern->is_string()) fail(schema, name, "expected a string");
+    try {
+      to.push_back(parse_pattern(pattern->get_ref<const std::string&>()));
+    } catch (const Error& e) {
+      cannot(schema, name, e.what());
+    }
+  };
+  std::string format;
+  for (const OrderedJson* s : schemas) {
+    add(*s, "pattern", "pattern", set.all);
+    add(*s, SchemaCases::kNotPattern, "pattern", set.none);
+    set.least = std::max(set.least, count(*s, "minLength", 0));
+    const int64_t most = count(*s, "maxLength", -1);
+    if (most >= 0 && most < INT32_MAX) set.most = set.most < 0 ? most : std::min(set.most, most);
+    const OrderedJson* named = schema_member(*s, "format");
+    if (named != nullptr && named->is_string()) format = pattern_of_format(named->get_ref<const std::string&>());
+  }
+  if (set.all.empty() && !format.empty()) set.all.push_back(parse_pattern(format));
+  for (const OrderedJson* f : forbidden_values(schemas)) {
+    if (f->is_string()) set.without.insert(f->get<std::string>());
+  }
+  return set;
+}
+
+void SchemaCompiler::strings(const PlainSchemas& schemas, int32_t from, int32_t to) {
+  const StringSet set = string_set(schemas);
+  try {
+    strings_of(a_, set, from, to);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    const auto with = [&](const char* key) {
+      return std::ranges::any_of(schemas, [&](const OrderedJson* s) { return s->contains(key); });
+    };
+    // A format is an annotation where it is not held.
+    if (with("pattern") || !set.none.empty() || !set.without.empty()) {
+      cannot(*schemas[0], with("pattern") ? "pattern" : "not", e.what());
+    }
+    StringSet wider;
+    wider.least = set.least;
+    wider.most = set.most;
+    strings_of(a_, wider, from, to);
+  }
+}
+
+SchemaCompiler::ArrayShape SchemaCompiler::array_shape(const PlainSchemas& schemas) {
+  ArrayShape shape;
+  for (const OrderedJson* s : schemas) {
+    const OrderedJson *prefix = schema_member(*s, "prefixItems"), *items = schema_member(*s, "items"), *rest = items;
+    if (items != nullptr && items->is_array()) {  // drafts before 2020
+      prefix = items;
+      rest = schema_member(*s, "additionalItems");
+    }
+    const size_t n = prefix == nullptr ? 0 : prefix->size();
+    if (prefix != nullptr && !prefix->is_array()) fail(*s, "prefixItems", "expected a list of schemas");
+    while (shape.first.size() < n) shape.first.push_back(shape.rest);
+    for (size_t i = 0; i < shape.first.size(); ++i) {
+      if (i < n) shape.first[i].push_back(&(*prefix)[i]);
+      if (i >= n && rest != nullptr) shape.first[i].push_back(rest);
+    }
+    if (rest != nullptr) shape.rest.push_back(rest);
+    shape.least = std::max(shape.least, count(*s, "minItems", 0));
+    const int64_t most = count(*s, "maxItems", -1);
+    if (most >= 0) shape.most = shape.most < 0 ? most : std::min(shape.most, most);
+    const OrderedJson* unique = schema_member(*s, "uniqueItems");
+    shape.unique = shape.unique || (unique != nullptr && *unique == true);
+    if (schema_member(*s, "contains") != nullptr && count(*s, "minContains", 1) > 0) {
+      cannot(*s, "contains", "items of which one must satisfy a schema");
+    }
+  }
+  // Items that nothing satisfies end the array.
+  const auto nothing = [](const PlainSchemas& all) {
+    return std::ranges::any_of(all, [](const OrderedJson* s) { return *s == false; });
+  };
+  for (size_t i = 0; i < shape.first.size(); ++i) {
+    if (!nothing(shape.first[i])) continue;
+    shape.first.resize(i);
+    shape.ends = true;
+  }
+  shape.ends = shape.ends || nothing(shape.rest);
+  return shape;
+}
+
+void SchemaCompiler::array(const PlainSchemas& schemas, int32_t from, int32_t to) {
+  ArrayShape shape = array_shape(schemas);
+  if (shape.ends) {
+    const auto n = std::ssize(shape.first);
+    shape.most = shape.most < 0 ? n : std::min<int64_t>(shape.most, n);
+  }
+  if (shape.most >= 0 && shape.least > shape.most) return;
+  if (shape.unique && (shape.most < 0 || shape.most > 1)) {
+    if (unique_items(shape, from, to)) return;
+    for (const OrderedJson* s : schemas) {
+      if (s->contains("uniqueItems")) cannot(*s, "uniqueItems", "items other than those of an enum");
+    }
+  }
+  if (shape.first.empty() && (shape.least > 1 || shape.most > 1)) {
+    if (shape.least == 0) a_.text(from, "[]", to);
+    const int64_t most = shape.most < 0 ? Automaton::Count::kUnlimited : shape.most - 1;
+    a_.call(from, counted_list(rule_of(shape.rest)), to,
+            {static_cast<int32_t>(std::max<int64_t>(shape.least - 1, 0)), static_cast<int32_t>(most)});
+    return;
+  }
+  const int32_t rest = shape.most >= 0 && shape.most <= std::ssize(shape.first) ? 0 : rule_of(shape.rest);
+  int32_t at = a_.text(from, "[");
+  for (int64_t n = 0;; ++n) {  // after n items
+    if (n >= shape.least) a_.text(at, "]", to);
+    if (n == shape.most) return;
+    const int32_t begin = n == 0 ? at : json_spaced(a_, at, ',');
+    const bool from_here_on = shape.most < 0 && n >= std::max<int64_t>({shape.least, 1, std::ssize(shape.first)});
+    const int32_t after = from_here_on ? at : a_.add_state();
+    a_.call(begin, n < std::ssize(shape.first) ? rule_of(shape.first[static_cast<size_t>(n)]) : rest, after);
+    if (from_here_on) return;
+    at = after;
+  }
+}
+
+int32_t SchemaCompiler::counted_list(int32_t item) {
+  const auto [known, is_new] = lists_.try_emplace(item, 0);
+  if (!is_new) return known->second;
+  const int32_t rule = known->second = a_.add_rule(), begin = a_.text(a_.start(rule), "["), after = a_.add_state(),
+                comma = a_.add_state(), spaced = a_.text(comma, " "), end = a_.add_state();
+  a_.end(end);
+  a_.call(begin, item, after);
+  a_.bytes(after, ',', ',', comma, Automaton::Guard::kCounts);
+  a_.bytes(after, ']', ']', end, Automaton::Guard::kCloses);
+  a_.skip(comma, spaced);
+  a_.call(spaced, item, after);
+  for (const int32_t state : {a_.start(rule), begin, after, comma, spaced}) a_.set_counted(state);
+  return rule;
+}
+
+bool SchemaCompiler::unique_items(const ArrayShape& shape, int32_t from, int32_t to) {
+  if (!shape.first.empty()) return false;
+  const auto cases = cases_.of(shape.rest);
+  std::vector<std::string> texts;
+  for (const PlainSchemas& one : cases) {
+    unsigned types = SchemaCases::kEvery;
+    for (const OrderedJson* s : one) types &= cases_.types(*s);
+    const bool listed = std::ranges::any_of(one, [](const OrderedJson* s) {
+      return has_keyword(*s, {"enum", "const"});
+    });
+    if (!listed && (types & ~(SchemaCases::kBoolean | SchemaCases::kNull)) != 0) return false;
+    std::vector<OrderedJson> values = {false, true, nullptr};
+    if (listed) values = listed_values(one, types);
+    if (!listed) std::erase_if(values, [&](const OrderedJson& v) { return (SchemaCases::type_of(v) & types) == 0; });
+    for (const OrderedJson& v : values) {
+      if (std::ranges::find(texts, v.dump()) == texts.end()) texts.push_back(v.dump());
+    }
+  }
+  const auto n = std::ssize(texts);
+  const int64_t most = shape.most < 0 ? n : std::min<int64_t>(shape.most, n);
+  const auto item = [&](int32_t state, int64_t i, int32_t next) {
+    a_.text(state, texts[static_cast<size_t>(i)], next);
+  };
+  const int32_t open = a_.text(from, "[");
+  if (shape.least == 0) a_.text(open, "]", to);
+  // A state after each subset of the values; or after each value and number of values.
+  std::map<std::pair<int64_t, int64_t>, int32_t> states;
+  std::deque<std::pair<int64_t, int64_t>> found;
+  const bool any_order = n <= kMaxUniqueValues;
+  const auto state_of = [&](int64_t what, int64_t size) {
+    const auto [at, is_new] = states.try_emplace({what, size}, 0);
+    if (is_new) {
+      at->second = a_.add_state();
+      found.emplace_back(what, size);
+    }
+    return at->second;
+  };
+  const auto go_on = [&](int32_t begin, int64_t what, int64_t size) {
+    for (int64_t i = any_order ? 0 : what; i < n && size < most; ++i) {
+      if (any_order && (what >> i & 1) != 0) continue;
+      item(begin, i, state_of(any_order ? what | int64_t{1} << i : i + 1, size + 1));
+    }
+  };
+  go_on(open, 0, 0);
+  while (!found.empty()) {
+    const auto [what, size] = found.front();
+    found.pop_front();
+    const int32_t state = states[{what, size}];
+    if (size >= shape.least) a_.text(state, "]", to);
+    if (size < most) go_on(json_spaced(a_, state, ','), what, size);
+  }
+  return true;
+}
+
+int32_t add_schema(Automaton& automaton, const OrderedJson& schema, const std::string& where,
+                   const SchemaOptions& options) {
   if (!schema.is_object()) throw Error(ErrorCode::kInput, where + ": expected a JSON schema, an object");
   if (schema.dump().size() > kMaxSchemaBytes) {
     throw Error(ErrorCode::kInput, where + ": a schema of " + std::to_string(schema.dump().size()) +
                                        " bytes, expected at most " + std::to_string(kMaxSchemaBytes));
   }
-  return SchemaRules(automaton, schema, where).compile();
+  try {
+    return SchemaCompiler(automaton, schema, options).compile();
+  } catch (const Error& e) {
+    throw Error(e.code(), where + ": " + e.what());
+  }
 }
 
 }  // namespace vlcache

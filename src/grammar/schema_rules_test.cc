@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -31,6 +33,19 @@ struct Case {
   std::vector<std::string> allowed, forbidden;
 };
 
+void check(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.schema);
+    try {
+      const CompiledSchema compiled = compile(c.schema);
+      for (const std::string& text : c.allowed) EXPECT_TRUE(takes(compiled.automaton, compiled.rule, text)) << text;
+      for (const std::string& text : c.forbidden) EXPECT_FALSE(takes(compiled.automaton, compiled.rule, text)) << text;
+    } catch (const Error& e) {
+      EXPECT_TRUE(c.allowed.empty()) << e.what();
+    }
+  }
+}
+
 TEST(SchemaRules, Texts) {
   const std::vector<Case> cases = {
       {R"({"type": "string"})",
@@ -38,8 +53,10 @@ TEST(SchemaRules, Texts) {
        {"", "a", R"(")", R"("a"b)", "\"\n\"", R"("\x")", R"("\ud83d")", R"("\ude00")", R"("\ud83dx")", "\"\xc0\x80\"",
         "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe4\xb8\"", " \"a\""}},
       {R"({"type": "number"})",
-       {"0", "-0", "12", "1.5", "-0.25", "1e5", "1E-05", "123456789012345", "0.123456789012345"},
-       {"", "-", "01", "1.", ".5", "1e", "1e+", "+1", "1234567890123456", "1e400", "NaN"}},
+       {"0", "-0", "12", "1.5", "-0.25", "1e5", "1E-05", "123456789012345678901234567890", "0.12345678901234567",
+        "1.7e+300", "5e-300", "-2.5E200"},
+       {"", "-", "01", "1.", ".5", "1e", "1e+", "+1", "1234567890123456789012345678901234567890", "1e400", "12e300",
+        "NaN"}},
       {R"({"type": "integer"})", {"0", "-7", "100"}, {"1.0", "1e2", "00", "--1"}},
       {R"({"type": ["integer", "null"]})", {"3", "null"}, {"true", "nul", "3null"}},
       {R"({"type": "boolean"})", {"true", "false"}, {"True", "0", "null"}},
@@ -55,13 +72,17 @@ TEST(SchemaRules, Texts) {
       {R"({"type": "object", "properties": {"a": {}, "ab": {"type": "null"}, "c": {"type": "null"}}, "required": ["ab"]})",
        {R"({"ab": null})", R"({"a": 0, "ab": null})", R"({"a": 0, "ab": null, "c": null})", R"({"ab":null,"c":null})"},
        {"{}", R"({"a": 0})", R"({"a": 0, "c": null})", R"({"ab": null, "a": 0})", R"({, "ab": null})",
-        R"({"ab": null,})"}},
+        R"({"ab": null,})", R"({"ab": null, "c": 1})"}},
+      // Properties that no keyword is about, after the others.
+      {R"({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}})",
+       {R"({"a": null, "x": 1})", R"({"x": [], "ab": 2})", R"({"\n": 0})"},
+       {R"({"x": 1, "a": null})", R"({"a": 1})", R"({"b": 1})"}},
       {R"({"properties": {"a b": {"const": 1}, "\"\n": {"const": 2}}, "additionalProperties": {"type": "boolean"}})",
        {"{}", R"({"a b": 1})", R"({"\"\n": 2, "x": true})", R"({"a": true, "": false, "a b ": true, "ü": true})",
         R"({"b\n": true})"},
        {R"({"a b": true})", R"({"a\u0020b": true})", R"({"x": 1})", R"({"\"\n": true})", R"({"x": true, "a b": 1})"}},
       {R"({"type": "object", "properties": {}, "additionalProperties": false})", {"{}"}, {R"({"a": 1})"}},
-      {R"({"type": "object", "properties": {}})", {"{}"}, {R"({"a": 1})"}},
+      {R"({"type": "object", "properties": {}})", {"{}", R"({"a": 1})"}, {"[]"}},
       {R"({"type": "object", "additionalProperties": {"type": "integer"}})",
        {"{}", R"({"a": 1, "b": 2})"},
        {R"({"a": ""})"}},
@@ -81,7 +102,7 @@ TEST(SchemaRules, Texts) {
       {R"({"anyOf": [{"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]},
                      {"type": "object", "properties": {"k": {"const": 2}, "l": {}}, "required": ["k", "l"]}]})",
        {R"({"k": 1})", R"({"k": 2, "l": 5})"},
-       {R"({"k": 2})", R"({"k": 1, "l": 5})"}},
+       {R"({"k": 2})", R"({"l": 5, "k": 1})"}},
       {R"({"$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer"},
            "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}, "required": ["v", "next"]}},
            "$ref": "#/$defs/node"})",
@@ -102,46 +123,230 @@ TEST(SchemaRules, Texts) {
        {"1", "123456789"},
        {"0", "-1"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.schema);
-    const CompiledSchema compiled = compile(c.schema);
-    for (const std::string& text : c.allowed) EXPECT_TRUE(takes(compiled.automaton, compiled.rule, text)) << text;
-    for (const std::string& text : c.forbidden) EXPECT_FALSE(takes(compiled.automaton, compiled.rule, text)) << text;
+  check(cases);
+}
+
+// The keywords of JSON Schema 2020-12 and of earlier drafts, as pydantic, zod, TypeBox and MCP servers write them.
+TEST(SchemaRules, StringsAndNumbers) {
+  const std::vector<Case> cases = {
+      {R"({"type": "string", "minLength": 2, "maxLength": 3})",
+       {R"("ab")", R"("ü\n😀")"},
+       {R"("a")", R"("abcd")", R"("")"}},
+      {R"({"type": "string", "minLength": 1})", {R"("a")", R"("\ud83d\ude00")"}, {R"("")"}},
+      {R"({"type": "string", "maxLength": 524288})", {R"("")", R"("abc")"}, {"1"}},
+      {R"({"type": "string", "maxLength": 1})", {R"("\ud83d\ude00")", R"("\"")", R"("")"}, {R"("ab")"}},
+      {R"({"type": "string", "pattern": "^a*$", "minLength": 2, "maxLength": 4})",
+       {R"("aa")", R"("aaaa")"},
+       {R"("a")", R"("aaaaa")", R"("ab")"}},
+      {R"({"type": "string", "format": "uri"})", {R"("x")"}, {"1"}},
+      {R"({"type": "string", "format": "uuid", "pattern": "^x+$"})", {R"("xx")"}, {R"("y")"}},
+      {R"({"type": "string", "format": "date", "minLength": 11})", {}, {R"("2024-02-29")"}},
+      {R"({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991})",
+       {"0", "-9007199254740991", "9007199254740991"},
+       {"9007199254740992", "1.0"}},
+      {R"({"type": "integer", "minimum": 9223372036854775808, "maximum": 1e20})",
+       {"9223372036854775808", "100000000000000000000"},
+       {"9223372036854775807", "100000000000000000001"}},
+      {R"({"type": "number", "exclusiveMinimum": 0.000001})",
+       {"0.0000011", "1", "1e5"},
+       {"0.000001", "0", "1e-6", "-1"}},
+      {R"({"type": "number", "minimum": 0, "maximum": 1})",
+       {"0", "1", "0.5", "1.0", "2.5e-07"},
+       {"1.1", "-0.1", "1e0", "2e-0"}},
+      {R"({"type": "number", "minimum": 5, "exclusiveMinimum": true})", {"5.1"}, {"5"}},
+      {R"({"type": "number", "minimum": 0})", {"1e300", "5e-300", "0"}, {"-1", "-1e5"}},
+      {R"({"type": "integer", "multipleOf": 7, "minimum": 0, "maximum": 50})",
+       {"0", "7", "49"},
+       {"8", "50", "56", "-7"}},
+      {R"({"type": "integer", "multipleOf": 5})", {"-15", "0", "123455"}, {"12", "-1"}},
+      {R"({"type": "number", "multipleOf": 0.01})", {"1", "1.25", "-3.5"}, {"0.001", "1e5"}},
+      {R"({"type": "number", "multipleOf": 2.5})", {"5", "10.0", "-5"}, {"2", "5.1"}},
+      {R"({"type": "string", "nullable": true})", {R"("a")", "null"}, {"1"}},
+  };
+  check(cases);
+}
+
+TEST(SchemaRules, Arrays) {
+  const std::vector<Case> cases = {
+      {R"({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": false, "minItems": 2})",
+       {R"([1, "a"])"},
+       {"[1]", R"([1, "a", 2])", R"(["a", 1])"}},
+      {R"({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "null"}})",
+       {"[]", "[1]", "[1, null, null]"},
+       {"[null]", "[1, 2]"}},
+      {R"({"type": "array", "items": [{"type": "integer"}], "additionalItems": {"type": "null"}})",
+       {"[1, null]"},
+       {"[1, 2]"}},
+      {R"({"type": "array", "items": {"type": "null"}, "minItems": 3, "maxItems": 100000})",
+       {"[null, null,null]"},
+       {"[null, null]", "[]"}},
+      {R"({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": true, "minItems": 2})",
+       {R"(["b", "a"])", R"(["c","a","b"])"},
+       {R"(["a", "a"])", R"(["a"])", "[]"}},
+      {R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 1})",
+       {R"(["a"])"},
+       {R"(["a", "b"])"}},
+  };
+  check(cases);
+}
+
+TEST(SchemaRules, Combinations) {
+  const std::vector<Case> cases = {
+      {R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                     {"properties": {"a": {"minimum": 3}, "b": {"type": "null"}}, "required": ["b"]}]})",
+       {R"({"a": 3, "b": null})"},
+       {R"({"a": 2, "b": null})", R"({"a": 3})"}},
+      {R"({"oneOf": [{"type": "object", "properties": {"t": {"const": "a"}, "x": {}}, "required": ["t", "x"]},
+                     {"type": "object", "properties": {"t": {"const": "b"}}, "required": ["t"]}], "discriminator": {"propertyName": "t"}})",
+       {R"({"t": "a", "x": 1})", R"({"t": "b"})"},
+       {R"({"t": "a"})", R"({"t": "c"})"}},
+      // Exactly one of two that overlap.
+      {R"({"type": "object", "properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+       {R"({"a": 1})", R"({"b": 1, "c": 2})"},
+       {R"({"a": 1, "b": 2})", "{}"}},
+      {R"({"oneOf": [{"type": "integer", "minimum": 0}, {"type": "integer", "maximum": 9}]})",
+       {"-1", "10"},
+       {"5", "0", "9"}},
+      {R"({"anyOf": [{"type": "null"}, {"minLength": 1}], "type": ["string", "null"]})",
+       {"null", R"("a")"},
+       {R"("")", "1"}},
+      {R"({"type": "string", "not": {"enum": ["a", "ab"]}})", {R"("b")", R"("abc")", R"("")"}, {R"("a")", R"("ab")"}},
+      {R"({"type": "string", "not": {"pattern": "^x"}})", {R"("a")", R"("")"}, {R"("xa")"}},
+      {R"({"type": "integer", "not": {"const": 5}, "minimum": 4, "maximum": 6})", {"4", "6"}, {"5"}},
+      {R"({"not": {"type": "string"}})", {"1", "null", "[]"}, {R"("a")"}},
+      {R"({"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "null"}}, "required": ["a"],
+           "if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}, "additionalProperties": false})",
+       {R"({"a": 1, "b": null})", R"({"a": 2})"},
+       {R"({"a": 1})"}},
+      {R"({"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}, "additionalProperties": false})",
+       {"{}", R"({"b": 1})", R"({"a": 1, "b": 2})"},
+       {R"({"a": 1})"}},
+  };
+  check(cases);
+}
+
+TEST(SchemaRules, Objects) {
+  const std::vector<Case> cases = {
+      {R"({"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": {"type": "integer"}})",
+       {"{}", R"({"ab": 1})"},
+       {R"({"A": 1})", R"({"a": "1"})"}},
+      {R"({"type": "object", "propertyNames": {"enum": ["x", "y"]}, "additionalProperties": {"type": "integer"}})",
+       {"{}", R"({"x": 1, "y": 2})"},
+       {R"({"z": 1})"}},
+      {R"({"type": "object", "patternProperties": {"^n_": {"type": "integer"}}, "properties": {"s": {"type": "string"}},
+           "additionalProperties": false})",
+       {"{}", R"({"s": "a", "n_x": 1, "n_y": 2})"},
+       {R"({"n_x": "a"})", R"({"t": 1})", R"({"s": 1})"}},
+      {R"({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2})",
+       {R"({"a": 1, "c": 2})", R"({"b": 1, "x": 2})"},
+       {R"({"a": 1})", R"({"a": 1, "b": 2, "c": 3})", "{}"}},
+      {R"({"type": "object", "required": ["x"]})", {R"({"x": 1})", R"({"x": 1, "y": 2})"}, {"{}", R"({"y": 2})"}},
+      {R"({"type": "object", "allOf": [{"properties": {"a": {}}}], "properties": {"b": {}}, "unevaluatedProperties": false})",
+       {R"({"b": 1, "a": 2})"},
+       {R"({"c": 1})"}},
+  };
+  check(cases);
+}
+
+TEST(SchemaRules, References) {
+  const std::vector<Case> cases = {
+      {R"({"$defs": {"A%[b]/c": {"type": "integer"}}, "$ref": "#/$defs/A%25%5Bb%5D~1c"})", {"1"}, {R"("a")"}},
+      {R"({"$defs": {"x": {"$anchor": "here", "type": "integer"}}, "$ref": "#here"})", {"1"}, {R"("a")"}},
+      {R"({"$id": "https://e.x/s.json", "$defs": {"x": {"type": "integer"}}, "$ref": "https://e.x/s.json#/$defs/x"})",
+       {"1"},
+       {R"("a")"}},
+      {R"({"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/x", "type": "string", "definitions": {"x": {"type": "integer"}}})",
+       {"1"},
+       {R"("a")"}},
+      {R"({"type": "integer", "x-order": 3, "contentMediaType": "a/b", "externalDocs": {}, "strict": true})",
+       {"1"},
+       {"1.5"}},
+      {R"({"type": "object", "properties": {"a": false, "b": {}}})", {"{}", R"({"b": 1})"}, {R"({"a": 1})"}},
+      {R"({"enum": ["a", "bcd", 5], "minLength": 2})", {R"("bcd")", "5"}, {R"("a")"}},
+      {R"({"properties": {"a": {"items": {"type": "null"}}}})",
+       {R"({"a": [null]})", R"({"a": 1})"},
+       {R"({"a": [1]})", "1"}},
+  };
+  check(cases);
+}
+
+TEST(SchemaRules, FunctionsHaveTheirArgumentsOnly) {
+  const auto compiled = [](std::string_view schema) {
+    CompiledSchema c;
+    add_json_rules(c.automaton);
+    c.rule = add_schema(c.automaton, parse_ordered_json(schema, ""), "", {.closed = true});
+    return c;
+  };
+  const CompiledSchema named = compiled(R"({"properties": {"a": {"properties": {"b": {}}}}})");
+  EXPECT_TRUE(takes(named.automaton, named.rule, R"({"a": {"b": 1}})"));
+  for (const char* text : {R"({"x": 1})", R"({"a": {"x": 1}})", R"({"a": 1})", "null"}) {
+    EXPECT_FALSE(takes(named.automaton, named.rule, text)) << text;
+  }
+  const CompiledSchema open =
+      compiled(R"({"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "null"}})");
+  EXPECT_TRUE(takes(open.automaton, open.rule, R"({"a": 1, "x": null})"));
+  const CompiledSchema any = compiled(R"({"type": "object"})");
+  EXPECT_TRUE(takes(any.automaton, any.rule, R"({"x": 1})"));
+}
+
+TEST(SchemaRules, WhatCannotBeHeldIsLeftOutWithANote) {
+  std::vector<SchemaNote> notes;
+  CompiledSchema c;
+  add_json_rules(c.automaton);
+  c.rule = add_schema(c.automaton,
+                      parse_ordered_json(R"({"properties": {"a": {"type": "array", "uniqueItems": true, "items":
+      {"type": "string", "pattern": "a\\b"}}, "b": {"type": "array", "contains": {"const": 1}}}})",
+                                         ""),
+                      "", {.widened = &notes});
+  EXPECT_TRUE(takes(c.automaton, c.rule, R"({"a": ["x", "x"], "b": [2]})"));
+  EXPECT_FALSE(takes(c.automaton, c.rule, R"({"a": [1]})"));
+  std::set<std::pair<std::string, std::string>> said;
+  for (const SchemaNote& note : notes) said.emplace(note.keyword, note.place);
+  EXPECT_EQ(said, (std::set<std::pair<std::string, std::string>>{{"uniqueItems", "#/properties/a"},
+                                                                 {"pattern", "#/properties/a/items"},
+                                                                 {"contains", "#/properties/b"}}));
+}
+
+TEST(SchemaRules, CompilingIsLimitedInTime) {
+  Automaton automaton;
+  add_json_rules(automaton);
+  automaton.set_deadline(Clock::now() - std::chrono::seconds(1));
+  std::string schema = R"({"type": "object", "properties": {)";
+  for (int i = 0; i < 500; ++i) schema += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\": {\"type\": \"null\"}";
+  try {
+    add_schema(automaton, parse_ordered_json(schema + "}}", ""), "schema");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("takes too long to compile"), std::string::npos) << e.what();
   }
 }
 
 TEST(SchemaRules, ErrorsNameTheKeywordAndItsPath) {
-  std::string many = R"({"type": "object", "properties": {)";
-  for (int i = 0; i < 200; ++i) many += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + "\": {}";
-  many += "}}";
   const std::pair<std::string, std::string> cases[] = {
-      {R"({"type": "string", "minLength": 3})", "at #: \"minLength\" is not supported"},
-      {R"({"properties": {"a/b": {"type": "number", "multipleOf": 3}}})", "at #/properties/a~1b: \"multipleOf\""},
-      {R"({"type": "string", "pattern": "(?=b)a"})", "at #/pattern: the pattern at character 2: groups of this kind"},
+      {R"({"properties": {"a/b": {"type": "array", "uniqueItems": true}}})",
+       "at #/properties/a~1b: \"uniqueItems\": items other"},
+      {R"x({"type": "string", "pattern": "a(?=b)"})x",
+       "at #: \"pattern\": the pattern at character 3: groups of this kind"},
       {R"({"type": "string", "pattern": 1})", "at #/pattern: expected a string"},
-      {R"({"type": "string", "format": "regex"})", "at #/format: \"regex\" is not supported (supported: date-time"},
-      {R"({"type": "string", "format": "uuid", "pattern": "x"})", "pattern and format"},
-      {R"({"type": "array", "items": {"oneOf": []}})", "at #/items: \"oneOf\""},
-      {R"({"type": "object", "required": ["x"]})", "at #/required: \"x\" is not among the properties"},
+      {R"({"type": "array", "items": {"oneOf": []}})", "at #/items/oneOf: expected a list of schemas"},
+      {R"({"type": "array", "contains": {"type": "null"}})", "at #: \"contains\": items of which one"},
+      {R"({"type": "integer", "multipleOf": 4099})", "at #: \"multipleOf\": a divisor above 2000"},
       {R"({"type": "text"})", "at #/type: expected string"},
-      {R"({"type": []})", "at least one type"},
+      {R"({"type": []})", "at #/type: expected at least one type"},
       {R"({"enum": []})", "at #/enum"},
-      {R"({"enum": [1], "type": "string"})", "is of its type"},
+      {R"({"enum": [1], "type": "string"})", "no value that can be written"},
       {R"({"anyOf": []})", "at #/anyOf"},
-      {R"({"anyOf": [{"type": "null"}], "type": "object"})", "\"type\" is not supported here (supported: anyOf)"},
-      {R"({"$ref": "http://x/y"})", "at #/$ref: expected a place within the schema"},
-      {R"({"$ref": "#/$defs/no"})", "has no #/$defs/no"},
+      {R"({"$ref": "http://x/y"})", "at #: \"$ref\": another document"},
+      {R"({"$ref": "#/$defs/no"})", "at #/$ref: the schema has no \"#/$defs/no\""},
       {R"({"properties": {"a": 1}})", "at #/properties/a: expected a schema"},
-      {R"({"properties": {"a": false}})", "allows nothing"},
-      {R"({"type": "number", "minimum": 1, "exclusiveMaximum": 1})", "no number lies between"},
-      {R"({"type": "integer", "minimum": 5, "maximum": 4})", "no integer lies between"},
-      {R"({"type": "integer", "maximum": 1e30})", "at #/maximum"},
-      {R"({"type": "array", "minItems": 3, "maxItems": 2})", "minItems is more than"},
+      {R"({"required": ["a"], "properties": {"a": false}})", "no value that can be written"},
+      {R"({"type": "number", "minimum": 1, "exclusiveMaximum": 1})", "no value that can be written"},
+      {R"({"type": "integer", "minimum": 5, "maximum": 4})", "no value that can be written"},
+      {R"({"type": "array", "minItems": 3, "maxItems": 2})", "no value that can be written"},
       {R"({"type": "array", "minItems": -1})", "at #/minItems"},
-      {R"({"type": "array", "minItems": 1000000000, "items": {}})", "too large"},
-      {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "would contain itself"},
-      {R"({"$ref": "#"})", "would contain itself"},
-      {many, "more than 128 properties in a row"},
+      {R"({"type": "array", "minItems": 1000000000, "prefixItems": [{}], "items": {}})", "too large"},
+      {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "no value that can be written"},
+      {R"({"$ref": "#"})", "no value that can be written"},
       {R"({"type": "string", "x": ")" + std::string(1 << 20, 'x') + "\"}", "bytes, expected at most"},
   };
   for (const auto& [schema, says] : cases) {
@@ -151,7 +356,7 @@ TEST(SchemaRules, ErrorsNameTheKeywordAndItsPath) {
       ADD_FAILURE() << "no error";
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
-      EXPECT_TRUE(std::string(e.what()).starts_with("schema: ") || says == "too large") << e.what();
+      EXPECT_TRUE(std::string(e.what()).starts_with("schema: ")) << e.what();
     }
   }
 }
@@ -206,7 +411,7 @@ TEST(NumberRange, AgainstCounting) {
         EXPECT_FALSE(takes(a, integers, text)) << text;
       }
       for (const char* text : {"-0", "00", "01", ".5", "1."}) EXPECT_FALSE(takes(a, integers, text)) << text;
-      for (const char* text : {"00", "01", ".5", "1.", "1e1"}) EXPECT_FALSE(takes(a, numbers, text)) << text;
+      for (const char* text : {"00", "01", ".5", "1.", "1e4"}) EXPECT_FALSE(takes(a, numbers, text)) << text;
     }
   }
 }
@@ -218,12 +423,25 @@ TEST(NumberRange, WidestRangesHaveFewStates) {
   const int32_t rule = a.add_rule(), end = a.add_state();
   a.end(end);
   EXPECT_TRUE(numbers_within(a, range, a.start(rule), end));
-  EXPECT_LT(a.n_states(), 2000);
-  EXPECT_TRUE(takes(a, rule, "-999999999999999.999999999999999"));
+  EXPECT_LT(a.n_states(), 6000);
+  EXPECT_TRUE(takes(a, rule, "-123456789012345678901234567890.5"));
   EXPECT_TRUE(takes(a, rule, "999999999999999.999999999999998"));
   EXPECT_FALSE(takes(a, rule, "999999999999999.999999999999999"));
-  EXPECT_FALSE(Decimal::parse("1000000000000000"));
-  EXPECT_FALSE(Decimal::parse("1e5"));
+  EXPECT_FALSE(takes(a, rule, "1000000000000000"));
+}
+
+TEST(NumberRange, DecimalsOfAnySize) {
+  const auto parsed = [](const char* text) {
+    const std::optional<Decimal> d = Decimal::parse(text);
+    return d ? (d->negative ? "-" : "") + d->whole + "." + d->fraction : "none";
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"0", "0."},           {"-0.0", "0."},      {"12.50", "12.5"}, {"1e20", "100000000000000000000."},
+      {"1e-06", "0.000001"}, {"-2.5E+1", "-25."}, {"x", "none"},     {"1e", "none"},
+      {".5", "none"},        {"1e999", "none"}};
+  for (const auto& [text, expected] : cases) EXPECT_EQ(parsed(text), expected) << text;
+  EXPECT_LT(*Decimal::parse("-3"), *Decimal::parse("-2.9"));
+  EXPECT_LT(*Decimal::parse("9.99"), *Decimal::parse("1e1"));
 }
 
 }  // namespace

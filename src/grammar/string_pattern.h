@@ -1,21 +1,55 @@
-// String patterns: regular expressions over the characters of a JSON string, as states of an automaton.
+// String patterns: regular expressions as trees over code points. The syntax is what ECMAScript and Python share.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <string_view>
-
-#include "grammar/automaton.h"
+#include <vector>
 
 namespace vlcache {
 
-// The strings, quotes included, in which `pattern` is found: anywhere, unless ^ and $ anchor it. Every text that the
-// automaton accepts matches in ECMAScript and in Python; where the two differ (\w and \d beyond ASCII), only texts are
-// accepted that both match. Supported: characters, classes, . \d \w \s \D \W \S, escapes, groups, | * + ? {n,m} (lazy
-// ones too), ^ at the beginning and $ at the end. Throws Error(kUnsupported or kInput) that names anything else.
-void strings_with(Automaton& automaton, std::string_view pattern, int32_t from, int32_t to);
+struct CodePoints {
+  static constexpr int32_t kLast = 0x10FFFF;
 
-// The pattern of a "format" of JSON Schema: date-time, time, date, duration, email, hostname, ipv4, ipv6, uuid. Empty:
-// unknown format.
-std::string pattern_of_format(std::string_view format);
+  int32_t low, high;
+};
+using CodePointSet = std::vector<CodePoints>;  // ascending, disjoint, without surrogates
+
+// Sorted and joined, surrogates left out.
+CodePointSet normalized(CodePointSet set);
+CodePointSet complement(const CodePointSet& set, int32_t last = CodePoints::kLast);
+
+struct PatternNode {
+  enum class Kind {
+    kSet,
+    kAll,  // a sequence
+    kAny,  // alternatives
+    kRepeat,
+    kBegin,  // ^
+    kEnd,    // $
+  };
+  Kind kind = Kind::kAll;
+  CodePointSet set;
+  std::vector<PatternNode> parts;
+  int least = 1, most = 1;  // of kRepeat; most -1: unlimited
+};
+
+// A text matches if `node` is found in it, and each of `ahead` at its beginning (or not, if `negative`).
+struct StringPattern {
+  struct Ahead {
+    PatternNode node;
+    bool negative = false;
+  };
+  PatternNode node;
+  std::vector<Ahead> ahead;
+  bool readers_differ = false;  // beyond ASCII: what is not found may be found by others
+};
+
+// Supported: characters, classes, . \d \w \s \D \W \S, escapes, groups, | * + ? {n,m} (lazy ones too), ^ and $, and
+// (?=...) and (?!...) after a ^ at its beginning. Where readers differ (\w and \d beyond ASCII), sets hold only what
+// both match. Throws Error(kUnsupported or kInput) that names anything else.
+StringPattern parse_pattern(std::string_view pattern);
+
+// The expression of exactly this text.
+PatternNode literal_pattern(std::string_view text);
 
 }  // namespace vlcache

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,25 +18,38 @@ namespace vlcache {
 // The tokens that fit a state of an automaton are found once, by walking the trie from there, and kept. Only if a token
 // continues beyond the end of the state's rule, the result depends on the rule's callers: those few nodes of the trie
 // are walked every time. The idea is that of XGrammar (arXiv:2411.15100), which calls the former tokens
-// context-independent.
+// context-independent. Where characters are counted, the tokens depend also on how many may and must still come, but
+// only up to the length of the longest token.
 class StateMasks {
  public:
   struct Mask {
-    std::vector<int32_t> tokens;  // if they are few
+    std::vector<int32_t> tokens;  // if they are few; with `base`, those that it lacks
     std::vector<uint64_t> bits;   // [n_words], otherwise
     std::vector<int32_t> exits;   // nodes with others below, after whose byte the rule may have ended
+    // The mask of the state that this one is like (Automaton::State::like), less the tokens of `without`. Shared with
+    // the masks of other states.
+    std::shared_ptr<const Mask> base;
+    std::vector<int32_t> without;
+
+    void add_to(std::span<uint64_t> bits) const;
   };
+  // Shared: by this object and the threads that read the mask, which may outlive its being kept.
+  using MaskPtr = std::shared_ptr<const Mask>;
 
   explicit StateMasks(const TokenTrie& trie) : trie_(trie) {}
-  // Thread-safe; the reference stays valid.
-  const Mask& of(const Automaton& automaton, int32_t state);
+  // `count`: characters that must and may still come. Thread-safe.
+  MaskPtr of(const Automaton& automaton, int32_t state, Automaton::Count count = {});
 
  private:
-  std::unique_ptr<Mask> walk(const Automaton& automaton, int32_t state) const;
+  using Key = std::tuple<int32_t, int32_t, int32_t>;  // state and count
+
+  MaskPtr walk(const Automaton& automaton, int32_t state, Automaton::Count count) const;
+  MaskPtr walk_from(const Automaton& automaton, int32_t state, MaskPtr base) const;
 
   const TokenTrie& trie_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Mask>> masks_;  // by state
+  std::vector<MaskPtr> masks_;      // by state
+  std::map<Key, MaskPtr> counted_;  // of states where characters are counted
 };
 
 // The masks of one automaton; the states of its JSON rules have masks that other automata share.

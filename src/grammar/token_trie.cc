@@ -37,6 +37,7 @@ TokenTrie::TokenTrie(std::vector<std::pair<std::string, int32_t>> tokens) {
     if (static_cast<size_t>(id) >= bytes_.size()) bytes_.resize(static_cast<size_t>(id) + 1);
     bytes_[static_cast<size_t>(id)] = text;
     if (text.empty()) continue;
+    depth_ = std::max(depth_, static_cast<int32_t>(text.size()));
     const auto [mine, other] = std::ranges::mismatch(text, before);
     const auto n_common = static_cast<size_t>(mine - text.begin());
     close(n_common);

@@ -35,12 +35,15 @@ class TokenTrie {
   }
   // By id; empty: the id has no text.
   const std::string& bytes(int32_t token) const { return bytes_[static_cast<size_t>(token)]; }
+  // The bytes of the longest token.
+  int32_t depth() const { return depth_; }
   int64_t n_ids() const { return static_cast<int64_t>(bytes_.size()); }
 
  private:
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
   std::vector<std::string> bytes_;
+  int32_t depth_ = 0;
 };
 
 }  // namespace vlcache
