@@ -113,8 +113,7 @@ class PrefixStore {
   std::shared_ptr<Buffer> allocate(const Piece& piece) const;
   std::vector<std::span<std::byte>> sections(const Piece& piece, Buffer& bytes) const;
   // Visits the pages of a piece, or of one of its layers, in the order of its record.
-  void for_each_page_of(const Piece& piece, int32_t layer,
-                        FunctionRef<void(int32_t column, int32_t page)> visit) const;
+  void for_each_page_of(const Piece& piece, int32_t layer, FunctionRef<void(int32_t column, int32_t page)> visit) const;
   void for_each_page(const Piece& piece, FunctionRef<void(int32_t column, int32_t page)> visit) const;
 
   TierChain& chain_;

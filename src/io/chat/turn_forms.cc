@@ -94,14 +94,13 @@ const TurnForms::Takes& TurnForms::takes() {
                         shows({user_turn(kA), system_turn(kT), assistant_turn(kB), user_turn(kC)}, {kA, kT, kB, kC});
   }
   takes.users = shows({user_turn(kA), user_turn(kB)}, {kA, kB});
-  takes.assistants =
-      shows({user_turn(kA), assistant_turn(kB), assistant_turn(kC), user_turn(kT)}, {kA, kB, kC, kT});
+  takes.assistants = shows({user_turn(kA), assistant_turn(kB), assistant_turn(kC), user_turn(kT)}, {kA, kB, kC, kT});
   takes.assistant_first = shows({assistant_turn(kA), user_turn(kB)}, {kA, kB});
   OrderedJson call = assistant_turn("");
-  call["tool_calls"] = OrderedJson::array(
-      {{{"id", "probe1234"},
-        {"type", "function"},
-        {"function", {{"name", "vlcacheturnf"}, {"arguments", OrderedJson::object()}}}}});
+  call["tool_calls"] =
+      OrderedJson::array({{{"id", "probe1234"},
+                           {"type", "function"},
+                           {"function", {{"name", "vlcacheturnf"}, {"arguments", OrderedJson::object()}}}}});
   const OrderedJson result = {{"role", "tool"}, {"tool_call_id", "probe1234"}, {"name", "f"}, {"content", kB}};
   takes.user_after_result = shows({user_turn(kA), call, result, user_turn(kC)}, {kA, kB, kC});
   takes_ = takes;
