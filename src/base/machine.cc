@@ -137,6 +137,33 @@ int allowed_cpus() {
 
 }  // namespace
 
+// The first line of /proc/stat: "cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ...", in ticks.
+double OtherLoad::cpus() {
+  constexpr double kLeastSeconds = 0.1;
+  std::ifstream in(root_ / "proc/stat");
+  std::string name;
+  double ticks[7] = {};
+  in >> name;
+  for (double& t : ticks) in >> t;
+  if (!in) return cpus_ = 0;
+  const auto seconds = [](clockid_t clock) {
+    timespec t{};
+    clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double all_s =
+      (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double own_s = seconds(CLOCK_PROCESS_CPUTIME_ID), at_s = seconds(CLOCK_MONOTONIC);
+  if (at_s_ > 0) {
+    if (at_s - at_s_ < kLeastSeconds) return cpus_;
+    cpus_ = std::max(0.0, (all_s - all_s_ - (own_s - own_s_)) / (at_s - at_s_));
+  }
+  all_s_ = all_s;
+  own_s_ = own_s;
+  at_s_ = at_s;
+  return cpus_;
+}
+
 CgroupLimits cgroup_limits(const fs::path& root) {
   CgroupLimits limits{.cpus = smallest(root, "cpu", cpus_of)};
   const double bytes = smallest(root, "memory", memory_of);

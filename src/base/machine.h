@@ -22,4 +22,19 @@ struct CgroupLimits {
 // below `root` (`root`/proc/self/cgroup ...); a missing or unreadable file means no limit.
 CgroupLimits cgroup_limits(const std::filesystem::path& root = "/");
 
+// How busy other processes keep the machine.
+class OtherLoad {
+ public:
+  // `root` as in cgroup_limits().
+  explicit OtherLoad(std::filesystem::path root = "/") : root_(std::move(root)) { cpus(); }
+  // CPUs that were busy with other processes since the last call, on average; where that was less than 0.1 s ago, since
+  // the call before. 0 if /proc/stat cannot be read.
+  double cpus();
+
+ private:
+  std::filesystem::path root_;
+  double all_s_ = 0, own_s_ = 0, at_s_ = 0;  // CPU seconds of all processes and of this one, and when
+  double cpus_ = 0;
+};
+
 }  // namespace vlcache

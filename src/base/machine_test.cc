@@ -139,5 +139,24 @@ TEST(Machine, UsableMemoryIsPositiveAndAtMostPhysical) {
   EXPECT_LE(usable_memory(), static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
 }
 
+TEST(OtherLoad, CountsWhatThisProcessDidNotUse) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("vlcache-load-" + std::to_string(getpid()));
+  fs::create_directories(root / "proc");
+  const auto write = [&](int ticks) {
+    std::ofstream(root / "proc/stat") << "cpu  " << ticks << " 10 20 5000 7 0 0 0 0 0\ncpu0 1 2 3\n";
+  };
+  write(1000);
+  OtherLoad load(root);
+  EXPECT_EQ(load.cpus(), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  write(1000 + 12 * static_cast<int>(sysconf(_SC_CLK_TCK)));  // twelve CPU seconds in 0.12 s or a little more
+  const double cpus = load.cpus();
+  EXPECT_GT(cpus, 1);
+  EXPECT_LT(cpus, 101);
+  fs::remove_all(root);
+  EXPECT_EQ(load.cpus(), 0) << "it cannot be read";
+}
+
 }  // namespace
 }  // namespace vlcache

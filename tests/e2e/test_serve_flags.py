@@ -210,7 +210,7 @@ class ServeFlags(ProgramTest):
         folder = self.folder / "cache"
 
         def measured(server):
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while (stats := json.loads(server.answer("GET", "/v1/cache/stats").text)["reuse"])["one_image"]["compared"] < 2:
                 self.assertLess(time.monotonic(), deadline, stats)
                 time.sleep(0.05)

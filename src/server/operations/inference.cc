@@ -3,12 +3,17 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace vlcache {
 namespace {
 
 // A client that sends its next request when it has read an answer finds the machine idle.
 constexpr std::chrono::milliseconds kIdleBeforeShadows{200};
+// Other processes may keep this share of the CPUs busy that this one uses. Where they always take more, shadows run
+// for half a second after four.
+constexpr double kQuietShare = 0.25;
+constexpr std::chrono::milliseconds kLongestPause{4000}, kInSpite{500};
 
 }  // namespace
 
@@ -76,12 +81,28 @@ void Inference::run() {
   while (take()) {
     if (!requests_.empty()) {
       step();
-      idle_since_ = Clock::now();
-    } else if (shadows_ != nullptr && Clock::now() >= idle_since_ + kIdleBeforeShadows) {
-      shadows_->step();
+      next_shadow_ = Clock::now() + kIdleBeforeShadows;
+    } else if (shadows_ != nullptr && Clock::now() >= next_shadow_) {
+      shadow();
     }
   }
   shadows_.reset();
+}
+
+// One step of a shadow, or none while other processes compute.
+void Inference::shadow() {
+  const auto now = Clock::now();
+  if (other_load_.cpus() <= kQuietShare * n_threads()) {
+    paused_since_.reset();
+  } else if (paused_since_ && now - *paused_since_ >= kLongestPause) {
+    paused_since_.reset();
+    in_spite_until_ = now + kInSpite;
+  } else if (now >= in_spite_until_) {
+    if (!paused_since_) paused_since_ = now;
+    next_shadow_ = now + kIdleBeforeShadows;
+    return;
+  }
+  shadows_->step();
 }
 
 // Until there is something to do.
@@ -89,7 +110,7 @@ void Inference::wait(std::unique_lock<std::mutex>& lock) {
   const auto busy = [this] { return ending_ || !coming_.empty() || !requests_.empty() || !work_.empty(); };
   if (shadows_ == nullptr || shadows_->idle()) {
     changed_.wait(lock, busy);
-  } else if (changed_.wait_until(lock, idle_since_ + kIdleBeforeShadows, busy) && !coming_.empty()) {
+  } else if (changed_.wait_until(lock, next_shadow_, busy) && !coming_.empty()) {
     shadows_->abandon();
   }
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "engine/scheduler/reuse_shadows.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -73,6 +74,7 @@ class Inference {
   void run();
   void wait(std::unique_lock<std::mutex>& lock);
   bool take();
+  void shadow();
   void do_work(std::unique_lock<std::mutex>& lock);
   void step();
   void note_state();
@@ -83,8 +85,10 @@ class Inference {
   Scheduler scheduler_;
   std::map<RequestId, Done> requests_;  // in the scheduler
   std::unique_ptr<ReuseShadows> shadows_;
-  Clock::time_point idle_since_ = Clock::now();
-  mutable std::mutex mutex_;  // guards all below
+  OtherLoad other_load_;
+  Clock::time_point next_shadow_ = Clock::now(), in_spite_until_ = next_shadow_;
+  std::optional<Clock::time_point> paused_since_;  // while other processes compute
+  mutable std::mutex mutex_;                       // guards all below
   std::condition_variable changed_;
   std::deque<Coming> coming_;  // not yet in the scheduler
   std::deque<std::function<void(Engine&)>> work_;
