@@ -54,7 +54,7 @@ void ReuseChoice::open_counts(const Engine& engine, const std::filesystem::path&
   const bool decided = has_plan() && verdict_.one.answer != GateVerdict::Answer::kNotEnough &&
                        verdict_.several.answer != GateVerdict::Answer::kNotEnough;
   const ImageKvForm& form = engine.options().cache_form;
-  const bool measurable = form.keeps_all() && origin_ == ReuseOrigin::kFirst;
+  const bool measurable = engine.model().config().vision && form.keeps_all() && origin_ == ReuseOrigin::kFirst;
   if (how_ != "auto" || decided || !measurable || shadow_ == 0) return;
   const std::vector<double> schedule =
       parse_reuse_chooser("vlcache")->plan(engine.kv_shape().n_layers(), /*n_tokens=*/1).shares();

@@ -79,6 +79,7 @@ std::string PrefixLoad::slower_than_computing(std::span<const Found> found) cons
 }
 
 int32_t PrefixLoad::begins_at() {
+  if (loads_.empty()) return INT32_MAX;
   const int32_t n = engine_->kv().prefixes().n_known(prefix_.key);  // another request may have cached more
   std::erase_if(loads_, [&](const PrefixStore::Load& load) { return load.piece.end <= n; });
   return loads_.empty() ? INT32_MAX : loads_.front().piece.begin;

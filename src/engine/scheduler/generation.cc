@@ -175,9 +175,9 @@ void Generation::place_rest() {
 void Generation::find_prefix() {
   prefix_ = std::make_unique<PrefixReuse>();
   ReuseOptions options = request_.reuse;
-  if (prefix_load_.comes()) {  // what is exact comes first
-    options.chooser = nullptr;
-    options.prefix_most = prefix_load_.begins_at();
+  if (const int32_t most = prefix_load_.begins_at(); most < INT32_MAX) {
+    options.chooser = nullptr;  // what is exact comes first
+    options.prefix_most = most;
   }
   // Per-token logits need every token computed, so prefix reuse is disabled.
   result_.cache.prefix_reason = request_.callbacks.on_logits != nullptr
