@@ -11,8 +11,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxTools = 128;    // OpenAI's
-constexpr size_t kMaxNameSize = 64;  // likewise
+constexpr size_t kMaxTools = 4096;
+constexpr size_t kMaxNameSize = 128;  // Anthropic's; OpenAI's is 64
 
 std::string string_of(const OrderedJson& object, const char* key) {
   const OrderedJson* value = object.is_object() ? find_field(object, key) : nullptr;
@@ -37,7 +37,7 @@ void read_tools(const OrderedJson& tools, ToolUse& use) {
     const OrderedJson* function = find_field(tools[i], "function");
     if (function == nullptr || !function->is_object()) bad_field(where + ".function: expected an object");
     const std::string name = string_of(*function, "name");
-    if (!is_name(name)) bad_field(where + ".function.name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    if (!is_name(name)) bad_field(where + ".function.name: expected 1 to 128 letters, digits, \"_\" or \"-\"");
     if (!names.insert(name).second) bad_field(where + ".function.name: \"" + name + "\" is there twice");
     const OrderedJson* parameters = find_field(*function, "parameters");
     if (parameters != nullptr && !parameters->is_object()) {
@@ -127,15 +127,15 @@ OrderedJson read_tool_calls(const OrderedJson& calls, const std::string& where) 
     const std::string at = where + "[" + std::to_string(i) + "].function";
     const OrderedJson* function = calls[i].is_object() ? find_field(calls[i], "function") : nullptr;
     if (function == nullptr || !function->is_object()) bad_field(at + ": expected {\"name\": ..., \"arguments\": ...}");
-    const std::string name = string_of(*function, "name");
-    if (!is_name(name)) bad_field(at + ".name: expected 1 to 64 letters, digits, \"_\" or \"-\"");
+    const std::string name = string_of(*function, "name");  // other servers allow other names
+    if (name.empty()) bad_field(at + ".name: expected a name");
     const OrderedJson* arguments = find_field(*function, "arguments");
-    if (arguments == nullptr || !(arguments->is_string() || arguments->is_object())) {
-      bad_field(at + ".arguments: expected a JSON object, as text");
-    }
-    out.push_back({{"id", string_of(calls[i], "id")},
-                   {"type", "function"},
-                   {"function", {{"name", name}, {"arguments", *arguments}}}});
+    const bool good = arguments == nullptr || arguments->is_string() || arguments->is_object();
+    if (!good) bad_field(at + ".arguments: expected a JSON object, as text");
+    out.push_back(
+        {{"id", string_of(calls[i], "id")},
+         {"type", "function"},
+         {"function", {{"name", name}, {"arguments", arguments == nullptr ? OrderedJson("{}") : *arguments}}}});
   }
   return out;
 }

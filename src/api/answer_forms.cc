@@ -8,7 +8,21 @@
 namespace vlcache {
 
 AnswerForms::AnswerForms(const Engine& engine)
-    : engine_(engine), grammars_(engine.tokenizer(), engine.model().config().text.vocab_size) {}
+    : engine_(engine), grammars_(engine.tokenizer(), engine.model().config().text.vocab_size) {
+  try {
+    thought_tags_ = engine.chat_templates()->thought_tags(engine.tokenizer());
+  } catch (const Error&) {  // a template that cannot be compiled is an error where it is used
+  }
+}
+
+void AnswerForms::allow_thought(Form& form, std::optional<int> max_tokens) const {
+  form.thoughts = thought_tags_;
+  form.max_thought_tokens = max_tokens;
+  for (const std::string& tag : {thought_tags_.open, thought_tags_.close}) {
+    const int32_t id = tag.empty() ? -1 : engine_.tokenizer().token_id(tag);
+    if (id >= 0 && engine_.tokenizer().is_special(id)) form.shown.push_back(id);
+  }
+}
 
 AnswerForms::Form AnswerForms::form(const AnswerFormat& format, const ToolUse& tools) {
   Form form;
@@ -43,6 +57,12 @@ void AnswerForms::add_calls(const ToolUse& tools, Form& form) {
 void AnswerForms::apply(const Form& form, Request& request) const {
   request.options.shown_tokens = form.shown;
   if (form.grammar != nullptr) request.constraint = grammars_.constrain(form.grammar, form.opening);
+  const ThoughtTags& thoughts = request.prompt.in_thought ? thought_tags_ : form.thoughts;
+  if (!thoughts.any() || (form.grammar == nullptr && !form.max_thought_tokens)) return;
+  request.constraint = constrain_after_thought(
+      std::move(request.constraint),
+      {.tags = thoughts, .in_thought = request.prompt.in_thought, .max_tokens = form.max_thought_tokens},
+      engine_.tokenizer());
 }
 
 }  // namespace vlcache

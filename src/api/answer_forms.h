@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "api/answer_format.h"
+#include "api/thoughts.h"
 #include "api/tool_calls.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -24,10 +26,14 @@ class AnswerForms {
     std::vector<int32_t> shown;    // special tokens that mark calls
     CallSyntax syntax = CallSyntax::kPlain;
     bool template_has_tools = false;
+    ThoughtTags thoughts;                   // those that may precede the answer; none: it has none
+    std::optional<int> max_thought_tokens;  // then a thought is closed
   };
   // Takes milliseconds for a new grammar, so any thread but the inference thread may call it. Throws Error(kInput or
   // kUnsupported) naming the field.
   Form form(const AnswerFormat& format, const ToolUse& tools);
+  // Lets the answer begin with a thought, as answers in conversations may; its form then begins after that.
+  void allow_thought(Form& form, std::optional<int> max_tokens = std::nullopt) const;
   // Holds an answer to the form; the request must be one of those that the form was made for.
   void apply(const Form& form, Request& request) const;
 
@@ -36,6 +42,7 @@ class AnswerForms {
 
   const Engine& engine_;
   Grammars grammars_;
+  ThoughtTags thought_tags_;
 };
 
 }  // namespace vlcache

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/model_files.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "io/chat/template_input.h"
 
 namespace vlcache {
 
@@ -30,6 +32,9 @@ class RequestBuilder {
 
   // Takes milliseconds for a new grammar. Throws Error(kInput or kUnsupported) naming the field.
   AnswerForms::Form form(const AnswerFormat& format, const ToolUse& tools = {}) { return forms_.form(format, tools); }
+  void allow_thought(AnswerForms::Form& form, std::optional<int> max_tokens) const {
+    forms_.allow_thought(form, max_tokens);
+  }
   // One request for each of fields.n answers; each seed is one more than the one before it. Throws Error(kInput) for
   // values out of range, and for a prompt that cannot be answered (check_prompt_fits).
   std::vector<Request> requests(Prompt prompt, const RequestFields& fields, const AnswerForms::Form& form);

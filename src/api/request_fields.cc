@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/nearest.h"
 
 namespace vlcache {
 namespace {
@@ -144,6 +145,28 @@ bool is_set(const std::optional<T>& value) {
 }
 bool is_set(const OrderedJson& value) { return !value.is_null(); }
 
+// Names in `vlcache` that are not known, and those that belong there but stand beside it.
+void check_own_names(const OrderedJson& body) {
+  std::vector<std::string> names;
+  for (const RequestField& field : request_fields()) {
+    if (field.body == Body::kVlcache) names.emplace_back(field.name);
+  }
+  if (const OrderedJson* ours = find_field(body, "vlcache"); ours != nullptr && ours->is_object()) {
+    for (const auto& [name, value] : ours->items()) {
+      if (std::ranges::find(names, name) != names.end()) continue;
+      std::string all;
+      for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
+      bad_field("vlcache." + name + ": not known" + did_you_mean(name, names) + "; there are " + all);
+    }
+  }
+  for (const std::string& name : names) {
+    // A timeout is a word of many clients.
+    if (name != "timeout" && find_field(body, name.c_str()) != nullptr) {
+      bad_field(name + ": belongs into the object \"vlcache\": {\"vlcache\": {\"" + name + "\": ...}}");
+    }
+  }
+}
+
 }  // namespace
 
 void read_field(const RequestField& field, const FieldSource& source, RequestFields& fields) {
@@ -162,14 +185,24 @@ RequestFields read_line_fields(const OrderedJson& line) {
   return fields;
 }
 
+std::optional<int32_t> unusual_max_tokens(const OrderedJson& body, const char* name) {
+  const OrderedJson* value = find_field(body, name);
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  if (*value == 0) return 0;
+  return *value == -1 ? std::optional<int32_t>(INT32_MAX) : std::nullopt;
+}
+
 RequestFields read_body_fields(const OrderedJson& body) {
   RequestFields fields;
   const OrderedJson* ours = find_field(body, "vlcache");
   if (ours != nullptr && !ours->is_object()) bad_field("vlcache: expected an object");
+  check_own_names(body);
   const OrderedJson none = OrderedJson::object();
   const FieldSource top{.object = body, .where = ""};
   const FieldSource inner{.object = ours != nullptr ? *ours : none, .where = "vlcache."};
+  fields.max_tokens = unusual_max_tokens(body, "max_tokens");
   for (const RequestField& field : request_fields()) {
+    if (fields.max_tokens && field.name == std::string_view("max_tokens")) continue;
     if (field.body != Body::kNowhere) read_field(field, field.body == Body::kVlcache ? inner : top, fields);
   }
   if (!fields.reuse && !fields.cache_prompt.value_or(true)) fields.reuse = "off";
@@ -177,6 +210,7 @@ RequestFields read_body_fields(const OrderedJson& body) {
 }
 
 void copy_common_fields(const OrderedJson& from, OrderedJson& to) {
+  check_own_names(from);
   for (const RequestField& field : request_fields()) {
     if (field.body != Body::kAll) continue;
     if (const OrderedJson* value = find_field(from, field.name)) to[field.name] = *value;
@@ -232,6 +266,10 @@ GenerateOptions generate_options(const RequestFields& fields) {
   s.temperature = fields.temperature.value_or(0.0f);
   s.top_k = std::max(0, fields.top_k.value_or(0));  // -1: all
   s.top_p = fields.top_p.value_or(1.0f);
+  if (s.top_p == 0.0f) {  // what is likeliest makes up any mass
+    s.top_p = 1;
+    s.top_k = 1;
+  }
   s.min_p = fields.min_p.value_or(0.0f);
   s.repetition_penalty = fields.repetition_penalty.value_or(1.0f);
   s.presence_penalty = fields.presence_penalty.value_or(0.0f);

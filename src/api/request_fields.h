@@ -98,6 +98,8 @@ struct FieldSource {
 void read_field(const RequestField& field, const FieldSource& source, RequestFields& fields);
 // Fields of a line of `run --requests`.
 RequestFields read_line_fields(const nlohmann::ordered_json& line);
+// The meaning of max_tokens 0 (the prompt alone) and -1 (until the context ends) in bodies; nullopt for others.
+std::optional<int32_t> unusual_max_tokens(const nlohmann::ordered_json& body, const char* name);
 // Fields of the body of a chat completion, or of one translated to it.
 RequestFields read_body_fields(const nlohmann::ordered_json& body);
 

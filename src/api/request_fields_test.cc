@@ -68,8 +68,8 @@ TEST(RequestFields, TableCoversEveryMember) {
 
 TEST(RequestFields, BodyFieldsAreReadFromTheTopLevelOrVlcache) {
   const RequestFields f = body(R"({"top_k": 5.0, "temperature": null, "stop": ["a", "b"], "stop_token_ids": [1, 2],
-      "logit_bias": {"3": -1.5}, "min_tokens": 4, "query_aware": false,
-      "vlcache": {"kv": "snapkv", "kv_budget": 0.25, "query_aware": false, "evict_while_prefill": true, "top_k": 9}})");
+      "logit_bias": {"3": -1.5}, "min_tokens": 4,
+      "vlcache": {"kv": "snapkv", "kv_budget": 0.25, "query_aware": false, "evict_while_prefill": true}})");
   EXPECT_EQ(f.top_k, 5);
   EXPECT_EQ(f.min_tokens, 4);
   EXPECT_FALSE(f.temperature);
@@ -81,7 +81,11 @@ TEST(RequestFields, BodyFieldsAreReadFromTheTopLevelOrVlcache) {
   EXPECT_EQ(f.kv_budget->text, "0.25");
   EXPECT_EQ(f.query_aware, false);
   EXPECT_EQ(f.evict_while_prefill, true);
-  EXPECT_FALSE(body(R"({"query_aware": false})").query_aware) << "ours stand in vlcache";
+  EXPECT_EQ(body_error(R"({"query_aware": false})"),
+            "query_aware: belongs into the object \"vlcache\": {\"vlcache\": {\"query_aware\": ...}}");
+  EXPECT_THAT(body_error(R"({"vlcache": {"kv_budgte": 1}})"), testing::HasSubstr("did you mean 'kv_budget'"));
+  EXPECT_EQ(body(R"({"max_tokens": -1})").max_tokens, INT32_MAX);
+  EXPECT_EQ(body(R"({"max_tokens": 0})").max_tokens, 0);
 }
 
 TEST(RequestFields, ErrorsNameTheFieldAndTheExpectedValue) {

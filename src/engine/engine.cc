@@ -8,6 +8,7 @@
 #include "engine/image_entries.h"
 #include "engine/memory_plan.h"
 #include "engine/prompt/image_reader.h"
+#include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
 #include "model/processors/image_processor.h"
 #include "reuse/prefix_cache.h"
@@ -153,6 +154,7 @@ Prompt Engine::prepare(const RenderedChat& text, InputImages images, bool add_sp
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   prompt.replay_text = replay_text_;
+  prompt.in_thought = text.in_thought;
   return prompt;
 }
 
@@ -173,7 +175,7 @@ void Engine::classify(Prompt& prompt) const {
 }
 
 Prompt Engine::prepare_raw(std::string_view text, InputImages images) const {
-  return prepare({std::string(text), std::nullopt}, std::move(images), /*add_special_tokens=*/true);
+  return prepare({.text = std::string(text)}, std::move(images), /*add_special_tokens=*/true);
 }
 
 Prompt Engine::prepare_rendered(const RenderedChat& chat, InputImages images) const {

@@ -15,15 +15,16 @@
 #include "engine/prompt/prompt.h"
 #include "engine/sequence/sequence.h"
 #include "engine/sequence/stepper.h"
-#include "io/chat/chat_templates.h"
 #include "model/model.h"
 #include "ops/factory.h"
 #include "reuse/prefix_saver.h"
 
 namespace vlcache {
 
+class ChatTemplates;
 class ImageReader;
 class Tokenizer;
+struct RenderedChat;
 
 struct EngineOptions {
   std::string backend = "auto";

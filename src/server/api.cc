@@ -8,9 +8,11 @@
 
 #include "api/json_fields.h"
 #include "api/result_json.h"
+#include "base/coded_error.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/threads.h"
+#include "io/tokenizer/tokenizer.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
 #include "server/http/url.h"
@@ -28,6 +30,53 @@ namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+// An error's `param` names a field of the body, or one that it lacks.
+HttpResponse field_error(const Error& error, const HttpRequest& request) {
+  OrderedJson json = error_json(error);
+  OrderedJson& param = json["error"]["param"];
+  if (param.is_string()) {
+    auto name = param.get<std::string>();
+    if (dynamic_cast<const PromptTooLong*>(&error) != nullptr) {
+      const bool chat = request.path.ends_with("/chat/completions");
+      name = request.path.ends_with("/responses")              ? "input"
+             : !chat && request.path.ends_with("/completions") ? "prompt"
+                                                               : "messages";
+      param = name;
+    }
+    const std::string root = name.substr(0, name.find_first_of(".["));
+    constexpr std::string_view kRequired[] = {"messages", "prompt", "input", "max_tokens", "tools", "tokens", "id"};
+    const bool known = std::ranges::find(kRequired, root) != std::end(kRequired);
+    if (!known && request.body.find('"' + root + '"') == std::string::npos) param = nullptr;
+  }
+  return json_response(json, http_status(error));
+}
+
+// Names errors of images as OpenAI does. `places`: their names in errors.
+template <typename Prepare>
+Prompt with_image_errors(const std::vector<std::string>& places, const Prepare& prepare) {
+  try {
+    return prepare();
+  } catch (const Error& e) {
+    const std::string_view what = e.what();
+    const auto place = std::ranges::find_if(places, [&](const std::string& name) {
+      return what.starts_with(name) && what.substr(name.size()).starts_with(':');
+    });
+    if (place == places.end() || http_status(e) != 400) throw;
+    const bool large = what.find("the limit is") != what.npos;
+    throw CodedError(e.code(), e.what(), large ? "image_too_large" : "image_parse_error", *place);
+  }
+}
+
+// "2026-11-25T01:08:00Z".
+std::string utc_time(int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
 
 // Combines the caller's salt and the one that its request sets.
 std::optional<Sha256Digest> joined(const std::optional<Sha256Digest>& a, const std::optional<Sha256Digest>& b) {
@@ -47,8 +96,12 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       builder_(engine, *options.reuse, options.model),
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes),
-      cache_routes_(inference, named_images_) {
+      responses_(options.response_store_bytes),
+      cache_routes_(inference, named_images_, responses_) {
   builder_.check(options_.defaults);
+  AnswerForms::Form form;
+  builder_.allow_thought(form, std::nullopt);
+  if (options_.split_thoughts) thought_tags_ = form.thoughts;
 }
 
 void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
@@ -70,9 +123,14 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
   try {
     const CheckScope own(CheckScope::Failure::kThrow);
     route(request, exchange);
+  } catch (const PromptTooLong& e) {
+    // The words that Anthropic's clients look for.
+    const std::string said = "prompt is too long: " + std::to_string(e.n_tokens()) + " tokens > " +
+                             std::to_string(e.max_tokens()) + " maximum";
+    exchange->send(anthropic ? refusal(400, said, "invalid_request_error") : field_error(e, request));
   } catch (const Error& e) {
     exchange->note_bug(e);
-    exchange->send(error_response(e));
+    exchange->send(field_error(e, request));
   } catch (const std::bad_alloc&) {
     exchange->send(refusal(503, "out of memory: the machine does not give what this request needs", "server_error"));
   } catch (const nlohmann::json::exception& e) {  // a field of an unexpected type
@@ -114,13 +172,16 @@ HttpResponse Api::health() const {
   return response;
 }
 
-// OpenAI's fields, and vLLM's limit on the length of prompt and answer together.
+// OpenAI's fields, vLLM's limit on the length of prompt and answer together, and Anthropic's fields.
 nlohmann::ordered_json Api::model() const {
   return {{"id", options_.model_name},
           {"object", "model"},
           {"created", created_},
           {"owned_by", "vlcache"},
-          {"max_model_len", engine_.max_positions()}};
+          {"max_model_len", engine_.max_positions()},
+          {"type", "model"},
+          {"display_name", options_.model_name},
+          {"created_at", utc_time(created_)}};
 }
 
 // Routes that need no inference.
@@ -140,17 +201,32 @@ HttpResponse Api::answer(const HttpRequest& request) const {
             .headers = {},
             .body = metrics_.text(inference_.state(), n_connections)};
   }
-  if (route == "GET /v1/models") return json_response({{"object", "list"}, {"data", OrderedJson::array({model()})}});
+  if (route == "GET /v1/models")
+    return json_response({{"object", "list"},
+                          {"data", OrderedJson::array({model()})},
+                          {"has_more", false},
+                          {"first_id", options_.model_name},
+                          {"last_id", options_.model_name}});
   constexpr std::string_view kModel = "GET /v1/models/";
   if (route.starts_with(kModel) && percent_decoded(route.substr(kModel.size())) == options_.model_name) {
     return json_response(model());
+  }
+  if (route.starts_with(kModel)) {
+    return refusal(404, "there is no model of this name; the server has \"" + options_.model_name + "\"",
+                   "invalid_request_error", "model_not_found");
   }
   if (route == "GET /v1/cache/stats") return cache_routes_.stats();
   for (const char* path :
        {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions", "/v1/completions", "/v1/messages",
         "/v1/messages/count_tokens", "/v1/responses", "/v1/cache/entries", "/v1/cache/pin", "/v1/cache/drop",
         "/v1/cache/reset", "/tokenize", "/detokenize", "/props", "/metrics"}) {
-    if (request.path == path) return refusal(405, request.method + " is not for " + path, "invalid_request_error");
+    if (request.path != path) continue;
+    HttpResponse response = refusal(405, request.method + " is not for " + path, "invalid_request_error");
+    const std::string_view name(path);
+    const bool read = name == "/health" || name == "/v1/models" || name == "/v1/cache/stats" || name == "/props" ||
+                      name == "/metrics" || name == "/v1/cache/entries";
+    response.headers.emplace_back("allow", read ? "GET, HEAD" : "POST");
+    return response;
   }
   return refusal(404, "there is no " + request.path, "invalid_request_error");
 }
@@ -166,14 +242,23 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
   AnswerForms::Form form = builder_.form(asked.format, asked.tools);
   asked.call_syntax = form.syntax;
+  asked.thoughts = thought_tags_;
+  if (!asked.continue_final) builder_.allow_thought(form, asked.max_thought_tokens);
   return form;
 }
 
 // Moves the images out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
+  std::vector<std::string> places;
+  for (const EncodedImage& image : asked.images) places.push_back(image.where);
+  const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
+                            .variables = asked.variables(),
+                            .continue_final = asked.continue_final,
+                            .open_answer = asked.open_answer};
   Prompt prompt =
-      prepare_chat(engine_, asked.messages, std::move(asked.images),
-                   {.tools = form.template_has_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()});
+      with_image_errors(places, [&] { return prepare_chat(engine_, asked.messages, std::move(asked.images), input); });
+  asked.in_thought = prompt.in_thought;
+  if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
   for (NamedImage& image : asked.named) named_images_.add(image.name, std::move(image.bytes), image.where);
   return prompt;
 }
@@ -181,9 +266,9 @@ Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
 // One request for each answer.
 std::vector<Request> Api::requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt) {
   if (options_.max_prompt_tokens > 0 && prompt.n_tokens() > options_.max_prompt_tokens) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(prompt.n_tokens()) +
-                                       " tokens; this server takes at most " +
-                                       std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)");
+    throw PromptTooLong("the prompt has " + std::to_string(prompt.n_tokens()) + " tokens; this server takes at most " +
+                            std::to_string(options_.max_prompt_tokens) + " (--max-prompt-tokens)",
+                        prompt.n_tokens(), options_.max_prompt_tokens);
   }
   return builder_.requests(std::move(prompt), asked.fields, form);
 }
@@ -201,12 +286,57 @@ void Api::messages(const HttpRequest& request, const ExchangePtr& exchange) {
            exchange);
 }
 
+// Puts what a request refers to, an earlier response or single items, into its input.
+void Api::recall(OrderedJson& body, const std::string& owner) const {
+  const OrderedJson* previous = find_field(body, "previous_response_id");
+  if (previous != nullptr && !responses_.enabled()) {
+    bad_field(
+        "previous_response_id: this server keeps no responses (--response-store BYTES); send what was said before "
+        "as input");
+  }
+  if (!responses_.enabled()) return;
+  OrderedJson items = OrderedJson::array();
+  if (previous != nullptr) {
+    const std::string id = string_field(body, "previous_response_id", "the request");
+    std::optional<OrderedJson> found = responses_.find(owner, id);
+    if (!found) {
+      throw CodedError(
+          ErrorCode::kNotFound,
+          "previous_response_id: there is no response " + id + ", or no longer; send what was said before as input",
+          "previous_response_not_found", "previous_response_id");
+    }
+    items = *std::move(found);
+  }
+  const OrderedJson* input = find_field(body, "input");
+  if (input != nullptr && input->is_string()) items.push_back({{"role", "user"}, {"content", *input}});
+  for (const OrderedJson& item : input != nullptr && input->is_array() ? *input : OrderedJson::array()) {
+    const bool refers = item.is_object() && item.value("type", OrderedJson()) == "item_reference";
+    OrderedJson referred;
+    if (refers) referred = responses_.find_item(owner, string_field(item, "id", "input"));
+    items.push_back(referred.is_null() ? item : referred);
+  }
+  if (input != nullptr) body["input"] = std::move(items);
+}
+
 void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
   OrderedJson body = parse_body(request.body);
-  OrderedJson chat = chat_of_responses(body);
+  const OrderedJson* salt = find_field(body, "cache_salt");
+  const std::string owner =
+      limits_of(exchange).caller + '\n' + (salt != nullptr && salt->is_string() ? salt->get<std::string>() : "");
+  recall(body, owner);
+  ResponsesPlan tools;
+  OrderedJson chat = chat_of_responses(body, tools);
+  OrderedJson input = responses_.enabled() && bool_field(body, "store", true) ? body["input"] : OrderedJson();
   body.erase("input");  // images are large
   const auto style = [&](const AnswerHead& head, const ChatRequest& asked) {
-    return make_responses_style(head, asked, body, engine_.tokenizer());
+    if (!input.is_null()) {
+      tools.keep = [this, owner, id = head.id, input = std::move(input)](const OrderedJson& items) {
+        OrderedJson all = input;
+        for (const OrderedJson& item : items) all.push_back(item);
+        responses_.add(owner, id, all);
+      };
+    }
+    return make_responses_style(head, asked, body, tools, engine_.tokenizer());
   };
   converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
 }
@@ -233,13 +363,30 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
   const CompletionRequest asked = read_completion_request(request.body, options_.defaults, options_.limits);
   const AnswerForms::Form form = builder_.form(asked.fields.format);
   std::vector<Request> requests;
+  std::vector<CompletionPrompt> prompts;
   for (const CompletionRequest::Text& prompt : asked.prompts) {
     Prompt prepared =
         prompt.tokens.empty() ? engine_.prepare_raw(prompt.text, {}) : engine_.prepare_tokens(prompt.tokens);
-    std::ranges::move(requests_of(asked.fields, form, std::move(prepared)), std::back_inserter(requests));
+    CompletionPrompt seen{.tokens = prepared.tokens,
+                          .text = engine_.tokenizer().decode(prepared.tokens, /*skip_special_tokens=*/true),
+                          .scores = nullptr};
+    const bool scored = asked.n_prompt_logprobs || (asked.echo && asked.fields.has_logprobs());
+    if (scored) {
+      const int32_t n_top = std::max(asked.n_prompt_logprobs.value_or(0), asked.fields.fields.logprobs.value_or(0));
+      seen.scores = std::make_shared<PromptScores>(seen.tokens, n_top);
+    }
+    std::vector<Request> more = requests_of(asked.fields, form, std::move(prepared));
+    if (scored) {
+      more[0].callbacks.on_logits = [scores = seen.scores](int32_t first, const Tensor& logits) {
+        scores->add(first, logits);
+      };
+    }
+    prompts.push_back(std::move(seen));
+    std::ranges::move(more, std::back_inserter(requests));
   }
   const AnswerHead head{random_id("cmpl-"), options_.model_name, std::time(nullptr)};
-  answer_all(std::move(requests), make_completion_style(head, asked, engine_.tokenizer()), asked.fields, exchange);
+  answer_all(std::move(requests), make_completion_style(head, asked, std::move(prompts), engine_.tokenizer()),
+             asked.fields, exchange);
 }
 
 // Submits the requests, asked.n() of them for each prompt, and sends their answers as they are generated.
@@ -302,7 +449,8 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
   }
   if (!inference_.submit(std::move(requests), wanted, std::move(done), accepted)) {
     metrics_.add_refused("queue");
-    HttpResponse full = refusal(429, "too many requests wait already; try again later", "rate_limit_error");
+    HttpResponse full =
+        refusal(429, "too many requests wait already; try again later", "rate_limit_error", "rate_limit_exceeded");
     full.headers.emplace_back("retry-after", "1");
     exchange->send(std::move(full));
   }

@@ -15,6 +15,7 @@
 #include "server/protocol/answer_style.h"
 #include "server/protocol/chat_request.h"
 #include "server/protocol/named_images.h"
+#include "server/protocol/response_store.h"
 
 namespace vlcache {
 
@@ -26,7 +27,9 @@ struct ApiOptions {
   const ReuseChoice* reuse = nullptr;            // what vlcache.reuse means
   std::chrono::milliseconds request_timeout{0};  // of a request, time in the queue included; 0: none
   int64_t max_prompt_tokens = 0;                 // of a request; 0: as many as fit
+  int64_t response_store_bytes = 0;              // of responses that requests go on with; 0: none are kept
   int64_t named_image_bytes = 0;                 // of images that requests name by a uuid
+  bool split_thoughts = true;                    // off the text of answers
   int n_parallel = 0;                            // as reported by /props
   const Access* access = nullptr;                // null: every request is allowed
   Exchange::OnEnd on_end;                        // called for every request; may be empty
@@ -65,6 +68,7 @@ class Api {
   void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
               const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
+  void recall(nlohmann::ordered_json& body, const std::string& owner) const;
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);
   std::vector<Request> requests_of(const ChatRequest& asked, const AnswerForms::Form& form, Prompt prompt);
@@ -74,8 +78,10 @@ class Api {
   ApiOptions options_;
   int64_t created_;
   RequestBuilder builder_;
+  ThoughtTags thought_tags_;  // to be split off; none: they stay in the text
   Metrics metrics_;
   NamedImages named_images_;
+  ResponseStore responses_;
   CacheRoutes cache_routes_;
   std::atomic<bool> warm_{false};
 };

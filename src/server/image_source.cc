@@ -99,7 +99,7 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
 }
 
 std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where) const {
-  if (url.starts_with("data:") || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where);
+  if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where);
   if (url.starts_with("file:///")) {
     const std::optional<std::string> path = percent_decoded(std::string_view(url).substr(7));
     return read_file(path.value_or(""), where);

@@ -19,7 +19,10 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
     const bool with_tools =
         asked.tools.may_call() && templates != nullptr && templates->shows_tools(engine.tokenizer());
     return prepare_chat(engine, asked.messages, std::move(asked.images),
-                        {.tools = with_tools ? &asked.tools.tools : nullptr, .variables = asked.variables()})
+                        {.tools = with_tools ? &asked.tools.tools : nullptr,
+                         .variables = asked.variables(),
+                         .continue_final = asked.continue_final,
+                         .open_answer = asked.open_answer})
         .tokens;
   }
   const auto prompt = json.find("prompt");

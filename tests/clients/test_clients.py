@@ -110,12 +110,12 @@ class Pages(Clients, Server):
         self.assertEqual(system.content[0].text, ANSWER)
 
     def test_errors_in_each_shape(self):
-        for call in (lambda: self.openai.chat.completions.create(model="any", messages=[]), lambda: self.openai.responses.create(model="any", input=[{"type": "computer_call"}])):
+        for call in (lambda: self.openai.chat.completions.create(model="any", messages=[]), lambda: self.openai.responses.create(model="any", input=[{"type": "screen"}])):
             with self.assertRaises(openai.BadRequestError) as caught:
                 call()
             self.assertEqual(caught.exception.type, "invalid_request_error")
             self.assertTrue(caught.exception.param)
-        for body in (self.message(messages=[{"role": "robot", "content": "Hi"}]), self.message(messages=[{"role": "user", "content": [{"type": "document", "source": {}}]}]), self.message(tools=[{"type": "bash_20250124", "name": "bash"}])):
+        for body in (self.message(messages=[{"role": "robot", "content": "Hi"}]), self.message(messages=[{"role": "user", "content": [{"type": "document", "source": {}}]}]), self.message(tools=[{"name": "bash"}])):
             with self.assertRaises(anthropic.BadRequestError) as caught:
                 self.anthropic.messages.create(**body)
             self.assertEqual(caught.exception.body["error"]["type"], "invalid_request_error")

@@ -72,22 +72,22 @@ class Abuse(Server):
 
     def test_bodies_of_a_gigabyte(self):
         before = self.memory()
-        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 1073741824\r\n\r\n", *[b" " * (1 << 20)] * 64)
+        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1073741824\r\n\r\n", *[b" " * (1 << 20)] * 64)
         self.assertTrue(reply.startswith(b"HTTP/1.1 413 "), reply[:100])
         piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", *[piece] * 64)
+        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n", *[piece] * 64)
         self.assertTrue(reply == b"" or reply.startswith(b"HTTP/1.1 413 "), reply[:100])
         self.assertLess(self.memory() - before, 64)
 
     def test_headers(self):
-        for request in (b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000, b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"):
+        for request in (b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000, b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 20_000, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"):
             self.assertTrue(self.raw(request).startswith(b"HTTP/1.1 431 "))
-        for request in (b"GET /health HTTP/9.9\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"GET /health\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
-                        b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-                        b"GET /health HTTP/1.1\r\nbad header: x\r\n\r\n", b"GET /\xff\xfe\r\n HTTP/1.1\r\n\r\n"):
+        for request in (b"GET /health HTTP/9.9\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"GET /health\r\n\r\n", b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+                        b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab", b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+                        b"GET /health HTTP/1.1\r\nhost: localhost\r\nbad header: x\r\n\r\n", b"GET /\xff\xfe\r\n HTTP/1.1\r\nhost: localhost\r\n\r\n"):
             reply = self.raw(request)
             self.assertTrue(reply.startswith(b"HTTP/1.1 4") or reply == b"", (request, reply[:100]))
-        smuggled = self.raw(b"POST /v1/models HTTP/1.1\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n")
+        smuggled = self.raw(b"POST /v1/models HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
         self.assertNotIn(b"vllm:", smuggled)
 
     def test_paths(self):
@@ -118,7 +118,7 @@ class Abuse(Server):
 
     def test_clients_that_disconnect(self):
         body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100_000, "stream": True}).encode()
-        whole = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        whole = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         head = whole.index(b"\r\n\r\n") + 4
         for n in (0, 1, 20, head - 2, head, head + 1, (head + len(whole)) // 2, len(whole) - 1, len(whole)):
             for linger in (True, False):  # closed in order, and reset
@@ -146,7 +146,7 @@ class Abuse(Server):
         begin = time.monotonic()
         for i in range(5):
             for n, s in enumerate(slow):
-                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 1000\r\n\r\n{"[i * 14 : i * 14 + 14] if n % 2 else b"G")
+                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{"[i * 14 : i * 14 + 14] if n % 2 else b"G")
         self.assertLess(time.monotonic() - begin, 10)
         self.assertEqual(self.call("POST", "/v1/chat/completions", about(PAGE))[0], 200)
         for s in slow:

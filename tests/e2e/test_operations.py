@@ -224,7 +224,7 @@ class Completions(Server):
 
     def test_errors_name_the_parameter(self):
         for body, param in (({}, "prompt"), ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": [[]]}, "prompt[0]"), ({"prompt": [1, "a"]}, "prompt[0]"),
-                            ({"prompt": ["a"] * 65}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": "a", "echo": True}, "echo"), ({"prompt": "a", "suffix": "b"}, "suffix"),
+                            ({"prompt": ["a"] * 65}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": "a", "suffix": "b"}, "suffix"),
                             ({"prompt": "a", "best_of": 3}, "best_of"), ({"prompt": "a", "logprobs": True}, "logprobs"), ({"prompt": "a", "logprobs": 21}, "logprobs"),
                             ({"prompt": "a", "n": 0}, "n"), ({"prompt": "a", "temperature": "x"}, "temperature")):
             status, answer = self.call("POST", "/v1/completions", body)
@@ -277,8 +277,8 @@ class Tls(Server):
     def test_many_requests_at_once_on_a_connection(self):
         with self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), timeout=60), server_hostname="127.0.0.1") as s:
             body = json.dumps(hello()).encode()
-            ask = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-            s.sendall(ask + b"GET /health HTTP/1.1\r\n\r\n" + ask + b"GET /health HTTP/1.1\r\nconnection: close\r\n\r\n")
+            ask = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            s.sendall(ask + b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" + ask + b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             reply = b""
             while piece := s.recv(65536):
                 reply += piece

@@ -318,15 +318,15 @@ class Errors(Server):
 
     def test_invalid_http(self):
         self.assertIn(b" 400 ", self.raw(b"\x16\x03\x01 hello\r\n\r\n").split(b"\r\n")[0])
-        self.assertIn(b" 431 ", self.raw(b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000).split(b"\r\n")[0])
-        self.assertIn(b" 413 ", self.raw(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n").split(b"\r\n")[0])
+        self.assertIn(b" 431 ", self.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000).split(b"\r\n")[0])
+        self.assertIn(b" 413 ", self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999999\r\n\r\n").split(b"\r\n")[0])
         self.assertEqual(self.raw(b"GET /health HTTP/1.0\r\n\r\n").split(b"\r\n\r\n")[1], b'{"status":"ok"}')
         body = json.dumps(about(PAGE)).encode()
-        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body, wait=60)
+        reply = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body, wait=60)
         self.assertTrue(reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), reply[:80])
 
     def test_requests_of_one_connection(self):
-        two = b"GET /health HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n"
+        two = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         self.assertEqual(self.raw(two).count(b"HTTP/1.1 200 OK"), 2)
 
     def test_client_disconnect_ends_its_request(self):
@@ -334,7 +334,7 @@ class Errors(Server):
         for stream in (True, False):
             body = json.dumps({**about(PAGE, "Read."), "ignore_eos": True, "max_tokens": 100000, "stream": stream}).encode()
             s = socket.create_connection(("127.0.0.1", self.port))
-            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.3)
             s.close()
             self.wait_until_idle()

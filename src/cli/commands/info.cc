@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "cli/flags/command.h"
 #include "engine/memory_plan.h"
+#include "io/chat/chat_templates.h"
 #include "io/safetensors.h"
 
 namespace vlcache {
@@ -84,6 +85,16 @@ void describe_memory(const ModelFlags& flags, int64_t weights) {
   }
 }
 
+// What the chat template takes, as probes found it.
+void describe_template(const Checkpoint& checkpoint) {
+  try {
+    const Tokenizer tokenizer = Tokenizer::load(checkpoint);
+    for (const auto& [name, value] : ChatTemplates::load(checkpoint).findings(tokenizer)) line(name.c_str(), value);
+  } catch (const Error& e) {  // the other lines are true all the same
+    line("chat template", e.what());
+  }
+}
+
 // What `--reuse auto` would do, and why.
 void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
   std::istringstream lines(ReuseChoice({}, checkpoint, image_form(flags.cache)).explanation());
@@ -125,6 +136,7 @@ void run(const ModelFlags& flags) {
     line(cached == 0 ? "FLOPs per token" : "", human(t.layers_flops(cached) + 2 * t.output_weights(), "") + " with " +
                                                    std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
+  describe_template(checkpoint);
   describe_memory(flags, parameters * dtype_bytes(compute));
   if (config.vision) describe_reuse(flags, checkpoint);
 }

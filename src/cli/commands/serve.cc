@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/flags/command.h"
@@ -20,7 +21,7 @@ struct ServeFlags {
   ModelFlags model;
   GenerateFlags generate;
   ServerFlags server;
-  std::string name;
+  std::string name, reasoning = "split", response_store = "0";
   double step_ms = 0;
   int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0, max_logprobs = 20;
 };
@@ -41,6 +42,13 @@ ApiOptions api_options(const ServeFlags& flags, const RequestFields& defaults, c
   options.max_prompt_tokens = flags.max_prompt_tokens;
   options.named_image_bytes = int64_t{flags.server.named_images_mib} << 20;
   options.n_parallel = flags.n_running;
+  const std::optional<int64_t> store = parse_bytes(flags.response_store, /*bare_unit=*/1);
+  if (!store) {
+    throw Error(ErrorCode::kInput,
+                "--response-store: expected bytes such as 64MiB, found '" + flags.response_store + "'");
+  }
+  options.response_store_bytes = *store;
+  options.split_thoughts = flags.reasoning == "split";
   options.reuse = &reuse;
   return options;
 }
@@ -139,6 +147,19 @@ void add_serve_command(const Command& app) {
   add_generate_flags(command, flags->generate, Front::kServe);
   add_server_flags(command, flags->server);
   command.add("--name", flags->name, "the model's name (default: its folder's)");
+  command
+      .add(
+          "--reasoning", flags->reasoning,
+          "thoughts of thinking models (<think>, [THINK]): split off the answer as reasoning_content, or inline in its "
+          "text")
+      .one_of({"split", "inline"})
+      .show_default();
+  command
+      .add("--response-store", flags->response_store,
+           "memory for responses, so that requests may name one as previous_response_id: 64MiB; the oldest are dropped "
+           "first (0: none are kept)")
+      .value_name("BYTES")
+      .show_default();
   command.add("--parallel", flags->n_running, "requests computed together").range(1, 4096).show_default();
   command.add("--max-waiting", flags->n_waiting, "requests that wait for that; others get 429")
       .range(1, 1 << 20)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/coded_error.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/token_stream.h"
@@ -21,14 +22,16 @@ constexpr int32_t kRoomTokens = 1024;
 void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {
   const int32_t n_needed = n_positions + (max_tokens > 0 ? 1 : 0);
   if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_positions) +
-                                       " tokens; the model's context is " + std::to_string(engine.max_positions()) +
-                                       (max_tokens > 0 ? " and must hold the answer too" : ""));
+    throw PromptTooLong("the prompt has " + std::to_string(n_positions) + " tokens; the model's context is " +
+                            std::to_string(engine.max_positions()) +
+                            (max_tokens > 0 ? " and must hold the answer too" : ""),
+                        n_positions, engine.max_positions() - (max_tokens > 0 ? 1 : 0));
   }
   const int64_t capacity = engine.slot_capacity(policy);
   if (capacity > 0 && n_positions > capacity) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_positions) + " tokens; the " + policy.name() +
-                                       " KV cache holds " + std::to_string(capacity));
+    throw PromptTooLong("the prompt has " + std::to_string(n_positions) + " tokens; the " + policy.name() +
+                            " KV cache holds " + std::to_string(capacity),
+                        n_positions, capacity);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "io/chat/chat_template.h"
 #include "io/chat/content_forms.h"
 #include "io/chat/tool_forms.h"
+#include "io/chat/turn_forms.h"
 #include "io/checkpoint/checkpoint.h"
 
 namespace vlcache {
@@ -59,6 +60,10 @@ struct ChatTemplates::Compiled {
   std::optional<ChatTemplate> chat_template;
   std::optional<ContentForms> forms;
   std::optional<ToolForms> tool_forms;
+  std::optional<TurnForms> turn_forms;
+  ThoughtTags thought_tags;
+  std::optional<bool> has_thought_field;     // the template shows reasoning_content
+  std::optional<bool> shows_thoughts;        // it shows a thought that is a part of the text
   std::optional<OrderedJson> probing_tools;  // passed to probes that have no tools
 
   void make(const std::string& source, const Tokenizer& tokenizer) {
@@ -72,6 +77,34 @@ struct ChatTemplates::Compiled {
     tool_forms.emplace([this, some](const OrderedJson& probe, const OrderedJson* tools) {
       return render(forms->fit(probe), {.tools = some(tools)});
     });
+    turn_forms.emplace([this, some](const OrderedJson& probe) {
+      return render(forms->fit(tool_forms->fit(probe)), {.tools = some(nullptr)});
+    });
+    thought_tags = find_thought_tags(source, [&](const char* tag) { return tokenizer.token_id(tag) >= 0; });
+  }
+
+  // The messages in the form that the template takes.
+  OrderedJson fit(OrderedJson messages) {
+    if (thought_tags.any()) probe_thoughts();
+    split_off_thoughts(messages, thought_tags);
+    return forms->fit(tool_forms->fit(turn_forms->fit(messages)));
+  }
+
+  void probe_thoughts() {
+    if (has_thought_field) return;
+    constexpr std::string_view kThought = "vlcacheprobethought";
+    const auto shows = [&](const OrderedJson& answer) {
+      OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "a"}}, answer});
+      try {
+        const TemplateInput input{.tools = probing_tools ? &*probing_tools : nullptr};
+        return render(forms->fit(messages), input).find(kThought) != std::string::npos;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    has_thought_field = shows({{"role", "assistant"}, {"content", "a"}, {"reasoning_content", kThought}});
+    const std::string inside = thought_tags.open + std::string(kThought) + thought_tags.close + "a";
+    shows_thoughts = !*has_thought_field && shows({{"role", "assistant"}, {"content", inside}});
   }
 
   // Whether an image in a message of the role becomes `marker`.
@@ -98,6 +131,8 @@ struct ChatTemplates::Compiled {
       options.variables = &all;
     }
     options.tools = more.tools;
+    options.continue_final_message = more.continue_final;
+    options.add_generation_prompt = more.open_answer && !more.continue_final;
     return chat_template->render(messages, options);
   }
 };
@@ -138,6 +173,10 @@ void ChatTemplates::keep_texts(const Tokenizer& tokenizer, const std::string& im
   keeps_texts_ = true;
   std::vector<std::string> pieces = tokenizer.structure();
   pieces.push_back(image_marker);
+  for (const auto& tags : kThoughtTags) {
+    pieces.emplace_back(tags.open);
+    pieces.emplace_back(tags.close);
+  }
   const auto reads = [&tokenizer](std::string_view marked, char32_t mark) {
     return tokenizer.reads_structure(marked, mark);
   };
@@ -171,32 +210,64 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   OrderedJson fitted;
   {
     const auto lock = use(more.tools != nullptr, tokenizer, compiled);
-    fitted = compiled->forms->fit(compiled->tool_forms->fit(messages));
+    fitted = compiled->fit(messages);
   }
-  if (!keeps_texts_) {
-    std::string text = compiled->render(fitted, more);
-    check_images(fitted, *compiled, text);
-    return {std::move(text), std::nullopt};
-  }
-  const OrderedJson source = compiled->chat_template->source();
-  const char32_t mark = marks_.choose({&fitted, more.tools, more.variables, &source});
-  bool any = marks_.apply(fitted, mark);
+  const ThoughtTags& tags = compiled->thought_tags;
+  std::optional<char32_t> mark;
   OrderedJson tools, variables;
-  TemplateInput marked = more;
-  if (more.tools != nullptr) {
-    tools = *more.tools;
-    any |= marks_.apply(tools, mark);
-    marked.tools = &tools;
+  TemplateInput input = more;
+  if (keeps_texts_) {
+    const OrderedJson source = compiled->chat_template->source();
+    mark = marks_.choose({&fitted, more.tools, more.variables, &source});
+    bool any = marks_.apply(fitted, *mark);
+    if (more.tools != nullptr) any |= marks_.apply(tools = *more.tools, *mark);
+    if (more.variables != nullptr) any |= marks_.apply(variables = *more.variables, *mark);
+    if (more.tools != nullptr) input.tools = &tools;
+    if (more.variables != nullptr) input.variables = &variables;
+    if (!any) mark.reset();
   }
-  if (more.variables != nullptr) {
-    variables = *more.variables;
-    any |= marks_.apply(variables, mark);
-    marked.variables = &variables;
+  if (compiled->shows_thoughts.value_or(false)) put_back_thoughts(fitted, tags);
+  std::string text = compiled->render(fitted, input);
+  if (mark) text = with_plain_marks(std::move(text), *mark);
+  check_images(fitted, *compiled, text);
+  const std::string_view end = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  const bool in_thought = tags.any() && end.ends_with(tags.open);
+  return {std::move(text), in_thought, mark};
+}
+
+ThoughtTags ChatTemplates::thought_tags(const Tokenizer& tokenizer) const {
+  if (sources_.empty()) return {};
+  Compiled* compiled = nullptr;
+  const auto lock = use(/*with_tools=*/false, tokenizer, compiled);
+  return compiled->thought_tags;
+}
+
+std::vector<std::pair<std::string, std::string>> ChatTemplates::findings(const Tokenizer& tokenizer) const {
+  if (sources_.empty()) return {{"chat template", "none: prompts are given with --raw or /v1/completions"}};
+  Compiled* compiled = nullptr;
+  const auto lock = use(/*with_tools=*/false, tokenizer, compiled);
+  const TurnForms::Takes& takes = compiled->turn_forms->takes();
+  const char* system = !takes.system       ? "not taken: put before the user's first text"
+                       : takes.late_system ? "taken anywhere"
+                       : takes.systems     ? "taken at the beginning; a later one is put into the user's next turn"
+                                           : "one at the beginning: several are joined, a later one is put into the "
+                                             "user's next turn";
+  std::string turns = takes.users && takes.assistants ? "several of one role in a row" : "user and assistant alternate";
+  if (!takes.assistant_first) turns += "; the first is the user's";
+  if (!takes.user_after_result) turns += "; an assistant's follows the results of tools";
+  std::vector<std::pair<std::string, std::string>> lines{{"chat template", "turns: " + turns}};
+  lines.emplace_back("", std::string("system messages: ") + system);
+  lines.emplace_back("", "contents: " + compiled->forms->description());
+  lines.emplace_back("", "tools: " + compiled->tool_forms->description());
+  if (compiled->thought_tags.any()) {
+    compiled->probe_thoughts();
+    lines.emplace_back("", "thoughts: " + compiled->thought_tags.open + " ... " + compiled->thought_tags.close +
+                               "; those of earlier answers are " +
+                               (*compiled->has_thought_field ? "passed as reasoning_content"
+                                : *compiled->shows_thoughts  ? "a part of the text"
+                                                             : "left out"));
   }
-  RenderedChat chat{compiled->render(fitted, marked), std::nullopt};
-  check_images(fitted, *compiled, chat.text);
-  if (!any) return chat;
-  return {with_plain_marks(std::move(chat.text), mark), mark};
+  return lines;
 }
 
 bool ChatTemplates::shows_tools(const Tokenizer& tokenizer) const {

@@ -7,8 +7,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "io/chat/template_input.h"
 #include "io/chat/text_marks.h"
+#include "io/chat/thought_forms.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -19,15 +23,10 @@ class Checkpoint;
 // one. Empty if the model has none of these.
 std::string choose_chat_template(const std::map<std::string, std::string>& templates, bool with_tools);
 
-// Optional inputs of a template besides the messages; either may be null.
-struct TemplateInput {
-  const nlohmann::ordered_json* tools = nullptr;      // definitions in OpenAI's shape
-  const nlohmann::ordered_json* variables = nullptr;  // an object: {"enable_thinking": false}
-};
-
 // A prompt's text as a template wrote it.
 struct RenderedChat {
   std::string text;
+  bool in_thought = false;       // the template has begun a thought, which the answer goes on with
   std::optional<char32_t> mark;  // stands in `text` where the conversation's own texts must not be read as structure
 };
 
@@ -44,8 +43,10 @@ class ChatTemplates {
   // The text that the template writes for an image; empty: not known.
   void set_image_marker(std::string marker) { image_marker_ = std::move(marker); }
 
-  // The prompt text up to where the assistant's answer begins. Contents may be strings or lists of parts: they are
-  // passed in the form that the template reads (io/chat/content_forms.h). Calls and results of tools in the messages
+  // The prompt text up to where the assistant's answer begins. The turns are brought into an order that the template
+  // takes (io/chat/turn_forms.h). Contents may be strings or lists of parts: they are passed in the form that the
+  // template reads (io/chat/content_forms.h). Thoughts of earlier answers, in `reasoning_content` or in the text, are
+  // passed where it expects them. Calls and results of tools in the messages
   // are passed in the form that the template reads (io/chat/tool_forms.h). Throws Error(kInput) if the checkpoint has
   // no template, or the template rejects the messages, does not show them, or leaves out an image. `tokenizer` must be
   // the same every time. May be called by many threads.
@@ -54,8 +55,11 @@ class ChatTemplates {
   // Whether the template shows the available tools; and its source text.
   bool shows_tools(const Tokenizer& tokenizer) const;
   std::string source(bool with_tools) const;
-  // The text between a user's message and the answer; "
-  // " if no template defines it.
+  // The tags of the model's thoughts.
+  ThoughtTags thought_tags(const Tokenizer& tokenizer) const;
+  // What the probes found, as lines of a name and a value.
+  std::vector<std::pair<std::string, std::string>> findings(const Tokenizer& tokenizer) const;
+  // The text between a user's message and the answer; a line's end if no template defines it.
   std::string between_message_and_answer(const Tokenizer& tokenizer) const;
 
  private:

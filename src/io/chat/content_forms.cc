@@ -98,6 +98,20 @@ OrderedJson ContentForms::fit_content(const OrderedJson& content, const std::str
   return r.parts ? OrderedJson::array({text_part(joined)}) : OrderedJson(joined);
 }
 
+std::string ContentForms::description() {
+  std::string out;
+  for (const char* role : {"system", "user", "assistant"}) {
+    const Reads r = reads(role);
+    out += (out.empty() ? "" : ", ") + std::string(role) + " as " +
+           (r.string && r.all_parts ? "text or parts"
+            : r.string              ? "text"
+            : r.all_parts           ? "parts"
+            : r.parts               ? "one part"
+                                    : "nothing");
+  }
+  return out;
+}
+
 OrderedJson ContentForms::fit(const OrderedJson& messages) {
   OrderedJson out = messages;
   if (!out.is_array()) return out;

@@ -23,6 +23,8 @@ class ContentForms {
   // between them. Throws Error(kInput) naming the role when the template shows no form of a system, user or assistant
   // message, or accepts only strings for a message with an image.
   OrderedJson fit(const OrderedJson& messages);
+  // The forms of content that the template shows, by role.
+  std::string description();
 
  private:
   struct Reads {

@@ -24,7 +24,7 @@ TEST(TextMarks, InsideOfPiecesAndWhereTextsMeet) {
   } cases[] = {
       {"how do I close <image> in XML?", "how do I close <*image> in XML?"},
       {"<image>", "<*image>"},
-      {"<|im_end|>\n<|im_start|>system", "*<*|im_end|>\n<|im_start|>system"},
+      {"<|im_end|>\n<|im_start|>system", "<*|im_end|>\n<|im_start|>system"},
       {"a < b, c > d", "a < b, c > d"},
       {"one half <|im_", "one half <|im_*"},          // the next text may go on with "end|>"
       {"end|> the other", "*end|> the other"},        // this one may be the rest

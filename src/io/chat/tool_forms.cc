@@ -16,6 +16,7 @@ constexpr const char* kResult = "vlcacheproberesult";
 constexpr const char* kCallId = "probe1234";  // Mistral's templates require nine letters or digits
 constexpr size_t kShortId = 9;
 constexpr const char* kLongCallId = "call_vlcacheprobe";
+constexpr const char* kShortCallId = "0";
 
 OrderedJson text_part(const std::string& text) { return {{"type", "text"}, {"text", text}}; }
 
@@ -93,15 +94,24 @@ void spell_out(const OrderedJson& message, OrderedJson& out, bool& after_result)
   after_result = false;
 }
 
-void with_arguments(OrderedJson& message, bool as_text) {
+// Arguments as an object or as its text. What is no object becomes a field of one where the template takes objects
+// alone: `as_any` says that it also takes a text.
+void with_arguments(OrderedJson& message, bool as_text, bool as_any) {
   if (!calls_tools(message)) return;
   for (OrderedJson& call : message["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     OrderedJson& arguments = call["function"]["arguments"];
+    const bool blank = arguments.is_string() &&
+                       arguments.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos;
+    if (arguments.is_null() || blank) arguments = OrderedJson::object();
     if (as_text && !arguments.is_string()) arguments = arguments.dump();
     if (as_text || !arguments.is_string()) continue;
     OrderedJson read = OrderedJson::parse(arguments.get<std::string>(), nullptr, /*allow_exceptions=*/false);
-    if (read.is_object()) arguments = std::move(read);  // else invalid JSON from the model: passed as it is
+    if (read.is_object()) {
+      arguments = std::move(read);
+    } else if (!as_any) {  // invalid JSON from a model
+      arguments = {{"input", arguments}};
+    }
   }
 }
 
@@ -135,6 +145,31 @@ OrderedJson one_call_each(const OrderedJson& messages) {
     for (const OrderedJson& result : results) out.push_back(result);  // results without a call in this message
   }
   return out;
+}
+
+// Gives ids to calls that have none, and to results without one those of the calls before them, in their order.
+void add_ids(OrderedJson& messages) {
+  std::vector<std::string> open;  // ids of calls without a result
+  size_t n_calls = 0;
+  for (OrderedJson& message : messages) {
+    if (calls_tools(message)) {
+      open.clear();
+      for (OrderedJson& call : message["tool_calls"]) {
+        if (!call.is_object()) continue;
+        ++n_calls;
+        if (text_of(call, "id").empty()) call["id"] = "call_" + std::to_string(n_calls);
+        open.push_back(text_of(call, "id"));
+      }
+    } else if (is_result(message)) {
+      const std::string id = text_of(message, "tool_call_id");
+      if (!id.empty()) {
+        std::erase(open, id);
+      } else if (!open.empty()) {
+        message["tool_call_id"] = open.front();
+        open.erase(open.begin());
+      }
+    }
+  }
 }
 
 // Gives calls and results ids of nine letters and digits: other ids become numbers, in the order in which they occur,
@@ -207,9 +242,21 @@ ToolForms::Calls ToolForms::calls() {
                                                        : Calls::kNotAtAll;
   if (calls_ != Calls::kNotAtAll) {
     takes_several_ = shows_calls(calls_ == Calls::kAsText, 2, kCallId);
-    takes_any_id_ = shows_calls(calls_ == Calls::kAsText, 1, kLongCallId);
+    takes_any_id_ =
+        shows_calls(calls_ == Calls::kAsText, 1, kLongCallId) && shows_calls(calls_ == Calls::kAsText, 1, kShortCallId);
+    takes_any_text_ = calls_ == Calls::kAsText || shows_calls(/*as_text=*/true, 1, kCallId);
   }
   return *calls_;
+}
+
+std::string ToolForms::description() {
+  const Calls form = calls();
+  std::string out = shows_tools() ? "shown" : "no place for them";
+  if (form == Calls::kNotAtAll) return out + "; calls and results become texts of assistant and user";
+  out += form == Calls::kAsText ? "; arguments of calls as text" : "; arguments of calls as objects";
+  if (!takes_several_) out += ", one call a message";
+  if (!takes_any_id_) out += ", ids of nine letters or digits";
+  return out;
 }
 
 OrderedJson ToolForms::fit(const OrderedJson& messages) {
@@ -218,11 +265,13 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
       })) {
     return messages;
   }
+  OrderedJson with_ids = messages;
+  add_ids(with_ids);
   OrderedJson out = OrderedJson::array();
   const Calls form = calls();
   bool after_result = false;
   OrderedJson images = OrderedJson::array();
-  for (const OrderedJson& message : takes_several_ ? messages : one_call_each(messages)) {
+  for (const OrderedJson& message : takes_several_ ? with_ids : one_call_each(with_ids)) {
     if (form == Calls::kNotAtAll) {
       spell_out(message, out, after_result);
       continue;
@@ -235,7 +284,7 @@ OrderedJson ToolForms::fit(const OrderedJson& messages) {
       }
     }
     out.push_back(message);
-    with_arguments(out.back(), form == Calls::kAsText);
+    with_arguments(out.back(), form == Calls::kAsText, takes_any_text_);
     if (!is_result(message)) continue;
     const Content content = split(message);
     out.back()["content"] = content.text;

@@ -20,12 +20,14 @@ class ToolForms {
   // Whether the template shows the available tools.
   bool shows_tools();
   // Converts messages in OpenAI's shape ("tool_calls" of assistants, whose arguments may be objects or text, and role
-  // "tool") to the template's form. If it has no tool role, calls become the assistant's text and results a user's
-  // turn, together with the user's next message. Images of results are put into a user's turn after them either way. If
-  // the template accepts one call a message (Llama 3.1), each of several calls becomes a message followed by its
-  // results. Ids of calls are replaced if the template accepts only ids such as Mistral's, of nine letters and digits.
-  // Messages without tools are not changed.
+  // "tool") to the template's form. Calls without arguments get {}, calls and results without ids get some. If it has
+  // no tool role, calls become the assistant's text and results a user's turn, together with the user's next message.
+  // Images of results are put into a user's turn after them either way. If the template accepts one call a message
+  // (Llama 3.1), each of several calls becomes a message followed by its results. Ids of calls are replaced if the
+  // template accepts only ids such as Mistral's, of nine letters and digits. Messages without tools are not changed.
   OrderedJson fit(const OrderedJson& messages);
+  // What the template takes, in words.
+  std::string description();
 
  private:
   enum class Calls {
@@ -39,7 +41,7 @@ class ToolForms {
   Render render_;
   std::optional<bool> shows_tools_;
   std::optional<Calls> calls_;
-  bool takes_several_ = true, takes_any_id_ = true;  // known with calls_
+  bool takes_several_ = true, takes_any_id_ = true, takes_any_text_ = true;  // known with calls_
 };
 
 }  // namespace vlcache

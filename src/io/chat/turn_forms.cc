@@ -40,7 +40,8 @@ OrderedJson joined_contents(const OrderedJson& a, const OrderedJson& b) {
   if (a.is_string() && b.is_string()) return a.get<std::string>() + std::string(kBetween) + b.get<std::string>();
   OrderedJson parts = a.is_array() ? a : OrderedJson::array({text_of(a.get<std::string>())});
   const OrderedJson more = b.is_array() ? b : OrderedJson::array({text_of(b.get<std::string>())});
-  if (is_text(parts.back()) && is_text(more.front())) parts.push_back(text_of(kBetween));
+  // Templates may show images before all texts, so any two texts need it.
+  if (std::ranges::any_of(parts, is_text) && std::ranges::any_of(more, is_text)) parts.push_back(text_of(kBetween));
   for (const OrderedJson& part : more) parts.push_back(part);
   return parts;
 }

@@ -1,40 +1,101 @@
 #include "server/http/data_uri.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <memory>
+#include <optional>
 
-#include "base/error.h"
+#include "base/coded_error.h"
 
 namespace vlcache {
 
-std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where) {
-  const auto fail = [&](const std::string& expected) {
-    throw Error(ErrorCode::kInput,
-                where + ": expected " + expected + ", found '" + std::string(uri.substr(0, 40)) + "'");
-  };
-  constexpr std::string_view kScheme = "data:", kMedia = "image/", kBase64 = ";base64";
-  if (!uri.starts_with(kScheme)) fail("a data URI (data:image/png;base64,...), the only kind that is taken");
-  const size_t comma = uri.find(',');
-  const std::string_view media =
-      uri.substr(kScheme.size(), comma == std::string_view::npos ? 0 : comma - kScheme.size());
-  if (comma == std::string_view::npos || !media.ends_with(kBase64)) fail("a data URI in base64");
-  if (!media.starts_with(kMedia) && media != kBase64) fail("a data URI of an image");
-  const std::string_view text = uri.substr(comma + 1);
-  if (text.empty() || text.size() > INT32_MAX / 2) fail("a picture");
-  const std::unique_ptr<EVP_ENCODE_CTX, void (*)(EVP_ENCODE_CTX*)> context(EVP_ENCODE_CTX_new(), EVP_ENCODE_CTX_free);
-  if (context == nullptr) throw Error(ErrorCode::kMemory, "out of memory");
-  EVP_DecodeInit(context.get());
-  std::vector<std::byte> bytes(text.size() / 4 * 3 + 3);
-  auto* out = reinterpret_cast<unsigned char*>(bytes.data());
-  const auto* in = reinterpret_cast<const unsigned char*>(text.data());
-  int n = 0, n_last = 0;
-  const bool good = EVP_DecodeUpdate(context.get(), out, &n, in, static_cast<int>(text.size())) >= 0 &&
-                    EVP_DecodeFinal(context.get(), out + n, &n_last) == 1;
-  if (!good) fail("base64 after the comma");
-  bytes.resize(static_cast<size_t>(n + n_last));
+namespace {
+
+bool equal_caseless(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+int hex_digit(char c) {
+  if ('0' <= c && c <= '9') return c - '0';
+  if ('a' <= c && c <= 'f') return c - 'a' + 10;
+  return 'A' <= c && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int base64_digit(char c) {
+  if ('A' <= c && c <= 'Z') return c - 'A';
+  if ('a' <= c && c <= 'z') return c - 'a' + 26;
+  if ('0' <= c && c <= '9') return c - '0' + 52;
+  if (c == '+' || c == '-') return 62;  // the second of each: RFC 4648's alphabet for URLs
+  return c == '/' || c == '_' ? 63 : -1;
+}
+
+// Base64 in either alphabet, padded or not, with white space and %-escapes; nullopt where it is something else.
+std::optional<std::vector<std::byte>> decode_base64(std::string_view text) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(text.size() / 4 * 3 + 3);
+  uint32_t bits = 0;
+  size_t n_digits = 0, n_padding = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '%') {
+      if (i + 2 >= text.size() || hex_digit(text[i + 1]) < 0 || hex_digit(text[i + 2]) < 0) return std::nullopt;
+      c = static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+      i += 2;
+    }
+    if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
+    if (c == '=') {
+      ++n_padding;
+      continue;
+    }
+    const int digit = base64_digit(c);
+    if (digit < 0 || n_padding > 0) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if (++n_digits % 4 != 0) continue;
+    for (const int shift : {16, 8, 0}) bytes.push_back(static_cast<std::byte>(bits >> shift & 0xFF));
+    bits = 0;
+  }
+  const size_t n_last = n_digits % 4;
+  if (n_last == 1 || (n_padding > 0 && n_last + n_padding != 4)) return std::nullopt;
+  if (n_last >= 2) bytes.push_back(static_cast<std::byte>(bits >> (n_last == 2 ? 4 : 10) & 0xFF));
+  if (n_last == 3) bytes.push_back(static_cast<std::byte>(bits >> 2 & 0xFF));
   return bytes;
+}
+
+std::string_view without_space(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
+constexpr std::string_view kScheme = "data:";
+
+}  // namespace
+
+bool is_data_uri(std::string_view uri) { return equal_caseless(without_space(uri).substr(0, kScheme.size()), kScheme); }
+
+std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where) {
+  const auto fail = [&, given = uri](const std::string& expected, const char* name) {
+    throw CodedError(ErrorCode::kInput,
+                     where + ": expected " + expected + ", found '" + std::string(given.substr(0, 40)) + "'", name,
+                     where);
+  };
+  constexpr std::string_view kMedia = "image/", kBase64 = ";base64";
+  if (!is_data_uri(uri))
+    fail("a data URI (data:image/png;base64,...), the only kind that is taken", "invalid_image_url");
+  uri = without_space(uri).substr(kScheme.size());
+  const size_t comma = uri.find(',');
+  const std::string_view media = without_space(uri.substr(0, comma == uri.npos ? 0 : comma));
+  const size_t n_type = media.size() - std::min(media.size(), kBase64.size());
+  if (comma == uri.npos || !equal_caseless(media.substr(n_type), kBase64))
+    fail("a data URI in base64", "invalid_image_url");
+  const std::string_view type = media.substr(0, n_type);
+  if (!type.empty() && !equal_caseless(type.substr(0, kMedia.size()), kMedia)) {
+    fail("a data URI of an image", "unsupported_image_media_type");
+  }
+  const std::string_view text = uri.substr(comma + 1);
+  if (text.empty() || text.size() > INT32_MAX / 2) fail("a picture", "empty_image_file");
+  std::optional<std::vector<std::byte>> bytes = decode_base64(text);
+  if (!bytes) fail("base64 after the comma", "invalid_base64_image");
+  return *std::move(bytes);
 }
 
 }  // namespace vlcache

@@ -92,11 +92,11 @@ TEST(HttpServer, PassesRequestsToTheHandlerAndSendsItsReply) {
     reply->send({});  // too late
   });
   Client client(server.port());
-  client.send("POST /x?y=z HTTP/1.1\r\nX-Mine: v\r\nContent-Length: 2\r\n\r\nhi");
+  client.send("POST //x/?y=z HTTP/1.1\r\nHost: h\r\nX-Mine: v\r\nContent-Length: 2\r\n\r\nhi");
   const std::string first = client.read("POST /x y=z v hi");
   EXPECT_TRUE(first.starts_with("HTTP/1.1 201 Created\r\n")) << first;
   EXPECT_NE(first.find("a: b\r\n"), first.npos);
-  client.send("GET / HTTP/1.1\r\nconnection: close\r\n\r\n");
+  client.send("GET http://h HTTP/1.1\r\nHost: h\r\nconnection: close\r\n\r\n");
   EXPECT_TRUE(client.read().ends_with("GET /   "));
 }
 

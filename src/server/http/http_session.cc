@@ -5,9 +5,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <ctime>
 #include <deque>
 #include <optional>
 
+#include "server/http/content_coding.h"
 #include "server/http/socket_stream.h"
 #include "server/http/tls.h"
 
@@ -24,6 +26,19 @@ std::string chunk(std::string_view piece) {
   char size[20];
   std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
   return size + std::string(piece) + "\r\n";
+}
+
+// "Sun, 06 Nov 1994 08:49:37 GMT", whatever the locale.
+std::string http_date(std::time_t time) {
+  constexpr const char *kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"},
+                       *kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[64];
+  std::snprintf(text, sizeof text, "%s, %02d %s %d %02d:%02d:%02d GMT", kDays[parts.tm_wday], parts.tm_mday,
+                kMonths[parts.tm_mon], parts.tm_year + 1900, parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return text;
 }
 
 std::string problem(std::string_view what) {
@@ -110,6 +125,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::string head(const HttpResponse& response) const {
     std::string text = "HTTP/1.1 " + std::to_string(response.status) + " " +
                        std::string(http::obsolete_reason(static_cast<http::status>(response.status))) + "\r\n";
+    text += "date: " + http_date(std::time(nullptr)) + "\r\n";
     text += "content-type: " + response.content_type + "\r\n";
     for (const auto& [name, value] : response.headers) text += name + ": " + value + "\r\n";
     text += keep_alive_ ? "connection: keep-alive\r\n" : "connection: close\r\n";
@@ -180,6 +196,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     finish();
   }
 
+  bool refuse_headers();
   void on_request();
   void watch_client();
   void read_ahead();
@@ -308,7 +325,72 @@ class Reply final : public HttpReply {
 
 }  // namespace
 
+namespace {
+
+// The path of a target, which may be a whole URL (RFC 9112 3.2.2), without repeated slashes and one at its end.
+std::string path_of(std::string_view target) {
+  target = target.substr(0, target.find('?'));
+  const std::string start = lower_case(target.substr(0, 8));
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!std::string_view(start).starts_with(scheme)) continue;
+    const size_t slash = target.find('/', scheme.size());
+    target = slash == target.npos ? "/" : target.substr(slash);
+  }
+  std::string path;
+  for (const char c : target) {
+    if (c != '/' || !path.ends_with('/')) path += c;
+  }
+  if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+// Unpacks the body; returns the reply to a request whose body cannot be.
+std::optional<HttpResponse> unpack(HttpRequest& request, size_t max_bytes) {
+  const std::string_view codings = request.header("content-encoding");
+  if (codings.empty()) return std::nullopt;
+  HttpResponse response{.status = 200, .content_type = "application/json", .headers = {}, .body = ""};
+  switch (decode_body(request.body, codings, max_bytes)) {
+    case Decoded::kDone:
+      return std::nullopt;
+    case Decoded::kUnknownCoding:
+      response.status = 415;
+      response.headers.emplace_back("accept-encoding", kKnownCodings);
+      response.body = problem(std::string("the body's Content-Encoding is not known; expected ") + kKnownCodings);
+      break;
+    case Decoded::kDamaged:
+      response.status = 400;
+      response.body = problem("the body is not what its Content-Encoding says");
+      break;
+    case Decoded::kTooLarge:
+      response.status = 413;
+      response.body =
+          problem("the request's body is larger than " + std::to_string(max_bytes) + " bytes when unpacked");
+      break;
+  }
+  return response;
+}
+
+}  // namespace
+
+// RFC 9112 3.2: a request of HTTP/1.1 names one host; 6.1: a transfer coding that is not known is 501.
+bool HttpSession::refuse_headers() {
+  const http::request<http::string_body>& message = parser_->get();
+  const size_t n_hosts = message.count(http::field::host);
+  if (n_hosts > 1 || (n_hosts == 0 && message.version() >= 11)) {
+    fail(400, n_hosts > 1 ? "two Host headers; expected one" : "no Host header; expected one");
+    return true;
+  }
+  const auto [first, last] = message.equal_range(http::field::transfer_encoding);
+  for (auto coding = first; coding != last; ++coding) {
+    if (lower_case({coding->value().data(), coding->value().size()}) == "chunked") continue;
+    fail(501, "the transfer coding is not known; expected chunked");
+    return true;
+  }
+  return false;
+}
+
 void HttpSession::on_request() {
+  if (refuse_headers()) return;
   http::request<http::string_body>& message = parser_->get();
   keep_alive_ = message.keep_alive() && !shared_.draining;
   replying_ = true;
@@ -316,7 +398,7 @@ void HttpSession::on_request() {
   HttpRequest request;
   request.method = message.method_string();
   const std::string_view target(message.target().data(), message.target().size());
-  request.path = target.substr(0, target.find('?'));
+  request.path = path_of(target);
   if (const size_t mark = target.find('?'); mark != std::string_view::npos) request.query = target.substr(mark + 1);
   for (const auto& field : message) {
     request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
@@ -330,6 +412,9 @@ void HttpSession::on_request() {
   watch_client();
   asio::post(shared_.workers,
              [this, r = std::move(request), reply = std::make_shared<Reply>(shared_from_this(), number_)]() mutable {
+               if (std::optional<HttpResponse> refusal = unpack(r, shared_.options.max_body_bytes)) {
+                 return reply->send(*std::move(refusal));
+               }
                shared_.handler(std::move(r), std::move(reply));
              });
 }

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/coded_error.h"
+
 namespace vlcache {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -28,6 +30,14 @@ int http_status(const Error& error) {
 OrderedJson error_json(const Error& error) {
   const std::string message = error.what();
   const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.[]0123456789");
+  const auto* coded = dynamic_cast<const CodedError*>(&error);
+  if (coded != nullptr) {
+    return {{"error",
+             {{"message", message},
+              {"type", "invalid_request_error"},
+              {"param", coded->param().empty() ? OrderedJson() : OrderedJson(coded->param())},
+              {"code", coded->name()}}}};
+  }
   const bool names_field = end != std::string::npos && end > 0 && message[end] == ':';
   const bool asked_wrong = http_status(error) < 500;
   return {{"error",

@@ -113,6 +113,7 @@ void CacheRoutes::drop(const HttpRequest& request, const ExchangePtr& exchange) 
 void CacheRoutes::reset(const ExchangePtr& exchange) {
   if (refuse_others(exchange)) return;
   named_images_.clear();
+  responses_.clear();
   inference_.between_steps([exchange](Engine& engine) {
     exchange->send(json_response({{"freed_bytes", engine.kv().reset()}}));
   });

@@ -4,13 +4,15 @@
 #include "server/operations/exchange.h"
 #include "server/operations/inference.h"
 #include "server/protocol/named_images.h"
+#include "server/protocol/response_store.h"
 
 namespace vlcache {
 
 class CacheRoutes {
  public:
   // Both must outlive this object.
-  CacheRoutes(Inference& inference, NamedImages& named_images) : inference_(inference), named_images_(named_images) {}
+  CacheRoutes(Inference& inference, NamedImages& named_images, ResponseStore& responses)
+      : inference_(inference), named_images_(named_images), responses_(responses) {}
 
   // What the caches have done and hold; for all callers.
   HttpResponse stats() const;
@@ -27,6 +29,7 @@ class CacheRoutes {
  private:
   Inference& inference_;
   NamedImages& named_images_;
+  ResponseStore& responses_;
 };
 
 }  // namespace vlcache

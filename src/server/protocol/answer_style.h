@@ -14,6 +14,7 @@
 namespace vlcache {
 
 class Tokenizer;
+struct ResponsesPlan;
 
 class AnswerStyle {
  public:
@@ -25,6 +26,8 @@ class AnswerStyle {
   // without calls), and the end of the stream; or its failure, after which nothing follows.
   virtual std::string begin() = 0;
   virtual std::string text(int index, std::string_view text) = 0;
+  // More of the thought before the answer's text.
+  virtual std::string thought(int /*index*/, std::string_view /*text*/) { return ""; }
   // n_done of the prompt's n_total tokens are computed or reused.
   virtual std::string progress(int /*n_done*/, int /*n_total*/) { return ""; }
   // A token of answer `index`, before the text that it completes; for styles that report log probabilities.
@@ -41,6 +44,7 @@ std::unique_ptr<AnswerStyle> make_chat_style(const AnswerHead& head, const ChatR
                                              const Tokenizer& tokenizer);
 std::unique_ptr<AnswerStyle> make_messages_style(const AnswerHead& head, const ChatRequest& asked);
 std::unique_ptr<AnswerStyle> make_responses_style(const AnswerHead& head, const ChatRequest& asked,
-                                                  const nlohmann::ordered_json& body, const Tokenizer& tokenizer);
+                                                  const nlohmann::ordered_json& body, const ResponsesPlan& tools,
+                                                  const Tokenizer& tokenizer);
 
 }  // namespace vlcache

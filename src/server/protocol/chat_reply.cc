@@ -15,7 +15,8 @@ using OrderedJson = nlohmann::ordered_json;
 OrderedJson token_json(const Tokenizer& tokenizer, int32_t id, float logprob) {
   const std::string text = tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false);
   OrderedJson bytes = OrderedJson::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  for (const char c : tokenizer.is_special(id) ? text : tokenizer.token_bytes(id))
+    bytes.push_back(static_cast<unsigned char>(c));
   return {{"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
 }
 
@@ -30,6 +31,7 @@ std::string call_id() {
 
 OrderedJson message_json(const AnswerText& answer) {
   OrderedJson message{{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (!answer.thought.empty()) message["reasoning_content"] = answer.thought;
   if (answer.calls.empty()) return message;
   if (answer.content.empty()) message["content"] = nullptr;
   message["tool_calls"] = tool_calls_json(answer.calls);
@@ -64,15 +66,45 @@ OrderedJson logprobs_json(std::span<const GeneratedToken> tokens, const Tokenize
 }
 
 AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
-  if (!asked.tools.may_call()) return {text, {}};
-  ToolCallReader reader(asked.call_syntax, asked.tools.names());
   AnswerText answer;
+  ThoughtReader thoughts(asked.thoughts, asked.in_thought);
+  std::string said;
   for (const bool last : {false, true}) {
-    const ToolCallReader::Piece piece = last ? reader.finish() : reader.push(text);
+    const ThoughtReader::Piece piece = last ? thoughts.finish() : thoughts.push(text);
+    answer.thought += piece.thought;
+    said += piece.text;
+  }
+  if (!asked.include_thoughts) answer.thought.clear();
+  if (!asked.tools.may_call()) {
+    answer.content = std::move(said);
+    return answer;
+  }
+  ToolCallReader reader(asked.call_syntax, asked.tools.names());
+  for (const bool last : {false, true}) {
+    const ToolCallReader::Piece piece = last ? reader.finish() : reader.push(said);
     answer.content += piece.text;
     answer.calls.insert(answer.calls.end(), piece.calls.begin(), piece.calls.end());
   }
   return answer;
+}
+
+int64_t count_thought_tokens(const ChatRequest& asked, std::span<const GeneratedToken> tokens,
+                             const Tokenizer& tokenizer) {
+  if (!asked.thoughts.any()) return 0;
+  std::string text = asked.in_thought ? asked.thoughts.open : "";
+  int64_t n = 0;
+  for (const GeneratedToken& token : tokens) {
+    ++n;
+    const bool special = tokenizer.is_special(token.id);
+    text += special ? tokenizer.token_text(token.id) : tokenizer.token_bytes(token.id);
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    if (begin == text.npos) continue;
+    const std::string_view said = std::string_view(text).substr(begin);
+    const std::string& open = asked.thoughts.open;
+    if (!said.starts_with(open.substr(0, said.size()))) return 0;
+    if (said.find(asked.thoughts.close) != said.npos) return n;
+  }
+  return text.find(asked.thoughts.open) != text.npos ? n : 0;
 }
 
 std::string finish_reason(const GenerateResult& result, bool has_calls) {

@@ -25,12 +25,15 @@ struct AnswerHead {
 // prompt_tokens, completion_tokens (of all answers), total_tokens, prompt_tokens_details.cached_tokens: those that were
 // not computed.
 nlohmann::ordered_json usage_json(std::span<const GenerateResult> results);
-// The calls in an answer's text, with their ids; the rest is its content.
+// The thought before an answer and the calls in its text; the rest is its content.
 struct AnswerText {
-  std::string content;
+  std::string thought, content;
   std::vector<ToolCall> calls;
 };
 AnswerText read_answer(const ChatRequest& asked, const std::string& text);
+// How many of an answer's tokens belong to its thought.
+int64_t count_thought_tokens(const ChatRequest& asked, std::span<const GeneratedToken> tokens,
+                             const Tokenizer& tokenizer);
 // "tool_calls" for a complete answer that has some.
 std::string finish_reason(const GenerateResult& result, bool has_calls);
 // {id, type, function: {name, arguments}}, each with an id of its own; numbered from `first` on for a stream, if >= 0.

@@ -37,9 +37,17 @@ void read_logprobs(const OrderedJson& body, const ChatLimits& limits, RequestFie
 
 // A known field that would change the answer, but is not supported, is refused: ignoring it would be worse.
 void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : {"functions", "audio"}) {
+  for (const char* key : {"functions", "audio", "grammar", "guided_regex", "guided_grammar", "guided_choice", "regex",
+                          "ebnf", "truncate_prompt_tokens", "bad_words", "mirostat", "xtc_probability",
+                          "dry_multiplier", "use_beam_search", "echo", "prompt_logprobs"}) {
     const OrderedJson* value = find_field(body, key);
-    if (value != nullptr && !value->empty()) bad_field(std::string(key) + ": not supported by this server");
+    const bool set = value != nullptr && *value != false && *value != 0 && !(value->is_string() && *value == "") &&
+                     !(value->is_structured() && value->empty());
+    if (set) bad_field(std::string(key) + ": not supported by this server");
+  }
+  for (const char* key : {"typical_p", "tfs_z", "length_penalty"}) {
+    const OrderedJson* value = find_field(body, key);
+    if (value != nullptr && *value != 1) bad_field(std::string(key) + ": expected 1; others are not supported");
   }
 }
 
@@ -64,6 +72,72 @@ OrderedJson read_template_variables(const OrderedJson& body) {
   return *variables;
 }
 
+// Effort, switches and budgets of thinking, as OpenAI, Anthropic, OpenRouter, vLLM, SGLang and DashScope name them,
+// become variables of the template and a bound.
+void read_thinking(const OrderedJson& body, ChatRequest& request) {
+  std::string effort = string(body, "reasoning_effort", "");
+  std::optional<bool> enabled;
+  const auto read_budget = [&](const OrderedJson& object, const char* key, const std::string& where) {
+    const OrderedJson* value = find_field(object, key);
+    if (value == nullptr) return;
+    const bool good = value->is_number_integer() && (*value >= -1) && (*value <= INT32_MAX);
+    if (!good) bad_field(where + key + ": expected an integer >= 0, or -1 for no bound");
+    if (*value >= 0) request.max_thought_tokens = value->get<int>();
+  };
+  for (const char* key : {"max_thinking_tokens", "thinking_budget", "thinking_token_budget", "max_reasoning_tokens"}) {
+    read_budget(body, key, "");
+  }
+  if (find_field(body, "enable_thinking") != nullptr) enabled = bool_field(body, "enable_thinking", true);
+  if (const OrderedJson* thinking = find_field(body, "thinking"); thinking != nullptr) {
+    if (thinking->is_boolean()) {
+      enabled = thinking->get<bool>();
+    } else if (thinking->is_object()) {
+      enabled = string(*thinking, "type", "enabled") != "disabled";
+      read_budget(*thinking, "budget_tokens", "thinking.");
+    } else {
+      bad_field("thinking: expected true, false or {\"type\": \"enabled\"}");
+    }
+  }
+  if (const OrderedJson* reasoning = find_field(body, "reasoning"); reasoning != nullptr && reasoning->is_object()) {
+    effort = string(*reasoning, "effort", effort);
+    read_budget(*reasoning, "max_tokens", "reasoning.");
+    if (find_field(*reasoning, "enabled") != nullptr) enabled = bool_field(*reasoning, "enabled", true);
+    if (bool_field(*reasoning, "exclude", false)) request.include_thoughts = false;
+  }
+  if (!bool_field(body, "include_reasoning", true)) request.include_thoughts = false;
+  if (effort == "none") enabled = false;
+  if (!effort.empty() && effort != "none" && !enabled) enabled = true;
+  OrderedJson& variables = request.template_variables;
+  const auto set = [&](const char* name, const OrderedJson& value) {
+    if (variables.is_null()) variables = OrderedJson::object();
+    if (!variables.contains(name)) variables[name] = value;
+  };
+  if (!effort.empty()) set("reasoning_effort", effort);
+  if (!enabled) return;
+  set("enable_thinking", *enabled);
+  set("thinking", *enabled);
+}
+
+// Whether the answer goes on with the last message: as vLLM, Mistral and DeepSeek name it.
+void read_continuation(const OrderedJson& body, ChatRequest& request) {
+  request.open_answer = bool_field(body, "add_generation_prompt", true);
+  request.continue_final = bool_field(body, "continue_final_message", false);
+  const OrderedJson* messages = find_field(body, "messages");
+  const OrderedJson* last =
+      messages != nullptr && messages->is_array() && !messages->empty() ? &messages->back() : nullptr;
+  const bool assistant = last != nullptr && last->is_object() && string(*last, "role", "") == "assistant";
+  if (assistant && (bool_field(*last, "prefix", false) || bool_field(*last, "partial", false)))
+    request.continue_final = true;
+  if (!request.continue_final) return;
+  if (find_field(body, "add_generation_prompt") != nullptr && request.open_answer) {
+    bad_field("add_generation_prompt: expected false with continue_final_message");
+  }
+  if (!assistant) bad_field("continue_final_message: expected the last message to be an assistant's");
+  if (request.format.kind != AnswerFormat::Kind::kText || request.tools.must_call()) {
+    bad_field("continue_final_message: not together with response_format or a forced call");
+  }
+}
+
 // Options that all images of the request share.
 ImageOptions read_image_options(const OrderedJson& body, const RequestFields& fields) {
   ImageOptions options;
@@ -79,6 +153,39 @@ ImageOptions read_image_options(const OrderedJson& body, const RequestFields& fi
   return options;
 }
 
+// The thought of an earlier answer.
+void read_thought(const OrderedJson& message, OrderedJson& out) {
+  for (const char* key : {"reasoning_content", "reasoning"}) {
+    const OrderedJson* thought = find_field(message, key);
+    if (thought == nullptr || !thought->is_string() || thought->get_ref<const std::string&>().empty()) continue;
+    out["reasoning_content"] = *thought;
+    return;
+  }
+}
+
+// Mistral's parts of type "thinking", a text or a list of parts of text.
+void take_thinking_parts(OrderedJson& content, OrderedJson& message) {
+  if (!content.is_array()) return;
+  std::string thought;
+  const auto is_thinking = [](const OrderedJson& part) {
+    return part.is_object() && part.value("type", "") == "thinking";
+  };
+  for (const OrderedJson& part : content) {
+    if (!is_thinking(part)) continue;
+    const OrderedJson said = part.value("thinking", OrderedJson(""));
+    if (said.is_string()) thought += said.get<std::string>();
+    for (const OrderedJson& inner : said.is_array() ? said : OrderedJson::array()) {
+      if (inner.is_object()) thought += inner.value("text", "");
+    }
+  }
+  OrderedJson rest = OrderedJson::array();
+  for (OrderedJson& part : content) {
+    if (!is_thinking(part)) rest.push_back(std::move(part));
+  }
+  content = std::move(rest);
+  if (!thought.empty() && find_field(message, "reasoning_content") == nullptr) message["reasoning_content"] = thought;
+}
+
 void read_content(OrderedJson& content, const std::string& where, ImageParts& images) {
   if (content.is_string()) return;
   if (content.is_null()) {  // an assistant's message with nothing but tool calls
@@ -92,6 +199,8 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
     const std::string type = part.is_object() ? part.value("type", "") : "";
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
       part = {{"type", "text"}, {"text", part["text"]}};
+    } else if (type == "refusal" && part.contains("refusal") && part["refusal"].is_string()) {
+      part = {{"type", "text"}, {"text", part["refusal"]}};
     } else if (type == "image_url") {
       images.take(part, at);
     } else {
@@ -109,14 +218,23 @@ OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
     if (!message.is_object()) bad_field(where + ": expected an object");
     std::string role = string(message, "role", "");
     if (role == "developer") role = "system";
+    if (role == "function") role = "tool";  // as OpenAI had it before tools
+    if (role == "user" && find_field(message, "content") == nullptr) {
+      bad_field(where + ".content: expected a string or a list of parts");
+    }
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
       bad_field(where + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
     }
     OrderedJson content = message.contains("content") ? std::move(message["content"]) : OrderedJson();
+    if (role == "assistant") take_thinking_parts(content, message);
     read_content(content, where + ".content", images);
     if (role == "system" && content.empty()) continue;
     if (role == "system" && content.is_string() && content.get_ref<const std::string&>().empty()) continue;
     out.push_back({{"role", role}, {"content", std::move(content)}});
+    if (role == "assistant") read_thought(message, out.back());
+    if (const OrderedJson* call = find_field(message, "function_call"); call != nullptr && role == "assistant") {
+      message["tool_calls"].push_back({{"type", "function"}, {"function", *call}});
+    }
     const OrderedJson* calls = role == "assistant" ? find_field(message, "tool_calls") : nullptr;
     if (calls != nullptr && !calls->empty()) out.back()["tool_calls"] = read_tool_calls(*calls, where + ".tool_calls");
     if (role == "tool") out.back()["tool_call_id"] = string(message, "tool_call_id", "");
@@ -126,14 +244,75 @@ OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
   return out;
 }
 
+// Schemas as vLLM, SGLang and llama.cpp name them become a response_format.
+OrderedJson with_format(OrderedJson body) {
+  const auto set = [&](const std::string& name, const OrderedJson& given) {
+    OrderedJson schema = given;
+    if (given.is_string()) schema = OrderedJson::parse(given.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    if (!schema.is_object()) bad_field(name + ": expected a JSON schema, an object");
+    if (find_field(body, "response_format") != nullptr) bad_field(name + ": not together with response_format");
+    body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+  };
+  if (const OrderedJson* format = find_field(body, "response_format"); format != nullptr && format->is_object()) {
+    const OrderedJson* schema = find_field(*format, "schema");
+    if (schema != nullptr && format->value("type", OrderedJson()) == "json_object") {
+      const OrderedJson given = *schema;
+      body.erase("response_format");
+      set("response_format.schema", given);
+    }
+  }
+  for (const char* key : {"guided_json", "json_schema"}) {
+    if (find_field(body, key) != nullptr) set(key, OrderedJson(body[key]));
+  }
+  const OrderedJson* structured = find_field(body, "structured_outputs");
+  if (structured == nullptr) return body;
+  if (!structured->is_object()) bad_field("structured_outputs: expected an object");
+  const OrderedJson fields = *structured;
+  for (const auto& [key, value] : fields.items()) {
+    if (value.is_null() || value == false) continue;
+    if (key == "json") {
+      set("structured_outputs.json", value);
+    } else if (key == "json_object") {
+      body["response_format"] = {{"type", "json_object"}};
+    } else {
+      bad_field("structured_outputs." + key + ": not supported by this server; json is");
+    }
+  }
+  return body;
+}
+
+// llama.cpp's names.
+void read_other_names(const OrderedJson& body, RequestFields& fields) {
+  if (!fields.repetition_penalty && find_field(body, "repeat_penalty") != nullptr) {
+    read_as("repeat_penalty", request_field("repetition_penalty"), body, fields);
+  }
+  if (!fields.max_tokens && find_field(body, "n_predict") != nullptr) {
+    fields.max_tokens = unusual_max_tokens(body, "n_predict");
+    if (!fields.max_tokens) read_as("n_predict", request_field("max_tokens"), body, fields);
+  }
+}
+
 }  // namespace
 
-ChatRequest read_generation_fields(const OrderedJson& body, const RequestFields& defaults, const ChatLimits& limits) {
+ChatRequest read_generation_fields(const OrderedJson& given, const RequestFields& defaults, const ChatLimits& limits) {
+  const bool has_other_format =
+      find_field(given, "guided_json") != nullptr || find_field(given, "json_schema") != nullptr ||
+      find_field(given, "structured_outputs") != nullptr || find_field(given, "response_format") != nullptr;
+  OrderedJson with;
+  if (has_other_format) {
+    for (const auto& [key, value] : given.items()) {
+      if (key != "messages" && key != "prompt") with[key] = value;
+    }
+    with = with_format(std::move(with));
+  }
+  const OrderedJson& body = has_other_format ? with : given;
   ChatRequest request;
   RequestFields& fields = request.fields = read_body_fields(body);
   if (find_field(body, "max_completion_tokens") != nullptr) {
-    read_as("max_completion_tokens", request_field("max_tokens"), body, fields);
+    fields.max_tokens = unusual_max_tokens(body, "max_completion_tokens");
+    if (!fields.max_tokens) read_as("max_completion_tokens", request_field("max_tokens"), body, fields);
   }
+  read_other_names(body, fields);
   read_logprobs(body, limits, fields);
   if (fields.n.value_or(1) > limits.max_answers) {
     bad_field("n: expected an integer from 1 to " + std::to_string(limits.max_answers));
@@ -154,8 +333,10 @@ ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, con
   refuse_unsupported(json);
   ChatRequest request = read_generation_fields(json, defaults, limits);
   read_tools(json, request);
+  read_continuation(json, request);
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.template_variables = read_template_variables(json);
+  read_thinking(json, request);
   ImageParts images(limits, read_image_options(json, request.fields), request);
   request.messages = read_messages(std::move(messages), images);
   return request;

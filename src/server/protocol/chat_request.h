@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/answer_format.h"
 #include "api/request_fields.h"
+#include "api/thoughts.h"
 #include "api/tool_calls.h"
 #include "engine/prompt/encoded_image.h"
 #include "server/protocol/named_images.h"
@@ -33,7 +35,14 @@ struct ChatRequest {
   ToolUse tools;
   CallSyntax call_syntax = CallSyntax::kPlain;  // the model's; not part of the body
   bool include_usage = false;                   // in a stream
-  nlohmann::ordered_json template_variables;    // chat_template_kwargs; an object, or null
+  bool continue_final = false;                  // the answer goes on with the last message, an assistant's
+  bool open_answer = true;                      // add_generation_prompt
+  bool include_thoughts = true;                 // in the answer
+  std::optional<int> max_thought_tokens;
+  // Of the model, if thoughts are split off; and whether the prompt has begun one. Not part of the body.
+  ThoughtTags thoughts;
+  bool in_thought = false;
+  nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
 
   int n() const { return fields.n.value_or(1); }
   bool stream() const { return fields.stream.value_or(false); }

@@ -15,7 +15,7 @@ FUZZ_TARGET(chat_request) {
   const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .named_images = &named};
   try {
     const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
-    if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 1) std::abort();
+    if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0) std::abort();
     if (r.images.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
   } catch (const Error& e) {
     const nlohmann::ordered_json error = error_json(e)["error"];

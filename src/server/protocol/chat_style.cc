@@ -32,6 +32,9 @@ class ChatStyle final : public AnswerStyle {
   }
   void token(int index, const GeneratedToken& token) override { told_[static_cast<size_t>(index)].push_back(token); }
   std::string text(int index, std::string_view text) override { return chunk(index, {{"content", text}}, ""); }
+  std::string thought(int index, std::string_view text) override {
+    return chunk(index, {{"reasoning_content", text}}, "");
+  }
   std::string calls(int index, std::span<const ToolCall> calls) override {
     int& n_calls = n_calls_[static_cast<size_t>(index)];
     const OrderedJson delta{{"tool_calls", tool_calls_json(calls, n_calls)}};

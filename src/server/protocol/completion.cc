@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "api/result_json.h"
@@ -50,9 +51,6 @@ std::vector<CompletionRequest::Text> read_prompts(const OrderedJson& body) {
 
 // Fields that would change the answer, but are not supported.
 void refuse_unsupported_completion(const OrderedJson& body) {
-  if (const auto echo = body.find("echo"); echo != body.end() && !echo->is_null() && *echo != false) {
-    bad_field("echo: not supported by this server");
-  }
   if (const auto suffix = body.find("suffix"); suffix != body.end() && !suffix->is_null() && *suffix != "") {
     bad_field("suffix: not supported by this server");
   }
@@ -66,8 +64,10 @@ int64_t n_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-// Of tokens whose text begins at `offset`, in characters; moves `offset` to its end.
-OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset, const Tokenizer& tokenizer) {
+// Of tokens whose text begins at `offset`, in characters; moves `offset` to its end. `from_start`: the first token has
+// nothing before it, hence no log probability.
+OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset, const Tokenizer& tokenizer,
+                          bool from_start = false) {
   OrderedJson tokens = OrderedJson::array(), logprobs = tokens, tops = tokens, offsets = tokens;
   const auto text_of = [&](int32_t id) { return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false); };
   for (const GeneratedToken& token : told) {
@@ -75,8 +75,9 @@ OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset,
     OrderedJson top = OrderedJson::object();
     for (const TokenLogprob& other : token.top) top[text_of(other.token)] = other.logprob;
     tokens.push_back(text);
-    logprobs.push_back(token.logprob);
-    tops.push_back(std::move(top));
+    const bool unknown = from_start && tokens.size() == 1;
+    logprobs.push_back(unknown ? OrderedJson() : OrderedJson(token.logprob));
+    tops.push_back(unknown ? OrderedJson() : std::move(top));
     offsets.push_back(offset);
     offset += n_characters(text);
   }
@@ -99,8 +100,13 @@ OrderedJson choice_json(int index, std::string_view text, OrderedJson logprobs, 
 
 class CompletionStyle final : public AnswerStyle {
  public:
-  CompletionStyle(const AnswerHead& head, const CompletionRequest& asked, const Tokenizer& tokenizer)
+  CompletionStyle(const AnswerHead& head, const CompletionRequest& asked, std::vector<CompletionPrompt> prompts,
+                  const Tokenizer& tokenizer)
       : head_(head),
+        echo_(asked.echo),
+        wants_logprobs_(asked.fields.has_logprobs()),
+        wants_prompt_logprobs_(asked.n_prompt_logprobs.has_value()),
+        prompts_(std::move(prompts)),
         n_(static_cast<size_t>(asked.fields.n())),
         include_usage_(asked.fields.include_usage),
         explain_(asked.fields.explain()),
@@ -111,9 +117,19 @@ class CompletionStyle final : public AnswerStyle {
     OrderedJson json = ending(results);
     for (size_t i = 0; i < results.size(); ++i) {
       const GenerateResult& r = results[i];
+      const CompletionPrompt& prompt = prompts_[i / n_];
       int64_t offset = 0;
-      OrderedJson logprobs = r.has_logprobs ? logprobs_json(r.tokens, offset, tokenizer_) : nullptr;
-      json["choices"].push_back(choice_json(static_cast<int>(i), r.text, std::move(logprobs), name(r.finish_reason)));
+      OrderedJson logprobs;
+      if (wants_logprobs_) {
+        std::vector<GeneratedToken> tokens;
+        if (echo_) tokens = prompt_tokens(prompt);
+        const bool from_start = !tokens.empty();
+        tokens.insert(tokens.end(), r.tokens.begin(), r.tokens.end());
+        logprobs = logprobs_json(tokens, offset, tokenizer_, from_start);
+      }
+      json["choices"].push_back(choice_json(static_cast<int>(i), (echo_ ? prompt.text : "") + r.text,
+                                            std::move(logprobs), name(r.finish_reason)));
+      if (wants_prompt_logprobs_) json["choices"].back()["prompt_logprobs"] = prompt_logprobs_json(prompt);
     }
     return json;
   }
@@ -143,16 +159,61 @@ class CompletionStyle final : public AnswerStyle {
   struct Told {
     std::vector<GeneratedToken> tokens;
     int64_t offset = 0;  // of the first
+    bool echoed = false;
   };
 
+  static std::vector<GeneratedToken> prompt_tokens(const CompletionPrompt& prompt) {
+    std::vector<GeneratedToken> tokens;
+    if (prompt.scores == nullptr) return tokens;
+    for (const PromptScores::Score& score : prompt.scores->scores()) tokens.push_back(score.token);
+    return tokens;
+  }
+  // As vLLM has it: an object by token id for each token, null for the first.
+  OrderedJson prompt_logprobs_json(const CompletionPrompt& prompt) const {
+    OrderedJson list = OrderedJson::array();
+    for (const PromptScores::Score& score : prompt.scores->scores()) {
+      if (list.empty()) {
+        list.push_back(nullptr);
+        continue;
+      }
+      OrderedJson tokens = OrderedJson::object();
+      const auto add = [&](int32_t id, float logprob, int32_t rank) {
+        tokens[std::to_string(id)] = {{"logprob", logprob},
+                                      {"rank", rank},
+                                      {"decoded_token", tokenizer_.decode({&id, 1}, /*skip_special_tokens=*/false)}};
+      };
+      add(score.token.id, score.token.logprob, score.rank);
+      int32_t rank = 0;
+      for (const TokenLogprob& top : score.token.top) {
+        ++rank;
+        if (top.token != score.token.id) add(top.token, top.logprob, rank);
+      }
+      list.push_back(std::move(tokens));
+    }
+    return list;
+  }
+
+  // The prompt, before the first piece of an answer that repeats it.
+  std::string echoed(int index) {
+    Told& told = told_[static_cast<size_t>(index)];
+    if (!echo_ || std::exchange(told.echoed, true)) return "";
+    const CompletionPrompt& prompt = prompts_[static_cast<size_t>(index) / n_];
+    OrderedJson logprobs;
+    if (wants_logprobs_) logprobs = logprobs_json(prompt_tokens(prompt), told.offset, tokenizer_, /*from_start=*/true);
+    OrderedJson json = completion_head(head_);
+    json["choices"] = OrderedJson::array({choice_json(index, prompt.text, std::move(logprobs), "")});
+    return event(json);
+  }
+
   std::string piece(int index, std::string_view text, const std::string& finish_reason) {
+    const std::string before = echoed(index);
     Told& told = told_[static_cast<size_t>(index)];
     OrderedJson logprobs;
     if (!told.tokens.empty()) logprobs = logprobs_json(told.tokens, told.offset, tokenizer_);
     told.tokens.clear();
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array({choice_json(index, text, std::move(logprobs), finish_reason)});
-    return event(json);
+    return before + event(json);
   }
 
   // Everything but the choices.
@@ -176,6 +237,8 @@ class CompletionStyle final : public AnswerStyle {
   }
 
   AnswerHead head_;
+  bool echo_, wants_logprobs_, wants_prompt_logprobs_;
+  std::vector<CompletionPrompt> prompts_;
   size_t n_;
   bool include_usage_, explain_;
   const Tokenizer& tokenizer_;
@@ -199,13 +262,21 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
   json.erase("top_logprobs");
   RequestFields ours = over(own, defaults);
   ours.max_tokens = std::min(ours.max_tokens.value_or(kDefaultTokens), kDefaultTokens);
+  request.echo = bool_field(json, "echo", false);
+  json.erase("echo");
+  RequestField of_prompt = logprobs;
+  of_prompt.name = "prompt_logprobs";
+  RequestFields asked;
+  read_field(of_prompt, {.object = json, .where = ""}, asked);
+  request.n_prompt_logprobs = asked.logprobs;
   request.fields = read_generation_fields(json, ours, limits);
+  if (request.n_prompt_logprobs && request.fields.stream()) bad_field("prompt_logprobs: not together with stream");
   return request;
 }
 
 std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,
-                                                   const Tokenizer& tokenizer) {
-  return std::make_unique<CompletionStyle>(head, asked, tokenizer);
+                                                   std::vector<CompletionPrompt> prompts, const Tokenizer& tokenizer) {
+  return std::make_unique<CompletionStyle>(head, asked, std::move(prompts), tokenizer);
 }
 
 }  // namespace vlcache

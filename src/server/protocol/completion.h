@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "server/protocol/answer_style.h"
 #include "server/protocol/chat_request.h"
+#include "server/protocol/prompt_scores.h"
 
 namespace vlcache {
 
@@ -19,6 +21,9 @@ struct CompletionRequest {
   };
   std::vector<Text> prompts;
   ChatRequest fields;  // all but messages; each prompt has fields.n answers
+  bool echo = false;   // the answers begin with their prompts
+  // Alternatives of each of the prompt's tokens; none: the prompt's log probabilities are not asked for.
+  std::optional<int32_t> n_prompt_logprobs;
 
   size_t n_answers() const { return prompts.size() * static_cast<size_t>(fields.n()); }
 };
@@ -27,8 +32,14 @@ struct CompletionRequest {
 CompletionRequest read_completion_request(std::string_view body, const RequestFields& defaults,
                                           const ChatLimits& limits);
 
+// A prompt as the model sees it: for answers that repeat it or judge its tokens.
+struct CompletionPrompt {
+  std::vector<int32_t> tokens;
+  std::string text;                      // of the tokens, special ones left out
+  std::shared_ptr<PromptScores> scores;  // null: not asked for
+};
 // Answer i is the (i % n)-th of prompt i / n.
 std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,
-                                                   const Tokenizer& tokenizer);
+                                                   std::vector<CompletionPrompt> prompts, const Tokenizer& tokenizer);
 
 }  // namespace vlcache

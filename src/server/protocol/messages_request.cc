@@ -1,6 +1,8 @@
 #include "server/protocol/messages_request.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
@@ -31,22 +33,73 @@ OrderedJson image_part(const OrderedJson& block, const std::string& where) {
   return part;
 }
 
-// A block that is text or an image.
-OrderedJson part_of(const OrderedJson& block, const std::string& where) {
+void add_parts(const OrderedJson* content, const std::string& where, OrderedJson& parts);
+
+std::string text_or(const OrderedJson& block, const char* key) {
+  const OrderedJson* value = find_field(block, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+// The text of a document, after its title and what is said about it.
+void add_document(const OrderedJson& block, const std::string& where, OrderedJson& parts) {
+  const OrderedJson* source = find_field(block, "source");
+  const std::string at = where + ".source";
+  if (source == nullptr || !source->is_object()) bad_field(at + ": expected an object");
+  const std::string type = string_field(*source, "type", at), media = text_or(*source, "media_type");
+  if (type != "text" && type != "content") {
+    const bool pdf = media.empty() || media == "application/pdf";
+    bad_field(at + (pdf ? ": PDF documents are not read by this server; send the pages as images, or their text as a "
+                          "source of type \"text\""
+                        : ".type: expected \"text\" or \"content\", found \"" + type + "\""));
+  }
+  std::string before;
+  for (const char* key : {"title", "context"}) {
+    if (const std::string text = text_or(block, key); !text.empty()) before += text + "\n";
+  }
+  if (!before.empty()) parts.push_back(text_part(before));
+  if (type == "text") {
+    parts.push_back(text_part(string_field(*source, "data", at)));
+  } else {
+    add_parts(find_field(*source, "content"), at + ".content", parts);
+  }
+}
+
+// The parts of a block that is said: text, an image, a document, a search result.
+void add_block(const OrderedJson& block, const std::string& where, OrderedJson& parts) {
   if (!block.is_object()) bad_field(where + ": expected an object");
   const std::string type = string_field(block, "type", where);
-  if (type == "text") return text_part(string_field(block, "text", where));
-  if (type == "image") return image_part(block, where);
-  bad_field(where + ".type: expected \"text\" or \"image\", found \"" + type + "\"");
+  if (type == "text") {
+    parts.push_back(text_part(string_field(block, "text", where)));
+  } else if (type == "image") {
+    parts.push_back(image_part(block, where));
+  } else if (type == "document") {
+    add_document(block, where, parts);
+  } else if (type == "search_result") {
+    parts.push_back(text_part(text_or(block, "title") + "\n" + text_or(block, "source") + "\n"));
+    add_parts(find_field(block, "content"), where + ".content", parts);
+  } else if (type == "tool_reference") {
+    parts.push_back(text_part("Tool: " + text_or(block, "tool_name") + "\n"));
+  } else {
+    bad_field(where + ".type: expected text, image, document, search_result or tool_reference, found \"" + type + "\"");
+  }
+}
+
+void add_parts(const OrderedJson* content, const std::string& where, OrderedJson& parts) {
+  if (content == nullptr) return;
+  if (content->is_string()) {
+    parts.push_back(text_part(content->get<std::string>()));
+    return;
+  }
+  if (!content->is_array()) bad_field(where + ": expected a string or a list of blocks");
+  for (size_t i = 0; i < content->size(); ++i) add_block((*content)[i], item_name(where, i), parts);
 }
 
 // A text, or a list of such blocks.
 OrderedJson parts_of(const OrderedJson* content, const std::string& where) {
   if (content == nullptr) return "";
   if (content->is_string()) return *content;
-  if (!content->is_array()) bad_field(where + ": expected a string or a list of blocks");
   OrderedJson parts = OrderedJson::array();
-  for (size_t i = 0; i < content->size(); ++i) parts.push_back(part_of((*content)[i], item_name(where, i)));
+  add_parts(content, where, parts);
   return parts;
 }
 
@@ -64,38 +117,79 @@ OrderedJson call_of(const OrderedJson& block, const std::string& where) {
            {{"name", string_field(block, "name", where)}, {"arguments", input == nullptr ? "{}" : input->dump()}}}};
 }
 
+bool has_type_end(const OrderedJson& block, std::string_view end) {
+  const OrderedJson* type = block.is_object() ? find_field(block, "type") : nullptr;
+  return type != nullptr && type->is_string() && type->get_ref<const std::string&>().ends_with(end);
+}
+
+// Of a client's tool, or of one that another server ran: web_search_tool_result, mcp_tool_result.
+bool is_result(const OrderedJson& block) {
+  return is_block(block, "tool_result") || has_type_end(block, "_tool_result");
+}
+bool is_call(const OrderedJson& block) { return is_block(block, "tool_use") || has_type_end(block, "_tool_use"); }
+
+OrderedJson result_of(const OrderedJson& block, const std::string& where) {
+  const OrderedJson* content = find_field(block, "content");
+  OrderedJson said;
+  if (is_block(block, "tool_result") || is_block(block, "mcp_tool_result")) {
+    said = parts_of(content, where + ".content");
+  } else {
+    said = content == nullptr ? "" : content->dump();
+  }
+  if (bool_field(block, "is_error", false)) {  // which templates have no place for
+    if (said.is_string()) {
+      said = "Error: " + said.get<std::string>();
+    } else {
+      said.insert(said.begin(), text_part("Error: "));
+    }
+  }
+  return {{"role", "tool"}, {"tool_call_id", string_field(block, "tool_use_id", where)}, {"content", std::move(said)}};
+}
+
 // The user's text comes after the results of the tools in the same message.
 void add_user(const OrderedJson& blocks, const std::string& where, OrderedJson& messages) {
   OrderedJson said = OrderedJson::array();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const OrderedJson& block = blocks[i];
     const std::string at = item_name(where, i);
-    if (!is_block(block, "tool_result")) {
-      said.push_back(part_of(block, at));
-      continue;
+    if (is_result(block)) {
+      messages.push_back(result_of(block, at));
+    } else {
+      add_block(block, at, said);
     }
-    messages.push_back({{"role", "tool"},
-                        {"tool_call_id", string_field(block, "tool_use_id", at)},
-                        {"content", parts_of(find_field(block, "content"), at + ".content")}});
   }
   if (!said.empty()) messages.push_back({{"role", "user"}, {"content", std::move(said)}});
 }
 
 void add_assistant(const OrderedJson& blocks, const std::string& where, OrderedJson& messages) {
   OrderedJson said = OrderedJson::array(), calls = OrderedJson::array();
+  std::string thought;
+  const auto flush = [&] {
+    OrderedJson message{{"role", "assistant"}, {"content", std::exchange(said, OrderedJson::array())}};
+    if (!calls.empty()) message["tool_calls"] = std::exchange(calls, OrderedJson::array());
+    if (!thought.empty()) message["reasoning_content"] = std::exchange(thought, "");
+    messages.push_back(std::move(message));
+  };
   for (size_t i = 0; i < blocks.size(); ++i) {
     const OrderedJson& block = blocks[i];
     const std::string at = item_name(where, i);
-    if (is_block(block, "thinking") || is_block(block, "redacted_thinking")) continue;
-    if (is_block(block, "tool_use")) {
+    if (is_block(block, "redacted_thinking")) continue;
+    if (is_block(block, "thinking")) {
+      const OrderedJson* text = find_field(block, "thinking");
+      if (text != nullptr && text->is_string()) thought += text->get_ref<const std::string&>();
+      continue;
+    }
+    if (is_call(block)) {
       calls.push_back(call_of(block, at));
+    } else if (is_result(block)) {  // of a tool that another server ran while it answered
+      if (!calls.empty() || !said.empty()) flush();
+      messages.push_back(result_of(block, at));
     } else {
-      said.push_back(part_of(block, at));
+      add_block(block, at, said);
     }
   }
-  OrderedJson message{{"role", "assistant"}, {"content", std::move(said)}};
-  if (!calls.empty()) message["tool_calls"] = std::move(calls);
-  messages.push_back(std::move(message));
+  const bool ends_in_result = !messages.empty() && messages.back()["role"] == "tool" && !blocks.empty();
+  if (!ends_in_result || !said.empty() || !calls.empty() || !thought.empty()) flush();
 }
 
 OrderedJson messages_of(const OrderedJson& body) {
@@ -112,11 +206,11 @@ OrderedJson messages_of(const OrderedJson& body) {
     const std::string at = item_name("messages", i);
     if (!turn.is_object()) bad_field(at + ": expected an object");
     const std::string role = string_field(turn, "role", at);
-    if (role != "user" && role != "assistant") {
-      bad_field(at + ".role: expected \"user\" or \"assistant\", found \"" + role + "\"");
+    if (role != "user" && role != "assistant" && role != "system") {
+      bad_field(at + ".role: expected \"user\", \"assistant\" or \"system\", found \"" + role + "\"");
     }
     const OrderedJson* content = find_field(turn, "content");
-    if (content == nullptr || !content->is_array()) {
+    if (content == nullptr || !content->is_array() || role == "system") {
       messages.push_back({{"role", role}, {"content", parts_of(content, at + ".content")}});
     } else if (role == "user") {
       add_user(*content, at + ".content", messages);
@@ -135,10 +229,8 @@ OrderedJson tools_of(const OrderedJson& tools) {
     const std::string at = item_name("tools", i);
     if (!tool.is_object()) bad_field(at + ": expected an object");
     const OrderedJson* type = find_field(tool, "type");
-    if (type != nullptr && *type != "custom") {
-      bad_field(at + ".type: tools that Anthropic's own models know (" + type->dump() +
-                ") are not known here; describe it with name, description and input_schema");
-    }
+    // Tools that Anthropic's servers run, or that its own models know.
+    if (type != nullptr && *type != "custom") continue;
     OrderedJson function{{"name", string_field(tool, "name", at)}};
     if (find_field(tool, "description") != nullptr) function["description"] = string_field(tool, "description", at);
     const OrderedJson* schema = find_field(tool, "input_schema");
@@ -150,12 +242,22 @@ OrderedJson tools_of(const OrderedJson& tools) {
 }
 
 void add_tools(const OrderedJson& body, OrderedJson& chat) {
-  if (const OrderedJson* tools = find_field(body, "tools")) chat["tools"] = tools_of(*tools);
+  bool left_out = false;
+  if (const OrderedJson* tools = find_field(body, "tools")) {
+    OrderedJson functions = tools_of(*tools);
+    left_out = functions.size() < tools->size();
+    if (!functions.empty()) chat["tools"] = std::move(functions);
+  }
   const OrderedJson* choice = find_field(body, "tool_choice");
   if (choice == nullptr) return;
   if (!choice->is_object()) bad_field("tool_choice: expected an object");
   const std::string type = string_field(*choice, "type", "tool_choice");
-  if (type == "tool") {
+  const OrderedJson* functions = find_field(chat, "tools");
+  const auto is_named = [&](const OrderedJson& tool) { return tool["function"]["name"] == text_or(*choice, "name"); };
+  const bool has_named = functions != nullptr && std::ranges::any_of(*functions, is_named);
+  if (left_out && (functions == nullptr || (type == "tool" && !has_named))) {
+    chat["tool_choice"] = functions == nullptr ? "none" : "auto";
+  } else if (type == "tool") {
     chat["tool_choice"] = {{"type", "function"},
                            {"function", {{"name", string_field(*choice, "name", "tool_choice")}}}};
   } else if (type == "auto" || type == "none") {
@@ -185,15 +287,22 @@ void add_format(const OrderedJson& body, OrderedJson& chat) {
   chat["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
 }
 
-// The switch in the templates of thinking models, unless the request sets it itself.
+// An answer that has begun goes on: the last turn is the assistant's and calls no tools.
+void add_continuation(OrderedJson& chat) {
+  const OrderedJson& last = chat["messages"].back();
+  if (last["role"] == "assistant" && !last.contains("tool_calls") && !last["content"].empty())
+    chat["continue_final_message"] = true;
+}
+
+// Passed on, with the effort that clients send beside the format.
 void add_thinking(const OrderedJson& body, OrderedJson& chat) {
-  const OrderedJson* thinking = find_field(body, "thinking");
-  if (thinking == nullptr) return;
-  if (!thinking->is_object()) bad_field("thinking: expected an object");
-  const bool enabled = string_field(*thinking, "type", "thinking") != "disabled";
-  OrderedJson& variables = chat["chat_template_kwargs"];
-  if (variables.is_null()) variables = OrderedJson::object();
-  if (variables.is_object() && !variables.contains("enable_thinking")) variables["enable_thinking"] = enabled;
+  if (const OrderedJson* thinking = find_field(body, "thinking")) {
+    if (!thinking->is_object()) bad_field("thinking: expected an object");
+    chat["thinking"] = *thinking;
+  }
+  const OrderedJson* config = find_field(body, "output_config");
+  const OrderedJson* effort = config != nullptr && config->is_object() ? find_field(*config, "effort") : nullptr;
+  if (effort != nullptr && effort->is_string() && !chat.contains("thinking")) chat["reasoning_effort"] = *effort;
 }
 
 }  // namespace
@@ -209,6 +318,7 @@ OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
   add_format(body, chat);
   add_thinking(body, chat);
   chat["messages"] = messages_of(body);
+  add_continuation(chat);
   return chat;
 }
 

@@ -20,7 +20,9 @@ FUZZ_TARGET(messages_request) {
   for (const bool anthropic : {true, false}) {
     try {
       const nlohmann::ordered_json body = parse_body(text);
-      const ChatRequest r = chat_request_of(anthropic ? chat_of_messages(body) : chat_of_responses(body), {}, limits);
+      ResponsesPlan tools;
+      const ChatRequest r =
+          chat_request_of(anthropic ? chat_of_messages(body) : chat_of_responses(body, tools), {}, limits);
       if (r.images.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
     } catch (const Error& e) {
       if (std::string_view(e.what()).empty() || http_status(e) >= 500) std::abort();

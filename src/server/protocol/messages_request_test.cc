@@ -16,7 +16,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson messages(const char* body) { return chat_of_messages(parse_body(body)); }
-OrderedJson responses(const char* body) { return chat_of_responses(parse_body(body)); }
+OrderedJson responses(const char* body) {
+  ResponsesPlan tools;
+  return chat_of_responses(parse_body(body), tools);
+}
 
 std::string error_of(const auto& read, const char* body) {
   try {
@@ -39,12 +42,9 @@ TEST(MessagesRequest, OutputFormatIsTranslated) {
                             R"("output_config": {"format": {"type": "json_schema"}})"}) {
     EXPECT_THROW(chat(wrong), Error) << wrong;
   }
-  EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})")["chat_template_kwargs"].dump(),
-            R"({"enable_thinking":true})");
-  EXPECT_EQ(chat(R"("thinking": {"type": "enabled"}, "chat_template_kwargs": {"enable_thinking": false})")
-                ["chat_template_kwargs"]
-                    .dump(),
-            R"({"enable_thinking":false})");
+  EXPECT_EQ(chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})")["thinking"].dump(),
+            R"({"type":"enabled","budget_tokens":5})");
+  EXPECT_EQ(chat(R"("output_config": {"effort": "low"})")["reasoning_effort"], "low");
 }
 
 TEST(MessagesRequest, BecomesAChatCompletion) {
@@ -57,12 +57,13 @@ TEST(MessagesRequest, BecomesAChatCompletion) {
     {"role": "user", "content": [{"type": "text", "text": "and?"}, {"type": "tool_result", "tool_use_id": "t1",
       "content": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}]}]})");
   EXPECT_EQ(chat, parse_ordered_json(R"({"max_tokens": 9, "model": "m", "temperature": 0.5, "stop": ["x"],
-    "chat_template_kwargs": {"enable_thinking": false}, "messages": [
+    "thinking": {"type": "disabled"}, "messages": [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": [{"type": "text", "text": "Look"},
       {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
     {"role": "assistant", "content": [{"type": "text", "text": "I click"}], "tool_calls": [
-      {"id": "t1", "type": "function", "function": {"name": "click", "arguments": "{\"x\":1}"}}]},
+      {"id": "t1", "type": "function", "function": {"name": "click", "arguments": "{\"x\":1}"}}],
+      "reasoning_content": "hm"},
     {"role": "tool", "tool_call_id": "t1", "content": [
       {"type": "image_url", "image_url": {"url": "https://a/b.png"}}]},
     {"role": "user", "content": [{"type": "text", "text": "and?"}]}]})",
@@ -88,11 +89,13 @@ TEST(MessagesRequest, ErrorsNameTheField) {
       {R"({"messages": [{"role": "user", "content": "a"}]})", "max_tokens: "},
       {R"({"max_tokens": 1})", "messages: "},
       {R"({"max_tokens": 1, "messages": [{"role": "tool", "content": "a"}]})", "messages[0].role: "},
-      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document"}]}]})",
+      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "audio"}]}]})",
        "messages[0].content[0].type: "},
+      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64",
+         "media_type": "application/pdf", "data": ""}}]}]})",
+       "messages[0].content[0].source: PDF"},
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})",
        "messages[0].content[0].tool_use_id: "},
-      {R"({"max_tokens": 1, "tools": [{"type": "bash_20250124", "name": "bash"}], "messages": []})", "tools[0].type: "},
       {R"({"max_tokens": 1, "tools": [{"name": "f"}], "messages": []})", "tools[0].input_schema: "},
       {R"({"max_tokens": 1, "tool_choice": {"type": "some"}, "messages": []})", "tool_choice.type: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(messages, body).find(begin), 0u) << body;
@@ -122,6 +125,33 @@ TEST(ResponsesRequest, BecomesAChatCompletion) {
   EXPECT_EQ(responses(R"({"input": "Hi"})")["messages"], OrderedJson({{{"role", "user"}, {"content", "Hi"}}}));
 }
 
+TEST(MessagesRequest, ToolsOfOtherServersAreLeftOut) {
+  const OrderedJson chat = messages(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
+    "tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "f", "input_schema": {}}],
+    "tool_choice": {"type": "tool", "name": "bash"}})");
+  EXPECT_EQ(chat["tools"].size(), 1u);
+  EXPECT_EQ(chat["tool_choice"], "auto");
+}
+
+TEST(ResponsesRequest, ToolsAndTheirChoice) {
+  const auto chat = [](const std::string& choice) {
+    return responses((R"({"input": "a", "tools": [{"type": "web_search"}, {"type": "custom", "name": "p"},
+      {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}], "tool_choice": )" +
+                      choice + "}")
+                         .c_str());
+  };
+  EXPECT_EQ(chat("\"auto\"")["tools"].size(), 2u);
+  EXPECT_EQ(chat("\"auto\"")["tools"][0]["function"]["parameters"]["required"].dump(), R"(["input"])");
+  EXPECT_EQ(chat(R"({"type": "function", "namespace": "n", "name": "f"})")["tool_choice"]["function"]["name"], "n__f");
+  EXPECT_EQ(chat(R"({"type": "web_search"})")["tool_choice"], "auto");
+  const OrderedJson allowed =
+      chat(R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}]})");
+  EXPECT_EQ(allowed["tools"].size(), 1u);
+  EXPECT_EQ(allowed["tool_choice"], "required");
+  EXPECT_EQ(responses(R"({"input": "a", "tools": [{"type": "web_search"}], "tool_choice": "required"})")["tool_choice"],
+            "none");
+}
+
 TEST(ResponsesRequest, LogProbabilities) {
   EXPECT_FALSE(responses(R"({"input": "Hi", "include": ["reasoning.encrypted_content"]})").contains("logprobs"));
   EXPECT_EQ(responses(R"({"input": "Hi", "include": ["message.output_text.logprobs"]})")["logprobs"], true);
@@ -134,11 +164,10 @@ TEST(ResponsesRequest, LogProbabilities) {
 TEST(ResponsesRequest, ErrorsNameTheField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input: "},
-      {R"({"input": "a", "previous_response_id": "r"})", "previous_response_id: "},
       {R"({"input": "a", "background": true})", "background: "},
-      {R"({"input": [{"type": "computer_call"}]})", "input[0].type: "},
+      {R"({"input": [{"type": "screen"}]})", "input[0].type: "},
       {R"({"input": [{"role": "user", "content": [{"type": "input_file"}]}]})", "input[0].content[0].type: "},
-      {R"({"input": "a", "tools": [{"type": "web_search"}]})", "tools[0].type: "},
+      {R"({"input": "a", "tools": [{"type": "function"}]})", "tools[0].name: "},
       {R"({"input": "a", "include": "all"})", "include: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;
 }

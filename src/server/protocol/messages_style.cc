@@ -1,5 +1,6 @@
 // Anthropic's messages: content blocks that begin, grow and stop.
 #include <cmath>
+#include <utility>
 
 #include "api/result_json.h"
 #include "server/http/json_reply.h"
@@ -57,6 +58,9 @@ class MessagesStyle final : public AnswerStyle {
     const GenerateResult& result = results[0];
     const AnswerText answer = read_answer(asked_, result.text);
     OrderedJson json = message();
+    if (!answer.thought.empty()) {
+      json["content"].push_back({{"type", "thinking"}, {"thinking", answer.thought}, {"signature", ""}});
+    }
     if (!answer.content.empty()) json["content"].push_back({{"type", "text"}, {"text", answer.content}});
     for (const ToolCall& call : answer.calls) {
       json["content"].push_back(call_block(call, OrderedJson::parse(call.arguments)));
@@ -72,14 +76,20 @@ class MessagesStyle final : public AnswerStyle {
     json["usage"] = usage_of(head_.n_prompt, 0, 0);  // cached tokens are reported at the end
     return named_event("message_start", {{"message", std::move(json)}});
   }
-  std::string text(int, std::string_view text) override {
+  std::string thought(int, std::string_view text) override {
     std::string out;
-    if (!in_text_) out = start_block({{"type", "text"}, {"text", ""}});
+    if (!in_thought_) out = start_block({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+    in_thought_ = true;
+    return out + delta({{"type", "thinking_delta"}, {"thinking", text}});
+  }
+  std::string text(int, std::string_view text) override {
+    std::string out = stop_thought();
+    if (!in_text_) out += start_block({{"type", "text"}, {"text", ""}});
     in_text_ = true;
     return out + delta({{"type", "text_delta"}, {"text", text}});
   }
   std::string calls(int, std::span<const ToolCall> calls) override {
-    std::string out = stop_text();
+    std::string out = stop_thought() + stop_text();
     for (const ToolCall& call : calls) {
       out += start_block(call_block(call, OrderedJson::object()));
       out += delta({{"type", "input_json_delta"}, {"partial_json", call.arguments}});
@@ -90,7 +100,7 @@ class MessagesStyle final : public AnswerStyle {
   std::string ended(int, const GenerateResult& result, bool has_calls) override {
     OrderedJson json{{"delta", stop_of(result, has_calls)}, {"usage", usage_of(result)}};
     json["vlcache"] = served_json(result, asked_.explain());
-    return stop_text() + named_event("message_delta", std::move(json));
+    return stop_thought() + stop_text() + named_event("message_delta", std::move(json));
   }
   std::string end(std::span<const GenerateResult>) override {
     return named_event("message_stop", OrderedJson::object());
@@ -117,6 +127,10 @@ class MessagesStyle final : public AnswerStyle {
     return named_event("content_block_delta", {{"index", n_blocks_}, {"delta", std::move(delta)}});
   }
   std::string stop_block() { return named_event("content_block_stop", {{"index", n_blocks_++}}); }
+  std::string stop_thought() {
+    if (!std::exchange(in_thought_, false)) return "";
+    return delta({{"type", "signature_delta"}, {"signature", ""}}) + stop_block();
+  }
   std::string stop_text() {
     if (!in_text_) return "";
     in_text_ = false;
@@ -126,7 +140,7 @@ class MessagesStyle final : public AnswerStyle {
   AnswerHead head_;
   ChatRequest asked_;
   int n_blocks_ = 0;
-  bool in_text_ = false;
+  bool in_text_ = false, in_thought_ = false;
 };
 
 }  // namespace

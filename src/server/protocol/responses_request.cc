@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
@@ -11,14 +12,20 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+std::string text_field(const OrderedJson& object, const char* key) {
+  const OrderedJson* value = find_field(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
 OrderedJson item_part(const OrderedJson& part, const std::string& where) {
   if (!part.is_object()) bad_field(where + ": expected an object");
   const std::string type = string_field(part, "type", where);
-  if (type == "input_text" || type == "output_text" || type == "text") {
+  if (type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
+      type == "reasoning_text") {
     return {{"type", "text"}, {"text", string_field(part, "text", where)}};
   }
   if (type == "refusal") return {{"type", "text"}, {"text", string_field(part, "refusal", where)}};
-  if (type == "input_image") {
+  if (type == "input_image" || type == "computer_screenshot") {
     if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
       return {{"type", "image_url"}, {"uuid", string_field(part, "file_id", where)}};  // named before
     }
@@ -40,36 +47,130 @@ OrderedJson item_parts(const OrderedJson* content, const std::string& where) {
   return parts;
 }
 
-// Consecutive calls, and the assistant's text before them, are one message.
-void add_call(const OrderedJson& item, const std::string& where, OrderedJson& messages) {
-  const bool follows = !messages.empty() && messages.back()["role"] == "assistant";
-  if (!follows) messages.push_back({{"role", "assistant"}, {"content", ""}});
-  OrderedJson& calls = messages.back()["tool_calls"];
-  calls.push_back(
-      {{"id", string_field(item, "call_id", where)},
-       {"type", "function"},
-       {"function",
-        {{"name", string_field(item, "name", where)}, {"arguments", string_field(item, "arguments", where)}}}});
-}
+// Collects the messages of items.
+class ItemReader {
+ public:
+  explicit ItemReader(OrderedJson& messages) : messages_(messages) {}
 
-void add_item(const OrderedJson& item, const std::string& where, OrderedJson& messages) {
-  if (!item.is_object()) bad_field(where + ": expected an object");
-  const std::string type = find_field(item, "type") == nullptr ? "message" : string_field(item, "type", where);
-  if (type == "reasoning") return;
-  if (type == "message") {
-    messages.push_back({{"role", string_field(item, "role", where)},
-                        {"content", item_parts(find_field(item, "content"), where + ".content")}});
-  } else if (type == "function_call") {
-    add_call(item, where, messages);
-  } else if (type == "function_call_output") {
-    messages.push_back({{"role", "tool"},
-                        {"tool_call_id", string_field(item, "call_id", where)},
-                        {"content", item_parts(find_field(item, "output"), where + ".output")}});
-  } else {
-    bad_field(where + ".type: expected message, function_call, function_call_output or reasoning, found \"" + type +
-              "\"");
+  void add(const OrderedJson& item, const std::string& where) {
+    if (!item.is_object()) bad_field(where + ": expected an object");
+    const std::string type = find_field(item, "type") == nullptr ? "message" : string_field(item, "type", where);
+    if (type == "message") return add_message(item, where);
+    if (type == "reasoning") return add_thought(item);
+    // Nothing to be shown: what they refer to is elsewhere, or can be read by the server that wrote them alone.
+    if (type == "item_reference" || type == "compaction" || type == "compaction_summary" ||
+        type == "additional_tools" || type == "mcp_list_tools") {
+      return;
+    }
+    if (type == "function_call") {
+      const OrderedJson* space = find_field(item, "namespace");
+      const std::string name = string_field(item, "name", where);
+      return add_call(item, space != nullptr && space->is_string() ? space->get<std::string>() + "__" + name : name,
+                      find_field(item, "arguments") == nullptr ? OrderedJson("{}") : item["arguments"]);
+    }
+    if (type == "custom_tool_call") {
+      const OrderedJson* input = find_field(item, "input");
+      return add_call(item, string_field(item, "name", where),
+                      OrderedJson{{"input", input == nullptr ? OrderedJson("") : *input}}.dump());
+    }
+    if (type.ends_with("_output") || type == "mcp_approval_response") return add_output(item, where);
+    if (type.ends_with("_call") || type == "mcp_approval_request") return add_other_call(item, type);
+    bad_field(where + ".type: expected a message, a call, its output or reasoning, found \"" + type + "\"");
   }
-}
+
+ private:
+  void add_message(const OrderedJson& item, const std::string& where) {
+    messages_.push_back({{"role", string_field(item, "role", where)},
+                         {"content", item_parts(find_field(item, "content"), where + ".content")}});
+    take_thought();
+  }
+
+  void add_thought(const OrderedJson& item) {
+    for (const char* key : {"content", "summary"}) {
+      const OrderedJson* parts = find_field(item, key);
+      std::string text;
+      for (const OrderedJson& part : parts != nullptr && parts->is_array() ? *parts : OrderedJson::array()) {
+        if (part.is_object() && part.contains("text") && part["text"].is_string()) {
+          text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+        }
+      }
+      if (text.empty()) continue;
+      thought_ += (thought_.empty() ? "" : "\n\n") + text;
+      return;
+    }
+  }
+
+  // A thought belongs to the assistant's next message.
+  void take_thought() {
+    if (thought_.empty() || messages_.back()["role"] != "assistant") return;
+    messages_.back()["reasoning_content"] = std::exchange(thought_, "");
+  }
+
+  static std::string id_of(const OrderedJson& item) {
+    for (const char* key : {"call_id", "id"}) {
+      const OrderedJson* id = find_field(item, key);
+      if (id != nullptr && id->is_string()) return id->get<std::string>();
+    }
+    return "";
+  }
+
+  // Consecutive calls, and the assistant's text before them, are one message.
+  void add_call(const OrderedJson& item, const std::string& name, const OrderedJson& arguments) {
+    const bool follows = !messages_.empty() && messages_.back()["role"] == "assistant" && thought_.empty();
+    if (!follows) messages_.push_back({{"role", "assistant"}, {"content", ""}});
+    take_thought();
+    messages_.back()["tool_calls"].push_back(
+        {{"id", id_of(item)}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+  }
+
+  // Calls of tools that other servers run: their fields are the arguments, and what came of them is in the same item.
+  void add_other_call(const OrderedJson& item, const std::string& type) {
+    OrderedJson arguments = OrderedJson::object(), result;
+    for (const auto& [key, value] : item.items()) {
+      if (key == "id" || key == "type" || key == "call_id" || key == "status" || key == "name" || value.is_null())
+        continue;
+      if (key == "output" || key == "outputs" || key == "results" || key == "result" || key == "error") {
+        result = value;
+      } else {
+        arguments[key] = value;
+      }
+    }
+    const OrderedJson* name = find_field(item, "name");
+    const std::string kind = type.ends_with("_call") ? type.substr(0, type.size() - 5) : type;
+    const OrderedJson* own = find_field(item, "arguments");
+    add_call(item, name != nullptr && name->is_string() ? name->get<std::string>() : kind,
+             own != nullptr && arguments.size() == 1 ? *own : OrderedJson(arguments.dump()));
+    if (find_field(item, "call_id") != nullptr && result.is_null()) return;  // its output is an item of its own
+    if (result.is_null()) result = item.value("status", "completed");
+    if (type == "image_generation_call") result = "an image";
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", text_of_output(result)}});
+  }
+
+  static std::string text_of_output(const OrderedJson& output) {
+    return output.is_string() ? output.get<std::string>() : output.dump();
+  }
+
+  void add_output(const OrderedJson& item, const std::string& where) {
+    OrderedJson content;
+    const OrderedJson* output = find_field(item, "output");
+    const auto has_type = [](const OrderedJson& part) { return part.is_object() && part.contains("type"); };
+    if (output != nullptr && output->is_object() && output->value("type", "") == "computer_screenshot") {
+      content = OrderedJson::array({item_part(*output, where + ".output")});
+    } else if (output != nullptr && output->is_array() && std::ranges::all_of(*output, has_type)) {
+      content = item_parts(output, where + ".output");
+    } else if (output != nullptr) {
+      content = text_of_output(*output);
+    } else {
+      OrderedJson rest = item;
+      for (const char* key : {"type", "id", "call_id", "status"}) rest.erase(key);
+      content = rest.empty() ? item.value("status", "") : rest.dump();
+    }
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id_of(item)}, {"content", std::move(content)}});
+  }
+
+  OrderedJson& messages_;
+  std::string thought_;  // of the assistant's next message
+};
 
 OrderedJson messages_of_items(const OrderedJson& body) {
   OrderedJson messages = OrderedJson::array();
@@ -83,32 +184,96 @@ OrderedJson messages_of_items(const OrderedJson& body) {
     messages.push_back({{"role", "user"}, {"content", *input}});
     return messages;
   }
-  for (size_t i = 0; i < input->size(); ++i) add_item((*input)[i], item_name("input", i), messages);
+  ItemReader reader(messages);
+  for (size_t i = 0; i < input->size(); ++i) reader.add((*input)[i], item_name("input", i));
   return messages;
 }
 
-void add_functions(const OrderedJson& body, OrderedJson& chat) {
+void add_tool(const OrderedJson& tool, const std::string& at, const std::string& space, ResponsesPlan& known,
+              OrderedJson& functions) {
+  if (!tool.is_object()) bad_field(at + ": expected an object");
+  const std::string type = string_field(tool, "type", at);
+  if (type == "namespace") {
+    const OrderedJson* members = find_field(tool, "tools");
+    if (members == nullptr || !members->is_array()) bad_field(at + ".tools: expected a list");
+    for (size_t i = 0; i < members->size(); ++i) {
+      add_tool((*members)[i], item_name(at + ".tools", i), string_field(tool, "name", at), known, functions);
+    }
+    return;
+  }
+  if (type != "function" && type != "custom") return;  // other servers run it
+  OrderedJson function = find_field(tool, "function") != nullptr ? tool["function"] : tool;
+  const std::string name = string_field(function, "name", at), flat = space.empty() ? name : space + "__" + name;
+  if (!known.names.insert(flat).second) return;
+  if (!space.empty()) known.namespaced[flat] = {space, name};
+  if (type == "custom") {
+    known.custom.insert(flat);
+    std::string description =
+        tool.value("description", OrderedJson("")).is_string() ? tool.value("description", "") : "";
+    const OrderedJson* format = find_field(tool, "format");
+    if (format != nullptr && format->is_object() && format->contains("definition")) {
+      description += "\nThe input follows this grammar:\n" + text_field(*format, "definition");
+    }
+    function = {{"description", description},
+                {"parameters",
+                 {{"type", "object"},
+                  {"properties", {{"input", {{"type", "string"}}}}},
+                  {"required", OrderedJson::array({"input"})},
+                  {"additionalProperties", false}}}};
+  }
+  function.erase("type");
+  function["name"] = flat;
+  functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+}
+
+// The choice among the functions that remain.
+OrderedJson choice_of(const OrderedJson& choice, const ResponsesPlan& known, OrderedJson& functions) {
+  const auto flat_name = [](const OrderedJson& tool) {
+    const std::string name = text_field(tool, "name"), space = text_field(tool, "namespace");
+    return space.empty() ? name : space + "__" + name;
+  };
+  if (!choice.is_object()) return known.names.empty() ? OrderedJson("none") : choice;
+  const std::string type = text_field(choice, "type");
+  if (type == "allowed_tools") {
+    const OrderedJson* allowed = find_field(choice, "tools");
+    std::set<std::string> names;
+    for (const OrderedJson& tool : allowed != nullptr && allowed->is_array() ? *allowed : OrderedJson::array()) {
+      if (tool.is_object()) names.insert(flat_name(tool));
+    }
+    OrderedJson kept = OrderedJson::array();
+    for (OrderedJson& function : functions) {
+      if (names.contains(function["function"]["name"].get<std::string>())) kept.push_back(std::move(function));
+    }
+    functions = std::move(kept);
+    if (functions.empty()) return "none";
+    return text_field(choice, "mode") == "required" ? "required" : "auto";
+  }
+  if (find_field(choice, "name") != nullptr) {
+    return {{"type", "function"}, {"function", {{"name", flat_name(choice)}}}};
+  }
+  if (find_field(choice, "function") != nullptr) return choice;
+  return known.names.empty() ? "none" : "auto";  // a tool that was left out
+}
+
+void add_functions(const OrderedJson& body, ResponsesPlan& known, OrderedJson& chat) {
+  OrderedJson functions = OrderedJson::array();
   if (const OrderedJson* tools = find_field(body, "tools")) {
     if (!tools->is_array()) bad_field("tools: expected a list");
-    chat["tools"] = OrderedJson::array();
-    for (size_t i = 0; i < tools->size(); ++i) {
-      const OrderedJson& tool = (*tools)[i];
-      const std::string at = item_name("tools", i);
-      if (!tool.is_object()) bad_field(at + ": expected an object");
-      if (const std::string type = string_field(tool, "type", at); type != "function") {
-        bad_field(at + ".type: expected \"function\", found \"" + type + "\": this server runs no tools itself");
-      }
-      OrderedJson function = tool;
-      function.erase("type");
-      chat["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
+    for (size_t i = 0; i < tools->size(); ++i) add_tool((*tools)[i], item_name("tools", i), "", known, functions);
+  }
+  const OrderedJson* input = find_field(body, "input");
+  for (size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
+    const OrderedJson& item = (*input)[i];
+    if (!item.is_object() || text_field(item, "type") != "additional_tools") continue;
+    const OrderedJson* tools = find_field(item, "tools");
+    for (size_t k = 0; tools != nullptr && tools->is_array() && k < tools->size(); ++k) {
+      add_tool((*tools)[k], item_name(item_name("input", i) + ".tools", k), "", known, functions);
     }
   }
-  if (const OrderedJson* choice = find_field(body, "tool_choice")) {
-    chat["tool_choice"] = *choice;
-    if (choice->is_object() && find_field(*choice, "name") != nullptr) {
-      chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", (*choice)["name"]}}}};
-    }
-  }
+  OrderedJson chosen;
+  if (const OrderedJson* choice = find_field(body, "tool_choice")) chosen = choice_of(*choice, known, functions);
+  if (!functions.empty()) chat["tools"] = std::move(functions);
+  if (!chosen.is_null()) chat["tool_choice"] = std::move(chosen);
   if (const OrderedJson* parallel = find_field(body, "parallel_tool_calls")) chat["parallel_tool_calls"] = *parallel;
 }
 
@@ -141,17 +306,18 @@ void add_text_format(const OrderedJson& body, OrderedJson& chat) {
 
 }  // namespace
 
-OrderedJson chat_of_responses(const OrderedJson& body) {
-  for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
+OrderedJson chat_of_responses(const OrderedJson& body, ResponsesPlan& tools) {
+  for (const char* key : {"conversation", "prompt"}) {
     if (find_field(body, key) != nullptr) {
-      bad_field(std::string(key) + ": nothing is remembered between requests; send what was said before as input");
+      bad_field(std::string(key) + ": not kept by this server; send what was said before as input");
     }
   }
   if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
   OrderedJson chat;
   copy_common_fields(body, chat);
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
-  add_functions(body, chat);
+  if (const OrderedJson* reasoning = find_field(body, "reasoning")) chat["reasoning"] = *reasoning;
+  add_functions(body, tools, chat);
   add_text_format(body, chat);
   add_include(body, chat);
   chat["messages"] = messages_of_items(body);

@@ -9,9 +9,15 @@ namespace vlcache {
 
 StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers,
                            HttpReplyPtr reply)
-    : style_(std::move(style)), n_(n_answers), stream_(asked.stream()), reply_(std::move(reply)) {
-  if (!asked.stream() || !asked.tools.may_call()) return;
-  readers_.resize(n_answers, {{asked.call_syntax, asked.tools.names()}});
+    : style_(std::move(style)),
+      n_(n_answers),
+      stream_(asked.stream()),
+      reply_(std::move(reply)),
+      may_call_(asked.tools.may_call()),
+      include_thoughts_(asked.include_thoughts) {
+  if (!asked.stream()) return;
+  readers_.resize(n_answers, {ThoughtReader(asked.thoughts, asked.in_thought),
+                              ToolCallReader(asked.call_syntax, asked.tools.names())});
 }
 
 void StyledAnswer::begin() {
@@ -24,8 +30,7 @@ void StyledAnswer::begin() {
 
 void StyledAnswer::text(int index, std::string_view text) {
   if (!stream_) return;
-  if (readers_.empty()) return write(style_->text(index, text));
-  say(index, readers_[static_cast<size_t>(index)].reader.push(text));
+  say(index, readers_[static_cast<size_t>(index)].thoughts.push(text));
 }
 
 void StyledAnswer::progress(int n_done, int n_total) { write(style_->progress(n_done, n_total)); }
@@ -35,12 +40,20 @@ void StyledAnswer::token(int index, const GeneratedToken& token) { style_->token
 void StyledAnswer::done(int index, GenerateResult result) {
   if (result.error && !error_) error_ = result.error;
   if (stream_ && !result.error) {
-    if (!readers_.empty()) say(index, readers_[static_cast<size_t>(index)].reader.finish());
-    const bool has_calls = !readers_.empty() && readers_[static_cast<size_t>(index)].has_calls;
-    write(style_->ended(index, result, has_calls));
+    Reader& reader = readers_[static_cast<size_t>(index)];
+    say(index, reader.thoughts.finish());
+    if (may_call_) say(index, reader.reader.finish());
+    write(style_->ended(index, result, reader.has_calls));
   }
   results_[index] = std::move(result);
   if (results_.size() == n_) finish();
+}
+
+void StyledAnswer::say(int index, const ThoughtReader::Piece& piece) {
+  if (!piece.thought.empty() && include_thoughts_) write(style_->thought(index, piece.thought));
+  if (piece.text.empty()) return;
+  if (may_call_) return say(index, readers_[static_cast<size_t>(index)].reader.push(piece.text));
+  write(style_->text(index, piece.text));
 }
 
 void StyledAnswer::say(int index, const ToolCallReader::Piece& piece) {

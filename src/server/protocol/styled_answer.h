@@ -25,9 +25,11 @@ class StyledAnswer {
 
  private:
   struct Reader {
+    ThoughtReader thoughts;
     ToolCallReader reader;
     bool has_calls = false;
   };
+  void say(int index, const ThoughtReader::Piece& piece);
   void say(int index, const ToolCallReader::Piece& piece);
   void write(std::string piece);
   void finish();
@@ -36,7 +38,8 @@ class StyledAnswer {
   size_t n_;
   bool stream_;
   HttpReplyPtr reply_;
-  std::vector<Reader> readers_;  // by answer; empty: no function may be called, or the answer is read as a whole
+  bool may_call_, include_thoughts_;
+  std::vector<Reader> readers_;  // by answer, of a stream
   std::map<int, GenerateResult> results_;
   std::optional<Error> error_;
 };
