@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 
-.PHONY: build demo test check soak bench eval eval-wordpage lint format fuzz deps deps-test clean help
+.PHONY: build demo test check soak bench eval eval-wordpage clients lint format fuzz deps deps-test clean help
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,9 @@ eval: build  ## accuracy of tinydoc on 500 pages, beside transformers'
 
 eval-wordpage: build  ## accuracy over KV budget on a real language model that reads pages (installs PyTorch, once)
 	@tools/wordpage/eval.sh
+
+clients: build  ## programs of today (openai, litellm, langchain, ...) against serve on tinydoc (installs them, once)
+	@python3 tools/clients/run.py
 
 lint: deps-test  ## formatting, include layers, sizes, tests in no target
 	@tools/lint.sh
