@@ -2,6 +2,7 @@
 
 #include "api/call_grammar.h"
 #include "base/error.h"
+#include "base/exact_json.h"
 #include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -28,7 +29,7 @@ AnswerForms::Form AnswerForms::form(const AnswerFormat& format, const ToolUse& t
   Form form;
   if (format.kind == AnswerFormat::Kind::kJsonObject) form.grammar = grammars_.json_object();
   if (format.kind == AnswerFormat::Kind::kJsonSchema) {
-    form.grammar = grammars_.json_schema(format.schema, AnswerFormat::kSchemaField);
+    form.grammar = grammars_.json_schema(with_plain_numbers(format.schema), AnswerFormat::kSchemaField);
   }
   if (tools.may_call()) add_calls(tools, form);
   return form;
@@ -49,7 +50,9 @@ void AnswerForms::add_calls(const ToolUse& tools, Form& form) {
     if (id >= 0 && tokenizer.is_special(id)) form.shown.push_back(id);
   }
   if (!tools.must_call()) return;
-  const CallGrammar calls = call_grammar(grammars_, form.syntax, tools);
+  ToolUse plain = tools;
+  plain.tools = with_plain_numbers(std::move(plain.tools));
+  const CallGrammar calls = call_grammar(grammars_, form.syntax, plain);
   form.grammar = calls.grammar;
   if (!calls.opening.empty()) form.opening = tokenizer.encode(calls.opening, /*add_special_tokens=*/false);
 }

@@ -1,7 +1,7 @@
 #include "api/json_fields.h"
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/exact_json.h"
 
 namespace vlcache {
 
@@ -10,7 +10,7 @@ using OrderedJson = nlohmann::ordered_json;
 void bad_field(const std::string& what) { throw Error(ErrorCode::kInput, what); }
 
 OrderedJson parse_body(std::string_view text) {
-  OrderedJson body = parse_ordered_json(text, "the request's body");
+  OrderedJson body = parse_exact_json(text, "the request's body");
   if (!body.is_object()) {
     bad_field(std::string("the request's body: expected a JSON object, found ") + body.type_name());
   }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/exact_json.h"
 
 namespace vlcache {
 namespace {
@@ -61,7 +61,7 @@ size_t value_end(std::string_view text, size_t begin) {
 
 std::optional<OrderedJson> parse(std::string_view text) {
   try {
-    return parse_ordered_json(text, "");
+    return parse_exact_json(text, "");
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -75,7 +75,7 @@ bool read_object(const OrderedJson& call, const std::set<std::string>& names, st
   std::optional<OrderedJson> arguments = call.value(key, OrderedJson::object());
   if (arguments->is_string()) arguments = parse(arguments->get_ref<const std::string&>());
   if (!names.contains(name) || !arguments || !arguments->is_object()) return false;
-  calls.push_back({name, arguments->dump()});
+  calls.push_back({name, dump_exact_json(*arguments)});
   return true;
 }
 
@@ -90,7 +90,7 @@ size_t read_named(std::string_view text, size_t at, const std::set<std::string>&
   if (end == text.npos || !names.contains(std::string(trimmed(name)))) return text.npos;
   const std::optional<OrderedJson> arguments = parse(text.substr(brace, end - brace));
   if (!arguments || !arguments->is_object()) return text.npos;
-  calls.push_back({std::string(trimmed(name)), arguments->dump()});
+  calls.push_back({std::string(trimmed(name)), dump_exact_json(*arguments)});
   return end;
 }
 

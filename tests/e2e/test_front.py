@@ -76,6 +76,16 @@ class Texts(Prompts):
         self.assertEqual(self.tokens([user("How is it?")]), self.call("POST", "/tokenize", {"prompt": "<|im_start|>user\nHow is it?<|im_end|>\n<|im_start|>assistant\n"})[1]["tokens"])
 
 
+    def test_numbers_keep_their_digits(self):
+        digits = ("12345678901234567890123", "9223372036854775808", "-170141183460469231731687303715884105728", "18446744073709551616", "7")
+        tool = '{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer", "enum": [%s]}}}}}' % ", ".join(digits)
+        call = '{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\\"n\\": [%s]}"}}' % ", ".join(digits)
+        body = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [%s]}, {"role": "tool", "tool_call_id": "1", "content": "r"}], "tools": [%s]}' % (call, tool)
+        tokens = self.call("POST", "/tokenize", body)[1]["tokens"]
+        prompt = self.call("POST", "/detokenize", {"tokens": tokens})[1]["prompt"]
+        self.assertEqual(prompt.count("[" + ", ".join(digits) + "]"), 2, prompt)
+
+
 class SpecialTokensInText(Prompts):
     FLAGS = ("--special-tokens-in-text",)
 

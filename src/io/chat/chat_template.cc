@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/exact_json.h"
 #include "io/chat/jinja/ast.h"
 #include "io/chat/jinja/interpreter.h"
 #include "io/chat/jinja/lexer.h"
@@ -28,8 +29,7 @@ Value to_value(const OrderedJson& json) {
       return Value::integer(json.get<int64_t>());
     case OrderedJson::value_t::number_unsigned: {
       const auto u = json.get<uint64_t>();
-      if (u > static_cast<uint64_t>(INT64_MAX))
-        throw Error(ErrorCode::kInput, "chat: the integer " + std::to_string(u) + " is beyond 64 bits");
+      if (u > static_cast<uint64_t>(INT64_MAX)) return Value::digits(std::to_string(u));
       return Value::integer(static_cast<int64_t>(u));
     }
     case OrderedJson::value_t::number_float:
@@ -40,7 +40,7 @@ Value to_value(const OrderedJson& json) {
       return Value::string(text);
     }
     case OrderedJson::value_t::binary:
-      throw Error(ErrorCode::kInput, "chat: binary JSON values are not supported");
+      return Value::digits(exact_digits(json));
     case OrderedJson::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());

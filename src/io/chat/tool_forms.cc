@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/exact_json.h"
+
 namespace vlcache {
 namespace {
 
@@ -67,7 +69,7 @@ void add_to_user(OrderedJson& messages, const OrderedJson& parts) {
 std::string call_text(const OrderedJson& call) {
   const OrderedJson function = call.value("function", OrderedJson::object());
   const OrderedJson arguments = function.value("arguments", OrderedJson::object());
-  const std::string text = arguments.is_string() ? arguments.get<std::string>() : arguments.dump();
+  const std::string text = arguments.is_string() ? arguments.get<std::string>() : dump_exact_json(arguments);
   return "{\"name\": " + OrderedJson(function.value("name", "")).dump() + ", \"arguments\": " + text + "}";
 }
 
@@ -104,12 +106,16 @@ void with_arguments(OrderedJson& message, bool as_text, bool as_any) {
     const bool blank = arguments.is_string() &&
                        arguments.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos;
     if (arguments.is_null() || blank) arguments = OrderedJson::object();
-    if (as_text && !arguments.is_string()) arguments = arguments.dump();
+    if (as_text && !arguments.is_string()) arguments = dump_exact_json(arguments);
     if (as_text || !arguments.is_string()) continue;
-    OrderedJson read = OrderedJson::parse(arguments.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+    OrderedJson read;
+    try {
+      read = parse_exact_json(arguments.get_ref<const std::string&>(), "arguments");
+    } catch (const Error&) {  // invalid JSON from a model
+    }
     if (read.is_object()) {
       arguments = std::move(read);
-    } else if (!as_any) {  // invalid JSON from a model
+    } else if (!as_any) {
       arguments = {{"input", arguments}};
     }
   }

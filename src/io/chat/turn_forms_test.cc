@@ -86,9 +86,10 @@ TEST(TurnForms, JoinsPartsAndCalls) {
       {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]},
       {"role": "assistant", "content": "", "tool_calls": [1]},
       {"role": "assistant", "content": "b", "tool_calls": [2]}])");
-  EXPECT_EQ(forms.fit(messages).dump(),
-            R"([{"role":"user","content":[{"type":"text","text":"s"},{"type":"text","text":"\n\n"},{"type":"image"},{"type":"text","text":"a"}]},)"
-            R"({"role":"assistant","content":"b","tool_calls":[1,2]}])");
+  EXPECT_EQ(
+      forms.fit(messages).dump(),
+      R"([{"role":"user","content":[{"type":"text","text":"s"},{"type":"text","text":"\n\n"},{"type":"image"},{"type":"text","text":"a"}]},)"
+      R"({"role":"assistant","content":"b","tool_calls":[1,2]}])");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/coded_error.h"
+#include "base/exact_json.h"
 
 namespace vlcache {
 
@@ -48,10 +49,7 @@ OrderedJson error_json(const Error& error) {
 }
 
 HttpResponse json_response(const OrderedJson& json, int status) {
-  return {.status = status,
-          .content_type = "application/json",
-          .headers = {},
-          .body = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
+  return {.status = status, .content_type = "application/json", .headers = {}, .body = dump_exact_json(json)};
 }
 
 HttpResponse error_response(const Error& error) { return json_response(error_json(error), http_status(error)); }

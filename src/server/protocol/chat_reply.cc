@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "api/result_json.h"
+#include "base/exact_json.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -139,9 +140,7 @@ OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::spa
   return json;
 }
 
-std::string event(const OrderedJson& json) {
-  return "data: " + json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n\n";
-}
+std::string event(const OrderedJson& json) { return "data: " + dump_exact_json(json) + "\n\n"; }
 
 OrderedJson chunk_json(const AnswerHead& head, int index, OrderedJson delta, const std::string& finish_reason) {
   OrderedJson json = head_json(head, "chat.completion.chunk");

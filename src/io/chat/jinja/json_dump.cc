@@ -29,7 +29,7 @@ class JsonWriter {
         out_ += number(v.as_double());
         break;
       case Type::kString:
-        quote(v.text());
+        v.is_digits() ? void(out_ += v.text()) : quote(v.text());
         break;
       case Type::kList:
       case Type::kTuple:

@@ -51,6 +51,7 @@ std::string repr_at(const Value& v, int depth) {
     case Type::kFloat:
       return float_repr(v.as_double());
     case Type::kString:
+      if (v.is_digits()) return v.text();
       return v.is_markup() ? "Markup(" + repr(v.text()) + ")" : repr(v.text());
     case Type::kList:
       return "[" + join_reprs(v.items(), depth + 1) + "]";

@@ -29,9 +29,9 @@ bool is_integer(Runtime&, const Value& v, const Args&) { return v.is(Type::kInt)
 bool is_float(Runtime&, const Value& v, const Args&) { return v.is(Type::kFloat); }
 bool is_lower_text(Runtime&, const Value& v, const Args&) { return is_lower(to_str(v)); }
 bool is_upper_text(Runtime&, const Value& v, const Args&) { return is_upper(to_str(v)); }
-bool is_string(Runtime&, const Value& v, const Args&) { return v.is_string(); }
+bool is_string(Runtime&, const Value& v, const Args&) { return v.is_string() && !v.is_digits(); }
 bool is_mapping(Runtime&, const Value& v, const Args&) { return v.is_dict(); }
-bool is_number(Runtime&, const Value& v, const Args&) { return v.is_number(); }
+bool is_number(Runtime&, const Value& v, const Args&) { return v.is_number() || v.is_digits(); }
 // Anything with len() and []: an undefined value has both.
 bool is_sequence(Runtime&, const Value& v, const Args&) {
   return v.is_undefined() || v.is_string() || v.is_list_or_tuple() || v.is_dict() || v.is(Type::kRange);

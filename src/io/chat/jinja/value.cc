@@ -124,6 +124,12 @@ Value Value::string(std::string text, bool markup) {
   return object(Type::kString, std::move(s));
 }
 
+Value Value::digits(std::string digits) {
+  Value v = string(std::move(digits));
+  v.as<String>().digits = true;
+  return v;
+}
+
 Value Value::list(std::vector<Value> items) {
   auto s = std::make_shared<Sequence>();
   for (const Value& item : items) add_part(*s, item);
@@ -144,6 +150,7 @@ Value Value::undefined(std::string message) {
 }
 
 bool Value::is_markup() const { return is_string() && as<String>().markup; }
+bool Value::is_digits() const { return is_string() && as<String>().digits; }
 const std::string& Value::text() const { return as<String>().text; }
 const std::vector<Value>& Value::items() const { return as<Sequence>().items; }
 

@@ -67,6 +67,7 @@ struct Cycler;
 struct Joiner;
 struct UndefinedInfo;
 
+// size: a maker and a question for each type that templates know.
 class Value {
  public:
   Value() = default;  // kMissing
@@ -75,6 +76,8 @@ class Value {
   static Value integer(int64_t i);
   static Value real(double d);
   static Value string(std::string text, bool markup = false);
+  // An integer beyond 64 bits: its digits, printed as a number.
+  static Value digits(std::string digits);
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
   static Value undefined(std::string message);
@@ -87,6 +90,7 @@ class Value {
   bool is_none() const { return type_ == Type::kNone; }
   bool is_string() const { return type_ == Type::kString; }
   bool is_markup() const;
+  bool is_digits() const;
   bool is_dict() const { return type_ == Type::kDict; }
   bool is_list_or_tuple() const { return type_ == Type::kList || type_ == Type::kTuple; }
   bool is_integral() const { return type_ == Type::kInt || type_ == Type::kBool; }
@@ -117,6 +121,7 @@ struct String : Object {
   std::string text;
   int64_t n_code_points = 0;
   bool markup = false;  // markupsafe.Markup: escapes what is added to it
+  bool digits = false;  // an integer beyond 64 bits
   bool ascii() const { return n_code_points == static_cast<int64_t>(text.size()); }
 };
 
