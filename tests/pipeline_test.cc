@@ -93,7 +93,7 @@ TEST_P(Pipeline, RepeatedImagesGiveTheSameAnswer) {
   }
   for (const std::string chooser :
        {"static:r=0", "vlcache:r=0.3", "mpic:k=2", "static:r=1", "cacheblend:r=0", "cacheblend:r=0.1", "cacheblend:r=1",
-        "kvshare:r=0.2", "kvshare:r=1", "asked:r=0.1", "asked:r=1"}) {
+        "kvshare:r=0.2", "kvshare:r=1", "asked:r=0.1", "asked:r=0.1,looks=2", "asked:r=1"}) {
     SCOPED_TRACE(chooser);
     const GenerateResult result = generate(*engine_, request(reuse(chooser.c_str())));
     EXPECT_EQ(ids(result), greedy());
@@ -126,7 +126,7 @@ TEST_P(Pipeline, ChoosersCanActAfterTheQuestion) {
   const std::string prompt = case_["prompt"].get<std::string>();
   ask("But first. " + prompt, images(), "static:r=1");
   ask(prompt.substr(0, prompt.find('<')) + "No picture.", {}, "static:r=1");
-  for (const char* chooser : {"cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1"}) {
+  for (const char* chooser : {"cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1", "asked:r=0.1,looks=2"}) {
     SCOPED_TRACE(chooser);
     for (const CacheReport::Image& image : ask(prompt, images(), chooser).cache.images) {
       EXPECT_EQ(image.source, CacheReport::Image::Source::kRam) << image.reason;
@@ -144,7 +144,7 @@ TEST_P(Pipeline, PreviewsCanBeCancelledAtAnyStep) {
   options.dtype = DType::kF32;
   options.kv_memory_bytes = options.cache_bytes = 256 << 20;
   options.prefill_chunk = 50;
-  for (const char* chooser : {"cacheblend:r=0.1", "asked:r=0.1"}) {
+  for (const char* chooser : {"cacheblend:r=0.1", "asked:r=0.1,looks=2"}) {
     bool ended = false;
     for (int n_steps = 1; !ended; n_steps += n_steps < 6 ? 1 : 5) {
       SCOPED_TRACE(chooser + std::string(", steps: ") + std::to_string(n_steps));

@@ -146,6 +146,8 @@ std::vector<double> spread(std::span<const double> scores, std::span<const size_
 // enough to point at a position, the rest by sums; both extend to the four tokens after and the one before, since a
 // sentence's names are attended to more than its statements about them, the first also to near tokens. The last sixth
 // of the layers takes the recorded values: recomputation matters least there, and other layers get more tokens.
+// With several looks, the text attends to what the earlier ones have recomputed; their tokens keep the K and V that
+// they got then, and so do not attend to what later looks choose.
 class Asked final : public ReuseChooser {
  public:
   explicit Asked(Parameters& p)
@@ -153,6 +155,7 @@ class Asked final : public ReuseChooser {
         from_(p.number("from", 1.0 / 3, 0, 0.99)),
         to_(p.number("to", 5.0 / 6, 0.01, 1)),
         pointed_(p.number("pointed", 0.57, 0, 1)),
+        looks_(static_cast<int32_t>(p.integer("looks", 1, 1, 8))),
         name_(p.resolved()) {}
 
   std::string name() const override { return name_; }
@@ -172,18 +175,22 @@ class Asked final : public ReuseChooser {
     std::vector<double> pointed = spread(sum_scores(seen, 2), seen.images, kBefore, kAfter);
     const std::vector<double> near = spread(pointed, seen.images, kNear, kNear);
     for (size_t i = 0; i < n; ++i) pointed[i] = std::max(pointed[i], kNearShare * near[i]);
-    const auto n_layers = static_cast<int32_t>(seen.layers.size());
-    const int32_t n_chosen = plan(n_layers, static_cast<int32_t>(n)).n_tokens(0, static_cast<int32_t>(n));
+    for (size_t i = 0; i < seen.chosen.size(); ++i) {
+      if (seen.chosen[i] > 0) pointed[i] = -1;
+    }
     std::vector<size_t> order(n);
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return pointed[i]; });
     const double most = 1 + (asked.empty() ? 0 : std::ranges::max(asked));
-    const auto n_first = static_cast<size_t>(std::lround(pointed_ * n_chosen));
+    const auto n_first = static_cast<size_t>(std::lround(pointed_ * seen.n_wanted));
     for (const size_t i : std::span(order).first(std::min(n, n_first))) asked[i] += most;
     return asked;
   }
   Preview preview(int32_t n_layers) const override {
-    return {.first_layer = static_cast<int32_t>(from_ * n_layers), .n_layers = n_layers, .reused_tokens = false};
+    return {.first_layer = static_cast<int32_t>(from_ * n_layers),
+            .n_layers = n_layers,
+            .reused_tokens = false,
+            .n_looks = looks_};
   }
   void score(const PreviewedLayer& seen, const Tensor& scores) const override {
     const Observed& o = seen.observed;
@@ -212,6 +219,7 @@ class Asked final : public ReuseChooser {
 
  private:
   double r_, from_, to_, pointed_;
+  int32_t looks_;
   std::string name_;
 };
 

@@ -53,6 +53,12 @@ std::vector<int32_t> RecomputePlan::depths(std::span<const double> scores) const
   return depths_in(order);
 }
 
+RecomputePlan RecomputePlan::scaled(double factor) const {
+  std::vector<double> shares = shares_;
+  for (double& share : shares) share *= factor;
+  return RecomputePlan(std::move(shares));
+}
+
 double RecomputePlan::mean() const {
   return std::accumulate(shares_.begin(), shares_.end(), 0.0) /
          static_cast<double>(std::max<size_t>(1, shares_.size()));

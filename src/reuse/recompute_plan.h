@@ -23,6 +23,8 @@ class RecomputePlan {
   std::vector<int32_t> depths(int32_t n) const;
   std::vector<int32_t> depths(std::span<const double> scores) const;
   double mean() const;
+  // The same with every share multiplied by `factor`, at most 1.
+  RecomputePlan scaled(double factor) const;
   const std::vector<double>& shares() const { return shares_; }
 
  private:

@@ -21,6 +21,9 @@ struct Preview {
   int32_t first_layer = 0;     // score() is called from this layer on
   int32_t n_layers = 0;        // number of first layers computed; 0: no preview, the first tokens are chosen
   bool reused_tokens = false;  // computed, too; otherwise they are loaded, and all others computed
+  // Previews in a row, each of which chooses an equal part of the plan. What one has chosen is recomputed in the next
+  // one, and kept: it is not computed again. 1 where reused tokens are computed.
+  int32_t n_looks = 1;
 };
 
 // A layer of a preview, after the attention of a step.
@@ -40,6 +43,8 @@ struct PreviewedLayer {
 struct PreviewScores {
   std::span<const std::vector<float>> layers;  // [H, n] of each layer; empty: not scored
   std::span<const size_t> images;              // [n] which image each of the n reused tokens belongs to, ascending
+  int32_t n_wanted = 0;                        // how many are chosen next
+  std::span<const int32_t> chosen = {};        // [n] layers that earlier previews have chosen; empty: this is the first
 };
 
 class ReuseChooser {
@@ -59,7 +64,8 @@ class ReuseChooser {
   virtual void score(const PreviewedLayer& seen, const Tensor& scores) const {
     static_cast<void>(seen), static_cast<void>(scores);
   }
-  // [n] Tokens are chosen by these values, the highest first: by default the sums over heads and layers.
+  // [n] Tokens are chosen by these values, the highest first, except those already chosen: by default the sums over
+  // heads and layers.
   virtual std::vector<double> rank(const PreviewScores& seen) const { return sum_scores(seen, /*power=*/1); }
 
  protected:

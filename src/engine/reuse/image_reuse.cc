@@ -241,21 +241,21 @@ void ImageReuse::after_preview_step() {
 }
 
 void ImageReuse::choose() {
-  const int32_t n_layers = placed_[0].kv->n_layers();
-  const Preview wanted = preview_->wanted();
-  const std::vector<double> scores = preview_->scores();
-  const std::vector<int32_t> depths = chooser_->plan(n_layers, static_cast<int32_t>(scores.size())).depths(scores);
-  preview_.reset();
-  sequence_.take_back_supplied();
-  reused_.set_depths(depths);
-  std::vector<int64_t> n_computed(placed_.size(), 0);
+  const std::vector<int32_t> depths = preview_->choose();
   const std::vector<size_t> images = reused_.images_of_tokens();
-  for (size_t i = 0; i < images.size(); ++i) {
-    n_computed[images[i]] += depths[i] + (wanted.reused_tokens ? wanted.n_layers : 0);
-  }
+  std::vector<int64_t> n_computed(placed_.size(), 0);
+  for (size_t i = 0; i < images.size(); ++i) n_computed[images[i]] += preview_->computed()[i];
   for (size_t i = 0; i < placed_.size(); ++i) {
     CacheReport::Image& report = report_.images[placed_[i].image];
-    report.n_recomputed = std::min<double>(report.n_tokens, static_cast<double>(n_computed[i]) / n_layers);
+    const double mean = static_cast<double>(n_computed[i]) / placed_[i].kv->n_layers();
+    report.n_recomputed = std::min<double>(report.n_tokens, mean);
+  }
+  sequence_.take_back_supplied();
+  reused_.set_depths(depths);
+  if (preview_->looks_again()) {
+    reused_.keep_recomputed();
+  } else {
+    preview_.reset();
   }
   supply();
 }

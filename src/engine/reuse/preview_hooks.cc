@@ -1,6 +1,7 @@
 #include "engine/reuse/preview_hooks.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace vlcache {
 namespace {
@@ -24,9 +25,12 @@ PreviewHooks::PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages
       end_(sequence.n_tokens() - (wanted_.n_layers < n_layers ? 1 : 0)),
       tokens_(images.tokens()),
       positions_(positions_of(sequence, tokens_)),
+      plan_(chooser_->plan(n_layers, static_cast<int32_t>(tokens_.size())).scaled(1.0 / wanted_.n_looks)),
+      computed_(tokens_.size(), wanted_.reused_tokens ? wanted_.n_layers : 0),
       scores_(static_cast<size_t>(n_layers)),
       layers_(static_cast<size_t>(n_layers)) {
-  images_.set_depths(std::vector<int32_t>(tokens_.size(), wanted_.reused_tokens ? wanted_.n_layers : 0));
+  CHECK(wanted_.n_looks == 1 || !wanted_.reused_tokens);
+  images_.set_depths(computed_);
 }
 
 bool PreviewHooks::cut(std::vector<TokenRun>& runs) {
@@ -40,10 +44,30 @@ bool PreviewHooks::cut(std::vector<TokenRun>& runs) {
 }
 
 std::vector<double> PreviewHooks::scores() const {
-  return chooser_->rank({.layers = scores_, .images = images_.images_of_tokens()});
+  const std::vector<size_t> images = images_.images_of_tokens();
+  const int32_t n_wanted = plan_.n_tokens(0, static_cast<int32_t>(images.size()));
+  PreviewScores seen{.layers = scores_, .images = images, .n_wanted = n_wanted, .chosen = {}};
+  if (n_looks_ > 0) seen.chosen = computed_;
+  return chooser_->rank(seen);
 }
 
-bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>&) {
+std::vector<int32_t> PreviewHooks::choose() {
+  std::vector<double> scores = this->scores();
+  const auto chosen = [&](size_t i) { return n_looks_ > 0 && computed_[i] > 0; };
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (chosen(i)) scores[i] = -std::numeric_limits<double>::infinity();
+  }
+  std::vector<int32_t> depths = plan_.depths(scores);
+  for (size_t i = 0; i < depths.size(); ++i) {
+    if (chosen(i)) depths[i] = 0;  // the plan's parts, rounded up, may be more than all
+  }
+  for (size_t i = 0; i < depths.size(); ++i) computed_[i] += depths[i];
+  ++n_looks_;
+  for (std::vector<float>& layer : scores_) layer.clear();
+  return depths;
+}
+
+bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
   if (layer >= wanted_.first_layer && images_.holds(layer)) {
     PreviewedLayer seen{.backend = backend_,
                         .layer = layer,
@@ -60,7 +84,8 @@ bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vec
     scores.resize(static_cast<size_t>(n_heads * n), 0.0f);
     chooser_->score(seen, Tensor(scores.data(), DType::kF32, {n_heads, n}));
   }
-  return layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_;  // no row continues
+  if (layer + 1 == wanted_.n_layers && wanted_.n_layers < n_layers_) return true;  // no row continues
+  return images_.after_attention(layer, observed, keep);
 }
 
 // Fills in the computed and the loaded K and V.

@@ -24,9 +24,15 @@ class PreviewHooks final : public LayerHooks {
   bool complete(const Sequence& sequence) const { return sequence.n_done() >= end_; }
   // The step that cut() has begun has been computed: its scores count. A failed step is repeated.
   void finish_step() { scores_ = step_scores_; }
-  // [tokens of all images] the chooser's scores for all it has seen.
+  // To be called when the preview is complete. [tokens of all images] of those that it has chosen, how many of the
+  // first layers recompute them.
+  std::vector<int32_t> choose();
+  // Whether another preview follows, of the same tokens; `images` is to recompute and keep what was chosen last.
+  bool looks_again() const { return n_looks_ < wanted_.n_looks; }
+  // [tokens of all images] layers that compute each for what was chosen so far and for previews.
+  const std::vector<int32_t>& computed() const { return computed_; }
+  // [tokens of all images] the chooser's scores for all that the preview has seen.
   std::vector<double> scores() const;
-  const Preview& wanted() const { return wanted_; }
 
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
 
@@ -41,6 +47,9 @@ class PreviewHooks final : public LayerHooks {
   Preview wanted_;
   int32_t end_;  // one past the last token that is seen
   std::vector<int32_t> tokens_, positions_;
+  RecomputePlan plan_;   // of one preview
+  int32_t n_looks_ = 0;  // previews that have chosen
+  std::vector<int32_t> computed_;
   std::vector<std::vector<float>> scores_, step_scores_;  // [n_layers] of the previewed layers [H, n]
   // A layer's K and V of the images' tokens, as in PreviewedLayer.
   struct Layer {

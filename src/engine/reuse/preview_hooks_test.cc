@@ -2,6 +2,7 @@
 #include "engine/reuse/preview_hooks.h"
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "engine/reuse/reuse_testing.h"
@@ -24,25 +25,61 @@ class Summed final : public ReuseChooser {
   ReuseChooserPtr chooser_;
 };
 
-// Scores of `chooser` for the image's tokens after other tokens than those it was recorded after.
-std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
-                           int32_t chunk) {
+// The same, but the first preview chooses tokens 10, 11, ... of the image.
+class TenthFirst final : public ReuseChooser {
+ public:
+  explicit TenthFirst(std::string_view chooser) : chooser_(chooser) {}
+  std::string name() const override { return chooser_.name(); }
+  RecomputePlan plan(int32_t n_layers, int32_t n_tokens) const override { return chooser_.plan(n_layers, n_tokens); }
+  Preview preview(int32_t n_layers) const override { return chooser_.preview(n_layers); }
+  void score(const PreviewedLayer& seen, const Tensor& scores) const override { chooser_.score(seen, scores); }
+  std::vector<double> rank(const PreviewScores& seen) const override {
+    if (!seen.chosen.empty()) return chooser_.rank(seen);
+    std::vector<double> scores(kImage, 0);
+    for (int i = 10; i < kImage; ++i) scores[static_cast<size_t>(i)] = kImage - i;
+    return scores;
+  }
+
+ private:
+  Summed chooser_;
+};
+
+struct Looked {
+  std::vector<double> scores;   // of the last preview
+  std::vector<int32_t> depths;  // that it has chosen
+};
+
+// What `chooser` makes of the image's tokens after other tokens than those it was recorded after.
+Looked look(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
+            int32_t chunk) {
   ReusedImages images(engine.backend(), engine.model().rope());
   const auto s = make_sequence(engine, image_prompt(kTextBefore, 5));
   images.add(*s, {{image_at(kTextBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
   PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kPreviewLayers);
-  images.supply(*s);
-  while (!preview.complete(*s)) {
-    std::vector<TokenRun> runs;
-    s->next_runs(chunk, runs);
-    StepItem item{.sequence = s.get()};
-    item.preview = preview.cut(runs);
-    item.runs = runs;
-    item.hooks = item.preview ? static_cast<LayerHooks*>(&preview) : &images;
-    engine.stepper().step({&item, 1});
-    if (item.preview) preview.finish_step();
+  while (true) {
+    images.supply(*s);
+    while (!preview.complete(*s)) {
+      std::vector<TokenRun> runs;
+      s->next_runs(chunk, runs);
+      StepItem item{.sequence = s.get()};
+      item.preview = preview.cut(runs);
+      item.runs = runs;
+      item.hooks = item.preview ? static_cast<LayerHooks*>(&preview) : &images;
+      engine.stepper().step({&item, 1});
+      if (item.preview) preview.finish_step();
+    }
+    const std::vector<double> scores = preview.scores();
+    const std::vector<int32_t> depths = preview.choose();
+    if (!preview.looks_again()) return {scores, depths};
+    s->take_back_supplied();
+    images.set_depths(depths);
+    images.keep_recomputed();
   }
-  return preview.scores();
+}
+
+std::vector<double> scores(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
+                           int32_t chunk) {
+  return look(engine, chooser, image, chunk).scores;
 }
 
 // In one layer, of every row the attention of each head to the image's tokens; the keys may be replaced by others.
@@ -185,6 +222,50 @@ TEST(PreviewHooks, AskedSumsTheQuestionsMaximumAttentionInDeepLayers) {
     }
     for (const int32_t chunk : {512, 17}) {
       expect_scores(scores(*engine, std::make_shared<Summed>("asked"), old, chunk), expected);
+    }
+  }
+}
+
+// The tokens that the first preview chose are computed in the second one, and the text attends to them. The second
+// chooses others: as many as half of the plan.
+TEST(PreviewHooks, ASecondLookAttendsToWhatTheFirstHasChosen) {
+  constexpr size_t kChosen = 10, kEnd = 14;  // tokens of the image: half of 16 %
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = engine_of(backend);
+    const auto old = record_image(*engine, image_prompt(20, 1), 20, 512);
+    std::vector<int32_t> before(kImage, 0);
+    std::fill(before.begin() + kChosen, before.begin() + kEnd, kPreviewLayers);
+    std::vector<double> expected(kImage, 0);
+    for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
+      Attention attention(*engine, layer);
+      ReusedImages images(engine->backend(), engine->model().rope());
+      const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
+      images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
+      images.set_depths(before);
+      images.supply(*s);
+      compute(*engine, *s, 512, &attention);  // no row ends before the last layer
+      for (size_t h = 0; h < kHeads; ++h) {
+        for (size_t j = 0; j < kImage; ++j) {
+          double most = 0;
+          for (size_t row = 0; row < attention.tokens.size(); ++row) {
+            if (attention.tokens[row] < kTextBefore + kImage) continue;
+            most = std::max(most, attention.matrix[row][h][kTextBefore + j]);
+          }
+          expected[j] += most;
+        }
+      }
+    }
+    std::vector<int32_t> order(kImage);
+    std::iota(order.begin(), order.end(), 0);
+    std::erase_if(order, [&](int32_t i) { return before[static_cast<size_t>(i)] > 0; });
+    std::ranges::stable_sort(order, std::greater(), [&](int32_t i) { return expected[static_cast<size_t>(i)]; });
+    std::vector<int32_t> depths(kImage, 0);
+    for (size_t i = 0; i < kEnd - kChosen; ++i) depths[static_cast<size_t>(order[i])] = kPreviewLayers;
+    for (const int32_t chunk : {512, 17}) {
+      const Looked second = look(*engine, std::make_shared<TenthFirst>("asked:r=0.16,to=1,looks=2"), old, chunk);
+      expect_scores(second.scores, expected);
+      EXPECT_EQ(second.depths, depths);
     }
   }
 }

@@ -12,6 +12,17 @@ namespace {
 // networks are hidden by computing; slower ones are waited for outside of steps.
 constexpr std::chrono::milliseconds kLongestStall{50};
 
+// Of a token among these, which ascend; -1: it is not among them.
+int64_t index_of(std::span<const int32_t> tokens, int32_t token) {
+  const auto at = std::ranges::lower_bound(tokens, token);
+  return at != tokens.end() && *at == token ? at - tokens.begin() : -1;
+}
+
+void copy_row(const Tensor& to, const Tensor& from) {
+  CHECK(to.bytes() == from.bytes());
+  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
 }  // namespace
 
 void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
@@ -45,6 +56,56 @@ void ReusedImages::set_depths(std::span<const int32_t> depths) {
     }
   }
   CHECK(next == depths.size());
+  keeps_ = false;
+}
+
+void ReusedImages::keep_recomputed() {
+  keeps_ = true;
+  Kept& kept = kept_.emplace_back();
+  for (const Piece& piece : pieces_) {
+    for (int32_t t = piece.begin; t < piece.end; ++t) {
+      if (depth(piece, t) == 0) continue;
+      kept.tokens.push_back(t);
+      kept.depths.push_back(depth(piece, t));
+    }
+  }
+  kept.layers.resize(static_cast<size_t>(images_[0].image->n_layers()));
+}
+
+void ReusedImages::keep_rows(int32_t layer, const Observed& observed) {
+  Kept& kept = kept_.back();
+  Kept::Rows& rows = kept.layers[static_cast<size_t>(layer)];
+  const int64_t n = std::ssize(kept.tokens), n_heads = observed.k.dim(1), d = observed.k.dim(2);
+  const DType dtype = backend_.compute_dtype();
+  for (Buffer* buffer : {&rows.k, &rows.v}) {
+    if (buffer->bytes() == 0) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
+  }
+  const Tensor k(rows.k.data(), dtype, {n, n_heads, d}), v(rows.v.data(), dtype, {n, n_heads, d});
+  std::vector<float> cos(static_cast<size_t>(d / 2)), sin(cos.size());
+  const Tensor cos_row(cos.data(), DType::kF32, {1, d / 2}), sin_row(sin.data(), DType::kF32, {1, d / 2});
+  for (int64_t i = 0; i < std::ssize(observed.tokens); ++i) {
+    const int64_t at = index_of(kept.tokens, observed.tokens[static_cast<size_t>(i)]);
+    if (at < 0) continue;
+    rope_.fill(observed.positions.subspan(static_cast<size_t>(i), 1), cos_row, sin_row);
+    backend_.rope(observed.k.slice_rows(i, i + 1), cos_row, sin_row, k.slice_rows(at, at + 1));
+    copy_row(v.slice_rows(at, at + 1), observed.v.slice_rows(i, i + 1));
+  }
+}
+
+void ReusedImages::read_kept(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) const {
+  for (const Kept& kept : kept_) {
+    const Kept::Rows& rows = kept.layers[static_cast<size_t>(layer)];
+    const int64_t n = std::ssize(kept.tokens);
+    for (int64_t i = 0; i < std::ssize(tokens); ++i) {
+      const int64_t at = index_of(kept.tokens, tokens[static_cast<size_t>(i)]);
+      if (at < 0 || kept.depths[static_cast<size_t>(at)] <= layer) continue;
+      const auto kept_rows = [&](const Buffer& buffer) {
+        return Tensor(const_cast<std::byte*>(buffer.data()), k.dtype, {n, k.dim(1), k.dim(2)});  // only read
+      };
+      copy_row(k.slice_rows(i, i + 1), kept_rows(rows.k).slice_rows(at, at + 1));
+      copy_row(v.slice_rows(i, i + 1), kept_rows(rows.v).slice_rows(at, at + 1));
+    }
+  }
 }
 
 std::vector<int32_t> ReusedImages::tokens() const {
@@ -150,10 +211,13 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
     };
     backend_.rope(k_rows, table(piece->cos), table(piece->sin), k_rows);
   }
+  read_kept(layer, tokens, k, v);
 }
 
 bool ReusedImages::after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) {
-  if (images_.empty() || layer + 1 >= images_[0].image->n_layers()) return false;
+  if (images_.empty()) return false;
+  if (keeps_ && holds(layer)) keep_rows(layer, observed);
+  if (layer + 1 >= images_[0].image->n_layers()) return false;
   for (size_t i = 0; i < observed.tokens.size(); ++i) {
     const int32_t token = observed.tokens[i];
     const Piece* piece = find(token);

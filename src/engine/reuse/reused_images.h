@@ -27,6 +27,9 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // Of each token of all images, in the order of the sequence, how many of the first layers recompute it. To be called
   // before supply().
   void set_depths(std::span<const int32_t> depths);
+  // K and V of tokens that the next steps recompute, up to the next set_depths(), are kept: later they are supplied in
+  // the place of loaded ones. A step may be repeated.
+  void keep_recomputed();
   // The number (in the order they were added) of the image whose load failed or was not ready, which made the step
   // fail; -1: none.
   int32_t take_missed() { return std::exchange(missed_, -1); }
@@ -64,6 +67,17 @@ class ReusedImages final : public SlotSource, public LayerHooks {
     int32_t first_row;            // of the image
     std::vector<float> cos, sin;  // [end - begin, d / 2]
   };
+  // What was recomputed of some tokens, in the layers that recomputed them.
+  struct Kept {
+    struct Rows {
+      Buffer k, v;  // [tokens, Hk, d] compute dtype, K rotated
+    };
+    std::vector<int32_t> tokens, depths;  // ascending; and their depths
+    std::vector<Rows> layers;             // empty before the layer's step
+  };
+  void keep_rows(int32_t layer, const Observed& observed);
+  // Replaces rows of `tokens` that were kept in the layer.
+  void read_kept(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v) const;
   const Piece* find(int32_t token) const;  // null: no image's
   int32_t depth(const Piece& piece, int32_t token) const;
   // The image of a piece, once it has the layer.
@@ -73,6 +87,8 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   const RopeTable& rope_;
   std::vector<Placed> images_;
   std::vector<Piece> pieces_;
+  std::vector<Kept> kept_;  // of different tokens
+  bool keeps_ = false;      // what is recomputed is added to the last of them
   int32_t missed_ = -1;
   Buffer k_, v_;  // scratch of load()
 };

@@ -83,6 +83,34 @@ TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
   }
 }
 
+// What one source's steps recompute is supplied by the next: the first half in all layers, as if it were computed
+// again; the rest in the first two.
+TEST(ReusedImages, RecomputedTokensCanBeKept) {
+  for (const std::string_view backend : backend_names()) {
+    SCOPED_TRACE(backend);
+    const auto engine = make_engine(4, backend);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+    const std::vector<int32_t> other = image_prompt(45, 5);
+    for (const std::vector<double>& shares :
+         {std::vector<double>{0.5, 0.5, 0.5, 0.5}, {1, 1, 0.5, 0.5}, {1, 1, 1, 1}}) {
+      const std::vector<float> expected = reuse(*engine, other, 45, image, shares).logits;
+      for (const int32_t chunk : {512, 17}) {
+        ReusedImages images(engine->backend(), engine->model().rope());
+        const auto s = make_sequence(*engine, other);
+        images.add(*s, {{image_at(45)}}, image, RecomputePlan(shares));
+        images.keep_recomputed();
+        images.supply(*s);
+        compute(*engine, *s, chunk, &images);
+        s->take_back_supplied();
+        images.set_depths(std::vector<int32_t>(kImage, 0));
+        images.supply(*s);
+        EXPECT_EQ(s->n_pending(), kAfterImage);
+        expect_close(compute(*engine, *s, chunk, &images), expected);
+      }
+    }
+  }
+}
+
 // Tiles of an image with words between them: rows 0 to 29, five tokens of text, rows 30 to 49.
 TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
   for (const std::string_view backend : backend_names()) {
