@@ -43,6 +43,7 @@ void read_tools(const OrderedJson& tools, ToolUse& use) {
     if (parameters != nullptr && !parameters->is_object()) {
       bad_field(where + ".function.parameters: expected a JSON schema, an object");
     }
+    if (bool_field(*function, "strict", bool_field(tools[i], "strict", false))) use.strict.insert(name);
     // Templates read the fields that exist, and some cannot do without parameters.
     OrderedJson kept = {{"name", name}};
     if (find_field(*function, "description") != nullptr) kept["description"] = string_of(*function, "description");
@@ -107,6 +108,25 @@ std::vector<std::string> ToolUse::names() const {
     if (choice != Choice::kNamed || name == named) names.push_back(name);
   }
   return names;
+}
+
+bool is_string_schema(const OrderedJson& schema) {
+  if (!schema.is_object() || schema.contains("type")) return string_of(schema, "type") == "string";
+  const OrderedJson* choices = find_field(schema, "enum");
+  return choices != nullptr && choices->is_array() && !choices->empty() &&
+         std::ranges::all_of(*choices, [](const OrderedJson& v) { return v.is_string(); });
+}
+
+std::map<std::string, std::set<std::string>> ToolUse::string_parameters() const {
+  std::map<std::string, std::set<std::string>> out;
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson* properties = find_field(tool["function"]["parameters"], "properties");
+    if (properties == nullptr || !properties->is_object()) continue;
+    for (const auto& [name, schema] : properties->items()) {
+      if (is_string_schema(schema)) out[tool["function"]["name"].get<std::string>()].insert(name);
+    }
+  }
+  return out;
 }
 
 ToolUse read_tool_use(const OrderedJson& body) {

@@ -2,7 +2,9 @@
 // them.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,13 +33,19 @@ struct ToolUse {
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();  // [{type: function, function: {name, ...}}]
   Choice choice = Choice::kNone;
   std::string named;
-  bool parallel = true;  // several calls in one answer
+  bool parallel = true;          // several calls in one answer
+  std::set<std::string> strict;  // names of functions whose arguments must keep to their schemas
 
   bool may_call() const { return choice != Choice::kNone; }
   bool must_call() const { return choice == Choice::kRequired || choice == Choice::kNamed; }
+  // By function: its parameters of type string.
+  std::map<std::string, std::set<std::string>> string_parameters() const;
   // The names of the functions that may be called.
   std::vector<std::string> names() const;
 };
+
+// Whether a schema allows strings alone, as far as its own "type" and "enum" say.
+bool is_string_schema(const nlohmann::ordered_json& schema);
 
 // tools, tool_choice, parallel_tool_calls. Throws Error(kInput): "tools[0].function.name: ...".
 ToolUse read_tool_use(const nlohmann::ordered_json& body);

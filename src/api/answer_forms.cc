@@ -1,6 +1,7 @@
 #include "api/answer_forms.h"
 
 #include "api/call_grammar.h"
+#include "api/generic_tools.h"
 #include "base/error.h"
 #include "base/exact_json.h"
 #include "io/chat/chat_templates.h"
@@ -8,8 +9,8 @@
 
 namespace vlcache {
 
-AnswerForms::AnswerForms(const Engine& engine)
-    : engine_(engine), grammars_(engine.tokenizer(), engine.model().config().text.vocab_size) {
+AnswerForms::AnswerForms(const Engine& engine, bool generic)
+    : engine_(engine), generic_(generic), grammars_(engine.tokenizer(), engine.model().config().text.vocab_size) {
   try {
     thought_tags_ = engine.chat_templates()->thought_tags(engine.tokenizer());
   } catch (const Error&) {  // a template that cannot be compiled is an error where it is used
@@ -27,33 +28,44 @@ void AnswerForms::allow_thought(Form& form, std::optional<int> max_tokens) const
 
 AnswerForms::Form AnswerForms::form(const AnswerFormat& format, const ToolUse& tools) {
   Form form;
+  if (tools.may_call()) add_calls(format, tools, form);
+  if (form.grammar != nullptr) return form;
   if (format.kind == AnswerFormat::Kind::kJsonObject) form.grammar = grammars_.json_object();
   if (format.kind == AnswerFormat::Kind::kJsonSchema) {
     form.grammar = grammars_.json_schema(with_plain_numbers(format.schema), AnswerFormat::kSchemaField);
   }
-  if (tools.may_call()) add_calls(tools, form);
   return form;
 }
 
-void AnswerForms::add_calls(const ToolUse& tools, Form& form) {
+void AnswerForms::add_calls(const AnswerFormat& format, const ToolUse& tools, Form& form) {
   const Tokenizer& tokenizer = engine_.tokenizer();
   form.template_has_tools = engine_.chat_templates()->shows_tools(tokenizer);
   if (form.template_has_tools) {
     form.syntax = call_syntax(engine_.chat_templates()->source(/*with_tools=*/true));
+  } else if (generic_) {
+    const auto n_tokens = [&](const std::string& text) {
+      return std::ssize(tokenizer.encode(text, /*add_special_tokens=*/false));
+    };
+    GenericTools shown = generic_tools(tools.tools, engine_.max_positions() / 8, n_tokens);
+    form.system_text = std::move(shown.text);
+    form.notes = std::move(shown.notes);
   } else if (!tools.must_call()) {
-    throw Error(ErrorCode::kInput,
-                "tools: the model's chat template has no place for them; with tool_choice \"required\" or a named "
-                "function its answer can be made a call, but what the tools are for must stand in the messages");
+    form.notes.push_back(
+        "tools: left out: the model was not trained to call functions (--generic-tools on shows them to it); "
+        "tool_choice \"required\" or a named function makes its answer a call");
   }
   for (const std::string& mark : call_marks(form.syntax)) {
     const int32_t id = tokenizer.token_id(mark);
     if (id >= 0 && tokenizer.is_special(id)) form.shown.push_back(id);
   }
-  if (!tools.must_call()) return;
+  const bool formatted = format.kind != AnswerFormat::Kind::kText;
+  if (!tools.must_call() && (!formatted || (!generic_ && !form.template_has_tools))) return;
   ToolUse plain = tools;
   plain.tools = with_plain_numbers(std::move(plain.tools));
-  const CallGrammar calls = call_grammar(grammars_, form.syntax, plain);
+  const CallGrammar calls = tools.must_call() ? call_grammar(grammars_, form.syntax, plain)
+                                              : call_or_format(grammars_, form.syntax, plain, format);
   form.grammar = calls.grammar;
+  form.notes.insert(form.notes.end(), calls.notes.begin(), calls.notes.end());
   if (!calls.opening.empty()) form.opening = tokenizer.encode(calls.opening, /*add_special_tokens=*/false);
 }
 

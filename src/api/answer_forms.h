@@ -18,7 +18,8 @@ namespace vlcache {
 
 class AnswerForms {
  public:
-  explicit AnswerForms(const Engine& engine);
+  // generic: tools are shown to models whose template has no place for them (generic_tools.h).
+  explicit AnswerForms(const Engine& engine, bool generic = true);
 
   struct Form {
     GrammarPtr grammar;            // null: any text
@@ -28,6 +29,8 @@ class AnswerForms {
     bool template_has_tools = false;
     ThoughtTags thoughts;                   // those that may precede the answer; none: it has none
     std::optional<int> max_thought_tokens;  // then a thought is closed
+    std::string system_text;                // tools, for a template without a place for them
+    std::vector<std::string> notes;         // for the client: what the grammar or the prompt leaves out
   };
   // Takes milliseconds for a new grammar, so any thread but the inference thread may call it. Throws Error(kInput or
   // kUnsupported) naming the field.
@@ -38,9 +41,10 @@ class AnswerForms {
   void apply(const Form& form, Request& request) const;
 
  private:
-  void add_calls(const ToolUse& tools, Form& form);
+  void add_calls(const AnswerFormat& format, const ToolUse& tools, Form& form);
 
   const Engine& engine_;
+  bool generic_;
   Grammars grammars_;
   ThoughtTags thought_tags_;
 };

@@ -1,6 +1,7 @@
 // Calls in the text of each syntax.
 #include "api/call_grammar.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -17,6 +18,7 @@ struct Words {
   std::string between, after;
   std::string name, arguments, end;  // before the two and after them, in each call
   std::optional<int32_t> id;         // rule of the text between the name and `arguments`
+  bool xml = false;                  // arguments as kQwenXml has them
   int most = 8;                      // calls in one answer: without a limit, a model may not come to an end
 };
 
@@ -38,6 +40,7 @@ int32_t id_rule(Automaton& a, const std::string& mark) {
 // In the tokenizer's own tokens.
 std::string opening_of(CallSyntax syntax) {
   switch (syntax) {
+    case CallSyntax::kQwenXml:
     case CallSyntax::kHermes:
       return "<tool_call>\n";
     case CallSyntax::kMistral:
@@ -54,6 +57,12 @@ std::string opening_of(CallSyntax syntax) {
 Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
   Words words{.between = ", ", .name = "{\"name\": \"", .arguments = "\", \"arguments\": ", .end = "}"};
   switch (syntax) {
+    case CallSyntax::kQwenXml:
+      words.xml = true;
+      words.name = "<function=";
+      words.arguments = ">\n";
+      words.end = "</function>";
+      [[fallthrough]];
     case CallSyntax::kHermes:
       words.between = "\n</tool_call>\n<tool_call>\n";
       words.after = "\n</tool_call>";
@@ -81,37 +90,133 @@ Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
   return words;
 }
 
+// Text of at least a character in which "\n</parameter>" does not stand.
+int32_t free_text(Automaton& a) {
+  constexpr std::string_view kEnd = "\n</parameter>";
+  const int32_t rule = a.add_rule(), end = a.add_state();
+  a.end(end);
+  // A state for each beginning of it; any other character leads back. None at first, where the text may not end.
+  std::vector<int32_t> states;
+  for (size_t i = 0; i < kEnd.size(); ++i) states.push_back(a.add_state());
+  const auto edges = [&](int32_t from, size_t i) {
+    for (int c = '\t'; c < 0x80; ++c) {
+      const bool is_next = c == kEnd[i];
+      if ((c < 0x20 && c != '\n' && c != '\t') || (is_next && i + 1 == kEnd.size())) continue;
+      const auto byte = static_cast<uint8_t>(c);
+      a.bytes(from, byte, byte, is_next ? states[i + 1] : states[c == kEnd[0] ? 1 : 0]);
+    }
+    json_long_character(a, from, states[0]);
+  };
+  edges(a.start(rule), 0);
+  for (size_t i = 0; i < kEnd.size(); ++i) {
+    edges(states[i], i);
+    a.skip(states[i], end);
+  }
+  return rule;
+}
+
+// A parameter that is written as <parameter=name> and its value.
+struct XmlParameter {
+  std::string name;
+  int32_t rule;                      // of the value
+  std::vector<std::string> choices;  // instead, if it is one of these texts
+  bool may_be_empty, required;
+};
+
+// Those that a function names, in order.
+std::vector<XmlParameter> xml_parameters(Automaton& a, const OrderedJson& parameters, const std::string& where,
+                                         const SchemaOptions& options) {
+  std::vector<XmlParameter> out;
+  std::vector<SchemaNote> noted_below;
+  const SchemaOptions checking{.widened = options.widened == nullptr ? nullptr : &noted_below, .closed = true};
+  add_schema(a, parameters, where, checking);  // for its errors
+  const auto properties = parameters.find("properties");
+  if (properties == parameters.end() || !properties->is_object()) return out;
+  const OrderedJson needed = parameters.value("required", OrderedJson::array());
+  const int32_t text = free_text(a);
+  for (const auto& [name, property] : properties->items()) {
+    XmlParameter& p = out.emplace_back();
+    p.name = name;
+    p.required = needed.is_array() && std::ranges::find(needed, OrderedJson(name)) != needed.end();
+    p.may_be_empty = is_string_schema(property);
+    p.rule = text;
+    if (p.may_be_empty && property.contains("enum") && property["enum"].is_array()) {
+      for (const OrderedJson& v : property["enum"]) {
+        if (v.is_string() && !v.get_ref<const std::string&>().empty()) p.choices.push_back(v);
+      }
+    }
+    if (p.may_be_empty) continue;
+    OrderedJson schema = property;  // its references are to the whole
+    for (const char* key : {"$defs", "definitions"}) {
+      if (parameters.contains(key) && schema.is_object()) schema[key] = parameters[key];
+    }
+    p.rule = add_schema(a, schema, where + "/properties/" + name, options);
+  }
+  return out;
+}
+
+// Connects two states by the parameters.
+void add_xml(Automaton& a, const std::vector<XmlParameter>& parameters, int32_t from, int32_t to) {
+  for (const XmlParameter& p : parameters) {
+    const int32_t after = a.add_state(), value = a.text(from, "<parameter=" + p.name + ">\n"), end = a.add_state();
+    a.text(end, "\n</parameter>\n", after);
+    for (const std::string& choice : p.choices) a.text(value, choice, end);
+    if (p.choices.empty()) a.call(value, p.rule, end);
+    if (p.choices.empty() && p.may_be_empty) a.skip(value, end);
+    if (!p.required) a.skip(from, after);
+    from = after;
+  }
+  a.skip(from, to);
+}
+
 // Of any function that may be called.
-int32_t one_call(Automaton& a, const Words& words, const ToolUse& use) {
-  std::vector<std::pair<std::string, int32_t>> functions;
+int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vector<std::string>& notes) {
+  struct Function {
+    std::string name;
+    int32_t parameters;             // the rule of their JSON
+    std::vector<XmlParameter> xml;  // instead, in kQwenXml
+  };
+  std::vector<Function> functions;
   for (size_t i = 0; i < use.tools.size(); ++i) {
     const OrderedJson& function = use.tools[i]["function"];
     const auto name = function["name"].get<std::string>();
     if (use.choice == ToolUse::Choice::kNamed && name != use.named) continue;
-    const std::string where = "tools[" + std::to_string(i) + "].function.parameters";
-    functions.emplace_back(name, add_schema(a, function["parameters"], where));
+    const std::string where = "tools[" + std::to_string(i) + "].function";
+    std::vector<SchemaNote> widened;
+    const SchemaOptions options{.widened = use.strict.contains(name) ? nullptr : &widened, .closed = true};
+    if (words.xml) {
+      functions.push_back({name, 0, xml_parameters(a, function["parameters"], where + ".parameters", options)});
+    } else {
+      functions.push_back({name, add_schema(a, function["parameters"], where + ".parameters", options), {}});
+    }
+    for (const SchemaNote& note : widened) {
+      notes.push_back(where + " (" + name + "): \"" + note.keyword + "\" at " + note.place +
+                      " is not held in calls: " + note.why);
+    }
   }
   const int32_t rule = a.add_rule(), end = a.add_state();
   a.end(end);
   const int32_t name_begins = a.text(a.start(rule), words.name);
-  for (const auto& [name, parameters] : functions) {
-    int32_t at = a.text(name_begins, name);
+  for (const auto& [name, parameters, xml] : functions) {
+    const std::string text = OrderedJson(name).dump();
+    int32_t at = a.text(name_begins, words.name.empty() || words.xml ? name : text.substr(1, text.size() - 2));
     if (words.id) {
       const int32_t after_id = a.add_state();
       a.call(at, *words.id, after_id);
       at = after_id;
     }
     const int32_t after = a.add_state();
-    a.call(a.text(at, words.arguments), parameters, after);
+    at = a.text(at, words.arguments);
+    words.xml ? add_xml(a, xml, at, after) : a.call(at, parameters, after);
     a.skip(a.text(after, words.end), end);
   }
   return rule;
 }
 
-int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use) {
-  const int32_t call = one_call(a, words, use), rule = a.add_rule(), end = a.add_state();
+int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use, std::vector<std::string>& notes) {
+  const int32_t call = one_call(a, words, use, notes), rule = a.add_rule(), end = a.add_state();
   a.end(end);
-  const int n = use.choice == ToolUse::Choice::kRequired && use.parallel ? words.most : 1;
+  const int n = use.choice != ToolUse::Choice::kNamed && use.parallel ? words.most : 1;
   int32_t at = a.start(rule);
   if (words.before.starts_with(' ')) {
     const int32_t spaced = a.text(at, " ");
@@ -129,14 +234,45 @@ int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use) {
   return rule;
 }
 
+// Under which its grammar is kept.
+std::string name_of(CallSyntax syntax, const ToolUse& use) {
+  std::string strict;
+  for (const std::string& name : use.strict) strict += name + " ";
+  return std::to_string(static_cast<int>(syntax)) + (use.parallel ? " many " : " one ") + use.named + " " + strict +
+         use.tools.dump();
+}
+
 }  // namespace
 
 CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& use) {
-  const std::string name = "calls " + std::to_string(static_cast<int>(syntax)) + (use.parallel ? " many " : " one ") +
-                           use.named + " " + use.tools.dump();
-  return {opening_of(syntax), grammars.compile(name, [&](Automaton& automaton) {
-            return all_calls(automaton, words_of(syntax, grammars, automaton), use);
-          })};
+  CallGrammar out{.opening = opening_of(syntax), .grammar = nullptr, .notes = {}};
+  out.grammar = grammars.compile(
+      "calls " + name_of(syntax, use),
+      [&](Automaton& a) { return all_calls(a, words_of(syntax, grammars, a), use, out.notes); }, &out.notes);
+  return out;
+}
+
+CallGrammar call_or_format(Grammars& grammars, CallSyntax syntax, const ToolUse& use, const AnswerFormat& format) {
+  CallGrammar out;
+  out.grammar = grammars.compile(
+      "calls or " + format.schema.dump() + name_of(syntax, use),
+      [&](Automaton& a) {
+        const bool any = format.kind == AnswerFormat::Kind::kJsonObject;
+        const int32_t value =
+            any ? static_cast<int32_t>(kJsonObject) : add_schema(a, format.schema, AnswerFormat::kSchemaField);
+        const int32_t calls = all_calls(a, words_of(syntax, grammars, a), use, out.notes);
+        const int32_t rule = a.add_rule(), end = a.add_state();
+        a.end(end);
+        a.call(a.start(rule), value, end);
+        const std::string mark = opening_of(syntax);  // as its tokens: a mark and perhaps a line's end
+        const size_t n_mark = std::min(mark.find('\n'), mark.size());
+        const int32_t open = n_mark == 0 ? a.add_state() : a.text(a.start(rule), grammars.mark(mark.substr(0, n_mark)));
+        if (n_mark == 0) a.skip(a.start(rule), open);
+        a.call(a.text(open, mark.substr(n_mark)), calls, end);
+        return rule;
+      },
+      &out.notes);
+  return out;
 }
 
 }  // namespace vlcache

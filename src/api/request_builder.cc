@@ -28,8 +28,9 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
                                  std::move(images));
 }
 
-RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model)
-    : engine_(engine), reuse_(reuse), model_(model), forms_(engine) {}
+RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model,
+                               bool generic_tools)
+    : engine_(engine), reuse_(reuse), model_(model), forms_(engine, generic_tools) {}
 
 PolicyPtr RequestBuilder::policy(const RequestFields& fields) {
   const std::string kv = fields.kv.value_or(""), budget = fields.kv_budget.value_or(BudgetText()).text;

@@ -28,7 +28,8 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
 class RequestBuilder {
  public:
   // All must outlive this object. `model`: whose files policies may read; null: none.
-  RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model);
+  // generic_tools: as AnswerForms has it.
+  RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model, bool generic_tools = true);
 
   // Takes milliseconds for a new grammar. Throws Error(kInput or kUnsupported) naming the field.
   AnswerForms::Form form(const AnswerFormat& format, const ToolUse& tools = {}) { return forms_.form(format, tools); }

@@ -109,7 +109,7 @@ OrderedJson totals_json(const CacheTotals& totals) {
           {"tiers", std::move(tiers)}};
 }
 
-OrderedJson served_json(const GenerateResult& result, bool explain) {
+OrderedJson served_json(const GenerateResult& result, bool explain, const std::vector<std::string>& notes) {
   OrderedJson kv = kv_json(result.kv), cache = cache_json(result.cache), timings = timings_json(result.timings);
   timings.erase("load");
   if (!explain) {
@@ -120,7 +120,9 @@ OrderedJson served_json(const GenerateResult& result, bool explain) {
   } else if (!result.kv.images.empty()) {
     kv["images"] = kept_json(result.kv.images);
   }
-  return {{"kv", std::move(kv)}, {"cache", std::move(cache)}, {"timings_ms", std::move(timings)}};
+  OrderedJson json{{"kv", std::move(kv)}, {"cache", std::move(cache)}, {"timings_ms", std::move(timings)}};
+  if (!notes.empty()) json["notes"] = notes;
+  return json;
 }
 
 OrderedJson result_json(const GenerateResult& result, const CacheTotals& totals) {

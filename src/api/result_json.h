@@ -11,7 +11,8 @@ namespace vlcache {
 nlohmann::ordered_json result_json(const GenerateResult& result, const CacheTotals& totals);
 // What a server's answer has besides OpenAI's fields: {kv, cache, timings_ms}; if `explain`, also the slots of every
 // head, the tokens kept of the images, and reasons.
-nlohmann::ordered_json served_json(const GenerateResult& result, bool explain);
+nlohmann::ordered_json served_json(const GenerateResult& result, bool explain,
+                                   const std::vector<std::string>& notes = {});
 // Of the caches since the start.
 nlohmann::ordered_json totals_json(const CacheTotals& totals);
 

@@ -13,12 +13,16 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
+constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=";
+constexpr std::string_view kFunctionEnd = "</function>", kParameterEnd = "</parameter>";
 constexpr std::string_view kCalls = "[TOOL_CALLS]", kCallId = "[CALL_ID]", kArguments = "[ARGS]";
 constexpr std::string_view kPython = "<|python_tag|>";
+constexpr std::string_view kPythonStart = "<|python_start|>", kPythonEnd = "<|python_end|>";  // Llama 4
 constexpr std::string_view kSpace = " \t\r\n";
 
 std::string_view mark_of(CallSyntax syntax) {
   switch (syntax) {
+    case CallSyntax::kQwenXml:
     case CallSyntax::kHermes:
       return kOpen;
     case CallSyntax::kMistral:
@@ -94,19 +98,30 @@ size_t read_named(std::string_view text, size_t at, const std::set<std::string>&
   return end;
 }
 
+// Llama 4 may write each call between marks.
+std::string without_marks(std::string_view text) {
+  std::string out(text);
+  for (const std::string_view mark : {kPythonStart, kPythonEnd}) {
+    for (size_t at = out.find(mark); at != out.npos; at = out.find(mark, at)) out.erase(at, mark.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 CallSyntax call_syntax(const std::string& chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string::npos; };
   if (has(kCalls) && has(kArguments)) return has(kCallId) ? CallSyntax::kMistralWithId : CallSyntax::kMistralNamed;
   if (has(kCalls)) return CallSyntax::kMistral;
+  if (has(kOpen) && has(kFunction) && has(kParameter)) return CallSyntax::kQwenXml;
   if (has(kOpen)) return CallSyntax::kHermes;
-  if (has(kPython) || (has("\"parameters\"") && has("ipython"))) return CallSyntax::kLlama;
+  if (has(kPython) || has(kPythonStart) || (has("\"parameters\"") && has("ipython"))) return CallSyntax::kLlama;
   return CallSyntax::kPlain;
 }
 
 std::vector<std::string> call_marks(CallSyntax syntax) {
   switch (syntax) {
+    case CallSyntax::kQwenXml:
     case CallSyntax::kHermes:
       return {std::string(kOpen), std::string(kClose)};
     case CallSyntax::kMistral:
@@ -114,7 +129,7 @@ std::vector<std::string> call_marks(CallSyntax syntax) {
     case CallSyntax::kMistralWithId:
       return {std::string(kCalls), std::string(kCallId), std::string(kArguments)};
     case CallSyntax::kLlama:
-      return {std::string(kPython)};
+      return {std::string(kPython), std::string(kPythonStart), std::string(kPythonEnd)};
     case CallSyntax::kPlain:
       break;
   }
@@ -144,8 +159,64 @@ std::vector<ToolCall> parse_calls(std::string_view text, const std::set<std::str
   return calls;
 }
 
-ToolCallReader::ToolCallReader(CallSyntax syntax, std::vector<std::string> names)
-    : syntax_(syntax), names_(names.begin(), names.end()) {}
+std::vector<ToolCall> complete_calls(std::string_view text, const std::set<std::string>& names) {
+  std::vector<ToolCall> calls;
+  for (size_t at = 0; at < text.size();) {
+    if (text.substr(at).starts_with(kCalls)) {
+      at += kCalls.size();
+    } else if (text[at] == '{') {
+      const size_t end = value_end(text, at);
+      const std::optional<OrderedJson> value = end == text.npos ? std::nullopt : parse(text.substr(at, end - at));
+      if (!value || !read_object(*value, names, calls)) break;
+      at = end;
+    } else if (text[at] == '[' || text[at] == ']' || text[at] == ',' || text[at] == ';' ||
+               kSpace.find(text[at]) != kSpace.npos) {
+      ++at;
+    } else {
+      at = read_named(text, at, names, calls);
+    }
+  }
+  return calls;
+}
+
+std::vector<ToolCall> parse_xml_calls(std::string_view text, const std::set<std::string>& names,
+                                      const StringParameters& strings) {
+  // Takes "<word=NAME>" and returns the name; nullopt: there is none.
+  const auto opened = [&](std::string_view word) -> std::optional<std::string> {
+    text = trimmed(text);
+    const size_t end = text.find('>');
+    if (!text.starts_with(word) || end == text.npos) return std::nullopt;
+    const std::string name(trimmed(text.substr(word.size(), end - word.size())));
+    text.remove_prefix(end + 1);
+    return name;
+  };
+  std::vector<ToolCall> calls;
+  while (!trimmed(text).empty()) {
+    const std::optional<std::string> name = opened(kFunction);
+    if (!name || !names.contains(*name)) return {};
+    OrderedJson arguments = OrderedJson::object();
+    while (const std::optional<std::string> key = opened(kParameter)) {
+      const size_t end = text.find(kParameterEnd);
+      if (end == text.npos) return {};
+      std::string_view value = text.substr(0, end);
+      if (value.starts_with('\n')) value.remove_prefix(1);
+      if (value.ends_with('\n')) value.remove_suffix(1);
+      text.remove_prefix(end + kParameterEnd.size());
+      const auto known = strings.find(*name);
+      const bool is_string = known != strings.end() && known->second.contains(*key);
+      const std::optional<OrderedJson> read = is_string ? std::nullopt : parse(value);
+      arguments[*key] = read ? *read : OrderedJson(value);
+    }
+    text = trimmed(text);
+    if (!text.starts_with(kFunctionEnd)) return {};
+    text.remove_prefix(kFunctionEnd.size());
+    calls.push_back({*name, arguments.dump()});
+  }
+  return calls;
+}
+
+ToolCallReader::ToolCallReader(CallSyntax syntax, std::vector<std::string> names, bool forced, StringParameters strings)
+    : syntax_(syntax), names_(names.begin(), names.end()), forced_(forced), strings_(std::move(strings)) {}
 
 ToolCallReader::Piece ToolCallReader::push(std::string_view text) {
   held_ += text;
@@ -159,8 +230,8 @@ ToolCallReader::Piece ToolCallReader::push(std::string_view text) {
 ToolCallReader::Piece ToolCallReader::finish() {
   Piece piece = push("");
   if (in_call_) read_call(piece, /*ended=*/true);
-  // White space between calls and after them belongs to their form.
-  if (called_ && trimmed(held_).empty()) held_.clear();
+  // White space between calls and after them belongs to their form; so does the beginning of a mark that was cut.
+  if (forced_ || (called_ && trimmed(held_).empty())) held_.clear();
   give_up(piece, held_.size());
   return piece;
 }
@@ -172,6 +243,11 @@ void ToolCallReader::read_text(Piece& piece) {
   const bool whole_answer = syntax_ == CallSyntax::kLlama || syntax_ == CallSyntax::kPlain;
   if (at_start_ && whole_answer) {
     if (first == held_.npos) return;
+    const std::string_view begun = std::string_view(held_).substr(first);
+    if (syntax_ == CallSyntax::kLlama && kPythonStart.starts_with(begun.substr(0, kPythonStart.size()))) {
+      in_call_ = begun.size() >= kPythonStart.size();
+      return;
+    }
     in_call_ = held_[first] == '{' || (syntax_ == CallSyntax::kPlain && held_[first] == '[');
     if (in_call_) return;
   }
@@ -197,11 +273,22 @@ bool ToolCallReader::read_call(Piece& piece, bool ended) {
   std::string_view body = held_;
   body.remove_prefix(std::min(body.find_first_not_of(kSpace), body.size()));
   if (body.starts_with(mark)) body.remove_prefix(mark.size());
-  const size_t close = syntax_ == CallSyntax::kHermes ? body.find(kClose) : body.npos;
+  const std::string without = syntax_ == CallSyntax::kLlama ? without_marks(body) : "";
+  const bool closed = syntax_ == CallSyntax::kHermes || syntax_ == CallSyntax::kQwenXml;
+  const size_t close = closed ? body.find(kClose) : body.npos;
   if (close == body.npos && !ended) return false;
   const size_t n_held = close == body.npos ? held_.size() : held_.size() - body.size() + close + kClose.size();
-  const std::vector<ToolCall> calls = parse_calls(body.substr(0, close), names_);
+  const std::string_view inside = syntax_ == CallSyntax::kLlama ? std::string_view(without) : body.substr(0, close);
+  std::vector<ToolCall> calls =
+      syntax_ == CallSyntax::kQwenXml ? parse_xml_calls(inside, names_, strings_) : parse_calls(inside, names_);
+  if (calls.empty() && syntax_ == CallSyntax::kQwenXml) calls = parse_calls(inside, names_);  // as older models write
   in_call_ = false;
+  if (calls.empty() && ended && forced_) {
+    const std::vector<ToolCall> before = complete_calls(body, names_);
+    piece.calls.insert(piece.calls.end(), before.begin(), before.end());
+    held_.clear();
+    return false;
+  }
   if (calls.empty()) {
     give_up(piece, n_held);
     return !ended;

@@ -66,12 +66,26 @@ TEST(ToolCalls, FormsOfTheFamilies) {
        "<|python_tag|>{\"name\": \"look\", \"parameters\": {}}; {\"name\": \"go_to\", \"parameters\": {}}",
        {"", "look({})go_to({})"}},
       {CallSyntax::kLlama, "\n{\"name\": \"look\", \"arguments\": \"{\\\"x\\\": 1}\"}", {"", "look({\"x\":1})"}},
+      {CallSyntax::kLlama,
+       "<|python_start|>{\"name\": \"look\", \"parameters\": {}}<|python_end|>{\"name\": \"go_to\", \"parameters\": "
+       "{}}",
+       {"", "look({})go_to({})"}},
+      {CallSyntax::kLlama, "<|python", {"<|python", ""}},
+      {CallSyntax::kLlama, "<|python_start|>1 + 1<|python_end|>", {"<|python_start|>1 + 1<|python_end|>", ""}},
       {CallSyntax::kLlama, "{\"answer\": 3}", {"{\"answer\": 3}", ""}},
       {CallSyntax::kLlama, "It is {\"name\": \"look\"}", {"It is {\"name\": \"look\"}", ""}},
       {CallSyntax::kPlain,
        "[{\"name\": \"look\", \"arguments\": {}}, {\"name\": \"look\", \"arguments\": {}}]",
        {"", "look({})look({})"}},
       {CallSyntax::kPlain, "[1] says", {"[1] says", ""}},
+      {CallSyntax::kQwenXml,
+       "I look.\n<tool_call>\n<function=look>\n<parameter=x>\n1\n</parameter>\n<parameter=y>\na\nb <c>\n</parameter>\n"
+       "</function>\n</tool_call>\n<tool_call>\n<function=go_to>\n</function>\n</tool_call>",
+       {"I look.", "look({\"x\":1,\"y\":\"a\\nb <c>\"})go_to({})"}},
+      {CallSyntax::kQwenXml, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>", {"", "look({})"}},
+      {CallSyntax::kQwenXml,
+       "<tool_call>\n<function=other>\n</function>\n</tool_call>",
+       {"<tool_call>\n<function=other>\n</function>\n</tool_call>", ""}},
   };
   for (const auto& c : cases) {
     for (const size_t piece : {size_t{1}, size_t{2}, size_t{7}, size_t{1000}}) {
@@ -92,7 +106,42 @@ TEST(ToolCalls, TextBeforeACallIsStreamedImmediately) {
   ASSERT_EQ(call.calls.size(), 1u);  // when the call is complete, not at the answer's end
 }
 
+TEST(ToolCalls, StringsInXmlStayStrings) {
+  const std::vector<ToolCall> calls =
+      parse_xml_calls("<function=f>\n<parameter=s>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n</function>",
+                      {"f"}, {{"f", {"s"}}});
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].arguments, R"({"s":"12","n":12})");
+}
+
+// Of calls that a grammar forces, what is cut is no text, and what is complete is a call.
+TEST(ToolCalls, CutForcedCalls) {
+  const struct {
+    CallSyntax syntax;
+    std::string answer;
+    size_t n_calls;
+  } cases[] = {
+      {CallSyntax::kHermes, "<tool_c", 0},
+      {CallSyntax::kHermes, "<tool_call>\n{\"name\": \"look\", \"argu", 0},
+      {CallSyntax::kHermes, "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"na",
+       1},
+      {CallSyntax::kMistral, "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {}}, {\"name\": \"lo", 1},
+      {CallSyntax::kMistralNamed, "[TOOL_CALLS]look[ARGS]{}[TOOL_CALLS]look[ARGS]{\"x\": ", 1},
+      {CallSyntax::kPlain, "[{\"name\": \"look\", \"arguments\": {\"x\": \"}\"}}, {\"name\"", 1},
+      {CallSyntax::kLlama, "{\"name\": \"look\", \"param", 0},
+      {CallSyntax::kQwenXml, "<tool_call>\n<function=look>\n<parameter=x>\nab", 0},
+  };
+  for (const auto& c : cases) {
+    ToolCallReader reader(c.syntax, {"look"}, /*forced=*/true);
+    ToolCallReader::Piece all = reader.push(c.answer);
+    const ToolCallReader::Piece rest = reader.finish();
+    EXPECT_EQ(all.text + rest.text, "") << c.answer;
+    EXPECT_EQ(all.calls.size() + rest.calls.size(), c.n_calls) << c.answer;
+  }
+}
+
 TEST(ToolCalls, SyntaxOfATemplate) {
+  EXPECT_EQ(call_syntax("<tool_call> '<function=' + name '<parameter='"), CallSyntax::kQwenXml);
   EXPECT_EQ(call_syntax("{{ '<tool_call>' }}"), CallSyntax::kHermes);
   EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' }}"), CallSyntax::kMistral);
   EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' + name + '[ARGS]' }}"), CallSyntax::kMistralNamed);

@@ -164,6 +164,13 @@ void json_character(Automaton& a, int32_t from, int32_t to, Automaton::Guard gua
   character(a, from, LongCharacters(a, to), to, guard);
 }
 
+void json_long_character(Automaton& a, int32_t from, int32_t to) {
+  const LongCharacters rest(a, to);
+  for (size_t i = 0; i < kCharacters.size(); ++i) {
+    a.bytes(from, kCharacters[i].lead.low, kCharacters[i].lead.high, rest.after(i));
+  }
+}
+
 int32_t json_spaced(Automaton& a, int32_t from, char sign) {
   const int32_t after = a.text(from, std::string_view(&sign, 1)), spaced = a.text(after, " ");
   a.skip(after, spaced);

@@ -1,8 +1,9 @@
 // The rules of JSON that all grammars share, and the pieces they are made of.
 //
 // JSON in the style of models and json.dumps: at most one space after ':' and ',', and no other white space, so that no
-// answer can degenerate into white space. Numbers are those that a double holds, with at most as many digits as a
-// 128-bit integer (kWholeDigits) and the shortest text of a double (kFractionDigits) may have.
+// answer can degenerate into white space. Numbers are those that a double holds, with at most as many digits before
+// the point as any 64-bit integer holds (kWholeDigits; more where a bound of the schema has more) and after it as the
+// shortest text of a double has.
 #pragma once
 
 #include <set>
@@ -25,7 +26,7 @@ enum JsonRule : int32_t {
   kJsonRules
 };
 
-inline constexpr int kWholeDigits = 39, kFractionDigits = 21;
+inline constexpr int kWholeDigits = 18, kFractionDigits = 21;
 
 // The automaton must be empty.
 void add_json_rules(Automaton& automaton);
@@ -34,6 +35,8 @@ int32_t n_json_states();
 // One character of a string, as it is (UTF-8, no surrogates, no overlong forms) or as an escape (surrogates as pairs).
 // The guard is that of its first byte.
 void json_character(Automaton& automaton, int32_t from, int32_t to, Automaton::Guard guard = Automaton::Guard::kNone);
+// One character beyond ASCII.
+void json_long_character(Automaton& automaton, int32_t from, int32_t to);
 // Accepts `sign` (':' or ',') and an optional space; returns the state after them.
 int32_t json_spaced(Automaton& automaton, int32_t from, char sign);
 // A string, quotes included, that is none of `known` (given unescaped).

@@ -46,6 +46,15 @@ void same_length(Automaton& a, std::string_view low, std::string_view high, int3
   }
 }
 
+// Digits before the point: at least as many as the bounds have.
+size_t n_whole_digits(const NumberRange& range) {
+  size_t n = kWholeDigits;
+  for (const auto& bound : {range.low(), range.high()}) {
+    if (bound) n = std::max(n, bound->value.whole.size());
+  }
+  return std::min<size_t>(n, 40);
+}
+
 std::string nines(size_t n) { return std::string(n, '9'); }
 std::string power_of_10(size_t n) { return "1" + std::string(n, '0'); }
 
@@ -98,6 +107,7 @@ void natural(Automaton& a, const std::string& least, const std::string& most, in
 struct Magnitudes {
   NumberRange::Bound low;
   std::optional<NumberRange::Bound> high;
+  size_t n_whole = kWholeDigits;  // digits before the point, at most
 };
 
 // What may follow the digits of an integer that equals a bound: a point and digits.
@@ -175,12 +185,12 @@ bool magnitudes(Automaton& a, const Magnitudes& m, int32_t from, int32_t to, int
   const Decimal& low = m.low.value;
   if (m.high && (low > m.high->value || (low == m.high->value && !(m.low.inclusive && m.high->inclusive))))
     return false;
-  if (low.whole.size() > kWholeDigits) {
+  if (low.whole.size() > m.n_whole) {
     if (n_fraction < 0) with_exponent(a, m, from, to);
     return true;
   }
-  const bool has_high = m.high && m.high->value.whole.size() <= kWholeDigits;
-  const std::string last = has_high ? m.high->value.whole : nines(kWholeDigits);
+  const bool has_high = m.high && m.high->value.whole.size() <= m.n_whole;
+  const std::string last = has_high ? m.high->value.whole : nines(m.n_whole);
   const NumberRange::Bound* high = has_high ? &*m.high : nullptr;
   const std::string next = plus_one(low.whole);
   // Beside an exclusive bound, what a double holds exactly: more digits could be rounded to the bound.
@@ -369,7 +379,7 @@ void NumberRange::at_most(const Decimal& value, bool inclusive) {
 }
 
 bool integers_within(Automaton& a, const NumberRange& range, int32_t from, int32_t to) {
-  const Integers integers = integers_of(range, kWholeDigits);
+  const Integers integers = integers_of(range, n_whole_digits(range));
   if (integers.negative) natural(a, integers.negative->least, integers.negative->most, a.text(from, "-"), to);
   if (integers.natural) natural(a, integers.natural->least, integers.natural->most, from, to);
   return integers.negative || integers.natural;
@@ -400,13 +410,15 @@ bool numbers_within(Automaton& a, const NumberRange& range, int32_t from, int32_
   const NumberRange::Bound from_zero{zero, true};
   bool any = false;
   if (!low || low->value < zero) {
-    Magnitudes m{from_zero, std::nullopt};
+    Magnitudes m{from_zero, std::nullopt, n_whole_digits(range)};
     if (high && high->value <= zero) m.low = negated(*high);
     if (low) m.high = negated(*low);
     any = magnitudes(a, m, a.text(from, "-"), to, n_fraction);
   }
   if (!high || high->value >= zero) {
-    any = magnitudes(a, {low && low->value >= zero ? *low : from_zero, high}, from, to, n_fraction) || any;
+    any = magnitudes(a, {low && low->value >= zero ? *low : from_zero, high, n_whole_digits(range)}, from, to,
+                     n_fraction) ||
+          any;
   }
   return any;
 }

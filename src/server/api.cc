@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 
+#include "api/generic_tools.h"
 #include "api/json_fields.h"
 #include "api/result_json.h"
 #include "base/coded_error.h"
@@ -93,7 +94,7 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       inference_(inference),
       options_(options),
       created_(std::time(nullptr)),
-      builder_(engine, *options.reuse, options.model),
+      builder_(engine, *options.reuse, options.model, options.generic_tools),
       metrics_(options.model_name, engine.max_positions()),
       named_images_(options.named_image_bytes),
       responses_(options.response_store_bytes),
@@ -166,6 +167,7 @@ void Api::warm_up() {
 }
 
 HttpResponse Api::health() const {
+  if (leaving_) return json_response({{"status", "shutting down"}}, 503);
   if (warm_) return json_response({{"status", "ok"}});
   HttpResponse response = json_response({{"status", "warming up"}}, 503);
   response.headers.emplace_back("retry-after", "1");
@@ -184,22 +186,46 @@ nlohmann::ordered_json Api::model() const {
           {"created_at", utc_time(created_)}};
 }
 
+void Api::operate(const HttpRequest& request, const HttpReplyPtr& reply) {
+  const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
+  std::optional<HttpResponse> response = operations(route);
+  if (!response) response = refusal(404, "this port has /health, /metrics and /version", "invalid_request_error");
+  reply->send(*std::move(response));
+}
+
+// Routes that a port for operators has, too.
+std::optional<HttpResponse> Api::operations(const std::string& route) const {
+  if (route == "GET /health/live") return json_response({{"status", "ok"}});
+  if (route == "GET /health" || route == "GET /health/ready") return health();
+  if (route == "GET /version") return json_response({{"version", options_.version}});
+  if (route != "GET /metrics") return std::nullopt;
+  const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
+  return HttpResponse{.status = 200,
+                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                      .headers = {},
+                      .body = metrics_.text(inference_.state(), n_connections)};
+}
+
+// What a load balancer weighs.
+nlohmann::ordered_json Api::loads() const {
+  const Inference::State state = inference_.state();
+  return {{"running", state.n_running},
+          {"waiting", state.n_waiting},
+          {"kv_pages_used", state.kv_pages},
+          {"kv_pages_total", state.kv_max_pages},
+          {"tokens_in_flight", state.n_tokens}};
+}
+
 // Routes that need no inference.
 HttpResponse Api::answer(const HttpRequest& request) const {
   if (std::optional<HttpResponse> page = page_response(request)) return *std::move(page);
   const std::string route = (request.method == "HEAD" ? "GET" : request.method) + " " + request.path;
-  if (route == "GET /health") return health();
+  if (std::optional<HttpResponse> response = operations(route)) return *std::move(response);
+  if (route == "GET /v1/loads") return json_response(loads());
   if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
   if (route == "GET /props") {
     return json_response(
         props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel));
-  }
-  if (route == "GET /metrics") {
-    const size_t n_connections = options_.n_connections ? options_.n_connections() : 0;
-    return {.status = 200,
-            .content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .headers = {},
-            .body = metrics_.text(inference_.state(), n_connections)};
   }
   if (route == "GET /v1/models")
     return json_response({{"object", "list"},
@@ -216,15 +242,32 @@ HttpResponse Api::answer(const HttpRequest& request) const {
                    "invalid_request_error", "model_not_found");
   }
   if (route == "GET /v1/cache/stats") return cache_routes_.stats();
-  for (const char* path :
-       {"/health", "/v1/models", "/v1/cache/stats", "/v1/chat/completions", "/v1/completions", "/v1/messages",
-        "/v1/messages/count_tokens", "/v1/responses", "/v1/cache/entries", "/v1/cache/pin", "/v1/cache/drop",
-        "/v1/cache/reset", "/tokenize", "/detokenize", "/props", "/metrics"}) {
+  for (const char* path : {"/health",
+                           "/health/live",
+                           "/health/ready",
+                           "/version",
+                           "/v1/loads",
+                           "/v1/models",
+                           "/v1/cache/stats",
+                           "/v1/chat/completions",
+                           "/v1/completions",
+                           "/v1/messages",
+                           "/v1/messages/count_tokens",
+                           "/v1/responses",
+                           "/v1/cache/entries",
+                           "/v1/cache/pin",
+                           "/v1/cache/drop",
+                           "/v1/cache/reset",
+                           "/tokenize",
+                           "/detokenize",
+                           "/props",
+                           "/metrics"}) {
     if (request.path != path) continue;
     HttpResponse response = refusal(405, request.method + " is not for " + path, "invalid_request_error");
     const std::string_view name(path);
-    const bool read = name == "/health" || name == "/v1/models" || name == "/v1/cache/stats" || name == "/props" ||
-                      name == "/metrics" || name == "/v1/cache/entries";
+    const bool read = name.starts_with("/health") || name == "/version" || name == "/v1/loads" ||
+                      name == "/v1/models" || name == "/v1/cache/stats" || name == "/props" || name == "/metrics" ||
+                      name == "/v1/cache/entries";
     response.headers.emplace_back("allow", read ? "GET, HEAD" : "POST");
     return response;
   }
@@ -244,11 +287,13 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
   asked.call_syntax = form.syntax;
   asked.thoughts = thought_tags_;
   if (!asked.continue_final) builder_.allow_thought(form, asked.max_thought_tokens);
+  asked.notes = form.notes;
   return form;
 }
 
 // Moves the images out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
+  if (!form.system_text.empty()) asked.messages = with_system_text(std::move(asked.messages), form.system_text);
   std::vector<std::string> places;
   for (const EncodedImage& image : asked.images) places.push_back(image.where);
   const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,

@@ -31,6 +31,8 @@ struct ApiOptions {
   int64_t named_image_bytes = 0;                 // of images that requests name by a uuid
   bool split_thoughts = true;                    // off the text of answers
   int n_parallel = 0;                            // as reported by /props
+  std::string version;                           // as reported by /version
+  bool generic_tools = true;                     // as AnswerForms has it
   const Access* access = nullptr;                // null: every request is allowed
   Exchange::OnEnd on_end;                        // called for every request; may be empty
   std::function<size_t()> n_connections;         // for /metrics; may be empty
@@ -44,11 +46,17 @@ class Api {
   void handle(const HttpRequest& request, const HttpReplyPtr& reply);
   // Runs one-time work of the engine, so that no client waits for it; /health is 503 until then.
   void warm_up();
+  // The handler of a port for operators: health, metrics and version, without access checks.
+  void operate(const HttpRequest& request, const HttpReplyPtr& reply);
+  // /health/ready says 503 from now on, so that load balancers send no more; all else goes on.
+  void set_leaving() { leaving_ = true; }
 
  private:
   void route(const HttpRequest& request, const ExchangePtr& exchange);
   HttpResponse answer(const HttpRequest& request) const;
   HttpResponse health() const;
+  std::optional<HttpResponse> operations(const std::string& route) const;
+  nlohmann::ordered_json loads() const;
   nlohmann::ordered_json model() const;
   void chat(const HttpRequest& request, const ExchangePtr& exchange);
   void complete(const HttpRequest& request, const ExchangePtr& exchange);
@@ -83,7 +91,7 @@ class Api {
   NamedImages named_images_;
   ResponseStore responses_;
   CacheRoutes cache_routes_;
-  std::atomic<bool> warm_{false};
+  std::atomic<bool> warm_{false}, leaving_{false};
 };
 
 }  // namespace vlcache

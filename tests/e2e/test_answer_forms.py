@@ -23,6 +23,7 @@ TURN = "{{ m.role }}: " + TEXT + "{% if m.tool_calls %}CALLS{% endif %}\n"
 TURNS = "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}{% for m in messages %}" + TURN + "{% endfor %}assistant:"
 TEMPLATES = {
     "hermes": TURNS.replace("CALLS", "{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"),
+    "qwen_xml": TURNS.replace("CALLS", "{% for c in m.tool_calls %}<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v if v is string else v | tojson }}\n</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}"),
     "mistral": TURNS.replace("CALLS", "[TOOL_CALLS] {% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
     "mistral_named": TURNS.replace("CALLS", "{% for c in m.tool_calls %}[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}"),
     "mistral_with_id": TURNS.replace("CALLS", "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}"),
@@ -148,7 +149,7 @@ class JsonAnswers(RandomServer):
         self.refused("a JSON schema, an object", schema, response_format=schema_format([]))
         self.refused("at #/properties/a: \"uniqueItems\"", schema, response_format=schema_format({"properties": {"a": {"type": "array", "uniqueItems": True}}}))
         # bombs
-        self.refused("too large", None, response_format=schema_format({"type": "array", "prefixItems": [{}], "minItems": 10**9}))
+        self.refused("too large", schema, response_format=schema_format({"type": "array", "prefixItems": [{}], "minItems": 10**9}))
         self.refused("no value that can be written", schema, response_format=schema_format({"$ref": "#"}))
         deep = {"type": "null"}
         for _ in range(300):
@@ -243,13 +244,63 @@ class Tools:
         self.refused("expected \"none\"", "tool_choice", tools=[STOP], tool_choice="any")
         self.refused("no tools to call", "tool_choice", tool_choice="required")
         self.refused("expected true or false", "parallel_tool_calls", tools=[STOP], parallel_tool_calls=1)
-        self.refused("\"oneOf\" is not supported", "tools[0].function.parameters", tools=function(parameters={"oneOf": []}), tool_choice="required")
-        self.refused("not together with tools", "response_format", tools=[STOP], response_format={"type": "json_object"})
+        self.refused("oneOf: expected a list of schemas", "tools[0].function.parameters", tools=function(parameters={"oneOf": []}), tool_choice="required")
+        unique = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+        self.refused("\"uniqueItems\"", "tools[0].function.parameters", tools=function(parameters=unique, strict=True), tool_choice="required")
+
+    def test_what_calls_do_not_hold_is_said(self):
+        """Tools as MCP servers declare them: one keyword that no grammar holds must not refuse the request."""
+        parameters = {"type": "object", "properties": {"tags": {"type": "array", "items": {"enum": ["a"]}, "maxItems": 2, "contains": {"const": "a"}}}, "required": ["tags"]}
+        answer = self.chat(self.ask(tools=[{"type": "function", "function": {"name": "f", "parameters": parameters}}], tool_choice="required"))
+        self.assertEqual(answer["choices"][0]["finish_reason"], "tool_calls")
+        self.assertEqual(len(answer["vlcache"]["notes"]), 1)
+        for word in ("tools[0].function (f)", "\"contains\"", "#/properties/tags"):
+            self.assertIn(word, answer["vlcache"]["notes"][0])
+        self.assertNotIn("notes", self.chat(self.ask(tools=[STOP], tool_choice="required"))["vlcache"])
+
+    def test_a_call_or_the_format(self):
+        """OpenAI's Agents SDK sends both."""
+        for choice in self.chat(self.ask(tools=[LOOK], response_format=schema_format(PERSON), n=8))["choices"]:
+            if choice["finish_reason"] == "tool_calls":
+                self.calls(choice)
+            elif choice["finish_reason"] == "stop":
+                self.assertEqual(list(json.loads(choice["message"]["content"])), ["age", "kind", "likes"])
+
+    def test_a_call_that_is_cut_is_no_text(self):
+        for n in (1, 3, 8):
+            for stream in (False, True):
+                body = self.ask(tools=[LOOK], tool_choice="required", max_tokens=n)
+                if stream:
+                    events = [c for e in self.events(body) for c in e["choices"]]
+                    text, reason = "".join(c["delta"].get("content") or "" for c in events), events[-1]["finish_reason"]
+                else:
+                    choice = self.chat(body)["choices"][0]
+                    text, reason = choice["message"]["content"] or "", choice["finish_reason"]
+                self.assertEqual((text.strip(), reason), ("", "length"))
+
+    def test_wrong_calls_in_history(self):
         self.refused("expected {\"name\"", "messages[1].tool_calls[0].function", messages=[{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{}]}])
 
 
 class HermesTools(Tools, RandomServer):
     TEMPLATE = "hermes"
+
+
+class QwenXmlTools(Tools, RandomServer):
+    """Qwen3-Coder and Qwen3.5."""
+    TEMPLATE = "qwen_xml"
+
+    def test_values_are_strings_or_json(self):
+        parameters = {"type": "object", "properties": {"text": {"type": "string"}, "kind": {"type": "string", "enum": ["1", "2"]}, "n": {"type": "integer", "maximum": 99}, "list": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}},
+                      "required": ["kind", "n", "list"]}
+        tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+        for choice in self.chat(self.ask(tools=tools, tool_choice="required", parallel_tool_calls=False, n=8))["choices"]:
+            if choice["finish_reason"] == "tool_calls":
+                arguments = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
+                self.assertIn(arguments["kind"], ["1", "2"])
+                self.assertIsInstance(arguments["n"], int)
+                self.assertIsInstance(arguments["list"], list)
+                self.assertIsInstance(arguments.get("text", ""), str)
 
 
 class MistralTools(Tools, RandomServer):
@@ -315,8 +366,22 @@ class TemplateVariables(RandomServer):
 
 
 class ToolsWithoutATemplate(RandomServer):
-    def test_only_forced_calls_are_accepted(self):
-        self.refused("the model's chat template has no place for them", "tools", tools=[LOOK])
+    def test_tools_are_shown_in_the_system_text(self):
+        tokens = lambda **more: self.chat(self.ask(max_tokens=1, **more))["usage"]["prompt_tokens"]
+        without = tokens()
+        self.assertGreater(tokens(tools=[LOOK]), without + 40)
+        self.assertEqual(tokens(tools=[LOOK], tool_choice="none"), without)
+        system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
+        self.assertGreater(tokens(messages=system, tools=[LOOK]), tokens(messages=system) + 40)
+
+    def test_tools_take_an_eighth_of_the_context(self):
+        """36 tools, as Open WebUI sends them; those that do not fit are named."""
+        tool = lambda i: {"type": "function", "function": {"name": f"tool_{i}", "description": "Does this. " * 9, "parameters": {"type": "object", "properties": {f"p{k}": {"type": "string", "description": "x" * 40} for k in range(4)}}}}
+        answer = self.chat(self.ask(tools=[tool(i) for i in range(36)], max_tokens=1))
+        self.assertLess(answer["usage"]["prompt_tokens"], 4096 / 8 + 40)
+        self.assertIn("tool_35", answer["vlcache"]["notes"][0])
+
+    def test_forced_calls(self):
         choice = self.chat(self.ask(tools=[LOOK], tool_choice=NAMED))["choices"][0]
         self.assertEqual(choice["message"]["tool_calls"][0]["function"]["name"], "look")
         self.assertEqual(choice["finish_reason"], "tool_calls")
@@ -331,3 +396,13 @@ class ToolsWithoutATemplate(RandomServer):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class ToolsLeftOut(test_server.Server):
+    """tinydoc was never trained on system texts; its folder says so."""
+    def test_answers_with_tools_equal_those_without(self):
+        body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is the TOTAL?"}, image_part(PAGE)]}], "temperature": 0, "max_tokens": 16}
+        alone, offered = self.chat(body), self.chat({**body, "tools": [LOOK]})
+        self.assertEqual(offered["choices"][0]["message"]["content"], alone["choices"][0]["message"]["content"])
+        self.assertEqual(offered["usage"]["prompt_tokens"], alone["usage"]["prompt_tokens"])
+        self.assertIn("--generic-tools", offered["vlcache"]["notes"][0])

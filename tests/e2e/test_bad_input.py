@@ -39,6 +39,26 @@ class BadModels(ProgramTest):
         self.fails("run", "-m", PAGE, "hi", says="invoice.png")
         self.fails("info", "-m", self.folder, says="config.json")
 
+    def test_models_by_name(self):
+        """In Hugging Face's local cache; nothing is fetched."""
+        cache = self.folder / "hub"
+        snapshot = cache / "models--org--tiny" / "snapshots" / "abc"
+        snapshot.parent.mkdir(parents=True)
+        snapshot.symlink_to(MODEL)
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs" / "main").write_text("abc")
+        env = {**os.environ, "HF_HUB_CACHE": str(cache)}
+        self.assertEqual(run("tokenize", "-m", "org/tiny", "a", env=env).returncode, 0)
+        self.assertEqual(run("tokenize", "-m", snapshot.parent.parent, "a").returncode, 0)  # one model inside
+        self.fails("info", "-m", "org/other", says="hf download org/other", env=env)
+        gguf = self.write("model.gguf", "GGUF")
+        self.fails("info", "-m", gguf, says="GGUF files are not supported")
+        self.fails("run", "-m", MODEL, "-i", "https://h.example/a.png", "hi", says=["found a URL", "https"])
+
+    def test_words_that_were_probably_meant(self):
+        self.fails("rnu", "-m", MODEL, says=["there is no command 'rnu'", "did you mean 'run'"])
+        self.fails("run", "-m", MODEL, "--max-token", "3", "hi", says=["run has no flag '--max-token'", "did you mean '--max-tokens'"])
+
     def test_unknown_architecture_error_lists_the_supported_ones(self):
         self.edit("config.json", model_type="paligemma")
         self.ask(["paligemma", "llava", "idefics3"])

@@ -58,6 +58,8 @@ class Operations(Server):
             self.assertLess(0, entry["ms"])
             self.assertRegex(entry["time"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
             self.assertNotIn("TOTAL", line)
+        self.answer("POST", "/v1/chat/completions", {"messages": []}, {"x-request-id": "mine-wrong"})
+        self.assertIn("at least one", self.logged("mine-wrong")[0]["error"])
         self.assertEqual(entry["cached_tokens"], entry["prompt_tokens"] - 1)
         r = self.answer("GET", "/v1/nothing?secret=x", headers={"x-request-id": "bad id"})
         entry, line = self.logged(r.getheader("x-request-id"))
@@ -426,6 +428,54 @@ class Limits(Server):
             self.assertEqual((status, answer["error"]["type"]), (504, "server_error"))
             self.assertIn("1 ms (vlcache.timeout)", answer["error"]["message"])
             self.assertEqual(self.call("POST", path, {**body, "vlcache": {"timeout": -1}})[0], 400)
+
+
+class Lifecycle(ProgramTest):
+    """What load balancers, container managers and Prometheus ask."""
+    def get(self, port, path, **headers):
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self.addCleanup(c.close)
+        c.request("GET", path, headers=headers)
+        r = c.getresponse()
+        return r.status, r.read().decode()
+
+    def test_probes_names_and_a_port_for_operators(self):
+        keys = self.write("keys", "a-key-0123456789abcdef ops admin\n")
+        keys.chmod(0o600)
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--host", "0.0.0.0", "--api-keys", keys, "--ops-port", "0", "--drain-delay", "2"])
+        self.addCleanup(server.kill)
+        server.ready()
+        ops = next(int(line.split("http://0.0.0.0:")[1].split()[0]) for line in server.log if "/metrics and /version" in line)
+        for port in (server.port, ops):
+            self.assertEqual(self.get(port, "/health/live"), (200, '{"status":"ok"}'))
+            self.assertEqual(self.get(port, "/health/ready")[0], 200)
+        self.assertRegex(json.loads(self.get(ops, "/version")[1])["version"], r"^\d+\.\d+\.\d+$")
+        self.assertIn("vllm:cache_config_info{", self.get(ops, "/metrics")[1])
+        self.assertEqual(self.get(ops, "/v1/models")[0], 404)
+        self.assertEqual(self.get(server.port, "/metrics")[0], 401)
+        key = {"Authorization": "Bearer a-key-0123456789abcdef"}
+        loads = json.loads(self.get(server.port, "/v1/loads", **key)[1])
+        self.assertEqual((loads["running"], loads["waiting"], loads["tokens_in_flight"]), (0, 0, 0))
+        self.assertGreater(loads["kv_pages_total"], loads["kv_pages_used"])
+        for host, status in (("vlcache", 200), ("vlcache:80", 200), ("host.docker.internal", 200), ("vlcache.default.svc.cluster.local", 200), ("attacker.example", 403)):
+            self.assertEqual(self.get(server.port, "/v1/models", Host=host, **key)[0], status, host)
+        server.process.send_signal(signal.SIGTERM)
+        for _ in range(100):
+            if self.get(server.port, "/health/ready")[0] == 503:
+                break
+            time.sleep(0.01)
+        self.assertEqual(self.get(ops, "/health/ready")[0], 503)
+        self.assertEqual(self.get(server.port, "/health/live")[0], 200)
+        self.assertEqual(self.get(server.port, "/v1/models", **key)[0], 200)
+        self.assertEqual(server.process.wait(60), 0)
+
+    def test_the_start_says_what_is_served(self):
+        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--host", "0.0.0.0"])
+        self.addCleanup(server.kill)
+        server.ready()
+        log = "".join(server.log)
+        for text in (f"http://localhost:{server.port}/ is the page", "text and images", "4096 tokens of context", "every caller has an administrator's rights"):
+            self.assertIn(text, log)
 
 
 class ConfigFile(ProgramTest):

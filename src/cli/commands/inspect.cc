@@ -46,6 +46,9 @@ void run(const InspectFlags& flags) {
   if (flags.output.empty() && flags.json.empty()) {
     throw Error(ErrorCode::kInput, "inspect: expected -o PAGE.html, --json FILE or both, found neither");
   }
+  for (const std::string& file : {flags.output, flags.json}) {
+    if (!file.empty()) make_folder_of(file);  // before anything is computed
+  }
   ModelFlags model = flags.model;
   if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
   const Checkpoint checkpoint(model.model_dir);

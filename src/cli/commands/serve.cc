@@ -1,4 +1,6 @@
 // `vlcache serve`: OpenAI's API over HTTP.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/flags/serve_flags.h"
@@ -23,6 +26,7 @@ struct ServeFlags {
   ServerFlags server;
   std::string name, reasoning = "split", response_store = "0";
   double step_ms = 0;
+  std::string generic_tools = "auto";
   int n_running = 32, n_waiting = 256, max_images = 64, max_megapixels = 64, max_prompt_tokens = 0, max_logprobs = 20;
 };
 
@@ -84,6 +88,31 @@ void tell_news(ReuseCounts& counts) {
   for (const std::string& line : counts.take_news()) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
+bool shows_generic_tools(const std::string& flag, const Checkpoint& checkpoint) {
+  if (flag != "auto") return flag == "on";
+  const std::filesystem::path file = checkpoint.companion("vlcache.json");
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return true;
+  const Json settings = load_json(file);
+  return !settings.is_object() || settings.value("generic_tools", true);
+}
+
+std::string url_host(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
+
+// The address that the page and the API have, and what the model takes.
+std::string start_text(const ServeFlags& flags, const Engine& engine, bool has_template, int port) {
+  const std::string& any = flags.server.host;
+  const std::string host = any == "0.0.0.0" || any == "::" ? "localhost" : url_host(any);
+  const std::string url = format("%s://%s:%d", flags.server.tls_cert.empty() ? "http" : "https", host.c_str(), port);
+  std::string text = url + "/v1 serves " + flags.model.model_dir + "\n" + url + "/ is the page; the model takes " +
+                     (engine.model().sees_images() ? "text and images" : "text alone") +
+                     format(", %ld tokens of context\n", static_cast<long>(engine.max_positions()));
+  if (!has_template) {
+    text += "the model has no chat template: it answers /v1/completions alone\n";
+  }
+  return text;
+}
+
 void serve(const ServeFlags& flags) {
   const Checkpoint checkpoint(flags.model.model_dir);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
@@ -113,8 +142,12 @@ void serve(const ServeFlags& flags) {
     return images.read(url, where);
   };
   options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
-  options.on_end = [&log](const ExchangeReport& report) {
+  const bool tell = !flags.server.quiet && isatty(STDERR_FILENO) == 1;
+  options.version = VLCACHE_VERSION;
+  options.generic_tools = shows_generic_tools(flags.generic_tools, checkpoint);
+  options.on_end = [&log, tell](const ExchangeReport& report) {
     if (!report.bug.empty()) std::fprintf(stderr, "vlcache: request %s: %s\n", report.id.c_str(), report.bug.c_str());
+    if (tell) std::fprintf(stderr, "%s\n", terminal_line(report).c_str());
     if (log) log->write(report);
   };
   Api api(*engine, inference, options);
@@ -122,14 +155,31 @@ void serve(const ServeFlags& flags) {
   HttpServer server(http_options(flags.server),
                     [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.handle(request, reply); });
   listening = &server;
-  std::fprintf(stderr, "%s://%s:%d/v1 serves %s\n", flags.server.tls_cert.empty() ? "http" : "https",
-               flags.server.host.c_str(), server.port(), flags.model.model_dir.c_str());
+  std::optional<HttpServer> operations;
+  if (flags.server.ops_port >= 0) {
+    HttpOptions ops = http_options(flags.server);
+    ops.port = static_cast<uint16_t>(flags.server.ops_port);
+    ops.tls_cert = ops.tls_key = "";
+    operations.emplace(ops,
+                       [&](const HttpRequest& request, const HttpReplyPtr& reply) { api.operate(request, reply); });
+  }
+  std::fprintf(stderr, "%s", start_text(flags, *engine, !checkpoint.chat_templates().empty(), server.port()).c_str());
+  if (operations) {
+    std::fprintf(stderr, "http://%s:%d has /health, /metrics and /version\n", url_host(flags.server.host).c_str(),
+                 operations->port());
+  }
   std::fprintf(stderr, "%s\n", cache_text(*engine, flags.model.cache).c_str());
   while (!interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     warnings.tell();
     if (reuse.counts() != nullptr) tell_news(*reuse.counts());
     if (hung_up()) reload(access, log);
+  }
+  api.set_leaving();
+  const Clock::time_point leave = Clock::now() + std::chrono::seconds(flags.server.drain_delay_s);
+  if (flags.server.drain_delay_s > 0) {
+    std::fprintf(stderr, "/health/ready says 503; shutting down in %d s\n", flags.server.drain_delay_s);
+    while (Clock::now() < leave) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   std::fprintf(stderr, "shutting down, draining %zu connections\n", server.n_connections());
   const Deadline grace = Clock::now() + std::chrono::seconds(flags.server.grace_s);
@@ -180,6 +230,12 @@ void add_serve_command(const Command& app) {
       .show_default();
   command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
   command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();
+  command
+      .add("--generic-tools", flags->generic_tools,
+           "whether tools are shown, in the system text, to a model whose chat template has no place for them; auto: "
+           "unless vlcache.json in its folder says {\"generic_tools\": false}")
+      .one_of({"auto", "on", "off"})
+      .show_default();
   command.footer("Example: vlcache serve -m models/tinydoc --port 8080");
   command.run([flags] { serve(*flags); });
 }

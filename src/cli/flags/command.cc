@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/threads.h"
+#include "cli/flags/model_path.h"
 #include "cli/terminal/progress.h"
 #include "engine/memory_plan.h"
 #include "engine/scheduler/image_selection.h"
@@ -53,8 +54,9 @@ ExitAfterInterrupt::~ExitAfterInterrupt() {
 }
 
 void add_model_dir(const Command& command, std::string& model_dir) {
-  command.add("-m,--model", model_dir, "Hugging Face snapshot directory")
+  command.add("-m,--model", model_dir, "Hugging Face snapshot directory, or ORG/NAME of one in the local cache")
       .value_name("DIR")
+      .transform(model_path)
       .required()
       .share_environment();
 }
@@ -141,16 +143,27 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.cache_admit = flags.cache.admit;
   options.save_prefixes = prefix_saving(flags.cache);
   options.cache_form = image_form(flags.cache);
+  if (!flags.cache_ram.empty() && bytes_of("--cache-ram", flags.cache_ram) > usable_memory()) {
+    std::fprintf(stderr,
+                 "vlcache: warning: --cache-ram %s is more than the %.1f GB of memory that this machine grants\n",
+                 flags.cache_ram.c_str(), static_cast<double>(usable_memory()) / 1e9);
+  }
   options.cache_bytes =
       flags.cache_ram.empty() ? default_cache_bytes(usable_memory()) : bytes_of("--cache-ram", flags.cache_ram);
   return options;
 }
 
+void make_folder_of(const std::filesystem::path& path) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (error) throw Error(ErrorCode::kIo, path.string() + ": its folder cannot be made: " + error.message());
+}
+
 void write_file(const std::filesystem::path& path, std::string_view text) {
+  make_folder_of(path);
   std::ofstream file(path, std::ios::binary);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.flush())
-    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
+  if (!file.flush()) throw Error(ErrorCode::kIo, path.string() + ": writing failed (is the disk full?)");
 }
 
 void warn_of_small_budget(const ModelFlags& flags, int32_t n_prompt) {

@@ -87,7 +87,9 @@ class ExitAfterInterrupt {
 // Thrown by a command that Ctrl-C ended, after it has printed its results: exit code 130, the shells' convention.
 struct Interrupted {};
 
-// Throws Error(kIo) that names the file.
+// Makes the folder in which a file is to be written. Throws Error(kIo).
+void make_folder_of(const std::filesystem::path& path);
+// Makes its folder, too. Throws Error(kIo) that names the file.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // Each adds its sub-command, of commands/ or bench/, to the app. Commands run as callbacks of the parse.

@@ -1,11 +1,14 @@
 #include "cli/flags/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 namespace vlcache {
 namespace {
@@ -36,6 +39,43 @@ std::string config_problem(std::string what) {
   if (!what.ends_with(kSection)) return "--config: '" + what + "': expected a flag as in [run] max-tokens = 64";
   what.erase(what.size() - kSection.size());
   return "--config: [" + what + "]: there is no such command";
+}
+
+// What was probably meant by a word that no command or flag has; "": nothing.
+std::string suggestion(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  std::vector<std::string> commands;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(sub->get_name());
+  }
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!word.starts_with('-')) {
+      if (command != &app) continue;
+      if (std::ranges::find(commands, word) == commands.end()) {
+        std::string meant = did_you_mean(word, commands);
+        for (const std::string& known : commands) {  // its letters in another order
+          if (meant.empty() && std::ranges::is_permutation(word, known)) meant = " (did you mean '" + known + "'?)";
+        }
+        return "there is no command '" + word + "'" + meant;
+      }
+      command = app.get_subcommand(word);
+      continue;
+    }
+    if (!word.starts_with("--")) continue;
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> flags;
+    for (const CLI::App* of : {command, &app}) {
+      for (const CLI::Option* option : of->get_options()) {
+        for (const std::string& known : option->get_lnames()) flags.push_back("--" + known);
+      }
+    }
+    if (std::ranges::find(flags, name) == flags.end()) {
+      const std::string meant = did_you_mean(name, flags);
+      return (command == &app ? "there is no flag '" : command->get_name() + " has no flag '") + name + "'" + meant;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -90,6 +130,10 @@ const Flag& Flag::range(double low, double high) const {
 }
 const Flag& Flag::check(const std::function<std::string(const std::string& text)>& check) const {
   option_->check(check);
+  return *this;
+}
+const Flag& Flag::transform(const std::function<std::string(const std::string& text)>& transform) const {
+  option_->transform([transform](const std::string& text) { return transform(text); });
   return *this;
 }
 const Flag& Flag::share_environment() const {
@@ -159,6 +203,13 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
   } catch (const CLI::ConfigError& e) {
     throw Error(ErrorCode::kInput, config_problem(e.what()));
   } catch (const CLI::ParseError& e) {
+    const bool unknown =
+        dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr || dynamic_cast<const CLI::RequiredError*>(&e) != nullptr;
+    const std::string meant = unknown ? suggestion(app, argc, argv) : "";
+    if (!meant.empty()) {
+      std::fprintf(stderr, "vlcache: %s; --help lists what there is\n", meant.c_str());
+      return 2;
+    }
     return app.exit(e) == 0 ? 0 : 2;
   }
   return 0;

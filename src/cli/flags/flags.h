@@ -37,6 +37,8 @@ class Flag {
   const Flag& range(double low, double high) const;
   // check(text) returns what is wrong with it; "": nothing.
   const Flag& check(const std::function<std::string(const std::string& text)>& check) const;
+  // transform(text) replaces the value that was given.
+  const Flag& transform(const std::function<std::string(const std::string& text)>& transform) const;
   // Its environment variable is the same in every command that has it: --kv-mode is VLCACHE_KV_MODE. All others include
   // their command's name (VLCACHE_BENCH_BATCH).
   const Flag& share_environment() const;

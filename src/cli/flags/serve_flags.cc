@@ -26,12 +26,17 @@ void add_access_flags(const Command& command, ServerFlags& flags) {
   command.add("--host", flags.host, "address to listen on; 0.0.0.0: all").show_default();
   command.add("--port", flags.port, "port; 0: any that is free").range(0, 65535).show_default();
   command
+      .add("--ops-port", flags.ops_port,
+           "another port, without TLS and keys, that has /health, /metrics and /version only; 0: any that is free")
+      .range(0, 65535);
+  command
       .add("--api-keys", flags.keys_file,
            "file of keys, one of which requests must bring (Authorization: Bearer KEY): lines KEY [NAME] "
            "[admin]; callers of different names share no cache; read again at SIGHUP")
       .value_name("FILE");
   add_list(command, "--allowed-host", flags.allowed_hosts, "NAME",
-           "name that requests may call this server by (Host header), besides localhost, --host and addresses; *: any");
+           "name that requests may call this server by (Host header), besides localhost, --host, addresses and, unless "
+           "--host is a loopback address, names without a dot, *.internal, *.local and those of clusters; *: any");
   add_list(command, "--cors", flags.origins, "ORIGIN",
            "web site whose pages may ask this server, such as https://chat.example; *: all");
   const Flag cert = command.add("--tls-cert", flags.tls_cert, "PEM file of the certificate chain: HTTPS");
@@ -72,13 +77,32 @@ void add_server_flags(const Command& command, ServerFlags& flags) {
            "append a line of JSON for every request, without its text, to this file; -: to standard output; "
            "reopened at SIGHUP")
       .value_name("FILE");
+  command.add("--quiet", flags.quiet, "no line on the terminal for every request");
+  command
+      .add("--drain-delay", flags.drain_delay_s,
+           "seconds after Ctrl-C or SIGTERM in which requests are still accepted while /health/ready says 503")
+      .range(0, 86400)
+      .show_default();
   command.add("--grace", flags.grace_s, "seconds that running requests have after Ctrl-C or SIGTERM")
       .range(0, 86400)
       .show_default();
 }
 
+bool is_public(const ServerFlags& flags) {
+  const std::string name = host_name(flags.host.find(':') == std::string::npos ? flags.host : "[" + flags.host + "]");
+  return !(name == "localhost" || name == "::1" || (is_address(name) && name.starts_with("127.")));
+}
+
 AccessOptions access_options(const ServerFlags& flags) {
-  AccessOptions options{.hosts = flags.allowed_hosts, .origins = flags.origins, .keys_file = flags.keys_file};
+  AccessOptions options{.hosts = flags.allowed_hosts,
+                        .private_hosts = is_public(flags),
+                        .origins = flags.origins,
+                        .keys_file = flags.keys_file};
+  if (options.private_hosts && flags.keys_file.empty()) {
+    std::fprintf(stderr,
+                 "vlcache: warning: other machines can reach this server, and without --api-keys every caller has an "
+                 "administrator's rights\n");
+  }
   if (!is_address(flags.host)) options.hosts.push_back(flags.host);
   struct stat file {};
   if (!flags.keys_file.empty() && stat(flags.keys_file.c_str(), &file) == 0 && (file.st_mode & 077) != 0) {

@@ -13,7 +13,9 @@ namespace vlcache {
 
 struct ServerFlags {
   std::string host = "127.0.0.1";
-  int port = 8080, max_body_mib = 64, grace_s = 30, request_timeout_s = 0;
+  int port = 8080, max_body_mib = 64, grace_s = 30, request_timeout_s = 0, drain_delay_s = 0;
+  int ops_port = -1;  // -1: none
+  bool quiet = false;
   std::vector<std::string> allowed_hosts, origins;
   std::string keys_file, access_log, tls_cert, tls_key;
   std::vector<std::string> image_urls, image_folders;  // prefixes
@@ -22,7 +24,9 @@ struct ServerFlags {
 
 void add_server_flags(const Command& command, ServerFlags& flags);
 
-// Warns on stderr about a file of keys that other users may read.
+// Whether other machines may reach the server.
+bool is_public(const ServerFlags& flags);
+// Warns on stderr about a file of keys that other users may read, and of a public server without keys.
 AccessOptions access_options(const ServerFlags& flags);
 ImageSourceOptions image_options(const ServerFlags& flags);
 HttpOptions http_options(const ServerFlags& flags);

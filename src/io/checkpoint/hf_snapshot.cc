@@ -71,14 +71,29 @@ class HfSnapshot : public CheckpointReader {
   fs::path dir_;
 };
 
+constexpr const char* kNotRead = "are not supported; expected a Hugging Face snapshot directory with safetensors";
+
+// For ORG/NAME, which the local cache of Hugging Face lacks, too.
+std::string fetch_hint(const fs::path& dir) {
+  const bool named =
+      dir.is_relative() && std::distance(dir.begin(), dir.end()) == 2 && *dir.begin() != "." && *dir.begin() != "..";
+  return named ? "; if it is a model's name on the hub, fetch it with: hf download " + dir.string() : "";
+}
+
 // A tokenizer or chat templates may stand alone; what describes the model itself, not without config.json.
 void HfSnapshot::check_is_model() const {
   std::error_code ec;
+  const auto is_gguf = [](const fs::path& file) { return file.extension() == ".gguf"; };
+  if (is_gguf(dir_)) throw Error(ErrorCode::kUnsupported, dir_.string() + ": GGUF files " + kNotRead);
   if (!fs::is_directory(dir_, ec)) {
     throw Error(ErrorCode::kNotFound, dir_.string() + ": expected a model directory (config.json, tokenizer.json, " +
-                                          "model.safetensors, ...), found no such directory");
+                                          "model.safetensors, ...), found no such directory" + fetch_hint(dir_));
   }
   if (!is_file(dir_ / "config.json")) {
+    for (const auto& entry : fs::directory_iterator(dir_, ec)) {
+      if (is_gguf(entry.path()))
+        throw Error(ErrorCode::kUnsupported, entry.path().string() + ": GGUF files " + kNotRead);
+    }
     throw Error(ErrorCode::kNotFound, dir_.string() + ": no config.json: not a model directory");
   }
 }

@@ -64,6 +64,9 @@ Image decode_image(std::span<const std::byte> bytes, std::string_view where, con
 std::vector<std::byte> read_image_file(const std::filesystem::path& path, const ImageLimits& limits) {
   const std::string where = path.string();
   std::error_code error;
+  if (where.starts_with("http:/") || where.starts_with("https:/")) {
+    throw Error(ErrorCode::kInput, where + ": expected a file, found a URL; download it first (curl -O URL)");
+  }
   if (!std::filesystem::exists(path, error)) throw Error(ErrorCode::kNotFound, where + ": no such image file");
   if (!std::filesystem::is_regular_file(path, error)) {
     throw Error(ErrorCode::kIo, where + ": expected an image file, found a directory or device");

@@ -2,6 +2,7 @@
 #include "server/operations/access.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -36,9 +37,21 @@ std::string_view key_of(const HttpRequest& request) {
   return request.header("x-api-key");
 }
 
+// Names that the public DNS does not give to a site (RFC 6762, RFC 8375, ICANN's .internal), and this machine's own.
+bool is_private_name(std::string_view name) {
+  if (name.empty()) return false;
+  if (name.find('.') == name.npos) return true;
+  for (const char* end : {".internal", ".local", ".svc", ".home.arpa", ".localdomain"}) {
+    if (name.ends_with(end)) return true;
+  }
+  char own[256] = "";
+  return gethostname(own, sizeof own - 1) == 0 && name == lower_case(own);
+}
+
 // Paths that reveal nothing about callers: the server's health, and the page, which asks for a key itself.
 bool needs_no_key(std::string_view path) {
-  return path == "/health" || path == "/" || path == "/favicon.ico" || path.starts_with("/page/");
+  return path == "/health" || path == "/health/live" || path == "/health/ready" || path == "/" ||
+         path == "/favicon.ico" || path.starts_with("/page/");
 }
 
 bool changes_nothing(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS"; }
@@ -112,7 +125,8 @@ void Access::reload() {
 
 bool Access::allows_host(std::string_view host) const {
   const std::string name = host_name(host);
-  return name == "localhost" || name.ends_with(".localhost") || is_address(name) || contains(options_.hosts, name);
+  return name == "localhost" || name.ends_with(".localhost") || is_address(name) || contains(options_.hosts, name) ||
+         (options_.private_hosts && is_private_name(name));
 }
 
 bool Access::allows_origin(std::string_view origin, std::string_view host) const {

@@ -20,6 +20,9 @@ struct AccessOptions {
   // Names that requests may call the server by, besides localhost and addresses, which no name of another site can
   // become; "*": any.
   std::vector<std::string> hosts;
+  // Names that no public site has, too: a name without a dot (a container's, this machine's), *.internal, *.local,
+  // those of a cluster. For servers that other machines are to reach.
+  bool private_hosts = false;
   std::vector<std::string> origins;  // other sites whose pages may send requests, "https://chat.example"; "*": all
   std::filesystem::path keys_file;   // empty: no key is needed
 };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -46,6 +47,20 @@ void AccessLog::write(const ExchangeReport& report) {
   std::fflush(to_);
 }
 
+std::string terminal_line(const ExchangeReport& report) {
+  std::string line = report.method + " " + report.path + " " + std::to_string(report.status);
+  if (report.generates) {
+    line += format(" found %ld of %ld prompt tokens, %ld generated,", static_cast<long>(report.n_cached),
+                   static_cast<long>(report.n_prompt), static_cast<long>(report.n_generated));
+  }
+  line += format(" %.0f ms", report.ms);
+  if (!report.error.empty()) line += ": " + report.error;
+  if (report.gone) line += " (the client left)";
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  return line;
+}
+
 std::string log_line(const ExchangeReport& report, std::chrono::system_clock::time_point time) {
   using OrderedJson = nlohmann::ordered_json;
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
@@ -66,6 +81,7 @@ std::string log_line(const ExchangeReport& report, std::chrono::system_clock::ti
     line["cached_tokens"] = report.n_cached;
     line["completion_tokens"] = report.n_generated;
   }
+  if (!report.error.empty()) line["error"] = report.error;
   if (report.gone) line["gone"] = true;
   if (!report.bug.empty()) line["bug"] = report.bug;
   return line.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);

@@ -42,6 +42,19 @@ TEST(Access, UnknownHostNamesAreRejected) {
   EXPECT_EQ(status(Access({.hosts = {"*"}}), {{"host", "whatever.example"}}), 0);
 }
 
+TEST(Access, PrivateNamesReachAServerOfTheNetwork) {
+  const Access open({.private_hosts = true}), closed({});
+  for (const char* host : {"vlcache", "vlcache:8080", "host.docker.internal", "host.containers.internal:80",
+                           "printer.local", "vlcache.default.svc", "vlcache.default.svc.cluster.local", "MYBOX"}) {
+    EXPECT_EQ(status(open, {{"host", host}}), 0) << host;
+    EXPECT_EQ(status(closed, {{"host", host}}), 403) << host;
+  }
+  for (const char* host : {"attacker.example", "attacker.example:8080", "internal.attacker.example", "local.example",
+                           "vlcache.svc.attacker.example", "127.0.0.1.attacker.example", ":80"}) {
+    EXPECT_EQ(status(open, {{"host", host}}), 403) << host;
+  }
+}
+
 TEST(Access, UnknownOriginsAreRejected) {
   const Access access({.origins = {"https://chat.example"}});
   const std::string host = "localhost:8080";

@@ -1,6 +1,7 @@
 #include "server/operations/exchange.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "server/http/random_id.h"
@@ -17,6 +18,16 @@ bool is_id(std::string_view text) {
            c == '.' || c == ':' || c == '/';
   };
   return !text.empty() && text.size() <= kMaxId && std::ranges::all_of(text, plain);
+}
+
+// Of a body as OpenAI and Anthropic write it.
+std::string error_message(const std::string& body) {
+  constexpr size_t kMaxMessage = 500;
+  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("error") || !json["error"].is_object()) return "";
+  const auto message = json["error"].find("message");
+  return message != json["error"].end() && message->is_string() ? message->get<std::string>().substr(0, kMaxMessage)
+                                                                : "";
 }
 
 }  // namespace
@@ -59,6 +70,7 @@ void Exchange::add_headers(HttpResponse& response) {
 }
 
 void Exchange::send(HttpResponse response) {
+  if (response.status >= 400) report_.error = error_message(response.body);
   add_headers(response);
   reply_->send(std::move(response));
   finish();

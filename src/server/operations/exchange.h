@@ -26,6 +26,7 @@ struct ExchangeReport {
   bool gone = false;  // the client went before that
   bool generates = false;
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;  // tokens, if it generates
+  std::string error;                                    // the message of a reply of 400 and above
   std::string bug;                                      // source location of the Error(kBug) that ended it; "": none
 };
 

@@ -60,6 +60,8 @@ class Inference {
   struct State {
     int n_running = 0, n_waiting = 0;
     int64_t kv_bytes = 0, kv_max_bytes = 0;   // pages in use, cached ones included; and their limit
+    int64_t kv_pages = 0, kv_max_pages = 0;   // likewise, in pages of the first layer's size
+    int64_t n_tokens = 0;                     // of prompts and answers in running requests
     CacheTotals caches;                       // as of the last request's end
     std::optional<ReuseCounts::State> reuse;  // none: no answers are compared
   };
@@ -82,6 +84,7 @@ class Inference {
   Engine& engine_;
   Limits limits_;
   ReuseCounts* counts_;
+  int64_t page_bytes_ = 1;
   Scheduler scheduler_;
   std::map<RequestId, Done> requests_;  // in the scheduler
   std::unique_ptr<ReuseShadows> shadows_;

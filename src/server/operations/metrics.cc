@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "base/kv.h"
 
 namespace vlcache {
 namespace {
@@ -152,6 +153,9 @@ void Histogram::append(std::string& text, const std::string& name, const std::st
 Metrics::Metrics(std::string model_name, int64_t max_positions)
     : labels_("model_name=\"" + escaped(model_name) + "\",engine=\"0\""),
       finished_{{"abort", 0}, {"error", 0}, {"length", 0}, {"stop", 0}},
+      refused_{{"access", 0}, {"queue", 0}},
+      statuses_{{"200", 0}, {"400", 0}, {"401", 0}, {"403", 0}, {"404", 0},
+                {"429", 0}, {"499", 0}, {"500", 0}, {"503", 0}},
       ttft_(kFirstToken),
       gap_(kGap),
       per_token_(kGap),
@@ -203,6 +207,9 @@ std::string Metrics::text(const Inference::State& state, size_t n_connections) c
   const double most = static_cast<double>(std::max<int64_t>(1, state.kv_max_bytes));
   w.one("vllm:kv_cache_usage_perc", "gauge", "KV pages in use, kept prefixes included; 1: all.",
         static_cast<double>(state.kv_bytes) / most);
+  w.family("vllm:cache_config_info", "gauge", "Slots of a KV page, and how many pages there may be.");
+  w.value(1, "block_size=\"" + std::to_string(kPageSlots) + "\",num_gpu_blocks=\"" +
+                 std::to_string(state.kv_max_pages) + "\"");
   w.one("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.",
         static_cast<double>(n_prefix_queried_));
   w.one("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in it.", static_cast<double>(n_prefix_hit_));

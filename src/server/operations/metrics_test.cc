@@ -38,6 +38,10 @@ TEST(Metrics, CountAnswers) {
   metrics.add(result(1, FinishReason::kLength), {.to_first = 3, .all = 3});
   metrics.add(result(0, FinishReason::kCancelled), {.to_first = 1, .all = 1});
   metrics.add_gap(0.1);
+  const std::string first = metrics.text({.kv_max_pages = 9}, 0);
+  EXPECT_EQ(value(first, "vlcache:requests_refused_total" + kModel + ",reason=\"access\"}"), 0);
+  EXPECT_EQ(value(first, "vlcache:http_responses_total" + kModel + ",status=\"429\"}"), 0);
+  EXPECT_EQ(value(first, "vllm:cache_config_info" + kModel + ",block_size=\"64\",num_gpu_blocks=\"9\"}"), 1);
   metrics.add_refused("queue");
   const std::string text = metrics.text({.n_running = 2, .n_waiting = 3, .kv_bytes = 1, .kv_max_bytes = 4}, 7);
   EXPECT_EQ(value(text, "vllm:num_requests_running" + kModel + "}"), 2);

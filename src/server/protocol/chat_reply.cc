@@ -80,7 +80,8 @@ AnswerText read_answer(const ChatRequest& asked, const std::string& text) {
     answer.content = std::move(said);
     return answer;
   }
-  ToolCallReader reader(asked.call_syntax, asked.tools.names());
+  ToolCallReader reader(asked.call_syntax, asked.tools.names(), asked.calls_are_held(),
+                        asked.tools.string_parameters());
   for (const bool last : {false, true}) {
     const ToolCallReader::Piece piece = last ? reader.finish() : reader.push(said);
     answer.content += piece.text;
@@ -136,7 +137,7 @@ OrderedJson chat_json(const AnswerHead& head, const ChatRequest& asked, std::spa
                        {"finish_reason", finish_reason(results[i], !answer.calls.empty())}});
   }
   json["usage"] = usage_json(results);
-  if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain());
+  if (!results.empty()) json["vlcache"] = served_json(results[0], asked.explain(), asked.notes);
   return json;
 }
 

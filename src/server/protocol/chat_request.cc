@@ -51,14 +51,11 @@ void refuse_unsupported(const OrderedJson& body) {
   }
 }
 
-// The functions that may be called, which exclude other forms of answers.
+// The functions that may be called. Beside them, a form that the request asks for is for answers without calls.
 void read_tools(const OrderedJson& body, ChatRequest& request) {
   request.tools = read_tool_use(body);
   if (!request.tools.may_call()) return;
   if (find_field(body, "response_format") == nullptr) request.format = {};  // a default form is for answers, not calls
-  if (request.format.kind != AnswerFormat::Kind::kText) {
-    bad_field("response_format: not together with tools; send tool_choice \"none\" for an answer without calls");
-  }
 }
 
 // Further variables of the template; those that the request sets elsewhere are refused.

@@ -34,6 +34,7 @@ struct ChatRequest {
   AnswerFormat format;
   ToolUse tools;
   CallSyntax call_syntax = CallSyntax::kPlain;  // the model's; not part of the body
+  std::vector<std::string> notes;               // of the answer's form, for `vlcache.notes`
   bool include_usage = false;                   // in a stream
   bool continue_final = false;                  // the answer goes on with the last message, an assistant's
   bool open_answer = true;                      // add_generation_prompt
@@ -44,6 +45,11 @@ struct ChatRequest {
   bool in_thought = false;
   nlohmann::ordered_json template_variables;  // chat_template_kwargs; an object, or null
 
+  // Whether what begins as a call can only end as one, by the answer's grammar.
+  bool calls_are_held() const {
+    const bool marked = call_syntax != CallSyntax::kLlama && call_syntax != CallSyntax::kPlain;
+    return tools.must_call() || (marked && format.kind != AnswerFormat::Kind::kText);
+  }
   int n() const { return fields.n.value_or(1); }
   bool stream() const { return fields.stream.value_or(false); }
   bool explain() const { return fields.explain.value_or(false); }

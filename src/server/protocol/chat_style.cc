@@ -50,7 +50,7 @@ class ChatStyle final : public AnswerStyle {
       OrderedJson last = chunk_json(head_, 0, OrderedJson::object(), "");
       last["choices"] = OrderedJson::array();
       last["usage"] = usage_json(results);
-      last["vlcache"] = served_json(results[0], asked_.explain());
+      last["vlcache"] = served_json(results[0], asked_.explain(), asked_.notes);
       out = event(last);
     }
     return out + kDone;

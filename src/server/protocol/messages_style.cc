@@ -67,7 +67,7 @@ class MessagesStyle final : public AnswerStyle {
     }
     json.update(stop_of(result, !answer.calls.empty()));
     json["usage"] = usage_of(result);
-    json["vlcache"] = served_json(result, asked_.explain());
+    json["vlcache"] = served_json(result, asked_.explain(), asked_.notes);
     return json;
   }
 
@@ -99,7 +99,7 @@ class MessagesStyle final : public AnswerStyle {
   }
   std::string ended(int, const GenerateResult& result, bool has_calls) override {
     OrderedJson json{{"delta", stop_of(result, has_calls)}, {"usage", usage_of(result)}};
-    json["vlcache"] = served_json(result, asked_.explain());
+    json["vlcache"] = served_json(result, asked_.explain(), asked_.notes);
     return stop_thought() + stop_text() + named_event("message_delta", std::move(json));
   }
   std::string end(std::span<const GenerateResult>) override {

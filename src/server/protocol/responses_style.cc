@@ -174,7 +174,7 @@ class ResponsesStyle final : public AnswerStyle {
     json["usage"] = result == nullptr
                         ? OrderedJson()
                         : response_usage(*result, count_thought_tokens(asked_, result->tokens, tokenizer_));
-    if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain());
+    if (result != nullptr) json["vlcache"] = served_json(*result, asked_.explain(), asked_.notes);
     return json;
   }
   // Empty unless log probabilities were requested.

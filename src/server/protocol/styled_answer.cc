@@ -17,7 +17,8 @@ StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest
       include_thoughts_(asked.include_thoughts) {
   if (!asked.stream()) return;
   readers_.resize(n_answers, {ThoughtReader(asked.thoughts, asked.in_thought),
-                              ToolCallReader(asked.call_syntax, asked.tools.names())});
+                              ToolCallReader(asked.call_syntax, asked.tools.names(), asked.calls_are_held(),
+                                             asked.tools.string_parameters())});
 }
 
 void StyledAnswer::begin() {

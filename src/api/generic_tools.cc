@@ -1,0 +1,100 @@
+#include "api/generic_tools.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+enum class Detail { kSchema, kDescription, kSignature };
+
+std::string member_text(const OrderedJson& object, const char* key) {
+  const auto at = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && at != object.end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+// "at: \"sky\" | \"sea\"", "n?: integer"
+std::string parameter_text(const std::string& name, const OrderedJson& schema, bool required) {
+  std::string type = member_text(schema, "type");
+  if (schema.is_object() && schema.contains("enum") && schema["enum"].is_array() && schema["enum"].size() <= 8) {
+    type.clear();
+    for (const OrderedJson& value : schema["enum"]) type += (type.empty() ? "" : " | ") + value.dump();
+  }
+  return name + (required ? "" : "?") + ": " + (type.empty() ? "any" : type);
+}
+
+std::string signature(const OrderedJson& function) {
+  const auto parameters = function.find("parameters");
+  std::string text;
+  if (parameters != function.end() && parameters->is_object() && parameters->contains("properties") &&
+      (*parameters)["properties"].is_object()) {
+    const OrderedJson needed = parameters->value("required", OrderedJson::array());
+    for (const auto& [name, schema] : (*parameters)["properties"].items()) {
+      const bool required = needed.is_array() && std::ranges::find(needed, OrderedJson(name)) != needed.end();
+      text += (text.empty() ? "" : ", ") + parameter_text(name, schema, required);
+    }
+  }
+  return member_text(function, "name") + "(" + text + ")";
+}
+
+std::string tool_line(const OrderedJson& tool, Detail detail) {
+  const OrderedJson& function = tool["function"];
+  if (detail == Detail::kSchema) return function.dump();
+  const std::string description = member_text(function, "description");
+  std::string first = description.substr(0, description.find_first_of("\r\n"));
+  if (const size_t end = first.find(". "); end != first.npos) first.resize(end + 1);
+  return signature(function) + (detail == Detail::kSignature || first.empty() ? "" : " - " + first);
+}
+
+std::string tools_text(const std::vector<std::string>& lines) {
+  std::string text = "You can call these functions:\n";
+  for (const std::string& l : lines) text += l + "\n";
+  return text +
+         "To call functions, answer with nothing but a list of calls in JSON, such as "
+         "[{\"name\": \"NAME\", \"arguments\": {\"ARGUMENT\": \"VALUE\"}}]. Otherwise answer in words.";
+}
+
+}  // namespace
+
+GenericTools generic_tools(const OrderedJson& tools, int64_t max_tokens,
+                           const std::function<int64_t(const std::string& text)>& n_tokens) {
+  GenericTools out;
+  for (const Detail detail : {Detail::kSchema, Detail::kDescription, Detail::kSignature}) {
+    std::vector<std::string> lines;
+    for (const OrderedJson& tool : tools) lines.push_back(tool_line(tool, detail));
+    out.text = tools_text(lines);
+    if (n_tokens(out.text) <= max_tokens) return out;
+    if (detail != Detail::kSignature) continue;
+    std::string left_out;
+    while (!lines.empty() && n_tokens(out.text) > max_tokens) {
+      lines.pop_back();
+      const std::string name = member_text(tools[lines.size()]["function"], "name");
+      left_out = left_out.empty() ? name : name + ", " + left_out;
+      out.text = tools_text(lines);
+    }
+    if (lines.empty()) out.text.clear();
+    out.notes.push_back("tools: the model is not shown " + left_out + ": all of them would take more than " +
+                        std::to_string(max_tokens) + " tokens, an eighth of its context");
+  }
+  return out;
+}
+
+OrderedJson with_system_text(OrderedJson messages, const std::string& text) {
+  if (!messages.empty() && messages[0].value("role", "") == "system") {
+    OrderedJson& content = messages[0]["content"];
+    if (content.is_array()) {
+      content.push_back({{"type", "text"}, {"text", "\n\n" + text}});
+    } else {
+      content = content.get<std::string>() + "\n\n" + text;
+    }
+    return messages;
+  }
+  OrderedJson out = OrderedJson::array({{{"role", "system"}, {"content", text}}});
+  for (OrderedJson& message : messages) out.push_back(std::move(message));
+  return out;
+}
+
+}  // namespace vlcache
