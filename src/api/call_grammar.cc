@@ -150,7 +150,12 @@ std::vector<XmlParameter> xml_parameters(Automaton& a, const OrderedJson& parame
     for (const char* key : {"$defs", "definitions"}) {
       if (parameters.contains(key) && schema.is_object()) schema[key] = parameters[key];
     }
+    const size_t n_noted = options.widened == nullptr ? 0 : options.widened->size();
     p.rule = add_schema(a, schema, where + "/properties/" + name, options);
+    for (size_t i = n_noted; options.widened != nullptr && i < options.widened->size(); ++i) {
+      std::string& place = (*options.widened)[i].place;
+      place = "#/properties/" + name + place.substr(1);
+    }
   }
   return out;
 }
