@@ -37,7 +37,9 @@ class BadModels(ProgramTest):
     def test_no_model(self):
         self.fails("run", "-m", self.folder / "nowhere", "hi", says="nowhere")
         self.fails("run", "-m", PAGE, "hi", says="invoice.png")
-        self.fails("info", "-m", self.folder, says="config.json")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.fails("info", "-m", empty, says="config.json")
 
     def test_models_by_name(self):
         """In Hugging Face's local cache; nothing is fetched."""

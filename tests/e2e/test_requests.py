@@ -83,7 +83,7 @@ class Requests(ProgramTest):
             self.assertIn("response_format.type", out[2]["error"])
             out = self.lines([{"prompt": QUESTION, "response_format": None}], "-n", "200", "--json-schema", path)  # null is not set
             self.assertEqual(list(json.loads(out[0]["text"])), ["total", "city"])
-            path.write_text('{"type": "object", "uniqueItems": true}')
+            path.write_text('{"type": "array", "uniqueItems": true}')
             self.fails("run", "-m", MODEL, "Hello", "--json-schema", path, says="uniqueItems")
             path.write_text("{")
             self.fails("run", "-m", MODEL, "Hello", "--json-schema", path, says="schema.json")

@@ -129,7 +129,7 @@ class ServeFlags(ProgramTest):
         self.assertEqual(len(text["choices"][0]["logprobs"]["top_logprobs"][0]), 2)
 
     def test_flag_json_schema(self):
-        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
         path = self.write("schema.json", json.dumps(schema))
         wanted = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
         self.changes("--json-schema", path, wanted, {"response_format": {"type": "text"}}, self.content)
@@ -347,7 +347,7 @@ class ServeFlags(ProgramTest):
         self.assertEqual([self.source(*flags, "--cache-redis-allow", "localhost") for _ in range(2)], ["computed", "redis"])
 
     def test_invalid_flags_are_errors_at_startup(self):
-        schema = self.write("schema.json", '{"type": "object", "uniqueItems": true}')
+        schema = self.write("schema.json", '{"type": "array", "uniqueItems": true}')
         for flags, says in ((["--json-schema", schema], "uniqueItems"), (["--logit-bias", "99999999=1"], "logit_bias"), (["--top-p", "2"], "top_p")):
             self.fails("serve", "-m", MODEL, "--port", "0", "--reuse", "exact", *flags, says=says)
 
