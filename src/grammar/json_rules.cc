@@ -229,7 +229,9 @@ void json_string_unlike(Automaton& a, int32_t from, const std::set<std::string>&
     states[b] = b.empty() ? a.text(from, "\"") : a.add_state();
     a.set_like(states[b], free);
   }
-  for (const auto& [beginning, state] : states) {
+  for (const auto& entry : states) {
+    const std::string& beginning = entry.first;
+    const int32_t state = entry.second;
     std::array<bool, 256> taken{};
     for (auto at = states.upper_bound(beginning); at != states.end() && at->first.starts_with(beginning); ++at) {
       const std::string rest_of_it = at->first.substr(beginning.size());

@@ -69,7 +69,7 @@ def main():
                 result = json.loads(line)
                 results[name, result["case"]] = result
                 for path, body in sent:
-                    lines.append(json.dumps({"program": name, "case": result["case"], "path": path, "body": json.loads(body.replace(data, "@PAGE@"))}))
+                    lines.append(json.dumps({"program": name, "path": path, "body": json.loads(body.replace(data, "@PAGE@"))}))
                 sent.clear()
                 print(f"{name:20} {result['case']:15} {'ok' if result['ok'] else 'FAILED  ' + result['detail']}", flush=True)
             if program.wait(): print(f"{name}: ended with {program.returncode}")
