@@ -15,9 +15,9 @@ namespace {
 constexpr size_t kMostQueued = 16;
 constexpr int kMostAbandoned = 8;  // times that a comparison begins again
 constexpr int64_t kFloorPeriod = 4;
-constexpr double kStepMs = 30;                        // a step's prompt rows
-constexpr int32_t kFewestRows = 16, kMostRows = 256;  // of them
-constexpr const char* kOtherRows = "other pieces";    // of the floor
+constexpr double kShadowStepMs = 30;                              // a step's prompt rows
+constexpr int32_t kFewestShadowRows = 16, kMostShadowRows = 256;  // of them
+constexpr const char* kOtherRows = "other pieces";                // of the floor
 
 // One way of computing an answer.
 class Side {
@@ -129,11 +129,11 @@ void ReuseShadows::add(AnsweredPrompt answered) {
   queue_.push_back({.answered = std::move(answered)});
 }
 
-// As many as take about kStepMs.
+// As many as take about kShadowStepMs.
 int32_t ReuseShadows::n_rows() const {
   const double ms_per_token = engine_.kv().ms_per_token();
-  if (ms_per_token <= 0) return kFewestRows;
-  return std::clamp(static_cast<int32_t>(kStepMs / ms_per_token), kFewestRows, kMostRows);
+  if (ms_per_token <= 0) return kFewestShadowRows;
+  return std::clamp(static_cast<int32_t>(kShadowStepMs / ms_per_token), kFewestShadowRows, kMostShadowRows);
 }
 
 bool ReuseShadows::possible(const AnsweredPrompt& answered) const {
