@@ -50,7 +50,7 @@ bool Inference::submit(std::vector<Request> requests, std::shared_ptr<Wanted> wa
     accepted();
     for (size_t i = 0; i < requests.size(); ++i) {
       requests[i].callbacks.cancelled = [wanted] { return wanted->cancelled(); };
-      if (shadows_ != nullptr) {
+      if (counts_ != nullptr) {
         requests[i].callbacks.on_answered = [this](AnsweredPrompt answered) { shadows_->add(std::move(answered)); };
       }
       coming_.push_back({std::move(requests[i]), std::move(done[i])});
