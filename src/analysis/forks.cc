@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/divergence.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace vlcache {
@@ -31,10 +32,6 @@ std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt
   };
   generate(engine, std::move(request));
   return last;
-}
-
-int32_t likeliest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
 std::vector<int32_t> greedy(Engine& engine, Sequence& sequence, std::span<const float> logits, int32_t max_tokens,

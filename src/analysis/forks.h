@@ -24,8 +24,6 @@ void plan_beside(const Policy& policy, const PlanInputs& in, KeepPlan& plan);
 // errors of the computation.
 std::vector<float> last_logits(Engine& engine, Sequence& sequence, Prompt prompt);
 
-int32_t likeliest(std::span<const float> logits);
-
 // The likeliest tokens after a computed sequence whose last logits are given, until one of `stops` (included) or
 // max_tokens. `hooks` observe every step.
 std::vector<int32_t> greedy(Engine& engine, Sequence& sequence, std::span<const float> logits, int32_t max_tokens,

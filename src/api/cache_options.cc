@@ -44,7 +44,9 @@ int64_t parse_duration_ms(std::string_view text) {
   return n * ms;
 }
 
-std::filesystem::path disk_folder(const CacheOptions& options) { return read_disk(options.disk).dir; }
+std::filesystem::path disk_folder(const CacheOptions& options) {
+  return options.disk.empty() ? std::filesystem::path() : read_disk(options.disk).dir;
+}
 std::filesystem::path sessions_folder(const CacheOptions& options) { return disk_folder(options) / "sessions"; }
 
 std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options) {

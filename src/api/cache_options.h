@@ -40,7 +40,7 @@ std::shared_ptr<DiskTier> open_disk_tier(const CacheOptions& options);
 // Opens the tier of a URL. An unreachable server is not an error.
 std::shared_ptr<RedisTier> open_redis_tier(const CacheOptions& options);
 
-// The directory of --cache-disk, and the one of its sessions.
+// The directory of --cache-disk, empty without one, and the one of its sessions.
 std::filesystem::path disk_folder(const CacheOptions& options);
 std::filesystem::path sessions_folder(const CacheOptions& options);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "engine/engine.h"
 
 namespace vlcache {
 namespace {
@@ -55,7 +56,8 @@ void ReuseChoice::open_counts(const Engine& engine, const std::filesystem::path&
                        verdict_.several.answer != GateVerdict::Answer::kNotEnough;
   const ImageKvForm& form = engine.options().cache_form;
   const bool measurable = engine.model().config().vision && form.keeps_all() && origin_ == ReuseOrigin::kFirst;
-  if (how_ != "auto" || decided || !measurable || shadow_ == 0) return;
+  const bool of_use = compares || !folder.empty();
+  if (how_ != "auto" || decided || !measurable || !of_use || shadow_ == 0) return;
   const std::vector<double> schedule =
       parse_reuse_chooser("vlcache")->plan(engine.kv_shape().n_layers(), /*n_tokens=*/1).shares();
   const ReusePlan counted{.model = digest_of(std::as_bytes(std::span(engine.model().fingerprint()))),

@@ -9,13 +9,14 @@
 #include <string_view>
 
 #include "base/model_files.h"
-#include "engine/engine.h"
 #include "engine/request.h"
 #include "reuse/image_kv_form.h"
 #include "reuse/reuse_counts.h"
 #include "reuse/reuse_plan.h"
 
 namespace vlcache {
+
+class Engine;
 
 // Throws Error(kInput) unless it is auto, off, exact, or a chooser (parse_reuse_chooser).
 void check_reuse(std::string_view how);
@@ -37,8 +38,8 @@ class ReuseChoice {
   ReuseChoice(const ReuseFlags& flags, const ModelFiles& model, const ImageKvForm& form);
 
   // `auto` goes by what servers count while they run (ReuseCounts) where no plan decides: opens the counts of this
-  // engine's model, in `folder` (--cache-disk) if that is not empty. `compares`: this process counts, too. Before any
-  // other thread uses this object.
+  // engine's model, in `folder` (--cache-disk), or in memory if that is empty. `compares`: this process counts, too.
+  // Before any other thread uses this object.
   void open_counts(const Engine& engine, const std::filesystem::path& folder, bool compares);
   // Null: this process counts nothing.
   ReuseCounts* counts() const { return compares_ ? counts_.get() : nullptr; }

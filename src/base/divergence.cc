@@ -6,6 +6,10 @@
 
 namespace vlcache {
 
+int32_t likeliest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
 void log_softmax(std::span<float> logits) {
   const float top = *std::ranges::max_element(logits);
   double sum = 0;

@@ -59,6 +59,12 @@ ReuseCounts::Counts ReuseCounts::read() const {
   }
 }
 
+ReuseCounts::Counts ReuseCounts::read_all() const {
+  Counts counts = read();
+  for (size_t i = 0; i < counts.size(); ++i) vlcache::add(counts[i], unwritten_[i]);
+  return counts;
+}
+
 bool ReuseCounts::write(const Counts& counts) const {
   ReusePlan plan = plan_;
   plan.one = counts[0];
@@ -74,8 +80,7 @@ void ReuseCounts::add(bool several, const ReuseEvidence& more) {
   const std::lock_guard guard(mutex_);
   vlcache::add(unwritten_[several ? 1 : 0], more);
   const File lock = file_.empty() ? File() : lock_beside(file_);
-  Counts counts = read();
-  for (size_t i = 0; i < counts.size(); ++i) vlcache::add(counts[i], unwritten_[i]);
+  const Counts counts = read_all();
   if (lock && write(counts)) {
     unwritten_ = {};
     std::error_code none;
@@ -91,8 +96,7 @@ void ReuseCounts::read_again() {
   const auto written = std::filesystem::last_write_time(file_, error);
   if (error || written == read_at_) return;
   read_at_ = written;
-  Counts counts = read();
-  for (size_t i = 0; i < counts.size(); ++i) vlcache::add(counts[i], unwritten_[i]);
+  const Counts counts = read_all();
   take(counts, /*tells=*/true);
 }
 

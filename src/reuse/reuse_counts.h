@@ -55,7 +55,8 @@ class ReuseCounts {
   using Counts = std::array<ReuseEvidence, 2>;  // of one image, of several
   void read_again();
   void take(const Counts& counts, bool tells);
-  Counts read() const;
+  Counts read() const;      // of the file
+  Counts read_all() const;  // with those that could not be written
   bool write(const Counts& counts) const;
 
   ReusePlan plan_;

@@ -9,11 +9,12 @@
 #include "api/generic_tools.h"
 #include "api/json_fields.h"
 #include "api/result_json.h"
-#include "base/coded_error.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/threads.h"
+#include "engine/scheduler/generation.h"
 #include "io/tokenizer/tokenizer.h"
+#include "server/http/coded_error.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
 #include "server/http/url.h"
@@ -34,17 +35,16 @@ using OrderedJson = nlohmann::ordered_json;
 
 // An error's `param` names a field of the body, or one that it lacks.
 HttpResponse field_error(const Error& error, const HttpRequest& request) {
+  if (dynamic_cast<const PromptTooLong*>(&error) != nullptr) {
+    const std::string_view path = request.path;
+    const bool of_text = path.ends_with("/completions") && !path.ends_with("/chat/completions");
+    const char* field = path.ends_with("/responses") ? "input" : of_text ? "prompt" : "messages";
+    return error_response(CodedError(error.code(), error.what(), "context_length_exceeded", field));
+  }
   OrderedJson json = error_json(error);
   OrderedJson& param = json["error"]["param"];
   if (param.is_string()) {
-    auto name = param.get<std::string>();
-    if (dynamic_cast<const PromptTooLong*>(&error) != nullptr) {
-      const bool chat = request.path.ends_with("/chat/completions");
-      name = request.path.ends_with("/responses")              ? "input"
-             : !chat && request.path.ends_with("/completions") ? "prompt"
-                                                               : "messages";
-      param = name;
-    }
+    const auto name = param.get<std::string>();
     const std::string root = name.substr(0, name.find_first_of(".["));
     constexpr std::string_view kRequired[] = {"messages", "prompt", "input", "max_tokens", "tools", "tokens", "id"};
     const bool known = std::ranges::find(kRequired, root) != std::end(kRequired);

@@ -11,8 +11,8 @@ import pathlib
 import sys
 
 QUESTION, RIGHT = "What is the TOTAL?", "435.75"
-NAME, URL, PAGE = sys.argv[1:4]
-DATA = base64.b64encode(pathlib.Path(PAGE).read_bytes()).decode()
+NAME, URL, PAGE = sys.argv[1:4] if __name__ == "__main__" else ("", "", "")
+DATA = base64.b64encode(pathlib.Path(PAGE).read_bytes()).decode() if PAGE else ""
 DATA_URI = f"data:image/png;base64,{DATA}"
 PARTS = [{"type": "image_url", "image_url": {"url": DATA_URI}}, {"type": "text", "text": QUESTION}]
 CLICK = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 100}}, "required": ["x"], "additionalProperties": False}
@@ -69,7 +69,7 @@ class Anthropic:
         self.tool = {"name": "click", "description": "Clicks at x.", "input_schema": CLICK}
 
     def ask(self, content, **more):
-        return self.client.messages.create(model=MODEL, messages=[{"role": "user", "content": content}], max_tokens=LIMIT, **{"temperature": 0, **more} if not WITHOUT_TEMPERATURE else more)
+        return self.client.messages.create(model=MODEL, messages=[{"role": "user", "content": content}], max_tokens=LIMIT, **more)
 
     def chat(self): return check(self.ask("Hello").stop_reason in ("end_turn", "max_tokens"), "an answer")
     def image(self): return right(self.ask(self.parts).content[0].text)
@@ -88,9 +88,6 @@ class Anthropic:
         schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"], "additionalProperties": False}
         answer = self.ask(self.parts, extra_body={"output_config": {"format": {"type": "json_schema", "schema": schema}}})
         return check(isinstance(json.loads(answer.content[0].text)["sure"], bool), answer.content[0].text)
-
-
-WITHOUT_TEMPERATURE = True  # anthropic's client of today has no such parameter for every model; the default is greedy enough here
 
 
 class LiteLlm(OpenAi):

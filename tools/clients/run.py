@@ -3,9 +3,10 @@
 
     tools/clients/run.py [NAME ...] [--record]
 
-Installs them into build/clients (some hundred MB, once), prints a table program x case, and ends with 1 if one fails. --record
+Installs the versions of requirements.txt into build/clients (some hundred MB, once), prints a table program x case, and ends with 1 if one fails. --record
 writes what they sent to tests/clients/recorded.jsonl, which CI replays without them."""
 import argparse
+import base64
 import http.client
 import http.server
 import json
@@ -15,13 +16,12 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/e2e"))
+sys.path[:0] = [str(ROOT / "tests/e2e"), str(pathlib.Path(__file__).parent)]
 from program import MODEL, PAGE, VLCACHE  # noqa: E402
+from programs import CASES, PROGRAMS  # noqa: E402
 from server import ServerProcess  # noqa: E402
 
 HERE, FOLDER, RECORDED = pathlib.Path(__file__).parent, ROOT / "build/clients", ROOT / "tests/clients/recorded.jsonl"
-CASES = ("chat", "image", "stream", "tools_auto", "tools_required", "structured")
-NAMES = ("openai", "anthropic", "litellm", "langchain-openai", "langchain-anthropic", "instructor", "openai-agents", "pydantic-ai", "smolagents")
 
 
 def recorder(port, sent):
@@ -50,7 +50,7 @@ def recorder(port, sent):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("names", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--record", action="store_true")
     a = parser.parse_args()
     python = FOLDER / "bin/python"
@@ -60,7 +60,7 @@ def main():
     server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"]).ready()
     sent, results, lines = [], {}, []
     proxy = recorder(server.port, sent)
-    data = __import__("base64").b64encode(PAGE.read_bytes()).decode()
+    data = base64.b64encode(PAGE.read_bytes()).decode()
     try:
         for name in a.names:
             program = subprocess.Popen([python, HERE / "programs.py", name, f"http://127.0.0.1:{proxy.server_port}", PAGE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -75,7 +75,7 @@ def main():
             if program.wait(): print(f"{name}: ended with {program.returncode}")
     finally:
         server.kill()
-    print("\n| program | " + " | ".join(CASES) + " |\n|---" * 1 + "|---" * len(CASES) + "|")
+    print("\n| program | " + " | ".join(CASES) + " |\n|---" + "|---" * len(CASES) + "|")
     for name in a.names:
         cell = lambda case: "" if (name, case) not in results else "yes" if results[name, case]["ok"] else "**no**"
         print(f"| {name} | " + " | ".join(cell(case) for case in CASES) + " |")

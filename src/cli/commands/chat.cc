@@ -333,9 +333,7 @@ void run(const ChatFlags& flags) {
   ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
-  if (!flags.model.cache.disk.empty()) {
-    reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
-  }
+  reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   Chat chat(*engine, flags, policy, default_fields(given, engine->model().config().generation, Front::kRun), builder);
   std::fputs("type a message; /help lists commands\n", stderr);

@@ -188,9 +188,7 @@ void run(const RunFlags& flags) {
   watch_interrupts();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
-  if (!flags.model.cache.disk.empty()) {
-    reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
-  }
+  reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
   if (flags.requests.empty()) {

@@ -129,8 +129,7 @@ void serve(const ServeFlags& flags) {
   raise_file_limit();
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
-  reuse.open_counts(*engine, flags.model.cache.disk.empty() ? "" : disk_folder(flags.model.cache),
-                    /*compares=*/true);
+  reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/true);
   Inference inference(*engine, {.n_running = flags.n_running, .n_waiting = flags.n_waiting, .step_ms = flags.step_ms},
                       reuse.counts());
   std::atomic<const HttpServer*> listening = nullptr;

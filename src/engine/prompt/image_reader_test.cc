@@ -66,7 +66,9 @@ TEST_P(Reading, EqualsADecodedImage) {
       EXPECT_TRUE(encoded.images[i].pixels.empty());
       EXPECT_EQ(encoded.with_pixels(i), decoded.images[i]);
     }
+    encoded.replay_text.first = {7};
     Prompt other = encoded.copy();
+    EXPECT_EQ(other.replay_text.first, encoded.replay_text.first);
     EXPECT_EQ(image_keys(other), image_keys(decoded));
     EXPECT_TRUE(other.images[1].pixels.empty());
     EXPECT_EQ(other.with_pixels(1), decoded.images[1]);

@@ -18,6 +18,7 @@ Prompt Prompt::copy() const {
   other.salt = salt;
   other.query_aware = query_aware;
   other.evict_every = evict_every;
+  other.replay_text = replay_text;
   other.in_thought = in_thought;
   return other;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/coded_error.h"
+#include "base/divergence.h"
 #include "engine/reuse/prefix_reuse.h"
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/token_stream.h"
@@ -315,7 +315,7 @@ bool Generation::look_ahead(const Tensor& logits) {
   }
   const auto likeliest = [&]() -> int32_t {
     if (values.empty() || s.next_position() + 1 >= engine_.max_positions()) return -1;
-    const auto token = static_cast<int32_t>(std::ranges::max_element(values) - values.begin());
+    const int32_t token = vlcache::likeliest(values);
     return stream_->is_end(token) ? -1 : token;
   };
   if (!s.look_ahead(likeliest)) return false;

@@ -51,10 +51,6 @@ class Side {
   RequestId id_ = 0;
 };
 
-size_t likeliest_of(const std::vector<float>& logits) {
-  return static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
-}
-
 ReuseOptions fully(const AnsweredPrompt& answered, bool prefix) {
   ReuseOptions reuse{.prefix = prefix, .chooser = nullptr};
   reuse.shadow.emplace();
@@ -103,7 +99,7 @@ class ReuseShadows::Comparison {
  private:
   void compare(std::vector<float>& p, std::vector<float>& q) {
     ++n_compared_;
-    changed_ = changed_ || likeliest_of(p) != likeliest_of(q);
+    changed_ = changed_ || likeliest(p) != likeliest(q);
     if (for_floor_) return;
     log_softmax(p);
     log_softmax(q);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/coded_error.h"
+#include "server/http/coded_error.h"
 
 namespace vlcache {
 

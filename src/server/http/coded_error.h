@@ -1,7 +1,6 @@
 // CodedError: an Error with a name that programs act on, as OpenAI's and Anthropic's clients know it.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -19,20 +18,6 @@ class CodedError : public Error {
 
  private:
   std::string name_, param_;
-};
-
-// A prompt of n_tokens where max_tokens fit.
-class PromptTooLong : public CodedError {
- public:
-  PromptTooLong(const std::string& message, int64_t n_tokens, int64_t max_tokens)
-      : CodedError(ErrorCode::kInput, message, "context_length_exceeded", "messages"),
-        n_tokens_(n_tokens),
-        max_tokens_(max_tokens) {}
-  int64_t n_tokens() const { return n_tokens_; }
-  int64_t max_tokens() const { return max_tokens_; }
-
- private:
-  int64_t n_tokens_, max_tokens_;
 };
 
 }  // namespace vlcache
