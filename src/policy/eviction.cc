@@ -6,6 +6,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/threads.h"
 #include "policy/ruled_policy.h"
 
 namespace vlcache {
@@ -46,22 +47,32 @@ class EvictionPolicy final : public RuledPolicy {
     return true;
   }
 
-  // The choice, then a fit for each layer.
+  // The choice, then fits of as many heads at once as there are threads.
   int32_t n_plan_parts(const PolicySlots& slots) const override {
-    return parts_.scorer->refits() ? 1 + slots.n_layers() : 1;
+    int32_t n = 1;
+    for (int32_t layer = 0; parts_.scorer->refits() && layer < slots.n_layers(); ++layer) {
+      n += n_fits(slots.n_kv_heads(layer));
+    }
+    return n;
   }
 
   bool plan_part(const PlanInputs& in, int32_t part, KeepPlan& plan) const override {
     if (part == 0) {
       choose(in, plan);
     } else {
-      const int32_t layer = part - 1;
-      parts_.scorer->refit(part_inputs(in, asked(in.prompt).scorer), layer, plan.layers[at(layer)]);
+      int32_t layer = 0, fit = part - 1;
+      for (; fit >= n_fits(in.slots.n_kv_heads(layer)); ++layer) fit -= n_fits(in.slots.n_kv_heads(layer));
+      const std::span<KeepPlan::Head> heads = plan.layers[at(layer)];
+      const size_t first = at(fit) * at(n_threads()), n = std::min(at(n_threads()), heads.size() - first);
+      parts_.scorer->refit(part_inputs(in, asked(in.prompt).scorer), layer, static_cast<int32_t>(first),
+                           heads.subspan(first, n));
     }
     return true;
   }
 
  private:
+  static int32_t n_fits(int32_t n_kv_heads) { return (n_kv_heads + n_threads() - 1) / n_threads(); }
+
   void check_bytes(const PolicySlots& slots) const {
     if (parts_.budget.kind != KvBudget::Kind::kBytes) return;
     int64_t least_bytes = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,11 +51,11 @@ class TokenScorer {
   }
   // Draft tokens that its needs() request and that are the answer's own (Policy::acts_after_tokens).
   virtual int32_t n_answer_tokens() const { return 0; }
-  // Whether it refits: once the kept slots of a layer's kv heads are chosen, it gives them new values and biases, to
-  // make up for the evicted ones.
+  // Whether it refits: once the kept slots of all kv heads are chosen, it gives those of some heads of a layer, the
+  // first of which is `first`, new values and biases, to make up for the evicted ones.
   virtual bool refits() const { return false; }
-  virtual void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const {
-    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(kept);
+  virtual void refit(const PartInputs& in, int32_t layer, int32_t first, std::span<KeepPlan::Head> kept) const {
+    static_cast<void>(in), static_cast<void>(layer), static_cast<void>(first), static_cast<void>(kept);
   }
   // Protected slots of a head that keeps n_keep, where `share` of the prompt's slots is the model's mean: by default
   // the last tenth of n_keep, as the VL-Cache paper compares all methods. If together they exceed n_keep, the request
@@ -148,8 +149,10 @@ SlotCounts deal_to_layers(const AllocateInputs& in, std::span<const double> shar
 // number of protected slots.
 std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep, const Protected& kept);
 
-// The slots in the order in which a growing n_keep would keep them, without those of score -inf; protected ones first.
-std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept);
+// The slots without those of score -inf, protected ones first, the first n_ranked in the order in which a growing
+// n_keep would keep them.
+std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept,
+                                  int64_t n_ranked = std::numeric_limits<int64_t>::max());
 
 // scores[i] = the largest, or the mean with zeros beyond the ends, of scores[i - kernel / 2 .. i + kernel / 2]; kernel
 // odd.

@@ -241,6 +241,10 @@ TEST(SelectSlots, SelectsTheBestAndTheLast) {
   EXPECT_THAT(select_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, 3, {.n_last = 1}), ElementsAre(0, 3, 6));
   EXPECT_THAT(ranked_slots(std::vector<float>{5, 1, 4, 4, gone, 0, 0, gone}, {.n_last = 1}),
               ElementsAre(6, 0, 3, 2, 1, 5));
+  const std::vector<int32_t> all = ranked_slots(scores, {.n_last = 1});
+  const std::vector<int32_t> three = ranked_slots(scores, {.n_last = 1}, 3);
+  EXPECT_THAT(std::span(three).first(3), testing::ElementsAreArray(std::vector<int32_t>(all.begin(), all.begin() + 3)));
+  EXPECT_THAT(three, testing::UnorderedElementsAreArray(all));
 }
 
 // Two layers of a head, ten slots, the question of one token.

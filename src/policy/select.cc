@@ -55,9 +55,10 @@ std::vector<int32_t> select_slots(std::span<const float> scores, int32_t n_keep,
   return std::move(c.always);
 }
 
-std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept) {
+std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected& kept, int64_t n_ranked) {
   Candidates c = candidates(scores, kept);
-  std::ranges::sort(c.others, better(scores));
+  const int64_t n = std::clamp<int64_t>(n_ranked - std::ssize(c.always), 0, std::ssize(c.others));
+  std::ranges::partial_sort(c.others, c.others.begin() + n, better(scores));
   c.always.insert(c.always.end(), c.others.begin(), c.others.end());
   return std::move(c.always);
 }

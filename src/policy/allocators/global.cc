@@ -20,8 +20,9 @@ class Global final : public BudgetAllocator {
     int64_t left = 0, n_slots = 0;
     for (size_t l = 0; l < counts.size(); ++l) {
       for (size_t h = 0; h < counts[l].size(); ++h) {
-        const std::vector<int32_t> ranked = ranked_slots(in.scores[l][h], kept);
-        const auto n_always = std::min(ranked.size(), static_cast<size_t>(std::max(1, kept.n_first + kept.n_last)));
+        const auto least = static_cast<size_t>(std::max(1, kept.n_first + kept.n_last));
+        const std::vector<int32_t> ranked = ranked_slots(in.scores[l][h], kept, static_cast<int64_t>(least));
+        const size_t n_always = std::min(ranked.size(), least);
         counts[l][h] = static_cast<int32_t>(n_always);
         left += in.n_slots - static_cast<int64_t>(n_always);
         n_slots += std::ssize(in.scores[l][h]);

@@ -51,12 +51,13 @@ void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_head
 
 }  // namespace
 
-void fit_kept_slots(const PartInputs& in, int32_t layer, double ridge, std::span<KeepPlan::Head> kept) {
-  const auto n_heads = static_cast<int32_t>(kept.size());
+void fit_kept_slots(const PartInputs& in, int32_t layer, int32_t first, double ridge, std::span<KeepPlan::Head> kept) {
   std::vector<Gathered> heads(kept.size());
-  for (int32_t head = 0; head < n_heads; ++head) gather(in, layer, head, n_heads, heads[static_cast<size_t>(head)]);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    gather(in, layer, first + static_cast<int32_t>(i), in.slots.n_kv_heads(layer), heads[i]);
+  }
   FitKernel* const fit = fit_kernels(in.isa).front();
-  parallel_for(n_heads, [&](int64_t i, int) {
+  parallel_for(std::ssize(kept), [&](int64_t i, int) {
     KeepPlan::Head& own = kept[static_cast<size_t>(i)];
     const FitHead& head = heads[static_cast<size_t>(i)].head;
     if (own.keep.empty() || std::ssize(own.keep) >= head.n_slots) return;

@@ -6,9 +6,10 @@
 
 namespace vlcache {
 
-// Gives the kept slots of every kv head of a layer biases, so that they weigh what all slots did, and new values, so
-// that the output stays the same, for the window's queries of the head's group, which the part's capture must hold.
+// Gives the kept slots of kv heads of a layer, the first of which is `first`, biases, so that they weigh what all slots
+// did, and new values, so that the output stays the same, for the window's queries of the head's group, which the
+// part's capture must hold.
 // `ridge` draws values to the old ones. Source: Attention Matching (arXiv:2602.16284).
-void fit_kept_slots(const PartInputs& in, int32_t layer, double ridge, std::span<KeepPlan::Head> kept);
+void fit_kept_slots(const PartInputs& in, int32_t layer, int32_t first, double ridge, std::span<KeepPlan::Head> kept);
 
 }  // namespace vlcache

@@ -37,8 +37,8 @@ class AttentionMatching final : public TokenScorer {
   }
 
   bool refits() const override { return true; }
-  void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
-    fit_kept_slots(in, layer, ridge_, kept);
+  void refit(const PartInputs& in, int32_t layer, int32_t first, std::span<KeepPlan::Head> kept) const override {
+    fit_kept_slots(in, layer, first, ridge_, kept);
   }
 
  private:

@@ -47,8 +47,8 @@ class Pointer final : public TokenScorer {
   int32_t n_answer_tokens() const override { return emit_ ? ahead_ : 0; }
 
   bool refits() const override { return fit_ > 0; }
-  void refit(const PartInputs& in, int32_t layer, std::span<KeepPlan::Head> kept) const override {
-    fit_kept_slots(in, layer, fit_, kept);
+  void refit(const PartInputs& in, int32_t layer, int32_t first, std::span<KeepPlan::Head> kept) const override {
+    fit_kept_slots(in, layer, first, fit_, kept);
   }
 
   // The question itself stays, up to its share of the slots, and the last token in any case.
