@@ -1,13 +1,18 @@
-# cmake -DFOLDER=... -DOUT=... -P EmbedPage.cmake: the files of a folder as C++, what server/page/page_files.h declares.
+# cmake -DFOLDER=... [-DMORE=NAME=FILE,...] -DOUT=... -P EmbedPage.cmake: the files of a folder, and others under names of
+# their own, as C++: what server/page/page_files.h declares.
 file(GLOB files RELATIVE ${FOLDER} ${FOLDER}/*)
 list(SORT files)
+list(TRANSFORM files REPLACE "(.+)" "\\1=${FOLDER}/\\1")
+string(REPLACE "," ";" more "${MORE}")
 set(code "// Made by cmake/EmbedPage.cmake.\n#include \"server/page/page_files.h\"\n\nnamespace vlcache {\n\nstd::vector<PageFile> page_files() {\n  return {\n")
-foreach(file IN LISTS files)
-  file(READ ${FOLDER}/${file} bytes HEX)
+foreach(file IN LISTS files more)
+  string(REGEX REPLACE "=.*" "" name "${file}")
+  string(REGEX REPLACE "^[^=]*=" "" path "${file}")
+  file(READ ${path} bytes HEX)
   string(LENGTH "${bytes}" n_digits)
   math(EXPR n_bytes "${n_digits} / 2")
   string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
-  string(APPEND code "      {\"${file}\", {\"${bytes}\", ${n_bytes}}},\n")
+  string(APPEND code "      {\"${name}\", {\"${bytes}\", ${n_bytes}}},\n")
 endforeach()
 string(APPEND code "  };\n}\n\n}  // namespace vlcache\n")
 file(WRITE ${OUT} "${code}")

@@ -32,6 +32,7 @@ class Proxy:
         self.server_port, self.delay, self.cut_after, self.refuse, self.key = port, 0, None, None, None
         self.more, self.bodies, self.paths = {}, [], []  # fields that requests for answers get; what the page has sent
         self.left = 0  # answers whose client has gone before their end
+        self.script = self.props = None  # events that stand for an answer; facts of a model that stand for the server's
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -63,6 +64,10 @@ class Proxy:
                 return self.send(client, 401, {"error": {"message": "a key is needed", "type": "invalid_request_error", "param": None, "code": None}})
             if self.refuse and client.command == "POST":
                 return self.send(client, *self.refuse)
+            if self.script and client.command == "POST":
+                return self.play(client)
+        if client.path == "/props" and self.props:
+            return self.send(client, 200, self.props)
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
         try:
             server.request(client.command, client.path, body or None, {k: v for k, v in client.headers.items() if k.lower() in ("content-type", "if-none-match")})
@@ -88,6 +93,17 @@ class Proxy:
             time.sleep(self.delay if event.strip() else 0)
             client.wfile.write(event)
 
+    def play(self, client):
+        """An answer of our own: each of `script` is a delta, or a whole event."""
+        client.send_response(200)
+        client.send_header("content-type", "text/event-stream")
+        client.end_headers()
+        for item in self.script:
+            event = item if "choices" in item else {"choices": [{"index": 0, "delta": item, "finish_reason": None}]}
+            client.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            time.sleep(self.delay)
+        client.wfile.write(b"data: [DONE]\n\n")
+
     @staticmethod
     def send(client, status, answer, headers=()):
         client.send_response(status)
@@ -104,6 +120,7 @@ class PageTest(Server):
 
     VIEWPORT = {"width": 1200, "height": 850}
     SCHEME = "light"
+    TOUR = False  # whether the page offers its tour
 
     @classmethod
     def setUpClass(cls):
@@ -122,6 +139,8 @@ class PageTest(Server):
         self.context.set_default_timeout(20_000)
         self.addCleanup(self.context.close)
         self.complaints, self.urls = [], []
+        if not self.TOUR:
+            self.context.add_init_script("try { localStorage.setItem('vlcache-tour', 'over'); } catch {}")
         self.page = self.open()
 
     def open(self):
@@ -187,13 +206,18 @@ class PageTest(Server):
     def choose(self, **fields):
         """Fills fields of the settings: a_kv="full" is a.kv."""
         self.page.click("#open-settings")
+        self.page.locator("#settings details").evaluate("(fold) => (fold.open = true)")
         for name, value in fields.items():
             field = self.page.locator(f'#settings [name="{name.replace("_", ".")}"]')
             field.set_checked(value) if isinstance(value, bool) else field.fill(value)
         self.page.click("#settings button.main")
         expect(self.page.locator("#settings")).not_to_be_visible()
 
-    def open_card(self, number=-1):
+    def open_card(self, number=-1, fold="Figures"):
         card = self.page.locator(".card").all()[number]
-        card.locator("summary").click()
+        card.locator(f"summary:text-is('{fold}')").click()
         return card
+
+    def say(self, *deltas):
+        """The next answers, whatever is asked: texts and deltas."""
+        self.proxy.script = [{"content": d} if isinstance(d, str) else d for d in deltas]

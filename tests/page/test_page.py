@@ -3,11 +3,12 @@ import base64
 import json
 import pathlib
 import struct
+import tempfile
 import time
 import unittest
 import zlib
 
-from browser import DEMO, PAGE, PageTest, Proxy, WHY_NOT
+from browser import DEMO, MODEL, PAGE, PageTest, Proxy, WHY_NOT
 
 if not WHY_NOT:
     from playwright.sync_api import expect
@@ -22,9 +23,9 @@ class Questions(PageTest):
         body = self.proxy.bodies[-1]
         url = body["messages"][0]["content"][0]["image_url"]["url"]
         self.assertEqual(base64.b64decode(url.removeprefix("data:image/png;base64,")), PAGE.read_bytes())
-        self.assertEqual((body["stream"], body["vlcache"]), (True, {"explain": True}))
+        self.assertEqual((body["stream"], body["return_progress"], body["vlcache"]), (True, True, {"explain": True}))
         expect(self.page.locator(".question img")).to_have_js_property("naturalWidth", 224)
-        expect(self.page.locator("#model")).to_have_text("tinydoc")
+        expect(self.page.locator("#model")).to_have_text("tinydocreads pictures and text4,096 tokens")
         expect(self.page.locator("nav li button")).to_have_text(TOTAL)
 
     def test_a_conversation_continues(self):
@@ -33,7 +34,7 @@ class Questions(PageTest):
         roles = [m["role"] for m in self.proxy.bodies[-1]["messages"]]
         self.assertEqual(roles, ["user", "assistant", "user"])
         self.assertEqual(self.proxy.bodies[-1]["messages"][1]["content"].strip(), RIGHT[TOTAL])
-        expect(self.page.locator(".card").last).to_contain_text("prompt tokens reused")
+        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this picture came from the cache:")
 
     def test_two_images(self):
         self.assertEqual(self.ask("What is the GATE?", DEMO / "two-1.png", DEMO / "two-2.png"), "GATE: 42")
@@ -78,7 +79,7 @@ class Questions(PageTest):
         self.wait_until_ended()
         self.assertEqual((self.page.locator(".answer").count(), self.answer_text()), (2, RIGHT[DATE]))
         self.page.locator("text=Edit").first.click()
-        expect(self.page.locator("text=2 messages after it will be forgotten")).to_be_visible()
+        expect(self.page.locator("text=stay as another version")).to_be_visible()
         editor = self.page.locator("textarea[aria-label='Edit the question']")
         editor.fill(DATE)
         editor.press("Enter")
@@ -87,12 +88,20 @@ class Questions(PageTest):
         self.wait_until_ended()
         self.assertEqual(len(self.proxy.bodies[-1]["messages"]), 1)
         self.assertEqual(self.proxy.bodies[-1]["messages"][0]["content"][0]["type"], "image_url")
+        versions = self.page.locator(".versions")
+        expect(versions).to_have_text("‹2 of 2›")
+        versions.locator("[aria-label='Earlier version']").click()
+        expect(self.page.locator(".answer .text")).to_have_text([RIGHT[TOTAL], RIGHT[DATE]])
+        self.page.reload()
+        expect(versions).to_have_text("‹1 of 2›")
+        versions.locator("[aria-label='Later version']").click()
+        expect(self.page.locator(".answer .text")).to_have_text([RIGHT[DATE]])
 
     def test_side_by_side(self):
         self.choose(a_kv="full", compare=True, b_kv="window", b_budget="0.3")
-        self.ask(TOTAL, PAGE)
+        self.ask("What is the NAME?", PAGE)
         self.assertEqual(self.page.locator(".answer h3").all_inner_texts(), ["full", "window 0.3"])
-        self.assertEqual(self.answer_text(0), RIGHT[TOTAL])
+        self.assertEqual(self.answer_text(0), "NAME: MARIA")
         asked = sorted((b["vlcache"].get("kv"), b["vlcache"].get("kv_budget")) for b in self.proxy.bodies[-2:])
         self.assertEqual(asked, [("full", None), ("window", "0.3")])
         full, part = self.open_card(0), self.open_card(1)
@@ -100,8 +109,15 @@ class Questions(PageTest):
         expect(full.locator(".veil g rect")).to_have_count(256)
         kept = part.locator(".veil g rect").count()
         self.assertTrue(20 < kept < 100, kept)
-        expect(part.locator("summary")).to_contain_text("→")  # KV before and after
-        expect(full.locator("summary")).not_to_contain_text("→")
+        expect(part.locator(".verdict")).to_contain_text("memory fell from")
+        expect(full.locator(".verdict")).not_to_contain_text("memory fell from")
+        table = self.page.locator(".comparison")
+        expect(table.locator(".verdict")).to_contain_text("The second answer differs from the first")
+        expect(table.locator("thead th")).to_have_text(["full", "window 0.3"])
+        for name in ("Answer: not the same", "First token", "Speed after it", "Memory (KV) at the end", "Tokens kept", "What was kept of the picture"):
+            expect(table.locator(f"th:text-is('{name}')")).to_be_visible()
+        self.assertGreater(table.locator("mark").count(), 0)
+        expect(table.locator(".veil")).to_have_count(2)
         expect(full.locator(".bar-of")).to_have_count(8)
         height = lambda card: float(card.locator(".bar-of").first.get_attribute("height"))
         self.assertAlmostEqual(height(part) / height(full), 0.3, delta=0.1)
@@ -111,17 +127,33 @@ class Questions(PageTest):
         self.page.click("#new")
         self.ask(TOTAL, PAGE)
         card = self.open_card()
-        expect(card.locator("dt:text-is('picture 1') + dd")).to_have_text("256 tokens there as a prefix")
-        for words in ("first token", "tokens/s", "policy", "full", "at most", "after the prompt", "before its turn"):
+        expect(card.locator("dt:text-is('picture 1') + dd")).to_have_text("256 tokens from the cache, as the beginning of an earlier prompt")
+        self.assertRegex(card.locator(".verdict").inner_text(), r"^100 % of this picture came from the cache: [\d.]+ m?s saved\. First words after ")
+        for words in ("first token", "tokens/s", "policy", "full", "at most", "after the prompt", "waiting"):
             expect(card).to_contain_text(words)
 
+    def test_request_and_answer_as_json(self):
+        self.choose(system="Be brief.", topK="3")
+        self.ask(TOTAL, PAGE)
+        request, answer = self.open_card(fold="JSON").locator("pre").all_inner_texts()
+        request, answer = json.loads(request), json.loads(answer)
+        sent = self.proxy.bodies[-1]
+        self.assertTrue(request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR"))
+        request["messages"][1]["content"][0] = sent["messages"][1]["content"][0]  # it is cut short
+        self.assertEqual(request, sent)
+        self.assertEqual((answer["content"].strip(), answer["finish_reason"]), (RIGHT[TOTAL], "stop"))
+        self.assertIn("kv", answer["vlcache"])
+
     def test_settings_reach_the_server_and_stay(self):
-        self.choose(system="Answer in a word.", temperature="0.5", maxTokens="3", a_reuse="off")
+        self.choose(system="Answer in a word.", temperature="0.5", maxTokens="3", a_reuse="off", topP="0.9", topK="4", minP="0.1", seed="7",
+                    repetition="1.1", presence="0.2", frequency="0.3")
         self.ask("Read the page.", PAGE)
         body = self.proxy.bodies[-1]
         self.assertEqual(body["messages"][0], {"role": "system", "content": "Answer in a word."})
         self.assertEqual((body["temperature"], body["max_tokens"], body["vlcache"]["reuse"]), (0.5, 3, "off"))
-        expect(self.page.locator(".card summary")).to_contain_text("cut at the limit of tokens")
+        sampling = {"top_p": 0.9, "top_k": 4, "min_p": 0.1, "seed": 7, "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": 0.3}
+        self.assertEqual({name: body[name] for name in sampling}, sampling)
+        expect(self.page.locator(".card .verdict")).to_contain_text("cut at the limit of tokens")
         self.page.reload()
         self.page.click("#open-settings")
         expect(self.page.locator("[name=maxTokens]")).to_have_value("3")
@@ -268,8 +300,11 @@ class Failures(PageTest):
         self.attach(PAGE)
         self.send(TOTAL)
         expect(self.page.locator("#ask")).to_contain_text("This server wants a key")
+        expect(self.page.locator("#ask")).not_to_contain_text("does not accept")
         self.page.fill("#ask input", "wrong")
+        self.assertEqual(self.page.get_attribute("#ask input", "type"), "password")
         self.page.press("#ask input", "Enter")
+        expect(self.page.locator("#ask")).to_contain_text("The server does not accept this key.")
         expect(self.page.locator("#ask input")).to_have_value("")
         self.page.fill("#ask input", "secret")
         self.page.press("#ask input", "Enter")
@@ -277,7 +312,7 @@ class Failures(PageTest):
         self.page.reload()
         self.wait_until_ended()
         self.assertEqual(self.ask(DATE), RIGHT[DATE])  # it stays for the tab's session
-        self.assertEqual(self.page.evaluate("localStorage.length + document.cookie.length"), 0)
+        self.assertNotIn("secret", self.page.evaluate("JSON.stringify(localStorage) + document.cookie"))
 
     def test_a_missing_key_is_reported(self):
         self.proxy.key = "secret"
@@ -293,38 +328,258 @@ class Failures(PageTest):
         self.page.click("text=Regenerate")
         expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
 
-    def test_files_that_are_not_images(self):
-        text, damaged, liar = self.write("notes.txt", "hello"), self.folder / "damaged.png", self.folder / "liar.png"
+    def test_files_that_are_neither_images_nor_text(self):
+        other, damaged, liar, pdf = (self.folder / name for name in ("notes.bin", "damaged.png", "liar.png", "invoice.pdf"))
+        other.write_bytes(b"\x01\x02\0\x03")
         damaged.write_bytes(PAGE.read_bytes()[:200])
-        liar.write_text("<script>alert(1)</script>")
-        self.page.set_input_files("#files", [str(text), str(damaged), str(liar), str(PAGE)])
+        liar.write_bytes(b"\xff\xfe\xff")
+        pdf.write_bytes(b"%PDF-1.7 and so on")
+        self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(pdf), str(PAGE)])
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
-        for words in ("notes.txt is none of the pictures", "damaged.png is damaged", "liar.png is none of the pictures"):
+        for words in ("notes.bin is neither a text nor one of the pictures", "damaged.png is damaged", "liar.png is neither", "PDFs are not supported yet"):
             expect(says).to_contain_text(words)
 
-    def test_an_image_that_the_server_refuses(self):
-        """The browser reads it, the server has limits."""
+    def test_text_files_are_asked_about(self):
+        self.page.set_input_files("#files", [str(self.write("notes.md", "# Notes\nLAMP 12\n")), str(PAGE)])
+        expect(self.page.locator("#attached li")).to_have_count(2)
+        self.ask(TOTAL)
+        image, text = self.proxy.bodies[-1]["messages"][0]["content"]
+        self.assertEqual(text["text"], f"notes.md:\n\n# Notes\nLAMP 12\n\n{TOTAL}")
+        self.assertEqual(image["type"], "image_url")
+        self.page.click("text=notes.md")
+        expect(self.page.locator(".file pre")).to_have_text("# Notes\nLAMP 12\n")
+
+    def test_an_image_that_is_too_large_is_shrunk(self):
         def chunk(kind, data):
             return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        side = 8100  # 65.6 megapixels, a bit each
-        rows = zlib.compress(b"\0" * ((side + 7) // 8 + 1) * side)
+        width, height = 20000, 500  # longer than a canvas may be
+        rows = zlib.compress(b"\0" * ((width + 7) // 8 + 1) * height)
         large = self.folder / "large.png"
-        large.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
-        self.ask(TOTAL, large)
-        expect(self.page.locator(".answer .wrong")).to_contain_text("messages[0].content[0].image_url")
+        large.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+        self.proxy.more = {"max_tokens": 2}
+        self.attach(large)
+        expect(self.page.locator("#attached")).to_contain_text("16384 × 410, made smaller")
+        self.ask(TOTAL)
+        expect(self.page.locator(".answer .wrong")).to_have_count(0)
 
-    def test_model_output_is_rendered_as_text(self):
-        nodes = self.page.evaluate("""async () => {
-            const {markdown} = await import('/page/markdown.js');
-            const box = document.createElement('div');
-            box.append(...markdown('<img src=x onerror=alert(1)> **<b>bold</b>** and `a<b`\\n\\n- one\\n- *two*\\n\\n3. three\\n\\n```\\n<script>x</script>\\n```\\n# Head\\n2 * 3 * 4 and **open'));
-            return {html: box.innerHTML, tags: [...box.querySelectorAll('*')].map((n) => n.tagName.toLowerCase())};
+    def test_errors_are_in_words(self):
+        self.proxy.refuse = (400, {"error": {"message": "messages[0].content[0].image_url: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels"}})
+        self.ask(TOTAL, PAGE)
+        expect(self.page.locator(".answer .wrong")).to_have_text("The picture: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels")
+
+    def test_a_model_without_vision(self):
+        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 2048}}
+        self.page.reload()
+        expect(self.page.locator("#model")).to_contain_text("reads text only")
+        expect(self.page.locator("#pick")).not_to_be_visible()
+        self.page.set_input_files("#files", [str(PAGE)])
+        expect(self.page.locator("#notice")).to_have_text("words reads text only: it cannot see invoice.png.")
+        expect(self.page.locator("#attached li")).to_have_count(0)
+
+
+class Rendering(PageTest):
+    def test_markdown_formulas_and_thoughts(self):
+        self.say("<think>Is it *so*?</think>\nMass: $E=mc^2$, \\(a\\) <b>bold</b> [bad](javascript:alert(1)) ![pic](https://a.example/p.png)\n\n",
+                 "| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n  - two\n\n> said\n\n---\n\n~~no~~\n\n```python\nprint(1)\n```\n",
+                 "$$\n\\frac{1}{2}\n$$\n\n$\\href{https://a.example}{x}$ $\\includegraphics{x.png}$ $\\htmlStyle{color:red}{x}$ $\\color{red}x\\def\\a{\\a\\a}\\a$")
+        self.ask("Show me")
+        text = self.page.locator(".answer .text")
+        expect(text.locator("table td")).to_have_text(["1", "2"])
+        expect(text.locator("ul li ul li")).to_have_text("two")
+        expect(text.locator("math").first).to_be_visible()
+        expect(text.locator("math msup")).to_have_count(1)
+        expect(text.locator(".display math mfrac")).to_have_count(1)
+        expect(text.locator("blockquote, hr, s")).to_have_count(3)
+        self.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        text.locator(".code button:text-is('Copy')").click()
+        self.assertEqual(self.page.evaluate("window.copied"), "print(1)")
+        expect(text.locator(".code .bar")).to_contain_text("python")
+        thought = text.locator("details.thought")
+        expect(thought.locator("p")).not_to_be_visible()
+        thought.locator("summary").click()
+        expect(thought.locator("em")).to_have_text("so")
+        links = text.locator("a").evaluate_all("(all) => all.map((a) => [a.href, a.rel])")
+        self.assertEqual(links, [["https://a.example/p.png", "noopener noreferrer"]])
+        self.assertEqual(text.locator("b, img, script, [style], [href^=javascript]").count(), 0)
+        expect(text).to_contain_text("[bad](javascript:alert(1))")
+
+    def test_a_thought_of_its_own_field(self):
+        self.say({"reasoning_content": "Let me "}, {"reasoning_content": "see."}, "It is 7.")
+        self.ask("?")
+        expect(self.page.locator(".thought summary")).to_have_text("Thought")
+        self.page.click(".thought summary")
+        expect(self.page.locator(".thought")).to_contain_text("Let me see.")
+        self.say("Yes.")
+        self.ask("Sure?")
+        self.assertEqual(self.proxy.bodies[-1]["messages"][1]["content"], "It is 7.")  # a thought is not told again
+
+    def test_a_formula_that_takes_too_long(self):
+        left = self.page.evaluate("""async () => {
+            const {Formulas} = await import('/page/math.js');
+            const quick = new Formulas(), slow = new Formulas(1);
+            const good = quick.element('x^2', false), bad = slow.element('{x}'.repeat(1600), false), after = slow.element('\\\\notknown', false);
+            document.body.append(good, bad, after);
+            while (quick.queue.length + slow.queue.length > 0) await new Promise((done) => setTimeout(done, 20));
+            return [good, bad, after].map((node) => node.querySelectorAll('math').length);
         }""")
-        self.assertEqual(nodes["tags"], ["p", "strong", "code", "ul", "li", "li", "em", "ol", "li", "pre", "code", "p", "p"])
-        self.assertNotIn("<img", nodes["html"])
-        self.assertIn("&lt;script&gt;", nodes["html"])
-        self.assertIn("2 * 3 * 4 and **open", nodes["html"])
+        self.assertEqual(left, [1, 0, 0])  # the text stays
+
+    def test_progress_counts_to_the_end(self):
+        self.proxy.delay = 0.1
+        self.send("LAMP 12 " * 380)
+        begin, seen = time.monotonic(), []
+        reading = self.page.locator(".reading")
+        expect(reading).to_contain_text("Reading the question", timeout=1000)
+        self.assertLess(time.monotonic() - begin, 1)
+        while self.page.locator(".reading").count() and time.monotonic() - begin < 20:
+            text = self.page.evaluate("document.querySelector('.reading')?.innerText ?? ''").strip()
+            if text and text not in seen:
+                seen.append(text)
+        percents = [int(text.split("question: ")[1].split(" %")[0]) for text in seen]
+        self.assertEqual(percents, sorted(percents))
+        self.assertGreaterEqual(len(set(percents)), 4, seen)
+        self.assertEqual(percents[-1], 100, seen)
+        self.page.keyboard.press("Escape")
+        self.wait_until_ended()
+
+    def test_a_long_conversation_is_in_the_document_in_part(self):
+        n = 10_000
+        messages = [m for i in range(n // 2) for m in ({"role": "user", "text": f"Question {i}"}, {"role": "assistant", "answers": [{"text": f"Answer {i}, **bold**", "state": "done"}]})]
+        buffer = json.dumps({"name": "Long", "messages": messages}).encode()
+        self.page.set_input_files("#import-files", {"name": "long.json", "mimeType": "application/json", "buffer": buffer})
+        expect(self.page.locator("#thread > *").last).to_contain_text(f"Answer {n // 2 - 1}")
+        far = self.page.evaluate("""async () => {
+            const thread = document.querySelector('#thread'), frames = [];
+            const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+            const number = () => Number(/\\d+/.exec(thread.firstElementChild.textContent)[0]);
+            let most = 0, first = 1e9, moved = 0;
+            for (let i = 0; i < 60; ++i) {
+                const begin = performance.now(), top = thread.firstElementChild;
+                thread.scrollTop = 0;
+                const at = top.getBoundingClientRect().top;
+                await frame();
+                frames.push(performance.now() - begin);
+                moved = Math.max(moved, Math.abs(top.getBoundingClientRect().top - at));
+                most = Math.max(most, thread.children.length);
+                first = Math.min(first, number());
+            }
+            for (let i = 0; i < 20; ++i) {
+                thread.scrollTop = thread.scrollHeight;
+                await frame();
+                most = Math.max(most, thread.children.length);
+            }
+            return {most, first, moved, back: number(), median: frames.sort((a, b) => a - b)[30], worst: frames.at(-1)};
+        }""")
+        print(f"scrolling through 10,000 messages: {far['median']:.0f} ms a step of 40 messages, {far['worst']:.0f} ms at worst", flush=True)
+        self.assertLessEqual(far["most"], 200)
+        self.assertLess(far["first"], n // 2 - 500)
+        self.assertGreater(far["back"], far["first"] + 200)
+        self.assertLess(far["moved"], 2)  # what is seen stays where it is
+        self.page.fill("#search", "Answer 37,")
+        expect(self.page.locator("nav li")).to_contain_text("Answer 37, **bold**")
+        self.page.click("nav li button")
+        expect(self.page.locator(".answer:has-text('Answer 37,')")).to_be_in_viewport()
+        self.assertLessEqual(self.page.locator("#thread > *").count(), 200)
+
+
+class Tour(PageTest):
+    TOUR = True
+
+    def click(self, text):
+        self.page.click(f".tour button:has-text('{text}')")
+        self.wait_until_ended()
+
+    def test_three_clicks(self):
+        expect(self.page.locator("#question")).to_be_focused()
+        expect(self.page.locator(".tour img")).to_have_js_property("naturalWidth", 224)
+        self.click("1. Ask about this page")
+        self.assertEqual(self.answer_text(), RIGHT[TOTAL])
+        expect(self.page.locator(".card .verdict")).to_contain_text("Nothing came from the cache: it was not asked about before.")
+        self.shot("tour-1")
+        self.click("2. Ask with a tenth of the cache")
+        self.assertEqual([self.answer_text(0), self.answer_text(1)], [RIGHT[TOTAL]] * 2)
+        table = self.page.locator(".comparison")
+        expect(table.locator(".verdict")).to_contain_text("The second answer is the same as the first, word for word, with 20 % of the memory.")
+        expect(table.locator(".veil")).to_have_count(2)
+        self.shot("tour-2")
+        self.click("3. Ask again in a new conversation")
+        self.assertEqual(self.answer_text(), RIGHT[DATE])
+        expect(self.page.locator(".card .verdict")).to_contain_text("100 % of this picture came from the cache:")
+        summary = self.page.locator(".tour li")
+        served = self.page.evaluate("""async () => {
+            const db = await new Promise((done) => { const r = indexedDB.open('vlcache'); r.onsuccess = () => done(r.result); });
+            return new Promise((done) => { const r = db.transaction('conversations').objectStore('conversations').getAll();
+                r.onsuccess = () => done(r.result.sort((a, b) => a.updated - b.updated).map((c) => c.messages[1].answers)); });
+        }""")
+        cached = served[2][0]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        saved = served[0][0]["seen"]["first"] - served[2][0]["seen"]["first"]
+        self.assertGreater(cached, 256)
+        self.assertGreater(saved, 0)
+        expect(summary.nth(0)).to_contain_text("nothing in the answer, which is the same word for word, with 20 % of the memory")
+        expect(summary.nth(1)).to_contain_text(f"{saved:.0f} ms until the first token" if 10 <= saved < 999.5 else "until the first token")
+        expect(summary.nth(2)).to_contain_text(f"{cached} of its 278 prompt tokens, the page among them, were in the cache")
+        self.assertEqual(len({body["cache_salt"] for body in self.proxy.bodies}), 1)
+        self.shot("tour-3")
+        self.click("Done")
+        expect(self.page.locator(".tour")).to_have_count(0)
+        self.page.reload()
+        expect(self.page.locator("nav li")).to_have_count(3)
+        expect(self.page.locator(".tour")).to_have_count(0)
+
+    def test_a_question_of_ones_own(self):
+        self.assertEqual(self.ask(DATE, PAGE), RIGHT[DATE])
+        expect(self.page.locator(".tour")).to_have_count(0)
+
+    def test_a_text_model_gets_a_letter(self):
+        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 4096}}
+        self.page.reload()
+        for text in ("1. Ask about this letter", "2. Ask with a tenth", "3. Ask again"):
+            self.click(text)
+            content = self.proxy.bodies[-1]["messages"][0]["content"]
+            self.assertIn("The invoice, number KT4821, comes to 435.75", content)
+        expect(self.page.locator(".card .verdict")).to_contain_text("of the question came from the cache")
+        expect(self.page.locator(".tour li").nth(2)).to_contain_text("the letter among them")
+
+
+class TourWithoutReuse(PageTest):
+    TOUR = True
+    FLAGS = ("--reuse", "off")
+
+    def test_the_third_card_says_why_nothing_was_reused(self):
+        for text in ("1. Ask", "2. Ask", "3. Ask"):
+            self.page.click(f".tour button:has-text('{text}')")
+            self.wait_until_ended()
+        expect(self.page.locator(".card .verdict")).to_contain_text("Nothing came from the cache: reuse is switched off.")
+        expect(self.page.locator(".tour li").nth(1)).to_contain_text("Nothing was reused.")
+        expect(self.page.locator(".tour li").nth(2)).to_contain_text("reuse is switched off on this server")
+
+
+class Pictures(PageTest):
+    def test_a_picture_opens_large_beside_its_answer(self):
+        page = self.page
+        self.choose(a_kv="snapkv", a_budget="0.5")
+        self.ask("What is the GATE?", DEMO / "two-1.png", DEMO / "two-2.png")
+        page.locator(".question .picture").nth(1).click()
+        viewer, image = page.locator("#viewer"), page.locator(".stage img")
+        expect(viewer.locator("h2")).to_have_text("two-2.png")
+        expect(viewer.locator(".beside")).to_contain_text("of its 256 tokens are kept")
+        width = lambda: image.bounding_box()["width"]
+        fitted = width()
+        self.assertGreater(fitted, 400)
+        page.keyboard.press("+")
+        self.wait_until(lambda: width() > 1.2 * fitted)
+        page.keyboard.press("1")
+        self.wait_until(lambda: round(width()) == 224)
+        page.keyboard.press("0")
+        self.wait_until(lambda: round(width()) == round(fitted))
+        viewer.locator("label:has-text('show what is kept') input").check()
+        expect(viewer.locator(".veil g rect").first).to_be_attached()
+        self.shot("viewer")
+        page.keyboard.press("PageDown")
+        expect(viewer.locator("h2")).to_have_text("two-1.png")
+        page.keyboard.press("Escape")
+        expect(viewer).not_to_be_visible()
 
 
 class FullServer(PageTest):
@@ -337,7 +592,7 @@ class FullServer(PageTest):
             self.wait_until(lambda: self.state()["requests"][place] == 1)
         self.ask(TOTAL, PAGE)
         expect(self.page.locator(".answer")).to_contain_text("too many requests wait already")
-        expect(self.page.locator(".answer")).to_contain_text("in 1 s")
+        expect(self.page.locator(".answer")).to_contain_text("Try again in 1 s.")
         for other in others:
             other.close()
         self.wait_until_idle()
@@ -375,13 +630,61 @@ class Interaction(PageTest):
         expect(page.locator(".skip")).to_be_focused()
 
     def test_every_control_has_an_accessible_name(self):
+        """What a screen reader is told: the browser's accessibility tree."""
+        self.choose(a_kv="full", compare=True, b_kv="snapkv", b_budget="0.5")
         self.ask(TOTAL, PAGE)
-        expect(self.page.locator("#status")).to_contain_text(RIGHT[TOTAL])  # what a screen reader says
+        expect(self.page.locator("#status")).to_contain_text(RIGHT[TOTAL])
         self.attach(PAGE)
         self.open_card()
-        nameless = self.page.evaluate("""() => [...document.querySelectorAll('button, input, textarea, img, meter')].filter((n) =>
-            !(n.ariaLabel || n.alt || n.textContent.trim() || n.labels?.length || n.hidden)).map((n) => n.outerHTML)""")
-        self.assertEqual(nameless, [])
+        self.page.click("#open-live")
+        cdp = self.context.new_cdp_session(self.page)
+        for opener in (None, "#open-settings", "#open-help", ".question .picture"):
+            if opener:
+                self.page.click(opener)
+            nodes = [n for n in cdp.send("Accessibility.getFullAXTree")["nodes"] if not n["ignored"]]
+            named = {(n["role"]["value"], n["name"]["value"].strip()) for n in nodes if "role" in n and "name" in n}
+            roles = {"button", "textbox", "searchbox", "spinbutton", "checkbox", "combobox", "image", "meter", "progressbar", "link", "dialog", "region", "navigation", "DisclosureTriangle"}
+            self.assertEqual([n for n in named if n[0] in roles and not n[1]], [], opener)
+            if opener is None:
+                for expected in (("heading", "vlcache"), ("navigation", "Conversations"), ("searchbox", "Search conversations"), ("textbox", "Question"),
+                                 ("article", "Question"), ("article", "Answer, full"), ("region", "Both answers compared"), ("columnheader", "snapkv 0.5")):
+                    self.assertIn(expected, named)
+            else:
+                self.assertTrue(any(role == "dialog" for role, _ in named), opener)
+                self.page.keyboard.press("Escape")
+
+    def test_texts_have_contrast(self):
+        """4.5 to 1 at least (WCAG AA), in both schemes, of every text that is shown."""
+        self.say("<think>so</think>\n# Head\n`code` [link](https://a.example/) $x$\n\n> said\n\n| a |\n|---|\n| 1 |\n\n```js\nlet x;\n```")
+        self.ask(TOTAL, PAGE)
+        self.proxy.script = None
+        self.choose(a_kv="full", compare=True, b_kv="window", b_budget="0.3")
+        self.ask("What is the NAME?")
+        self.open_card()
+        self.page.click("#open-live")
+        expect(self.page.locator("#live")).to_contain_text("Requests")
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            weak = self.page.evaluate("""() => {
+                const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+                const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => a * c + (1 - a) * under[i]);
+                const ground = (node) => { const c = channels(getComputedStyle(node).backgroundColor);
+                    return c[3] === 1 ? c.slice(0, 3) : over(c, node.parentElement ? ground(node.parentElement) : [255, 255, 255]); };
+                const light = (rgb) => { const [r, g, b] = rgb.map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+                    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+                const bad = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+                let seen = 0;
+                while (walker.nextNode()) {
+                    const node = walker.currentNode.parentElement;
+                    if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest(':disabled, .unseen, .skip, noscript')) continue;
+                    const back = ground(node), [x, y] = [light(over(channels(getComputedStyle(node).color), back)), light(back)].sort((a, b) => b - a);
+                    ++seen;
+                    if ((x + 0.05) / (y + 0.05) < 4.5) bad.push(`${node.tagName}.${node.className} ${walker.currentNode.data.trim().slice(0, 30)} ${((x + 0.05) / (y + 0.05)).toFixed(2)}`);
+                }
+                return {bad, seen};
+            }""")
+            self.assertEqual(weak["bad"], [], scheme)
+            self.assertGreater(weak["seen"], 60)
 
     def transfer(self, kind):
         """A paste or a drop of an image, as the browser would tell of it."""
@@ -412,7 +715,7 @@ class Interaction(PageTest):
         self.assertEqual(asked(), 0)
         self.page.click("#open-live")
         live = self.page.locator("#live")
-        for words in ("Requests", "KV pages", "Prefixes", "hits", "Encoder"):
+        for words in ("Requests", "KV pages", "Beginnings of prompts", "hits", "Pictures encoded before"):
             expect(live).to_contain_text(words)
         n, begin = asked(), time.monotonic()
         self.wait_until(lambda: asked() == n + 3)
@@ -427,6 +730,30 @@ class Interaction(PageTest):
         self.assertEqual(asked(), n)
         expect(self.page.locator("#open-live")).to_be_focused()
 
+    def dropped(self, name, kind):
+        self.page.evaluate("""([name, type]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File(['%PDF-1.7'], name, {type}));
+            document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: transfer, bubbles: true, cancelable: true}));
+        }""", [name, kind])
+
+    def test_a_dropped_pdf_gets_a_sentence(self):
+        self.dropped("invoice.pdf", "application/pdf")
+        expect(self.page.locator("#notice")).to_have_text("invoice.pdf is a PDF. PDFs are not supported yet: add its pages as pictures.")
+
+    def test_dialogs_fit(self):
+        for width, height in ((360, 640), (850, 600), (1200, 500)):
+            self.page.set_viewport_size({"width": width, "height": height})
+            for opener, dialog in (("#open-settings", "#settings"), ("#open-help", "#help")):
+                self.page.click(opener)
+                self.page.locator("#settings details").evaluate("(fold) => (fold.open = true)")
+                self.page.locator("#settings [name=compare]").evaluate("(box) => { box.checked = true; box.dispatchEvent(new Event('input', {bubbles: true})); }")
+                for part in (dialog, f"{dialog} button.main"):
+                    box = self.page.locator(part).bounding_box()
+                    self.assertTrue(box["x"] >= 0 and box["y"] >= 0 and box["x"] + box["width"] <= width and box["y"] + box["height"] <= height, (width, part, box))
+                self.page.click(f"{dialog} button.main")
+            self.assertLessEqual(self.page.evaluate("document.documentElement.scrollWidth"), width)
+
     def test_unchanged_files_are_not_sent_again(self):
         self.page.reload()
         self.page.wait_for_selector("html[data-ready]")
@@ -434,6 +761,29 @@ class Interaction(PageTest):
         self.page.on("response", lambda r: statuses.append(r.status) if "/page/" in r.url else None)
         etag = self.page.request.get(self.base + "page/style.css").headers["etag"]
         self.assertEqual(self.page.request.get(self.base + "page/style.css", headers={"if-none-match": etag}).status, 304)
+
+
+class MeasuredReuse(PageTest):
+    @classmethod
+    def setUpClass(cls):
+        plan = json.loads((MODEL / "reuse_plan.json").read_text())
+        nothing = {"cases": 0, "equal": 0, "kl": 0}
+        cls.plan = tempfile.NamedTemporaryFile("w", suffix=".json")
+        cls.addClassCleanup(cls.plan.close)
+        json.dump({**plan, "one_image": nothing, "several_images": nothing, "looking": ""}, cls.plan)
+        cls.plan.flush()
+        cls.FLAGS = ("--reuse-plan", cls.plan.name)
+        super().setUpClass()
+
+    def test_the_live_panel_says_whether_images_are_reused(self):
+        self.page.click("#open-live")
+        reuse = self.page.locator("#live section:has(h3:text-is('Reuse of images'))")
+        expect(reuse.locator("dt:text-is('one in a prompt') + dd")).to_have_text("nothing measured yet")
+        for before in ("Be brief.", "Read the page.", "Look at it."):
+            self.choose(system=before)
+            self.page.click("#new")
+            self.ask(TOTAL, PAGE)
+        expect(reuse.locator("dt:text-is('one in a prompt') + dd")).to_contain_text("measured on")
 
 
 class Phone(PageTest):

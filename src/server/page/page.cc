@@ -23,7 +23,9 @@ std::string content_type_of(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kTypes[] = {{".html", "text/html; charset=utf-8"},
                                                                  {".css", "text/css; charset=utf-8"},
                                                                  {".js", "text/javascript; charset=utf-8"},
-                                                                 {".svg", "image/svg+xml"}};
+                                                                 {".png", "image/png"},
+                                                                 {".svg", "image/svg+xml"},
+                                                                 {".txt", "text/plain; charset=utf-8"}};
   for (const auto& [ending, type] : kTypes) {
     if (name.ends_with(ending)) return type;
   }
@@ -39,6 +41,7 @@ std::string etag_of(std::string_view body) {
 // The policies that the page offers, and the scorers that may stand alone.
 std::string policies_json() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  list.push_back({{"name", "auto"}, {"meaning", "what keeps the most right answers for the budget (recommended)"}});
   for (const PolicyInfo& info : policy_infos()) {
     if (info.kind != PolicyInfo::Kind::kPolicy && info.kind != PolicyInfo::Kind::kScorer) continue;
     list.push_back({{"name", info.name}, {"meaning", info.meaning}});

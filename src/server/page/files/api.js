@@ -1,5 +1,6 @@
 // The server's API: one place that knows its paths, its key and how it says that something went wrong.
 import {ask} from './dom.js';
+import {inWords} from './words.js';
 
 const base = new URL('../', import.meta.url);
 const kKeyName = 'vlcache-key';  // of this tab's session, never longer
@@ -17,7 +18,8 @@ let asking = null;  // one dialog, however many requests were refused
 
 async function askForKey(refusedKey) {
   if (sessionStorage.getItem(kKeyName) !== refusedKey) return true;  // another request has been told meanwhile
-  asking ??= ask('This server wants a key', {label: 'API key', value: '', type: 'password'});
+  const error = refusedKey ? 'The server does not accept this key.' : '';
+  asking ??= ask('This server wants a key', {label: 'API key', value: '', type: 'password', error});
   const key = await asking;
   asking = null;
   if (!key) return false;
@@ -34,7 +36,8 @@ async function errorOf(response) {
   }
   const retry = response.status === 429 || response.status >= 500;
   const after = response.headers.get('retry-after');
-  if (after) message += ` (it says: in ${after} s)`;
+  message = inWords(message);
+  if (after) message += ` Try again in ${after} s.`;
   return new ApiError(message, {status: response.status, retry});
 }
 
@@ -56,12 +59,15 @@ async function call(path, options = {}, mayAsk = true) {
   }
 }
 
-export async function modelName() {
-  const list = await (await call('v1/models')).json();
-  return list.data[0].id;
+// {name, sees, context}: the model's name, whether it takes pictures, how many tokens it can attend to.
+export async function modelFacts() {
+  const props = await (await call('props')).json();
+  return {name: props.model_alias, sees: props.modalities.vision, context: props.default_generation_settings.n_ctx};
 }
 
 export const cacheStats = async (signal) => (await call('v1/cache/stats', {signal}, false)).json();
+
+export const demoPicture = async () => (await call('page/demo.png')).blob();
 
 export const policies = async () => (await call('page/policies.json')).json();
 
@@ -84,7 +90,7 @@ export async function* streamChat(body, signal) {
       const data = event.slice(6);
       if (data === '[DONE]') return;
       const json = JSON.parse(data);
-      if (json.error) throw new ApiError(json.error.message, {retry: json.error.type === 'server_error'});
+      if (json.error) throw new ApiError(inWords(json.error.message), {retry: json.error.type === 'server_error'});
       yield json;
     }
   }

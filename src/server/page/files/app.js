@@ -1,45 +1,66 @@
 // The page: which conversation is shown, and what buttons and keys do.
-import {modelName} from './api.js';
-import {Chat, loadConversations, newConversation} from './chat.js';
+import {modelFacts} from './api.js';
+import {Chat, addImported, loadConversations, newConversation} from './chat.js';
 import {Composer} from './composer.js';
 import {exported, imported} from './conversation_file.js';
 import {announce, ask, byId, el, notice} from './dom.js';
 import {Live} from './live.js';
+import {pictureOfUri} from './pictures.js';
+import {found} from './search.js';
 import {Settings} from './settings.js';
-import {openStore} from './store.js';
+import {openStore, pictures, setTourOver, tourIsOver} from './store.js';
 import {Thread} from './thread.js';
+import {Tour} from './tour.js';
 
 const settings = new Settings();
 const live = new Live();
 const chat = new Chat(settings.values, changed, (error) => notice(`This browser does not keep the conversation: ${error.message}`));
-const thread = new Thread(byId('thread'), {edit, regenerate: () => guarded(chat.regenerate(current))});
+const thread = new Thread(byId('thread'), {
+  edit, regenerate: () => guarded(chat.regenerate(current)), changed: () => guarded(otherVersion())});
 const composer = new Composer(settings.values, {send, stop: () => chat.stop(current), editLast: () => thread.editLast()});
+const tour = new Tour({begin: putQuestion, newConversation: fresh, end: endTour});
 
 let all = [];
 let current = newConversation();  // not in `all` before its first question
-let named = false;                // the model's name is known
+let model = null;                 // as modelFacts gives it, once the server has said
+
+// What stands after the messages: the tour, or what can be done with an empty conversation.
+function afterMessages(running) {
+  if (current.tour && !tourIsOver()) return running ? null : tour.next(current);
+  if (current.messages.length > 0) return null;
+  if (model && !tourIsOver()) return tour.welcome(model.sees);
+  return el('p', {class: 'soft empty'}, model && !model.sees ? 'Ask a question.' : 'Add a picture and ask about it.');
+}
 
 function show() {
   const running = chat.isRunning(current);
-  thread.show(current, running);
+  thread.show(current, running, afterMessages(running));
   composer.setRunning(running);
   byId('name').textContent = current.name || 'New conversation';
   const empty = current.messages.length === 0;
   for (const id of ['rename', 'export', 'delete']) byId(id).hidden = empty;
   showList();
+  if (document.activeElement === document.body) byId('thread').querySelector('[data-focus="tour"]')?.focus({preventScroll: true});
+}
+
+function listItem(conversation, hit) {
+  const open = () => {
+    current = conversation;
+    showMenu(false);
+    show();
+    if (hit?.index != null) thread.showAt(hit.index);
+    else thread.toEnd();
+  };
+  const text = [conversation.name, chat.isRunning(conversation) ? el('span', {class: 'cursor', 'aria-label': ', answering'}) : '',
+    hit?.snippet ? el('span', {class: 'soft snippet'}, hit.snippet) : ''];
+  return el('li', {}, el('button', {type: 'button', onclick: open, 'aria-current': conversation === current ? 'page' : null}, text));
 }
 
 function showList() {
-  byId('list').replaceChildren(...all.map((conversation) => {
-    const open = () => {
-      current = conversation;
-      showMenu(false);
-      show();
-      thread.toEnd();
-    };
-    const text = [conversation.name, chat.isRunning(conversation) ? el('span', {class: 'cursor', 'aria-label': ', answering'}) : ''];
-    return el('li', {}, el('button', {type: 'button', onclick: open, 'aria-current': conversation === current ? 'page' : null}, text));
-  }));
+  const words = byId('search').value;
+  const shown = all.map((conversation) => [conversation, words.trim() ? found(conversation, words) : {}]).filter(([, hit]) => hit);
+  byId('list').replaceChildren(...shown.map(([conversation, hit]) => listItem(conversation, hit)));
+  byId('found').textContent = words.trim() && shown.length === 0 ? 'Nothing found.' : '';
 }
 
 // What goes wrong with the page itself: no room left in the browser, say.
@@ -69,12 +90,22 @@ function changed(conversation, answer) {
   }
   const answers = conversation.messages.at(-1).answers;
   announce(answers.map((a) => `Answer: ${a.text} ${a.state === 'stopped' ? 'Stopped.' : a.error}`).join('\n'));
-  if (!named) showModel();
+  if (!model) showModel();
 }
 
-function send(text, pictures) {
-  if (!all.includes(current)) all.unshift(current);
-  guarded(chat.ask(current, text, pictures));
+// `more`: as Chat.ask takes it.
+async function putQuestion(conversation, text, more) {
+  if (!all.includes(conversation)) all.unshift(conversation);
+  await guarded(chat.ask(conversation, text, more));
+}
+
+function send(text, more) {
+  putQuestion(current, text, more);
+}
+
+async function otherVersion() {
+  await chat.save(current);
+  show();
 }
 
 function edit(index, text) {
@@ -84,11 +115,21 @@ function edit(index, text) {
   guarded(chat.edit(current, index, text));
 }
 
-function startNew() {
+function fresh() {
   current = newConversation();
   showMenu(false);
+  return current;
+}
+
+function startNew() {
+  fresh();
   show();
   byId('question').focus();
+}
+
+function endTour() {
+  setTourOver(true);
+  startNew();
 }
 
 async function rename() {
@@ -109,7 +150,7 @@ async function remove() {
 }
 
 async function exportAsFile() {
-  const url = URL.createObjectURL(new Blob([await exported(current)], {type: 'application/json'}));
+  const url = URL.createObjectURL(new Blob([await exported(current, pictures.dataUri)], {type: 'application/json'}));
   const name = current.name.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '') || 'conversation';
   el('a', {href: url, download: `${name}.json`}).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
@@ -117,7 +158,7 @@ async function exportAsFile() {
 
 async function importFiles(files) {
   for (const file of files) {
-    current = await imported(file);
+    current = await addImported(await imported(await file.text(), file.name, pictureOfUri));
     all.unshift(current);
   }
   notice('');
@@ -134,9 +175,13 @@ function showMenu(open) {
 
 async function showModel() {
   try {
-    byId('model').textContent = await modelName();
-    named = true;
+    model = await modelFacts();
+    const facts = [model.name, model.sees ? 'reads pictures and text' : 'reads text only', `${model.context.toLocaleString('en')} tokens`];
+    byId('model').replaceChildren(...facts.map((fact) => el('span', {}, fact)));
+    byId('model-facts').textContent = `${model.name} ${facts[1]}, ${facts[2]} at once.`;
+    composer.setModel(model);
     notice('');
+    if (current.messages.length === 0) show();
   } catch (error) {
     notice(error.message);
   }
@@ -174,6 +219,12 @@ async function start() {
   });
   byId('open-list').addEventListener('click', () => showMenu(!byId('conversations').classList.contains('open')));
   byId('open-help').addEventListener('click', () => byId('help').showModal());
+  byId('search').addEventListener('input', showList);
+  byId('take-tour').addEventListener('click', () => {
+    byId('help').close();
+    setTourOver(false);
+    startNew();
+  });
   document.addEventListener('keydown', keys);
   const kept = await openStore();
   all = await loadConversations();

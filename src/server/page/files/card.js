@@ -1,36 +1,18 @@
-// What an answer has cost and what was kept for it: figures, slots of every layer, patches over the pictures.
+// What an answer has cost and what was kept for it: a sentence for the reader, and below a fold figures, slots of every
+// layer, patches over the pictures, and request and answer as JSON.
+import {requestShown} from './chat.js';
 import {el, facts, svg} from './dom.js';
 import {bytes, count, duration, rate} from './format.js';
 import {keptPictures} from './kept.js';
+import {copyButton} from './markdown_view.js';
+import {firstToken, verdict} from './words.js';
 
 const kBarHeight = 80;  // of the drawing, in its own units
 
 // Tokens/s of the answer after its first token; null: it has no second one.
-function tokensPerSecond({usage, served}) {
+export function tokensPerSecond({usage, served}) {
   const n = usage.completion_tokens - 1;
   return n > 0 && served.timings_ms.decode > 0 ? (1000 * n) / served.timings_ms.decode : null;
-}
-
-// From what there was at most to what is left, where a policy has taken something away.
-function keptBytes(kv) {
-  return kv.bytes < kv.peak_bytes ? `KV ${bytes(kv.peak_bytes)} → ${bytes(kv.bytes)}` : `KV ${bytes(kv.bytes)}`;
-}
-
-function headline(answer) {
-  const {usage, served, seen} = answer;
-  if (!served) {
-    if (seen.first === null || seen.total === null) return [];
-    return [`first words after ${duration(seen.first)}`, `ended after ${duration(seen.total)}`];
-  }
-  const perSecond = tokensPerSecond(answer);
-  const cached = usage.prompt_tokens_details.cached_tokens;
-  return [
-    `first token ${duration(seen.first ?? served.timings_ms.ttft)}`,
-    perSecond === null ? null : rate(perSecond),
-    keptBytes(served.kv),
-    cached > 0 ? `${cached} of ${usage.prompt_tokens} prompt tokens reused` : 'all computed',
-    answer.finish === 'length' ? 'cut at the limit of tokens' : null,
-  ].filter(Boolean);
 }
 
 // Mean slots per head of each layer, with the fewest and the most of its heads where they differ.
@@ -54,46 +36,67 @@ function budgetBars(slots, nTokens) {
     svg('svg', {class: 'bars', role: 'img', 'aria-label': text, viewBox: `0 0 ${10 * layers.length} ${kBarHeight}`, preserveAspectRatio: 'none'}, bars));
 }
 
-const kSources = {computed: 'computed', prefix: 'there as a prefix', ram: 'loaded from memory'};
-const kEncoders = {skipped: '', hit: 'embeddings reused', computed: 'encoded'};
+const kSources = {computed: 'computed', prefix: 'from the cache, as the beginning of an earlier prompt', ram: 'from the cache in memory'};
+const kEncoders = {skipped: '', hit: 'not encoded again', computed: 'encoded'};
 
 // Where a picture's KV has come from, in a line.
 function pictureFacts(image, i) {
   const recomputed = Math.round(image.recomputed_tokens);
   return [`picture ${i + 1}`, [
-    `${count(image.n_tokens, 'token')} ${kSources[image.source] ?? `loaded from ${image.source}`}`,
+    `${count(image.n_tokens, 'token')} ${kSources[image.source] ?? `from the cache on ${image.source}`}`,
     image.source !== 'computed' && recomputed > 0 ? `${recomputed} of them recomputed` : '',
     kEncoders[image.encoder],
-  ].filter(Boolean).join(', ') + (image.reason ? `; not more: ${image.reason}` : '')];
+  ].filter(Boolean).join(', ') + (image.reason ? ` (${image.reason})` : '')];
 }
 
-function details(answer) {
-  const {usage, served, seen} = answer;
+function figures(answer) {
+  const {usage, served} = answer;
   if (!served) return [el('p', {class: 'soft'}, 'The server says more at the end of an answer, which this one has not reached.')];
   const t = served.timings_ms, kv = served.kv, cache = served.cache;
-  const times = [`${duration(t.vision)} encoding pictures`, `${duration(t.prefill)} prompt`,
-    t.compress > 0 ? `${duration(t.compress)} policy` : null, `${duration(t.decode)} answer`];
-  const prefix = `${count(cache.prefix_tokens, 'token')} as a prefix` + (cache.prefix_reason ? `; not more: ${cache.prefix_reason}` : '');
+  const perSecond = tokensPerSecond(answer);
+  const times = [`${duration(t.queue)} waiting`, `${duration(t.vision)} encoding pictures`, `${duration(t.prefill)} reading the prompt`,
+    t.compress > 0 ? `${duration(t.compress)} choosing what to keep` : null, `${duration(t.decode)} answering`];
   return [
     facts([
-      ['policy', kv.mode],
-      ['tokens', `${count(usage.prompt_tokens, 'token')} of prompt, ${usage.completion_tokens} of answer`],
-      ['first token', `${seen.first === null ? '' : `seen here after ${duration(seen.first)}; `}${duration(t.ttft)} at the server, ${duration(t.queue)} of that before its turn`],
+      ['first token', `after ${duration(firstToken(answer))} here, after ${duration(t.ttft)} at the server`],
+      ['speed after it', perSecond === null ? null : rate(perSecond)],
       ['times', times.filter(Boolean).join(', ')],
-      ['reused', prefix],
-      ['KV pages', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; with tables ${bytes(kv.prompt_bytes)} after the prompt`],
+      ['tokens', `${count(usage.prompt_tokens, 'token')} of prompt, ${usage.completion_tokens} of answer`],
+      ['from the cache', `${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens` + (cache.prefix_reason ? ` (not more: ${cache.prefix_reason})` : '')],
       ...cache.images.map(pictureFacts),
+      ['policy', kv.mode],
+      ['memory (KV)', `${bytes(kv.peak_bytes)} at most, ${bytes(kv.bytes)} at the end; ${bytes(kv.prompt_bytes)} with tables after the prompt`],
     ]),
     budgetBars(kv.slots ?? [], usage.prompt_tokens + usage.completion_tokens - 1),
     keptPictures(kv.images ?? [], answer.pictures),
   ].filter((child) => child !== null);
 }
 
-// Its inside is made when it is opened.
-export function answerCard(answer) {
-  const parts = headline(answer);
-  if (parts.length === 0) return el('div', {});
-  const card = el('details', {class: 'card'}, el('summary', {}, parts.map((part) => el('span', {}, part))));
-  card.addEventListener('toggle', () => card.open && card.childElementCount === 1 && card.append(...details(answer)));
-  return card;
+const jsonBlock = (name, value) => {
+  const text = JSON.stringify(value, null, 1);
+  return [el('div', {class: 'bar'}, el('span', {class: 'soft'}, name), el('span', {class: 'space'}), copyButton(text)),
+    el('pre', {tabindex: 0, role: 'region', 'aria-label': name}, text)];
+};
+
+// A fold whose inside is made when it is opened.
+function fold(summary, make) {
+  const node = el('details', {}, el('summary', {}, summary));
+  node.addEventListener('toggle', async () => node.open && node.childElementCount === 1 && node.append(...(await make())));
+  return node;
+}
+
+async function asJson(answer, {conversation, index, number}) {
+  const {thought, text, finish, usage, served, error} = answer;
+  const said = {content: text, ...(thought ? {reasoning_content: thought} : {}), finish_reason: finish, ...(error ? {error} : {}), usage, vlcache: served};
+  return [...jsonBlock('Request (pictures cut short)', await requestShown(conversation, index, number)), ...jsonBlock('Answer (of all its events)', said)];
+}
+
+// `where`: {conversation, index, number} of the answer.
+export function answerCard(answer, where) {
+  const {served, seen} = answer;
+  if (!served && (seen.first === null || seen.total === null)) return el('div', {});
+  const first = firstToken(answer);
+  const sentences = [...(served ? verdict(answer) : []), first === null ? '' : `First words after ${duration(first)}.`].filter(Boolean);
+  return el('div', {class: 'card'}, el('p', {class: 'verdict'}, sentences.join(' ')),
+    fold('Figures', () => figures(answer)), answer.sent ? fold('JSON', () => asJson(answer, where)) : null);
 }

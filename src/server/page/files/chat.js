@@ -1,27 +1,28 @@
 // Conversations as data, and the answers that are on their way. Knows nothing of how they are shown.
 import {ApiError, streamChat} from './api.js';
+import {allMessages, fork} from './branches.js';
 import {conversations, newId, pictures} from './store.js';
 
-// A conversation: {id, name, created, updated, messages}. Messages alternate:
-//   {role: 'user', text, pictures: [{id, name, width, height}]}
+// A conversation: {id, name, created, updated, messages, forks (branches.js), tour (tour.js)}. Messages alternate:
+//   {role: 'user', text, pictures: [{id, name, width, height}], files: [{name, text}]}
 //   {role: 'assistant', answers: [answer]}: one, or two side by side, of which each goes on with its own.
-// An answer: {label, asked, pictures: [id of each in its prompt], text, state, error, retry, finish, usage, served,
-//   seen: {first, total}} with state running, done, stopped or failed; times as this page saw them, in ms.
+// An answer: {label, asked, sent (the request without its messages, and the system message), pictures: [id of each in
+//   its prompt], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
+//   done, stopped or failed; times as this page saw them, in ms; progress as readingState takes it, while a prompt is read.
 
 const kSaveEvery = 2000;  // ms, while an answer grows
 
 export const newConversation = () => ({id: newId(), name: '', created: Date.now(), updated: Date.now(), messages: []});
 
-const pictureIds = (conversation) =>
-  conversation.messages.flatMap((message) => (message.pictures ?? []).map((picture) => picture.id));
+const pictureIds = (conversation) => allMessages(conversation).flatMap((message) => (message.pictures ?? []).map((picture) => picture.id));
 
 function labelOf(side) {
-  return [side.kv, side.budget, side.reuse && `reuse ${side.reuse}`].filter(Boolean).join(' ') || 'as the server is set';
+  return side.name || [side.kv, side.budget, side.reuse && `reuse ${side.reuse}`].filter(Boolean).join(' ') || 'as the server is set';
 }
 
 function newAnswer(side) {
-  return {label: labelOf(side), asked: side, pictures: [], text: '', state: 'running', error: '', retry: false,
-    finish: '', usage: null, served: null, seen: {first: null, total: null}};
+  return {label: labelOf(side), asked: side, sent: null, pictures: [], thought: '', text: '', state: 'running', error: '', retry: false,
+    finish: '', usage: null, served: null, seen: {first: null, total: null}, begun: performance.now(), progress: null};
 }
 
 // What of the messages before `end` the model is to see in one side's answer: questions without a word of an answer
@@ -41,26 +42,45 @@ function history(conversation, end, number) {
   return turns;
 }
 
-async function contentOf(message) {
-  if (!message.pictures?.length) return message.text;
+// A text file stands in the question as its name and its text.
+const textOf = (message) => [...(message.files ?? []).map((file) => `${file.name}:\n\n${file.text.trimEnd()}\n`), message.text].join('\n');
+
+async function contentOf(message, urlOf) {
+  if (!message.pictures?.length) return textOf(message);
   const parts = [];
-  for (const {id} of message.pictures) {
-    parts.push({type: 'image_url', image_url: {url: await pictures.dataUri(id)}});
-  }
-  return [...parts, {type: 'text', text: message.text}];
+  for (const {id} of message.pictures) parts.push({type: 'image_url', image_url: {url: await urlOf(id)}});
+  return [...parts, {type: 'text', text: textOf(message)}];
 }
 
-async function requestBody(turns, side, settings) {
-  const messages = settings.system ? [{role: 'system', content: settings.system}] : [];
-  for (const turn of turns) messages.push({role: turn.role, content: await contentOf(turn)});
+async function messagesOf(turns, system, urlOf) {
+  const messages = system ? [{role: 'system', content: system}] : [];
+  for (const turn of turns) messages.push({role: turn.role, content: await contentOf(turn, urlOf)});
+  return messages;
+}
+
+// Settings and their names in a request.
+const kSampling = {temperature: 'temperature', maxTokens: 'max_tokens', topP: 'top_p', topK: 'top_k', minP: 'min_p', seed: 'seed',
+  repetition: 'repetition_penalty', presence: 'presence_penalty', frequency: 'frequency_penalty'};
+
+// A request without its messages.
+function fieldsOf(conversation, side, settings) {
   const vlcache = {explain: true};
   if (side.kv) vlcache.kv = side.kv;
   if (side.budget) vlcache.kv_budget = side.budget;
   if (side.reuse) vlcache.reuse = side.reuse;
-  const body = {messages, stream: true, stream_options: {include_usage: true}, vlcache};
-  if (settings.temperature !== '') body.temperature = Number(settings.temperature);
-  if (settings.maxTokens !== '') body.max_tokens = Number(settings.maxTokens);
-  return body;
+  const body = {stream: true, stream_options: {include_usage: true}, return_progress: true, vlcache};
+  for (const [setting, name] of Object.entries(kSampling)) {
+    if ((settings[setting] ?? '') !== '') body[name] = Number(settings[setting]);
+  }
+  return {...body, ...conversation.tour?.fields};
+}
+
+// The request of an answer, messages included, with pictures cut short: for people to read.
+export async function requestShown(conversation, index, number) {
+  const answer = conversation.messages[index].answers[number];
+  const {system, fields} = answer.sent ?? {system: '', fields: {}};
+  const short = async (id) => `${(await pictures.dataUri(id)).slice(0, 48)}…`;
+  return {messages: await messagesOf(history(conversation, index, number), system, short), ...fields};
 }
 
 export class Chat {
@@ -77,35 +97,33 @@ export class Chat {
 
   stop = (conversation) => this.running.get(conversation.id)?.abort();
 
-  // A new question after all others.
-  async ask(conversation, text, attached) {
+  // A new question after all others, with pictures as readPicture gives them and files {name, text}. `sides`: as in the
+  // settings, how it is asked; by default as they say.
+  async ask(conversation, text, {attached = [], files = [], sides = null} = {}) {
     for (const picture of attached) await pictures.put(picture);
     const shown = attached.map(({id, name, width, height}) => ({id, name, width, height}));
-    conversation.messages.push({role: 'user', text, pictures: shown});
-    if (!conversation.name) conversation.name = text.slice(0, 60) || 'A picture';
-    return this.answer(conversation);
+    conversation.messages.push({role: 'user', text, pictures: shown, files});
+    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || 'A picture';
+    return this.answer(conversation, sides);
   }
 
   // The last question once more.
   regenerate(conversation) {
-    if (conversation.messages.at(-1).role === 'assistant') conversation.messages.pop();
-    return this.answer(conversation);
+    const last = conversation.messages.at(-1);
+    if (last.role === 'assistant') conversation.messages.pop();
+    return this.answer(conversation, conversation.tour && last.answers ? last.answers.map((answer) => answer.asked) : null);
   }
 
-  // Another text for the question at `index`; what came after it is forgotten.
-  async edit(conversation, index, text) {
-    const before = pictureIds(conversation);
-    conversation.messages.length = index + 1;
-    conversation.messages[index].text = text;
-    const after = new Set(pictureIds(conversation));
-    for (const id of before.filter((id) => !after.has(id))) await pictures.remove(id);
+  // Another text for the question at `index`: a new version of the conversation from there on.
+  edit(conversation, index, text) {
+    fork(conversation, index, {...conversation.messages[index], text});
     return this.answer(conversation);
   }
 
   // Answers the last question; resolves when that is done, however it ends.
-  async answer(conversation) {
+  async answer(conversation, asked = null) {
     const settings = structuredClone(this.settings);
-    const sides = settings.compare ? [settings.a, settings.b] : [settings.a];
+    const sides = asked ?? (settings.compare ? [settings.a, settings.b] : [settings.a]);
     const message = {role: 'assistant', answers: sides.map(newAnswer)};
     conversation.messages.push(message);
     const controller = new AbortController();
@@ -122,11 +140,13 @@ export class Chat {
   }
 
   async run(conversation, answer, number, settings, signal) {
-    const begin = performance.now();
+    const begin = answer.begun;
     try {
       const turns = history(conversation, conversation.messages.length - 1, number);
       answer.pictures = turns.flatMap((turn) => (turn.pictures ?? []).map((picture) => picture.id));
-      for await (const event of streamChat(await requestBody(turns, answer.asked, settings), signal)) {
+      answer.sent = {system: settings.system, fields: fieldsOf(conversation, answer.asked, settings)};
+      const messages = await messagesOf(turns, settings.system, pictures.dataUri);
+      for await (const event of streamChat({messages, ...answer.sent.fields}, signal)) {
         this.take(answer, event, performance.now() - begin);
         this.changed(conversation, answer);
       }
@@ -137,17 +157,22 @@ export class Chat {
       answer.retry = error instanceof ApiError && error.retry;
     }
     answer.seen.total = performance.now() - begin;
+    answer.progress = null;
     this.changed(conversation, answer);
   }
 
   take(answer, event, ms) {
     if (event.usage) answer.usage = event.usage;
     if (event.vlcache) answer.served = event.vlcache;
+    if (event.prompt_progress) {
+      const told = {done: event.prompt_progress.processed, ms};
+      answer.progress = {...told, total: event.prompt_progress.total, first: answer.progress?.first ?? told};
+    }
     for (const choice of event.choices) {
-      if (choice.delta.content) {
-        answer.seen.first ??= ms;
-        answer.text += choice.delta.content;
-      }
+      const {content, reasoning_content: thought} = choice.delta;
+      if (content || thought) answer.seen.first ??= ms;
+      answer.thought += thought ?? '';
+      answer.text += content ?? '';
       if (choice.finish_reason) answer.finish = choice.finish_reason;
     }
   }
@@ -165,10 +190,18 @@ export class Chat {
   }
 }
 
+// Keeps a conversation that came from a file: {name, messages, pictures} as `imported` gives it.
+export async function addImported({name, messages, pictures: read}) {
+  const conversation = {...newConversation(), name, messages};
+  for (const picture of read) await pictures.put(picture);
+  await conversations.put(conversation);
+  return conversation;
+}
+
 // All there are, the latest first. Answers that were growing when the page was closed have been stopped by that.
 export async function loadConversations() {
   const all = await conversations.all();
-  for (const message of all.flatMap((conversation) => conversation.messages)) {
+  for (const message of all.flatMap(allMessages)) {
     for (const answer of message.answers ?? []) {
       if (answer.state === 'running') answer.state = 'stopped';
     }

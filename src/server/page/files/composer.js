@@ -1,18 +1,20 @@
-// The question before it is sent: its text, and pictures that are pasted, dropped or picked.
+// The question before it is sent: its text, and pictures and text files that are pasted, dropped or picked.
 import {announce, button, byId, el, notice} from './dom.js';
 import {count} from './format.js';
-import {readPicture} from './pictures.js';
+import {isPicture, readPicture} from './pictures.js';
+import {readTextFile} from './text_files.js';
 
 const kMaxRows = 8;
 
 const imageFiles = (transfer) => [...(transfer?.files ?? [])];
 
 export class Composer {
-  // `actions`: {send(text, pictures), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
+  // `actions`: {send(text, {attached, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];
+    this.attached = [];  // pictures as readPicture gives them, and texts {name, text}
+    this.sees = true;    // the model takes pictures
     this.running = false;
     this.text = byId('question');
     byId('composer').addEventListener('submit', (event) => {
@@ -72,32 +74,50 @@ export class Composer {
     this.text.rows = Math.min(kMaxRows, Math.max(lines, Math.ceil(this.text.value.length / 80), 1));
   }
 
+  // What a model does that sees pictures, or none.
+  setModel({name, sees}) {
+    this.sees = sees;
+    this.model = name;
+    byId('pick').hidden = !sees;
+    this.text.placeholder = sees ? 'Ask about a picture' : 'Ask a question';
+  }
+
+  async read(file) {
+    if (await isPicture(file)) {
+      if (!this.sees) throw new Error(`${this.model} reads text only: it cannot see ${file.name}.`);
+      return readPicture(file, this.settings.shrink);
+    }
+    const text = await readTextFile(file);
+    if (text === null) throw new Error(`${file.name} is neither a text nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+    return text;
+  }
+
   async add(files) {
     const wrong = [];
     for (const file of files) {
       try {
-        this.attached.push(await readPicture(file, this.settings.shrink));
+        this.attached.push(await this.read(file));
       } catch (error) {
         wrong.push(error.message);
       }
     }
     notice(wrong.join(' '));
     this.show();
-    if (files.length > wrong.length) announce(`${count(this.attached.length, 'picture')} attached`);
+    if (files.length > wrong.length) announce(`${count(this.attached.length, 'file')} attached`);
     this.text.focus();
   }
 
   show() {
-    byId('attached').replaceChildren(...this.attached.map((picture, i) => {
-      const url = URL.createObjectURL(picture.blob);
-      const image = el('img', {src: url, alt: picture.name, onload: () => URL.revokeObjectURL(url)});
+    byId('attached').replaceChildren(...this.attached.map((file, i) => {
       const remove = () => {
         this.attached.splice(i, 1);
         this.show();
         this.text.focus();
       };
-      return el('li', {}, image, el('span', {class: 'soft'}, `${picture.width} × ${picture.height}`),
-        button('×', remove, {'aria-label': `Remove ${picture.name}`}));
+      const url = file.blob && URL.createObjectURL(file.blob);
+      return el('li', {}, url ? el('img', {src: url, alt: file.name, onload: () => URL.revokeObjectURL(url)}) : file.name,
+        el('span', {class: 'soft'}, url ? `${file.width} × ${file.height}${file.shrunk ? ', made smaller' : ''}` : count(file.text.length, 'character')),
+        button('×', remove, {'aria-label': `Remove ${file.name}`}));
     }));
   }
 
@@ -111,7 +131,7 @@ export class Composer {
     const attached = this.attached;
     this.clear();
     notice('');
-    this.actions.send(text, attached);
+    this.actions.send(text, {attached: attached.filter((file) => file.blob), files: attached.filter((file) => !file.blob)});
   }
 
   clear() {

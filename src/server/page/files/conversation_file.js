@@ -1,15 +1,15 @@
-// A conversation as a file that says everything, pictures included, and back.
-import {readPicture} from './pictures.js';
-import {conversations, newId, pictures} from './store.js';
+// A conversation as a file, pictures included, and back. Of a conversation with several versions the one that is shown.
 
-export async function exported(conversation) {
+// `dataUri(id)`: of a picture's bytes.
+export async function exported(conversation, dataUri) {
   const messages = [];
   for (const message of conversation.messages) {
     const files = [];
-    for (const picture of message.pictures ?? []) files.push({...picture, url: await pictures.dataUri(picture.id)});
+    for (const picture of message.pictures ?? []) files.push({...picture, url: await dataUri(picture.id)});
     messages.push(message.pictures ? {...message, pictures: files} : message);
   }
-  return JSON.stringify({...conversation, messages}, null, 1);
+  const {id, name, created, updated} = conversation;
+  return JSON.stringify({id, name, created, updated, messages}, null, 1);
 }
 
 // What cards read of an answer: a file may have been changed by hand.
@@ -45,7 +45,9 @@ function answerOf(file, newIds) {
     label: string(file.label),
     asked: {kv: string(file.asked?.kv), budget: string(file.asked?.budget), reuse: string(file.asked?.reuse)},
     pictures: (file.pictures ?? []).map((id) => newIds.get(id)).filter(Boolean),
+    thought: string(file.thought),
     text: string(file.text),
+    sent: null,
     state: ['done', 'failed'].includes(file.state) ? file.state : 'stopped',
     error: string(file.error),
     retry: file.retry === true,
@@ -56,13 +58,10 @@ function answerOf(file, newIds) {
   };
 }
 
-async function pictureOf({name, url}) {
-  const bytes = Uint8Array.from(atob(url.slice(url.indexOf(',') + 1)), (c) => c.charCodeAt(0));
-  return readPicture(new File([bytes], string(name)), '');
-}
+const fileOf = (file) => ({name: string(file.name), text: string(file.text)});
 
-// `files`: where its pictures go.
-async function messagesOf(file, files) {
+// `pictureOf({name, url})`: a picture as readPicture gives it; `found`: where the pictures go.
+async function messagesOf(file, pictureOf, found) {
   const newIds = new Map();  // of pictures: a conversation that is imported twice is two
   const messages = [];
   for (const [i, message] of file.messages.entries()) {
@@ -74,29 +73,24 @@ async function messagesOf(file, files) {
     }
     const shown = [];
     for (const picture of message.pictures ?? []) {
-      const read = await pictureOf(picture);
-      files.push(read);
+      const read = await pictureOf({name: string(picture.name), url: picture.url});
+      found.push(read);
       newIds.set(picture.id, read.id);
       shown.push({id: read.id, name: read.name, width: read.width, height: read.height});
     }
-    messages.push({role: 'user', text: string(message.text), pictures: shown});
+    messages.push({role: 'user', text: string(message.text), pictures: shown, files: (message.files ?? []).map(fileOf)});
   }
   if (messages.length === 0) throw new Error('there is no message');
   return messages;
 }
 
-// The conversation of a File, kept by this browser as a new one. Throws an Error that says why not; nothing is kept then.
-export async function imported(file) {
-  const files = [];
-  let conversation;
+// {name, messages, pictures} of a file's text; `pictureOf({name, url})` reads a picture. Throws an Error that says why not.
+export async function imported(text, fileName, pictureOf) {
+  const pictures = [];
   try {
-    const content = JSON.parse(await file.text());
-    conversation = {id: newId(), name: string(content.name) || file.name, created: Date.now(), updated: Date.now(),
-      messages: await messagesOf(content, files)};
+    const content = JSON.parse(text);
+    return {name: string(content.name) || fileName, messages: await messagesOf(content, pictureOf, pictures), pictures};
   } catch (error) {
-    throw new Error(`${file.name} is no conversation that this page has exported: ${error.message}`);
+    throw new Error(`${fileName} is no conversation that this page has exported: ${error.message}`);
   }
-  for (const picture of files) await pictures.put(picture);
-  await conversations.put(conversation);
-  return conversation;
 }

@@ -36,13 +36,14 @@ export function notice(text) {
   byId('notice').textContent = text;
 }
 
-// Asks for a line; null: cancelled. `value` undefined: only yes ('') or no.
-export function ask(title, {label = '', value, type = 'text'} = {}) {
+// Asks for a line; null: cancelled. `value` undefined: only yes ('') or no. `error`: why it is asked once more.
+export function ask(title, {label = '', value, type = 'text', error = ''} = {}) {
   const dialog = byId('ask');
   const input = dialog.querySelector('input');
   byId('ask-title').textContent = title;
   byId('ask-label').hidden = value === undefined;
   byId('ask-label').firstElementChild.textContent = label;
+  byId('ask-error').textContent = error;
   input.type = type;
   input.value = value ?? '';
   dialog.returnValue = '';

@@ -7,7 +7,7 @@ let nMasks = 0;  // masks are found by an id
 // A tenth of the heads is to be seen, too.
 const brightness = (share) => Math.sqrt(share);
 
-function veil(image) {
+export function veil(image) {
   const id = `kept-${++nMasks}`;
   const cells = image.rects.flatMap((rect, i) => {
     if (rect === null || !(image.kept[i] > 0)) return [];
@@ -23,20 +23,26 @@ function meanShare(image) {
   return image.kept.reduce((sum, share) => sum + share, 0) / Math.max(1, image.kept.length);
 }
 
-function figure(image, number, id) {
-  if (!image.kept) return el('p', {class: 'soft'}, `Picture ${number}: too many tokens to be shown.`);
+// What a figure of a kept picture says. Picture `number`: 0 for the only one.
+export function keptText(image, number) {
   const percent = Math.round(1000 * meanShare(image)) / 10;
-  const text = `Picture ${number}: ${percent} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
+  return `${number > 0 ? `Picture ${number}: ` : ''}${percent} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
+}
+
+// `short`: the caption is only the share.
+function figure(image, number, id, short) {
+  if (!image.kept) return el('p', {class: 'soft'}, `Picture ${number}: too many tokens to be shown.`);
+  const text = keptText(image, number);
   const picture = el('img', {alt: text});
   pictures.url(id).then((url) => url && (picture.src = url));
   const frame = el('div', {class: 'kept'}, picture, veil(image));
   const show = el('input', {type: 'checkbox', checked: true, onchange: () => frame.classList.toggle('bare', !show.checked)});
-  return el('figure', {}, el('figcaption', {}, `${text}. What is bright stays.`), frame,
+  return el('figure', {}, el('figcaption', {}, short ? `${Math.round(1000 * meanShare(image)) / 10} % of the picture: what is bright stays` : `${text}. What is bright stays.`), frame,
     el('label', {class: 'check'}, show, ' show what is kept'));
 }
 
 // `images`: the server's, `ids`: of the same pictures, in the order of the prompt.
-export function keptPictures(images, ids) {
+export function keptPictures(images, ids, short = false) {
   if (images.length === 0 || images.length !== ids.length) return null;
-  return el('div', {class: 'kept-all'}, images.map((image, i) => figure(image, i + 1, ids[i])));
+  return el('div', {class: 'kept-all'}, images.map((image, i) => figure(image, i + 1, ids[i], short)));
 }

@@ -6,7 +6,7 @@ import {bytes, count, share} from './format.js';
 const kEvery = 1000;  // ms
 const kKept = 60;     // values of a line
 
-const kNames = {prefix: 'Prefixes', image_kv: 'Pictures’ KV', encoder: 'Encoder'};
+const kNames = {prefix: 'Beginnings of prompts', image_kv: 'Pictures read before', encoder: 'Pictures encoded before'};
 
 function meter(label, value, max, text) {
   return el('div', {class: 'meter'}, el('span', {}, label), el('meter', {min: 0, max: Math.max(1, max), value: String(value), 'aria-label': label}), el('span', {class: 'soft'}, text));
@@ -20,10 +20,13 @@ function reasons(misses) {
 
 const hitRate = ({hits, misses}) => share(hits, hits + misses);
 
+// Of tokens where they are counted: a beginning that all prompts have is a hit of a few tokens.
+const savedRate = (cache) => (cache.asked_tokens > 0 ? `${cache.tokens.toLocaleString('en')} of ${count(cache.asked_tokens, 'token')} (${share(cache.tokens, cache.asked_tokens)})` : null);
+
 function cacheSection(name, cache) {
   return el('section', {}, el('h3', {}, kNames[name]),
-    facts([['hits', `${cache.hits} of ${cache.hits + cache.misses} (${hitRate(cache)})`],
-      ['tokens saved', cache.tokens > 0 ? count(cache.tokens, 'token') : null],
+    facts([['saved', savedRate(cache)],
+      ['hits', `${cache.hits} of ${cache.hits + cache.misses}${cache.asked_tokens > 0 ? '' : ` (${hitRate(cache)})`}`],
       ['held', bytes(cache.bytes)], ['evicted', cache.evictions > 0 ? cache.evictions : null]]),
     reasons(cache.miss_reasons));
 }
@@ -92,7 +95,7 @@ export class Live {
         facts([['running', running], ['waiting', waiting], ['most seen in a minute', Math.max(...this.peaks)]])),
       el('section', {}, el('h3', {}, 'KV pages'),
         stats.kv ? meter('in use', stats.kv.bytes, stats.kv.max_bytes, `${bytes(stats.kv.bytes)} of ${bytes(stats.kv.max_bytes)}`) : null,
-        meter('kept for others', held, stats.max_bytes, `${bytes(held)} of ${bytes(stats.max_bytes)}, all caches`)),
+        meter('kept to be reused', held, stats.max_bytes, `${bytes(held)} of ${bytes(stats.max_bytes)}, all caches`)),
       ...Object.keys(kNames).map((name) => cacheSection(name, stats[name])),
       ...[reuseSection(stats.reuse)].filter(Boolean),
       ...Object.entries(stats.tiers).map(([name, tier]) => tierSection(name, tier))];

@@ -1,5 +1,10 @@
-// From a file to a picture that may be sent: known by its first bytes, seen to be readable, smaller only on demand.
+// From a file to a picture that may be sent: known by its first bytes, seen to be readable, smaller where it must be or on
+// demand.
 import {newId} from './store.js';
+
+// What a server takes unless it is told otherwise (--max-megapixels, --max-body), with room for the rest of a request. No model
+// here sees more than some megapixels.
+const kMostPixels = 64e6, kMostSide = 16384, kMostBytes = 32 * 1024 * 1024, kSideOfLargeFiles = 3000;
 
 const kForms = [
   ['image/png', [0x89, 0x50, 0x4e, 0x47]],
@@ -15,6 +20,10 @@ function typeOf(head) {
   return form ? form[0] : null;
 }
 
+const typeOfFile = async (file) => typeOf(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+
+export const isPicture = async (file) => (await typeOfFile(file)) !== null;
+
 async function shrunk(bitmap, side) {
   const scale = side / Math.max(bitmap.width, bitmap.height);
   const canvas = document.createElement('canvas');
@@ -27,10 +36,10 @@ async function shrunk(bitmap, side) {
   return {blob, type: 'image/png', width: canvas.width, height: canvas.height};
 }
 
-// {id, name, type, blob, width, height}. `side`: pixels that are allowed; '' or 0: any. Throws an Error that says why
-// not.
+// {id, name, type, blob, width, height, shrunk: whether it was made smaller}. `side`: pixels that are allowed; '' or 0: as many as
+// the server takes. Throws an Error that says why not.
 export async function readPicture(file, side) {
-  const type = typeOf(new Uint8Array(await file.slice(0, 16).arrayBuffer()));
+  const type = await typeOfFile(file);
   const name = file.name || 'picture';
   if (type === null) throw new Error(`${name} is none of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
   const blob = new Blob([await file.arrayBuffer()], {type});  // a copy: the file may change
@@ -38,11 +47,19 @@ export async function readPicture(file, side) {
   try {
     bitmap = await createImageBitmap(blob);
   } catch {
-    throw new Error(`${name} is damaged: the browser cannot read it.`);
+    throw new Error(`${name} is damaged, or too large for this browser.`);
   }
-  const picture = {id: newId(), name, type, blob, width: bitmap.width, height: bitmap.height};
-  const tooLarge = side > 0 && Math.max(bitmap.width, bitmap.height) > side;
-  if (tooLarge) Object.assign(picture, await shrunk(bitmap, Number(side)));
+  const picture = {id: newId(), name, type, blob, width: bitmap.width, height: bitmap.height, shrunk: false};
+  const {width, height} = bitmap, longest = Math.max(width, height);
+  const most = Math.min(Number(side) || Infinity, longest * Math.min(1, Math.sqrt(kMostPixels / (width * height)), kMostSide / longest),
+    blob.size > kMostBytes ? kSideOfLargeFiles : Infinity);
+  if (most < longest) Object.assign(picture, await shrunk(bitmap, Math.floor(most)), {shrunk: true});
   bitmap.close();
   return picture;
+}
+
+// The same of a data URI, bytes unchanged.
+export async function pictureOfUri({name, url}) {
+  const bytes = Uint8Array.from(atob(url.slice(url.indexOf(',') + 1)), (c) => c.charCodeAt(0));
+  return readPicture(new File([bytes], name), '');
 }

@@ -3,7 +3,7 @@ import {policies} from './api.js';
 import {byId, el} from './dom.js';
 import {loadSettings, saveSettings} from './store.js';
 
-const kGeneral = ['system', 'temperature', 'maxTokens', 'shrink'];
+const kGeneral = ['system', 'temperature', 'maxTokens', 'topP', 'topK', 'minP', 'seed', 'repetition', 'presence', 'frequency', 'shrink'];
 const kSide = [
   ['kv', 'Policy', 'policies', 'the server’s'],
   ['budget', 'Budget', null, '0.1, 200 or 64MiB'],

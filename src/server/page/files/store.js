@@ -93,7 +93,9 @@ export function newId() {
 }
 
 const kSettings = 'vlcache-settings';
-const kDefaults = {a: {}, b: {}, compare: false, system: '', temperature: '', maxTokens: '', shrink: ''};
+const kTour = 'vlcache-tour';
+const kDefaults = {a: {}, b: {}, compare: false, system: '', temperature: '', maxTokens: '', topP: '', topK: '', minP: '', seed: '',
+  repetition: '', presence: '', frequency: '', shrink: ''};
 
 export function loadSettings() {
   try {
@@ -108,5 +110,22 @@ export function saveSettings(settings) {
     localStorage.setItem(kSettings, JSON.stringify(settings));
   } catch {
     // they hold until the page is closed
+  }
+}
+
+// Whether the tour was taken or declined in this browser.
+export function tourIsOver() {
+  try {
+    return localStorage.getItem(kTour) === 'over';
+  } catch {
+    return false;
+  }
+}
+
+export function setTourOver(over) {
+  try {
+    localStorage.setItem(kTour, over ? 'over' : '');
+  } catch {
+    // it is offered once more
   }
 }

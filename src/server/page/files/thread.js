@@ -1,11 +1,19 @@
-// A conversation as it is seen: questions with their pictures, answers as they grow, what may be done with each.
+// A conversation as it is seen: questions with their pictures, answers as they grow, what may be done with each. Of a long
+// conversation a part is in the document, which moves along when it is scrolled.
+import {show as showVersion, versions} from './branches.js';
 import {answerCard} from './card.js';
+import {comparison} from './compare.js';
 import {button, el} from './dom.js';
-import {count} from './format.js';
-import {markdown} from './markdown.js';
+import {markdown as blocksOf} from './markdown.js';
+import {MarkdownView, copyButton} from './markdown_view.js';
 import {pictures} from './store.js';
+import {openViewer} from './viewer.js';
+import {readingState} from './words.js';
 
-const kNearEnd = 80;  // pixels: who is so close to the end wants to stay there
+const kNearEnd = 80;   // pixels: a reader so close to the end stays there while an answer grows
+const kWindow = 120;   // messages in the document
+const kStep = 40;      // messages that come and go when the reader nears an end of them
+const kTick = 250;     // ms between two looks at the clock while a prompt is read
 
 export function thumbnail(picture) {
   const image = el('img', {alt: picture.name, title: `${picture.name}, ${picture.width} × ${picture.height}`});
@@ -16,43 +24,134 @@ export function thumbnail(picture) {
   return image;
 }
 
+const fileFold = ({name, text}) => el('details', {class: 'file'}, el('summary', {}, name), el('pre', {tabindex: 0}, text));
+
 export class Thread {
-  // `actions`: {edit(index, text), regenerate()}.
+  // `actions`: {edit(index, text), regenerate(), changed(): another version is shown}.
   constructor(node, actions) {
     this.node = node;
     this.actions = actions;
     this.views = new Map();  // by answer
     this.due = null;         // answers that have changed since the last frame
+    this.begin = this.end = 0;
+    this.after = null;       // an element after all messages
+    node.addEventListener('scroll', () => this.scrolled());
+    setInterval(() => this.tick(), kTick);
   }
 
-  show(conversation, isRunning) {
-    const stay = this.nearEnd();
+  // `after`: what stands at the end, or null.
+  show(conversation, isRunning, after = null) {
+    const stay = conversation !== this.conversation || this.nearEnd();
     const focused = document.activeElement?.dataset?.focus;
-    this.views.clear();
+    const n = conversation.messages.length;
+    if (stay || this.end > n) this.end = n;
+    this.begin = Math.max(0, this.end - Math.max(kWindow, stay ? 0 : this.end - this.begin));
     this.conversation = conversation;
     this.isRunning = isRunning;
-    const messages = conversation.messages;
-    this.node.replaceChildren(
-      ...messages.map((message, i) => (message.role === 'user' ? this.question(message, i) : this.answers(message, i))));
-    if (messages.length === 0) this.node.append(el('p', {class: 'soft empty'}, 'Add a picture and ask about it.'));
+    this.after = after;
+    this.fillWindow();
     if (focused) this.node.querySelector(`[data-focus="${focused}"]`)?.focus();
     if (stay) this.toEnd();
   }
 
+  fillWindow() {
+    this.views.clear();
+    this.node.replaceChildren(...this.nodes(this.begin, this.end));
+    this.node.classList.toggle('whole', this.end === this.conversation.messages.length);
+    if (this.after && this.end === this.conversation.messages.length) this.node.append(this.after);
+  }
+
+  nodes(begin, end) {
+    return this.conversation.messages.slice(begin, end).map((message, i) =>
+      message.role === 'user' ? this.question(message, begin + i) : this.answers(message, begin + i));
+  }
+
   nearEnd = () => this.node.scrollHeight - this.node.scrollTop - this.node.clientHeight < kNearEnd;
-  toEnd = () => (this.node.scrollTop = this.node.scrollHeight);
+
+  toEnd() {
+    const n = this.conversation.messages.length;
+    if (this.end < n) {
+      [this.begin, this.end] = [Math.max(0, n - kWindow), n];
+      this.fillWindow();
+    }
+    this.node.scrollTop = this.node.scrollHeight;
+  }
+
+  // Message `index` in the middle of the view.
+  showAt(index) {
+    const n = this.conversation.messages.length;
+    this.begin = Math.max(0, Math.min(index - kWindow / 2, n - kWindow));
+    this.end = Math.min(n, this.begin + kWindow);
+    this.fillWindow();
+    this.node.children[index - this.begin]?.scrollIntoView({block: 'center'});
+  }
+
+  // Messages near the visible ones come into the document, others leave it; what is seen stays where it is.
+  scrolled() {
+    if (!this.conversation) return;
+    const {scrollTop, clientHeight, scrollHeight} = this.node, n = this.conversation.messages.length;
+    const up = scrollTop < clientHeight && this.begin > 0;
+    const down = scrollHeight - scrollTop - clientHeight < clientHeight && this.end < n;
+    if (!up && !down) return;
+    const anchor = [...this.node.children].find((child) => child.offsetTop + child.offsetHeight > scrollTop);
+    const before = anchor.offsetTop;
+    const begin = Math.max(0, Math.min(this.begin + (up ? -kStep : kStep), n - kWindow));
+    this.move(begin, Math.min(n, begin + kWindow));
+    this.node.scrollTop = scrollTop + anchor.offsetTop - before;
+  }
+
+  move(begin, end) {
+    const forget = (messages) => messages.forEach((message) => message.answers?.forEach((answer) => this.views.delete(answer)));
+    const messages = this.conversation.messages;
+    if (end === messages.length && this.end < end && this.after) this.node.append(this.after);
+    else if (end < messages.length) this.after?.remove();
+    if (begin < this.begin) {
+      for (let i = end; i < this.end; ++i) this.node.children[end - this.begin].remove();
+      forget(messages.slice(end, this.end));
+      this.node.prepend(...this.nodes(begin, this.begin));
+    } else {
+      for (let i = this.begin; i < begin; ++i) this.node.firstChild.remove();
+      forget(messages.slice(this.begin, begin));
+      const last = this.node.children[this.end - begin - 1];
+      last.after(...this.nodes(this.end, end));
+    }
+    [this.begin, this.end] = [begin, end];
+    this.node.classList.toggle('whole', end === messages.length);
+  }
 
   question(message, index) {
     const node = el('article', {class: 'question', 'aria-label': 'Question'});
     if (message.pictures.length) {
-      node.append(el('div', {class: 'pictures'}, message.pictures.map(thumbnail)));
+      node.append(el('div', {class: 'pictures'}, message.pictures.map((picture, i) =>
+        el('button', {type: 'button', class: 'picture', 'aria-label': `Open ${picture.name}`, onclick: () => this.open(index, i)}, thumbnail(picture)))));
     }
-    node.append(el('p', {class: 'text'}, message.text));
+    node.append(...(message.files ?? []).map(fileFold), el('p', {class: 'text'}, message.text));
+    const actions = el('div', {class: 'actions'}, this.versionButtons(index));
     if (!this.isRunning) {
       const edit = () => this.editor(node, message, index);
-      node.append(el('div', {class: 'actions'}, button('Edit', edit, {class: 'quiet', 'data-focus': `edit-${index}`})));
+      actions.append(button('Edit', edit, {class: 'quiet', 'data-focus': `edit-${index}`}));
     }
+    if (actions.childElementCount > 0) node.append(actions);
     return node;
+  }
+
+  // ‹ 1 of 2 › where a question has been edited.
+  versionButtons(index) {
+    const found = versions(this.conversation, index);
+    if (!found) return null;
+    const {current, count} = found;
+    const to = (number, sign, label) => button(sign, () => {
+      showVersion(this.conversation, index, number);
+      this.actions.changed();
+    }, {class: 'quiet', 'aria-label': label, 'data-focus': `version-${index}-${label}`, disabled: this.isRunning || number < 0 || number >= count});
+    return el('span', {class: 'versions'}, to(current - 1, '‹', 'Earlier version'), el('span', {class: 'soft'}, `${current + 1} of ${count}`),
+      to(current + 1, '›', 'Later version'));
+  }
+
+  // The pictures of question `index`, picture `number` first, beside its answers and what these have kept of them.
+  open(index, number) {
+    const answers = this.conversation.messages[index + 1]?.answers ?? [];
+    openViewer(this.conversation.messages[index].pictures, number, answers);
   }
 
   // In place of the question, until it is sent or given up.
@@ -69,15 +168,15 @@ export class Thread {
         cancel();
       }
     });
-    const later = this.conversation.messages.length - index - 2;
-    const warning = later > 0 ? el('span', {class: 'soft'}, `${count(later, 'message')} after it will be forgotten`) : null;
+    const later = this.conversation.messages.length > index + 1;
     node.replaceChildren(
       ...node.querySelectorAll('.pictures'), text,
-      el('div', {class: 'actions'}, warning, button('Cancel', cancel), button('Send', send, {class: 'main'})));
+      el('div', {class: 'actions'}, later ? el('span', {class: 'soft'}, 'The old question and what came after it stay as another version.') : null,
+        button('Cancel', cancel), button('Send', send, {class: 'main'})));
     text.focus();
   }
 
-  // The last question, for who wants to edit it by a key.
+  // The last question, to be edited by a key.
   editLast() {
     const edits = this.node.querySelectorAll('[data-focus^="edit-"]');
     edits[edits.length - 1]?.click();
@@ -86,16 +185,19 @@ export class Thread {
   answers(message, index) {
     const last = index === this.conversation.messages.length - 1;
     const several = message.answers.length > 1;
-    return el('div', {class: several ? 'answers two' : 'answers'},
-      message.answers.map((answer, i) => this.answer(answer, several, last && !this.isRunning && i === 0)));
+    const node = el('div', {class: several ? 'answers two' : 'answers'},
+      message.answers.map((answer, i) => this.answer(answer, several, last && !this.isRunning && i === 0, index, i)));
+    if (several && !(last && this.isRunning)) node.append(comparison(message.answers) ?? '');
+    return node;
   }
 
-  answer(answer, several, mayRepeat) {
+  answer(answer, several, mayRepeat, index, number) {
     const body = el('div', {class: 'text'});
     const foot = el('div', {});
     const node = el('article', {class: 'answer', 'aria-label': several ? `Answer, ${answer.label}` : 'Answer'},
       several ? el('h3', {}, answer.label) : null, body, foot);
-    const view = {body, foot, mayRepeat, several};
+    const view = {body, foot, mayRepeat, several, text: new MarkdownView(el('div', {})), index, number};
+    body.append(view.text.node);
     this.views.set(answer, view);
     this.fill(answer, view);
     return node;
@@ -104,21 +206,45 @@ export class Thread {
   fill(answer, view) {
     const running = answer.state === 'running';
     view.body.setAttribute('aria-busy', running);  // the page's status reads it out once it is whole
-    view.body.replaceChildren(...markdown(answer.text.trim()));
+    view.text.show(answer.text.trim(), answer.thought?.trim(), running);
     if (running) {
-      view.body.append(el('span', {class: 'cursor'}, answer.text ? '' : 'reading…'));
-      view.foot.replaceChildren();
+      this.fillRunning(answer, view);
       return;
     }
+    view.cursor?.remove();
+    view.reading?.remove();
     const repeat = (answer.retry ? 'Try again' : 'Regenerate') + (view.several ? ', both' : '');
-    const copy = answer.text && navigator.clipboard ? button('Copy', () => navigator.clipboard.writeText(answer.text), {class: 'quiet'}) : null;
+    const said = blocksOf(answer.text.trim()).some((block) => block.kind !== 'thought');
     view.foot.replaceChildren(...[
       answer.state === 'stopped' ? el('p', {class: 'soft'}, 'Stopped.') : null,
       answer.state === 'failed' ? el('p', {class: 'wrong'}, answer.error) : null,
-      answer.state === 'done' && !answer.text ? el('p', {class: 'soft'}, 'The model said nothing.') : null,
-      el('div', {class: 'actions'}, copy,
+      answer.state === 'done' && !said ? el('p', {class: 'soft'}, 'The model said nothing.') : null,
+      el('div', {class: 'actions'}, answer.text ? copyButton(answer.text) : null,
         view.mayRepeat ? button(repeat, () => this.actions.regenerate(), {class: 'quiet', 'data-focus': 'repeat'}) : null),
-      answerCard(answer)].filter((child) => child !== null));
+      answerCard(answer, {conversation: this.conversation, index: view.index, number: view.number})].filter((child) => child !== null));
+  }
+
+  // Before the first word: how far the question has been read. After it: a cursor.
+  fillRunning(answer, view) {
+    view.foot.replaceChildren();
+    if (answer.text || answer.thought) {
+      view.reading?.remove();
+      view.cursor ??= el('span', {class: 'cursor'});
+      view.body.append(view.cursor);
+      return;
+    }
+    view.reading ??= el('div', {class: 'reading'}, el('progress', {max: 1, 'aria-label': 'Reading the question'}), el('span', {class: 'soft'}));
+    const {text, share} = readingState(answer.progress, performance.now() - answer.begun);
+    view.reading.firstChild.value = share;
+    view.reading.lastChild.textContent = text;
+    if (!view.reading.isConnected) view.body.append(view.reading);
+  }
+
+  // The time left, between what the server tells.
+  tick() {
+    for (const [answer, view] of this.views) {
+      if (answer.state === 'running' && !answer.text && !answer.thought) this.fillRunning(answer, view);
+    }
   }
 
   // Once a frame at most.

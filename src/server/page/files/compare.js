@@ -1,0 +1,44 @@
+// Two answers to one question in one table: whether they are the same, what each took, which patches each kept.
+import {el} from './dom.js';
+import {bytes, duration, rate} from './format.js';
+import {keptPictures} from './kept.js';
+import {differences, firstToken, keptShare, percentText} from './words.js';
+import {tokensPerSecond} from './card.js';
+
+const marked = (pieces) => pieces.map(({text, changed}) => (changed ? el('mark', {}, text) : text));
+
+function keptCell(answer) {
+  const share = keptShare(answer);
+  if (share === null) return '–';
+  const n = answer.usage.prompt_tokens + answer.usage.completion_tokens - 1;
+  return `${Math.round(share * n)} of ${n} (${percentText(share)})`;
+}
+
+function sentence([a, b], same) {
+  const saved = a.served.kv.bytes > b.served.kv.bytes ? `, with ${percentText(b.served.kv.bytes / a.served.kv.bytes)} of the memory`
+    : a.served.kv.bytes < b.served.kv.bytes ? `, with ${(b.served.kv.bytes / a.served.kv.bytes).toFixed(1)} times the memory` : '';
+  return same ? `The second answer is the same as the first, word for word${saved}.` : `The second answer differs from the first${saved}; what differs is marked.`;
+}
+
+// null unless both answers have ended and the server has said what they took.
+export function comparison(answers) {
+  if (answers.length !== 2 || answers.some((answer) => answer.state !== 'done' || !answer.served)) return null;
+  const [a, b] = answers, texts = answers.map((answer) => answer.text.trim()), same = texts[0] === texts[1];
+  const pieces = differences(...texts);
+  const row = (name, cells, why = '') => el('tr', {}, el('th', {scope: 'row', title: why}, name), cells.map((cell) => el('td', {}, cell)));
+  const both = (of) => answers.map(of);
+  const pictures = both((answer) => keptPictures(answer.served.kv.images ?? [], answer.pictures, true));
+  return el('section', {class: 'comparison', 'aria-label': 'Both answers compared'},
+    el('p', {class: 'verdict'}, sentence(answers, same)),
+    el('div', {class: 'table', tabindex: 0, role: 'region', 'aria-label': 'Comparison'}, el('table', {},
+      el('thead', {}, el('tr', {}, el('td', {}), el('th', {scope: 'col'}, a.label), el('th', {scope: 'col'}, b.label))),
+      el('tbody', {},
+        row(same ? 'Answer: the same' : 'Answer: not the same', pieces.map(marked)),
+        row('First token', both((answer) => duration(firstToken(answer)))),
+        row('Speed after it', both((answer) => (tokensPerSecond(answer) === null ? '–' : rate(tokensPerSecond(answer))))),
+        row('Memory (KV) at the end', [bytes(a.served.kv.bytes), `${bytes(b.served.kv.bytes)} (${percentText(b.served.kv.bytes / a.served.kv.bytes)})`],
+          'What the model remembers of the prompt and its answer, in whole pages'),
+        row('Tokens kept', both(keptCell), 'Mean over the model’s layers and heads'),
+        pictures.some(Boolean) ? row('What was kept of the picture', pictures.map((node) => node ?? '–')) : null))),
+    b.served.kv.bytes < a.served.kv.bytes ? el('p', {class: 'soft'}, 'A share counts tokens of the question; the answer’s own are kept besides. Memory comes in whole pages, so a short question saves less of it.') : null);
+}

@@ -1,0 +1,129 @@
+// What the page says of an answer in sentences, and of errors in words: values in, texts out.
+import {bytes, duration} from './format.js';
+
+// ---- errors ----------------------------------------------------------------------------------------------------------
+
+const kFields = [
+  [/^messages\[\d+\]\.content\[\d+\]\.(?:image_url(?:\.url)?|text): /, 'The picture: '],
+  [/^messages\[\d+\](?:\.content)?(?:\[\d+\])?: /, 'The conversation: '],
+  [/^(?:vlcache\.)?kv_budget: /, 'Settings, Budget: '],
+  [/^(?:vlcache\.)?kv: /, 'Settings, Policy: '],
+  [/^(?:vlcache\.)?reuse: /, 'Settings, Reuse: '],
+  [/^(?:max_tokens|max_completion_tokens): /, 'Settings, Tokens at most: '],
+  [/^(temperature|top_p|top_k|min_p|seed|repetition_penalty|presence_penalty|frequency_penalty): /,
+    (_, name) => `Settings, ${name.replaceAll('_', ' ')}: `],
+];
+
+// The server's errors begin with the name of a field of the API, which a reader of the page has never seen.
+export function inWords(message) {
+  return kFields.reduce((text, [field, words]) => text.replace(field, words), message);
+}
+
+// ---- answers ---------------------------------------------------------------------------------------------------------
+
+const kReasons = {
+  'first use': 'it was not asked about before',
+  'what follows is in no prompt before': 'the rest was not asked before',
+  'reuse is off': 'reuse is switched off',
+};
+const reasonOf = (text) => kReasons[text] ?? text;
+
+const kLittle = 0.05;  // a beginning that all prompts share says nothing about the cache
+export const percentText = (share) => (share >= 0.995 && share < 1 ? '99 %' : share > 0 && share < 0.01 ? `${(100 * share).toFixed(1)} %` : `${Math.round(100 * share)} %`);
+
+// {tokens, reused}: of the pictures of a prompt.
+export function pictureTokens(served) {
+  const sum = (of) => served.cache.images.reduce((total, image) => total + of(image), 0);
+  return {tokens: sum((image) => image.n_tokens), reused: sum((image) => (image.source === 'computed' ? 0 : image.n_tokens - image.recomputed_tokens))};
+}
+
+const savedText = (ms) => (ms > 0 ? `: ${duration(ms)} saved` : '');
+
+// What the cache did for an answer.
+export function reuseSentence({usage, served}) {
+  const cached = usage.prompt_tokens_details.cached_tokens / Math.max(1, usage.prompt_tokens);
+  const {tokens, reused} = pictureTokens(served);
+  const n = served.cache.images.length;
+  const saved = savedText(served.cache.saved_ms ?? 0);
+  if (n > 0 && reused > 0) return `${percentText(reused / tokens)} of ${n > 1 ? `these ${n} pictures` : 'this picture'} came from the cache${saved}.`;
+  if (n === 0 && cached >= kLittle) return `${percentText(cached)} of the question came from the cache${saved}.`;
+  const known = served.cache.images.filter((image) => image.encoder === 'hit').length;
+  if (known > 0) return `${n > 1 ? 'The pictures were' : 'The picture was'} known and not encoded again; the rest was computed.`;
+  const reason = n > 0 ? served.cache.images[0].reason : served.cache.prefix_reason;
+  return `Nothing came from the cache${reason ? `: ${n > 0 || reason !== 'what follows is in no prompt before' ? reasonOf(reason) : kReasons['first use']}` : ''}.`;
+}
+
+// The share of tokens that are left, mean over layers and heads; null: the server did not say.
+export function keptShare({usage, served}) {
+  const heads = (served.kv.slots ?? []).flat();
+  if (heads.length === 0) return null;
+  return heads.reduce((a, b) => a + b, 0) / heads.length / Math.max(1, usage.prompt_tokens + usage.completion_tokens - 1);
+}
+
+// What a policy took away; '': nothing.
+export function keptSentence(answer) {
+  const {kv} = answer.served, share = keptShare(answer);
+  if (kv.bytes >= kv.peak_bytes) return '';
+  return `${share === null ? 'A part' : percentText(share)} of what the model had read was kept: memory fell from ${bytes(kv.peak_bytes)} to ${bytes(kv.bytes)}.`;
+}
+
+export const firstToken = ({seen, served}) => seen.first ?? served?.timings_ms.ttft ?? null;
+
+// The sentences that an answer's card begins with.
+export function verdict(answer) {
+  const cut = answer.finish === 'length' ? 'It was cut at the limit of tokens.' : '';
+  return [reuseSentence(answer), keptSentence(answer), cut].filter(Boolean);
+}
+
+// ---- two answers beside each other -----------------------------------------------------------------------------------
+
+const kMostWords = 1500;  // of each text; longer ones are compared from both ends only
+
+// Pieces of `a` and of `b` in order, as {text, changed}: words of one that the other does not have at that place.
+export function differences(a, b) {
+  const x = a.match(/\s+|[\p{L}\p{N}]+|./gsu) ?? [], y = b.match(/\s+|[\p{L}\p{N}]+|./gsu) ?? [];
+  let head = 0, tail = 0;
+  while (head < Math.min(x.length, y.length) && x[head] === y[head]) ++head;
+  while (tail < Math.min(x.length, y.length) - head && x[x.length - 1 - tail] === y[y.length - 1 - tail]) ++tail;
+  const n = x.length - head - tail, m = y.length - head - tail;
+  const inX = new Array(x.length).fill(false), inY = new Array(y.length).fill(false);
+  if (n <= kMostWords && m <= kMostWords) markCommon(x, y, head, n, m, inX, inY);
+  const pieces = (words, same) => {
+    const out = [];
+    words.forEach((text, i) => {
+      const changed = i >= head && i < words.length - tail && !same[i];
+      if (out.length > 0 && out.at(-1).changed === changed) out.at(-1).text += text;
+      else out.push({text, changed});
+    });
+    return out;
+  };
+  return [pieces(x, inX), pieces(y, inY)];
+}
+
+// The longest common subsequence of the n words of x and the m of y from `head` on.
+function markCommon(x, y, head, n, m, inX, inY) {
+  const length = Array.from({length: n + 1}, () => new Uint16Array(m + 1));
+  for (let i = n - 1; i >= 0; --i) {
+    for (let j = m - 1; j >= 0; --j) {
+      length[i][j] = x[head + i] === y[head + j] ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
+    }
+  }
+  for (let i = 0, j = 0; i < n && j < m;) {
+    if (x[head + i] === y[head + j]) inX[head + i++] = inY[head + j++] = true;
+    else if (length[i + 1][j] >= length[i][j + 1]) ++i;
+    else ++j;
+  }
+}
+
+// ---- while a prompt is read ------------------------------------------------------------------------------------------
+
+// `progress`: {done, total, ms: when that was told, first: the {done, ms} told first}, or null: nothing was told;
+// times since the question was sent. What to say at `ms`: {text, share}.
+export function readingState(progress, ms) {
+  if (!progress || progress.total === 0) return {text: 'Reading the question: 0 %', share: 0};
+  const share = progress.done / progress.total;
+  const since = progress.first.done < progress.done ? progress.first : {done: 0, ms: 0};
+  const left = ((progress.total - progress.done) * (progress.ms - since.ms)) / Math.max(1, progress.done - since.done) - (ms - progress.ms);
+  const time = share < 1 && left >= 500 ? `, ${left < 60000 ? `about ${Math.ceil(left / 1000)} s` : `about ${Math.ceil(left / 60000)} min`} left` : '';
+  return {text: `Reading the question: ${Math.floor(100 * share)} %${time}`, share};
+}
