@@ -29,6 +29,9 @@ function(vlcache_folder name)
   if(VLCACHE_FUZZ AND NOT name MATCHES "^ops")  # coverage leads the fuzzer through parsers; in arithmetic it only costs
     target_compile_options(vlcache_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
+  if(VLCACHE_SANITIZE AND name MATCHES "^(api|server|cli|analysis)$")  # nothing there computes for long
+    target_compile_options(vlcache_${name} PRIVATE -O0)
+  endif()
   set(alone)
   if(arg_ALONE)
     set(alone ALONE)

@@ -41,7 +41,7 @@ unit_tests() {
 python_tests() {
   local name=$1 started=$SECONDS
   shift
-  VLCACHE=$PWD/build/ci/vlcache "$1" tools/run_python_tests.py --junit "$logs/$name.xml" "${@:2}" >"$logs/$name.log" 2>&1 || cat "$logs/$name.log"
+  VLCACHE=$PWD/build/ci/vlcache "$1" tools/run_python_tests.py --jobs 3 --junit "$logs/$name.xml" "${@:2}" >"$logs/$name.log" 2>&1 || cat "$logs/$name.log"
   echo "ran the tests of ${*:2}, $((SECONDS - started)) s"
   python_results+=("$logs/$name.xml")
 }
@@ -59,8 +59,8 @@ export TSAN_OPTIONS="halt_on_error=1" UBSAN_OPTIONS="print_stacktrace=1"
 if wants asan; then unit_tests asan; fi
 if wants tsan; then unit_tests tsan; fi
 if wants fuzz; then
-  echo "fuzzing, 10 s a parser"
-  tools/fuzz.sh 10 >"$logs/fuzz.log" 2>&1 || tail -n 40 "$logs/fuzz.log"
+  echo "fuzzing, 5 s a parser"
+  tools/fuzz.sh 5 >"$logs/fuzz.log" 2>&1 || tail -n 40 "$logs/fuzz.log"
   cp build/fuzz/results.txt "$logs/fuzz.txt" 2>/dev/null || echo "FAILED: fuzz" >>"$logs/steps.txt"
 fi
 if wants unit && wants asan; then step tests-in-targets python3 tools/check_tests.py build/ci build/asan; fi
