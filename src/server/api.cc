@@ -383,7 +383,14 @@ void Api::responses(const HttpRequest& request, const ExchangePtr& exchange) {
     }
     return make_responses_style(head, asked, body, tools, engine_.tokenizer());
   };
-  converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
+  try {
+    converse(chat_request_of(std::move(chat), options_.defaults, limits_of(exchange)), "resp_", style, exchange);
+  } catch (const PromptTooLong& e) {
+    // Codex (which sends `originator`) compacts when a stream fails so; a reply of 400 would only end its turn.
+    if (!bool_field(body, "stream", false) || request.header("originator").empty()) throw;
+    const AnswerHead head{.id = random_id("resp_"), .model = options_.model_name, .created = created_, .n_prompt = 0};
+    stream_failure(*make_responses_style(head, {}, body, tools, engine_.tokenizer()), e, *exchange);
+  }
 }
 
 HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& exchange) {

@@ -192,10 +192,29 @@ void add_assistant(const OrderedJson& blocks, const std::string& where, OrderedJ
   if (!ends_in_result || !said.empty() || !calls.empty() || !thought.empty()) flush();
 }
 
+// Claude Code begins the system text with a line for Anthropic's accounts. A hash in it differs in every request, so no
+// prefix after it would ever be found again, and it says nothing to the model: it is left out.
+OrderedJson without_billing(OrderedJson content) {
+  const auto strip = [](OrderedJson& text) {
+    const auto all = text.get<std::string>();
+    if (!all.starts_with("x-anthropic-billing-header:")) return false;
+    const size_t end = all.find('\n');
+    text = end == all.npos ? "" : all.substr(end + 1);
+    return end == all.npos;
+  };
+  if (content.is_string()) {
+    strip(content);
+  } else {
+    std::erase_if(content.get_ref<OrderedJson::array_t&>(),
+                  [&](OrderedJson& part) { return part.contains("text") && strip(part["text"]); });
+  }
+  return content;
+}
+
 OrderedJson messages_of(const OrderedJson& body) {
   OrderedJson messages = OrderedJson::array();
   if (const OrderedJson* system = find_field(body, "system")) {
-    messages.push_back({{"role", "system"}, {"content", parts_of(system, "system")}});
+    messages.push_back({{"role", "system"}, {"content", without_billing(parts_of(system, "system"))}});
   }
   const OrderedJson* turns = find_field(body, "messages");
   if (turns == nullptr || !turns->is_array() || turns->empty()) {

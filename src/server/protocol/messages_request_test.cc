@@ -172,5 +172,41 @@ TEST(ResponsesRequest, ErrorsNameTheField) {
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;
 }
 
+TEST(MessagesRequest, BillingLinesAreLeftOut) {
+  const auto system_of = [](const std::string& system) {
+    return messages((R"({"max_tokens": 9, "messages": [{"role": "user", "content": "?"}], "system": )" + system + "}")
+                        .c_str())["messages"][0]["content"]
+        .dump();
+  };
+  const std::string line = "x-anthropic-billing-header: cc_version=2.1.1; cch=eb6c6;";
+  EXPECT_EQ(system_of("\"" + line + "\\nBe brief.\""), R"("Be brief.")");
+  EXPECT_EQ(system_of(R"([{"type": "text", "text": ")" + line + R"("}, {"type": "text", "text": "Be brief."}])"),
+            R"([{"type":"text","text":"Be brief."}])");
+  EXPECT_EQ(system_of("\"About " + line + "\""), "\"About " + line + "\"");
+}
+
+TEST(ResponsesRequest, ItemsOfAgents) {
+  const OrderedJson chat = responses(R"({"input": [
+    {"type": "agent_message", "author": "/root", "recipient": "/root/w", "content":
+      [{"type": "input_text", "text": "Do this: "}, {"type": "encrypted_content", "encrypted_content": "count"}]},
+    {"type": "agent_reasoning", "text": "hm"},
+    {"type": "custom_tool_call", "call_id": "c", "namespace": "functions", "name": "exec", "input": "1"},
+    {"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "one"}]},
+    {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "q"}},
+    {"type": "tool_search_output", "call_id": "s", "execution": "client", "status": "completed",
+     "tools": [{"type": "namespace", "name": "mcp", "tools": [{"type": "function", "name": "go", "parameters": {}}]}]},
+    {"type": "context_compaction", "encrypted_content": "x"}]})");
+  const OrderedJson& said = chat["messages"];
+  ASSERT_EQ(said.size(), 5u);
+  EXPECT_EQ(said[0]["role"], "user");
+  EXPECT_EQ(said[0]["content"][1]["text"], "count");
+  EXPECT_EQ(said[1]["reasoning_content"], "hm");
+  EXPECT_EQ(said[1]["tool_calls"][0]["function"]["name"], "functions__exec");
+  EXPECT_EQ(said[2]["content"][0]["text"], "one");
+  EXPECT_EQ(said[3]["tool_calls"][0]["function"]["name"], "tool_search");
+  EXPECT_EQ(said[4]["role"], "tool");
+  EXPECT_EQ(chat["tools"][0]["function"]["name"], "mcp__go");
+}
+
 }  // namespace
 }  // namespace vlcache

@@ -24,6 +24,8 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
       type == "reasoning_text") {
     return {{"type", "text"}, {"text", string_field(part, "text", where)}};
   }
+  // Agents of Codex write to each other so: a server that cannot encrypt has given it the text itself.
+  if (type == "encrypted_content") return {{"type", "text"}, {"text", string_field(part, "encrypted_content", where)}};
   if (type == "refusal") return {{"type", "text"}, {"text", string_field(part, "refusal", where)}};
   if (type == "input_image" || type == "computer_screenshot") {
     if (find_field(part, "image_url") == nullptr && find_field(part, "file_id") != nullptr) {
@@ -56,21 +58,23 @@ class ItemReader {
     if (!item.is_object()) bad_field(where + ": expected an object");
     const std::string type = find_field(item, "type") == nullptr ? "message" : string_field(item, "type", where);
     if (type == "message") return add_message(item, where);
-    if (type == "reasoning") return add_thought(item);
+    if (type == "reasoning" || type == "agent_reasoning") return add_thought(item);
+    if (type == "agent_message") {  // what one agent writes to another
+      messages_.push_back({{"role", "user"}, {"content", item_parts(find_field(item, "content"), where + ".content")}});
+      return;
+    }
     // Nothing to be shown: what they refer to is elsewhere, or can be read by the server that wrote them alone.
     if (type == "item_reference" || type == "compaction" || type == "compaction_summary" ||
-        type == "additional_tools" || type == "mcp_list_tools") {
+        type == "context_compaction" || type == "additional_tools" || type == "mcp_list_tools") {
       return;
     }
     if (type == "function_call") {
-      const OrderedJson* space = find_field(item, "namespace");
-      const std::string name = string_field(item, "name", where);
-      return add_call(item, space != nullptr && space->is_string() ? space->get<std::string>() + "__" + name : name,
+      return add_call(item, name_of(item, where),
                       find_field(item, "arguments") == nullptr ? OrderedJson("{}") : item["arguments"]);
     }
     if (type == "custom_tool_call") {
       const OrderedJson* input = find_field(item, "input");
-      return add_call(item, string_field(item, "name", where),
+      return add_call(item, name_of(item, where),
                       OrderedJson{{"input", input == nullptr ? OrderedJson("") : *input}}.dump());
     }
     if (type.ends_with("_output") || type == "mcp_approval_response") return add_output(item, where);
@@ -88,7 +92,7 @@ class ItemReader {
   void add_thought(const OrderedJson& item) {
     for (const char* key : {"content", "summary"}) {
       const OrderedJson* parts = find_field(item, key);
-      std::string text;
+      std::string text = parts == nullptr ? text_field(item, "text") : "";
       for (const OrderedJson& part : parts != nullptr && parts->is_array() ? *parts : OrderedJson::array()) {
         if (part.is_object() && part.contains("text") && part["text"].is_string()) {
           text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
@@ -112,6 +116,12 @@ class ItemReader {
       if (id != nullptr && id->is_string()) return id->get<std::string>();
     }
     return "";
+  }
+
+  // That of the function which the tool became.
+  static std::string name_of(const OrderedJson& item, const std::string& where) {
+    const std::string space = text_field(item, "namespace"), name = string_field(item, "name", where);
+    return space.empty() ? name : space + "__" + name;
   }
 
   // Consecutive calls, and the assistant's text before them, are one message.
@@ -264,7 +274,8 @@ void add_functions(const OrderedJson& body, ResponsesPlan& known, OrderedJson& c
   const OrderedJson* input = find_field(body, "input");
   for (size_t i = 0; input != nullptr && input->is_array() && i < input->size(); ++i) {
     const OrderedJson& item = (*input)[i];
-    if (!item.is_object() || text_field(item, "type") != "additional_tools") continue;
+    const std::string type = item.is_object() ? text_field(item, "type") : "";
+    if (type != "additional_tools" && type != "tool_search_output") continue;  // what a search found may be called
     const OrderedJson* tools = find_field(item, "tools");
     for (size_t k = 0; tools != nullptr && tools->is_array() && k < tools->size(); ++k) {
       add_tool((*tools)[k], item_name(item_name("input", i) + ".tools", k), "", known, functions);

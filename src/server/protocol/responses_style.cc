@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/result_json.h"
+#include "engine/scheduler/generation.h"
 #include "server/http/json_reply.h"
 #include "server/http/random_id.h"
 #include "server/protocol/answer_style.h"
@@ -135,7 +136,11 @@ class ResponsesStyle final : public AnswerStyle {
   std::string failed(const Error& error) override {
     OrderedJson json = response(nullptr);
     json["status"] = "failed";
-    json["error"] = {{"code", http_status(error) < 500 ? "invalid_prompt" : "server_error"}, {"message", error.what()}};
+    const bool too_long = dynamic_cast<const PromptTooLong*>(&error) != nullptr;
+    const char* code = too_long                   ? "context_length_exceeded"
+                       : http_status(error) < 500 ? "invalid_prompt"
+                                                  : "server_error";
+    json["error"] = {{"code", code}, {"message", error.what()}};
     return numbered("response.failed", {{"response", std::move(json)}});
   }
 

@@ -6,6 +6,15 @@
 #include "server/protocol/chat_reply.h"
 
 namespace vlcache {
+namespace {
+
+void begin_stream(HttpReply& reply, const AnswerStyle& style) {
+  reply.begin(
+      {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
+      style.heartbeat());
+}
+
+}  // namespace
 
 StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest& asked, size_t n_answers,
                            HttpReplyPtr reply)
@@ -23,9 +32,7 @@ StyledAnswer::StyledAnswer(std::unique_ptr<AnswerStyle> style, const ChatRequest
 
 void StyledAnswer::begin() {
   if (!stream_) return;
-  reply_->begin(
-      {.status = 200, .content_type = "text/event-stream", .headers = {{"cache-control", "no-cache"}}, .body = ""},
-      style_->heartbeat());
+  begin_stream(*reply_, *style_);
   write(style_->begin());
 }
 
@@ -77,6 +84,12 @@ void StyledAnswer::finish() {
   }
   write(error_ ? style_->failed(*error_) : style_->end(results));
   reply_->end();
+}
+
+void stream_failure(AnswerStyle& style, const Error& error, HttpReply& reply) {
+  begin_stream(reply, style);
+  reply.write(style.begin() + style.failed(error));
+  reply.end();
 }
 
 }  // namespace vlcache

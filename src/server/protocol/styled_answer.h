@@ -44,4 +44,7 @@ class StyledAnswer {
   std::optional<Error> error_;
 };
 
+// A stream that begins and says at once that it has failed.
+void stream_failure(AnswerStyle& style, const Error& error, HttpReply& reply);
+
 }  // namespace vlcache
