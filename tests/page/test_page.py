@@ -381,12 +381,13 @@ class Failures(PageTest):
 class Rendering(PageTest):
     def test_markdown_formulas_and_thoughts(self):
         self.say("<think>Is it *so*?</think>\nMass: $E=mc^2$, \\(a\\) <b>bold</b> [bad](javascript:alert(1)) ![pic](https://a.example/p.png)\n\n",
-                 "| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n  - two\n\n> said\n\n---\n\n~~no~~\n\n```python\nprint(1)\n```\n",
+                 "| a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n  - *two* `x`\n\n> said\n\n---\n\n~~no~~\n\n```python\nprint(1)\n```\n",
                  "$$\n\\frac{1}{2}\n$$\n\n$\\href{https://a.example}{x}$ $\\includegraphics{x.png}$ $\\htmlStyle{color:red}{x}$ $\\color{red}x\\def\\a{\\a\\a}\\a$")
         self.ask("Show me")
         text = self.page.locator(".answer .text")
         expect(text.locator("table td")).to_have_text(["1", "2"])
-        expect(text.locator("ul li ul li")).to_have_text("two")
+        expect(text.locator("ul li ul li")).to_have_text("two x")
+        expect(text.locator("li li em")).to_have_text("two")
         expect(text.locator("math").first).to_be_visible()
         expect(text.locator("math msup")).to_have_count(1)
         expect(text.locator(".display math mfrac")).to_have_count(1)

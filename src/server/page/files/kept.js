@@ -34,6 +34,7 @@ function figure(image, number, id, short) {
   if (!image.kept) return el('p', {class: 'soft'}, `Picture ${number}: too many tokens to be shown.`);
   const text = keptText(image, number);
   const picture = el('img', {alt: text});
+  picture.style.aspectRatio = `${image.width} / ${image.height}`;
   pictures.url(id).then((url) => url && (picture.src = url));
   const frame = el('div', {class: 'kept'}, picture, veil(image));
   const show = el('input', {type: 'checkbox', checked: true, onchange: () => frame.classList.toggle('bare', !show.checked)});

@@ -42,7 +42,7 @@ function tableNode({align, head, rows}) {
 }
 
 // An item that is one paragraph is shown without its margins.
-const itemNode = (blocks) => el('li', {}, blocks.map((block) => (block.kind === 'paragraph' ? inlineNodes(block.children) : blockNode(block))));
+const itemNode = (blocks) => el('li', {}, blocks.flatMap((block) => (block.kind === 'paragraph' ? inlineNodes(block.children) : [blockNode(block)])));
 const isLoose = (blocks) => blocks.filter((block) => block.kind === 'paragraph').length > 1;
 
 const kNodes = {

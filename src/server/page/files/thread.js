@@ -15,8 +15,14 @@ const kWindow = 120;   // messages in the document
 const kStep = 40;      // messages that come and go when the reader nears an end of them
 const kTick = 250;     // ms between two looks at the clock while a prompt is read
 
-export function thumbnail(picture) {
+const kThumbnail = [320, 256];  // pixels at most
+
+// Takes its room before it is loaded: what comes after it stays where it is.
+function thumbnail(picture) {
   const image = el('img', {alt: picture.name, title: `${picture.name}, ${picture.width} × ${picture.height}`});
+  const scale = Math.min(1, kThumbnail[0] / picture.width, kThumbnail[1] / picture.height);
+  image.style.width = `${scale * picture.width}px`;
+  image.style.aspectRatio = `${picture.width} / ${picture.height}`;
   pictures.url(picture.id).then((url) => {
     if (url) image.src = url;
     else image.replaceWith(el('span', {class: 'soft'}, `${picture.name} is gone`));
