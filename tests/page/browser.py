@@ -1,4 +1,6 @@
 """A browser for the page's tests: headless Chromium in front of a real server, with a proxy between that can misbehave."""
+import atexit
+import functools
 import http.client
 import http.server
 import json
@@ -23,6 +25,16 @@ try:
     WHY_NOT = "" if CHROMIUM else "there is no chromium"
 except ImportError:
     WHY_NOT = "there is no playwright (tools/install_deps.sh)"
+
+
+@functools.cache
+def chromium():
+    """One for all classes of a process: what a test leaves behind is in its context."""
+    playwright = sync_playwright().start()
+    atexit.register(playwright.stop)
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    atexit.register(browser.close)
+    return browser
 
 
 class Proxy:
@@ -124,11 +136,8 @@ class PageTest(Server):
 
     @classmethod
     def setUpClass(cls):
-        playwright = sync_playwright().start()
-        cls.addClassCleanup(playwright.stop)
-        cls.chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        cls.addClassCleanup(cls.chromium.close)
         super().setUpClass()
+        cls.chromium = chromium()
 
     def setUp(self):
         super().setUp()
