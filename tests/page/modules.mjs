@@ -130,8 +130,8 @@ const tests = {
     const answer = (images, {cached = 0, saved = 0, kv = {}, reason = ''} = {}) => ({finish: 'stop', usage: {prompt_tokens: 251, completion_tokens: 10, prompt_tokens_details: {cached_tokens: cached}},
       served: {cache: {images, saved_ms: saved, prefix_reason: reason}, kv: {bytes: 1024, peak_bytes: 1024, slots: [[26, 26]], ...kv}}});
     const says = (...args) => words.verdict(answer(...args)).join(' ');
-    assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this picture came from the cache: 1.20 s saved.');
-    assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 pictures came from the cache: 30 ms saved.');
+    assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this picture came from the cache: about 1.20 s saved.');
+    assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 pictures came from the cache: about 30 ms saved.');
     assert.equal(says([image({})]), 'Nothing came from the cache: it was not asked about before.');
     assert.equal(says([image({reason: 'reuse is off'})]), 'Nothing came from the cache: reuse is switched off.');
     assert.equal(says([image({encoder: 'hit'})]), 'The picture was known and not encoded again; the rest was computed.');

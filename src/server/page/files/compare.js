@@ -36,7 +36,7 @@ export function comparison(answers) {
         row(same ? 'Answer: the same' : 'Answer: not the same', pieces.map(marked)),
         row('First token', both((answer) => duration(firstToken(answer)))),
         row('Speed after it', both((answer) => (tokensPerSecond(answer) === null ? '–' : rate(tokensPerSecond(answer))))),
-        row('Memory (KV) at the end', [bytes(a.served.kv.bytes), `${bytes(b.served.kv.bytes)} (${percentText(b.served.kv.bytes / a.served.kv.bytes)})`],
+        row('Memory (KV) at the end', [bytes(a.served.kv.bytes), bytes(b.served.kv.bytes) + (b.served.kv.bytes === a.served.kv.bytes ? '' : ` (${percentText(b.served.kv.bytes / a.served.kv.bytes)})`)],
           'What the model remembers of the prompt and its answer, in whole pages'),
         row('Tokens kept', both(keptCell), 'Mean over the model’s layers and heads'),
         pictures.some(Boolean) ? row('What was kept of the picture', pictures.map((node) => node ?? '–')) : null))),

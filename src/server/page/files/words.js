@@ -37,7 +37,8 @@ export function pictureTokens(served) {
   return {tokens: sum((image) => image.n_tokens), reused: sum((image) => (image.source === 'computed' ? 0 : image.n_tokens - image.recomputed_tokens))};
 }
 
-const savedText = (ms) => (ms > 0 ? `: ${duration(ms)} saved` : '');
+// The server's estimate: what these tokens took when they were computed.
+const savedText = (ms) => (ms > 0 ? `: about ${duration(ms)} saved` : '');
 
 // What the cache did for an answer.
 export function reuseSentence({usage, served}) {
