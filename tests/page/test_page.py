@@ -16,6 +16,26 @@ if not WHY_NOT:
 TOTAL, DATE = "What is the TOTAL?", "What is the DATE?"
 RIGHT = {TOTAL: "TOTAL: 435.75", DATE: "DATE: 2026-03-14"}  # models/tinydoc/demo/questions.jsonl
 
+# Shown texts whose contrast with what is under them is below 4.5.
+WEAK_TEXTS = """() => {
+    const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+    const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => a * c + (1 - a) * under[i]);
+    const ground = (node) => { const c = channels(getComputedStyle(node).backgroundColor);
+        return c[3] === 1 ? c.slice(0, 3) : over(c, node.parentElement ? ground(node.parentElement) : [255, 255, 255]); };
+    const light = (rgb) => { const [r, g, b] = rgb.map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const bad = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    let seen = 0;
+    while (walker.nextNode()) {
+        const node = walker.currentNode.parentElement;
+        if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest(':disabled, .unseen, .skip, noscript')) continue;
+        const back = ground(node), [x, y] = [light(over(channels(getComputedStyle(node).color), back)), light(back)].sort((a, b) => b - a);
+        ++seen;
+        if ((x + 0.05) / (y + 0.05) < 4.5) bad.push(`${node.tagName}.${node.className} ${walker.currentNode.data.trim().slice(0, 30)} ${((x + 0.05) / (y + 0.05)).toFixed(2)}`);
+    }
+    return {bad, seen};
+}"""
+
 
 class Questions(PageTest):
     def test_an_image_is_sent_unchanged_and_answered(self):
@@ -667,28 +687,19 @@ class Interaction(PageTest):
         self.open_card()
         self.page.click("#open-live")
         expect(self.page.locator("#live")).to_contain_text("Requests")
-        for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme)
-            weak = self.page.evaluate("""() => {
-                const channels = (color) => { const [r, g, b, a = 1] = color.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
-                const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => a * c + (1 - a) * under[i]);
-                const ground = (node) => { const c = channels(getComputedStyle(node).backgroundColor);
-                    return c[3] === 1 ? c.slice(0, 3) : over(c, node.parentElement ? ground(node.parentElement) : [255, 255, 255]); };
-                const light = (rgb) => { const [r, g, b] = rgb.map((c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-                    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-                const bad = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-                let seen = 0;
-                while (walker.nextNode()) {
-                    const node = walker.currentNode.parentElement;
-                    if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest(':disabled, .unseen, .skip, noscript')) continue;
-                    const back = ground(node), [x, y] = [light(over(channels(getComputedStyle(node).color), back)), light(back)].sort((a, b) => b - a);
-                    ++seen;
-                    if ((x + 0.05) / (y + 0.05) < 4.5) bad.push(`${node.tagName}.${node.className} ${walker.currentNode.data.trim().slice(0, 30)} ${((x + 0.05) / (y + 0.05)).toFixed(2)}`);
-                }
-                return {bad, seen};
-            }""")
-            self.assertEqual(weak["bad"], [], scheme)
-            self.assertGreater(weak["seen"], 60)
+        self.page.set_input_files("#files", {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"})  # an error is shown
+        def open_tour():
+            self.page.click("#open-help")
+            self.page.click("#take-tour")
+        for opens, closes in ((lambda: None, lambda: None), (lambda: self.page.click("#open-settings"), lambda: self.page.keyboard.press("Escape")),
+                              (lambda: self.page.locator(".picture").last.click(), lambda: self.page.keyboard.press("Escape")), (open_tour, lambda: None)):
+            opens()
+            for scheme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=scheme)
+                weak = self.page.evaluate(WEAK_TEXTS)
+                self.assertEqual(weak["bad"], [], scheme)
+                self.assertGreater(weak["seen"], 30)
+            closes()
 
     def transfer(self, kind):
         """A paste or a drop of an image, as the browser would tell of it."""

@@ -37,7 +37,7 @@ async function errorOf(response) {
   const retry = response.status === 429 || response.status >= 500;
   const after = response.headers.get('retry-after');
   message = inWords(message);
-  if (after) message += ` Try again in ${after} s.`;
+  if (after) message += `${/[.!?]$/.test(message) ? '' : '.'} Try again in ${after} s.`;
   return new ApiError(message, {status: response.status, retry});
 }
 

@@ -30,9 +30,9 @@ function budgetBars(slots, nTokens) {
     layer.low < layer.high ? svg('line', {class: 'range', x1: 10 * i + 5, x2: 10 * i + 5, y1: y(layer.low), y2: y(layer.high)}) : null]);
   const means = layers.map((layer) => layer.mean);
   const low = round(Math.min(...means)), high = round(Math.max(...means));
-  const text = `${low < high ? `${low} to ${high}` : low} slots per head in ${count(layers.length, 'layer')}, of ${count(nTokens, 'token')}`;
+  const text = `${low < high ? `${low} to ${high}` : low} of ${count(nTokens, 'token')} in each of ${count(layers.length, 'layer')}, mean over its heads`;
   return el('figure', {},
-    el('figcaption', {}, `Budget per layer: ${text}`),
+    el('figcaption', {}, `Kept: ${text}. A full bar is everything.`),
     svg('svg', {class: 'bars', role: 'img', 'aria-label': text, viewBox: `0 0 ${10 * layers.length} ${kBarHeight}`, preserveAspectRatio: 'none'}, bars));
 }
 

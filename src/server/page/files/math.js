@@ -4,6 +4,7 @@ import {el} from './dom.js';
 
 const kLimit = 1000;     // ms for a formula
 const kLongest = 5000;   // characters of one
+const kKnown = 2000;     // formulas that are remembered
 const kNames = new Set(['math', 'semantics', 'mrow', 'mi', 'mn', 'mo', 'ms', 'mtext', 'mspace', 'msup', 'msub', 'msubsup', 'mfrac', 'msqrt', 'mroot',
   'mtable', 'mtr', 'mtd', 'mlabeledtr', 'munder', 'mover', 'munderover', 'mpadded', 'mphantom', 'menclose', 'mstyle']);
 const kAttributes = new Set(['display', 'mathvariant', 'stretchy', 'fence', 'separator', 'lspace', 'rspace', 'width', 'height', 'depth', 'minsize',
@@ -72,6 +73,7 @@ export class Formulas {
     clearTimeout(this.timer);
     const job = this.queue.shift();
     if (!job) return;
+    if (this.known.size >= kKnown) this.known.clear();
     this.known.set(job.key, tree);
     for (const node of job.nodes) this.show(node, job.text, tree);
     this.next();

@@ -5,7 +5,7 @@ import {loadSettings, saveSettings} from './store.js';
 
 const kGeneral = ['system', 'temperature', 'maxTokens', 'topP', 'topK', 'minP', 'seed', 'repetition', 'presence', 'frequency', 'shrink'];
 const kSide = [
-  ['kv', 'Policy', 'policies', 'the server’s'],
+  ['kv', 'Policy', 'policies', 'the server’s; auto is recommended'],
   ['budget', 'Budget', null, '0.1, 200 or 64MiB'],
   ['reuse', 'Reuse', 'reuses', 'the server’s'],
 ];

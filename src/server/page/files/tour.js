@@ -47,7 +47,7 @@ export class Tour {
   // An empty conversation's content, where the tour has not been taken.
   welcome(sees) {
     const {name, what, questions} = this.material(sees);
-    const start = () => this.begin(1, {sees, fields: {cache_salt: newId(), temperature: 0, max_tokens: 128}}, 'Tour 1: a question');
+    const start = () => this.begin(1, {sees, fields: {cache_salt: newId(), temperature: 0, max_tokens: 128, enable_thinking: false}}, 'Tour 1: a question');
     return el('section', {class: 'tour welcome', 'aria-label': 'Tour'},
       el('h3', {}, 'See what the cache does, in three clicks'),
       sees ? el('img', {src: 'page/demo.png', alt: 'The page: an invoice of twelve lines', width: 160, height: 160}) : el('pre', {tabindex: 0, 'aria-label': name}, kLetter),
