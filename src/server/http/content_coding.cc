@@ -1,6 +1,7 @@
 #include "server/http/content_coding.h"
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <memory>
@@ -12,6 +13,9 @@ namespace vlcache {
 namespace {
 
 constexpr size_t kMaxCodings = 4;  // in a row
+// log2 of the bytes that a zstd frame may refer back to: those that RFC 8878 (3.1.1.1.2) asks decoders to take. The
+// decoder allocates them at once, so this bounds what a few bytes can cost.
+constexpr int kMaxZstdWindow = 23;
 
 Decoded inflate_body(std::string& body, bool with_gzip, size_t max_bytes) {
   z_stream stream{};
@@ -38,6 +42,28 @@ Decoded inflate_body(std::string& body, bool with_gzip, size_t max_bytes) {
   return Decoded::kDone;
 }
 
+Decoded unpack_zstd(std::string& body, size_t max_bytes) {
+  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> decoder(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  if (decoder == nullptr) return Decoded::kDamaged;
+  ZSTD_DCtx_setParameter(decoder.get(), ZSTD_d_windowLogMax, kMaxZstdWindow);
+  std::string out;
+  std::vector<char> piece(1 << 16);
+  ZSTD_inBuffer in{body.data(), body.size(), 0};
+  size_t state = 1;  // 0: the last frame is complete. A body may have several
+  bool full = false;
+  while (in.pos < in.size || full) {
+    ZSTD_outBuffer some{piece.data(), piece.size(), 0};
+    state = ZSTD_decompressStream(decoder.get(), &some, &in);
+    if (ZSTD_isError(state) != 0) return Decoded::kDamaged;
+    out.append(piece.data(), some.pos);
+    if (out.size() > max_bytes) return Decoded::kTooLarge;
+    full = some.pos == some.size && state != 0;
+  }
+  if (state != 0) return Decoded::kDamaged;
+  body = std::move(out);
+  return Decoded::kDone;
+}
+
 }  // namespace
 
 Decoded decode_body(std::string& body, std::string_view codings, size_t max_bytes) {
@@ -54,8 +80,10 @@ Decoded decode_body(std::string& body, std::string_view codings, size_t max_byte
   if (list.size() > kMaxCodings) return Decoded::kUnknownCoding;
   for (auto coding = list.rbegin(); coding != list.rend(); ++coding) {  // the last was applied last
     const bool gzip = *coding == "gzip" || *coding == "x-gzip";
-    if (!gzip && *coding != "deflate") return Decoded::kUnknownCoding;
-    if (const Decoded done = inflate_body(body, gzip, max_bytes); done != Decoded::kDone) return done;
+    const bool zstd = *coding == "zstd";
+    if (!gzip && !zstd && *coding != "deflate") return Decoded::kUnknownCoding;
+    const Decoded done = zstd ? unpack_zstd(body, max_bytes) : inflate_body(body, gzip, max_bytes);
+    if (done != Decoded::kDone) return done;
   }
   return Decoded::kDone;
 }

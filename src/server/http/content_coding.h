@@ -15,7 +15,7 @@ enum class Decoded {
   kTooLarge,  // more than max_bytes when unpacked
 };
 
-inline constexpr const char* kKnownCodings = "gzip, deflate";
+inline constexpr const char* kKnownCodings = "gzip, deflate, zstd";
 
 // Replaces the body by what it was before it was coded; `codings`: the header's value, "" or "identity" for none.
 Decoded decode_body(std::string& body, std::string_view codings, size_t max_bytes);

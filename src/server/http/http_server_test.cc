@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include <atomic>
 #include <future>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "server/http/content_coding.h"
 
 namespace vlcache {
 namespace {
@@ -206,6 +208,56 @@ TEST(HttpServer, PortInUseIsAnError) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("--port"), std::string::npos) << e.what();
+  }
+}
+
+std::string zstd_frame(std::string_view text, int window_log = 0) {
+  const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> encoder(ZSTD_createCCtx(), ZSTD_freeCCtx);
+  if (window_log > 0) ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_windowLog, window_log);
+  ZSTD_CCtx_setParameter(encoder.get(), ZSTD_c_contentSizeFlag, window_log > 0 ? 0 : 1);
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_outBuffer to{out.data(), out.size(), 0};
+  ZSTD_inBuffer from{text.data(), text.size(), 0};
+  // In two calls: a frame of one call has a window as small as its content.
+  if (window_log > 0) ZSTD_compressStream2(encoder.get(), &to, &from, ZSTD_e_flush);
+  ZSTD_compressStream2(encoder.get(), &to, &from, ZSTD_e_end);
+  out.resize(to.pos);
+  return out;
+}
+
+TEST(ContentCoding, Zstd) {
+  constexpr size_t kMost = 1 << 20;
+  const std::string text(300'000, 'x'), frame = zstd_frame(text);
+  const struct {
+    const char* what;
+    std::string body, codings;
+    Decoded done;
+    std::string text;
+  } cases[] = {
+      {"a frame", frame, "zstd", Decoded::kDone, text},
+      {"any case", frame, " ZSTD , identity", Decoded::kDone, text},
+      {"frames", frame + zstd_frame("y"), "zstd", Decoded::kDone, text + "y"},
+      {"an empty frame", zstd_frame(""), "zstd", Decoded::kDone, ""},
+      {"twice", zstd_frame(frame), "zstd, zstd", Decoded::kDone, text},
+      {"a window of 8 MiB", zstd_frame(text, 23), "zstd", Decoded::kDone, text},
+      {"a window of 128 MiB", zstd_frame(text, 27), "zstd", Decoded::kDamaged, ""},
+      {"exactly the limit", zstd_frame(std::string(kMost, 'x')), "zstd", Decoded::kDone, std::string(kMost, 'x')},
+      {"a byte more", zstd_frame(std::string(kMost + 1, 'x')), "zstd", Decoded::kTooLarge, ""},
+      {"a bomb", zstd_frame(zstd_frame(std::string(100 << 20, '\0'))), "zstd, zstd", Decoded::kTooLarge, ""},
+      {"nothing", "", "zstd", Decoded::kDamaged, ""},
+      {"cut", frame.substr(0, frame.size() - 1), "zstd", Decoded::kDamaged, ""},
+      {"a cut second frame", frame + frame.substr(0, 5), "zstd", Decoded::kDamaged, ""},
+      {"bytes after it", frame + "{}", "zstd", Decoded::kDamaged, ""},
+      {"no frame", "{}", "zstd", Decoded::kDamaged, ""},
+      {"gzip's name", frame, "gzip", Decoded::kDamaged, ""},
+      {"another coding", frame, "br", Decoded::kUnknownCoding, ""},
+  };
+  for (const auto& c : cases) {
+    std::string body = c.body;
+    EXPECT_EQ(decode_body(body, c.codings, kMost), c.done) << c.what;
+    if (c.done == Decoded::kDone) {
+      EXPECT_TRUE(body == c.text) << c.what;
+    }
   }
 }
 
