@@ -74,6 +74,30 @@ void read_choice(const OrderedJson& choice, ToolUse& use) {
   if (use.must_call() && use.tools.empty()) bad_field("tool_choice: there are no tools to call");
 }
 
+// Of a form that is no JSON.
+AnswerFormat read_text_format(const OrderedJson& asked, const std::string& type) {
+  AnswerFormat format;
+  format.field = string_of(asked, "field");
+  if (format.field.empty()) format.field = "response_format." + type;
+  const OrderedJson* given = find_field(asked, type.c_str());
+  if (type == "choice") {
+    format.kind = AnswerFormat::Kind::kChoice;
+    const auto is_text = [](const OrderedJson& choice) { return choice.is_string(); };
+    if (given == nullptr || !given->is_array() || given->empty() || !std::ranges::all_of(*given, is_text)) {
+      bad_field(format.field + ": expected a list of texts, at least one");
+    }
+    format.choices = given->get<std::vector<std::string>>();
+  } else {
+    format.kind = type == "regex" ? AnswerFormat::Kind::kRegex : AnswerFormat::Kind::kGrammar;
+    format.text = string_of(asked, type.c_str());
+    if (format.text.empty()) {
+      bad_field(format.field + ": expected " + (type == "regex" ? "a regular expression" : "a grammar in GBNF") +
+                ", as text");
+    }
+  }
+  return format;
+}
+
 }  // namespace
 
 AnswerFormat read_answer_format(const OrderedJson& asked) {
@@ -85,8 +109,12 @@ AnswerFormat read_answer_format(const OrderedJson& asked) {
     format.kind = AnswerFormat::Kind::kJsonObject;
     return format;
   }
+  if (type == "choice" || type == "regex" || type == "grammar") return read_text_format(asked, type);
   if (type != "json_schema") {
-    bad_field("response_format.type: expected \"text\", \"json_object\" or \"json_schema\", found \"" + type + "\"");
+    bad_field(
+        "response_format.type: expected \"text\", \"json_object\", \"json_schema\", \"choice\", \"regex\" or "
+        "\"grammar\", found \"" +
+        type + "\"");
   }
   const OrderedJson* named = find_field(asked, "json_schema");
   if (named == nullptr || !named->is_object()) {

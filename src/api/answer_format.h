@@ -10,17 +10,23 @@
 
 namespace vlcache {
 
-// response_format: any text, any JSON object, or what a schema allows.
+// response_format: any text, any JSON object, what a schema allows, one of several texts, what an expression matches,
+// or a text of a grammar.
 struct AnswerFormat {
-  enum class Kind { kText, kJsonObject, kJsonSchema };
+  enum class Kind { kText, kJsonObject, kJsonSchema, kChoice, kRegex, kGrammar };
   Kind kind = Kind::kText;
-  nlohmann::ordered_json schema;  // of kJsonSchema
+  nlohmann::ordered_json schema;     // of kJsonSchema
+  std::vector<std::string> choices;  // of kChoice
+  std::string text;                  // of kRegex and kGrammar (GBNF)
+  std::string field;                 // that errors about these three name
 
   // Errors about the schema begin with this.
   static constexpr const char* kSchemaField = "response_format.json_schema.schema";
 };
 
-// Of a response_format; null: any text. Throws Error(kInput): "response_format...: ...".
+// Of a response_format; null: any text. Besides OpenAI's types it takes {"type": "choice", "choice": [...]}, {"type":
+// "regex", "regex": "..."} and {"type": "grammar", "grammar": "..."}; `field` in these: the name of the field in the
+// body that was translated to it. Throws Error(kInput): "response_format...: ...".
 AnswerFormat read_answer_format(const nlohmann::ordered_json& asked);
 
 struct ToolUse {

@@ -26,13 +26,13 @@ void AnswerForms::allow_thought(Form& form, std::optional<int> max_tokens) const
   }
 }
 
-AnswerForms::Form AnswerForms::form(const AnswerFormat& format, const ToolUse& tools) {
+AnswerForms::Form AnswerForms::form(const AnswerFormat& asked, const ToolUse& tools) {
+  AnswerFormat format = asked;
+  format.schema = with_plain_numbers(std::move(format.schema));
   Form form;
   if (tools.may_call()) add_calls(format, tools, form);
-  if (form.grammar != nullptr) return form;
-  if (format.kind == AnswerFormat::Kind::kJsonObject) form.grammar = grammars_.json_object();
-  if (format.kind == AnswerFormat::Kind::kJsonSchema) {
-    form.grammar = grammars_.json_schema(with_plain_numbers(format.schema), AnswerFormat::kSchemaField);
+  if (form.grammar == nullptr && format.kind != AnswerFormat::Kind::kText) {
+    form.grammar = format_grammar(grammars_, format);
   }
   return form;
 }

@@ -34,7 +34,7 @@ class AnswerForms {
   };
   // Takes milliseconds for a new grammar, so any thread but the inference thread may call it. Throws Error(kInput or
   // kUnsupported) naming the field.
-  Form form(const AnswerFormat& format, const ToolUse& tools);
+  Form form(const AnswerFormat& asked, const ToolUse& tools);
   // Lets the answer begin with a thought, as answers in conversations may; its form then begins after that.
   void allow_thought(Form& form, std::optional<int> max_tokens = std::nullopt) const;
   // Holds an answer to the form; the request must be one of those that the form was made for.

@@ -7,6 +7,7 @@
 
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
+#include "grammar/text_rules.h"
 
 namespace vlcache {
 namespace {
@@ -19,6 +20,7 @@ struct Words {
   std::string name, arguments, end;  // before the two and after them, in each call
   std::optional<int32_t> id;         // rule of the text between the name and `arguments`
   bool xml = false;                  // arguments as kQwenXml has them
+  bool pythonic = false;             // as kPythonic has them
   int most = 8;                      // calls in one answer: without a limit, a model may not come to an end
 };
 
@@ -48,6 +50,7 @@ std::string opening_of(CallSyntax syntax) {
     case CallSyntax::kMistralWithId:
       return "[TOOL_CALLS]";
     case CallSyntax::kLlama:
+    case CallSyntax::kPythonic:
     case CallSyntax::kPlain:
       break;
   }
@@ -82,6 +85,12 @@ Words words_of(CallSyntax syntax, const Grammars& grammars, Automaton& a) {
       words.most = 1;  // the templates of its authors refuse messages with several
       words.arguments = "\", \"parameters\": ";
       break;
+    case CallSyntax::kPythonic:
+      words.pythonic = true;
+      words.name = "";
+      words.arguments = "(";
+      words.end = ")";
+      [[fallthrough]];
     case CallSyntax::kPlain:
       words.before = "[";
       words.after = "]";
@@ -115,31 +124,32 @@ int32_t free_text(Automaton& a) {
   return rule;
 }
 
-// A parameter that is written as <parameter=name> and its value.
-struct XmlParameter {
+// A parameter that is written by itself: as <parameter=name> and its value, or as name=value.
+struct NamedParameter {
   std::string name;
   int32_t rule;                      // of the value
   std::vector<std::string> choices;  // instead, if it is one of these texts
   bool may_be_empty, required;
 };
 
-// Those that a function names, in order.
-std::vector<XmlParameter> xml_parameters(Automaton& a, const OrderedJson& parameters, const std::string& where,
-                                         const SchemaOptions& options) {
-  std::vector<XmlParameter> out;
+// Those that a function names, in order. `xml`: strings stand as they are.
+std::vector<NamedParameter> named_parameters(Automaton& a, const OrderedJson& parameters, const std::string& where,
+                                             const SchemaOptions& options, bool xml) {
+  std::vector<NamedParameter> out;
   std::vector<SchemaNote> noted_below;
   const SchemaOptions checking{.widened = options.widened == nullptr ? nullptr : &noted_below, .closed = true};
   add_schema(a, parameters, where, checking);  // for its errors
   const auto properties = parameters.find("properties");
   if (properties == parameters.end() || !properties->is_object()) return out;
   const OrderedJson needed = parameters.value("required", OrderedJson::array());
-  const int32_t text = free_text(a);
+  const int32_t text = xml ? free_text(a) : 0;
   for (const auto& [name, property] : properties->items()) {
-    XmlParameter& p = out.emplace_back();
+    NamedParameter& p = out.emplace_back();
     p.name = name;
     p.required = needed.is_array() && std::ranges::find(needed, OrderedJson(name)) != needed.end();
-    p.may_be_empty = is_string_schema(property);
+    p.may_be_empty = xml && is_string_schema(property);
     p.rule = text;
+    if (!xml && property == OrderedJson{{"type", "boolean"}}) p.choices = {"True", "False"};
     if (p.may_be_empty && property.contains("enum") && property["enum"].is_array()) {
       for (const OrderedJson& v : property["enum"]) {
         if (v.is_string() && !v.get_ref<const std::string&>().empty()) p.choices.push_back(v);
@@ -160,9 +170,30 @@ std::vector<XmlParameter> xml_parameters(Automaton& a, const OrderedJson& parame
   return out;
 }
 
+// Connects two states by the parameters: name=value, with commas between them. Values are JSON, which Python has as
+// well, except for the words true, false and null.
+void add_pythonic(Automaton& a, const std::vector<NamedParameter>& parameters, int32_t from, int32_t to) {
+  int32_t first = from, later = a.add_state();  // before the first argument and after one
+  for (const NamedParameter& p : parameters) {
+    const int32_t name = a.add_state(), end = a.add_state();
+    a.skip(first, name);
+    a.text(later, ", ", name);
+    const int32_t value = a.text(name, p.name + "=");
+    for (const std::string& choice : p.choices) a.text(value, choice, end);
+    if (p.choices.empty()) a.call(value, p.rule, end);
+    const int32_t next_first = a.add_state();
+    if (!p.required) a.skip(first, next_first);
+    if (!p.required) a.skip(later, end);
+    first = next_first;
+    later = end;
+  }
+  a.skip(first, to);
+  a.skip(later, to);
+}
+
 // Connects two states by the parameters.
-void add_xml(Automaton& a, const std::vector<XmlParameter>& parameters, int32_t from, int32_t to) {
-  for (const XmlParameter& p : parameters) {
+void add_xml(Automaton& a, const std::vector<NamedParameter>& parameters, int32_t from, int32_t to) {
+  for (const NamedParameter& p : parameters) {
     const int32_t after = a.add_state(), value = a.text(from, "<parameter=" + p.name + ">\n"), end = a.add_state();
     a.text(end, "\n</parameter>\n", after);
     for (const std::string& choice : p.choices) a.text(value, choice, end);
@@ -178,8 +209,8 @@ void add_xml(Automaton& a, const std::vector<XmlParameter>& parameters, int32_t 
 int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vector<std::string>& notes) {
   struct Function {
     std::string name;
-    int32_t parameters;             // the rule of their JSON
-    std::vector<XmlParameter> xml;  // instead, in kQwenXml
+    int32_t parameters;                 // the rule of their JSON
+    std::vector<NamedParameter> named;  // instead, in kQwenXml and kPythonic
   };
   std::vector<Function> functions;
   for (size_t i = 0; i < use.tools.size(); ++i) {
@@ -189,8 +220,9 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vect
     const std::string where = "tools[" + std::to_string(i) + "].function";
     std::vector<SchemaNote> widened;
     const SchemaOptions options{.widened = use.strict.contains(name) ? nullptr : &widened, .closed = true};
-    if (words.xml) {
-      functions.push_back({name, 0, xml_parameters(a, function["parameters"], where + ".parameters", options)});
+    if (words.xml || words.pythonic) {
+      functions.push_back(
+          {name, 0, named_parameters(a, function["parameters"], where + ".parameters", options, words.xml)});
     } else {
       functions.push_back({name, add_schema(a, function["parameters"], where + ".parameters", options), {}});
     }
@@ -202,7 +234,7 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vect
   const int32_t rule = a.add_rule(), end = a.add_state();
   a.end(end);
   const int32_t name_begins = a.text(a.start(rule), words.name);
-  for (const auto& [name, parameters, xml] : functions) {
+  for (const auto& [name, parameters, named] : functions) {
     const std::string text = OrderedJson(name).dump();
     int32_t at = a.text(name_begins, words.name.empty() || words.xml ? name : text.substr(1, text.size() - 2));
     if (words.id) {
@@ -212,7 +244,13 @@ int32_t one_call(Automaton& a, const Words& words, const ToolUse& use, std::vect
     }
     const int32_t after = a.add_state();
     at = a.text(at, words.arguments);
-    words.xml ? add_xml(a, xml, at, after) : a.call(at, parameters, after);
+    if (words.xml) {
+      add_xml(a, named, at, after);
+    } else if (words.pythonic) {
+      add_pythonic(a, named, at, after);
+    } else {
+      a.call(at, parameters, after);
+    }
     a.skip(a.text(after, words.end), end);
   }
   return rule;
@@ -239,6 +277,30 @@ int32_t all_calls(Automaton& a, const Words& words, const ToolUse& use, std::vec
   return rule;
 }
 
+// The texts of a format.
+TextRule add_format(Automaton& a, const AnswerFormat& format) {
+  switch (format.kind) {
+    case AnswerFormat::Kind::kText:
+      break;
+    case AnswerFormat::Kind::kJsonObject:
+      return {.rule = kJsonObject};
+    case AnswerFormat::Kind::kJsonSchema:
+      return {.rule = add_schema(a, format.schema, AnswerFormat::kSchemaField)};
+    case AnswerFormat::Kind::kChoice:
+      return add_choice(a, format.choices);
+    case AnswerFormat::Kind::kRegex:
+      return add_regex(a, format.text, format.field);
+    case AnswerFormat::Kind::kGrammar:
+      return add_gbnf(a, format.text, format.field);
+  }
+  CHECK(false);
+}
+
+std::string name_of(const AnswerFormat& format) {
+  return std::to_string(static_cast<int>(format.kind)) + " " + format.schema.dump() +
+         OrderedJson(format.choices).dump() + format.text;
+}
+
 // Under which its grammar is kept.
 std::string name_of(CallSyntax syntax, const ToolUse& use) {
   std::string strict;
@@ -248,6 +310,20 @@ std::string name_of(CallSyntax syntax, const ToolUse& use) {
 }
 
 }  // namespace
+
+GrammarPtr format_grammar(Grammars& grammars, const AnswerFormat& format) {
+  if (format.kind == AnswerFormat::Kind::kJsonObject) return grammars.json_object();
+  if (format.kind == AnswerFormat::Kind::kJsonSchema) {
+    return grammars.json_schema(format.schema, AnswerFormat::kSchemaField);
+  }
+  return grammars.compile("format " + name_of(format), [&](Automaton& a) {
+    const TextRule texts = add_format(a, format);
+    const int32_t rule = a.add_rule(), end = a.add_state();
+    a.end(end);
+    texts.connect(a, a.start(rule), end);
+    return rule;
+  });
+}
 
 CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& use) {
   CallGrammar out{.opening = opening_of(syntax), .grammar = nullptr, .notes = {}};
@@ -260,15 +336,13 @@ CallGrammar call_grammar(Grammars& grammars, CallSyntax syntax, const ToolUse& u
 CallGrammar call_or_format(Grammars& grammars, CallSyntax syntax, const ToolUse& use, const AnswerFormat& format) {
   CallGrammar out;
   out.grammar = grammars.compile(
-      "calls or " + format.schema.dump() + name_of(syntax, use),
+      "calls or " + name_of(format) + " " + name_of(syntax, use),
       [&](Automaton& a) {
-        const bool any = format.kind == AnswerFormat::Kind::kJsonObject;
-        const int32_t value =
-            any ? static_cast<int32_t>(kJsonObject) : add_schema(a, format.schema, AnswerFormat::kSchemaField);
+        const TextRule texts = add_format(a, format);
         const int32_t calls = all_calls(a, words_of(syntax, grammars, a), use, out.notes);
         const int32_t rule = a.add_rule(), end = a.add_state();
         a.end(end);
-        a.call(a.start(rule), value, end);
+        texts.connect(a, a.start(rule), end);
         const std::string mark = opening_of(syntax);  // as its tokens: a mark and perhaps a line's end
         const size_t n_mark = std::min(mark.find('\n'), mark.size());
         const int32_t open = n_mark == 0 ? a.add_state() : a.text(a.start(rule), grammars.mark(mark.substr(0, n_mark)));

@@ -1,4 +1,5 @@
-// Builds a grammar that makes a model call tools, whatever its own choice.
+// Builds the grammars of answers: those of a response_format, and those that make a model call tools, whatever its own
+// choice.
 #pragma once
 
 #include <string>
@@ -16,6 +17,9 @@ struct CallGrammar {
   // Keywords of parameters that the grammar leaves out: "tools[0].function (name): ...".
   std::vector<std::string> notes;
 };
+
+// The texts of a format, which is not kText. Throws Error as Grammars::json_schema does, with the format's field.
+GrammarPtr format_grammar(Grammars& grammars, const AnswerFormat& format);
 
 // One call of the named function; one or, if they may be parallel, several of any function. The arguments are those
 // that the function's parameters allow, or more if the function is not `strict`. Throws Error as Grammars::json_schema

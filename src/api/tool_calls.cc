@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "api/pythonic_calls.h"
 #include "base/error.h"
 #include "base/exact_json.h"
 
@@ -30,12 +31,16 @@ std::string_view mark_of(CallSyntax syntax) {
     case CallSyntax::kMistralWithId:
       return kCalls;
     case CallSyntax::kLlama:
+    case CallSyntax::kPythonic:
       return kPython;
     case CallSyntax::kPlain:
       break;
   }
   return {};
 }
+
+// Forms of Llama's, which are read alike.
+bool is_llama(CallSyntax syntax) { return syntax == CallSyntax::kLlama || syntax == CallSyntax::kPythonic; }
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpace);
@@ -109,12 +114,15 @@ std::string without_marks(std::string_view text) {
 
 }  // namespace
 
+bool has_call_mark(CallSyntax syntax) { return !is_llama(syntax) && syntax != CallSyntax::kPlain; }
+
 CallSyntax call_syntax(const std::string& chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string::npos; };
   if (has(kCalls) && has(kArguments)) return has(kCallId) ? CallSyntax::kMistralWithId : CallSyntax::kMistralNamed;
   if (has(kCalls)) return CallSyntax::kMistral;
   if (has(kOpen) && has(kFunction) && has(kParameter)) return CallSyntax::kQwenXml;
   if (has(kOpen)) return CallSyntax::kHermes;
+  if (has("func_name1(") || has("name + '('") || has("name ~ '('")) return CallSyntax::kPythonic;
   if (has(kPython) || has(kPythonStart) || (has("\"parameters\"") && has("ipython"))) return CallSyntax::kLlama;
   return CallSyntax::kPlain;
 }
@@ -129,6 +137,7 @@ std::vector<std::string> call_marks(CallSyntax syntax) {
     case CallSyntax::kMistralWithId:
       return {std::string(kCalls), std::string(kCallId), std::string(kArguments)};
     case CallSyntax::kLlama:
+    case CallSyntax::kPythonic:
       return {std::string(kPython), std::string(kPythonStart), std::string(kPythonEnd)};
     case CallSyntax::kPlain:
       break;
@@ -240,12 +249,16 @@ ToolCallReader::Piece ToolCallReader::finish() {
 void ToolCallReader::read_text(Piece& piece) {
   const std::string_view mark = mark_of(syntax_);
   const size_t first = held_.find_first_not_of(kSpace);
-  const bool whole_answer = syntax_ == CallSyntax::kLlama || syntax_ == CallSyntax::kPlain;
+  const bool whole_answer = !has_call_mark(syntax_);
   if (at_start_ && whole_answer) {
     if (first == held_.npos) return;
     const std::string_view begun = std::string_view(held_).substr(first);
-    if (syntax_ == CallSyntax::kLlama && kPythonStart.starts_with(begun.substr(0, kPythonStart.size()))) {
+    if (is_llama(syntax_) && kPythonStart.starts_with(begun.substr(0, kPythonStart.size()))) {
       in_call_ = begun.size() >= kPythonStart.size();
+      return;
+    }
+    if (is_llama(syntax_) && begun[0] == '[' && may_be_pythonic_calls(begun, names_)) {
+      in_call_ = begun.find('(') != begun.npos;
       return;
     }
     in_call_ = held_[first] == '{' || (syntax_ == CallSyntax::kPlain && held_[first] == '[');
@@ -273,14 +286,18 @@ bool ToolCallReader::read_call(Piece& piece, bool ended) {
   std::string_view body = held_;
   body.remove_prefix(std::min(body.find_first_not_of(kSpace), body.size()));
   if (body.starts_with(mark)) body.remove_prefix(mark.size());
-  const std::string without = syntax_ == CallSyntax::kLlama ? without_marks(body) : "";
+  const std::string without = is_llama(syntax_) ? without_marks(body) : "";
   const bool closed = syntax_ == CallSyntax::kHermes || syntax_ == CallSyntax::kQwenXml;
   const size_t close = closed ? body.find(kClose) : body.npos;
   if (close == body.npos && !ended) return false;
   const size_t n_held = close == body.npos ? held_.size() : held_.size() - body.size() + close + kClose.size();
-  const std::string_view inside = syntax_ == CallSyntax::kLlama ? std::string_view(without) : body.substr(0, close);
-  std::vector<ToolCall> calls =
-      syntax_ == CallSyntax::kQwenXml ? parse_xml_calls(inside, names_, strings_) : parse_calls(inside, names_);
+  const std::string_view inside = is_llama(syntax_) ? std::string_view(without) : body.substr(0, close);
+  const bool pythonic = is_llama(syntax_) && trimmed(inside).starts_with('[');
+  bool complete = true;
+  std::vector<ToolCall> calls = pythonic                          ? parse_pythonic_calls(inside, names_, complete)
+                                : syntax_ == CallSyntax::kQwenXml ? parse_xml_calls(inside, names_, strings_)
+                                                                  : parse_calls(inside, names_);
+  if (!complete && !forced_) calls.clear();
   if (calls.empty() && syntax_ == CallSyntax::kQwenXml) calls = parse_calls(inside, names_);  // as older models write
   in_call_ = false;
   if (calls.empty() && ended && forced_) {

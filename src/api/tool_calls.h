@@ -20,9 +20,13 @@ enum class CallSyntax {
   kMistralNamed,   // [TOOL_CALLS]name[ARGS]{arguments}, each: Devstral, Ministral 3
   kMistralWithId,  // [TOOL_CALLS]name[CALL_ID]nine letters or digits[ARGS]{arguments}, each: Mistral Small 3.2
   kLlama,          // {"name": ..., "parameters": {...}} as the whole answer, <|python_tag|> before it or not:
-                   // Llama 3.1, 3.2, 3.3; Llama 4, also between <|python_start|> and <|python_end|>
+                   // Llama 3.1, 3.2, 3.3; Llama 4, also between <|python_start|> and <|python_end|>. Read as well:
+  kPythonic,       // [name(key=value), ...] as the whole answer, between these marks or not: Llama 3.2, Llama 4
   kPlain,          // [{...}, {...}] as the whole answer: for models without a form of their own; a grammar enforces it
 };
+
+// Whether calls of a syntax begin with a mark that no other text has; others are the whole answer.
+bool has_call_mark(CallSyntax syntax);
 
 // The syntax in which the chat template shows calls of earlier messages.
 CallSyntax call_syntax(const std::string& chat_template);

@@ -70,6 +70,25 @@ TEST(ToolCalls, FormsOfTheFamilies) {
        "<|python_start|>{\"name\": \"look\", \"parameters\": {}}<|python_end|>{\"name\": \"go_to\", \"parameters\": "
        "{}}",
        {"", "look({})go_to({})"}},
+      {CallSyntax::kPythonic,
+       "[look(x=1, s='it\\'s \"ü\" \\u00e9\\n', ok=True, none=None), go_to()]",
+       {"", "look({\"x\":1,\"s\":\"it's \\\"ü\\\" é\\n\",\"ok\":true,\"none\":null})go_to({})"}},
+      {CallSyntax::kPythonic,
+       "<|python_start|>[ look ( l=[1, -2.5e3, .5, (7,),], d={'a': {\"b\": false}}, n=12345678901234567890123 ), ]"
+       "<|python_end|>\n",
+       {"", "look({\"l\":[1,-2500.0,0.5,[7]],\"d\":{\"a\":{\"b\":false}},\"n\":12345678901234567890123})"}},
+      {CallSyntax::kLlama, "[look(x=\"a)]\"), go_to()]", {"", "look({\"x\":\"a)]\"})go_to({})"}},
+      {CallSyntax::kPythonic, "{\"name\": \"look\", \"parameters\": {}}", {"", "look({})"}},
+      {CallSyntax::kPythonic, "[1] says (look)", {"[1] says (look)", ""}},
+      {CallSyntax::kPythonic, "[look at this]", {"[look at this]", ""}},
+      {CallSyntax::kPythonic, "[other(x=1)]", {"[other(x=1)]", ""}},
+      {CallSyntax::kPythonic, "[look(x=1), other()]", {"[look(x=1), other()]", ""}},
+      {CallSyntax::kPythonic, "[look(x=y)]", {"[look(x=y)]", ""}},
+      {CallSyntax::kPythonic, "[look(1)]", {"[look(1)]", ""}},
+      {CallSyntax::kPythonic, "[look(x=01)]", {"[look(x=01)]", ""}},
+      {CallSyntax::kPythonic, "[look()] and more", {"[look()] and more", ""}},
+      {CallSyntax::kPythonic, "[look(x=1)", {"[look(x=1)", ""}},
+      {CallSyntax::kPythonic, "I call [look()]", {"I call [look()]", ""}},
       {CallSyntax::kLlama, "<|python", {"<|python", ""}},
       {CallSyntax::kLlama, "<|python_start|>1 + 1<|python_end|>", {"<|python_start|>1 + 1<|python_end|>", ""}},
       {CallSyntax::kLlama, "{\"answer\": 3}", {"{\"answer\": 3}", ""}},
@@ -106,6 +125,14 @@ TEST(ToolCalls, TextBeforeACallIsStreamedImmediately) {
   ASSERT_EQ(call.calls.size(), 1u);  // when the call is complete, not at the answer's end
 }
 
+// What cannot become a call is passed on at once.
+TEST(ToolCalls, TextInBracketsIsStreamed) {
+  ToolCallReader reader(CallSyntax::kPythonic, {"look"});
+  EXPECT_EQ(reader.push("[lo").text, "");
+  EXPECT_EQ(reader.push("ng").text, "[long");
+  EXPECT_EQ(reader.push(" text").text, " text");
+}
+
 TEST(ToolCalls, StringsInXmlStayStrings) {
   const std::vector<ToolCall> calls =
       parse_xml_calls("<function=f>\n<parameter=s>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n</function>",
@@ -129,6 +156,8 @@ TEST(ToolCalls, CutForcedCalls) {
       {CallSyntax::kMistralNamed, "[TOOL_CALLS]look[ARGS]{}[TOOL_CALLS]look[ARGS]{\"x\": ", 1},
       {CallSyntax::kPlain, "[{\"name\": \"look\", \"arguments\": {\"x\": \"}\"}}, {\"name\"", 1},
       {CallSyntax::kLlama, "{\"name\": \"look\", \"param", 0},
+      {CallSyntax::kPythonic, "[look(x=1), look(x=", 1},
+      {CallSyntax::kPythonic, "[lo", 0},
       {CallSyntax::kQwenXml, "<tool_call>\n<function=look>\n<parameter=x>\nab", 0},
   };
   for (const auto& c : cases) {
@@ -148,6 +177,8 @@ TEST(ToolCalls, SyntaxOfATemplate) {
   EXPECT_EQ(call_syntax("{{ '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' }}"), CallSyntax::kMistralWithId);
   EXPECT_EQ(call_syntax("{{ '<|python_tag|>' }}"), CallSyntax::kLlama);
   EXPECT_EQ(call_syntax("{{ 'Environment: ipython' }}{{ '\"parameters\": ' }}"), CallSyntax::kLlama);
+  EXPECT_EQ(call_syntax("Use [func_name1(param1=value1)] {{ '<|python_start|>' }}"), CallSyntax::kPythonic);
+  EXPECT_EQ(call_syntax("{{ tool_call.name + '(' }}"), CallSyntax::kPythonic);
   EXPECT_EQ(call_syntax("{{ messages }}"), CallSyntax::kPlain);
 }
 

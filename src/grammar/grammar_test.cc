@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
+#include "grammar/text_rules.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -58,14 +59,31 @@ TEST(TokenTrie, HoldsEveryToken) {
   for (const auto& [text, id] : tokens) EXPECT_EQ(trie.bytes(id), text);
 }
 
+constexpr const char* kGrammars[] = {
+    "root ::= root \",\" item | item | \"\"\nitem ::= [a-b]+ | \"[\" root \"]\" | . \":\"",
+    "root ::= \"1\" ws root | ws ws \"0\"{2,3}\nws ::= \" \"*",
+};
+
+// The rule of a schema, or of a grammar.
+int32_t add_texts(Automaton& automaton, const std::string& source) {
+  if (source.starts_with('{')) return add_schema(automaton, parse_ordered_json(source, ""), "");
+  const TextRule texts = add_gbnf(automaton, source, "");
+  const int32_t rule = automaton.add_rule(), end = automaton.add_state();
+  automaton.end(end);
+  texts.connect(automaton, automaton.start(rule), end);
+  return rule;
+}
+
 TEST(TokenMasks, AgreeWithEveryTokenTestedAlone) {
-  for (const char* schema : kSchemas) {
+  std::vector<const char*> sources(std::begin(kSchemas), std::end(kSchemas));
+  sources.insert(sources.end(), std::begin(kGrammars), std::end(kGrammars));
+  for (const char* schema : sources) {
     SCOPED_TRACE(schema);
     const auto tokens = some_tokens(2);
     const TokenTrie trie(tokens);
     Automaton automaton;
     add_json_rules(automaton);
-    const int32_t rule = add_schema(automaton, parse_ordered_json(schema, ""), "");
+    const int32_t rule = add_texts(automaton, schema);
     StateMasks shared(trie);
     TokenMasks masks(automaton, trie, shared);
     std::mt19937 random(3);

@@ -6,8 +6,9 @@
 
 namespace vlcache {
 
-Matcher::Matcher(const Automaton& automaton)
+Matcher::Matcher(const Automaton& automaton, int64_t max_work)
     : automaton_(automaton),
+      max_work_(max_work),
       place_of_state_(static_cast<size_t>(automaton.n_states()), kNone),
       frame_of_rule_(static_cast<size_t>(automaton.n_rules()), kNone) {}
 
@@ -21,6 +22,7 @@ void Matcher::begin(int32_t rule) {
 }
 
 void Matcher::begin_in(int32_t state, Automaton::Count count) {
+  work_ = 0;
   levels_.clear();
   places_.assign(1, {state, 0, 0, kNone});
   frames_.assign(1, {Automaton::kNothing, kNone, count, kNone});
@@ -69,6 +71,7 @@ bool Matcher::finish_level() {
     return false;
   }
   for (size_t i = first; i < places_.size(); ++i) {
+    if (++work_ > max_work_) throw Error(ErrorCode::kUnsupported, "the grammar has too many parses of the answer");
     const Place place = places_[i];
     const Automaton::State& state = automaton_.state(place.state);
     for (const Automaton::Call& call : state.calls) enter(call, place);
@@ -120,6 +123,7 @@ void Matcher::leave(int32_t frame) {
   for (int32_t at = frames_[static_cast<size_t>(frame)].last_return; at != kNone;) {
     const Return back = returns_[static_cast<size_t>(at)];
     add(back.to, back.frame, back.count);
+    ++work_;
     at = back.next;
   }
 }
@@ -136,6 +140,7 @@ void Matcher::pop() {
 void Matcher::commit() {
   const Level last = levels_.back();
   places_.erase(places_.begin(), places_.begin() + last.first_place);
+  work_ = 0;
   levels_.assign(1, {0, static_cast<int32_t>(frames_.size()), static_cast<int32_t>(returns_.size()), last.may_end});
 }
 

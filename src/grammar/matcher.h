@@ -20,13 +20,18 @@ class Matcher {
     int32_t same_state;  // the previous place with this state at this byte; -1: none
   };
 
-  explicit Matcher(const Automaton& automaton);  // must outlive the matcher
+  // Steps between two commits, some 2 s. A mask takes up to a million; a grammar with ever more parses of a text (root
+  // ::= root root | "a") would hold up all requests.
+  static constexpr int64_t kMaxWork = 5'000'000;
+
+  explicit Matcher(const Automaton& automaton, int64_t max_work = kMaxWork);  // must outlive the matcher
 
   // Starts with an empty text of this rule; or with one whose beginning has led to this state, and to no other, with
   // this many characters to come before the rule's end.
   void begin(int32_t rule);
   void begin_in(int32_t state, Automaton::Count count = {});
   // Adds a byte. False: no text continues like this; the matcher is unchanged.
+  // Throws Error(kUnsupported) beyond max_work.
   bool push(uint8_t byte);
   // Continues after the rule of `frame`, without a byte. False as with push().
   bool push_after(int32_t frame);
@@ -71,6 +76,7 @@ class Matcher {
   std::vector<Frame> frames_;  // the first is that of the text itself, which has no caller
   std::vector<Return> returns_;
   std::vector<Level> levels_;
+  int64_t max_work_, work_ = 0;
   // Hints, verified before use: the last place of a state, the last frame of a rule.
   std::vector<int32_t> place_of_state_, frame_of_rule_;
 };

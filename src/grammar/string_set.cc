@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "grammar/character_edges.h"
 #include "grammar/json_rules.h"
 
 namespace vlcache {
@@ -229,105 +229,10 @@ class Search {
   int32_t round_ = 0;
 };
 
-// Edges for characters, in the form in which json.dumps writes them.
-class CharacterEdges {
- public:
-  explicit CharacterEdges(Automaton& automaton) : a_(automaton) {}
-
-  void add(const CodePointSet& set, int32_t from, int32_t to) {
-    ascii(set, from, to);
-    for (const CodePoints& r : set) {
-      constexpr CodePoints kLengths[] = {{0x80, 0x7FF}, {0x800, 0xFFFF}, {0x10000, CodePoints::kLast}};
-      for (const CodePoints& length : kLengths) {
-        const int32_t low = std::max(r.low, length.low), high = std::min(r.high, length.high);
-        if (low > high) continue;
-        std::string first, last;
-        append_utf8(first, static_cast<char32_t>(low));
-        append_utf8(last, static_cast<char32_t>(high));
-        utf8(first, last, from, to);
-      }
-    }
-  }
-
- private:
-  static bool is_plain(int32_t c) { return c >= 0x20 && c != '"' && c != '\\'; }
-
-  // The first 128 code points of a set.
-  void ascii(const CodePointSet& set, int32_t from, int32_t to) {
-    std::string escaped;
-    for (const CodePoints& r : set) {
-      for (int32_t c = r.low; c <= std::min(r.high, 0x7F); ++c) {
-        if (!is_plain(c)) {
-          escaped += static_cast<char>(c);
-          continue;
-        }
-        const int32_t first = c;
-        while (c < std::min(r.high, 0x7F) && is_plain(c + 1)) ++c;
-        a_.bytes(from, static_cast<uint8_t>(first), static_cast<uint8_t>(c), to);
-      }
-    }
-    if (escaped.empty()) return;
-    const auto [after, is_new] = escapes_.try_emplace({escaped, to}, 0);
-    if (is_new) after->second = escape(escaped, to);
-    a_.bytes(from, '\\', '\\', after->second);
-  }
-
-  // The state after the \ of these characters.
-  int32_t escape(const std::string& characters, int32_t to) {
-    constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-    const int32_t begin = a_.add_state();
-    int32_t hex[] = {-1, -1};  // after \u000 and \u001
-    int32_t zeros = -1;
-    for (const char c : characters) {
-      const size_t i = kShort.find(c);
-      if (i != kShort.npos) {
-        a_.bytes(begin, static_cast<uint8_t>(kLetters[i]), static_cast<uint8_t>(kLetters[i]), to);
-        continue;
-      }
-      if (zeros < 0) zeros = a_.text(begin, "u00");
-      int32_t& state = hex[c < 0x10 ? 0 : 1];
-      if (state < 0) state = a_.text(zeros, c < 0x10 ? "0" : "1");
-      const auto digit = static_cast<uint8_t>("0123456789abcdef"[static_cast<size_t>(c) % 16]);
-      a_.bytes(state, digit, digit, to);
-    }
-    return begin;
-  }
-
-  // Characters from `low` to `high`, both of the same length in bytes.
-  void utf8(const std::string& low, const std::string& high, int32_t from, int32_t to) {
-    const auto byte = [](char c) { return static_cast<uint8_t>(c); };
-    if (low.size() == 1) {
-      a_.bytes(from, byte(low[0]), byte(high[0]), to);
-      return;
-    }
-    const std::string least(low.size() - 1, '\x80'), most(low.size() - 1, '\xBF');
-    const auto below = [&](uint8_t first, uint8_t last, const std::string& rest, const std::string& rest_high) {
-      if (first > last) return;
-      const auto [next, is_new] = tails_.try_emplace({rest, rest_high, to}, 0);
-      if (is_new) {
-        const int32_t state = next->second = a_.add_state();
-        utf8(rest, rest_high, state, to);
-      }
-      a_.bytes(from, first, last, tails_[{rest, rest_high, to}]);
-    };
-    uint8_t first = byte(low[0]), last = byte(high[0]);
-    if (first == last) {
-      below(first, last, low.substr(1), high.substr(1));
-      return;
-    }
-    if (low.substr(1) != least) below(first, first, low.substr(1), most), ++first;
-    if (high.substr(1) != most) below(last, last, least, high.substr(1)), --last;
-    below(first, last, least, most);
-  }
-
-  Automaton& a_;
-  std::map<std::tuple<std::string, std::string, int32_t>, int32_t> tails_;
-  std::map<std::pair<std::string, int32_t>, int32_t> escapes_;
-};
-
 class Product {
  public:
-  Product(Automaton& automaton, const StringSet& set) : a_(automaton), set_(set) {
+  // `quoted`: JSON strings; else the texts themselves.
+  Product(Automaton& automaton, const StringSet& set, bool quoted = true) : a_(automaton), set_(set), quoted_(quoted) {
     bool ascii = false;
     for (const StringPattern& regex : set.all) {
       search(regex.node, /*wanted=*/true);
@@ -351,18 +256,17 @@ class Product {
     alphabet_.divide();
   }
 
+  // Connects the states by the texts; a plain text that is empty is left out. False: there is none.
   bool add(int32_t from, int32_t to) {
     explore();
     const std::vector<bool> useful = leading_on();
     if (!useful[0]) return false;
     std::vector<int32_t> state(states_.size(), -1);
     for (size_t i = 0; i < states_.size(); ++i) {
-      if (useful[i]) state[i] = i == 0 ? a_.text(from, "\"") : a_.add_state();
+      if (useful[i]) state[i] = i == 0 && quoted_ ? a_.text(from, "\"") : a_.add_state();
     }
-    CharacterEdges edges(a_);
-    for (size_t i = 0; i < states_.size(); ++i) {
-      if (!useful[i]) continue;
-      if (ends_[i]) a_.text(state[i], "\"", to);
+    CharacterEdges edges(a_, quoted_ ? CharacterEdges::Form::kJson : CharacterEdges::Form::kPlain);
+    const auto add_edges = [&](size_t i, int32_t at) {
       std::map<int32_t, CodePointSet> sets;
       for (size_t c = 0; c < alphabet_.n_classes(); ++c) {
         const int32_t next = next_[i][c];
@@ -370,10 +274,19 @@ class Product {
         CodePointSet& set = sets[state[static_cast<size_t>(next)]];
         set.insert(set.end(), alphabet_.of_class(c).begin(), alphabet_.of_class(c).end());
       }
-      for (auto& [next, set] : sets) edges.add(normalized(std::move(set)), state[i], next);
+      for (auto& [next, set] : sets) edges.add(normalized(std::move(set)), at, next);
+    };
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!useful[i]) continue;
+      if (ends_[i] && quoted_) a_.text(state[i], "\"", to);
+      if (ends_[i] && !quoted_) a_.skip(state[i], to);
+      add_edges(i, state[i]);
     }
+    if (!quoted_) add_edges(0, from);  // the first state may be met again, and end there
     return true;
   }
+  // After add(): whether the empty text is one of them.
+  bool has_empty() const { return ends_[0]; }
 
  private:
   using State = std::vector<int32_t>;  // of each search, and the number of characters
@@ -452,6 +365,7 @@ class Product {
 
   Automaton& a_;
   const StringSet& set_;
+  bool quoted_;
   Alphabet alphabet_;
   std::vector<Search> searches_;
   std::vector<bool> wanted_;
@@ -479,6 +393,19 @@ bool strings_of(Automaton& automaton, const StringSet& set, int32_t from, int32_
     return Product(automaton, set).add(from, to);
   }
   return true;
+}
+
+std::optional<bool> plain_texts_of(Automaton& automaton, const StringPattern& pattern, int32_t from, int32_t to) {
+  StringSet set;
+  StringPattern& whole = set.all.emplace_back(pattern);
+  PatternNode anchored{.kind = PatternNode::Kind::kAll};
+  anchored.parts.push_back({.kind = PatternNode::Kind::kBegin});
+  anchored.parts.push_back(std::move(whole.node));
+  anchored.parts.push_back({.kind = PatternNode::Kind::kEnd});
+  whole.node = std::move(anchored);
+  Product product(automaton, set, /*quoted=*/false);
+  if (!product.add(from, to)) return std::nullopt;
+  return product.has_empty();
 }
 
 }  // namespace vlcache

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,5 +24,10 @@ struct StringSet {
 // an automaton that begins with add_json_rules(). False: the set is empty. Throws Error(kUnsupported) if the states
 // would be too many.
 bool strings_of(Automaton& automaton, const StringSet& set, int32_t from, int32_t to);
+
+// Connects two states by the texts that match an expression from their beginning to their end, without quotes and
+// escapes; an empty text is left out, and the result says whether it matches. nullopt: no text matches. Throws as
+// strings_of does.
+std::optional<bool> plain_texts_of(Automaton& automaton, const StringPattern& pattern, int32_t from, int32_t to);
 
 }  // namespace vlcache

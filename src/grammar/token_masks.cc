@@ -10,6 +10,8 @@ namespace {
 
 // Masks of counts; there are few unless requests choose bounds for their number. Some kB each.
 constexpr size_t kMaxCounted = 512;
+// The work of a walk over a vocabulary is bounded by the lengths of its tokens.
+constexpr int64_t kAnyWork = INT64_MAX;
 
 void set(std::span<uint64_t> bits, int32_t token) {
   bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
@@ -38,7 +40,7 @@ void walk(const TokenTrie& trie, Matcher& matcher, int32_t begin, int32_t end, F
 StateMasks::MaskPtr StateMasks::walk(const Automaton& automaton, int32_t state, Automaton::Count count) const {
   auto mask = std::make_shared<Mask>();
   if (automaton.state(state).edges.empty()) return mask;
-  Matcher matcher(automaton);
+  Matcher matcher(automaton, kAnyWork);
   matcher.begin_in(state, count);
   const std::span<const TokenTrie::Node> nodes = trie_.nodes();
   vlcache::walk(trie_, matcher, 0, static_cast<int32_t>(nodes.size()), [&](int32_t i) {
@@ -63,7 +65,7 @@ namespace {
 class Difference {
  public:
   Difference(const TokenTrie& trie, const Automaton& automaton, int32_t state, int32_t other)
-      : trie_(trie), mine_(automaton), theirs_(automaton) {
+      : trie_(trie), mine_(automaton, kAnyWork), theirs_(automaton, kAnyWork) {
     mine_.begin_in(state);
     theirs_.begin_in(other);
   }

@@ -29,6 +29,7 @@ TEMPLATES = {
     "mistral_with_id": TURNS.replace("CALLS", "{% for c in m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ c.function.arguments | tojson }}{% endfor %}"),
     "thinking": "{% for m in messages %}" + TURN + "{% endfor %}assistant:{% if enable_thinking is not defined or enable_thinking %} <think>{% endif %}",
     "llama": TURNS.replace("CALLS", "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call') }}{% endif %}<|python_tag|>{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}"),
+    "pythonic": TURNS.replace("CALLS", "[{% for c in m.tool_calls %}{{ c.function.name + '(' }}{% for k in c.function.arguments %}{{ k }}=\"{{ c.function.arguments[k] }}\"{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}{% endfor %}]"),
 }
 
 
@@ -260,11 +261,14 @@ class Tools:
 
     def test_a_call_or_the_format(self):
         """OpenAI's Agents SDK sends both."""
-        for choice in self.chat(self.ask(tools=[LOOK], response_format=schema_format(PERSON), n=8))["choices"]:
-            if choice["finish_reason"] == "tool_calls":
-                self.calls(choice)
-            elif choice["finish_reason"] == "stop":
-                self.assertEqual(list(json.loads(choice["message"]["content"])), ["age", "kind", "likes"])
+        for field in ({"response_format": schema_format(PERSON)}, {"guided_json": PERSON}):
+            for choice in self.chat(self.ask(tools=[LOOK], n=8, **field))["choices"]:
+                if choice["finish_reason"] == "tool_calls":
+                    self.calls(choice)
+                elif choice["finish_reason"] == "stop":
+                    self.assertEqual(list(json.loads(choice["message"]["content"])), ["age", "kind", "likes"])
+        for choice in self.chat(self.ask(tools=[LOOK], n=8, guided_choice=["left", "right"]))["choices"]:
+            self.assertIn(choice["message"]["content"], ("left", "right", None) if choice["finish_reason"] == "tool_calls" else ("left", "right"), choice)
 
     def test_a_call_that_is_cut_is_no_text(self):
         for n in (1, 3, 8):
@@ -330,6 +334,26 @@ class MistralToolsWithIds(Tools, RandomServer):
 class LlamaTools(Tools, RandomServer):
     TEMPLATE = "llama"
     SEVERAL = False
+
+
+class PythonicTools(Tools, RandomServer):
+    """Llama 4's."""
+    TEMPLATE = "pythonic"
+
+    def test_values_of_all_kinds(self):
+        """Nothing is lost on the way from the grammar's text to JSON, and arguments may be left out."""
+        tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {
+            "s": {"type": "string", "maxLength": 6}, "b": {"type": "boolean"}, "x": {"type": ["number", "null"]}, "l": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}}, "required": ["b"]}}}
+        found = []
+        for choice in self.chat(self.ask(tools=[tool], tool_choice=NAMED, n=16, temperature=2))["choices"]:
+            if choice["finish_reason"] == "tool_calls":
+                found.append(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]))
+        self.assertGreater(len(found), 4)
+        for arguments in found:
+            self.assertIsInstance(arguments["b"], bool)
+            self.assertLessEqual(len(arguments.get("s", "")), 6)
+            self.assertLessEqual(set(arguments), {"s", "b", "x", "l"})
+        self.assertGreater(len({tuple(a) for a in found}), 1)
 
 
 class TemplateForTools(Tools, RandomServer):

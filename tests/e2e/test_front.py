@@ -305,7 +305,7 @@ class Answers(Server):
         self.assertEqual(self.chat({**asked, "temperature": 2, "top_p": 0})["choices"][0]["message"]["content"], greedy)
 
     def test_fields_that_would_change_the_answer(self):
-        for field in ({"guided_regex": "a"}, {"grammar": "root ::= \"a\""}, {"truncate_prompt_tokens": 3}, {"structured_outputs": {"choice": ["a"]}}, {"kv_budget": 0.1}, {"vlcache": {"kv_budgte": 0.1}}, {"messages": [{"role": "user"}]}):
+        for field in ({"guided_regex": "("}, {"grammar": "root: \"a\""}, {"truncate_prompt_tokens": 3}, {"structured_outputs": {"structural_tag": {}, "grammar": "?"}}, {"guided_choice": []}, {"guided_choice": ["a"], "guided_regex": "a"}, {"kv_budget": 0.1}, {"vlcache": {"kv_budgte": 0.1}}, {"messages": [{"role": "user"}]}):
             status, answer = self.call("POST", "/v1/chat/completions", {**about(PAGE), **field})
             self.assertEqual(status, 400, field)
         self.assertIn("messages[0].content", answer["error"]["message"])
@@ -313,6 +313,15 @@ class Answers(Server):
         schema = {"type": "integer", "minimum": 3, "maximum": 5}
         for field in ({"guided_json": schema}, {"guided_json": json.dumps(schema)}, {"structured_outputs": {"json": schema}}, {"json_schema": schema}, {"response_format": {"type": "json_object", "schema": schema}}):
             self.assertIn(json.loads(self.chat({**about(PAGE), **field})["choices"][0]["message"]["content"]), (3, 4, 5), field)
+        for field, expected in (({"guided_choice": ["3.5 kg", "4"]}, r"3\.5 kg|4"), ({"guided_regex": "[3-5]{2}x?"}, "[3-5]{2}x?"), ({"regex": "[a-c]"}, "[a-c]"), ({"grammar": 'root ::= "<" root ">" | [0-9]'}, "<*[0-9]>*"), ({"guided_grammar": 'root ::= "ab"'}, "ab"), ({"ebnf": 'root ::= "ab"'}, "ab"),
+                                ({"structured_outputs": {"choice": ["x", "y"], "regex": None}}, "[xy]"), ({"structured_outputs": {"regex": "q+z"}}, "q+z"), ({"structured_outputs": {"grammar": 'root ::= "q"'}}, "q"), ({"response_format": {"type": "regex", "regex": "u"}}, "u")):
+            (choice,) = self.chat({**about(PAGE), "max_tokens": 300, "temperature": 1, "seed": 1, **field})["choices"]
+            self.assertRegex(choice["message"]["content"], f"^({expected})$" if choice["finish_reason"] == "stop" else ".", field)
+            self.assertEqual(choice["finish_reason"], "stop", field)
+        self.assertTrue(self.chat({**about(PAGE), "max_tokens": 4, "structured_outputs": {"json_object": True}})["choices"][0]["message"]["content"].startswith("{"))
+        status, answer = self.call("POST", "/v1/completions", {"prompt": "The total is", "guided_regex": "[xyz]{3}"})
+        self.assertRegex(answer["choices"][0]["text"], "^[xyz]{3}$")
+        self.assertEqual(self.call("POST", "/v1/responses", {"input": "a", "regex": "[xyz]{3}"})[1]["output"][-1]["content"][0]["text"].strip("xyz"), "")
 
     def test_data_uris_of_any_form(self):
         data = image_part(PAGE)["image_url"]["url"].split(",")[1]

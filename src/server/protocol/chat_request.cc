@@ -1,6 +1,9 @@
 // Clients differ in the fields that they leave out, send as null, or add.
 #include "server/protocol/chat_request.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "api/json_fields.h"
 #include "server/protocol/image_parts.h"
 
@@ -35,11 +38,17 @@ void read_logprobs(const OrderedJson& body, const ChatLimits& limits, RequestFie
   if (find_field(body, "logprobs") != nullptr) fields.logprobs = logprobs ? n_top : -1;
 }
 
-// A known field that would change the answer, but is not supported, is refused: ignoring it would be worse.
+// Forms of answers as vLLM, SGLang and llama.cpp name them, beside response_format.
+constexpr const char* kFormatFields[] = {"guided_json",  "json_schema",    "guided_choice",
+                                         "guided_regex", "guided_grammar", "regex",
+                                         "ebnf",         "grammar",        "structured_outputs"};
+// Known fields that would change the answer, but are not supported, are refused: ignoring them would be worse.
+constexpr const char* kUnsupportedFields[] = {
+    "functions", "audio",    "guided_whitespace_pattern", "structural_tag", "grammar_lazy",   "truncate_prompt_tokens",
+    "bad_words", "mirostat", "xtc_probability",           "dry_multiplier", "use_beam_search"};
+
 void refuse_unsupported(const OrderedJson& body) {
-  for (const char* key : {"functions", "audio", "grammar", "guided_regex", "guided_grammar", "guided_choice", "regex",
-                          "ebnf", "truncate_prompt_tokens", "bad_words", "mirostat", "xtc_probability",
-                          "dry_multiplier", "use_beam_search", "echo", "prompt_logprobs"}) {
+  for (const char* key : kUnsupportedFields) {
     const OrderedJson* value = find_field(body, key);
     const bool set = value != nullptr && *value != false && *value != 0 && !(value->is_string() && *value == "") &&
                      !(value->is_structured() && value->empty());
@@ -55,7 +64,7 @@ void refuse_unsupported(const OrderedJson& body) {
 void read_tools(const OrderedJson& body, ChatRequest& request) {
   request.tools = read_tool_use(body);
   if (!request.tools.may_call()) return;
-  if (find_field(body, "response_format") == nullptr) request.format = {};  // a default form is for answers, not calls
+  if (!request.has_own_format) request.format = {};  // a default form is for answers, not calls
 }
 
 // Further variables of the template; those that the request sets elsewhere are refused.
@@ -230,7 +239,8 @@ OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
     out.push_back({{"role", role}, {"content", std::move(content)}});
     if (role == "assistant") read_thought(message, out.back());
     if (const OrderedJson* call = find_field(message, "function_call"); call != nullptr && role == "assistant") {
-      message["tool_calls"].push_back({{"type", "function"}, {"function", *call}});
+      OrderedJson function = *call;  // a new member of the message may move it
+      message["tool_calls"].push_back({{"type", "function"}, {"function", std::move(function)}});
     }
     const OrderedJson* calls = role == "assistant" ? find_field(message, "tool_calls") : nullptr;
     if (calls != nullptr && !calls->empty()) out.back()["tool_calls"] = read_tool_calls(*calls, where + ".tool_calls");
@@ -241,39 +251,49 @@ OrderedJson read_messages(OrderedJson messages, ImageParts& images) {
   return out;
 }
 
-// Schemas as vLLM, SGLang and llama.cpp name them become a response_format.
+// A format of `type`, "json", "json_object", "choice", "regex" or "grammar", that the field `name` gives.
+OrderedJson format_of(const std::string& type, const OrderedJson& given, const std::string& name) {
+  if (type == "json_object") return {{"type", "json_object"}};
+  if (type != "json") return {{"type", type}, {type, given}, {"field", name}};
+  OrderedJson schema = given;
+  if (given.is_string()) schema = OrderedJson::parse(given.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_object()) bad_field(name + ": expected a JSON schema, an object");
+  return {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+}
+
+// The body with such a form as its response_format.
 OrderedJson with_format(OrderedJson body) {
-  const auto set = [&](const std::string& name, const OrderedJson& given) {
-    OrderedJson schema = given;
-    if (given.is_string()) schema = OrderedJson::parse(given.get<std::string>(), nullptr, /*allow_exceptions=*/false);
-    if (!schema.is_object()) bad_field(name + ": expected a JSON schema, an object");
-    if (find_field(body, "response_format") != nullptr) bad_field(name + ": not together with response_format");
-    body["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+  std::string taken = find_field(body, "response_format") != nullptr ? "response_format" : "";
+  const auto set = [&](const std::string& name, const std::string& type, const OrderedJson& given) {
+    if (!taken.empty()) bad_field(name + ": not together with " + taken);
+    taken = name;
+    body["response_format"] = format_of(type, given, name);
   };
   if (const OrderedJson* format = find_field(body, "response_format"); format != nullptr && format->is_object()) {
     const OrderedJson* schema = find_field(*format, "schema");
     if (schema != nullptr && format->value("type", OrderedJson()) == "json_object") {
-      const OrderedJson given = *schema;
-      body.erase("response_format");
-      set("response_format.schema", given);
+      body["response_format"] = format_of("json", OrderedJson(*schema), "response_format.schema");
     }
   }
-  for (const char* key : {"guided_json", "json_schema"}) {
-    if (find_field(body, key) != nullptr) set(key, OrderedJson(body[key]));
+  const auto is_set = [](const OrderedJson* value) { return value != nullptr && *value != "" && *value != false; };
+  constexpr std::pair<const char*, const char*> kFields[] = {
+      {"guided_json", "json"}, {"json_schema", "json"},       {"guided_choice", "choice"}, {"guided_regex", "regex"},
+      {"regex", "regex"},      {"guided_grammar", "grammar"}, {"ebnf", "grammar"},         {"grammar", "grammar"}};
+  for (const auto& [name, type] : kFields) {
+    if (is_set(find_field(body, name))) set(name, type, OrderedJson(body[name]));
   }
   const OrderedJson* structured = find_field(body, "structured_outputs");
   if (structured == nullptr) return body;
   if (!structured->is_object()) bad_field("structured_outputs: expected an object");
   const OrderedJson fields = *structured;
   for (const auto& [key, value] : fields.items()) {
-    if (value.is_null() || value == false) continue;
-    if (key == "json") {
-      set("structured_outputs.json", value);
-    } else if (key == "json_object") {
-      body["response_format"] = {{"type", "json_object"}};
-    } else {
-      bad_field("structured_outputs." + key + ": not supported by this server; json is");
+    if (value.is_null() || value == false || key.starts_with("disable_")) continue;
+    const bool known = key == "json" || key == "json_object" || key == "choice" || key == "regex" || key == "grammar";
+    if (!known) {
+      bad_field("structured_outputs." + key +
+                ": not supported by this server; json, json_object, choice, regex and grammar are");
     }
+    set("structured_outputs." + key, key, value);
   }
   return body;
 }
@@ -292,9 +312,10 @@ void read_other_names(const OrderedJson& body, RequestFields& fields) {
 }  // namespace
 
 ChatRequest read_generation_fields(const OrderedJson& given, const RequestFields& defaults, const ChatLimits& limits) {
+  refuse_unsupported(given);
   const bool has_other_format =
-      find_field(given, "guided_json") != nullptr || find_field(given, "json_schema") != nullptr ||
-      find_field(given, "structured_outputs") != nullptr || find_field(given, "response_format") != nullptr;
+      find_field(given, "response_format") != nullptr ||
+      std::ranges::any_of(kFormatFields, [&](const char* name) { return find_field(given, name) != nullptr; });
   OrderedJson with;
   if (has_other_format) {
     for (const auto& [key, value] : given.items()) {
@@ -314,6 +335,7 @@ ChatRequest read_generation_fields(const OrderedJson& given, const RequestFields
   if (fields.n.value_or(1) > limits.max_answers) {
     bad_field("n: expected an integer from 1 to " + std::to_string(limits.max_answers));
   }
+  request.has_own_format = !fields.response_format.is_null();
   fields = over(std::move(fields), defaults);
   request.format = read_answer_format(fields.response_format);
   if (const OrderedJson* options = find_field(body, "stream_options"); options != nullptr && options->is_object()) {
@@ -322,12 +344,25 @@ ChatRequest read_generation_fields(const OrderedJson& given, const RequestFields
   return request;
 }
 
+void copy_constraints(const OrderedJson& from, OrderedJson& to) {
+  const auto copy = [&](const char* key) {
+    if (const OrderedJson* value = find_field(from, key); value != nullptr) to[key] = *value;
+  };
+  std::ranges::for_each(kFormatFields, copy);
+  std::ranges::for_each(kUnsupportedFields, copy);
+}
+
 ChatRequest read_chat_request(std::string_view body, const RequestFields& defaults, const ChatLimits& limits) {
   return chat_request_of(parse_body(body), defaults, limits);
 }
 
 ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, const ChatLimits& limits) {
-  refuse_unsupported(json);
+  for (const char* key : {"echo", "prompt_logprobs"}) {
+    const OrderedJson* value = find_field(json, key);
+    if (value != nullptr && *value != false && *value != 0) {
+      bad_field(std::string(key) + ": not supported in conversations; /v1/completions has it");
+    }
+  }
   ChatRequest request = read_generation_fields(json, defaults, limits);
   read_tools(json, request);
   read_continuation(json, request);

@@ -32,6 +32,7 @@ struct ChatRequest {
   std::vector<NamedImage> named;
   RequestFields fields;
   AnswerFormat format;
+  bool has_own_format = false;  // the request sets it, not the server's defaults
   ToolUse tools;
   CallSyntax call_syntax = CallSyntax::kPlain;  // the model's; not part of the body
   std::vector<std::string> notes;               // of the answer's form, for `vlcache.notes`
@@ -47,8 +48,7 @@ struct ChatRequest {
 
   // Whether what begins as a call can only end as one, by the answer's grammar.
   bool calls_are_held() const {
-    const bool marked = call_syntax != CallSyntax::kLlama && call_syntax != CallSyntax::kPlain;
-    return tools.must_call() || (marked && format.kind != AnswerFormat::Kind::kText);
+    return tools.must_call() || (has_call_mark(call_syntax) && format.kind != AnswerFormat::Kind::kText);
   }
   int n() const { return fields.n.value_or(1); }
   bool stream() const { return fields.stream.value_or(false); }
@@ -79,6 +79,10 @@ struct ChatLimits {
 ChatRequest read_chat_request(std::string_view body, const RequestFields& defaults, const ChatLimits& limits);
 // Reads a parsed body: parse_body's, or another endpoint's that was translated.
 ChatRequest chat_request_of(nlohmann::ordered_json body, const RequestFields& defaults, const ChatLimits& limits);
+
+// Copies the fields that restrict or change an answer, those that are not supported among them: for the bodies of other
+// endpoints.
+void copy_constraints(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
 
 // Everything but messages: sampling, n, stream, vlcache.
 ChatRequest read_generation_fields(const nlohmann::ordered_json& body, const RequestFields& defaults,

@@ -6,6 +6,7 @@
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
+#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 namespace {
@@ -332,6 +333,7 @@ OrderedJson chat_of_messages(const OrderedJson& body, bool counting) {
   if (limit == nullptr && !counting) bad_field("max_tokens: expected an integer");
   chat["max_tokens"] = counting ? OrderedJson(1) : *limit;
   copy_common_fields(body, chat);
+  copy_constraints(body, chat);
   if (const OrderedJson* stop = find_field(body, "stop_sequences")) chat["stop"] = *stop;
   add_tools(body, chat);
   add_format(body, chat);

@@ -6,6 +6,7 @@
 
 #include "api/json_fields.h"
 #include "api/request_fields.h"
+#include "server/protocol/chat_request.h"
 
 namespace vlcache {
 namespace {
@@ -326,6 +327,7 @@ OrderedJson chat_of_responses(const OrderedJson& body, ResponsesPlan& tools) {
   if (bool_field(body, "background", false)) bad_field("background: answers are given while the client waits");
   OrderedJson chat;
   copy_common_fields(body, chat);
+  copy_constraints(body, chat);
   if (const OrderedJson* limit = find_field(body, "max_output_tokens")) chat["max_tokens"] = *limit;
   if (const OrderedJson* reasoning = find_field(body, "reasoning")) chat["reasoning"] = *reasoning;
   add_functions(body, tools, chat);
