@@ -142,6 +142,23 @@ class Commands(ProgramTest):
         self.assertRegex(plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0], r"--cache-redis +\S*127\.0\.0\.1\S*: .*refused\n")
         self.assertNotIn("secret", plan("--cache-redis", "redis://u:secret@127.0.0.1:1")[0])
 
+    def test_more_memory_than_the_machine_has_is_said(self):
+        p = run("run", "-m", MODEL, "a", "--max-tokens", "1", "--cache-ram", "64TiB")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("warning: --cache-ram 64TiB is more than the", p.stderr)
+        self.assertNotIn("warning", run("run", "-m", MODEL, "a", "--max-tokens", "1", "--cache-ram", "64MiB").stderr)
+
+    def test_folders_of_outputs(self):
+        """They are made, or the command fails before it computes anything, even before it finds its model."""
+        out = self.folder / "new" / "deep" / "logits.safetensors"
+        self.ok("logits", "-m", MODEL, "--raw", "a", "-o", out)
+        self.assertIn("logits", read_safetensors(out))
+        (self.folder / "file").write_text("")
+        for command in (("logits", "--raw", "a"), ("inspect", "a"), ("tune", "heads"), ("bench",)):
+            for where, says in ((self.folder / "file" / "x.csv", "its folder cannot be made"), (self.folder / "new.csv", "this is a folder")):
+                (self.folder / "new.csv").mkdir(exist_ok=True)
+                self.fails(*command, "-m", self.folder / "none", "-o", where, says=says)
+
     def test_bench_reports_every_test_with_its_limit(self):
         args = ("bench", "-m", MODEL, "-p", "32,0", "-n", "4", "-d", "0,70", "-r", "2", "--fill", "random")
         rows = json.loads(self.ok(*args, "-o", "json"))
@@ -164,7 +181,7 @@ class Commands(ProgramTest):
         for label in ("decoding, times as fast as full", "snapkv+uniform tg4", "tokens in the cache"):
             self.assertIn(label, text)
         self.assertEqual(len(chart.findall("{http://www.w3.org/2000/svg}circle")), 4)
-        self.fails(*args, "-o", self.folder / "no/such/folder/x.csv", says="writing failed")
+        self.fails(*args, "-o", table / "x.csv", says="its folder cannot be made")
 
     def test_chat_keeps_its_cache_and_undoes_turns(self):
         script = f"/image {PAGE}\nWhat is the TOTAL?\n/stats\nWhat is the DATE?\n/stats\n/undo\n/reset\n/image nowhere.png\n/stats\n/quit\n"

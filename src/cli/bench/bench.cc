@@ -70,15 +70,8 @@ std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags)
 
 bool is_file(const std::string& output) { return std::filesystem::path(output).extension() == ".csv"; }
 
-void write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) {
-    throw Error(ErrorCode::kIo, path.string() + ": writing failed (does the folder exist, is the disk full?)");
-  }
-}
-
 void run(BenchFlags flags) {
+  if (is_file(flags.output)) make_folder_of(flags.output);
   const Checkpoint checkpoint(flags.model.model_dir);  // without a place if the weights are random
   std::vector<PolicyPtr> policies;
   for (const std::string& kv : flags.policies) {
@@ -113,9 +106,9 @@ void run(BenchFlags flags) {
     std::fputs(bench_text(reports, flags.output).c_str(), stdout);
     return;
   }
-  write(flags.output, bench_text(reports, "csv"));
+  write_file(flags.output, bench_text(reports, "csv"));
   const std::string chart = bench_chart(reports);
-  if (!chart.empty()) write(std::filesystem::path(flags.output).replace_extension(".svg"), chart);
+  if (!chart.empty()) write_file(std::filesystem::path(flags.output).replace_extension(".svg"), chart);
   std::fputs(bench_text(reports, "md").c_str(), stdout);
 }
 

@@ -25,6 +25,7 @@ void run(const LogitsFlags& flags) {
     throw Error(ErrorCode::kInput, "logits: expected either a PROMPT or --tokens");
   if (!flags.tokens.empty() && !flags.images.empty())
     throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
+  make_folder_of(flags.output);
   const Checkpoint checkpoint(flags.model.model_dir);
   Request request;
   request.policy = chosen_policy(flags.model, checkpoint);

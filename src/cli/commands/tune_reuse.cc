@@ -123,6 +123,7 @@ void tune(const TuneFlags& flags) {
                 "with some of it");
   }
   if (!flags.looking.empty()) parse_reuse_chooser(flags.looking);
+  if (!flags.output.empty()) make_folder_of(flags.output);
   const auto begin = Clock::now();
   watch_interrupts();
   LongProgress progress;

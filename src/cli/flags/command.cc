@@ -157,6 +157,9 @@ void make_folder_of(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (error) throw Error(ErrorCode::kIo, path.string() + ": its folder cannot be made: " + error.message());
+  if (std::filesystem::is_directory(path, error)) {
+    throw Error(ErrorCode::kInput, path.string() + ": expected the name of a file; this is a folder");
+  }
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {

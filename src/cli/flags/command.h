@@ -87,7 +87,8 @@ class ExitAfterInterrupt {
 // Thrown by a command that Ctrl-C ended, after it has printed its results: exit code 130, the shells' convention.
 struct Interrupted {};
 
-// Makes the folder in which a file is to be written. Throws Error(kIo).
+// Makes the folder in which a file is to be written: before anything is computed for it. Throws Error(kIo, or kInput
+// for a folder).
 void make_folder_of(const std::filesystem::path& path);
 // Makes its folder, too. Throws Error(kIo) that names the file.
 void write_file(const std::filesystem::path& path, std::string_view text);
