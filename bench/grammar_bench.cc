@@ -1,6 +1,7 @@
 // What holding an answer to a JSON schema costs a token: the mask of a vocabulary, and taking the token in.
 //   grammar_bench MODEL_DIR
-// With --schemas (tools/schema_bench.py): for each line of standard input, {"schema", "texts", "samples": n}, a line
+// With --schemas (tools/schema_bench.py): for each line of standard input, {"schema", "texts", "samples": n}, or
+// {"grammar", ...} with a GBNF, a line
 // with the time to compile, how far each of the texts belongs to the grammar (-1: wholly), and texts drawn from it with
 // random tokens.
 //   grammar_bench MODEL_DIR --schemas < LINES
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "grammar/grammar.h"
+#include "grammar/text_rules.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -125,7 +127,11 @@ int check_schemas(const Tokenizer& tokenizer) {
     grammars.json_object();  // the first grammar of a vocabulary reads its tokens
     const auto begin = Clock::now();
     try {
-      const GrammarPtr grammar = grammars.json_schema(asked["schema"], "schema");
+      const GrammarPtr grammar =
+          asked.contains("grammar")
+              ? grammars.compile(
+                    "", [&](Automaton& a) { return add_gbnf(a, asked["grammar"].get<std::string>(), "grammar").rule; })
+              : grammars.json_schema(asked["schema"], "schema");
       said["ms"] = ms_since(begin);
       std::mt19937 random(seed);
       said["texts"] = nlohmann::ordered_json::array();

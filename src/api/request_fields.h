@@ -31,7 +31,8 @@ struct BudgetText {
 // Fields that are not set (std::nullopt; for JSON values null) come from the layer below: see over().
 // size: one member for each field of the table.
 struct RequestFields {
-  std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens;
+  std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens,
+      score_from;
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<double> timeout;  // seconds
   std::optional<Seed> seed;
@@ -39,7 +40,7 @@ struct RequestFields {
   std::optional<std::vector<int32_t>> stop_token_ids;
   std::optional<std::vector<TokenBias>> logit_bias;
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt;
-  std::optional<std::string> kv, reuse, cache_salt;
+  std::optional<std::string> kv, reuse, cache_salt, score_after;
   std::optional<BudgetText> kv_budget;
   nlohmann::ordered_json response_format;
 };

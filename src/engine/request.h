@@ -28,7 +28,7 @@ struct GeneratedToken;
 
 struct GenerateOptions {
   SamplingParams sampling;
-  int32_t max_tokens = 256;  // 0: the prompt is computed, nothing is generated
+  int32_t max_tokens = 256;  // beside Request::given. 0: the prompt is computed, nothing is generated
   int32_t min_tokens = 0;    // no end token or stop text ends the generation before this many; max_tokens does
   bool ignore_eos = false;
   std::vector<std::string> stop;      // the text ends before the first of these
@@ -47,6 +47,8 @@ struct GenerateCallbacks {
   std::function<int32_t(std::span<float> logits)> choose;
   // Logits of every prompt row as it is computed: [n, vocab] f32, of tokens first, first + 1, ...
   std::function<void(int32_t first, const Tensor& logits)> on_logits;
+  // Logits [1, vocab] f32 from which token i of Request::given would have been drawn.
+  std::function<void(size_t i, const Tensor& logits)> on_given;
   // With ReuseOptions::compared, of a complete answer to a prompt with an image that was, or could have been, reused.
   std::function<void(AnsweredPrompt answered)> on_answered;
 };
@@ -91,6 +93,9 @@ struct Request {
   ReuseOptions reuse;
   std::optional<Clock::time_point> asked_at;  // when its client began to wait; none: when the scheduler takes it
   int32_t priority = 0;                       // higher ones are admitted first, and preempt lower ones
+  // Tokens with which the answer begins, whatever their logits: of a text that is scored as an answer. They are
+  // computed like an answer's, one by one, after the policy has acted; the result counts them as the prompt's.
+  std::vector<int32_t> given;
   GenerateOptions options;
   bool report_kept = false;  // KvReport::images
   GenerateCallbacks callbacks;

@@ -96,7 +96,7 @@ Api::Api(const Engine& engine, Inference& inference, const ApiOptions& options)
       created_(std::time(nullptr)),
       builder_(engine, *options.reuse, options.model, options.generic_tools),
       metrics_(options.model_name, engine.max_positions()),
-      named_images_(options.named_image_bytes),
+      named_images_(options.named_image_bytes, engine.options().tiers, engine.model().fingerprint()),
       responses_(options.response_store_bytes),
       cache_routes_(inference, named_images_, responses_) {
   builder_.check(options_.defaults);
@@ -150,7 +150,10 @@ void Api::route(const HttpRequest& request, const ExchangePtr& exchange) {
   if (route == "POST /v1/messages/count_tokens") return exchange->send(count_tokens(request, exchange));
   if (route == "POST /v1/responses") return responses(request, exchange);
   if (route == "POST /tokenize") {
-    return exchange->send(json_response(tokenize_json(engine_, request.body, limits_of(exchange))));
+    return exchange->send(json_response(tokenize_json(engine_, request.body, [&](OrderedJson body) {
+      ChatRequest asked = chat_request_of(std::move(body), options_.defaults, limits_of(exchange));
+      return prompt_of(asked, form_of(asked)).tokens;
+    })));
   }
   if (route == "GET /v1/cache/entries") return cache_routes_.entries(exchange);
   if (route == "POST /v1/cache/pin") return cache_routes_.pin(request, exchange);
@@ -403,6 +406,7 @@ HttpResponse Api::count_tokens(const HttpRequest& request, const ExchangePtr& ex
 void Api::converse(ChatRequest asked, const char* id_prefix, const StyleMaker& make_style,
                    const ExchangePtr& exchange) {
   const AnswerForms::Form form = form_of(asked);
+  exchange->set_notes(form.notes);
   std::vector<Request> requests = requests_of(asked, form, prompt_of(asked, form));
   const AnswerHead head{.id = random_id(id_prefix),
                         .model = options_.model_name,
@@ -427,8 +431,25 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
       const int32_t n_top = std::max(asked.n_prompt_logprobs.value_or(0), asked.fields.fields.logprobs.value_or(0));
       seen.scores = std::make_shared<PromptScores>(seen.tokens, n_top);
     }
+    // The rest is scored as an answer: under what the policy keeps.
+    const std::optional<size_t> first =
+        scored ? first_scored(seen, asked.fields.fields, engine_.tokenizer()) : std::nullopt;
+    if (first && *first < seen.tokens.size()) {
+      prepared =
+          engine_.prepare_tokens({seen.tokens.begin(), seen.tokens.begin() + static_cast<std::ptrdiff_t>(*first)});
+    }
     std::vector<Request> more = requests_of(asked.fields, form, std::move(prepared));
-    if (scored) {
+    if (first) {
+      for (Request& one : more)
+        one.given.assign(seen.tokens.begin() + static_cast<std::ptrdiff_t>(*first), seen.tokens.end());
+      check_prompt_fits(engine_, *more[0].policy,
+                        more[0].policy->n_seen(more[0].prompt.shape()) + static_cast<int32_t>(more[0].given.size()),
+                        more[0].options.max_tokens);
+      more[0].callbacks.on_given = [scores = seen.scores, from = static_cast<int32_t>(*first) - 1](
+                                       size_t i, const Tensor& logits) {
+        scores->add(from + static_cast<int32_t>(i), logits);
+      };
+    } else if (scored) {
       more[0].callbacks.on_logits = [scores = seen.scores](int32_t first, const Tensor& logits) {
         scores->add(first, logits);
       };

@@ -1,9 +1,7 @@
 #include "server/text_routes.h"
 
 #include "api/json_fields.h"
-#include "api/request_builder.h"
 #include "base/error.h"
-#include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
 
 namespace vlcache {
@@ -11,20 +9,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, std::string_view body,
-                               const ChatLimits& limits) {
-  if (json.contains("messages")) {
-    ChatRequest asked = read_chat_request(body, {}, limits);
-    const ChatTemplates* const templates = engine.chat_templates();
-    const bool with_tools =
-        asked.tools.may_call() && templates != nullptr && templates->shows_tools(engine.tokenizer());
-    return prepare_chat(engine, asked.messages, std::move(asked.images),
-                        {.tools = with_tools ? &asked.tools.tools : nullptr,
-                         .variables = asked.variables(),
-                         .continue_final = asked.continue_final,
-                         .open_answer = asked.open_answer})
-        .tokens;
-  }
+std::vector<int32_t> tokens_of_prompt(const Engine& engine, const OrderedJson& json) {
   const auto prompt = json.find("prompt");
   if (prompt == json.end() || !prompt->is_string()) {
     throw Error(ErrorCode::kInput, "prompt: expected a string, or messages as chat completions take them");
@@ -34,10 +19,11 @@ std::vector<int32_t> tokens_of(const Engine& engine, const OrderedJson& json, st
 
 }  // namespace
 
-OrderedJson tokenize_json(const Engine& engine, std::string_view body, const ChatLimits& limits) {
+OrderedJson tokenize_json(const Engine& engine, std::string_view body,
+                          const std::function<std::vector<int32_t>(OrderedJson body)>& of_messages) {
   const OrderedJson json = parse_body(body);
   const bool with_text = bool_field(json, "return_token_strs", false);
-  const std::vector<int32_t> tokens = tokens_of(engine, json, body, limits);
+  const std::vector<int32_t> tokens = json.contains("messages") ? of_messages(json) : tokens_of_prompt(engine, json);
   OrderedJson out{{"count", tokens.size()}, {"max_model_len", engine.max_positions()}, {"tokens", tokens}};
   OrderedJson& strings = out["token_strs"] = nullptr;
   if (!with_text) return out;

@@ -15,6 +15,7 @@ namespace vlcache {
 enum class RecordKind : uint8_t {
   kImage = 1,   // an image's encoder output and position-free KV
   kPrefix = 2,  // KV of the beginning of a prompt, positions part of the contents' digest
+  kFile = 3,    // the bytes of a file that a client has named; the contents' digest is that of its owner and name
 };
 
 using ModelFingerprint = std::array<uint8_t, 16>;

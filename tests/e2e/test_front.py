@@ -356,6 +356,42 @@ class Answers(Server):
         pieces = [json.loads(line)["choices"][0] for line in data_of(stream.split("\n")) if line != "[DONE]"]
         self.assertEqual("".join(p["text"] for p in pieces), choice["text"])
 
+    def test_scores_under_a_policy(self):
+        """Those of an answer's tokens are what they were when the same policy let them be generated."""
+        prompt = "User: " + "The invoice 1234 of ACME has a TOTAL of 435.75 and a TAX of 20.75. " * 4 + "What is the TOTAL?\nAssistant:"
+        tokens = lambda text: self.call("POST", "/tokenize", {"prompt": text})[1]["tokens"]
+        complete = lambda **body: self.call("POST", "/v1/completions", {"temperature": 0, "logprobs": 2, **body})[1]
+        n = len(tokens(prompt))
+        scores = {}
+        for vlcache in ({"kv": "full"}, {"kv": "snapkv:w=8", "kv_budget": 0.2}, {"kv": "h2o", "kv_budget": 0.2}, {"kv": "pointer@draft", "kv_budget": 0.3}, {"kv_budget": 0.2}, {"kv": "streaming:sinks=2,window=16"}, {"kv": "pyramid_infer", "kv_budget": 0.3}):
+            (said,) = complete(prompt=prompt, max_tokens=9, ignore_eos=True, vlcache=vlcache)["choices"]
+            ids = tokens(prompt + said["text"])
+            self.assertEqual((ids[:n], len(ids)), (tokens(prompt), n + 9), said)
+            answer = complete(prompt=ids, max_tokens=1, echo=True, prompt_logprobs=1, ignore_eos=True, vlcache={**vlcache, "score_from": n})
+            (scored,) = answer["choices"]
+            told = scored["logprobs"]
+            self.assertEqual((answer["usage"]["prompt_tokens"], len(told["tokens"])), (n + 9, n + 10))
+            self.assertEqual(told["token_logprobs"][:n] + told["top_logprobs"][:n] + scored["prompt_logprobs"][:n], [None] * 3 * n)
+            for i, logprob in enumerate(said["logprobs"]["token_logprobs"]):
+                self.assertAlmostEqual(told["token_logprobs"][n + i], logprob, delta=1e-4, msg=(vlcache, i))
+                self.assertEqual(set(told["top_logprobs"][n + i]), set(said["logprobs"]["top_logprobs"][i]))
+                self.assertAlmostEqual(scored["prompt_logprobs"][n + i][str(ids[n + i])]["logprob"], logprob, delta=1e-4)
+            fixed = "User: " + prompt[6:] + " 435.75 and"
+            scores[str(vlcache)] = [complete(prompt=tokens(fixed), max_tokens=0, echo=True, vlcache={**vlcache, **place})["choices"][0]["logprobs"]["token_logprobs"] for place in ({"score_from": n}, {"score_after": "Assistant:"}, {"score_from": n - len(tokens(fixed))})]
+        for of_policy, same, again in scores.values():
+            self.assertEqual([of_policy, of_policy], [same, again])
+        full = scores["{'kv': 'full'}"][0]
+        today = complete(prompt=tokens(fixed), max_tokens=0, echo=True)["choices"][0]["logprobs"]["token_logprobs"]
+        for a, b in zip(full[n:], today[n:]):
+            self.assertAlmostEqual(a, b, delta=1e-3)
+        self.assertGreater(max(abs(a - b) for a, b in zip(full[n:], scores["{'kv': 'h2o', 'kv_budget': 0.2}"][0][n:])), 1e-3)
+        stream = self.answer("POST", "/v1/completions", {"prompt": tokens(fixed), "max_tokens": 2, "echo": True, "logprobs": 1, "stream": True, "temperature": 0, "vlcache": {"score_from": n}}).text.decode()
+        pieces = [json.loads(line)["choices"][0] for line in data_of(stream.split("\n")) if line != "[DONE]"]
+        self.assertEqual([x for p in pieces for x in (p["logprobs"] or {"token_logprobs": []})["token_logprobs"]][:len(full)][:n], [None] * n)
+        self.assertTrue("".join(p["text"] for p in pieces).startswith(fixed))
+        status, answer = self.call("POST", "/v1/completions", {"prompt": "a b", "max_tokens": 0, "echo": True, "logprobs": 1, "vlcache": {"score_after": "zzz"}})
+        self.assertEqual((status, "score_after" in answer["error"]["message"]), (400, True), answer)
+
     def test_bytes_of_log_probabilities(self):
         entries = self.chat({**about(PAGE), "logprobs": True, "top_logprobs": 3})["choices"][0]["logprobs"]["content"]
         text = self.chat(about(PAGE))["choices"][0]["message"]["content"]

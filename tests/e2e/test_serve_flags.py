@@ -1,7 +1,12 @@
 """Every flag of `vlcache serve` about requests and caches takes effect, and a request's own field wins over it."""
+import http.client
 import json
+import os
+import pty
 import re
 import shutil
+import signal
+import subprocess
 import time
 import unittest
 from concurrent import futures
@@ -253,6 +258,65 @@ class ServeFlags(ProgramTest):
 
     def test_flag_cache_disk(self):
         self.assertEqual([self.source("--cache-disk", self.folder / "kept") for _ in range(2)], ["computed", "disk"])
+
+    def test_a_line_for_every_request_on_a_terminal(self):
+        for more, expected in (((), True), (("--quiet",), False)):
+            primary, secondary = pty.openpty()
+            port = free_port()
+            p = subprocess.Popen([VLCACHE, "serve", "-m", MODEL, "--port", str(port), *more], stdout=subprocess.DEVNULL, stderr=secondary)
+            self.addCleanup(p.kill)
+            os.close(secondary)
+            shown = b""
+            while b"/v1 serves" not in shown:
+                shown += os.read(primary, 1000)
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            for path, body in (("/v1/completions", {"prompt": "a", "max_tokens": 1}), ("/v1/completions", {"prompt": "a", "top_p": 2})):
+                c.request("POST", path, json.dumps(body))
+                c.getresponse().read()
+            p.send_signal(signal.SIGTERM)
+            try:
+                while piece := os.read(primary, 1000):
+                    shown += piece
+            except OSError:  # the other side is closed
+                pass
+            self.assertEqual(p.wait(), 0)
+            os.close(primary)
+            lines = [line for line in shown.decode().splitlines() if line.startswith("POST ")]
+            self.assertEqual(len(lines), 2 if expected else 0, shown)
+            if expected:
+                self.assertRegex(lines[0], r"^POST /v1/completions 200 found 0 of \d+ prompt tokens, 1 generated, \d+ ms$")
+                self.assertRegex(lines[1], r"^POST /v1/completions 400 \d+ ms: top_p: expected")
+
+    def test_scores_after_a_text(self):
+        """As lm-eval asks: it sends no field that says where a context ends."""
+        body = {"prompt": "Question: a b c d e f g h? Answer: 435.75", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+        scores = lambda server: json.loads(server.answer("POST", "/v1/completions", body).text)["choices"][0]["logprobs"]
+        flag, server = self.serve("--score-after", "Answer:"), self.serve()
+        told = scores(flag)
+        first = told["token_logprobs"].count(None)
+        self.assertGreater(first, 5)
+        self.assertTrue("".join(told["tokens"][:first]).endswith("Answer:"), told["tokens"])
+        for a, b in zip(told["token_logprobs"][first:], scores(server)["token_logprobs"][first:]):
+            self.assertAlmostEqual(a, b, delta=1e-3)
+        self.assertEqual(flag.answer("POST", "/v1/completions", {**body, "prompt": "no such text"}).status, 400)
+
+    def test_names_of_images_reach_replicas(self):
+        kept = ("--cache-disk", self.folder / "kept")
+        named = about(PAGE)
+        named["messages"][0]["content"][0]["uuid"] = "page"
+        alone = {**named, "messages": [{"role": "user", "content": [{"type": "image_url", "uuid": "page"}, *named["messages"][0]["content"][1:]]}]}
+        one, two, other = self.serve(*kept), self.serve(*kept), self.serve()
+        expected = self.text(one, named)
+        self.assertEqual(self.text(two, alone), expected)
+        taken = about(MODEL / "demo/table.png")
+        taken["messages"][0]["content"][0]["uuid"] = "page"
+        third = self.serve(*kept)
+        self.assertEqual(third.answer("POST", "/v1/chat/completions", taken).status, 400)
+        for server, body in ((other, alone), (two, {**alone, "cache_salt": "mine"})):
+            r = server.answer("POST", "/v1/chat/completions", body)
+            self.assertEqual(r.status, 404)
+            self.assertIn(b"this replica has no image of this name", r.text)
+        self.assertIn("named file", run("cache", "ls", self.folder / "kept").stdout)
 
     def test_flag_cache_salt(self):
         kept = ("--cache-disk", self.folder / "kept")

@@ -84,6 +84,7 @@ std::string saved_text(double ms) {
 // What a record holds, as users know it.
 std::string_view kind_text(const RecordKey& key) {
   if (key.kind == RecordKind::kPrefix) return "prompt";
+  if (key.kind == RecordKind::kFile) return "named file";
   return key.layout.starts_with("embeddings") ? "image" : "image KV";
 }
 

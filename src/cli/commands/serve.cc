@@ -21,6 +21,7 @@ namespace vlcache {
 namespace {
 
 struct ServeFlags {
+  std::string score_after;
   ModelFlags model;
   GenerateFlags generate;
   ServerFlags server;
@@ -39,6 +40,7 @@ ApiOptions api_options(const ServeFlags& flags, const RequestFields& defaults, c
   ApiOptions options;
   options.model_name = flags.name.empty() ? default_name(flags.model.model_dir) : flags.name;
   options.defaults = defaults;
+  if (!flags.score_after.empty()) options.defaults.score_after = flags.score_after;
   options.limits.max_images = static_cast<size_t>(flags.max_images);
   options.limits.max_logprobs = flags.max_logprobs;
   options.limits.image.max_pixels = int64_t{flags.max_megapixels} * 1'000'000;
@@ -227,6 +229,10 @@ void add_serve_command(const Command& app) {
   command.add("--max-logprobs", flags->max_logprobs, "alternatives of a token that a request may ask for")
       .range(0, 1 << 20)
       .show_default();
+  command.add(
+      "--score-after", flags->score_after,
+      "of prompts whose log probabilities are asked for: the policy acts after the last place of this text, and "
+      "the rest is scored as an answer (for lm-eval; vlcache.score_after in requests)");
   command.add("--max-images", flags->max_images, "pictures of a request").range(0, 1 << 20).show_default();
   command.add("--max-megapixels", flags->max_megapixels, "million pixels of a picture").range(1, 1000).show_default();
   command

@@ -52,14 +52,16 @@ Generation::Generation(Engine& engine, Request request)
     throw Error(ErrorCode::kInput, "logits of every prompt token: KV policy " + policy.name() +
                                        " drops tokens on their way through the layers; choose another");
   }
-  check_prompt_fits(engine, policy,
-                    sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape()),
-                    options.max_tokens);
+  const auto n_given = static_cast<int32_t>(request_.given.size());
+  check_prompt_fits(
+      engine, policy,
+      (sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape())) + n_given,
+      options.max_tokens);
   stream_ = std::make_unique<TokenStream>(engine, request_);
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
   result_.timings.load_ms = engine.load_ms();
   const int32_t n_dropped = request_.prompt.selection ? request_.prompt.selection->n_dropped : 0;
-  result_.n_prompt = request_.prompt.n_tokens() + n_dropped;
+  result_.n_prompt = request_.prompt.n_tokens() + n_dropped + n_given;
   result_.n_vision = request_.prompt.n_vision_tokens() + n_dropped;
   result_.kv.mode = policy.name();
   find_stored_prefix(policy);
@@ -230,7 +232,10 @@ void Generation::find_stored_prefix(const Policy& policy) {
   prefix_load_ = PrefixLoad(engine_, {tokens, images_.list(), request_.prompt.salt});
 }
 
-void Generation::make_room() { sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens)); }
+void Generation::make_room() {
+  const auto n_given = static_cast<int32_t>(std::min<size_t>(request_.given.size(), kRoomTokens));
+  sequence_->reserve(std::min(request_.options.max_tokens, kRoomTokens - n_given) + n_given);
+}
 
 void Generation::preempt() {
   release();
@@ -378,7 +383,7 @@ void Generation::choose(const Tensor& logits) {
   const Sequence& s = *sequence_;
   if (!s.in_prompt() && s.policy().keeps_kv()) images_.prompt_done();
   if (s.n_pending() > 0 || (logits.rows() == 0 && kept_logits_.empty())) return;
-  if (request_.options.max_tokens == 0) {
+  if (request_.options.max_tokens == 0 && request_.given.empty()) {
     finish(FinishReason::kLength);
   } else if (!kept_logits_.empty()) {
     choose_token(Tensor(kept_logits_.data(), DType::kF32, {1, std::ssize(kept_logits_)}));
@@ -390,7 +395,10 @@ void Generation::choose(const Tensor& logits) {
 
 void Generation::choose_token(const Tensor& logits) {
   const std::span<float> values(logits.as<float>(), static_cast<size_t>(logits.row_size()));
-  SampledToken token = stream_->draw(values);
+  const size_t n = result_.tokens.size();
+  const bool given = n < request_.given.size();
+  if (given && request_.callbacks.on_given) request_.callbacks.on_given(n, logits);
+  SampledToken token = given ? SampledToken{.token = request_.given[n]} : stream_->draw(values);
   if (result_.tokens.empty()) {
     result_.timings.ttft_ms = ms_since(begin_);
     answer_.first = Clock::now();
@@ -398,23 +406,23 @@ void Generation::choose_token(const Tensor& logits) {
   if (std::exchange(answer_.policy_acted, false)) result_.timings.gap_ms = ms_since(answer_.last);
   answer_.last = Clock::now();
   result_.tokens.push_back({token.token, token.logprob, std::move(token.top)});
-  if (request_.callbacks.on_token) request_.callbacks.on_token(result_.tokens.back());
-  take(token.token);
+  if (request_.callbacks.on_token && !given) request_.callbacks.on_token(result_.tokens.back());
+  take(token.token, given);
 }
 
-void Generation::take(int32_t token) {
-  if (stream_->is_end(token)) {
+void Generation::take(int32_t token, bool given) {
+  if (!given && stream_->is_end(token)) {
     finish(FinishReason::kStop);
     return;
   }
-  emit(stream_->take(token));
+  if (!given) emit(stream_->take(token));
   const Sequence& s = *sequence_;
   const int64_t capacity = engine_.slot_capacity(s.policy());
   const bool context_full = s.policy().pattern().window == 0 && s.next_position() + 1 >= engine_.max_positions();
-  if (stream_->complete()) {
+  const int64_t most = static_cast<int64_t>(request_.given.size()) + request_.options.max_tokens;
+  if (!given && stream_->complete()) {
     finish(FinishReason::kStop);
-  } else if (static_cast<int32_t>(result_.tokens.size()) >= request_.options.max_tokens || context_full ||
-             (capacity > 0 && s.n_tokens() >= capacity)) {
+  } else if (std::ssize(result_.tokens) >= most || context_full || (capacity > 0 && s.n_tokens() >= capacity)) {
     finish(FinishReason::kLength);
   } else {
     sequence_->add_token(token, engine_.has_tokenizer() ? engine_.tokenizer().token_class(token) : TokenClass::kOther);
@@ -424,6 +432,8 @@ void Generation::take(int32_t token) {
 void Generation::finish(FinishReason reason) {
   emit(stream_->finish());
   if (!result_.tokens.empty()) result_.timings.decode_ms = ms_since(answer_.first);
+  const size_t n_given = std::min(request_.given.size(), result_.tokens.size());
+  result_.tokens.erase(result_.tokens.begin(), result_.tokens.begin() + static_cast<std::ptrdiff_t>(n_given));
   result_.finish_reason = reason;
   result_.stopped_by = stream_->stopped_by();
   waiting_prompt_.reset();
@@ -448,7 +458,7 @@ void Generation::finish(FinishReason reason) {
 // The request is over, and its prompt is not needed here any more.
 void Generation::pass_on() {
   if (!request_.reuse.compared || !request_.callbacks.on_answered) return;
-  if (result_.tokens.empty() || request_.prompt.selection) return;
+  if (result_.tokens.empty() || !request_.given.empty() || request_.prompt.selection) return;
   AnsweredPrompt answered{.reuse = request_.reuse};
   answered.reuse.prefix_most = result_.cache.n_prefix_tokens;
   Shadow& shadow = answered.reuse.shadow.emplace();

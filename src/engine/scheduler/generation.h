@@ -105,7 +105,7 @@ class Generation {
   void end_answer();
   void pass_on();
   void choose_token(const Tensor& logits);
-  void take(int32_t token);
+  void take(int32_t token, bool given);
   void emit(const std::string& text);
   void report();
 

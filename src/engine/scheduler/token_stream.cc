@@ -31,6 +31,7 @@ TokenStream::TokenStream(const Engine& engine, const Request& request)
   if (!request.callbacks.choose) {
     sampler_ = std::make_unique<Sampler>(request.options.sampling, engine.model().config().text.vocab_size);
     sampler_->add_prompt(request.prompt.tokens);
+    sampler_->add_prompt(request.given);
   }
   if (engine.has_tokenizer()) {
     decoder_ = std::make_unique<StreamDecoder>(engine.tokenizer(), /*skip_special_tokens=*/true);

@@ -55,6 +55,7 @@ std::string terminal_line(const ExchangeReport& report) {
   }
   line += format(" %.0f ms", report.ms);
   if (!report.error.empty()) line += ": " + report.error;
+  for (const std::string& note : report.notes) line += "; " + note;
   if (report.gone) line += " (the client left)";
   std::ranges::replace_if(
       line, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
@@ -82,6 +83,7 @@ std::string log_line(const ExchangeReport& report, std::chrono::system_clock::ti
     line["completion_tokens"] = report.n_generated;
   }
   if (!report.error.empty()) line["error"] = report.error;
+  if (!report.notes.empty()) line["notes"] = report.notes;
   if (report.gone) line["gone"] = true;
   if (!report.bug.empty()) line["bug"] = report.bug;
   return line.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);

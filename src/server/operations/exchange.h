@@ -27,6 +27,7 @@ struct ExchangeReport {
   bool generates = false;
   int64_t n_prompt = 0, n_cached = 0, n_generated = 0;  // tokens, if it generates
   std::string error;                                    // the message of a reply of 400 and above
+  std::vector<std::string> notes;                       // what of its tools the prompt or the grammar leaves out
   std::string bug;                                      // source location of the Error(kBug) that ended it; "": none
 };
 
@@ -46,8 +47,10 @@ class Exchange final : public HttpReply {
   void set_caller(Caller caller, Headers headers);
   // Adds tokens to the report. Called by the thread that ends the reply.
   void count_tokens(int64_t n_prompt, int64_t n_cached, int64_t n_generated);
-  // Likewise: if the error is an Error(kBug), the report says what ended the request. Other errors are for the client
-  // alone.
+  // Adds what the client finds in vlcache.notes. To be called before any part is sent.
+  void set_notes(std::vector<std::string> notes) { report_.notes = std::move(notes); }
+  // As count_tokens: if the error is an Error(kBug), the report says what ended the request. Other errors are for the
+  // client alone.
   void note_bug(const Error& error);
 
   void send(HttpResponse response) override;

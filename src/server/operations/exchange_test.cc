@@ -135,9 +135,27 @@ TEST(AccessLog, LinesAreJson) {
   EXPECT_FALSE(line.contains("prompt_tokens") || line.contains("gone"));
   report.generates = report.gone = true;
   report.n_prompt = 7;
+  EXPECT_FALSE(line.contains("notes"));
+  report.notes = {"a", "b"};
   line = nlohmann::json::parse(log_line(report, time));
   EXPECT_EQ(line["prompt_tokens"], 7);
   EXPECT_EQ(line["gone"], true);
+  EXPECT_EQ(line["notes"], nlohmann::json({"a", "b"}));
+}
+
+TEST(AccessLog, LinesForATerminal) {
+  ExchangeReport report{.method = "POST", .path = "/v1/chat/completions", .status = 200, .ms = 12.6};
+  EXPECT_EQ(terminal_line(report), "POST /v1/chat/completions 200 13 ms");
+  report.generates = true;
+  report.n_prompt = 70;
+  report.n_cached = 64;
+  report.n_generated = 9;
+  report.notes = {"tools: the model is not shown f"};
+  EXPECT_EQ(terminal_line(report),
+            "POST /v1/chat/completions 200 found 64 of 70 prompt tokens, 9 generated, 13 ms; tools: the model is not "
+            "shown f");
+  report = {.method = "POST", .path = "/v1/x", .status = 400, .ms = 1, .gone = true, .error = "a\n\x1b[2Jb\x7f"};
+  EXPECT_EQ(terminal_line(report), "POST /v1/x 400 1 ms: a  [2Jb  (the client left)");  // no control characters
 }
 
 TEST(AccessLog, ContinuesInANewFileAfterReopen) {

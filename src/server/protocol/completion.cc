@@ -64,10 +64,10 @@ int64_t n_characters(std::string_view text) {
   return std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-// Of tokens whose text begins at `offset`, in characters; moves `offset` to its end. `from_start`: the first token has
-// nothing before it, hence no log probability.
+// Of tokens whose text begins at `offset`, in characters; moves `offset` to its end. The log probabilities of the first
+// `n_unknown` are null.
 OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset, const Tokenizer& tokenizer,
-                          bool from_start = false) {
+                          size_t n_unknown = 0) {
   OrderedJson tokens = OrderedJson::array(), logprobs = tokens, tops = tokens, offsets = tokens;
   const auto text_of = [&](int32_t id) { return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false); };
   for (const GeneratedToken& token : told) {
@@ -75,7 +75,7 @@ OrderedJson logprobs_json(std::span<const GeneratedToken> told, int64_t& offset,
     OrderedJson top = OrderedJson::object();
     for (const TokenLogprob& other : token.top) top[text_of(other.token)] = other.logprob;
     tokens.push_back(text);
-    const bool unknown = from_start && tokens.size() == 1;
+    const bool unknown = tokens.size() <= n_unknown;
     logprobs.push_back(unknown ? OrderedJson() : OrderedJson(token.logprob));
     tops.push_back(unknown ? OrderedJson() : std::move(top));
     offsets.push_back(offset);
@@ -122,10 +122,10 @@ class CompletionStyle final : public AnswerStyle {
       OrderedJson logprobs;
       if (wants_logprobs_) {
         std::vector<GeneratedToken> tokens;
-        if (echo_) tokens = prompt_tokens(prompt);
-        const bool from_start = !tokens.empty();
+        size_t n_unknown = 0;
+        if (echo_) tokens = prompt_tokens(prompt, n_unknown);
         tokens.insert(tokens.end(), r.tokens.begin(), r.tokens.end());
-        logprobs = logprobs_json(tokens, offset, tokenizer_, from_start);
+        logprobs = logprobs_json(tokens, offset, tokenizer_, n_unknown);
       }
       json["choices"].push_back(choice_json(static_cast<int>(i), (echo_ ? prompt.text : "") + r.text,
                                             std::move(logprobs), name(r.finish_reason)));
@@ -162,17 +162,22 @@ class CompletionStyle final : public AnswerStyle {
     bool echoed = false;
   };
 
-  static std::vector<GeneratedToken> prompt_tokens(const CompletionPrompt& prompt) {
+  // Those at the beginning that are not scored are `n_unknown`.
+  static std::vector<GeneratedToken> prompt_tokens(const CompletionPrompt& prompt, size_t& n_unknown) {
     std::vector<GeneratedToken> tokens;
+    n_unknown = 0;
     if (prompt.scores == nullptr) return tokens;
-    for (const PromptScores::Score& score : prompt.scores->scores()) tokens.push_back(score.token);
+    for (const PromptScores::Score& score : prompt.scores->scores()) {
+      if (score.rank == 0 && n_unknown == tokens.size()) ++n_unknown;
+      tokens.push_back(score.token);
+    }
     return tokens;
   }
-  // As vLLM has it: an object by token id for each token, null for the first.
+  // As vLLM has it: an object by token id for each token, null for those that are not scored.
   OrderedJson prompt_logprobs_json(const CompletionPrompt& prompt) const {
     OrderedJson list = OrderedJson::array();
     for (const PromptScores::Score& score : prompt.scores->scores()) {
-      if (list.empty()) {
+      if (score.rank == 0) {
         list.push_back(nullptr);
         continue;
       }
@@ -199,7 +204,11 @@ class CompletionStyle final : public AnswerStyle {
     if (!echo_ || std::exchange(told.echoed, true)) return "";
     const CompletionPrompt& prompt = prompts_[static_cast<size_t>(index) / n_];
     OrderedJson logprobs;
-    if (wants_logprobs_) logprobs = logprobs_json(prompt_tokens(prompt), told.offset, tokenizer_, /*from_start=*/true);
+    size_t n_unknown = 0;
+    if (wants_logprobs_) {
+      const std::vector<GeneratedToken> tokens = prompt_tokens(prompt, n_unknown);
+      logprobs = logprobs_json(tokens, told.offset, tokenizer_, n_unknown);
+    }
     OrderedJson json = completion_head(head_);
     json["choices"] = OrderedJson::array({choice_json(index, prompt.text, std::move(logprobs), "")});
     return event(json);
@@ -272,6 +281,32 @@ CompletionRequest read_completion_request(std::string_view body, const RequestFi
   request.fields = read_generation_fields(json, ours, limits);
   if (request.n_prompt_logprobs && request.fields.stream()) bad_field("prompt_logprobs: not together with stream");
   return request;
+}
+
+std::optional<size_t> first_scored(const CompletionPrompt& prompt, const RequestFields& fields,
+                                   const Tokenizer& tokenizer) {
+  const std::vector<int32_t>& tokens = prompt.tokens;
+  if (fields.score_from) {
+    const int64_t at = *fields.score_from + (*fields.score_from < 0 ? std::ssize(tokens) : 0);
+    return static_cast<size_t>(std::clamp<int64_t>(at, 1, std::ssize(tokens)));
+  }
+  if (!fields.score_after || fields.score_after->empty()) return std::nullopt;
+  const auto text_of = [&](size_t n) {
+    return tokenizer.decode(std::span(tokens).first(n), /*skip_special_tokens=*/false);
+  };
+  const std::string text = text_of(tokens.size());
+  const size_t found = text.rfind(*fields.score_after);
+  if (found == std::string::npos) {
+    bad_field("vlcache.score_after: the prompt does not have this text: " + *fields.score_after);
+  }
+  // The fewest tokens that hold the text: one that goes on beyond it still belongs to what comes before.
+  const size_t end = found + fields.score_after->size();
+  size_t low = 1, high = tokens.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    text_of(middle).size() < end ? low = middle + 1 : high = middle;
+  }
+  return low;
 }
 
 std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,

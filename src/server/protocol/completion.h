@@ -38,6 +38,12 @@ struct CompletionPrompt {
   std::string text;                      // of the tokens, special ones left out
   std::shared_ptr<PromptScores> scores;  // null: not asked for
 };
+
+// The token of a prompt from which on it is scored as an answer would be, after the policy has acted on what comes
+// before: as `score_from` and `score_after` have it, at least 1. nullopt: all of it is scored as a prompt. Throws
+// Error(kInput) if `score_after` is not in the prompt.
+std::optional<size_t> first_scored(const CompletionPrompt& prompt, const RequestFields& fields,
+                                   const Tokenizer& tokenizer);
 // Answer i is the (i % n)-th of prompt i / n.
 std::unique_ptr<AnswerStyle> make_completion_style(const AnswerHead& head, const CompletionRequest& asked,
                                                    std::vector<CompletionPrompt> prompts, const Tokenizer& tokenizer);

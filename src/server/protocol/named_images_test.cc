@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "store/fake_tier_testing.h"
 
 namespace vlcache {
 namespace {
@@ -43,6 +44,34 @@ TEST(NamedImages, NameStaysBoundToItsImage) {
   EXPECT_THROW(images.add({"a", "page"}, image_bytes(2), "here"), Error);
   EXPECT_THROW(images.add({"a", "page"}, image_bytes(1, 11), "here"), Error);
   EXPECT_TRUE(has(images, {"a", "page"}, 1));
+}
+
+// Replicas that share a tier.
+TEST(NamedImages, AreFoundThroughTiers) {
+  const auto tier = std::make_shared<FakeTier>();
+  const std::vector<std::shared_ptr<KvTier>> far = {std::make_shared<FakeTier>(nullptr, "empty"), tier};
+  NamedImages one(100, {tier}), two(100, far), alone(100);
+  one.add({"a", "page"}, image_bytes(1), "here");
+  EXPECT_TRUE(has(two, {"a", "page"}, 1));
+  EXPECT_EQ(two.state().n_images, 1U);  // from now on in its own memory
+  EXPECT_FALSE(has(alone, {"a", "page"}, 1));
+  EXPECT_FALSE(has(two, {"b", "page"}, 1));
+  EXPECT_FALSE(has(two, {"apa", "ge"}, 1)) << "owner and name are told apart";
+  NamedImages three(100, far);
+  EXPECT_THROW(three.add({"a", "page"}, image_bytes(2), "here"), Error);  // bound to its bytes everywhere
+  three.add({"a", "page"}, image_bytes(1), "here");
+  EXPECT_TRUE(has(three, {"a", "page"}, 1));
+  NamedImages small(5, {tier});
+  EXPECT_FALSE(has(small, {"a", "page"}, 1)) << "larger than it may be here";
+  two.clear();
+  EXPECT_TRUE(has(two, {"a", "page"}, 1));
+  try {
+    two.find({"a", "never"}, "here");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("this replica has no image of this name"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("send the picture's bytes"), std::string::npos) << e.what();
+  }
 }
 
 TEST(NamedImages, LeastRecentlyUsedImagesAreEvicted) {

@@ -34,7 +34,7 @@ void PromptScores::add(int32_t first, const Tensor& logits) {
 std::vector<PromptScores::Score> PromptScores::scores() const {
   std::vector<Score> all = scores_;
   all.resize(tokens_.size());
-  if (!all.empty()) all[0].token.id = tokens_[0];
+  for (size_t i = 0; i < all.size(); ++i) all[i].token.id = tokens_[i];
   return all;
 }
 

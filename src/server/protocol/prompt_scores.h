@@ -19,10 +19,11 @@ class PromptScores {
   // inference thread, before the answer is read.
   void add(int32_t first, const Tensor& logits);
 
-  // Each token with its log probability and rank among all; of the first, which nothing precedes, the id alone.
+  // Each token with its log probability and rank among all; of the first, which nothing precedes, and of others that
+  // are not scored, the id alone.
   struct Score {
     GeneratedToken token;
-    int32_t rank = 0;  // 1: the likeliest
+    int32_t rank = 0;  // 1: the likeliest; 0: not scored
   };
   std::vector<Score> scores() const;
 
