@@ -177,6 +177,7 @@ class Questions(PageTest):
         self.page.reload()
         self.page.click("#open-settings")
         expect(self.page.locator("[name=maxTokens]")).to_have_value("3")
+        expect(self.page.locator("#policies option").first).to_have_attribute("value", "auto")
 
     def test_images_shrink_only_on_demand(self):
         self.choose(shrink="112")
@@ -552,7 +553,15 @@ class Tour(PageTest):
         expect(self.page.locator(".tour")).to_have_count(0)
 
     def test_a_question_of_ones_own(self):
+        expect(self.page.locator(".tour")).to_have_count(1)
         self.assertEqual(self.ask(DATE, PAGE), RIGHT[DATE])
+        expect(self.page.locator(".tour")).to_have_count(0)
+        self.page.click("#new")
+        expect(self.page.locator(".tour")).to_have_count(0)  # it was the first open
+        self.page.click("#open-help")
+        self.page.click("#take-tour")
+        expect(self.page.locator(".tour")).to_have_count(1)
+        self.page.click("text=No, thanks")
         expect(self.page.locator(".tour")).to_have_count(0)
 
     def test_a_text_model_gets_a_letter(self):
@@ -745,16 +754,21 @@ class Interaction(PageTest):
         self.assertEqual(asked(), n)
         expect(self.page.locator("#open-live")).to_be_focused()
 
-    def dropped(self, name, kind):
-        self.page.evaluate("""([name, type]) => {
+    def drop(self, *files):
+        """Files (name, bytes), as the browser would tell of them."""
+        self.page.evaluate("""(files) => {
             const transfer = new DataTransfer();
-            transfer.items.add(new File(['%PDF-1.7'], name, {type}));
+            for (const [name, data] of files) transfer.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name));
             document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: transfer, bubbles: true, cancelable: true}));
-        }""", [name, kind])
+        }""", [[name, base64.b64encode(data).decode()] for name, data in files])
 
-    def test_a_dropped_pdf_gets_a_sentence(self):
-        self.dropped("invoice.pdf", "application/pdf")
+    def test_files_of_all_kinds_are_dropped(self):
+        self.drop(("one.png", PAGE.read_bytes()), ("notes.txt", b"LAMP 12"), ("invoice.pdf", b"%PDF-1.7"), ("two.png", (DEMO / "table.png").read_bytes()))
+        expect(self.page.locator("#attached li")).to_have_count(3)
+        expect(self.page.locator("#attached")).to_contain_text("7 characters")
         expect(self.page.locator("#notice")).to_have_text("invoice.pdf is a PDF. PDFs are not supported yet: add its pages as pictures.")
+        self.ask(TOTAL)
+        self.assertEqual([part["type"] for part in self.proxy.bodies[-1]["messages"][0]["content"]], ["image_url", "image_url", "text"])
 
     def test_dialogs_fit(self):
         for width, height in ((360, 640), (850, 600), (1200, 500)):
@@ -827,6 +841,13 @@ class Phone(PageTest):
         page.click("#open-live")
         expect(page.locator("#live")).to_contain_text("Requests")
         self.assertLessEqual(self.width(), 360)
+        page.click("#live >> text=Close")
+        page.click("#open-list")
+        page.click(f"nav >> text={TOTAL}")
+        page.click(".question .picture")
+        for part in (".stage", "#viewer button:text-is('Close')", ".beside"):
+            box = page.locator(part).bounding_box()
+            self.assertTrue(box["x"] >= 0 and box["x"] + box["width"] <= 360 and box["y"] + box["height"] <= 640 and box["height"] > 30, (part, box))
 
     def test_side_by_side_answers_are_stacked(self):
         self.choose(compare=True, b_kv="vlcache", b_budget="0.2")

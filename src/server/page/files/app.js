@@ -8,7 +8,7 @@ import {Live} from './live.js';
 import {pictureOfUri} from './pictures.js';
 import {found} from './search.js';
 import {Settings} from './settings.js';
-import {openStore, pictures, setTourOver, tourIsOver} from './store.js';
+import {openStore, pictures, setTourState, tourState} from './store.js';
 import {Thread} from './thread.js';
 import {Tour} from './tour.js';
 
@@ -26,9 +26,10 @@ let model = null;                 // as modelFacts gives it, once the server has
 
 // What stands after the messages: the tour, or what can be done with an empty conversation.
 function afterMessages(running) {
-  if (current.tour && !tourIsOver()) return running ? null : tour.next(current);
+  if (current.tour && tourState() !== 'over') return running ? null : tour.next(current);
   if (current.messages.length > 0) return null;
-  if (model && !tourIsOver()) return tour.welcome(model.sees);
+  const isFirst = tourState() === '' && all.every((conversation) => conversation.tour);
+  if (model && (isFirst || tourState() === 'wanted')) return tour.welcome(model.sees);
   return el('p', {class: 'soft empty'}, model && !model.sees ? 'Ask a question.' : 'Add a picture and ask about it.');
 }
 
@@ -128,7 +129,7 @@ function startNew() {
 }
 
 function endTour() {
-  setTourOver(true);
+  setTourState('over');
   startNew();
 }
 
@@ -222,7 +223,7 @@ async function start() {
   byId('search').addEventListener('input', showList);
   byId('take-tour').addEventListener('click', () => {
     byId('help').close();
-    setTourOver(false);
+    setTourState('wanted');
     startNew();
   });
   document.addEventListener('keydown', keys);

@@ -113,18 +113,18 @@ export function saveSettings(settings) {
   }
 }
 
-// Whether the tour was taken or declined in this browser.
-export function tourIsOver() {
+// The tour in this browser: 'over' when it was taken or declined, 'wanted' when it was asked for, else ''.
+export function tourState() {
   try {
-    return localStorage.getItem(kTour) === 'over';
+    return localStorage.getItem(kTour) ?? '';
   } catch {
-    return false;
+    return '';
   }
 }
 
-export function setTourOver(over) {
+export function setTourState(state) {
   try {
-    localStorage.setItem(kTour, over ? 'over' : '');
+    localStorage.setItem(kTour, state);
   } catch {
     // it is offered once more
   }

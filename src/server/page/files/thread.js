@@ -184,6 +184,7 @@ export class Thread {
 
   // The last question, to be edited by a key.
   editLast() {
+    this.toEnd();
     const edits = this.node.querySelectorAll('[data-focus^="edit-"]');
     edits[edits.length - 1]?.click();
   }
