@@ -74,6 +74,18 @@ const tests = {
       markdown(text.repeat(20000 / text.length));
     }
   },
+  // Whatever comes, a tree comes out, and links of the web only.
+  randomTexts() {
+    const pieces = ['*', '**', '_', '`', '```', '$', '$$', '\\(', '\\)', '[', ']', '(', ')', '!', '|', '|-|', '- ', '1. ', '> ', '#', '---', '<think>', '</think>', '~~', '\n', '\n\n', '  ', '\t', 'a', 'é', '\\', '<br>',
+      'https://b.example', 'javascript:x', '\u2028', '\ud800'];
+    let seed = 7;
+    const next = (n) => (seed = (seed * 48271) % 2147483647) % n;
+    for (let i = 0; i < 5000; ++i) {
+      const text = Array.from({length: next(40)}, () => pieces[next(pieces.length)]).join('');
+      const tree = JSON.stringify(markdown(text));
+      for (const [, href] of tree.matchAll(/"href":"([^"]*)"/g)) assert.match(href, /^https?:/, text);
+    }
+  },
 
   // ---- conversation files ----
   async conversationsComeBack() {

@@ -89,6 +89,7 @@ function changed(conversation, answer) {
     thread.toEnd();
     return;
   }
+  if (current.tour) thread.showTable();
   const answers = conversation.messages.at(-1).answers;
   announce(answers.map((a) => `Answer: ${a.text} ${a.state === 'stopped' ? 'Stopped.' : a.error}`).join('\n'));
   if (!model) showModel();

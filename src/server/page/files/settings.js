@@ -24,7 +24,10 @@ export class Settings {
     this.fields = form.elements;
     this.write();
     form.addEventListener('input', () => this.read());
-    byId('open-settings').addEventListener('click', () => this.dialog.showModal());
+    byId('open-settings').addEventListener('click', () => {
+      this.dialog.showModal();
+      this.dialog.querySelector('.inside').scrollTop = 0;
+    });
     policies().then((list) => {
       byId('policies').replaceChildren(...list.map(({name, meaning}) => el('option', {value: name, label: `${name}: ${meaning}`})));
     }).catch(() => {});  // names may be typed all the same

@@ -83,6 +83,12 @@ export class Thread {
     this.node.scrollTop = this.node.scrollHeight;
   }
 
+  // A table that compares answers, from its beginning, where it does not fit above the end.
+  showTable() {
+    const table = this.node.querySelector('.comparison');
+    if (table && table.getBoundingClientRect().top < this.node.getBoundingClientRect().top) table.scrollIntoView();
+  }
+
   // Message `index` in the middle of the view.
   showAt(index) {
     const n = this.conversation.messages.length;
