@@ -145,7 +145,8 @@ const tests = {
     assert.equal(says([image({source: 'ram', recomputed_tokens: 10})], {saved: 1200}), '95 % of this picture came from the cache: about 1.20 s saved.');
     assert.equal(says([image({source: 'prefix'}), image({})], {saved: 30}), '50 % of these 2 pictures came from the cache: about 30 ms saved.');
     assert.equal(says([image({})]), 'Nothing came from the cache: it was not asked about before.');
-    assert.equal(says([image({reason: 'reuse is off'})]), 'Nothing came from the cache: reuse is switched off.');
+    assert.equal(says([image({reason: 'reuse is off'})]), 'Nothing came from the cache: reuse is switched off on this server (--reuse off).');
+    assert.match(words.verdict(answer([image({})]), true)[0], /^Nothing came from the cache: this server keeps nothing, or too little /);
     assert.equal(says([image({encoder: 'hit'})]), 'The picture was known and not encoded again; the rest was computed.');
     assert.equal(says([], {cached: 200}), '80 % of the question came from the cache.');
     assert.equal(says([], {cached: 3, reason: 'what follows is in no prompt before'}), 'Nothing came from the cache: it was not asked about before.');

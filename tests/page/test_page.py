@@ -552,6 +552,14 @@ class Tour(PageTest):
         expect(self.page.locator("nav li")).to_have_count(3)
         expect(self.page.locator(".tour")).to_have_count(0)
 
+    def test_a_cache_that_has_kept_nothing(self):
+        self.click("1. Ask")
+        self.click("2. Ask")
+        self.proxy.more = {"cache_salt": "another"}  # nothing is there under it
+        self.click("3. Ask")
+        expect(self.page.locator(".card .verdict")).to_contain_text("Nothing came from the cache: this server keeps nothing, or too little to have kept it")
+        expect(self.page.locator(".tour li").nth(1)).to_contain_text("Nothing was reused.")
+
     def test_a_question_of_ones_own(self):
         expect(self.page.locator(".tour")).to_have_count(1)
         self.assertEqual(self.ask(DATE, PAGE), RIGHT[DATE])
@@ -583,7 +591,7 @@ class TourWithoutReuse(PageTest):
     def test_the_third_card_says_why_nothing_was_reused(self):
         for text in ("1. Ask", "2. Ask", "3. Ask"):
             self.click(text)
-        expect(self.page.locator(".card .verdict")).to_contain_text("Nothing came from the cache: reuse is switched off.")
+        expect(self.page.locator(".card .verdict")).to_contain_text("Nothing came from the cache: reuse is switched off on this server")
         expect(self.page.locator(".tour li").nth(1)).to_contain_text("Nothing was reused.")
         expect(self.page.locator(".tour li").nth(2)).to_contain_text("reuse is switched off on this server")
 

@@ -96,7 +96,7 @@ export function answerCard(answer, where) {
   const {served, seen} = answer;
   if (!served && (seen.first === null || seen.total === null)) return el('div', {});
   const first = firstToken(answer);
-  const sentences = [...(served ? verdict(answer) : []), first === null ? '' : `First words after ${duration(first)}.`].filter(Boolean);
+  const sentences = [...(served ? verdict(answer, where.conversation.tour?.step === 3) : []), first === null ? '' : `First words after ${duration(first)}.`].filter(Boolean);
   return el('div', {class: 'card'}, el('p', {class: 'verdict'}, sentences.join(' ')),
     fold('Figures', () => figures(answer)), answer.sent ? fold('JSON', () => asJson(answer, where)) : null);
 }

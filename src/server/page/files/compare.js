@@ -5,6 +5,8 @@ import {keptPictures} from './kept.js';
 import {differences, firstToken, keptShare, percentText} from './words.js';
 import {tokensPerSecond} from './card.js';
 
+const kAboutShares = 'A share counts tokens of the question; the answer’s own are kept besides. Memory comes in whole pages, so a short ' +
+  'question saves less of it.';
 const marked = (pieces) => pieces.map(({text, changed}) => (changed ? el('mark', {}, text) : text));
 
 function keptCell(answer) {
@@ -15,8 +17,8 @@ function keptCell(answer) {
 }
 
 function sentence([a, b], same) {
-  const saved = a.served.kv.bytes > b.served.kv.bytes ? `, with ${percentText(b.served.kv.bytes / a.served.kv.bytes)} of the memory`
-    : a.served.kv.bytes < b.served.kv.bytes ? `, with ${(b.served.kv.bytes / a.served.kv.bytes).toFixed(1)} times the memory` : '';
+  const share = b.served.kv.bytes / a.served.kv.bytes;
+  const saved = share < 1 ? `, with ${percentText(share)} of the memory` : share > 1 ? `, with ${share.toFixed(1)} times the memory` : '';
   return same ? `The second answer is the same as the first, word for word${saved}.` : `The second answer differs from the first${saved}; what differs is marked.`;
 }
 
@@ -24,7 +26,7 @@ function sentence([a, b], same) {
 export function comparison(answers) {
   if (answers.length !== 2 || answers.some((answer) => answer.state !== 'done' || !answer.served)) return null;
   const [a, b] = answers, texts = answers.map((answer) => answer.text.trim()), same = texts[0] === texts[1];
-  const pieces = differences(...texts);
+  const pieces = differences(...texts), [before, after] = answers.map((answer) => answer.served.kv.bytes);
   const row = (name, cells, why = '') => el('tr', {}, el('th', {scope: 'row', title: why}, name), cells.map((cell) => el('td', {}, cell)));
   const both = (of) => answers.map(of);
   const pictures = both((answer) => keptPictures(answer.served.kv.images ?? [], answer.pictures, true));
@@ -36,9 +38,9 @@ export function comparison(answers) {
         row(same ? 'Answer: the same' : 'Answer: not the same', pieces.map(marked)),
         row('First token', both((answer) => duration(firstToken(answer)))),
         row('Speed after it', both((answer) => (tokensPerSecond(answer) === null ? '–' : rate(tokensPerSecond(answer))))),
-        row('Memory (KV) at the end', [bytes(a.served.kv.bytes), bytes(b.served.kv.bytes) + (b.served.kv.bytes === a.served.kv.bytes ? '' : ` (${percentText(b.served.kv.bytes / a.served.kv.bytes)})`)],
+        row('Memory (KV) at the end', [bytes(before), bytes(after) + (after === before ? '' : ` (${percentText(after / before)})`)],
           'What the model remembers of the prompt and its answer, in whole pages'),
         row('Tokens kept', both(keptCell), 'Mean over the model’s layers and heads'),
         pictures.some(Boolean) ? row('What was kept of the picture', pictures.map((node) => node ?? '–')) : null))),
-    b.served.kv.bytes < a.served.kv.bytes ? el('p', {class: 'soft'}, 'A share counts tokens of the question; the answer’s own are kept besides. Memory comes in whole pages, so a short question saves less of it.') : null);
+    after < before ? el('p', {class: 'soft'}, kAboutShares) : null);
 }

@@ -18,7 +18,10 @@ class Node {
     this.children = text ? [{text}] : [];
   }
   // Without the copy of the source that stands beside a formula.
-  tree = () => [this.name, this.attributes, this.children.filter((child) => child.name !== 'annotation').map((child) => (child.text === undefined ? child.tree() : child.text))];
+  tree() {
+    const shown = this.children.filter((child) => child.name !== 'annotation');
+    return [this.name, this.attributes, shown.map((child) => (child.text === undefined ? child.tree() : child.text))];
+  }
 }
 
 self.document = {

@@ -19,14 +19,14 @@ export function veil(image) {
     svg('rect', {class: 'veil-dark', width: '100%', height: '100%', mask: `url(#${id})`}));
 }
 
-function meanShare(image) {
-  return image.kept.reduce((sum, share) => sum + share, 0) / Math.max(1, image.kept.length);
+function percentOf(image) {
+  const mean = image.kept.reduce((sum, share) => sum + share, 0) / Math.max(1, image.kept.length);
+  return Math.round(1000 * mean) / 10;
 }
 
 // What a figure of a kept picture says. Picture `number`: 0 for the only one.
 export function keptText(image, number) {
-  const percent = Math.round(1000 * meanShare(image)) / 10;
-  return `${number > 0 ? `Picture ${number}: ` : ''}${percent} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
+  return `${number > 0 ? `Picture ${number}: ` : ''}${percentOf(image)} % of its ${image.kept.length} tokens are kept, over all layers and heads`;
 }
 
 // `short`: the caption is only the share.
@@ -38,7 +38,8 @@ function figure(image, number, id, short) {
   pictures.url(id).then((url) => url && (picture.src = url));
   const frame = el('div', {class: 'kept'}, picture, veil(image));
   const show = el('input', {type: 'checkbox', checked: true, onchange: () => frame.classList.toggle('bare', !show.checked)});
-  return el('figure', {}, el('figcaption', {}, short ? `${Math.round(1000 * meanShare(image)) / 10} % of the picture: what is bright stays` : `${text}. What is bright stays.`), frame,
+  const caption = short ? `${percentOf(image)} % of the picture: what is bright stays` : `${text}. What is bright stays.`;
+  return el('figure', {}, el('figcaption', {}, caption), frame,
     el('label', {class: 'check'}, show, ' show what is kept'));
 }
 

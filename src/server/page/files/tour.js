@@ -5,7 +5,7 @@ import {button, el} from './dom.js';
 import {duration} from './format.js';
 import {readPicture} from './pictures.js';
 import {newId} from './store.js';
-import {firstToken, percentText, pictureTokens} from './words.js';
+import {firstToken, missReason, percentText} from './words.js';
 
 const kLetter = `To: Maria Duarte, Rua do Sol 14, Lisbon
 From: Northwind Lamps, Harbour Street 3, Cork
@@ -23,6 +23,8 @@ const kText = {name: 'letter.txt', what: 'this letter', questions: ['How much is
 const kFull = {kv: 'full', name: 'Everything kept'};
 // It drafts an answer before it chooses what to keep: also short answers are then given from a tenth.
 const kTenth = {kv: 'pointer@draft+global', budget: '0.1', name: 'A tenth kept'};
+
+const kNext = {class: 'main', 'data-focus': 'tour'};  // the button that leads on
 
 export class Tour {
   // `actions`: {begin(conversation, text, {attached, files, sides}), newConversation(), end()}.
@@ -50,10 +52,11 @@ export class Tour {
     const start = () => this.begin(1, {sees, fields: {cache_salt: newId(), temperature: 0, max_tokens: 128, enable_thinking: false}}, 'Tour 1: a question');
     return el('section', {class: 'tour welcome', 'aria-label': 'Tour'},
       el('h3', {}, 'See what the cache does, in three clicks'),
-      sees ? el('img', {src: 'page/demo.png', alt: 'The page: an invoice of twelve lines', width: 160, height: 160}) : el('pre', {tabindex: 0, 'aria-label': name}, kLetter),
+      sees ? el('img', {src: 'page/demo.png', alt: 'The page: an invoice of twelve lines', width: 160, height: 160})
+        : el('pre', {tabindex: 0, role: 'region', 'aria-label': name}, kLetter),
       el('ol', {}, el('li', {}, `Ask about ${what}: “${questions[0]}”`), el('li', {}, 'Ask the same with a tenth of the cache'),
         el('li', {}, 'Ask another question in a new conversation')),
-      el('div', {class: 'actions'}, button('1. Ask about ' + what, start, {class: 'main', 'data-focus': 'tour'}), button('No, thanks', () => this.actions.end(), {class: 'quiet'})),
+      el('div', {class: 'actions'}, button('1. Ask about ' + what, start, kNext), button('No, thanks', () => this.actions.end(), {class: 'quiet'})),
       el('p', {class: 'soft'}, sees ? 'Or add a picture of your own and ask about it.' : 'Or ask a question of your own.'));
   }
 
@@ -64,11 +67,12 @@ export class Tour {
     const figures = {...tour, figures: [...(tour.figures ?? []).slice(0, tour.step - 1), figuresOf(answers)]};
     const {questions} = this.material(tour.sees);
     const shown = {
-      1: () => [el('p', {}, `The model has read the ${tour.sees ? 'page' : 'letter'} once. Now the same question, with a tenth of what the model remembers of it, beside the answer that keeps everything.`),
-        button('2. Ask with a tenth of the cache', () => this.begin(2, figures, 'Tour 2: a tenth of the cache'), {class: 'main', 'data-focus': 'tour'})],
+      1: () => [el('p', {}, `The model has read the ${tour.sees ? 'page' : 'letter'} once. Now the same question, with a tenth of what the model ` +
+        'remembers of it, beside the answer that keeps everything.'),
+        button('2. Ask with a tenth of the cache', () => this.begin(2, figures, 'Tour 2: a tenth of the cache'), kNext)],
       2: () => [el('p', {}, `Now another question about the same ${tour.sees ? 'page' : 'letter'}, in a new conversation: “${questions[1]}”`),
-        button('3. Ask again in a new conversation', () => this.begin(3, figures, 'Tour 3: asked again'), {class: 'main', 'data-focus': 'tour'})],
-      3: () => summary(figures.figures, tour.sees).concat(button('Done', () => this.actions.end(), {class: 'main', 'data-focus': 'tour'})),
+        button('3. Ask again in a new conversation', () => this.begin(3, figures, 'Tour 3: asked again'), kNext)],
+      3: () => summary(figures.figures, tour.sees).concat(button('Done', () => this.actions.end(), kNext)),
     };
     return el('section', {class: 'tour', 'aria-label': `Tour, click ${tour.step} of 3`}, shown[tour.step]());
   }
@@ -77,8 +81,7 @@ export class Tour {
 // What the summary needs of each step.
 function figuresOf(answers) {
   return answers.map((answer) => ({label: answer.label, text: answer.text.trim(), first: firstToken(answer), kv: answer.served.kv.bytes,
-    cached: answer.usage.prompt_tokens_details.cached_tokens, prompt: answer.usage.prompt_tokens, saved: answer.served.cache.saved_ms ?? 0,
-    reason: answer.served.cache.prefix_reason, picture: pictureTokens(answer.served)}));
+    cached: answer.usage.prompt_tokens_details.cached_tokens, prompt: answer.usage.prompt_tokens, reason: answer.served.cache.prefix_reason}));
 }
 
 // Three sentences: what the tenth cost, what the last question saved, and why.
@@ -86,11 +89,14 @@ function summary([[first], [full, tenth], [again]], sees) {
   const what = sees ? 'page' : 'letter';
   const same = full.text === tenth.text;
   const share = percentText(tenth.kv / full.kv);
-  const cost = same ? `nothing in the answer, which is the same word for word, with ${share} of the memory` : `the answer, which is no longer the same, for ${share} of the memory`;
-  const time = tenth.first > full.first ? `; the first token came ${duration(tenth.first - full.first)} later, because choosing what to keep takes time` : '';
+  const cost = same ? `nothing in the answer, which is the same word for word, with ${share} of the memory`
+    : `the answer, which is no longer the same, for ${share} of the memory`;
+  const later = tenth.first - full.first;
+  const time = later > 0 ? `; the first token came ${duration(later)} later, because choosing what to keep takes time` : '';
   const saved = again.cached > 0
-    ? [`What the new question saved: ${duration(Math.max(0, first.first - again.first))} until the first token (${duration(again.first)} instead of ${duration(first.first)} at click 1).`,
+    ? [`What the new question saved: ${duration(Math.max(0, first.first - again.first))} until the first token ` +
+        `(${duration(again.first)} instead of ${duration(first.first)} at click 1).`,
       `Why: ${again.cached} of its ${again.prompt} prompt tokens, the ${what} among them, were in the cache since click 1. Only what was new was computed.`]
-    : ['What the new question saved: nothing. Nothing was reused.', `Why: ${again.reason === 'reuse is off' ? 'reuse is switched off on this server (--reuse off)' : again.reason || 'the cache keeps nothing on this server'}.`];
+    : ['What the new question saved: nothing. Nothing was reused.', `Why: ${missReason(again.reason, true)}.`];
   return [el('h3', {}, 'What you have seen'), el('ul', {}, [`What the tenth cost: ${cost}${time}.`, ...saved].map((text) => el('li', {}, text)))];
 }

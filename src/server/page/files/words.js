@@ -21,15 +21,22 @@ export function inWords(message) {
 
 // ---- answers ---------------------------------------------------------------------------------------------------------
 
-const kReasons = {
-  'first use': 'it was not asked about before',
-  'what follows is in no prompt before': 'the rest was not asked before',
-  'reuse is off': 'reuse is switched off',
-};
-const reasonOf = (text) => kReasons[text] ?? text;
+const kNew = ['first use', 'what follows is in no prompt before'];  // reasons of the server's, as far as it remembers
+
+// Why nothing came from the cache. `again`: it is known that the same was asked before.
+export function missReason(text, again = false) {
+  if (text === 'reuse is off') return 'reuse is switched off on this server (--reuse off)';
+  if (!kNew.includes(text)) return text;
+  return again ? 'this server keeps nothing, or too little to have kept it (--cache-ram)' : 'it was not asked about before';
+}
 
 const kLittle = 0.05;  // a beginning that all prompts share says nothing about the cache
-export const percentText = (share) => (share >= 0.995 && share < 1 ? '99 %' : share > 0 && share < 0.01 ? `${(100 * share).toFixed(1)} %` : `${Math.round(100 * share)} %`);
+
+// A share that is nearly all is not all.
+export function percentText(share) {
+  if (share >= 0.995 && share < 1) return '99 %';
+  return share > 0 && share < 0.01 ? `${(100 * share).toFixed(1)} %` : `${Math.round(100 * share)} %`;
+}
 
 // {tokens, reused}: of the pictures of a prompt.
 export function pictureTokens(served) {
@@ -40,8 +47,8 @@ export function pictureTokens(served) {
 // The server's estimate: what these tokens took when they were computed.
 const savedText = (ms) => (ms > 0 ? `: about ${duration(ms)} saved` : '');
 
-// What the cache did for an answer.
-export function reuseSentence({usage, served}) {
+// What the cache did for an answer; `again` as missReason takes it.
+export function reuseSentence({usage, served}, again = false) {
   const cached = usage.prompt_tokens_details.cached_tokens / Math.max(1, usage.prompt_tokens);
   const {tokens, reused} = pictureTokens(served);
   const n = served.cache.images.length;
@@ -51,7 +58,7 @@ export function reuseSentence({usage, served}) {
   const known = served.cache.images.filter((image) => image.encoder === 'hit').length;
   if (known > 0) return `${n > 1 ? 'The pictures were' : 'The picture was'} known and not encoded again; the rest was computed.`;
   const reason = n > 0 ? served.cache.images[0].reason : served.cache.prefix_reason;
-  return `Nothing came from the cache${reason ? `: ${n > 0 || reason !== 'what follows is in no prompt before' ? reasonOf(reason) : kReasons['first use']}` : ''}.`;
+  return `Nothing came from the cache${reason ? `: ${missReason(reason, again)}` : ''}.`;
 }
 
 // The share of tokens that are left, mean over layers and heads; null: the server did not say.
@@ -70,10 +77,10 @@ export function keptSentence(answer) {
 
 export const firstToken = ({seen, served}) => seen.first ?? served?.timings_ms.ttft ?? null;
 
-// The sentences that an answer's card begins with.
-export function verdict(answer) {
+// The sentences that an answer's card begins with; `again` as missReason takes it.
+export function verdict(answer, again = false) {
   const cut = answer.finish === 'length' ? 'It was cut at the limit of tokens.' : '';
-  return [reuseSentence(answer), keptSentence(answer), cut].filter(Boolean);
+  return [reuseSentence(answer, again), keptSentence(answer), cut].filter(Boolean);
 }
 
 // ---- two answers beside each other -----------------------------------------------------------------------------------
