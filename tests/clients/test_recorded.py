@@ -19,6 +19,12 @@ def forces_a_call(body):
     return choice in ("required", "any") or isinstance(choice, dict) and choice.get("type") in ("any", "tool", "function")
 
 
+def asks_about_the_page(body):
+    """And nothing else: tinydoc does not read after texts that it was not trained on."""
+    turns = body.get("messages", body.get("input"))
+    return "@PAGE@" in str(body) and isinstance(turns, list) and len(turns) == 1 and "What is the TOTAL?" in str(turns) and "system" not in body and not body.get("instructions")
+
+
 def has_a_format(body):
     return "response_format" in body or "output_config" in body or "format" in body.get("text", {})
 
@@ -26,16 +32,16 @@ def has_a_format(body):
 class Recorded(Server):
     def test_all_are_answered(self):
         programs = {r["program"] for r in RECORDED}
-        self.assertGreaterEqual(len(programs), 9, programs)
+        self.assertGreaterEqual(len(programs), 14, programs)
         for request in RECORDED:
             with self.subTest(program=request["program"], body=str(request["body"])[:200]):
                 body = json.loads(json.dumps(request["body"]).replace("@PAGE@", DATA))
-                response = self.server.answer("POST", request["path"].split("?")[0], body)
+                response = self.server.answer("POST", request["path"], body)
                 text = response.text if isinstance(response.text, str) else response.text.decode()
                 self.assertEqual(response.status, 200, text[:300])
                 if forces_a_call(body):
                     self.assertRegex(text, r'"(tool_use|tool_calls|function_call)"')
-                elif "@PAGE@" in str(request["body"]) and not has_a_format(body) and not body.get("stream"):
+                elif asks_about_the_page(request["body"]) and not has_a_format(body) and not body.get("stream"):
                     self.assertIn("435.75", text)
 
 

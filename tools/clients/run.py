@@ -1,86 +1,118 @@
 #!/usr/bin/env python3
-"""`make clients`: programs of today against `vlcache serve` on tinydoc, each as its users run it (programs.py).
+"""`make clients`: programs of today against `vlcache serve`, each as its users run it (programs/).
 
-    tools/clients/run.py [NAME ...] [--record]
+    tools/clients/run.py [NAME ...] [--text-model FOLDER] [--record]
 
-Installs the versions of requirements.txt into build/clients (some hundred MB, once), prints a table program x case, and ends with 1 if one fails. --record
-writes what they sent to tests/clients/recorded.jsonl, which CI replays without them."""
+Installs the versions of requirements/*.txt into build/clients-* (once), runs the programs on tinydoc and, where FOLDER (build/smollm2, by smollm2.py) exists, on
+a model of text, and ends with 1 if one fails. --record writes what they sent to tinydoc to tests/clients/recorded.jsonl, which CI replays without them, and what
+came of it to results.json and, as a table, to docs/server.md; other programs' lines there stay as they are."""
 import argparse
 import base64
-import http.client
-import http.server
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
-import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests/e2e"), str(pathlib.Path(__file__).parent)]
 from program import MODEL, PAGE, VLCACHE  # noqa: E402
 from programs import CASES, PROGRAMS  # noqa: E402
+from recorder import Recorder  # noqa: E402
 from server import ServerProcess  # noqa: E402
 
-HERE, FOLDER, RECORDED = pathlib.Path(__file__).parent, ROOT / "build/clients", ROOT / "tests/clients/recorded.jsonl"
+HERE, RECORDED = pathlib.Path(__file__).parent, ROOT / "tests/clients/recorded.jsonl"
+MOST_RECORDED = 4  # requests of a case: a harness sends many of one kind
 
 
-def recorder(port, sent):
-    """A proxy that keeps the bodies of requests."""
-    class Proxy(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def install(environment):
+    """The Python that has the packages of requirements/`environment`.txt."""
+    folder, wanted = ROOT / f"build/clients-{environment}", HERE / f"requirements/{environment}.txt"
+    stamp = folder / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+        print(f"installing {wanted.name} into {folder.relative_to(ROOT)}", file=sys.stderr)
+        if not (folder / "bin/python").exists(): subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", wanted], check=True)
+        stamp.write_text(wanted.read_text())
+    return folder / "bin/python"
 
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["content-length"] or 0))
-            sent.append((self.path, body.decode()))
-            upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-            upstream.request("POST", self.path, body, {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length")})
-            response = upstream.getresponse()
-            answer = response.read()
-            self.send_response(response.status)
-            self.send_header("content-type", response.headers["content-type"])
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
 
-        def log_message(self, *_): pass
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
-    return proxy
+def run(names, model, page, recorded):
+    """Runs programs on the model of a folder; prints and returns {(program, case): result}; adds what they sent to `recorded`, a list, if there is one."""
+    results = {}
+    server = ServerProcess([VLCACHE, "serve", "-m", model, "--port", "0", "--dtype", "f32"]).ready()
+    recorder = Recorder(server.port)
+    data = base64.b64encode(page.read_bytes()).decode() if page else "@"
+    about = {"CLIENTS_URL": f"http://127.0.0.1:{recorder.port}", "CLIENTS_MODEL": model.name, "CLIENTS_FOLDER": str(model), "CLIENTS_PAGE": str(page or ""),
+             "CLIENTS_VLCACHE": VLCACHE, "CLIENTS_TESTS": str(ROOT / "tests")}
+    try:
+        for name in names:
+            with open(ROOT / f"build/clients-{name}.log", "w") as log:
+                program = subprocess.Popen([install(PROGRAMS[name][0]), "-m", "programs", name], cwd=HERE, env={**os.environ, **about}, stdout=subprocess.PIPE, stderr=log, text=True)
+                for line in program.stdout:
+                    if not line.startswith('{"program"'): continue
+                    result = json.loads(line)
+                    results[name, result["case"]] = result
+                    sent = recorder.take()
+                    if recorded is not None: recorded.extend(record(name, path, body, data) for path, body in sent[:MOST_RECORDED])
+                    print(f"{model.name:10} {name:20} {result['case']:15} {'ok' if result['ok'] else 'FAILED  ' + result['detail']}", flush=True)
+            if program.wait() or (name not in {n for n, _ in results}): results[name, "run"] = {"ok": False, "detail": f"exit status {program.returncode}"}
+    finally:
+        recorder.close()
+        server.kill()
+    return results
+
+
+def record(name, path, body, page):
+    """A line of the file; pages, in whatever encoding a program made of them, are written as @PAGE@."""
+    body = re.sub(r"[A-Za-z0-9+/=]{4000,}", "@PAGE@", body.replace(page, "@PAGE@"))
+    return {"program": name, "path": path, "body": json.loads(body)}
+
+
+def table(results):
+    """Markdown of {model: {program: {case: whether it works}}}: the models on which a case works."""
+    cases = list(dict.fromkeys([*CASES, *(case for programs in results.values() for found in programs.values() for case in found)]))
+    def cell(name, case):
+        found = {model: programs.get(name, {}).get(case) for model, programs in results.items()}
+        tried = [model for model, works in found.items() if works is not None]
+        works = [model for model in tried if found[model]]
+        if not tried: return ""
+        return ("both" if len(works) == 2 else works[0] if works else "**none**") + "".join(f", **not {model}**" for model in tried if works and model not in works)
+    names = [name for name in PROGRAMS if any(name in programs for programs in results.values())]
+    common = [f"| {name} | " + " | ".join(cell(name, case) for case in CASES) + " | " + "; ".join(f"{case.replace('_', ' ')}: {cell(name, case)}" for case in cases if case not in CASES and cell(name, case)) + " |" for name in names]
+    return "\n".join(["| program | " + " | ".join(case.replace("_", ", ") for case in CASES) + " | others |", "|---" * (len(CASES) + 2) + "|", *common])
+
+
+def write_down(names, results, recorded):
+    """Adds what programs did to the files that keep it."""
+    kept = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    ran = {r["program"] for r in recorded}
+    lines = [r for r in kept if r["program"] not in ran] + recorded
+    RECORDED.write_text("".join(json.dumps(r) + "\n" for r in sorted(lines, key=lambda r: list(PROGRAMS).index(r["program"]))))
+    file = HERE / "results.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    for model, found in results.items():
+        for name in names: known.setdefault(model, {})[name] = {case: result["ok"] for (program, case), result in found.items() if program == name}
+    file.write_text(json.dumps(known, indent=1) + "\n")
+    docs = ROOT / "docs/server.md"
+    docs.write_text(re.sub(r"(<!-- programs -->\n).*?(<!-- end -->)", lambda m: m[1] + table(known) + "\n" + m[2], docs.read_text(), flags=re.S))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(PROGRAMS))
+    parser.add_argument("--text-model", type=pathlib.Path, default=ROOT / "build/smollm2")
+    parser.add_argument("--text-only", action="store_true", help="only on the model of text")
     parser.add_argument("--record", action="store_true")
     a = parser.parse_args()
-    python = FOLDER / "bin/python"
-    if not python.exists(): subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
-    print("installing the programs into", FOLDER.relative_to(ROOT), file=sys.stderr)
-    subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
-    server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0"]).ready()
-    sent, results, lines = [], {}, []
-    proxy = recorder(server.port, sent)
-    data = base64.b64encode(PAGE.read_bytes()).decode()
-    try:
-        for name in a.names:
-            program = subprocess.Popen([python, HERE / "programs.py", name, f"http://127.0.0.1:{proxy.server_port}", PAGE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            for line in program.stdout:
-                if not line.startswith('{"program"'): continue
-                result = json.loads(line)
-                results[name, result["case"]] = result
-                for path, body in sent:
-                    lines.append(json.dumps({"program": name, "path": path, "body": json.loads(body.replace(data, "@PAGE@"))}))
-                sent.clear()
-                print(f"{name:20} {result['case']:15} {'ok' if result['ok'] else 'FAILED  ' + result['detail']}", flush=True)
-            if program.wait(): print(f"{name}: ended with {program.returncode}")
-    finally:
-        server.kill()
-    print("\n| program | " + " | ".join(CASES) + " |\n|---" + "|---" * len(CASES) + "|")
-    for name in a.names:
-        cell = lambda case: "" if (name, case) not in results else "yes" if results[name, case]["ok"] else "**no**"
-        print(f"| {name} | " + " | ".join(cell(case) for case in CASES) + " |")
-    if a.record: RECORDED.write_text("\n".join(lines) + "\n")
-    return 0 if results and all(r["ok"] for r in results.values()) else 1
+    recorded, results = [], {}
+    models = [] if a.text_only else [(MODEL, PAGE, recorded)]
+    if (a.text_model / "config.json").exists(): models.append((a.text_model, None, None))
+    for model, page, into in models: results[model.name] = run(a.names, model, page, into)
+    print("\n" + table({model: {name: {case: r["ok"] for (program, case), r in found.items() if program == name} for name in a.names} for model, found in results.items()}))
+    if a.record: write_down(a.names, results, recorded)
+    return 0 if all(found and all(r["ok"] for r in found.values()) for found in results.values()) else 1
 
 
 if __name__ == "__main__": sys.exit(main())
