@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "grammar/json_rules.h"
 #include "grammar/schema_rules.h"
 #include "grammar/text_rules.h"
