@@ -3,21 +3,28 @@
 repositories under their own licences, so none is kept here): how many compile, why others do not, whether texts drawn from
 the grammars satisfy their schemas, and whether valid instances belong to them.
 
-  schema_bench.py GRAMMAR_BENCH MODEL_DIR JSONSCHEMABENCH [N]
+  schema_bench.py GRAMMAR_BENCH MODEL_DIR JSONSCHEMABENCH [N] [-v] [--llama CONVERTER]
 
 JSONSCHEMABENCH is a checkout with data/ and maskbench/data/. Instances are those that maskbench has for a schema, else
 drawn by hypothesis-jsonschema. They are written as the grammar writes: properties in the order of the schema, others after
 them, and white space as json.dumps has it. Needs jsonschema, and hypothesis-jsonschema for the rest.
+
+CONVERTER is llama.cpp's examples/json_schema_to_grammar.py (fetched, not kept here): how many of the same schemas it
+converts, and, of the grammars that it writes, how many our GBNF reader compiles, how many valid instances they accept and
+how many of their texts are invalid.
 """
 import collections
 import decimal
+import copy
 import glob
+import importlib.util
 import json
 import os
 import random
 import re
 import subprocess
 import sys
+import time
 import warnings
 
 import jsonschema
@@ -148,9 +155,65 @@ def reason(error):
     return re.sub(r'"[^"]*\.json[^"]*"', '"..."', error)[:110]
 
 
+def ask(process, **what):
+    process.stdin.write(json.dumps(what) + "\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    return json.loads(line) if line else None
+
+
+def times_text(times):
+    times = sorted(times)
+    return f"median {times[len(times) // 2]:.1f} ms, p99 {times[len(times) * 99 // 100]:.1f} ms, most {times[-1]:.1f} ms"
+
+
+def llama(converter, process, cases):
+    """What llama.cpp's converter does with the same schemas."""
+    spec = importlib.util.spec_from_file_location("converter", converter)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    counts, times = collections.Counter(), []
+    for path, schema, validator, texts, _ in cases:
+        begin = time.perf_counter()
+        try:
+            c = module.SchemaConverter(prop_order={}, allow_fetch=False, dotall=False, raw_pattern=False)
+            c.visit(c.resolve_refs(copy.deepcopy(schema), "stdin"), "")
+            grammar = c.format_grammar()
+        except (Exception, RecursionError):
+            counts["refused"] += 1
+            continue
+        finally:
+            times.append(1000 * (time.perf_counter() - begin))
+        counts["converted"] += 1
+        said = ask(process, grammar=grammar, texts=texts, samples=1)
+        if said is None:
+            print(f"the program ended at {path}")
+            break
+        if "error" in said:
+            counts["of them no grammar that can be read"] += 1
+            if "-v" in sys.argv:
+                print("GBNF", path, said["error"][:200])
+            continue
+        counts["instances"] += len(texts)
+        counts["instances accepted"] += sum(taken < 0 for taken in said["texts"])
+        for text in filter(None, said["samples"]):
+            counts["samples"] += 1
+            try:
+                counts["samples invalid"] += not validator.is_valid(json.loads(text))
+            except ValueError:
+                counts["samples invalid"] += 1
+            except Exception:
+                counts["samples that jsonschema cannot check"] += 1
+    print(f"llama.cpp's converter: {times_text(times)} (Python)")
+    for name, count in sorted(counts.items()):
+        print(f"  {name}: {count}")
+
+
 def main():
     bench, model, root = sys.argv[1:4]
-    n = int(next((a for a in sys.argv[4:] if a != "-v"), 1000))
+    more = sys.argv[4:]
+    converter = more.pop(more.index("--llama") + 1) if "--llama" in more else None
+    n = int(next((a for a in more if not a.startswith("-")), 1000))
     cases = []
     for path in sampled(root, n):
         with open(path, encoding="utf-8") as f:
@@ -172,13 +235,10 @@ def main():
     counts, reasons, times = collections.Counter(), collections.Counter(), []
     examples = {}
     for path, schema, validator, texts, source in cases:
-        process.stdin.write(json.dumps({"schema": schema, "texts": texts, "samples": 3}) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
+        said = ask(process, schema=schema, texts=texts, samples=3)
+        if said is None:
             print(f"the program ended at {path}")
             return 1
-        said = json.loads(line)
         times.append(said["ms"])
         if "-v" in sys.argv and (said["ms"] > 100 or "error" in said):
             print("SLOW" if said["ms"] > 100 else "REFUSED", f"{said['ms']:.0f} ms", path, said.get("error", "")[:200])
@@ -209,14 +269,14 @@ def main():
                 print("NO JSON", path, text[:400])
             except Exception:
                 counts["samples that jsonschema cannot check"] += 1
-    process.stdin.close()
-    times.sort()
-    print(f"{counts['compiled']} of {len(cases)} compile; time: median {times[len(times) // 2]:.1f} ms, "
-          f"p99 {times[len(times) * 99 // 100]:.1f} ms, most {times[-1]:.1f} ms")
+    print(f"{counts['compiled']} of {len(cases)} compile; time: {times_text(times)}")
     for name, count in sorted(counts.items()):
         print(f"  {name}: {count}")
     for text, count in reasons.most_common(60):
         print(f"  {count:4d}  {text}   e.g. {os.path.relpath(examples[text], root)}")
+    if converter:
+        llama(converter, process, cases)
+    process.stdin.close()
     return 0
 
 
