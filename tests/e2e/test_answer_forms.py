@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 import tempfile
+import time
 import unittest
 
 import test_server
@@ -390,11 +391,16 @@ class TemplateVariables(RandomServer):
 
 
 class ToolsWithoutATemplate(RandomServer):
+    LOG = tempfile.NamedTemporaryFile(prefix="vlcache-e2e-log-")
+    FLAGS = ("--access-log", LOG.name)
+
     def test_tools_are_shown_in_the_system_text(self):
         tokens = lambda **more: self.chat(self.ask(max_tokens=1, **more))["usage"]["prompt_tokens"]
         without = tokens()
         self.assertGreater(tokens(tools=[LOOK]), without + 40)
         self.assertEqual(tokens(tools=[LOOK], tool_choice="none"), without)
+        counted = lambda **more: self.call("POST", "/tokenize", self.ask(**more))[1]["count"]
+        self.assertEqual([counted(), counted(tools=[LOOK])], [without, tokens(tools=[LOOK])])
         system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
         self.assertGreater(tokens(messages=system, tools=[LOOK]), tokens(messages=system) + 40)
 
@@ -404,6 +410,11 @@ class ToolsWithoutATemplate(RandomServer):
         answer = self.chat(self.ask(tools=[tool(i) for i in range(36)], max_tokens=1))
         self.assertLess(answer["usage"]["prompt_tokens"], 4096 / 8 + 40)
         self.assertIn("tool_35", answer["vlcache"]["notes"][0])
+        logged = lambda: [line["notes"] for line in map(json.loads, open(self.LOG.name)) if "notes" in line]
+        for _ in range(200):  # the line is written after the answer is sent
+            if not logged():
+                time.sleep(0.05)
+        self.assertEqual(logged()[0], answer["vlcache"]["notes"])
 
     def test_forced_calls(self):
         choice = self.chat(self.ask(tools=[LOOK], tool_choice=NAMED))["choices"][0]

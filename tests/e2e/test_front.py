@@ -406,7 +406,11 @@ class Answers(Server):
         body = json.dumps({**about(PAGE), "max_tokens": 1}).encode()
         for coding, data in (("gzip", gzip.compress(body)), ("deflate", zlib.compress(body)), ("identity", body)):
             self.assertEqual(self.call("POST", "/v1/chat/completions", data, {"content-encoding": coding})[0], 200, coding)
-        self.assertEqual(self.call("POST", "/v1/chat/completions", body, {"content-encoding": "br"})[0], 415)
+        frame = bytes.fromhex("28b52ffd20242101007b2270726f6d7074223a202254686520746f74616c2069732074686520746f74616c227d")
+        self.assertEqual(self.call("POST", "/tokenize", frame, {"content-encoding": "zstd"}), self.call("POST", "/tokenize", {"prompt": "The total is the total"}))
+        self.assertEqual(self.call("POST", "/tokenize", frame[:-1], {"content-encoding": "zstd"})[0], 400)
+        refused = self.answer("POST", "/v1/chat/completions", body, {"content-encoding": "br"})
+        self.assertEqual((refused.status, refused.getheader("accept-encoding")), (415, "gzip, deflate, zstd"))
         self.assertEqual(self.call("POST", "/v1/chat/completions", body, {"content-encoding": "gzip"})[0], 400)
         self.assertEqual(self.call("POST", "/v1/chat/completions", gzip.compress(b" " * (65 << 20)), {"content-encoding": "gzip"})[0], 413)
         for head, status in ((b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400), (b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
