@@ -13,7 +13,7 @@ namespace vlcache {
 namespace {
 
 constexpr int kMaxGroups = 64;         // within one another
-constexpr int kMaxRepeats = 4;         // in a row
+constexpr int kMaxInARow = 4;          // in a row
 constexpr int kMaxTimes = 10'000;      // the numbers in braces
 constexpr size_t kMaxBytes = 1 << 18;  // of a grammar
 constexpr int32_t kUnlimited = -1;
@@ -177,7 +177,7 @@ class Reader {
       Expression repeat{.kind = Expression::Kind::kRepeat, .set = {}, .parts = {}, .least = least, .most = most};
       repeat.parts.push_back(std::move(e));
       e = std::move(repeat);
-      if (n == kMaxRepeats) fail("too many repetitions in a row");
+      if (n == kMaxInARow) fail("too many repetitions in a row");
     }
   }
 
