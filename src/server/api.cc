@@ -227,8 +227,10 @@ HttpResponse Api::answer(const HttpRequest& request) const {
   if (route == "GET /v1/loads") return json_response(loads());
   if (route == "POST /detokenize") return json_response(detokenize_json(engine_, request.body));
   if (route == "GET /props") {
-    return json_response(
-        props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel));
+    OrderedJson props =
+        props_json(engine_, options_.model_name, generate_options(options_.defaults), options_.n_parallel);
+    props["limits"] = {{"image_pixels", options_.limits.image.max_pixels}};  // larger ones are shrunk by the page
+    return json_response(props);
   }
   if (route == "GET /v1/models")
     return json_response({{"object", "list"},

@@ -384,13 +384,20 @@ class Failures(PageTest):
         self.ask(TOTAL)
         expect(self.page.locator(".answer .wrong")).to_have_count(0)
 
+    def test_an_image_of_more_pixels_than_the_server_takes_is_shrunk(self):
+        self.proxy.props = {"model_alias": "tinydoc", "modalities": {"vision": True}, "default_generation_settings": {"n_ctx": 4096}, "limits": {"image_pixels": 30_000}}
+        self.page.reload()
+        expect(self.page.locator("#model")).to_contain_text("reads pictures")
+        self.attach(PAGE)
+        expect(self.page.locator("#attached")).to_contain_text("173 × 173, made smaller")
+
     def test_errors_are_in_words(self):
         self.proxy.refuse = (400, {"error": {"message": "messages[0].content[0].image_url: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels"}})
         self.ask(TOTAL, PAGE)
         expect(self.page.locator(".answer .wrong")).to_have_text("The picture: PNG: 9000 x 8000 pixels; the limit is 64000000 pixels")
 
     def test_a_model_without_vision(self):
-        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 2048}}
+        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 2048}, "limits": {"image_pixels": 64_000_000}}
         self.page.reload()
         expect(self.page.locator("#model")).to_contain_text("reads text only")
         expect(self.page.locator("#pick")).not_to_be_visible()
@@ -573,7 +580,7 @@ class Tour(PageTest):
         expect(self.page.locator(".tour")).to_have_count(0)
 
     def test_a_text_model_gets_a_letter(self):
-        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 4096}}
+        self.proxy.props = {"model_alias": "words", "modalities": {"vision": False}, "default_generation_settings": {"n_ctx": 4096}, "limits": {"image_pixels": 64_000_000}}
         self.page.reload()
         for text in ("1. Ask about this letter", "2. Ask with a tenth", "3. Ask again"):
             self.click(text)

@@ -75,8 +75,9 @@ export class Composer {
   }
 
   // What a model does that sees pictures, or none.
-  setModel({name, sees}) {
+  setModel({name, sees, mostPixels}) {
     this.sees = sees;
+    this.mostPixels = mostPixels;
     this.model = name;
     byId('pick').hidden = !sees;
     this.text.placeholder = sees ? 'Ask about a picture' : 'Ask a question';
@@ -85,7 +86,7 @@ export class Composer {
   async read(file) {
     if (await isPicture(file)) {
       if (!this.sees) throw new Error(`${this.model} reads text only: it cannot see ${file.name}.`);
-      return readPicture(file, this.settings.shrink);
+      return readPicture(file, this.settings.shrink, this.mostPixels);
     }
     const text = await readTextFile(file);
     if (text === null) throw new Error(`${file.name} is neither a text nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);

@@ -2,9 +2,8 @@
 // demand.
 import {newId} from './store.js';
 
-// What a server takes unless it is told otherwise (--max-megapixels, --max-body), with room for the rest of a request. No model
-// here sees more than some megapixels.
-const kMostPixels = 64e6, kMostSide = 16384, kMostBytes = 32 * 1024 * 1024, kSideOfLargeFiles = 3000;
+// What a canvas and a request may have (--max-body, with room for the rest). No model here sees more than some megapixels.
+const kMostSide = 16384, kMostBytes = 32 * 1024 * 1024, kSideOfLargeFiles = 3000;
 
 const kForms = [
   ['image/png', [0x89, 0x50, 0x4e, 0x47]],
@@ -37,8 +36,8 @@ async function shrunk(bitmap, side) {
 }
 
 // {id, name, type, blob, width, height, shrunk: whether it was made smaller}. `side`: pixels that are allowed; '' or 0: as many as
-// the server takes. Throws an Error that says why not.
-export async function readPicture(file, side) {
+// the server takes, `mostPixels` in all. Throws an Error that says why not.
+export async function readPicture(file, side, mostPixels = Infinity) {
   const type = await typeOfFile(file);
   const name = file.name || 'picture';
   if (type === null) throw new Error(`${name} is none of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
@@ -51,7 +50,7 @@ export async function readPicture(file, side) {
   }
   const picture = {id: newId(), name, type, blob, width: bitmap.width, height: bitmap.height, shrunk: false};
   const {width, height} = bitmap, longest = Math.max(width, height);
-  const most = Math.min(Number(side) || Infinity, longest * Math.min(1, Math.sqrt(kMostPixels / (width * height)), kMostSide / longest),
+  const most = Math.min(Number(side) || Infinity, longest * Math.min(1, Math.sqrt(mostPixels / (width * height)), kMostSide / longest),
     blob.size > kMostBytes ? kSideOfLargeFiles : Infinity);
   if (most < longest) Object.assign(picture, await shrunk(bitmap, Math.floor(most)), {shrunk: true});
   bitmap.close();
