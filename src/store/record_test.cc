@@ -141,7 +141,7 @@ TEST_P(Records, InvalidKeyFieldsAreMalformed) {
   };
   EXPECT_EQ(parsed(seal_, patched(16, 1), stored_.record.key), "hit");  // patching in the same byte does no harm
   EXPECT_EQ(parsed(seal_, patched(16, 0), stored_.record.key), "malformed");
-  EXPECT_EQ(parsed(seal_, patched(16, 3), stored_.record.key), "malformed");
+  EXPECT_EQ(parsed(seal_, patched(16, 4), stored_.record.key), "malformed");
   EXPECT_EQ(parsed(seal_, patched(96, '\n'), stored_.record.key), "malformed");
   EXPECT_EQ(parsed(seal_, patched(8, 2), stored_.record.key), "other version");
 }
