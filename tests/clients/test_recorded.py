@@ -36,6 +36,8 @@ class Recorded(Server):
         for request in RECORDED:
             with self.subTest(program=request["program"], body=str(request["body"])[:200]):
                 body = json.loads(json.dumps(request["body"]).replace("@PAGE@", DATA))
+                if not any(limit in body for limit in ("max_tokens", "max_completion_tokens", "max_output_tokens")):
+                    body["max_tokens"] = 32  # such answers may go on to the end of the context
                 response = self.server.answer("POST", request["path"], body)
                 text = response.text if isinstance(response.text, str) else response.text.decode()
                 self.assertEqual(response.status, 200, text[:300])

@@ -14,7 +14,7 @@ def main(name):
     module, _, cls = PROGRAMS[name][1].partition(".")
     program = getattr(importlib.import_module("." + module, __package__), cls)()
     for case in getattr(program, "CASES", CASES):
-        if not hasattr(program, case) or case == "image" and not SEES: continue
+        if not hasattr(program, case) or case in ("image", "page") and not SEES: continue
         try:
             ok, detail = True, getattr(program, case)()
         except Exception as error:

@@ -10,15 +10,21 @@ class Agents:
         import agents, openai
         agents.set_tracing_disabled(True)
         self.agents = agents
-        self.client = openai.AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)
+        self.client = lambda: openai.AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0)  # of one event loop each
         self.input = [{"role": "user", "content": ([{"type": "input_image", "image_url": DATA_URI, "detail": "auto"}] if SEES else []) + [{"type": "input_text", "text": QUESTION}]}]
 
     def agent(self, settings={}, **more):
-        model = self.agents.OpenAIResponsesModel(model=MODEL, openai_client=self.client)
+        model = self.agents.OpenAIResponsesModel(model=MODEL, openai_client=self.client())
         return self.agents.Agent(name="reader", model=model, model_settings=self.agents.ModelSettings(temperature=0, max_tokens=LIMIT, **settings), **more)
 
     def run(self, given, **more):
         return self.agents.Runner.run_sync(self.agent(**more), given, max_turns=2)
+
+    def reads(self, answer):
+        try:
+            return right(answer())
+        except (self.agents.MaxTurnsExceeded, self.agents.ModelBehaviorError) as error:
+            return check(not SEES and ("max_output_tokens" in str(error) or "turns" in str(error)), error)  # a model of text may go on and on
 
     def click(self):
         @self.agents.function_tool
@@ -34,15 +40,11 @@ class Agents:
         async def pieces():
             answer = self.agents.Runner.run_streamed(self.agent(), self.input)
             return "".join([e.data.delta async for e in answer.stream_events() if e.type == "raw_response_event" and e.data.type == "response.output_text.delta"])
-        return right(asyncio.run(pieces()))
+        return self.reads(lambda: asyncio.run(pieces()))
 
-    def tools_required(self): return check(self.run("Go.", tools=[self.click()], settings={"tool_choice": "required"}, tool_use_behavior="stop_on_first_tool").final_output == "done", "a call")
+    def tools_required(self): return check(self.run("Go.", tools=[self.click()], settings={"tool_choice": "required", "parallel_tool_calls": False}, tool_use_behavior="stop_on_first_tool").final_output == "done", "a call")
 
-    def tools_auto(self):
-        try:
-            return right(self.run(self.input, tools=[self.click()]).final_output)
-        except (self.agents.MaxTurnsExceeded, self.agents.ModelBehaviorError) as error:
-            return check(not SEES and ("max_output_tokens" in str(error) or "turns" in str(error)), error)  # a model of text may go on and on
+    def tools_auto(self): return self.reads(lambda: self.run(self.input, tools=[self.click()]).final_output)
 
     def structured(self):
         import pydantic

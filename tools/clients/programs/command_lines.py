@@ -18,10 +18,16 @@ class CommandLine:
         self.folder = pathlib.Path(self.kept.name)
 
     def run(self, *command, **environment):
-        done = subprocess.run([command[0] if "/" in command[0] else BIN / command[0], *map(str, command[1:])], cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=900,
-                              env={**os.environ, "HOME": str(self.folder), "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1", **environment})
-        assert done.returncode == 0, (done.stdout + done.stderr)[-300:]
-        return done.stdout
+        """What it printed, to a file: a child that outlives the program would keep a pipe open."""
+        program = command[0] if "/" in command[0] else BIN / command[0]
+        with open(self.folder / "printed.txt", "w+") as printed, open(self.folder / "errors.txt", "w+") as errors:
+            code = subprocess.run([program, *map(str, command[1:])], cwd=self.folder, stdout=printed, stderr=errors, stdin=subprocess.DEVNULL, timeout=900,
+                                  env={**os.environ, "HOME": str(self.folder), "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1", **environment}).returncode
+            printed.seek(0)
+            errors.seek(0)
+            said = printed.read()
+            assert code == 0, (said + errors.read())[-300:]
+        return said
 
 
 class Llm(CommandLine):
