@@ -145,6 +145,28 @@ class Chat(ProgramTest):
         self.assertEqual(answers[0], answers[1])
         self.assertGreater(stats[0][1], 256)
 
+    def test_commands_change_the_conversation(self):
+        page, saved = self.folder / "my page.png", self.folder / "out.json"
+        page.write_bytes(PAGE.read_bytes())
+        answers, stats, told = self.chat("/system Be brief.", f"/image '{page}' {PAGE}", "/undo", "/reset", f"/image {page}", "/kv vlcache 0.5", QUESTION, "/stats",
+                                         "/retry", "/kv full", "/retry", "/stats", f"/save {saved}", "/reset", f"/load '{saved}'", "What is the DATE?", "/stats", "/kv nothing", "/kv",
+                                         "/load /no/such.json", "/system ''")
+        self.assertEqual(told.count("goes with the next message"), 3)
+        self.assertIn("system message: Be brief.", told)
+        self.assertIn("KV policy: post_vision+vlcache, budget 0.5\n", told)
+        self.assertEqual(len(re.findall(r"dropped \d+ of \d+ slots", told)), 1)  # by the first policy alone
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual(answers[2], self.chat(f"/image {PAGE}", QUESTION, args=("--system", "Be brief."))[0][0])
+        self.assertIn("1 question with the answers, 1 image\n", told)
+        self.assertGreater(stats[-1][1], stats[1][1])  # the loaded question and its image are in the prompt
+        self.assertEqual(told.count("KV policy: full"), 2)
+        self.assertIn("/no/such.json", told)
+        self.assertIn("system message: none", told)
+        file = json.loads(saved.read_text())
+        self.assertEqual(file["system"], "Be brief.")
+        self.assertEqual([m["role"] for m in file["messages"]], ["user", "assistant"])
+        self.assertEqual(file["messages"][1]["answers"][0]["text"], answers[2])
+
     def start(self):
         p = subprocess.Popen([VLCACHE, "chat", "-m", str(MODEL), "--max-tokens", "4", "--temperature", "0"], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

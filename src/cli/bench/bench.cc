@@ -5,10 +5,12 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/threads.h"
 #include "cli/bench/bench_engine.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_runner.h"
+#include "cli/terminal/progress.h"
 
 namespace vlcache {
 namespace {
@@ -41,7 +43,13 @@ void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPt
     names.push_back(policy->name());
     runners.emplace_back(engine, policy, fill, flags.seed);
   }
-  const auto results = BenchRunner::run_in_turn(runners, cases, flags.repetitions);
+  ProgressBar bar(cases[0].n_tiles > 0 ? "measuring tiles"
+                                       : format("measuring at depth %d, batch %d", cases[0].n_depth, cases[0].n_seqs));
+  const int64_t n_runs = std::ssize(runners) * std::ssize(cases) * (flags.repetitions + 1);
+  int64_t n_done = 0;
+  bar.update(n_done, n_runs);
+  const auto results =
+      BenchRunner::run_in_turn(runners, cases, flags.repetitions, [&] { bar.update(++n_done, n_runs); });
   for (size_t c = 0; c < cases.size(); ++c) {
     for (size_t i = 0; i < runners.size(); ++i) {
       base.kv_mode = names[i];

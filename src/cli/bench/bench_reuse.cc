@@ -8,8 +8,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/splitmix.h"
 #include "cli/bench/bench_engine.h"
+#include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
 #include "reuse/reuse_chooser.h"
 
@@ -44,14 +46,20 @@ class ReuseBench {
     images_.clear();
     for (int i = 0; i < n_images; ++i) images_.push_back(random_image());
     engine_.kv().image_kv().clear();
+    ProgressBar bar(format("measuring %d image%s", n_images, n_images == 1 ? "" : "s"));
+    bar.update(0, 1);
     std::vector<Row> rows = flags_.exact_prefix ? exact_rows() : chooser_rows();
+    const int64_t n_runs = std::ssize(rows) * flags_.repetitions;
+    int64_t n_done = 0;
     for (int r = 0; r < flags_.repetitions; ++r) {
       for (Row& row : rows) {
         if (row.from != From::kRam) forget_memory();
         if (row.from == From::kColdTier) drop_page_cache();
         row.samples.push_back(time_once(prompt(flags_.n_text), row.reuse));
+        bar.update(++n_done, n_runs);
       }
     }
+    bar.clear();
     for (const Row& row : rows) print(row.name, row.samples, rows[0].samples);
   }
 

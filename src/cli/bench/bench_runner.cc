@@ -225,21 +225,25 @@ void BenchRunner::finish(BenchResult& result) {
 }
 
 std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRunner> runners,
-                                                               const std::vector<BenchCase>& cases,
-                                                               int32_t repetitions) {
+                                                               const std::vector<BenchCase>& cases, int32_t repetitions,
+                                                               const std::function<void()>& after_run) {
   std::vector<std::vector<BenchResult>> results(runners.size());
   LimitsProbe probe;
   for (BenchRunner& runner : runners) runner.fill(cases[0].n_depth, cases[0].n_seqs);
   for (const BenchCase& test : cases) {
     CHECK(test.n_depth == cases[0].n_depth && test.n_seqs == cases[0].n_seqs);
     CHECK((test.n_prompt > 0) + (test.n_gen > 0) + (test.n_tiles > 0) == 1);
-    for (size_t i = 0; i < runners.size(); ++i) results[i].push_back(runners[i].begin(test));
+    for (size_t i = 0; i < runners.size(); ++i) {
+      results[i].push_back(runners[i].begin(test));
+      after_run();
+    }
     MachineLimits before = probe.measure(kProbeSeconds);
     for (int32_t r = 0; r < repetitions; ++r) {
       for (size_t i = 0; i < runners.size(); ++i) {
         const double tokens_per_s = runners[i].time_once(test);
         const MachineLimits after = probe.measure(kProbeSeconds);
         runners[i].repeat(results[i].back(), before, after, tokens_per_s);
+        after_run();
         before = after;
       }
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,9 +44,11 @@ class BenchRunner {
   BenchRunner(Engine& engine, PolicyPtr policy, Fill fill, uint64_t seed);
 
   // Runs cases of one depth and batch size, alternating between `runners`, `repetitions` times each after one warm-up,
-  // with a probe of the machine between any two runs. [runners][cases]
+  // with a probe of the machine between any two runs. after_run() is called (repetitions + 1) x cases x runners times.
+  // [runners][cases]
   static std::vector<std::vector<BenchResult>> run_in_turn(std::span<BenchRunner> runners,
-                                                           const std::vector<BenchCase>& cases, int32_t repetitions);
+                                                           const std::vector<BenchCase>& cases, int32_t repetitions,
+                                                           const std::function<void()>& after_run);
 
  private:
   void fill(int32_t depth, int32_t n_seqs);

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
+#include "cli/terminal/progress.h"
 #include "io/image/encode.h"
 
 namespace vlcache {
@@ -57,15 +58,20 @@ void run(const InspectFlags& flags) {
   std::vector<Image> images;
   for (const std::string& path : flags.images) images.push_back(load_image(path));
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
+  Progress progress;
+  progress.update("inspecting", 0, 0);
   const Inspection inspection = inspect(*engine, std::move(prompt), std::move(policy), flags.max_tokens);
+  progress.update("writing the report", 0, 0);
   if (!flags.json.empty())
     write_file(flags.json,
                to_json(inspection).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (!flags.output.empty()) {
     write_file(flags.output, inspection_page(inspection, flags.prompt, images));
     write_heat_maps(flags.output, inspection, images);
+    progress.pause();
     std::fprintf(stderr, "%s, and heat maps beside it\n", flags.output.c_str());
   }
+  progress.pause();
   std::printf("%s\n", inspection.answer.c_str());
 }
 

@@ -44,7 +44,7 @@ class MeasuredCases {
 class ReuseMeasuring {
  public:
   // All must outlive this.
-  ReuseMeasuring(ReuseTuner& tuner, std::span<const ReuseCase> cases, MeasuredCases& measured, LongProgress& progress)
+  ReuseMeasuring(ReuseTuner& tuner, std::span<const ReuseCase> cases, MeasuredCases& measured, Progress& progress)
       : tuner_(tuner), cases_(cases), measured_(measured), progress_(progress) {}
 
   // Compares answers under the plan, and under its chooser with a preview for several images. `name` tells the
@@ -72,7 +72,7 @@ class ReuseMeasuring {
   ReuseTuner& tuner_;
   std::span<const ReuseCase> cases_;
   MeasuredCases& measured_;
-  LongProgress& progress_;
+  Progress& progress_;
   std::vector<std::string> ways_;  // of the floor
 };
 

@@ -10,6 +10,7 @@
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
+#include "cli/terminal/answer_printer.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
@@ -23,8 +24,7 @@ struct RunFlags {
   std::string prompt;
   std::vector<std::string> images;
   std::string system;
-  bool raw = false;
-  bool json = false;
+  bool raw = false, json = false, plain = false;
   std::string requests;
   int batch = 1, lookahead = 0;
 };
@@ -49,19 +49,17 @@ void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields,
   Request request = builder.request(std::move(prompt), fields);
   request.callbacks.cancelled = interrupted;
   request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  AnswerPrinter printer({.plain = flags.plain});
   request.callbacks.on_text = [&](std::string_view text) {
     bar.clear();
-    if (flags.json) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    if (!flags.json) printer.add(text);
   };
   const GenerateResult result = generate(engine, std::move(request));
   bar.clear();
   if (flags.json) {
     print_line(result_json(result, engine.kv().totals()));
   } else {
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
+    printer.finish();
   }
   std::fprintf(stderr, "%s\n", summary(result).c_str());
   if (*fields.explain) std::fprintf(stderr, "%s\n", explanation(result, engine.kv().totals(), builder.reuse()).c_str());
@@ -215,10 +213,12 @@ void add_run_command(const Command& app) {
            "a picture: JPEG, PNG, WebP, BMP, GIF (one per use); stands before the text, or where "
            "<image:N> says")
       .value_name("FILE")
+      .group("Basic")
       .one_per_use();
-  command.add("--system", flags->system, "system message").value_name("TEXT");
+  command.add("--system", flags->system, "system message").value_name("TEXT").group("Basic");
   command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
   command.add("--json", flags->json, "print one JSON object instead of the text");
+  command.add("--plain", flags->plain, "the answer as the model wrote it, without colours, on a terminal, too");
   command
       .add("--requests", flags->requests,
            "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "

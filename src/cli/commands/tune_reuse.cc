@@ -65,7 +65,7 @@ std::string digest_of(const std::vector<ReuseCase>& cases) {
 }
 
 // Loads with a bar from the start on.
-std::unique_ptr<Engine> load(const ModelFlags& flags, const Checkpoint& checkpoint, LongProgress& progress) {
+std::unique_ptr<Engine> load(const ModelFlags& flags, const Checkpoint& checkpoint, Progress& progress) {
   EngineOptions options = engine_options(flags);
   options.progress = [&](int64_t done, int64_t total) { progress.update("loading", done, total); };
   return Engine::load(checkpoint, options);
@@ -126,7 +126,7 @@ void tune(const TuneFlags& flags) {
   if (!flags.output.empty()) make_folder_of(flags.output);
   const auto begin = Clock::now();
   watch_interrupts();
-  LongProgress progress;
+  Progress progress;
   progress.update("loading", 0, 1);
   const std::vector<ReuseCase> cases =
       make_reuse_cases(load_samples(flags), flags.profiled + flags.compared, flags.seed);
@@ -179,7 +179,7 @@ void tune(const TuneFlags& flags) {
 
 void verify(const TuneFlags& flags) {
   watch_interrupts();
-  LongProgress progress;
+  Progress progress;
   progress.update("loading", 0, 1);
   const std::vector<ReuseCase> cases = make_reuse_cases(load_samples(flags), flags.compared, flags.seed);
   const Checkpoint checkpoint(flags.model.model_dir);

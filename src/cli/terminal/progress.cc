@@ -10,9 +10,6 @@
 namespace vlcache {
 namespace {
 constexpr int kWidth = 30;
-constexpr auto kDelay = std::chrono::milliseconds(200);
-constexpr auto kInterval = std::chrono::milliseconds(50);
-// Of LongProgress.
 constexpr std::chrono::milliseconds kBarInterval{250}, kLineInterval{10000};
 
 void draw_bar(const std::string& label, double share, const std::string& after) {
@@ -37,30 +34,9 @@ std::string time_left(double share, std::chrono::steady_clock::duration passed) 
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)),
-      on_terminal_(isatty(STDERR_FILENO) != 0),
-      start_(std::chrono::steady_clock::now()),
-      last_(start_) {}
+Progress::Progress() : on_terminal_(isatty(STDERR_FILENO) != 0), thread_([this] { run(); }) {}
 
-void ProgressBar::update(int64_t done, int64_t total) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!on_terminal_ || total <= 0 || now - start_ < kDelay || (drawn_ && now - last_ < kInterval)) return;
-  last_ = now;
-  drawn_ = true;
-  draw_bar(label_, share_of(done, total), "");
-}
-
-void ProgressBar::clear() {
-  if (!drawn_) return;
-  std::fputs("\r\x1b[K", stderr);
-  std::fflush(stderr);
-  drawn_ = false;
-}
-
-LongProgress::LongProgress() : on_terminal_(isatty(STDERR_FILENO) != 0), thread_([this] { run(); }) {}
-
-LongProgress::~LongProgress() {
+Progress::~Progress() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -70,7 +46,7 @@ LongProgress::~LongProgress() {
   pause();
 }
 
-void LongProgress::update(const std::string& label, int64_t done, int64_t total) {
+void Progress::update(const std::string& label, int64_t done, int64_t total) {
   const std::lock_guard lock(mutex_);
   if (label != label_) {
     label_ = label;
@@ -80,14 +56,14 @@ void LongProgress::update(const std::string& label, int64_t done, int64_t total)
   total_ = total;
 }
 
-void LongProgress::pause() {
+void Progress::pause() {
   const std::lock_guard lock(mutex_);
   label_.clear();
   if (drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
 }
 
-void LongProgress::run() {
+void Progress::run() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
     if (on_terminal_) {
@@ -100,10 +76,15 @@ void LongProgress::run() {
 }
 
 // With the mutex held.
-void LongProgress::print() {
+void Progress::print() {
   const double share = share_of(done_, total_);
-  const std::string left = time_left(share, std::chrono::steady_clock::now() - phase_begin_);
-  if (on_terminal_) {
+  const auto passed = std::chrono::steady_clock::now() - phase_begin_;
+  const std::string left = time_left(share, passed);
+  if (total_ <= 0) {
+    const std::string seconds = format("%.0f s", std::chrono::duration<double>(passed).count());
+    std::fprintf(stderr, on_terminal_ ? "\r%s ... %s\x1b[K" : "%s: %s\n", label_.c_str(), seconds.c_str());
+    drawn_ = on_terminal_;
+  } else if (on_terminal_) {
     draw_bar(label_, share, left + "\x1b[K");
     drawn_ = true;
   } else {

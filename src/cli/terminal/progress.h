@@ -1,5 +1,4 @@
-// ProgressBar: a progress line on stderr that is erased when the work is done. Prints nothing if stderr is not a
-// terminal. LongProgress: the same of work that takes minutes, on pipes, too.
+// Shows on stderr how far long work is, and the time left.
 #pragma once
 
 #include <chrono>
@@ -8,37 +7,20 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace vlcache {
 
-class ProgressBar {
- public:
-  explicit ProgressBar(std::string label);
-  ~ProgressBar() { clear(); }
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-
-  // Draws at most twenty times a second, and not before 200 ms of work: short work shows nothing.
-  void update(int64_t done, int64_t total);
-  void clear();
-
- private:
-  std::string label_;
-  bool on_terminal_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point start_, last_;
-};
-
 // Progress through phases, printed by a thread of its own, so that it appears and moves while a step takes long: on a
 // terminal a bar, otherwise a line every ten seconds. Erased at the end.
-class LongProgress {
+class Progress {
  public:
-  LongProgress();
-  ~LongProgress();
-  LongProgress(const LongProgress&) = delete;
-  LongProgress& operator=(const LongProgress&) = delete;
+  Progress();
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
-  // Of the phase `label`; the first call with another label begins it.
+  // Of the phase `label`; the first call with another label begins it. total 0: not known, the time passed is shown.
   void update(const std::string& label, int64_t done, int64_t total);
   // Stops printing until the next update.
   void pause();
@@ -55,6 +37,21 @@ class LongProgress {
   int64_t done_ = 0, total_ = 0;
   std::chrono::steady_clock::time_point phase_begin_;
   std::thread thread_;  // the last member: it uses the others
+};
+
+// Of work with one phase.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label) : label_(std::move(label)) {}
+
+  void update(int64_t done, int64_t total) {
+    if (total > 0) progress_.update(label_, done, total);
+  }
+  void clear() { progress_.pause(); }
+
+ private:
+  std::string label_;
+  Progress progress_;
 };
 
 }  // namespace vlcache

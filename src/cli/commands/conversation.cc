@@ -1,0 +1,365 @@
+#include "cli/commands/conversation.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/flags/generate_flags.h"
+#include "cli/terminal/markdown.h"
+#include "cli/terminal/progress.h"
+#include "engine/reuse/shortened_prefix.h"
+#include "engine/scheduler/generation.h"
+#include "engine/scheduler/image_selection.h"
+#include "engine/scheduler/scheduler.h"
+#include "io/image/image.h"
+
+namespace vlcache {
+namespace {
+
+nlohmann::ordered_json message(std::string_view role, const std::string& text, size_t n_images) {
+  if (n_images == 0) return {{"role", role}, {"content", text}};
+  nlohmann::ordered_json content = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  content.push_back({{"type", "text"}, {"text", text}});
+  return {{"role", role}, {"content", std::move(content)}};
+}
+
+}  // namespace
+
+Conversation::Conversation(Engine& engine, Options options, PolicyPtr policy, RequestFields fields,
+                           RequestBuilder& builder, const Checkpoint& checkpoint)
+    : engine_(engine),
+      options_(std::move(options)),
+      policy_(std::move(policy)),
+      builder_(builder),
+      checkpoint_(checkpoint),
+      fields_(std::move(fields)) {
+  builder_.check(fields_);
+  if (!options_.session.empty()) open_session();
+}
+
+void Conversation::reset() {
+  turns_.clear();
+  pending_.clear();
+  sequence_.reset();
+  salt_.reset();
+  last_.reset();
+  save_session();
+}
+
+void Conversation::add_image(const std::string& path) {
+  EncodedImage encoded = read_encoded_image(path);
+  const Image image = decode_image(*encoded.bytes, path, encoded.limits);
+  check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{encoded}));
+  pending_.push_back(std::move(encoded));
+  std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
+               static_cast<long long>(image.width), static_cast<long long>(image.height));
+}
+
+void Conversation::undo() {
+  if (turns_.empty()) {
+    std::fputs("nothing to undo\n", stderr);
+    return;
+  }
+  std::fprintf(stderr, "took back: %s\n", turns_.back().question.c_str());
+  take_back();
+  save_session();
+}
+
+void Conversation::print_stats() const {
+  if (!last_) {
+    std::fputs("no answer yet\n", stderr);
+    return;
+  }
+  std::fprintf(stderr,
+               "%s\n%d of %d prompt tokens came from the KV cache; %d tokens in the conversation, peak KV %.1f MiB\n",
+               summary(*last_).c_str(), last_->cache.n_prefix_tokens, last_->n_prompt, sequence_->n_tokens(),
+               static_cast<double>(last_->kv.peak_bytes) / 1048576.0);
+  // Slots over all layers and heads; a token has one in each.
+  int64_t n_heads = 0, n_kept = 0;
+  for (const std::vector<int32_t>& layer : last_->kv.slots) {
+    n_heads += std::ssize(layer);
+    n_kept = std::accumulate(layer.begin(), layer.end(), n_kept);
+  }
+  const double kept = n_heads > 0 ? static_cast<double>(n_kept) / static_cast<double>(n_heads) : 0;
+  const int32_t n_tokens = sequence_->n_tokens() + n_dropped_;
+  if (kept > 0 && n_tokens - kept >= 0.5) {
+    std::fprintf(stderr, "%s dropped %.0f of %d slots per layer and head\n", policy_->name().c_str(), n_tokens - kept,
+                 n_tokens);
+  }
+}
+
+bool Conversation::ask(const std::string& question) {
+  turns_.push_back({.question = question,
+                    .images = std::move(pending_),
+                    .answer = "",
+                    .kv = fields_.kv.value_or(""),
+                    .budget = fields_.kv_budget ? fields_.kv_budget->text : ""});
+  pending_.clear();
+  std::optional<Prompt> next;
+  try {
+    next = prompt();
+    if (options_.truncates && full(*next)) next = truncate();
+    check_fits(*next);
+  } catch (...) {  // refused before any computation: the conversation is unchanged
+    ChatTurn refused = std::move(turns_.back());
+    turns_.pop_back();
+    keep_if_usable(std::move(refused.images));
+    throw;
+  }
+  try {
+    turns_.back().answer = answer(std::move(*next));
+  } catch (...) {
+    turns_.pop_back();  // with its images, for which there was no room
+    last_.reset();
+    throw;
+  }
+  if (interrupted() && turns_.back().answer.empty()) {
+    std::fputs("stopped before the answer began: the question is taken back\n", stderr);
+    take_back();
+    return false;
+  }
+  save_session();
+  return true;
+}
+
+void Conversation::retry() {
+  if (turns_.empty()) {
+    std::fputs("no question yet\n", stderr);
+    return;
+  }
+  const ChatTurn last = turns_.back();
+  const std::vector<EncodedImage> waiting = pending_;
+  take_back();
+  if (fields_.seed) ++fields_.seed->value;
+  bool answered = false;
+  try {
+    answered = ask(last.question);
+  } catch (...) {
+    turns_.push_back(last);
+    pending_ = waiting;
+    throw;
+  }
+  if (answered) return;
+  turns_.push_back(last);
+  pending_ = waiting;
+}
+
+// Removes the last turn; its images wait for the next question.
+void Conversation::take_back() {
+  pending_.insert(pending_.begin(), std::make_move_iterator(turns_.back().images.begin()),
+                  std::make_move_iterator(turns_.back().images.end()));
+  turns_.pop_back();
+  last_.reset();
+}
+
+void Conversation::print_policy() const {
+  const std::string& budget = options_.model.kv_budget;
+  std::fprintf(stderr, "KV policy: %s%s%s\n", policy_->name().c_str(), budget.empty() ? "" : ", budget ",
+               budget.c_str());
+}
+
+void Conversation::set_policy(const std::string& kv, const std::string& budget) {
+  ModelFlags model = options_.model;
+  model.kv = kv;
+  model.kv_budget = budget;
+  PolicyPtr policy = chosen_policy(model, checkpoint_);
+  if (!policy->vision_layers().empty()) check_suits(engine_.model().config(), *policy);
+  RequestFields fields = fields_;
+  fields.kv = kv;
+  fields.kv_budget = std::nullopt;
+  if (!budget.empty()) fields.kv_budget = BudgetText{budget};
+  builder_.check(fields);
+  options_.model = std::move(model);
+  fields_ = std::move(fields);
+  policy_ = std::move(policy);
+  sequence_.reset();
+  last_.reset();
+  print_policy();
+}
+
+void Conversation::set_system(const std::string& text) {
+  options_.system = text;
+  save_session();
+}
+
+void Conversation::save_to(const std::string& path) const {
+  if (turns_.empty()) throw Error(ErrorCode::kInput, "/save: expected a conversation, found no question yet");
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::string name = turns_[0].question;
+  name.resize(std::min(name.size(), name.find('\n')));
+  write_file(path, conversation_text({.name = name, .system = options_.system, .turns = turns_},
+                                     std::chrono::duration_cast<std::chrono::milliseconds>(now).count()));
+  std::fprintf(stderr, "%s: %zu question%s with the answers\n", path.c_str(), turns_.size(),
+               turns_.size() == 1 ? "" : "s");
+}
+
+void Conversation::load_from(const std::string& path) {
+  ConversationFile file = parse_conversation(read_text_file(path), path);
+  size_t n_images = 0;
+  for (const ChatTurn& turn : file.turns) {
+    n_images += turn.images.size();
+    for (const EncodedImage& image : turn.images) decode_image(*image.bytes, image.where, image.limits);
+  }
+  if (n_images > 0) {  // a text model refuses them now, not with the next question
+    for (const ChatTurn& turn : file.turns) {
+      if (!turn.images.empty()) {
+        prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images.size())}), turn.images);
+      }
+    }
+  }
+  turns_ = std::move(file.turns);
+  if (!file.system.empty()) options_.system = file.system;
+  pending_.clear();
+  sequence_.reset();
+  salt_.reset();
+  last_.reset();
+  save_session();
+  std::fprintf(stderr, "%s: %zu question%s with the answers, %zu image%s\n", path.c_str(), turns_.size(),
+               turns_.size() == 1 ? "" : "s", n_images, n_images == 1 ? "" : "s");
+}
+
+void Conversation::open_session() {
+  session_ = std::make_unique<Session>(sessions_folder(options_.model.cache), options_.session);
+  SessionState state = session_->load();
+  if (state.turns.empty()) return;
+  if (options_.system.empty()) options_.system = state.system;
+  if (state.system != options_.system) {
+    throw Error(ErrorCode::kInput, "--session " + options_.session + ": it was begun with --system '" + state.system +
+                                       "', found '" + options_.system + "'");
+  }
+  for (SessionTurn& turn : state.turns) {
+    ChatTurn& ours = turns_.emplace_back(ChatTurn{
+        .question = std::move(turn.question), .images = {}, .answer = std::move(turn.answer), .kv = "", .budget = ""});
+    for (auto& bytes : turn.images) {
+      ours.images.push_back({.bytes = std::move(bytes),
+                             .where = "--session " + options_.session,
+                             .limits = {},
+                             .options = {},
+                             .owner = ""});
+    }
+  }
+  stored_ = std::move(state.kv);
+  salt_ = stored_.salt;
+  const int32_t n = PrefixReuse::restore(engine_, stored_);
+  std::fprintf(stderr, "session %s: %zu question%s, KV of %d of %zu tokens was kept\n", options_.session.c_str(),
+               turns_.size(), turns_.size() == 1 ? "" : "s", n, stored_.ids.size());
+}
+
+// Saves the current conversation. A full disk does not end it.
+void Conversation::save_session() {
+  if (session_ == nullptr) return;
+  SessionState state{.system = options_.system, .turns = {}, .kv = {}};
+  for (const ChatTurn& turn : turns_) {
+    SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}});
+    for (const EncodedImage& image : turn.images) kept.images.push_back(image.bytes);
+  }
+  try {
+    if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_, stored_);
+    session_->save(state);
+    if (!state.kv.ids.empty()) stored_ = std::move(state.kv);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+}
+
+Prompt Conversation::prompt() const {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  std::vector<EncodedImage> images;
+  if (!options_.system.empty()) messages.push_back(message("system", options_.system, 0));
+  for (const ChatTurn& turn : turns_) {
+    messages.push_back(message("user", turn.question, turn.images.size()));
+    images.insert(images.end(), turn.images.begin(), turn.images.end());
+    if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
+  }
+  Prompt prompt = prepare_chat(engine_, messages, std::move(images));
+  prompt.salt = salt_;
+  return prompt;
+}
+
+bool Conversation::full(const Prompt& prompt) const {
+  return policy_->pattern().window == 0 && policy_->n_seen(prompt.shape()) >= engine_.max_positions();
+}
+
+// Takes the oldest turns out of the conversation until half of the context is free; the KV of the others stays. If
+// the last question alone is too long, the conversation stays as it is.
+Prompt Conversation::truncate() {
+  std::vector<ChatTurn> all = turns_;
+  Prompt shorter = prompt();
+  while (turns_.size() > 1 && shorter.n_tokens() > engine_.max_positions() / 2) {
+    turns_.erase(turns_.begin());
+    shorter = prompt();
+  }
+  if (full(shorter)) {
+    turns_ = std::move(all);
+    return prompt();
+  }
+  const int32_t n_kept = keep_kv(shorter);
+  salt_ = shorter.salt;
+  sequence_.reset();
+  std::fprintf(stderr,
+               "the context of %d tokens is full: the model does not see the oldest %zu of %zu questions any more. The "
+               "KV of the others is kept (%d tokens; it was computed with what is gone), %d tokens are computed "
+               "(--context-full)\n",
+               engine_.max_positions(), all.size() - turns_.size(), all.size(), n_kept, shorter.n_tokens() - n_kept);
+  return shorter;
+}
+
+// Moves the KV of the conversation to its place in a prompt with fewer turns. Returns the number of its tokens.
+int32_t Conversation::keep_kv(Prompt& shorter) {
+  if (sequence_ == nullptr) return shorten_prefix(engine_, stored_, PrefixReuse::cached(engine_, stored_), shorter);
+  const PrefixTokens tokens = PrefixReuse::tokens_of(*sequence_);
+  const auto n = static_cast<int32_t>(tokens.ids.size());
+  return shorten_prefix(engine_, tokens, {.n = n, .kv = sequence_->cache().fork(), .pin = {}}, shorter);
+}
+
+void Conversation::check_fits(const Prompt& prompt) const {
+  check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), *fields_.max_tokens);
+}
+
+// The images of a refused question wait for the next one, unless any question with them would be refused.
+void Conversation::keep_if_usable(std::vector<EncodedImage> images) {
+  if (images.empty()) return;
+  turns_.push_back({.question = "", .images = std::move(images), .answer = "", .kv = "", .budget = ""});
+  try {
+    check_fits(prompt());
+    pending_ = std::move(turns_.back().images);
+  } catch (const Error&) {
+    std::fputs("its images do not fit into this conversation and are dropped\n", stderr);
+  }
+  turns_.pop_back();
+}
+
+std::string Conversation::answer(Prompt next) {
+  Request request = builder_.request(std::move(next), fields_);
+  select_image_tokens(engine_, *policy_, request.prompt, sequence_.get());
+  n_dropped_ = request.prompt.selection ? request.prompt.selection->n_dropped : 0;
+  if (sequence_) {
+    sequence_->continue_with(request.prompt);
+  } else {
+    warn_of_small_budget(options_.model, request.prompt.n_tokens());
+    sequence_ = engine_.new_sequence(request.prompt, policy_);
+  }
+  ProgressBar bar("reading");
+  request.sequence = sequence_.get();
+  request.callbacks.cancelled = interrupted;
+  request.callbacks.on_prefill = [&](int32_t done, int32_t total) { bar.update(done, total); };
+  AnswerPrinter printer(options_.printing);
+  request.callbacks.on_text = [&](std::string_view text) {
+    bar.clear();
+    printer.add(text);
+  };
+  last_ = generate(engine_, std::move(request));
+  bar.clear();
+  printer.finish();
+  if (*fields_.explain)
+    std::fprintf(stderr, "%s\n", explanation(*last_, engine_.kv().totals(), builder_.reuse()).c_str());
+  return last_->text;
+}
+
+}  // namespace vlcache

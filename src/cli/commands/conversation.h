@@ -1,0 +1,81 @@
+// Conversation: the turns of `vlcache chat`, whose KV is kept from one to the next.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/request_builder.h"
+#include "cli/commands/conversation_file.h"
+#include "cli/commands/session.h"
+#include "cli/flags/command.h"
+#include "cli/terminal/answer_printer.h"
+#include "engine/request.h"
+
+namespace vlcache {
+
+class Conversation {
+ public:
+  struct Options {
+    ModelFlags model;  // --kv and --kv-budget are replaced by set_policy
+    std::string system;
+    std::string session;     // empty: none
+    bool truncates = false;  // when the context is full; false: the question is refused
+    AnswerPrinter::Options printing;
+  };
+
+  // The others must outlive this object. Throws Error for fields that no question can have, and for a session that
+  // cannot be opened.
+  Conversation(Engine& engine, Options options, PolicyPtr policy, RequestFields fields, RequestBuilder& builder,
+               const Checkpoint& checkpoint);
+
+  // Prints the answer to standard output. If it was stopped before its first token, takes the question back and returns
+  // false. Throws Error: the conversation is as it was before.
+  bool ask(const std::string& question);
+  // Asks the last question again, with the next seed.
+  void retry();
+  // Only an image that the model accepts waits for the next message: another would fail that one and all later ones.
+  void add_image(const std::string& path);
+  void undo();
+  void reset();
+
+  void print_stats() const;
+  void print_policy() const;
+  // From the next question on. The KV of the conversation is computed again under it.
+  void set_policy(const std::string& kv, const std::string& budget);
+  const std::string& system() const { return options_.system; }
+  void set_system(const std::string& text);
+
+  void save_to(const std::string& path) const;
+  void load_from(const std::string& path);
+
+ private:
+  void open_session();
+  void save_session();
+  Prompt prompt() const;
+  bool full(const Prompt& prompt) const;
+  Prompt truncate();
+  int32_t keep_kv(Prompt& shorter);
+  void check_fits(const Prompt& prompt) const;
+  void keep_if_usable(std::vector<EncodedImage> images);
+  void take_back();
+  std::string answer(Prompt next);
+
+  Engine& engine_;
+  Options options_;
+  PolicyPtr policy_;
+  RequestBuilder& builder_;
+  const Checkpoint& checkpoint_;
+  RequestFields fields_;
+  std::vector<ChatTurn> turns_;
+  std::vector<EncodedImage> pending_;
+  std::unique_ptr<Sequence> sequence_;
+  std::unique_ptr<Session> session_;
+  PrefixTokens stored_;               // by the session
+  std::optional<Sha256Digest> salt_;  // of a conversation that was truncated: its KV is no other prompt's
+  std::optional<GenerateResult> last_;
+  int32_t n_dropped_ = 0;  // tokens that the model did not see
+};
+
+}  // namespace vlcache

@@ -1,0 +1,137 @@
+#include "cli/commands/conversation_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "io/image/encode.h"
+#include "io/image/image.h"
+#include "server/http/data_uri.h"
+
+namespace vlcache {
+namespace {
+
+using FileJson = nlohmann::ordered_json;
+
+constexpr const char* kImages = "pictures";  // the page's word
+
+// Of a file whose format the first bytes tell.
+std::string media_type(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with("\x89PNG")) return "image/png";
+  if (text.starts_with("GIF8")) return "image/gif";
+  if (text.starts_with("BM")) return "image/bmp";
+  if (text.starts_with("RIFF")) return "image/webp";
+  return "image/jpeg";
+}
+
+[[noreturn]] void expected(const std::string& where, const std::string& what) {
+  throw Error(ErrorCode::kInput, where + ": expected " + what);
+}
+
+std::string text_of(const FileJson& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+const FileJson& list_of(const FileJson& object, const char* key, const std::string& where) {
+  static const FileJson kNone = FileJson::array();
+  const auto at = object.find(key);
+  if (at == object.end() || at->is_null()) return kNone;
+  if (!at->is_array()) expected(where + ": " + key, "a list");
+  return *at;
+}
+
+ChatTurn read_question(const FileJson& message, const std::string& where) {
+  ChatTurn turn;
+  for (const FileJson& file : list_of(message, "files", where)) {
+    std::string text = text_of(file, "text");
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
+    turn.question += text_of(file, "name") + ":\n\n" + text + "\n\n";
+  }
+  turn.question += text_of(message, "text");
+  for (const FileJson& image : list_of(message, kImages, where)) {
+    const std::string name = text_of(image, "name"), place = where + ": " + (name.empty() ? "an image" : name);
+    auto bytes = std::make_shared<const std::vector<std::byte>>(decode_data_uri(text_of(image, "url"), place));
+    turn.images.push_back(
+        {.bytes = std::move(bytes), .where = name.empty() ? place : name, .limits = {}, .options = {}, .owner = ""});
+  }
+  return turn;
+}
+
+// Returns false for a question without an answer.
+bool read_answer(const FileJson& message, const std::string& where, ChatTurn& turn) {
+  const FileJson& answers = list_of(message, "answers", where);
+  if (answers.empty() || !answers[0].is_object()) expected(where + ": answers", "at least one");
+  turn.answer = text_of(answers[0], "text");
+  const auto asked = answers[0].find("asked");
+  if (asked != answers[0].end() && asked->is_object()) {
+    turn.kv = text_of(*asked, "kv");
+    turn.budget = text_of(*asked, "budget");
+  }
+  return !turn.answer.empty() || text_of(answers[0], "state") == "done";
+}
+
+}  // namespace
+
+std::string conversation_text(const ConversationFile& conversation, int64_t now_ms) {
+  FileJson messages = FileJson::array(), ids = FileJson::array();
+  for (const ChatTurn& turn : conversation.turns) {
+    FileJson images = FileJson::array();
+    for (const EncodedImage& image : turn.images) {
+      const Image decoded = decode_image(*image.bytes, image.where, image.limits);
+      const std::string id = format("image-%zu", ids.size() + 1);
+      ids.push_back(id);
+      images.push_back({{"id", id},
+                        {"name", image.where.substr(image.where.rfind('/') + 1)},
+                        {"width", decoded.width},
+                        {"height", decoded.height},
+                        {"url", "data:" + media_type(*image.bytes) + ";base64," + base64(*image.bytes)}});
+    }
+    messages.push_back({{"role", "user"}, {"text", turn.question}, {kImages, images}, {"files", FileJson::array()}});
+    const FileJson answer{{"label", turn.kv + (turn.budget.empty() ? "" : " " + turn.budget)},
+                          {"asked", {{"kv", turn.kv}, {"budget", turn.budget}, {"reuse", ""}}},
+                          {kImages, ids},
+                          {"thought", ""},
+                          {"text", turn.answer},
+                          {"state", "done"},
+                          {"error", ""},
+                          {"retry", false},
+                          {"finish", "stop"},
+                          {"usage", nullptr},
+                          {"served", nullptr},
+                          {"seen", {{"first", nullptr}, {"total", nullptr}}}};
+    messages.push_back({{"role", "assistant"}, {"answers", FileJson::array({answer})}});
+  }
+  FileJson file{{"id", format("chat-%lld", static_cast<long long>(now_ms))},
+                {"name", conversation.name},
+                {"created", now_ms},
+                {"updated", now_ms},
+                {"messages", std::move(messages)}};
+  if (!conversation.system.empty()) file["system"] = conversation.system;
+  return file.dump(1, ' ', false, FileJson::error_handler_t::replace) + "\n";
+}
+
+ConversationFile parse_conversation(std::string_view text, const std::string& where) {
+  const FileJson file = parse_ordered_json(text, where);
+  if (!file.is_object() || !file.contains("messages")) {
+    expected(where, "a conversation that /save or the page of `serve` has written, found no messages");
+  }
+  ConversationFile conversation{.name = text_of(file, "name"), .system = text_of(file, "system"), .turns = {}};
+  const FileJson& messages = list_of(file, "messages", where);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string place = where + format(": messages[%zu]", i), role = i % 2 == 0 ? "user" : "assistant";
+    if (!messages[i].is_object() || text_of(messages[i], "role") != role)
+      expected(place, "a message with the role " + role);
+    if (i % 2 == 0) {
+      conversation.turns.push_back(read_question(messages[i], place));
+      if (i + 1 == messages.size()) conversation.turns.pop_back();
+    } else if (!read_answer(messages[i], place, conversation.turns.back())) {
+      conversation.turns.pop_back();
+    }
+  }
+  return conversation;
+}
+
+}  // namespace vlcache

@@ -1,0 +1,31 @@
+// Reads and writes a conversation as the page of `serve` exports it: one JSON file, images included.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/prompt/encoded_image.h"
+
+namespace vlcache {
+
+struct ChatTurn {
+  std::string question;
+  std::vector<EncodedImage> images;  // the engine caches what it has decoded
+  std::string answer;
+  std::string kv, budget;  // what answered; empty: not known
+};
+
+struct ConversationFile {
+  std::string name;
+  std::string system;  // the page neither writes nor reads it
+  std::vector<ChatTurn> turns;
+};
+
+// now_ms: since 1970, as the time of the file. Throws Error for an image that cannot be decoded.
+std::string conversation_text(const ConversationFile& conversation, int64_t now_ms);
+// Of two answers side by side the first; questions without an answer are left out, as the page does; text files stand
+// in their question. Throws Error(kInput) that begins with `where`.
+ConversationFile parse_conversation(std::string_view text, const std::string& where);
+
+}  // namespace vlcache

@@ -1,0 +1,87 @@
+// Files of conversations: what is written is read again, and what the page writes is read.
+#include "cli/commands/conversation_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/image/encode.h"
+
+namespace vlcache {
+namespace {
+
+constexpr const char* kImages = "pictures";
+
+EncodedImage image_named(const std::string& where) {
+  return {.bytes = std::make_shared<const std::vector<std::byte>>(encode_png(Image(2, 1))),
+          .where = where,
+          .limits = {},
+          .options = {},
+          .owner = ""};
+}
+
+TEST(ConversationFileTest, IsReadAsItWasWritten) {
+  const ConversationFile written{
+      .name = "A page",
+      .system = "Be brief.",
+      .turns = {{.question = "What?",
+                 .images = {image_named("/tmp/a.png"), image_named("b.png")},
+                 .answer = "\u00fc\n1",
+                 .kv = "",
+                 .budget = ""},
+                {.question = "And?", .images = {}, .answer = "", .kv = "vlcache", .budget = "0.1"}}};
+  const std::string text = conversation_text(written, 1700000000000);
+  const nlohmann::json file = nlohmann::json::parse(text);
+  EXPECT_EQ(file["messages"][0][kImages][0]["name"], "a.png");
+  EXPECT_EQ(file["messages"][0][kImages][0]["width"], 2);
+  EXPECT_EQ(file["messages"][3]["answers"][0][kImages].size(), 2);  // of the whole prompt
+  const ConversationFile read = parse_conversation(text, "x.json");
+  EXPECT_EQ(read.name, written.name);
+  EXPECT_EQ(read.system, written.system);
+  ASSERT_EQ(read.turns.size(), 2U);
+  EXPECT_EQ(read.turns[0].question, "What?");
+  EXPECT_EQ(read.turns[0].answer, "\u00fc\n1");
+  ASSERT_EQ(read.turns[0].images.size(), 2U);
+  EXPECT_EQ(*read.turns[0].images[1].bytes, *written.turns[0].images[1].bytes);
+  EXPECT_EQ(read.turns[0].images[1].where, "b.png");
+  EXPECT_EQ(read.turns[1].kv, "vlcache");
+  EXPECT_EQ(read.turns[1].budget, "0.1");
+}
+
+TEST(ConversationFileTest, OfThePageIsReadAsThePageContinuesIt) {
+  const ConversationFile read = parse_conversation(R"({"name": "n", "messages": [
+      {"role": "user", "text": "q", "files": [{"name": "f.txt", "text": "in it\n\n"}]},
+      {"role": "assistant", "answers": [{"text": "first", "state": "done"}, {"text": "second"}]},
+      {"role": "user", "text": "stopped"}, {"role": "assistant", "answers": [{"text": "", "state": "stopped"}]},
+      {"role": "user", "text": "open"}]})",
+                                                   "x.json");
+  ASSERT_EQ(read.turns.size(), 1U);
+  EXPECT_EQ(read.turns[0].question, "f.txt:\n\nin it\n\nq");
+  EXPECT_EQ(read.turns[0].answer, "first");
+}
+
+TEST(ConversationFileTest, NamesWhatIsWrong) {
+  const std::pair<std::string, const char*> kCases[] = {
+      {"[", "x.json"},
+      {"[]", "x.json: expected a conversation"},
+      {R"({"messages": 3})", "messages: expected a list"},
+      {R"({"messages": [3]})", "messages[0]: expected a message with the role user"},
+      {R"({"messages": [{"role": "assistant", "answers": []}]})", "messages[0]: expected a message with the role user"},
+      {R"({"messages": [{"role": "user"}, {"role": "assistant", "answers": []}]})", "answers: expected at least one"},
+      {R"({"messages": [{"role": "user", ")" + std::string(kImages) +
+           R"(": [{"name": "a.png", "url": "http://x"}]}, 3]})",
+       "a.png"},
+  };
+  for (const auto& [text, says] : kCases) {
+    try {
+      parse_conversation(text, "x.json");
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache

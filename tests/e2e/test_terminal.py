@@ -1,0 +1,162 @@
+"""`vlcache` on a terminal: editing, pastes, dropped files, Ctrl-C in every phase, Markdown and colours."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import termios
+import time
+
+from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+
+LEFT, UP, END, TAB, CTRL_C, CTRL_D, BACKSPACE = "\x1b[D", "\x1b[A", "\x1b[F", "\t", "\x03", "\x04", "\x7f"
+DEADLINE = 60  # seconds
+
+
+def paste(text):
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+class Terminal:
+    """A program on a pseudo-terminal of 100 columns; `seen`: what it has written."""
+
+    def __init__(self, args, env):
+        self.seen, self.read = "", 0
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe(args[0], args, {**os.environ, "TERM": "xterm-256color", **env})
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def wait(self, pattern):
+        """Waits until what has been written since the last call matches; returns that up to the match's end."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            if found := re.search(pattern, self.seen[self.read:]):
+                text = self.seen[self.read:self.read + found.end()]
+                self.read += found.end()
+                return text
+            if time.monotonic() > end or not select.select([self.fd], [], [], end - time.monotonic())[0]:
+                raise AssertionError(f"no {pattern!r} in {self.seen[self.read:]!r}")
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise AssertionError(f"ended without {pattern!r}: {self.seen[self.read:]!r}")
+            self.seen += data.decode(errors="replace")
+
+    def prompt(self):
+        """Waits until the editor waits for a message."""
+        return self.wait(r"\x1b\[\?2004h[^\n]*> [^\n]*")
+
+    def exit_code(self):
+        try:
+            while data := os.read(self.fd, 65536):
+                self.seen += data.decode(errors="replace")
+        except OSError:
+            pass
+        status = os.waitpid(self.pid, 0)[1]
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+class OnATerminal(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.env = {"HOME": str(self.folder), "XDG_STATE_HOME": str(self.folder / "state"), "LC_ALL": "C.UTF-8"}
+        shutil.copy(PAGE, self.folder / "my page.png")
+        self.history = self.folder / "state/vlcache/history"
+
+    def start(self, *args, **env):
+        terminal = Terminal([VLCACHE, *map(str, args)], {**self.env, **env})
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def chat(self, *args, **env):
+        terminal = self.start("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "16", *args, **env)
+        terminal.prompt()
+        return terminal
+
+    def questions(self, terminal):
+        """The questions of the conversation, and the number of images of each."""
+        terminal.send("/save ~/out.json\r")
+        terminal.prompt()
+        messages = json.loads((self.folder / "out.json").read_text())["messages"]
+        return [(m["text"], len(m["pictures"])) for m in messages if m["role"] == "user"]
+
+    def test_messages_are_edited(self):
+        t = self.chat()
+        t.send(f"'{self.folder}/my page.png' \r")  # as terminals write a dropped file
+        t.wait(r"my page\.png: \d+ x \d+, goes with the next message")
+        t.prompt()
+        t.send("What is the TOTXL?" + LEFT * 2 + BACKSPACE + "A\r")
+        self.assertIn("TOTAL: 435.75", t.prompt())
+        lines = "one \u00fc\ttab\rtwo\x03\r\nthree\r"  # a paste may contain anything
+        t.send(paste(lines) + "?\r")
+        t.prompt()
+        t.send(UP + "!\r")  # the whole message comes back
+        t.prompt()
+        t.send("/im" + TAB + "~/my" + TAB + "\r")
+        t.wait(r"my page\.png: \d+ x \d+, goes with")
+        t.prompt()
+        t.send("to be cleared" + CTRL_C)
+        t.wait(r"\^C")
+        t.wait("> ")
+        t.send("And?\r")
+        t.prompt()
+        pasted = "one \u00fc\ttab\ntwo\nthree?"
+        self.assertEqual(self.questions(t), [("What is the TOTAL?", 1), (pasted, 0), (pasted + "!", 0), ("And?", 1)])
+        self.assertEqual(self.history.stat().st_mode & 0o777, 0o600)
+        t.send(CTRL_C)
+        t.wait("Ctrl-C again")
+        t.wait("> ")
+        t.send(CTRL_C)
+        self.assertEqual(t.exit_code(), 130)
+        again = self.chat("--no-history")  # which is not empty, but neither read nor written
+        before = self.history.read_text()
+        again.send(UP + "Hello\r")
+        again.prompt()
+        self.assertEqual(self.questions(again), [("Hello", 0)])
+        again.send(CTRL_D)
+        self.assertEqual(again.exit_code(), 0)
+        self.assertEqual(self.history.read_text(), before)
+        later = self.chat()
+        later.send(UP * 2 + "\r")  # the last message is /save
+        later.prompt()
+        self.assertEqual(self.questions(later), [("And?", 0)])
+
+    def test_ctrl_c_while_a_prompt_is_read_and_while_it_is_answered(self):
+        t = self.chat("--prefill-chunk", "1", "--ignore-eos", "--max-tokens", "3000", "--backend", "ref")
+        t.send("word " * 500 + "\r")
+        t.wait(r"reading \[#* *\] +\d+%")
+        t.send(CTRL_C)
+        t.wait("the question is taken back")
+        t.prompt()
+        t.send("Hello\r")
+        t.wait(r"Hello\r\n\x1b\[\?2004l(\r[^\n]*\x1b\[K)*\s*(?!reading)\w\w")  # the answer has begun
+        t.send(CTRL_C)
+        t.prompt()
+        self.assertEqual(self.questions(t), [("Hello", 0)])
+
+    def test_answers_are_rendered_on_terminals_alone(self):
+        schema = self.write("schema.json", json.dumps({"const": "**b** `c`"}))
+        ask = ("run", "-m", MODEL, "--temperature", "0", "--max-tokens", "40", "--json-schema", schema, "Hello")
+        self.assertEqual(run(*ask).stdout, '"**b** `c`"\n')
+        for flags, env, shown in (((), {}, '"\x1b[0m\x1b[1mb\x1b[0m \x1b[0m\x1b[36mc\x1b[0m"'), (("--plain",), {}, '"**b** `c`"'),
+                                  ((), {"NO_COLOR": "1"}, '"\x1b[0m\x1b[1mb\x1b[0m \x1b[0m`c\x1b[0m`"')):
+            t = self.start(*ask, *flags, **env)
+            self.assertEqual(t.exit_code(), 0)
+            self.assertIn(shown, t.seen)
