@@ -7,7 +7,7 @@ import struct
 import subprocess
 import xml.etree.ElementTree
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
 
 
 def read_safetensors(path):
@@ -28,7 +28,28 @@ class Commands(ProgramTest):
         self.assertRegex(self.ok("--version"), r"^vlcache \d+\.\d+\.\d+\n$")
         self.assertIn("run", self.ok("--help"))
         for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
-            self.assertIn("--", self.ok(command, "--help"))
+            text = self.ok(command, "--help")
+            self.assertIn("--", text)
+            self.assertLessEqual(max(len(line) for line in text.splitlines() if "Example" not in line), 100)
+
+    def test_completions_know_every_flag(self):
+        scripts = {shell: self.ok("completions", shell) for shell in ("bash", "zsh", "fish", "man")}
+        commands = re.findall(r"^  ([a-z]+) {2}", self.ok("--help").split("\nCommands:\n")[1], re.M)
+        self.assertGreater(len(commands), 13)
+        n = 0
+        for command in commands:
+            for flag in re.findall(r"^  (?:-\w, |    )--([a-z-]+)", self.ok(command, "--help"), re.M):
+                n += 1
+                for shell, script in scripts.items():
+                    name = {"fish": f"-l {flag}", "man": "\\-\\-" + flag.replace("-", "\\-")}.get(shell, f"--{flag}")
+                    self.assertRegex(script, re.escape(name) + r"\b", (shell, command))
+        self.assertGreater(n, 300)
+        for line, found in ((["vlcache", "ru"], ["run"]), (["vlcache", "cache", ""], ["ls", "verify"]), (["vlcache", "run", "--max-t"], ["--max-tokens"]),
+                            (["vlcache", "run", "--dtype", "b"], ["bf16"]), (["vlcache", "run", "-m", "doc"], ["docs"]), (["vlcache", "completions", "z"], ["zsh"])):
+            asked = f"COMP_WORDS=({' '.join(map(repr, line))}); COMP_CWORD={len(line) - 1}; compopt() {{ :; }}; _vlcache; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+            out = subprocess.run(["bash", "-c", scripts["bash"] + asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+            self.assertLessEqual(set(found), set(out), line)
+            self.assertTrue(all(word.startswith(line[-1]) for word in out), (line, out))
 
     def test_usage_errors_exit_2(self):
         for args in ((), ("nonsense",), ("run",), ("run", "-m", MODEL, "--max-tokens", "x", "hi"), ("run", "-m", MODEL, "--no-such-flag", "hi"),
@@ -70,13 +91,12 @@ class Commands(ProgramTest):
         self.assertEqual([(r["n_seqs"], r["n_threads"]) for r in json.loads(self.ok(*bench, env=env))], [(1, 1), (2, 1)])
         names = {}
         for command in ("run", "chat", "logits", "tokenize", "detokenize", "info", "bench"):
-            for line in self.ok(command, "--help").splitlines():
-                found = re.match(r"\s+(-\w,|)--([a-z-]+).*\(Env:(VLCACHE_[A-Z_]+)\)", line)
-                if found:
-                    own = f"VLCACHE_{command}_{found[2]}".upper().replace("-", "_")
-                    shared = f"VLCACHE_{found[2]}".upper().replace("-", "_")
-                    self.assertIn(found[3], (own, shared))
-                    names.setdefault(found[3], set()).add(command)
+            for head, text in re.findall(r"^  (?:-\w, |    )--([a-z-]+)((?:.*\n)(?: {30}.*\n)*)", self.ok(command, "--help"), re.M):
+                if found := re.search(r"\((VLCACHE_[A-Z_]+)\)\n", text):
+                    own = f"VLCACHE_{command}_{head}".upper().replace("-", "_")
+                    shared = f"VLCACHE_{head}".upper().replace("-", "_")
+                    self.assertIn(found[1], (own, shared))
+                    names.setdefault(found[1], set()).add(command)
         self.assertGreater(len(names["VLCACHE_MODEL"]), 6)
         self.assertEqual(names["VLCACHE_BENCH_BATCH"], {"bench"})
         self.assertEqual(names["VLCACHE_RUN_BATCH"], {"run"})

@@ -22,7 +22,7 @@ def flags_of_help(*groups):
     for line in run("serve", "--help").stdout.splitlines():
         if re.match(r"^[A-Z].*:$", line):
             group = line[:-1]
-        elif group in groups and (match := re.match(r"^  (?:-\w,)?(--[a-z-]+)", line)):
+        elif group in groups and (match := re.match(r"^  (?:-\w, |    )(--[a-z-]+)", line)):
             found.append(match[1])
     return found
 
@@ -43,7 +43,7 @@ class ServeFlags(ProgramTest):
 
     def test_every_flag_has_a_test(self):
         tried = {name[len("test_"):].replace("_", "-") for name in dir(self) if name.startswith("test_")}
-        flags = flags_of_help("Generation", "Cache")
+        flags = flags_of_help("Sampling", "Answer", "Compression and reuse", "Cache")
         self.assertGreater(len(flags), 30, flags)
         for flag in flags:
             self.assertIn("flag-" + flag[2:], tried, f"no test of {flag}")

@@ -56,6 +56,7 @@ ExitAfterInterrupt::~ExitAfterInterrupt() {
 void add_model_dir(const Command& command, std::string& model_dir) {
   command.add("-m,--model", model_dir, "Hugging Face snapshot directory, or ORG/NAME of one in the local cache")
       .value_name("DIR")
+      .group("Basic")
       .transform(model_path)
       .required()
       .share_environment();
@@ -65,7 +66,7 @@ namespace {
 
 void add_policy_flags(const Command& command, ModelFlags& flags) {
   const auto add = [&](const RequestField& field, std::string& value) {
-    command.add(field.flag, value, field.help).value_name(field.value_name).share_environment();
+    command.add(field.flag, value, field.help).value_name(field.value_name).group("Basic").share_environment();
   };
   add(request_field("kv"), flags.kv);
   add(request_field("kv_budget"), flags.kv_budget);
@@ -101,11 +102,9 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
   command.add("--prefill-chunk", flags.prefill_chunk, "prompt tokens computed at once")
       .range(1, 1 << 20)
       .show_default();
-  command
-      .add("--special-tokens-in-text", flags.special_tokens_in_text,
-           "special tokens and image markers in the texts of messages count as such, as with transformers; by "
-           "default they stay text")
-      .share_environment();
+  command.add("--special-tokens-in-text", flags.special_tokens_in_text,
+              "special tokens and image markers in the texts of messages count as such, as with transformers; by "
+              "default they stay text");
   command.add("--backend", flags.backend, "cpu, or ref: the slow scalar reference")
       .one_of({"auto", "cpu", "ref"})
       .show_default();
@@ -113,8 +112,8 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .one_of({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"})
       .show_default();
   for (const char* name : {"--dtype", "--kv-dtype", "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk",
-                           "--backend", "--max-isa"}) {
-    command.flag(name).share_environment();
+                           "--special-tokens-in-text", "--backend", "--max-isa"}) {
+    command.flag(name).group("Machine").share_environment();
   }
 }
 

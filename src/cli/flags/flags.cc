@@ -1,14 +1,19 @@
 #include "cli/flags/flags.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "cli/flags/command_info.h"
+#include "cli/terminal/markdown.h"
 
 namespace vlcache {
 namespace {
@@ -29,6 +34,84 @@ void finish_flags(CLI::App& app) {
     if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   for (CLI::App* command : app.get_subcommands({})) finish_flags(*command);
+}
+
+// Splits "TEXT:{auto,f32}" and "INT:INT in [1 - 4096]", as CLI11 describes a value and its checks.
+void describe_value(std::string type, FlagInfo& info) {
+  const size_t choices = type.find(":{"), range = type.find(" in ["), sign = type.find(":NONNEGATIVE");
+  if (choices != type.npos) {
+    const std::string list = type.substr(choices + 2, type.rfind('}') - choices - 2);
+    for (size_t i = 0; i <= list.size();) {
+      const size_t end = std::min(list.find(',', i), list.size());
+      info.choices.push_back(list.substr(i, end - i));
+      i = end + 1;
+    }
+    type.resize(choices);
+  } else if (range != type.npos) {
+    const size_t middle = type.find(" - ", range);
+    const std::string low = type.substr(range + 5, middle - range - 5),
+                      high = type.substr(middle + 3, type.rfind(']') - middle - 3);
+    info.range = high.size() > 9 ? "at least " + low : low + " to " + high;
+    type.resize(type.rfind(':', range));
+  } else if (sign != type.npos) {
+    info.range = "at least 0";
+    type.resize(sign);
+  }
+  constexpr std::pair<const char*, const char*> kNames[] = {{"INT", "N"}, {"UINT", "N"}, {"FLOAT", "NUMBER"}};
+  for (const auto& [cli11, ours] : kNames) {
+    if (type == cli11) type = ours;
+  }
+  info.value_name = type == "TEXT" && !info.choices.empty() ? "NAME" : type;
+}
+
+FlagInfo info_of(const CLI::Option& option) {
+  FlagInfo info{.is_positional = option.get_positional(),
+                .is_required = option.get_required(),
+                .fallback = option.get_default_str(),
+                .environment = option.get_envname(),
+                .group = option.get_positional() ? "Arguments" : option.get_group(),
+                .help = option.get_description()};
+  if (info.is_positional) {
+    info.names = {option.get_name(true)};
+  } else {
+    for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  }
+  if (option.get_type_size_max() > 0) describe_value(option.get_type_name(), info);
+  return info;
+}
+
+// name: of the command, with those above it.
+CommandInfo info_of(const CLI::App& app, const std::string& name) {
+  CommandInfo info{
+      .name = name, .help = app.get_description(), .footer = app.get_footer(), .flags = {}, .commands = {}};
+  for (const bool positional : {true, false}) {
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional() == positional && !option->get_group().empty())
+        info.flags.push_back(info_of(*option));
+    }
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    info.commands.push_back(info_of(*sub, name + " " + sub->get_name()));
+  }
+  return info;
+}
+
+// `vlcache completions`: made of the same descriptions as --help.
+void add_completions_command(const CLI::App& app, const Command& root, std::string& shell) {
+  const Command command = root.add_command("completions", "print completions for a shell, or the man page");
+  command.add("SHELL", shell, "bash, zsh, fish, or man for the man page")
+      .one_of({"bash", "zsh", "fish", "man"})
+      .required();
+  command.footer(
+      "vlcache completions bash > ~/.local/share/bash-completion/completions/vlcache\n"
+      "vlcache completions zsh > DIR/_vlcache             # DIR: a folder of $fpath\n"
+      "vlcache completions fish > ~/.config/fish/completions/vlcache.fish\n"
+      "vlcache completions man > ~/.local/share/man/man1/vlcache.1");
+  command.run([&app, &shell] {
+    const CommandInfo info = info_of(app, "vlcache");
+    std::fputs((shell == "man" ? man_page(info) : shell_completions(info, shell)).c_str(), stdout);
+  });
 }
 
 // CLI11 calls every configuration file INI, and unknown keys in it "run.no-such-flag", "no-such-command.++".
@@ -187,14 +270,18 @@ int run_command_line(int argc, char** argv, const std::function<void(const Comma
       "vlcache"};
   app.set_version_flag("--version", "vlcache " VLCACHE_VERSION);
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+  app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
+    return help_text(info_of(*command, name), std::clamp<size_t>(terminal_width(STDOUT_FILENO, 100), 40, 120));
+  });
   app.set_config("--config", "", "read flags from a TOML file ([run] max-tokens = 64)")->type_name("FILE");
   app.allow_config_extras(CLI::config_extras_mode::error);  // a typo must not silently change the run
   app.fallthrough();
   describe(Command(&app));
+  std::string shell;
+  add_completions_command(app, Command(&app), shell);
   finish_flags(app);
   app.footer(
-      "Flags have environment variables, named beside them in each command's help: of flags about the model and the\n"
+      "Flags have environment variables, named after them in each command's help: of flags about the model and the\n"
       "generation VLCACHE_ and the name in capitals (VLCACHE_THREADS=2), of all others with the command between\n"
       "(VLCACHE_BENCH_BATCH=4).\n"
       "vlcache COMMAND --help describes a command.");

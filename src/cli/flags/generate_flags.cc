@@ -1,5 +1,6 @@
 #include "cli/flags/generate_flags.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <type_traits>
 
@@ -11,6 +12,8 @@ namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kKvGroup = "Compression and reuse";
 
 // A field given as text: a number as JSON, ID=BIAS, a file with a schema, on or off.
 OrderedJson json_of_text(const RequestField& field, const std::string& text) {
@@ -47,6 +50,17 @@ std::string problem_of(const RequestField& field, const OrderedJson& value) {
   } catch (const Error& e) {
     return e.what();
   }
+}
+
+// The heading in --help.
+std::string group_of(std::string_view field) {
+  constexpr std::string_view kBasic[] = {"max_tokens", "temperature"};
+  constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",      "stop_token_ids", "logprobs",
+                                          "response_format", "ignore_eos"};
+  constexpr std::string_view kKv[] = {"reuse", "explain", "query_aware", "kv_evict_while_prefill",
+                                      "evict_while_prefill"};
+  const auto is_in = [&](const auto& names) { return std::ranges::find(names, field) != std::end(names); };
+  return is_in(kBasic) ? "Basic" : is_in(kAnswer) ? "Answer" : is_in(kKv) ? kKvGroup : "Sampling";
 }
 
 }  // namespace
@@ -104,15 +118,14 @@ RequestFields FieldFlags::fields() const {
 }
 
 void add_generate_flags(const Command& command, GenerateFlags& flags, Front front) {
-  const std::string group = "Generation";
   for (const RequestField& field : request_fields()) {
     const bool has_flag = *field.flag != '\0', is_policy = std::string_view(field.name).starts_with("kv");
     if (!has_flag || is_policy) continue;
-    const Flag flag = flags.request.add(command, field, front).group(group);
+    const Flag flag = flags.request.add(command, field, front).group(group_of(field.name));
     if (field.shares_environment) flag.share_environment();
   }
   const auto add = [&](const char* names, auto& value, const char* help) {
-    return command.add(names, value, help).group(group).share_environment();
+    return command.add(names, value, help).group(kKvGroup).share_environment();
   };
   add("--reuse-plan", flags.reuse.plan, "that plan (default: reuse_plan.json in the model's folder)")
       .value_name("FILE");

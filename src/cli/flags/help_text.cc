@@ -1,0 +1,152 @@
+#include <algorithm>
+
+#include "cli/flags/command_info.h"
+
+namespace vlcache {
+namespace {
+
+constexpr size_t kIndent = 30;  // of descriptions
+
+// Basic ones first, those of machines last; a command's own are between.
+size_t rank_of(const std::string& group) {
+  constexpr std::string_view kOrder[] = {
+      "Arguments", "Basic", "Options", "Sampling", "Answer", "Compression and reuse", "Cache", "Machine"};
+  const auto* at = std::ranges::find(kOrder, std::string_view(group));
+  return static_cast<size_t>(at - kOrder);
+}
+
+std::vector<std::string> groups_of(const CommandInfo& command) {
+  std::vector<std::string> groups;
+  for (const FlagInfo& flag : command.flags) {
+    if (std::ranges::find(groups, flag.group) == groups.end()) groups.push_back(flag.group);
+  }
+  std::ranges::stable_sort(groups, {}, rank_of);
+  return groups;
+}
+
+// Words of `text` in lines of at most `width` columns, the first of which has `column` already; later ones are
+// indented.
+std::string wrapped(std::string_view text, size_t indent, size_t width, size_t column) {
+  std::string out;
+  const auto n_columns = [](std::string_view word) {
+    return static_cast<size_t>(
+        std::ranges::count_if(word, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  };
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = std::min(text.find(' ', i), text.size());
+    const std::string_view word = text.substr(i, end - i);
+    if (column > indent && column + 1 + n_columns(word) > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (i > 0) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += n_columns(word);
+    i = end + 1;
+  }
+  return out;
+}
+
+std::string entry(const std::string& head, const std::string& help, size_t width) {
+  const bool fits = head.size() + 2 < kIndent;
+  const std::string space = fits ? std::string(kIndent - head.size() - 2, ' ') : "\n" + std::string(kIndent, ' ');
+  return "  " + head + space + wrapped(help, kIndent, width, kIndent) + "\n";
+}
+
+std::string head_of(const FlagInfo& flag) {
+  std::string head;
+  for (const std::string& name : flag.names) head += (head.empty() ? "" : ", ") + name;
+  if (!flag.is_positional && flag.names[0].starts_with("--")) head = "    " + head;
+  return flag.is_positional || flag.value_name.empty() ? head : head + " " + flag.value_name;
+}
+
+std::string details_of(const FlagInfo& flag) {
+  std::string text = flag.help;
+  std::string more;
+  const auto add = [&](const std::string& part) { more += (more.empty() ? "" : "; ") + part; };
+  if (flag.is_required) add("required");
+  std::string choices;
+  for (const std::string& choice : flag.choices) choices += (choices.empty() ? "" : ", ") + choice;
+  if (!choices.empty()) add(choices);
+  if (!flag.range.empty()) add(flag.range);
+  if (!flag.fallback.empty()) add("default " + flag.fallback);
+  if (!more.empty()) text += " [" + more + "]";
+  return text;
+}
+
+}  // namespace
+
+std::string help_text(const CommandInfo& command, size_t width) {
+  std::string text = wrapped(command.help, 0, width, 0) + "\n\nUsage: " + command.name;
+  for (const FlagInfo& flag : command.flags) {
+    if (!flag.is_positional && flag.is_required) text += " " + flag.names.back() + " " + flag.value_name;
+  }
+  text += " [OPTIONS]";
+  for (const FlagInfo& flag : command.flags) {
+    if (flag.is_positional) text += flag.is_required ? " " + flag.names[0] : " [" + flag.names[0] + "]";
+  }
+  if (!command.commands.empty()) text += " COMMAND";
+  text += "\n";
+  for (const std::string& group : groups_of(command)) {
+    text += "\n" + group + ":\n";
+    for (const FlagInfo& flag : command.flags) {
+      if (flag.group != group) continue;
+      const std::string variable = flag.environment.empty() ? "" : " (" + flag.environment + ")";
+      text += entry(head_of(flag), details_of(flag) + variable, width);
+    }
+  }
+  if (!command.commands.empty()) text += "\nCommands:\n";
+  for (const CommandInfo& sub : command.commands) text += entry(std::string(sub.last_name()), sub.help, width);
+  if (!command.footer.empty()) text += "\n";
+  for (size_t i = 0; i < command.footer.size();) {
+    const size_t end = std::min(command.footer.find('\n', i), command.footer.size());
+    const std::string line = command.footer.substr(i, end - i);
+    const bool is_to_copy = line.starts_with("Example") || line.starts_with("vlcache");
+    text += (is_to_copy ? line : wrapped(line, 0, width, 0)) + "\n";
+    i = end + 1;
+  }
+  return text;
+}
+
+namespace {
+
+// Text with what troff takes for commands escaped.
+std::string troff(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool begins_line = out.empty() || out.back() == '\n';
+    if (begins_line && (c == '.' || c == '\'')) out += "\\&";
+    out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+  }
+  return out;
+}
+
+void add_to_man(std::string& page, const CommandInfo& command) {
+  page += ".SH " + troff(command.name) + "\n" + troff(command.help) + "\n";
+  for (const std::string& group : groups_of(command)) {
+    page += ".SS " + troff(group) + "\n";
+    for (const FlagInfo& flag : command.flags) {
+      if (flag.group != group) continue;
+      std::string head = head_of(flag);
+      head.erase(0, head.find_first_not_of(' '));
+      page += ".TP\n\\fB" + troff(head) + "\\fR\n" + troff(details_of(flag)) + "\n";
+      if (!flag.environment.empty()) page += "Environment: " + troff(flag.environment) + ".\n";
+    }
+  }
+  if (!command.footer.empty() && command.commands.empty()) page += ".PP\n.nf\n" + troff(command.footer) + "\n.fi\n";
+  for (const CommandInfo& sub : command.commands) add_to_man(page, sub);
+}
+
+}  // namespace
+
+std::string man_page(const CommandInfo& root) {
+  std::string page = ".TH VLCACHE 1\n.SH NAME\nvlcache \\- " + troff(root.help.substr(root.help.find(' ') + 1)) +
+                     "\n.SH SYNOPSIS\n.B vlcache\nCOMMAND [OPTIONS]\n";
+  add_to_man(page, root);
+  if (!root.footer.empty()) page += ".SH ENVIRONMENT\n" + troff(root.footer) + "\n";
+  return page;
+}
+
+}  // namespace vlcache
