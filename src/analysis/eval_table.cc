@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "analysis/verdicts.h"
 #include "base/format.h"
 
 namespace vlcache {
@@ -17,6 +18,7 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
                    uint64_t seed) {
   EvalLine line{.kv = choice.policy->name(),
                 .budget = choice.budget,
+                .given = choice.kv,
                 .error = {},
                 .interval = {},
                 .share_interval = {},
@@ -28,6 +30,8 @@ EvalLine make_line(const EvalChoice& choice, size_t column, const std::vector<co
     const EvalAnswer& answer = turn->answers[column];
     scores.push_back(answer.score);
     full.push_back(turn->answers[0].score);
+    line.n_lost += scores.back() < full.back() ? 1 : 0;
+    line.n_gained += scores.back() > full.back() ? 1 : 0;
     line.by_kind[turn->kind] += answer.score;
     ++n_of_kind[turn->kind];
     if (!answer.error.empty()) {
@@ -140,6 +144,8 @@ OrderedJson to_json(const EvalTable& table) {
                      {"n", line.n},
                      {"failed", line.n_failed},
                      {"error", line.error},
+                     {"lost", line.n_lost},
+                     {"gained", line.n_gained},
                      {"score", line.score},
                      {"score_interval", {line.interval.low, line.interval.high}},
                      {"share_of_full", line.share},
@@ -152,10 +158,8 @@ OrderedJson to_json(const EvalTable& table) {
                      {"ended_before_acting", line.n_ended},
                      {"by_kind", std::move(kinds)}});
   }
-  return {{"model", table.model},
-          {"data", table.data},
-          {"seed", table.seed},
-          {"n_turns", table.n_turns},
+  return {{"model", table.model},     {"data", table.data}, {"seed", table.seed},
+          {"n_turns", table.n_turns}, {"goal", table.goal}, {"verdict", eval_verdict(table)},
           {"lines", std::move(lines)}};
 }
 

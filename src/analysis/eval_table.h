@@ -13,9 +13,12 @@ namespace vlcache {
 
 struct EvalLine {
   std::string kv, budget;
+  std::string given;     // the policy as the user wrote it, such as auto
   int32_t n = 0;         // answers
   int32_t n_failed = 0;  // turns without an answer, which count as wrong
   std::string error;     // of the first of them
+  int32_t n_lost = 0;    // turns whose score fell below the full cache's
+  int32_t n_gained = 0;  // and rose above it
   double score = 0;      // mean
   Interval interval;     // 95 %
   double share = 1;      // of the full cache's score on the same turns
@@ -32,6 +35,7 @@ struct EvalLine {
 struct EvalTable {
   std::string model, data;
   uint64_t seed = 0;
+  double goal = 0.98;  // the share of the full cache's score that is to be kept
   int32_t n_turns = 0;
   bool has_kl = false;
   bool has_ended = false;                // some policy acts after the answer's first tokens

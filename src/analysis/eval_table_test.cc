@@ -53,6 +53,9 @@ TEST(EvalTable, MatchesHandComputedValues) {
   EXPECT_EQ(low.n, 3);
   EXPECT_EQ(low.n_failed, 1);
   EXPECT_EQ(low.error, "no room");
+  EXPECT_EQ(low.n_lost, 2);
+  EXPECT_EQ(low.n_gained, 0);
+  EXPECT_EQ(low.given, "vlcache");
   EXPECT_DOUBLE_EQ(low.same_tokens, 0.5);
   EXPECT_DOUBLE_EQ(low.by_kind.at("a<b"), 0.5);
   EXPECT_EQ(make_table(choices(), results(), /*later_turns=*/true, 1).n_turns, 1);
@@ -74,6 +77,9 @@ TEST(EvalTable, IsWrittenInEveryFormat) {
   EXPECT_THAT(page, HasSubstr("Q &amp; A?"));
   EXPECT_THAT(page, HasSubstr("&lt;y&gt;"));
   EXPECT_THAT(page, HasSubstr("<svg"));
+  EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>post_vision+vlcache</td><td>0.2</td>"));
+  EXPECT_LT(page.find("class=\"verdict\"><strong>Keep 20 %: <code>vlcache</code> lost nothing"), page.find("<table"));
+  EXPECT_THAT(page, HasSubstr("whole pages of 64 slots"));
   EXPECT_THAT(page, Not(HasSubstr("http://www.example")));
 }
 

@@ -15,8 +15,8 @@ constexpr std::array<std::string_view, 7> kColors{"#0072b2", "#d55e00", "#009e73
                                                   "#b8860b", "#56b4e9", "#888888"};
 
 constexpr std::string_view kColorStyle = R"(
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --page: #ffffff; --panel: #f6f8fa; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --page: #0d1117; --panel: #151b23; } }
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d1d9e0; --page: #ffffff; --panel: #f6f8fa; --mark: #fff3c4; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --page: #0d1117; --panel: #151b23; --mark: #3a3213; } }
 )";
 constexpr std::string_view kChartStyle = R"(
 svg { width: 100%; height: auto; max-width: 52rem; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
@@ -24,15 +24,18 @@ svg .grid { stroke: var(--line); } svg .soft { fill: var(--soft); }
 )";
 constexpr std::string_view kStyle = R"(
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+body { margin: 0 auto; max-width: 78rem; padding: 1rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 p, li { max-width: 45rem; } .soft { color: var(--soft); }
+.verdict { max-width: none; padding: 0.6rem 1rem; border: 1px solid var(--line); border-left: 5px solid #0072b2; border-radius: 6px; background: var(--panel); font-size: 1.1rem; }
+tr.best td { background: var(--mark); font-weight: 600; } tr.best td:first-child::before { content: "\2713  "; }
+.toggle:not(:checked) ~ * .veil { display: none; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { background: var(--panel); } th:first-child, td:first-child, .text { text-align: left; }
-td.text { white-space: normal; min-width: 10rem; }
-details { margin: 0.5rem 0; } summary { cursor: pointer; } .wrong { color: #c0392b; } .right { color: #1e8449; }
+th { background: var(--panel); white-space: normal; vertical-align: bottom; } th:first-child, td:first-child, .text { text-align: left; }
+td.text { white-space: normal; min-width: 10rem; overflow-wrap: anywhere; }
+details { margin: 0.5rem 0; } summary { cursor: pointer; } summary.section { font-size: 1.2rem; font-weight: 600; margin-top: 2rem; } .wrong { color: #c0392b; } .right { color: #1e8449; }
 @media (prefers-color-scheme: dark) { .wrong { color: #ff7b72; } .right { color: #56d364; } }
 img { max-width: 100%; height: auto; }
 )";
@@ -75,8 +78,10 @@ void draw_axes(const Plot& plot, const ChartAxes& axes, std::string& svg) {
     const double value = plot.y_low + (plot.y_high - plot.y_low) * i / kRows, y = plot.y(value);
     svg +=
         format("<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", plot.left, y, plot.right, y);
-    svg += format("<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>", plot.left - 6, y + 4,
-                  shown(value, axes.percent_y).c_str());
+    svg += format(
+        "<text class=\"soft\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>", plot.left - 6, y + 4,
+        (shown(value, axes.percent_y) + (axes.y_whole > 0 ? format(" · %.3g %%", 100 * value / axes.y_whole) : ""))
+            .c_str());
   }
   // No more labels than fit.
   const size_t every = axes.x_ticks.size() / kMostTicks + 1;
@@ -131,8 +136,25 @@ std::string html_page(std::string_view title, std::string_view body) {
          "</body></html>\n";
 }
 
+std::string verdict_box(std::string_view text) {
+  std::string html = escape_html(text);
+  while (html.ends_with('\n')) html.pop_back();
+  for (size_t at = 0; (at = html.find('\n', at)) != html.npos; at += 5) html.replace(at, 1, "<br>\n");
+  bool opens = true;
+  for (size_t at = 0; (at = html.find('`', at)) != html.npos; opens = !opens) {
+    html.replace(at, 1, opens ? "<code>" : "</code>");
+  }
+  return "<p class=\"verdict\"><strong>" + html + "</strong></p>\n";
+}
+
+std::string fold(std::string_view summary, std::string_view body) {
+  return "<details><summary class=\"section\">" + escape_html(summary) + "</summary>" + std::string(body) +
+         "</details>\n";
+}
+
 std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes) {
   Plot plot;
+  if (axes.y_whole > 0) plot.left = 110;
   plot.x_low = *std::ranges::min_element(axes.x_ticks);
   plot.x_high = *std::ranges::max_element(axes.x_ticks);
   plot.log_x = axes.log_x;

@@ -12,6 +12,12 @@ namespace vlcache {
 // A whole document around `body`, with the common style sheet.
 std::string html_page(std::string_view title, std::string_view body);
 
+// The verdict with which a report begins, in a frame: a line break in `text` begins a line, `x` is code.
+std::string verdict_box(std::string_view text);
+
+// `body` below a heading that opens it: figures for authors of papers.
+std::string fold(std::string_view summary, std::string_view body);
+
 // A line chart as inline SVG.
 struct ChartPoint {
   double x = 0, y = 0;
@@ -27,6 +33,7 @@ struct ChartAxes {
   double y_low = 0, y_high = 1;
   bool percent_x = true, percent_y = true;
   bool log_x = true;
+  double y_whole = 0;     // > 0: labels of y also say which share of this they are
   double reference = -1;  // >= 0: a dashed horizontal line, such as the full cache's score
 };
 std::string line_chart(const std::vector<ChartLine>& lines, const ChartAxes& axes);

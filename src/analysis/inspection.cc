@@ -233,6 +233,8 @@ Inspection inspect(Engine& engine, Prompt prompt, PolicyPtr policy, int32_t max_
     cut = full->fork(policy, found.plan);
     cut_logits = logits;
   }
+  out.full_kv_bytes = full->cache().bytes() + full->cache().table_bytes();
+  out.kv_bytes = cut->cache().bytes() + cut->cache().table_bytes();
   const std::vector<int32_t> stops = engine.stop_token_ids();
   AnswerWatch watch(out, found.scores, full->tokens());
   out.answer =

@@ -38,7 +38,8 @@ struct Inspection {
   std::vector<std::string> rated;  // scorers whose best k slots are compared with those of the first answer token
   std::vector<InspectedLayer> layers;
   std::vector<InspectedImage> images;
-  std::string full_answer, answer;  // with everything kept, and with what the policy keeps
+  int64_t full_kv_bytes = 0, kv_bytes = 0;  // pages and tables after the prompt
+  std::string full_answer, answer;          // with everything kept, and with what the policy keeps
 };
 
 // `policy` must act after the prompt by a budget, or choose among image tokens. Throws Error(kInput) for another one,

@@ -7,14 +7,17 @@
 #include <numeric>
 
 #include "analysis/html.h"
+#include "analysis/verdicts.h"
 #include "base/format.h"
+#include "base/kv.h"
 #include "io/image/encode.h"
 
 namespace vlcache {
 namespace {
 
 constexpr int64_t kPageSide = 640;  // pixels of an image in the page
-constexpr double kVeil = 0.82;      // opacity over patches that no head keeps
+// Opacity over patches that no head keeps: black print on white paper keeps a contrast of 5 to 1 under it.
+constexpr double kVeil = 0.5;
 
 // Even a tenth of the heads must be visible.
 double brightness(double share) { return std::sqrt(share); }
@@ -25,7 +28,7 @@ struct Figure {
 };
 
 // Layers from left to right.
-std::string by_layer(const std::vector<Figure>& figures, const std::string& label, bool percent) {
+std::string by_layer(const std::vector<Figure>& figures, const std::string& label, bool percent, double whole = 0) {
   std::vector<ChartLine> lines;
   double top = 0;
   std::vector<double> ticks;
@@ -43,7 +46,8 @@ std::string by_layer(const std::vector<Figure>& figures, const std::string& labe
                             .y_high = percent ? 1 : std::max(1.0, top),
                             .percent_x = false,
                             .percent_y = percent,
-                            .log_x = false});
+                            .log_x = false,
+                            .y_whole = whole});
 }
 
 Figure figure(const Inspection& inspection, const std::string& name, double InspectedLayer::*member) {
@@ -52,7 +56,7 @@ Figure figure(const Inspection& inspection, const std::string& name, double Insp
   return f;
 }
 
-// The veil over an image of that size, as SVG cells of what is kept.
+// What is kept of an image as SVG cells, holes of the veil.
 std::string cells(const InspectedImage& image, std::span<const double> shares, double scale) {
   std::string svg;
   for (size_t i = 0; i < image.rects.size(); ++i) {
@@ -72,35 +76,69 @@ std::string image_section(const Inspection& inspection, size_t number, const Ima
   const double scale = static_cast<double>(small.width) / static_cast<double>(image.width);
   const std::vector<double> all = kept_shares(inspection, inspected);
   const double mean = all.empty() ? 0 : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
-  std::string text = format(
-      "<h2>Picture %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. What is bright stays.</p>",
-      number + 1, 100 * mean, all.size());
   const std::string id = format("picture%zu", number);
+  std::string text = format(
+      "<section><h2>Picture %zu</h2><p>%.1f %% of its %zu tokens are kept, over all layers and heads. "
+      "What is bright stays.</p>",
+      number + 1, 100 * mean, all.size());
+  text += "<input type=\"checkbox\" class=\"toggle\" id=\"show-" + id + "\" checked> <label for=\"show-" + id +
+          "\">show what is kept</label>";
+  // The page's first drawing of the image defines it for all others.
   const auto svg = [&](const std::vector<double>& shares, const std::string& mask, double width, bool define) {
-    const std::string box =
-        format("viewBox=\"0 0 %lld %lld\"", static_cast<long long>(small.width), static_cast<long long>(small.height));
-    std::string s =
-        format("<svg xmlns=\"http://www.w3.org/2000/svg\" %s style=\"max-width:%.0frem\">", box.c_str(), width);
-    s += "<defs><mask id=\"" + mask + "\"><rect width=\"100%\" height=\"100%\" fill=\"#222\"/><g fill=\"#fff\">" +
-         cells(inspected, shares, scale) + "</g></mask>";
-    if (define)
-      s += "<image id=\"" + id + "\" width=\"" + std::to_string(small.width) + "\" height=\"" +
-           std::to_string(small.height) + "\" href=\"data:image/png;base64," + base64(encode_png(small)) + "\"/>";
-    return s + "</defs><rect width=\"100%\" height=\"100%\" fill=\"#000\"/><use href=\"#" + id + "\" mask=\"url(#" +
-           mask + ")\"/></svg>";
+    const std::string size = format("width=\"%lld\" height=\"%lld\"", static_cast<long long>(small.width),
+                                    static_cast<long long>(small.height));
+    return format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %lld %lld\" style=\"max-width:%.0frem\">",
+                  static_cast<long long>(small.width), static_cast<long long>(small.height), width) +
+           "<mask id=\"" + mask + "\"><rect " + size +
+           " fill=\"#fff\"/><g fill=\"#000\" shape-rendering=\"crispEdges\">" + cells(inspected, shares, scale) +
+           "</g></mask>" +
+           (define ? "<image id=\"" + id + "\" " + size + " href=\"data:image/png;base64," + base64(encode_png(small)) +
+                         "\"/>"
+                   : "<use href=\"#" + id + "\"/>") +
+           format("<rect class=\"veil\" opacity=\"%g\" ", kVeil) + size + " mask=\"url(#" + mask + ")\"/></svg>";
   };
+  text += "<div>";
   text += svg(all, id + "all", 40, true);
   text +=
-      "<details><summary>Layer by layer</summary><div "
-      "style=\"display:grid;grid-template-columns:repeat(auto-fill,minmax(10rem,1fr));gap:0.5rem\">";
+      "</div><details><summary>Layer by layer</summary><div "
+      "style=\"display:grid;grid-template-columns:repeat(auto-fill,minmax(12rem,1fr));gap:0.5rem\">";
   for (size_t l = 0; l < inspection.layers.size(); ++l) {
     if (inspection.layers[l].kept.empty()) continue;
     const std::string mask = id + format("layer%zu", l);
-    text += format("<figure style=\"margin:0\"><figcaption class=\"soft\">layer %zu, %.0f slots</figcaption>", l,
-                   inspection.layers[l].budget) +
-            svg(kept_shares(inspection, inspected, static_cast<int32_t>(l)), mask, 20, false) + "</figure>";
+    text +=
+        format("<figure style=\"margin:0\"><figcaption class=\"soft\">layer %zu, %.0f slots (%.0f %%)</figcaption>", l,
+               inspection.layers[l].budget, 100 * inspection.layers[l].budget / std::max(1, inspection.n_prompt)) +
+        svg(kept_shares(inspection, inspected, static_cast<int32_t>(l)), mask, 20, false) + "</figure>";
   }
-  return text + "</div></details>";
+  return text + "</div></details></section>";
+}
+
+// Figures 2, 3, 10 and 11 of the paper.
+std::string plots(const Inspection& inspection) {
+  std::string body =
+      "<h2>Sparsity</h2><p class=\"soft\">Attention below 1 % of its row's largest, among what a row sees.</p>" +
+      by_layer({figure(inspection, "prefill (after the image)", &InspectedLayer::sparsity),
+                figure(inspection, "answer", &InspectedLayer::decode_sparsity)},
+               "sparsity", true);
+  body += "<h2>Budgets</h2>" + by_layer({figure(inspection, inspection.policy, &InspectedLayer::budget)},
+                                        "slots per kv head · share of the prompt", false, inspection.n_prompt);
+  std::vector<Figure> hits;
+  for (size_t i = 0; i < inspection.rated.size(); ++i) {
+    Figure& f = hits.emplace_back(Figure{inspection.rated[i], {}});
+    for (const InspectedLayer& layer : inspection.layers)
+      f.values.push_back(i < layer.hit_rates.size() ? layer.hit_rates[i] : 0);
+  }
+  body +=
+      "<h2>Cache hit rate</h2><p class=\"soft\">Of the slots that the answer's first token attends to most, the share "
+      "that each scorer ranks as high.</p>" +
+      by_layer(hits, "hit rate", true);
+  body +=
+      "<h2>Modalities</h2><p class=\"soft\">Of the answer's attention above that threshold, what falls to image tokens "
+      "(contribution); and their share among the slots with the most attention (coverage).</p>" +
+      by_layer({figure(inspection, "contribution of image tokens", &InspectedLayer::vision_contribution),
+                figure(inspection, "coverage by image tokens", &InspectedLayer::vision_coverage)},
+               "share", true);
+  return body;
 }
 
 }  // namespace
@@ -121,9 +159,15 @@ nlohmann::ordered_json to_json(const Inspection& inspection) {
                       {"vision_contribution", layer.vision_contribution},
                       {"vision_coverage", layer.vision_coverage}});
   }
-  return {{"policy", inspection.policy}, {"n_prompt", inspection.n_prompt},
-          {"tau", inspection.tau},       {"vision_spans", std::move(spans)},
-          {"answer", inspection.answer}, {"full_answer", inspection.full_answer},
+  return {{"policy", inspection.policy},
+          {"n_prompt", inspection.n_prompt},
+          {"tau", inspection.tau},
+          {"vision_spans", std::move(spans)},
+          {"answer", inspection.answer},
+          {"full_answer", inspection.full_answer},
+          {"verdict", inspect_verdict(inspection)},
+          {"kv_bytes", inspection.kv_bytes},
+          {"full_kv_bytes", inspection.full_kv_bytes},
           {"layers", std::move(layers)}};
 }
 
@@ -166,36 +210,16 @@ Image heat_map(const Image& image, double scale, const InspectedImage& inspected
 }
 
 std::string inspection_page(const Inspection& inspection, std::string_view question, std::span<const Image> images) {
-  std::string body = "<p><b>" + escape_html(question) +
+  std::string body = verdict_box(inspect_verdict(inspection)) + "<p><b>" + escape_html(question) +
                      "</b></p><p>With everything kept: " + escape_html(inspection.full_answer) + "<br>With " +
                      escape_html(inspection.policy) + ": " + escape_html(inspection.answer) + "</p>";
-  body += format("<p class=\"soft\">%d prompt tokens, %d of them after the last image.</p>", inspection.n_prompt,
-                 inspection.tau);
+  body += format(
+      "<p class=\"soft\">%d prompt tokens, %d of them after the last image. KV is held in whole pages of %d "
+      "slots a head, so short prompts save less memory than tokens.</p>",
+      inspection.n_prompt, inspection.tau, kPageSlots);
   for (size_t i = 0; i < std::min(images.size(), inspection.images.size()); ++i)
     body += image_section(inspection, i, images[i]);
-  body += "<h2>Sparsity</h2><p class=\"soft\">Attention below 1 % of its row's largest, among what a row sees.</p>" +
-          by_layer({figure(inspection, "prefill (after the image)", &InspectedLayer::sparsity),
-                    figure(inspection, "answer", &InspectedLayer::decode_sparsity)},
-                   "sparsity", true);
-  body += "<h2>Budgets</h2>" +
-          by_layer({figure(inspection, inspection.policy, &InspectedLayer::budget)}, "slots per kv head", false);
-  std::vector<Figure> hits;
-  for (size_t i = 0; i < inspection.rated.size(); ++i) {
-    Figure& f = hits.emplace_back(Figure{inspection.rated[i], {}});
-    for (const InspectedLayer& layer : inspection.layers)
-      f.values.push_back(i < layer.hit_rates.size() ? layer.hit_rates[i] : 0);
-  }
-  body +=
-      "<h2>Cache hit rate</h2><p class=\"soft\">Of the slots that the answer's first token attends to most, the share "
-      "that each scorer ranks as high.</p>" +
-      by_layer(hits, "hit rate", true);
-  body +=
-      "<h2>Modalities</h2><p class=\"soft\">Of the answer's attention above that threshold, what falls to image tokens "
-      "(contribution); and their share among the slots with the most attention (coverage).</p>" +
-      by_layer({figure(inspection, "contribution of image tokens", &InspectedLayer::vision_contribution),
-                figure(inspection, "coverage by image tokens", &InspectedLayer::vision_coverage)},
-               "share", true);
-  return html_page("What the KV cache keeps", body);
+  return html_page("What the KV cache keeps", body + fold("Plots by layer (for authors of papers)", plots(inspection)));
 }
 
 }  // namespace vlcache

@@ -26,7 +26,8 @@ std::string row(const std::string& name, const ReuseEvidence& e, const GateRule&
 
 std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRule& rule) {
   std::string text =
-      "<table><tr><th>reuse</th><th>answers</th><th>changed</th><th>right</th><th>became wrong</th><th>became "
+      "<div class=\"wide\"><table><tr><th>reuse</th><th>answers</th><th>changed</th><th>right</th><th>became "
+      "wrong</th><th>became "
       "right</th><th>KL a "
       "token</th><th>at most (95 %)</th><th>allowed</th><th>verdict</th></tr>";
   for (const MeasuredPlan& p : plans) {
@@ -34,17 +35,19 @@ std::string evidence_table(const std::vector<MeasuredPlan>& plans, const GateRul
   }
   const ReusePlan& last = plans.back().plan;
   if (!last.looking.empty()) text += row(last.looking + ", several", last.several_looking, rule);
-  return text + "</table>";
+  return text + "</table></div>";
 }
 
 std::string floor_table(const ReusePlan& plan) {
-  std::string text = "<table><tr><th>nothing reused, computed</th><th>images</th><th>answers</th><th>changed</th></tr>";
+  std::string text =
+      "<div class=\"wide\"><table><tr><th>nothing reused, "
+      "computed</th><th>images</th><th>answers</th><th>changed</th></tr>";
   for (const auto& [images, e] : {std::pair("one", &plan.one), std::pair("several", &plan.several)}) {
     for (const ReuseEvidence::OtherWay& way : e->floor) {
       text += "<tr>" + cell(way.name) + cell(images) + count(way.answers.n) + count(way.answers.n_changed) + "</tr>";
     }
   }
-  return text + "</table>";
+  return text + "</table></div>";
 }
 
 std::vector<double> shares_of(const ReuseSensitivity& s, const std::vector<size_t>& levels) {
@@ -107,10 +110,8 @@ std::string error_charts(const std::vector<KvError>& errors) {
 std::string reuse_page(const std::vector<MeasuredPlan>& plans, size_t chosen, const GateRule& rule,
                        const ReuseSensitivity& sensitivity, const std::vector<KvError>& errors) {
   const MeasuredPlan& plan = plans[chosen];
-  std::string verdict = escape_html(verdict_words(plan.plan, rule));
-  for (size_t at = 0; (at = verdict.find('\n', at)) != verdict.npos; at += 5) verdict.replace(at, 1, "<br>\n");
   std::string body =
-      "<p><strong>" + verdict + "</strong></p><p>Under the " + escape_html(plan.name) +
+      verdict_box(verdict_words(plan.plan, rule)) + "<p>Under the " + escape_html(plan.name) +
       format(": %.3g %% of an image's tokens are recomputed. ", 100 * RecomputePlan(plan.plan.shares).mean()) +
       "Answers are greedy and compared token for token with those of computing everything.</p>" +
       evidence_table(plans, rule) +
@@ -118,7 +119,8 @@ std::string reuse_page(const std::vector<MeasuredPlan>& plans, size_t chosen, co
       "the arithmetic in another order. The gate allows these changes and the margin.</p>" +
       floor_table(plan.plan);
   if (!errors.empty()) {
-    body += sensitivity_chart(sensitivity, RecomputePlan(plans.back().plan.shares).mean()) + error_charts(errors);
+    body += fold("Errors by layer and place (for authors of papers)",
+                 sensitivity_chart(sensitivity, RecomputePlan(plans.back().plan.shares).mean()) + error_charts(errors));
   }
   return html_page("Reuse of images", body);
 }

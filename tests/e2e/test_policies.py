@@ -210,8 +210,12 @@ class Policies(ProgramTest):
 class Inspect(ProgramTest):
     def test_page_images_and_json(self):
         page, data = self.folder / "r.html", self.folder / "r.json"
-        self.ok("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vlcache", "--kv-budget", "0.1", "-o", page, "--json", data)
+        p = run("inspect", "-m", MODEL, "-i", PAGE, QUESTION, "--kv", "vlcache", "--kv-budget", "0.1", "-o", page, "--json", data)
+        self.assertEqual(p.returncode, 0, p.stderr)
         r = json.loads(data.read_text())
+        self.assertTrue(p.stderr.endswith(r["verdict"] + "\n"), p.stderr)
+        same = "is the same" if r["answer"] == r["full_answer"] else "is another one"
+        self.assertRegex(r["verdict"], rf"^[\d.]+ % of the KV stayed, .* of the image\); the answer {same}\. That saves ")
         layers = json.loads((MODEL / "config.json").read_text())["text_config"]["num_hidden_layers"]
         self.assertEqual(len(r["layers"]), layers)
         begin, end = r["vision_spans"][0]
@@ -225,8 +229,12 @@ class Inspect(ProgramTest):
                 self.assertLess(head[-1], r["n_prompt"])
             self.assertEqual(set(layer["hit_rate"]), {"h2o", "zipcache_score", "snapkv", "post_vision", "pointer"})
         text = page.read_text()
-        self.assertNotRegex(text, r'(src|href)="http')  # stands alone
-        self.assertIn("data:image/png;base64,", text)
+        self.assertNotRegex(text, r'(src|href)="http|<script')  # stands alone
+        self.assertEqual(text.count("data:image/png;base64,"), 1)
+        self.assertRegex(text, r'<h1>[^<]*</h1>\s*<p class="verdict"><strong>[\d.]+ % of the KV stayed, ')
+        self.assertRegex(text, r'class="toggle" id="show-\w+0" checked')
+        self.assertLess(text.index("<details><summary class=\"section\">Plots by layer"), text.index(">Sparsity<"))
+        self.assertLess(r["kv_bytes"], r["full_kv_bytes"])
         images = sorted(self.folder.glob("r-image1*.png"))
         self.assertEqual(len(images), 1 + layers)
         width, height = struct.unpack(">II", images[0].read_bytes()[16:24])
@@ -295,6 +303,8 @@ class Eval(ProgramTest):
             self.assertEqual((lines[key]["score"], lines[key]["same_tokens"]), (lines["full", ""]["score"], 1.0), key)
         self.assertLess(lines["h2o+uniform", "0.3"]["kv_share"], 0.6)
         self.assertIn("post_vision+vlcache", text)
+        self.assertTrue(text.endswith(table["verdict"] + "\n"), text)
+        self.assertRegex(table["verdict"], r"on your 6 questions; 6 are few: |of your 6 questions; 6 are few: ")
         for name in ("table.md", "table.csv", "report.html", "samples.jsonl", "settings.json"):
             self.assertTrue((out / name).stat().st_size > 0, name)
         # killed in the middle of a line: the rest is computed again, the result is the same
@@ -348,7 +358,7 @@ class Eval(ProgramTest):
         for name in "razor", "duo":
             self.fails(*ask, "--kv", name, QUESTION, says=["no file of head scores at", "vlcache tune heads -m DIR"])
             self.fails(*ask, "--kv", name, "--kv-budget", "0.1", QUESTION, says="takes no KV budget")
-        self.assertEqual(self.ok("tune", "heads", "-m", model, "--period", "64"), "")
+        self.assertRegex(self.ok("tune", "heads", "-m", model, "--period", "64"), r"^(\d+|None) of \d+ kv heads? looks? back: .*\n$")
         heads = json.loads((model / "heads.json").read_text())
         n_layers, n_kv_heads = len(full["kv"]["slots"]), len(full["kv"]["slots"][0])
         for scores in heads["echo"], heads["induction"]:

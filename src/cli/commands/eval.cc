@@ -10,6 +10,7 @@
 #include "analysis/eval_report.h"
 #include "analysis/eval_runner.h"
 #include "analysis/eval_table.h"
+#include "analysis/verdicts.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/flags/command.h"
@@ -145,13 +146,14 @@ std::string notes(const EvalTable& table) {
 
 void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, const std::vector<EvalSample>& samples,
             const ResultLog& log) {
-  std::string markdown;
+  std::string markdown, verdicts;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const bool later : {false, true}) {
     EvalTable table = make_table(choices, log.results(), later, flags.seed);
     if (table.n_turns == 0) continue;
     table.model = flags.model.model_dir;
     table.data = flags.data;
+    if (flags.find > 0) table.goal = flags.find;
     const std::string heading = "## " + std::to_string(table.n_turns) +
                                 (later ? " later questions, after a first that decided what is kept" : " questions") +
                                 "\n\n";
@@ -161,7 +163,9 @@ void report(const EvalFlags& flags, const std::vector<EvalChoice>& choices, cons
     if (!later) log.write("report.html", eval_page(table, choices, log.results(), samples));
     markdown += notes(table);
     if (flags.find > 0) markdown += safe_budgets(table, flags.find) + "\n";
+    verdicts += (later ? "Later questions: " : "") + eval_verdict(table) + "\n";
   }
+  markdown += verdicts;
   log.write("table.md", markdown);
   log.write("table.json", json.dump(1) + "\n");
   std::fputs(markdown.c_str(), stdout);

@@ -4,6 +4,7 @@
 
 #include "analysis/inspection.h"
 #include "analysis/inspection_report.h"
+#include "analysis/verdicts.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/commands/request.h"
@@ -73,6 +74,7 @@ void run(const InspectFlags& flags) {
   }
   progress.pause();
   std::printf("%s\n", inspection.answer.c_str());
+  std::fprintf(stderr, "%s\n", inspect_verdict(inspection).c_str());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "analysis/head_probe.h"
+#include "analysis/verdicts.h"
 #include "base/clock.h"
 #include "cli/flags/command.h"
 #include "cli/terminal/progress.h"
@@ -36,6 +37,7 @@ void tune_heads(const HeadFlags& flags) {
   const std::filesystem::path path =
       flags.output.empty() ? checkpoint.companion(kHeadFileName) : std::filesystem::path(flags.output);
   write_file(path, head_scores_json(scores));
+  std::printf("%s\n", heads_verdict(scores).c_str());
   const auto best = [](const HeadMatrix& m) {
     float largest = 0;
     for (const std::vector<float>& row : m) largest = std::max(largest, std::ranges::max(row));
