@@ -270,9 +270,10 @@ LineEditor::Result LineEditor::next(std::string& message) {
   struct sigaction action {};
   action.sa_handler = on_resize;
   sigaction(SIGWINCH, &action, &s.before);
-  s.set_paste(true);
   Result result = Result::kEnd;
-  while (true) {
+  for (bool first = true;; first = false) {
+    el_set(s.edit, EL_PREP_TERM, 1);  // libedit does so after the prompt: a Ctrl-C typed between would be a signal
+    if (first) s.set_paste(true);
     s.ctrl_c = false;
     int n = 0;
     const char* line = el_gets(s.edit, &n);
