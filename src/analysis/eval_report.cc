@@ -92,19 +92,14 @@ std::string legend(const EvalTable& table, const std::optional<BestLine>& best,
   std::string text = best ? "<p>" + escape_html(best_line_rule(table, *best)) + "</p>" : "";
   text += format(
       "<p class=\"soft\">Why KV bytes stand above the budget: memory is held in whole pages of %d slots a head (a "
-      "prompt has "
-      "%.0f tokens on average, so a page is %.0f %% of it), with tables that find them; with longer prompts the two "
-      "figures "
-      "come together. KV bytes are counted after the prompt: the answer's own KV comes on top. Protected slots, such "
-      "as the "
-      "prompt's last ones, are inside the budget.</p>",
+      "prompt has %.0f tokens on average, so a page is %.0f %% of it), with tables that find them; with longer prompts "
+      "the two figures come together. KV bytes are counted after the prompt: the answer's own KV comes on top. "
+      "Protected slots, such as the prompt's last ones, are inside the budget.</p>",
       kPageSlots, n_mean, std::min(100.0, 100 * kPageSlots / n_mean));
   return text +
          "<p class=\"soft\">Lost and gained: questions whose score is below or above the full cache's. The intervals "
-         "in the "
-         "table are of bootstrap resamples in pairs and cannot show a loss that no question showed; the one in the "
-         "verdict "
-         "(Clopper and Pearson) can.</p>";
+         "in the table are of bootstrap resamples in pairs and cannot show a loss that no question showed; the one in "
+         "the verdict (Clopper and Pearson) can.</p>";
 }
 
 // Questions with different answers, and the policies that gave each.

@@ -194,8 +194,7 @@ std::string heads_verdict(const HeadScores& scores) {
   return format("%d of %d kv heads look%s back: ", n_looking, n_heads, n_looking == 1 ? "s" : "") +
          format(
              "%s at least %g %% of the attention, at most %.0f %%, to the text that repeats. --kv razor and --kv duo "
-             "keep "
-             "everything in such heads; `vlcache eval` measures what that costs.",
+             "keep everything in such heads; `vlcache eval` measures what that costs.",
              n_looking == 1 ? "it gives" : "they give", 100 * kLooksBack, 100 * largest);
 }
 

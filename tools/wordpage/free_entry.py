@@ -15,7 +15,7 @@ image token and layer:
     through    as many rows and layers, but they replace K and V from layer 15 on only; before that, they read what was loaded
     recorded   b n L / 4 rows enter at layer 15 from the recorded input of that layer and leave after layer 18
     recorded+  b n L / 15 rows enter there and stay
-    image      as `falling`, but rows of a recorded input at layer 0, which is the embedding: a check, equal to `falling`
+With all rows computed through all layers, logits must equal everything computed: this is checked with the first question.
 Layers 15 to 18 are those whose K and V matter most on this model (docs/studies/reuse.md)."""
 import argparse, itertools, json, math, os, random
 from collections import defaultdict
@@ -79,7 +79,7 @@ class Text:
         image rows (index in the prompt); `chosen` rows enter at layer `enter`, write their K and V from `replace_from` on, and leave at `leave`."""
         is_text = torch.ones(prompt.n, dtype=torch.bool)
         for begin, end in prompt.images: is_text[begin:end] = False
-        text = is_text.nonzero()[:, 0]; x = {int(i): prompt.x[i] for i in text}; state = prompt.x.clone(); most = torch.zeros(prompt.n); every = torch.arange(prompt.n)
+        text, state, most, every = is_text.nonzero()[:, 0], prompt.x.clone(), torch.zeros(prompt.n), torch.arange(prompt.n)
         question = (text >= prompt.images[-1][1]) & (text < prompt.n - prompt.n_answer)
         for i, layer in enumerate(self.layers):
             active = torch.cat((text, chosen)).sort().values if enter <= i < leave else text
@@ -118,22 +118,25 @@ def measure(a):
     torch.set_num_threads(a.threads)
     model, processor = LlavaForConditionalGeneration.from_pretrained(a.model, dtype=torch.float32), AutoProcessor.from_pretrained(a.model)
     text, others = Text(model), itertools.cycle([s["images"][0] for s in load_sets(a.others)]); n_layers = len(text.layers)
-    done = {json.loads(line)["set"] for line in open(a.rows)} if os.path.exists(a.rows) else set()
+    done = {json.loads(line)["set"] for line in open(a.rows)} if os.path.exists(a.rows) else set(); checked = False
     with open(a.rows, "a") as out:
         for s in load_sets(a.data):
-            seen = {}
-            for system, images in records(s, others):
-                if s["id"] in done: continue
+            seen, before = {}, list(records(s, others))  # also of sets that are done: the next set takes other pages
+            if s["id"] in done: continue
+            for system, images in before:
                 one = Prompt(model, processor, system, images, "What is this?"); _, inputs, k, v = text.full(one)
                 for (begin, end), image in zip(one.images, images):
                     if image in s["images"]: seen.setdefault(image, dict(inputs=[t[begin:end] for t in inputs], k=[t[begin:end] for t in k], v=[t[begin:end] for t in v]))
-            if s["id"] in done: continue
             for turn in s["turns"]:
                 prompt = Prompt(model, processor, system_of(s), s["images"], turn["question"], turn["answer"])
                 loaded = place(prompt, [seen[i] for i in s["images"]], n_layers); logits, *_ = text.full(prompt)
                 at = slice(prompt.n - prompt.n_answer - 1, prompt.n - 1); whole = logits[at].log_softmax(-1)
                 none, most = text.reused(prompt, loaded, torch.tensor([], dtype=torch.long), 0, 0, 0); image_rows = torch.cat([torch.arange(*i) for i in prompt.images])
                 order = image_rows[most[image_rows].argsort(descending=True)]
+                if not checked:
+                    again = text.reused(prompt, loaded, image_rows, 0, 0, n_layers)[0]
+                    difference = (again[-prompt.n_answer - 1 : -1] - logits[at]).abs().max() / logits[at].abs().max()
+                    assert difference < 1e-4, f"everything computed differs by {difference}"; checked = True
                 for (name, b), (n, enter, replace_from, leave) in plans(len(image_rows), n_layers).items():
                     got = none if n == 0 else text.reused(prompt, loaded, order[:n].sort().values, enter, replace_from, leave)[0]
                     got = got[-prompt.n_answer - 1 : -1].log_softmax(-1); kl = (whole.exp() * (whole - got)).sum(-1)
@@ -145,7 +148,7 @@ def table(a):
     by, rows = defaultdict(lambda: defaultdict(list)), [json.loads(line) for line in open(a.rows)]
     for r in rows: by[r["plan"], r["budget"]][r["set"]].append(r)
     rng = random.Random(1); print("| plan | budget | rows | KL to everything computed (95 %) | answers with the same likeliest tokens |\n|---|---:|---:|---:|---:|")
-    for (plan, budget), sets in sorted(by.items(), key=lambda x: (x[0][1], x[1] is None)):
+    for (plan, budget), sets in sorted(by.items(), key=lambda x: x[0][1]):
         groups = list(sets.values()); mean = lambda gs, key: sum(r[key] for g in gs for r in g) / sum(len(g) for g in gs)
         drawn = sorted(mean(rng.choices(groups, k=len(groups)), "kl") for _ in range(1000)); n = sum(len(g) for g in groups)
         print(f"| {plan} | {budget:.1%} | {groups[0][0]['rows']} | {mean(groups, 'kl'):.4f} ({drawn[25]:.4f} to {drawn[974]:.4f}) | {mean(groups, 'same'):.1%} of {n} |")

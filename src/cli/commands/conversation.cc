@@ -202,16 +202,11 @@ void Conversation::save_to(const std::string& path) const {
 void Conversation::load_from(const std::string& path) {
   ConversationFile file = parse_conversation(read_text_file(path), path);
   size_t n_images = 0;
-  for (const ChatTurn& turn : file.turns) {
+  for (const ChatTurn& turn :
+       file.turns) {  // images that the model does not take are refused now, not when it is asked
+    if (turn.images.empty()) continue;
+    prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images.size())}), turn.images);
     n_images += turn.images.size();
-    for (const EncodedImage& image : turn.images) decode_image(*image.bytes, image.where, image.limits);
-  }
-  if (n_images > 0) {  // a text model refuses them now, not with the next question
-    for (const ChatTurn& turn : file.turns) {
-      if (!turn.images.empty()) {
-        prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images.size())}), turn.images);
-      }
-    }
   }
   turns_ = std::move(file.turns);
   if (!file.system.empty()) options_.system = file.system;

@@ -16,16 +16,6 @@ using FileJson = nlohmann::ordered_json;
 
 constexpr const char* kImages = "pictures";  // the page's word
 
-// Of a file whose format the first bytes tell.
-std::string media_type(std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.starts_with("\x89PNG")) return "image/png";
-  if (text.starts_with("GIF8")) return "image/gif";
-  if (text.starts_with("BM")) return "image/bmp";
-  if (text.starts_with("RIFF")) return "image/webp";
-  return "image/jpeg";
-}
-
 [[noreturn]] void expected(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kInput, where + ": expected " + what);
 }
@@ -87,7 +77,7 @@ std::string conversation_text(const ConversationFile& conversation, int64_t now_
                         {"name", image.where.substr(image.where.rfind('/') + 1)},
                         {"width", decoded.width},
                         {"height", decoded.height},
-                        {"url", "data:" + media_type(*image.bytes) + ";base64," + base64(*image.bytes)}});
+                        {"url", "data:" + std::string(media_type(*image.bytes)) + ";base64," + base64(*image.bytes)}});
     }
     messages.push_back({{"role", "user"}, {"text", turn.question}, {kImages, images}, {"files", FileJson::array()}});
     const FileJson answer{{"label", turn.kv + (turn.budget.empty() ? "" : " " + turn.budget)},

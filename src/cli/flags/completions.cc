@@ -116,14 +116,19 @@ std::string zsh_value(const FlagInfo& flag) {
   return ":" + zsh_text(flag.value_name) + ":" + action;
 }
 
+// _vlcache_cache_ls
+std::string zsh_function(const CommandInfo& command) {
+  std::string name = "_" + command.name;
+  std::ranges::replace_if(
+      name, [](char c) { return c == ' ' || c == '-'; }, '_');
+  return name;
+}
+
 std::string zsh(const CommandInfo& root) {
   std::string out =
       "#compdef vlcache\n# Completion of vlcache for zsh: vlcache completions zsh > a folder of $fpath/_vlcache\n";
   walk(root, [&](const CommandInfo& command) {
-    std::string function = "_" + command.name;
-    std::ranges::replace(function, ' ', '_');
-    std::ranges::replace(function, '-', '_');
-    out += function + "() {\n  _arguments -C \\\n";
+    out += zsh_function(command) + "() {\n  _arguments -C \\\n";
     for (const FlagInfo& flag : command.flags) {
       if (flag.is_positional) continue;
       for (const std::string& name : flag.names) {
@@ -143,10 +148,7 @@ std::string zsh(const CommandInfo& root) {
     }
     out += ")\n      _describe command commands ;;\n    rest) case $words[1] in\n";
     for (const CommandInfo& sub : command.commands) {
-      std::string called = "_" + sub.name;
-      std::ranges::replace(called, ' ', '_');
-      std::ranges::replace(called, '-', '_');
-      out += "      " + std::string(sub.last_name()) + ") " + called + " ;;\n";
+      out += "      " + std::string(sub.last_name()) + ") " + zsh_function(sub) + " ;;\n";
     }
     out += "      esac ;;\n  esac\n}\n";
   });

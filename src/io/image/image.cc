@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,25 @@ bool starts_with(std::span<const uint8_t> bytes, size_t at, std::string_view mag
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
+struct Format {
+  std::string_view media_type;
+  Decoded (*decode)(const DecodeInput& in);
+};
+
+// By the first bytes; nullopt: none of those below.
+std::optional<Format> format_of(std::span<const uint8_t> bytes) {
+  if (starts_with(bytes, 0, "\xff\xd8\xff")) return Format{"image/jpeg", decode_jpeg};
+  if (starts_with(bytes, 0, std::string_view("\x89PNG\r\n\x1a\n", 8))) return Format{"image/png", decode_png};
+  if (starts_with(bytes, 0, "RIFF") && starts_with(bytes, 8, "WEBP")) return Format{"image/webp", decode_webp};
+  if (starts_with(bytes, 0, "GIF87a") || starts_with(bytes, 0, "GIF89a")) return Format{"image/gif", decode_gif};
+  if (starts_with(bytes, 0, "BM")) return Format{"image/bmp", decode_bmp};
+  return std::nullopt;
+}
+
+std::span<const uint8_t> as_unsigned(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
 Decoded decode_any(const DecodeInput& in) {
   if (in.bytes.empty()) fail_image(in, "image", "the file is empty");
   if (static_cast<int64_t>(in.bytes.size()) > in.limits.max_bytes) {
@@ -23,11 +43,7 @@ Decoded decode_any(const DecodeInput& in) {
                std::to_string(in.bytes.size()) + " bytes; the limit is " + std::to_string(in.limits.max_bytes),
                ErrorCode::kMemory);
   }
-  if (starts_with(in.bytes, 0, "\xff\xd8\xff")) return decode_jpeg(in);
-  if (starts_with(in.bytes, 0, std::string_view("\x89PNG\r\n\x1a\n", 8))) return decode_png(in);
-  if (starts_with(in.bytes, 0, "RIFF") && starts_with(in.bytes, 8, "WEBP")) return decode_webp(in);
-  if (starts_with(in.bytes, 0, "GIF87a") || starts_with(in.bytes, 0, "GIF89a")) return decode_gif(in);
-  if (starts_with(in.bytes, 0, "BM")) return decode_bmp(in);
+  if (const std::optional<Format> format = format_of(in.bytes)) return format->decode(in);
   fail_image(in, "image", "unknown format; expected JPEG, PNG, WebP, BMP or GIF", ErrorCode::kUnsupported);
 }
 
@@ -55,8 +71,13 @@ void check_dimensions(const DecodeInput& in, std::string_view format, int64_t wi
   }
 }
 
+std::string_view media_type(std::span<const std::byte> bytes) {
+  const std::optional<Format> format = format_of(as_unsigned(bytes));
+  return format ? format->media_type : "";
+}
+
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits) {
-  const DecodeInput in{{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, where, limits};
+  const DecodeInput in{as_unsigned(bytes), where, limits};
   Decoded decoded = decode_any(in);
   return apply_orientation(std::move(decoded.image), decoded.orientation);
 }

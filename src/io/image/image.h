@@ -36,6 +36,8 @@ struct ImageLimits {
 // formats, variants), kInput (corrupted, truncated, empty), kMemory (beyond a limit, found before the pixels are
 // allocated).
 Image decode_image(std::span<const std::byte> bytes, std::string_view where, const ImageLimits& limits = {});
+// Of an image file, by its first bytes, such as image/png; "": none that decode_image reads.
+std::string_view media_type(std::span<const std::byte> bytes);
 
 // The bytes of an image file. Throws Error: kNotFound, kIo, kMemory (larger than limits.max_bytes).
 std::vector<std::byte> read_image_file(const std::filesystem::path& path, const ImageLimits& limits = {});

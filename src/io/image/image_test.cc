@@ -124,6 +124,17 @@ TEST(Image, RejectsDataThatIsNotAnImage) {
   EXPECT_EQ(decode_error(to_bytes("\x89PNG\r\n\x1a\n")), ErrorCode::kInput);
 }
 
+TEST(Image, TellsMediaTypes) {
+  const auto type_of = [](std::string_view bytes) { return media_type(to_bytes(bytes)); };
+  EXPECT_EQ(type_of("\xff\xd8\xff"), "image/jpeg");
+  EXPECT_EQ(type_of("\x89PNG\r\n\x1a\n"), "image/png");
+  EXPECT_EQ(type_of("RIFF....WEBPVP8 "), "image/webp");
+  EXPECT_EQ(type_of("GIF87a"), "image/gif");
+  EXPECT_EQ(type_of("BM"), "image/bmp");
+  EXPECT_EQ(type_of("RIFF....WAVE"), "");
+  EXPECT_EQ(type_of(""), "");
+}
+
 TEST(Image, ReportsUnreadableFiles) {
   const auto code_of = [](const std::filesystem::path& path, const ImageLimits& limits = {}) {
     try {
