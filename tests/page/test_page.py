@@ -155,7 +155,9 @@ class Questions(PageTest):
     def test_request_and_answer_as_json(self):
         self.choose(system="Be brief.", topK="3")
         self.ask(TOTAL, PAGE)
-        request, answer = self.open_card(fold="JSON").locator("pre").all_inner_texts()
+        shown = self.open_card(fold="JSON").locator("pre")
+        expect(shown).to_have_count(2)
+        request, answer = shown.all_inner_texts()
         request, answer = json.loads(request), json.loads(answer)
         sent = self.proxy.bodies[-1]
         self.assertTrue(request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR"))

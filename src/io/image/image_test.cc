@@ -25,17 +25,13 @@ namespace {
 
 const std::filesystem::path kImageFixtures = std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images";
 
-std::vector<std::byte> read_bytes(const std::string& name) {
-  const std::string text = read_text_file(kImageFixtures / "files" / name);
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+std::vector<std::byte> to_bytes(std::string_view text) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
 }
 
-std::vector<std::byte> to_bytes(std::string_view text) {
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+std::vector<std::byte> read_bytes(const std::string& name) {
+  return to_bytes(read_text_file(kImageFixtures / "files" / name));
 }
 
 void set_u32(std::vector<std::byte>* bytes, size_t at, uint32_t value, bool big_endian) {
