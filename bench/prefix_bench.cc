@@ -75,7 +75,7 @@ void with_pages() {
     ms += ms_since(begin);
     tokens.clear();
     for (auto t = known; t < static_cast<int32_t>(key.size()); ++t) tokens.push_back(t);
-    for (int32_t layer = 0; layer < shape.n_layers() && !tokens.empty(); ++layer) cache.append(layer, tokens, tokens);
+    for (int32_t layer = 0; layer < shape.n_layers() && !tokens.empty(); ++layer) cache.append(layer, tokens);
     begin = Clock::now();
     prefixes.keep(key, cache, 1.0);
     ms += ms_since(begin);
@@ -91,7 +91,7 @@ void with_pages() {
     KvCache cache(pools, *backend, shape);
     tokens.resize(long_key.size());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i);
-    for (int32_t layer = 0; layer < shape.n_layers(); ++layer) cache.append(layer, tokens, tokens);
+    for (int32_t layer = 0; layer < shape.n_layers(); ++layer) cache.append(layer, tokens);
     prefixes.keep(long_key, cache, 1.0);
   }
   std::vector<double> adopt, drop;

@@ -195,7 +195,9 @@ class GoldenCase {
     const std::vector<int32_t> rows = count_up(0, logits.rows());
     StepInput input;
     input.x = x;
-    input.tokens = input.positions = positions;
+    const std::vector<Position> at = as_text(positions);
+    input.tokens = positions;
+    input.positions = at;
     input.runs = {&run, 1};
     input.logit_rows = rows;
     input.kv = &kv;

@@ -66,7 +66,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
   const ReuseOptions reuse = reuse_.options(how, prompt.images.size());
   set_eviction(fields, prompt);
   if (fields.cache_salt && !fields.cache_salt->empty()) prompt.salt = salt_of(*fields.cache_salt);
-  check_prompt_fits(engine_, *chosen, chosen->n_seen(prompt.shape()), options.max_tokens);
+  check_prompt_fits(engine_, *chosen, extent_seen(prompt, *chosen), options.max_tokens);
   const int n = fields.n.value_or(1);
   std::vector<Request> requests(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) {

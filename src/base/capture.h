@@ -75,14 +75,14 @@ float gumbel_noise(uint64_t seed, int32_t layer, int32_t head, int32_t token);
 // One layer of one sequence, Hk kv heads. A column is a slot of the head, in the order of the cache; there are at most
 // n_columns. w rows of the window were computed.
 struct LayerCapture {
-  Tensor all_sums, band_sums, all_max;    // [Hk, n_columns] f32, where requested
-  Tensor window_sums, window_max;         // [Hk, n_columns] f32
-  Tensor below_counts, seen_counts;       // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
-  Tensor window_queries;                  // [w, H, d] compute dtype
-  std::vector<int32_t> window_positions;  // [w] of the rows
-  Tensor future_mean;                     // [H, d] f32
-  Tensor future_covariance;               // [H, d, d] f32
-  float scale = 1.0f;                     // on the logits
+  Tensor all_sums, band_sums, all_max;  // [Hk, n_columns] f32, where requested
+  Tensor window_sums, window_max;       // [Hk, n_columns] f32
+  Tensor below_counts, seen_counts;     // [Hk, n_columns] f32: rows whose A is small, rows that see the slot
+  Tensor window_queries;                // [w, H, d] compute dtype
+  std::vector<int32_t> window_places;   // [w] of the rows
+  Tensor future_mean;                   // [H, d] f32
+  Tensor future_covariance;             // [H, d, d] f32
+  float scale = 1.0f;                   // on the logits
   Buffer storage;
 };
 

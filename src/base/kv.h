@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/position.h"
+
 namespace vlcache {
 
 inline constexpr int kPageSlots = 64;  // slots per page: 16 KiB of K and V for bf16 and head_dim 64
@@ -18,9 +20,9 @@ enum class Modality : uint8_t { kText, kVision };
 // The kind of a token to the tokenizer (Tokenizer::token_class): policies always keep some classes.
 enum class TokenClass : uint8_t { kOther, kPunctuation, kSpecial };
 
-// Per token of a sequence, whatever happens to its slots. Positions are (t, h, w) for M-RoPE; t alone otherwise.
+// Per token of a sequence, whatever happens to its slots.
 struct SlotMeta {
-  int32_t t = 0, h = 0, w = 0;
+  Position position;
   Modality modality = Modality::kText;
   int32_t segment = -1;  // index of the image the token belongs to, -1 for text
 };
@@ -44,7 +46,7 @@ struct KvView {
   const int32_t* n_slots = nullptr;
   // [n_kv_heads, slot_stride] added to the logits: log c for a merge of c tokens, -inf for a hidden slot; null: 0.
   const float* slot_bias = nullptr;
-  // [n_kv_heads, slot_stride] position of each slot's token; null: slot i is at position i.
+  // [n_kv_heads, slot_stride] index of each slot's token in the sequence; null: slot i is token i.
   const int32_t* slot_pos = nullptr;
   int32_t page_stride = 0;
   int32_t slot_stride = 0;
@@ -62,7 +64,8 @@ struct KvView {
   }
 };
 
-// What compaction leaves of one (layer, kv head): slots to keep, in position order, and slots to merge into one.
+// What compaction leaves of one (layer, kv head): slots to keep, in the order of their tokens, and slots to merge into
+// one.
 struct KeepPlan {
   struct Merge {
     std::vector<int32_t> sources;  // slots, none of them in `keep`
@@ -70,7 +73,7 @@ struct KeepPlan {
   };
   struct Head {
     std::vector<int32_t> keep;     // ascending slot indices
-    std::vector<Merge> merges;     // each becomes one slot, at the position of its first source
+    std::vector<Merge> merges;     // each becomes one slot, in the place of its first source
     std::vector<float> slot_bias;  // empty, or one per resulting slot
     std::vector<float> planes;     // empty, or [n_planes, resulting slots]: the new contents of their planes
     std::vector<float> values;     // [n, head_dim], n <= keep.size(): new V of the first n kept; their K stays as it is

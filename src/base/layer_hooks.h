@@ -20,23 +20,17 @@ struct RowRun {
   int32_t n_rows = 0;
 };
 
-// The tokens of a run's rows: their indices in the sequence and their (temporal) positions, which differ once several
-// tokens share a position.
-struct RunTokens {
-  std::span<const int32_t> indices;    // [n_rows], ascending
-  std::span<const int32_t> positions;  // [n_rows]
-};
-
 // The KV cache as a forward pass sees it; the engine implements it over `cache`.
 class KvAccess {
  public:
   virtual ~KvAccess() = default;
   // Makes room for the K and V of `run` in every kv head of `layer`, after the slots that another source supplies for
-  // earlier tokens. The view ends with the run's (unwritten) slots, has a length of its own and does not change while
-  // the layer is computed, even when more runs are appended. `k`, `v` [n_rows, Hk, d]: the rows' keys before rotation,
-  // already rounded to the KV dtype, and values, as a store of position-free keys records them. Throws Error(kMemory)
-  // when the pool or a fixed capacity is exhausted.
-  virtual KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) = 0;
+  // earlier tokens. `tokens` [n_rows] ascending: their indices in the sequence. The view ends with the run's
+  // (unwritten) slots, has a length of its own and does not change while the layer is computed, even when more runs are
+  // appended. `k`, `v` [n_rows, Hk, d]: the rows' keys before rotation, already rounded to the KV dtype, and values, as
+  // a store of position-free keys records them. Throws Error(kMemory) when the pool or a fixed capacity is exhausted.
+  virtual KvView append(int layer, const RowRun& run, std::span<const int32_t> tokens, const Tensor& k,
+                        const Tensor& v) = 0;
   // Whether another source supplies slots for tokens after `after` and before `before`: a run must be cut there.
   virtual bool supplies(int32_t seq, int32_t after, int32_t before) const {
     static_cast<void>(seq), static_cast<void>(after), static_cast<void>(before);
@@ -58,17 +52,20 @@ struct AttentionPattern {
 // `runs` and are valid during the call only.
 struct Observed {
   std::span<const RowRun> runs;
-  std::span<const int32_t> tokens;     // [n] indices in their sequences
-  std::span<const int32_t> positions;  // [n]
-  std::span<const KvView> views;       // per run: what it attended to
-  Tensor q;                            // [n, H, d] rotated queries, compute dtype
-  Tensor k;                            // [n, Hk, d] keys before rotation
-  Tensor v;                            // [n, Hk, d]
-  std::span<const Tensor> scores;      // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
-  Tensor lse;                          // [n, H] f32: exp(score - lse) is the attention
-  float scale = 1.0f;                  // on the logits
-  std::span<const float> frequencies;  // of the rotation: radians per position of every pair of halves' elements
-  int32_t window = 0;                  // of the layer, > 0: a query sees positions > its own - window only
+  std::span<const int32_t> tokens;      // [n] indices in their sequences
+  std::span<const Position> positions;  // [n]
+  std::span<const KvView> views;        // per run: what it attended to
+  Tensor q;                             // [n, H, d] rotated queries, compute dtype
+  Tensor k;                             // [n, Hk, d] keys before rotation
+  Tensor v;                             // [n, Hk, d]
+  std::span<const Tensor> scores;  // per run: scaled logits [H, n_slots] f32 where wants_scores() asked, else empty
+  Tensor lse;                      // [n, H] f32: exp(score - lse) is the attention
+  float scale = 1.0f;              // on the logits
+  Tensor cos, sin;                 // [n, d / 2] f32: the rotation of every row
+  std::span<const float>
+      frequencies;                 // [d / 2] of the rotation: radians per position of every pair of halves' elements
+  std::span<const RopeAxis> axes;  // [d / 2] and the component of the position that it multiplies
+  int32_t window = 0;              // of the layer, > 0: a query sees tokens > its own - window only
 };
 
 // Hooks called per layer; the defaults change nothing and cost nothing. One object may serve a whole step or one

@@ -8,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-// One slot of the result of a compaction: a kept slot, or a merge at the position of its first source.
+// One slot of the result of a compaction: a kept slot, or a merge in the place of its first source.
 struct Placed {
   int32_t from = 0;
   int32_t keep = -1;   // index into KeepPlan::Head::keep

@@ -93,7 +93,7 @@ KvView KvCache::view_of(const Layer& layer) const {
   v.pages = layer.pages.pages();
   v.n_slots = layer.slots.lengths();
   v.slot_bias = layer.slots.view_biases();
-  v.slot_pos = layer.slots.view_positions();
+  v.slot_pos = layer.slots.view_places();
   v.page_stride = layer.pages.stride();
   v.slot_stride = layer.slots.stride();
   v.n_kv_heads = layer.slots.n_heads();
@@ -115,15 +115,13 @@ KvView KvCache::head_view(const Layer& layer, int32_t head, const int32_t* pages
 
 KvView KvCache::view(int32_t layer) const { return view_of(owner(layer)); }
 
-KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens, std::span<const int32_t> positions,
-                       int32_t* lengths) {
-  CHECK(tokens.size() == positions.size());
+KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens, int32_t* lengths) {
   Layer& layer = owner(layer_index);
   const int32_t n_heads = layer.slots.n_heads();
   const bool shares = shape_.owner(layer_index) != layer_index;
   if (!shares && n_heads > 0) make_room(layer, tokens.size());
   for (int32_t h = 0; h < n_heads; ++h) {
-    if (!shares) layer.slots.append(h, tokens, positions);
+    if (!shares) layer.slots.append(h, tokens);
     if (lengths == nullptr) continue;
     lengths[h] = shares && !tokens.empty() ? layer.slots.n_until(h, tokens.back()) : layer.slots.n_slots(h);
   }
@@ -233,7 +231,7 @@ void KvCache::share(std::span<const std::span<const int32_t>> groups, int32_t n_
   size_t column = 0;
   for_each_head([&](Layer& layer, int32_t head) {
     for (const std::span<const int32_t> group : groups) layer.pages.share(head, group[column]);
-    layer.slots.append(head, tokens, tokens);
+    layer.slots.append(head, tokens);
     ++column;
   });
 }
@@ -263,7 +261,7 @@ void KvCache::truncate(int32_t n_tokens) {
       layer.slots.shorten(h, layer.slots.n_until(h, n_tokens - 1));
       if (capacity_ == 0) layer.pages.shorten(h, pages_for(layer.slots.n_slots(h)));
     }
-    if (!layer.slots.complete() || layer.slots.view_positions() != nullptr) layer.slots.refresh();
+    if (!layer.slots.complete() || layer.slots.view_places() != nullptr) layer.slots.refresh();
     shrink(layer);
   }
 }

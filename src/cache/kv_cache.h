@@ -1,5 +1,5 @@
 // KvCache: the K and V of one sequence. Per (layer, kv head) a list of pages (PageTable) and what their slots stand for
-// (SlotTable); lengths differ. It decides nothing, and knows the sequence's tokens by index and position only.
+// (SlotTable); lengths differ. It decides nothing, and knows the sequence's tokens by index only.
 #pragma once
 
 #include <cstdint>
@@ -45,14 +45,13 @@ class KvCache {
   // nothing but pages and moves no table.
   void reserve(int64_t n_slots);
 
-  // Makes room for the K and V of tokens (indices in the sequence, ascending; positions[i] of tokens[i]) in every kv
-  // head of `layer`; the view ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the
-  // view's n_slots, so that later appends of the step do not lengthen the view; null: the live lengths. A view is valid
-  // until tables grow (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the
-  // other's, up to the last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length of
-  // this layer has changed.
-  KvView append(int32_t layer, std::span<const int32_t> tokens, std::span<const int32_t> positions,
-                int32_t* lengths = nullptr);
+  // Makes room for the K and V of tokens (indices in the sequence, ascending) in every kv head of `layer`; the view
+  // ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's n_slots, so that
+  // later appends of the step do not lengthen the view; null: the live lengths. A view is valid until tables grow
+  // (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the other's, up to the
+  // last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length of this layer has
+  // changed.
+  KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr);
   KvView view(int32_t layer) const;
 
   // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees
@@ -91,12 +90,12 @@ class KvCache {
   int32_t n_slots(int32_t layer, int32_t head) const { return slots(layer).n_slots(head); }  // hidden ones included
   // Slot -> token index; negative for a merged slot: merged_token(its first source).
   std::span<const int32_t> slot_tokens(int32_t layer, int32_t head) const { return slots(layer).tokens(head); }
-  std::span<const int32_t> slot_positions(int32_t layer, int32_t head) const { return slots(layer).positions(head); }
+  std::span<const int32_t> slot_places(int32_t layer, int32_t head) const { return slots(layer).places(head); }
   // Visits the pages that the cache holds, shared or not, including those taken ahead.
   void for_each_page(FunctionRef<void(const PagePool& pool, int32_t page)> visit) const;
   int64_t n_pages() const;
   int64_t bytes() const;        // of pages in use; spare ones are address space only
-  int64_t table_bytes() const;  // of the tables beside the pages: page ids, tokens, positions, biases, planes
+  int64_t table_bytes() const;  // of the tables beside the pages: page ids, tokens, places, biases, planes
   // Whether the slots of every head are the first tokens, one each, at least n_tokens of them: none of these was
   // evicted, hidden, merged or dropped. n_tokens is needed because a policy that keeps the beginning of a prompt leaves
   // heads that look like a shorter prompt's.

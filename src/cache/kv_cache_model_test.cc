@@ -12,7 +12,7 @@ namespace {
 
 struct Slot {
   int32_t token = 0;
-  int32_t position = 0;
+  int32_t place = 0;
   float bias = 0;
   float sum = 0;  // the plane
   std::vector<float> k, v;
@@ -33,14 +33,12 @@ class KvCacheModel : public KvCacheFixture,
 
   void append(KvCache& cache, Heads& heads, int32_t n) {
     const std::vector<int32_t> tokens = range(next_, next_ + n);
-    std::vector<int32_t> positions;
-    for (int32_t t : tokens) positions.push_back(t / 2);  // several tokens may share a position
     for (int32_t l = 0; l < kLayers; ++l) {
-      const KvView view = cache.append(l, tokens, positions);
+      const KvView view = cache.append(l, tokens);
       write(view, l, tokens);
       for (int32_t h = 0; h < kHeads; ++h) {
         for (int32_t t : tokens) {
-          Slot slot{.token = t, .position = t / 2};
+          Slot slot{.token = t, .place = t};
           for (int64_t c = 0; c < kDim; ++c) slot.k.push_back(value(l, h, t, c)), slot.v.push_back(-value(l, h, t, c));
           head_of(heads, l, h).push_back(slot);
         }
@@ -92,16 +90,14 @@ class KvCacheModel : public KvCacheFixture,
       if (random(drop_one_in) == 0) {
         dropped.push_back(i);
         if (dropped.size() % 3 != 0) continue;
-        const int32_t other = dropped[dropped.size() - 2];  // merged with the one before, at that one's position
+        const int32_t other = dropped[dropped.size() - 2];  // merged with the one before, at that one's place
         if (!after.empty() && first_token(after.back().token) > first_token(slots[static_cast<size_t>(other)].token)) {
           continue;
         }
         plan.merges.push_back({.sources = {i, other}, .weights = {0.5f, 0.25f}});
         const Slot& a = slots[static_cast<size_t>(other)];
-        Slot merged{.token = merged_token(first_token(a.token)),
-                    .position = a.position,
-                    .bias = a.bias,
-                    .sum = a.sum + slot.sum};
+        Slot merged{
+            .token = merged_token(first_token(a.token)), .place = a.place, .bias = a.bias, .sum = a.sum + slot.sum};
         for (size_t c = 0; c < kDim; ++c) {
           merged.k.push_back(stored(0.5f * slot.k[c] + 0.25f * a.k[c]));
           merged.v.push_back(stored(0.5f * slot.v[c] + 0.25f * a.v[c]));
@@ -169,7 +165,7 @@ class KvCacheModel : public KvCacheFixture,
         for (size_t i = 0; i < slots.size(); ++i) {
           const size_t at = static_cast<size_t>(h) * static_cast<size_t>(view.slot_stride) + i;
           ASSERT_EQ(cache.slot_tokens(l, h)[i], slots[i].token) << "slot " << i;
-          ASSERT_EQ(view.slot_pos == nullptr ? static_cast<int32_t>(i) : view.slot_pos[at], slots[i].position);
+          ASSERT_EQ(view.slot_pos == nullptr ? static_cast<int32_t>(i) : view.slot_pos[at], slots[i].place);
           ASSERT_EQ(view.slot_bias == nullptr ? 0 : view.slot_bias[at], slots[i].bias);
           ASSERT_EQ(cache.plane(l, h, 0)[i], slots[i].sum);
           for (size_t c = 0; c < kDim; ++c) {

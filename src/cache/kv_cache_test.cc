@@ -97,11 +97,11 @@ TEST_F(KvCacheTest, ViewsOfTwoRunsDoNotSeeEachOthersSlots) {
   cache.reserve(1000);
   const std::vector<int32_t> first = range(0, 40), second = range(50, 250);
   std::vector<int32_t> first_lengths(kHeads), second_lengths(kHeads);
-  const KvView a = cache.append(0, first, first, first_lengths.data());
+  const KvView a = cache.append(0, first, first_lengths.data());
   write(a, 0, first);
-  const KvView live = cache.append(0, range(40, 50), range(40, 50));  // slots from another source for the gap
+  const KvView live = cache.append(0, range(40, 50));  // slots from another source for the gap
   write(live, 0, range(40, 50));
-  const KvView b = cache.append(0, second, second, second_lengths.data());
+  const KvView b = cache.append(0, second, second_lengths.data());
   write(b, 0, second);
   for (int32_t h = 0; h < kHeads; ++h) {
     EXPECT_EQ(a.n_slots[h], 40);
@@ -114,17 +114,16 @@ TEST_F(KvCacheTest, ViewsOfTwoRunsDoNotSeeEachOthersSlots) {
   EXPECT_EQ(cache.n_slots(0, 0), 250);
 }
 
-TEST_F(KvCacheTest, PositionsCanDifferFromIndices) {
+TEST_F(KvCacheTest, PlacesCanDifferFromIndices) {
   KvCache cache = make();
-  const std::vector<int32_t> tokens = {0, 1, 2, 3}, positions = {0, 1, 1, 5};
-  EXPECT_EQ(cache.append(0, {tokens.data(), 2}, {positions.data(), 2}).slot_pos, nullptr);
-  const KvView view = cache.append(0, range(2, 4), {positions.data() + 2, 2});
+  const std::vector<int32_t> tokens = {0, 1, 4, 5};
+  EXPECT_EQ(cache.append(0, {tokens.data(), 2}).slot_pos, nullptr);
+  const KvView view = cache.append(0, {tokens.data() + 2, 2});
   ASSERT_NE(view.slot_pos, nullptr);
-  for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(view.slot_pos[2 * view.slot_stride + i], positions[static_cast<size_t>(i)]);
-  EXPECT_EQ(cache.slot_positions(0, 1)[3], 5);
-  EXPECT_EQ(cache.slot_tokens(0, 1)[3], 3);
-  cache.append(1, tokens, positions);
-  EXPECT_TRUE(cache.complete(4));  // every token has its slot
+  for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(view.slot_pos[2 * view.slot_stride + i], tokens[static_cast<size_t>(i)]);
+  EXPECT_EQ(cache.slot_places(0, 1)[3], 5);
+  EXPECT_EQ(cache.slot_tokens(0, 1)[3], 5);
+  EXPECT_FALSE(cache.complete(4));  // two tokens lack their slots
   cache.truncate(2);
   EXPECT_EQ(cache.view(0).slot_pos, nullptr);
 }
@@ -172,13 +171,13 @@ TEST_F(KvCacheTest, RunsOfASharingLayerEndAtTheirOwnLength) {
   KvCache cache(pool_, *backend_, shape);
   cache.reserve(100);
   std::vector<int32_t> lengths(2);
-  cache.append(0, range(0, 5), range(0, 5), lengths.data());
-  cache.append(0, range(9, 12), range(9, 12), lengths.data());
+  cache.append(0, range(0, 5), lengths.data());
+  cache.append(0, range(9, 12), lengths.data());
   EXPECT_EQ(lengths[1], 8);
-  const KvView first = cache.append(1, range(0, 5), range(0, 5), lengths.data());
+  const KvView first = cache.append(1, range(0, 5), lengths.data());
   EXPECT_EQ(first.n_slots[0], 5);
   EXPECT_EQ(first.n_slots[1], 5);
-  EXPECT_EQ(cache.append(1, range(9, 12), range(9, 12), lengths.data()).n_slots[0], 8);
+  EXPECT_EQ(cache.append(1, range(9, 12), lengths.data()).n_slots[0], 8);
   EXPECT_EQ(cache.n_slots(1, 0), 8);
 }
 
@@ -211,7 +210,7 @@ TEST_F(KvCacheRollback, RemovesAppendedSlotsAndFreesTheirPages) {
   prepare(cache);
   const int64_t used = pool_.n_used();
   cache.begin_step();
-  cache.append(0, range(100, 300), range(150, 350));  // a gap: positions are no longer indices
+  cache.append(0, range(150, 350));  // a gap: places are no longer indices
   EXPECT_NE(cache.view(0).slot_pos, nullptr);
   cache.rollback_step();
   EXPECT_EQ(cache.n_pages(), kLayers * kHeads * 2);
@@ -266,7 +265,7 @@ TEST_F(KvCacheRollback, StaticCapacityKeepsItsPages) {
   cache.rollback_step();
   expect_prepared(cache);
   cache.begin_step();
-  cache.append(0, range(100, 128), range(100, 128));
+  cache.append(0, range(100, 128));
   EXPECT_THROW(fill(cache, 128, 129), Error);
   cache.rollback_step();
   expect_prepared(cache);

@@ -52,7 +52,7 @@ class KvCacheFixture : public testing::Test {
   void fill(KvCache& cache, int32_t begin, int32_t end, float salt = 0) {
     const std::vector<int32_t> tokens = range(begin, end);
     for (int32_t l = 0; l < cache.shape().n_layers(); ++l) {
-      const KvView view = cache.append(l, tokens, tokens);
+      const KvView view = cache.append(l, tokens);
       if (cache.shape().n_own_heads(l) > 0) write(view, l, tokens, salt);
     }
   }

@@ -12,7 +12,7 @@ struct KvLayerShape {
   int32_t n_kv_heads = 0;  // 0: the layer has no KV
   int32_t head_dim = 0;
   int32_t shares = -1;  // >= 0: the layer uses K and V of that earlier layer, which has its own
-  int32_t window = 0;   // > 0: queries see positions > their own - window only
+  int32_t window = 0;   // > 0: queries see tokens > their own - window only
 };
 
 struct KvShape {

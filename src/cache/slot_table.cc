@@ -23,12 +23,12 @@ void SlotTable::set_stride(int32_t stride) {
     return std::remove_cvref_t<decltype(table)>(n_slots_.size() * at(stride));
   };
   // All tables are allocated before any is replaced: running out of memory leaves the old ones consistent.
-  auto tokens = resized(tokens_), positions = resized(positions_);
+  auto tokens = resized(tokens_), places = resized(places_);
   auto biases = resized(biases_);
   std::vector<float> planes =
       stride_ > 0 ? with_stride(planes_, stride_, stride) : std::vector<float>(at(n_planes_) * tokens.size());
   tokens_ = std::move(tokens);
-  positions_ = std::move(positions);
+  places_ = std::move(places);
   biases_ = std::move(biases);
   planes_ = std::move(planes);
   stride_ = stride;
@@ -42,7 +42,7 @@ void SlotTable::set_planes(int32_t n) {
 }
 
 int64_t SlotTable::bytes() const {
-  const size_t values = tokens_.capacity() + positions_.capacity() + biases_.capacity() + planes_.capacity();
+  const size_t values = tokens_.capacity() + places_.capacity() + biases_.capacity() + planes_.capacity();
   return static_cast<int64_t>(values * sizeof(float));
 }
 
@@ -66,16 +66,16 @@ int32_t SlotTable::n_until(int32_t head, int32_t token) const {
   return static_cast<int32_t>(std::ranges::upper_bound(slots, token, {}, first_token) - slots.begin());
 }
 
-void SlotTable::append(int32_t head, std::span<const int32_t> tokens, std::span<const int32_t> positions) {
+void SlotTable::append(int32_t head, std::span<const int32_t> tokens) {
   int32_t& n = n_slots_[at(head)];
-  CHECK(tokens.size() == positions.size() && int64_t{n} + static_cast<int64_t>(tokens.size()) <= stride_);
+  CHECK(int64_t{n} + static_cast<int64_t>(tokens.size()) <= stride_);
   const size_t row = begin_of(head), first = row + at(n);
   for (size_t i = 0; i < tokens.size(); ++i, ++n) {
     const size_t slot = row + at(n);
     CHECK(tokens[i] >= 0 && (n == 0 || first_token(tokens_[slot - 1]) < tokens[i]));
     tokens_[slot] = tokens[i];
-    positions_[slot] = positions[i];
-    shifted_ |= positions[i] != n;
+    places_[slot] = tokens[i];
+    shifted_ |= tokens[i] != n;
     reordered_ |= tokens[i] != n;
   }
   std::fill_n(biases_.data() + first, tokens.size(), 0.0f);
@@ -103,14 +103,14 @@ void SlotTable::hide(int32_t head, int32_t slot) { set_bias(head, slot, kHidden)
 void SlotTable::gather(int32_t head, std::span<const int32_t> from, std::span<const KeepPlan::Merge* const> merges) {
   const size_t row = begin_of(head);
   int32_t* token = tokens_.data() + row;
-  int32_t* position = positions_.data() + row;
+  int32_t* place = places_.data() + row;
   float* bias = biases_.data() + row;
   int32_t n = 0, n_hidden = 0;
   // In ascending order: slot i is written when no later slot needs it any more, neither as a source of a merge.
   for (int32_t old : from) {
     const KeepPlan::Merge* merge = merges.empty() ? nullptr : merges[at(n)];
     token[n] = merge == nullptr ? token[old] : merged_token(first_token(token[old]));
-    position[n] = position[old];
+    place[n] = place[old];
     bias[n] = bias[old];
     for (int32_t p = 0; p < n_planes_; ++p) {
       float* sums = planes_.data() + at(p) * tokens_.size() + row;
@@ -121,7 +121,7 @@ void SlotTable::gather(int32_t head, std::span<const int32_t> from, std::span<co
       sums[n] = sum;
     }
     n_hidden += bias[n] == kHidden ? 1 : 0;
-    shifted_ |= position[n] != n;
+    shifted_ |= place[n] != n;
     reordered_ |= token[n] != n;
     ++n;
   }
@@ -132,10 +132,10 @@ void SlotTable::gather(int32_t head, std::span<const int32_t> from, std::span<co
 void SlotTable::refresh() {
   bool shifted = false, reordered = false, biased = false;
   for (int32_t h = 0; h < n_heads(); ++h) {
-    const std::span<const int32_t> token = tokens(h), position = positions(h);
+    const std::span<const int32_t> token = tokens(h), place = places(h);
     const std::span<const float> bias = biases(h);
     for (int32_t i = 0; i < n_slots(h); ++i) {
-      shifted |= position[at(i)] != i;
+      shifted |= place[at(i)] != i;
       reordered |= token[at(i)] != i;
       biased |= bias[at(i)] != 0.0f;
     }

@@ -1,4 +1,4 @@
-// SlotTable: the token, position, bias and running sums of each slot, per kv head, of one layer of one sequence. It
+// SlotTable: the token, bias and running sums of each slot, per kv head, of one layer of one sequence. It
 // holds no K and V.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace vlcache {
 
-// Slots lie in the order of their tokens. A merged slot's token is negative: it stands at the position of its first
+// Slots lie in the order of their tokens. A merged slot's token is negative: it stands in the place of its first
 // source.
 constexpr int32_t merged_token(int32_t first_source) { return -1 - first_source; }
 constexpr int32_t first_token(int32_t slot_token) { return slot_token < 0 ? -1 - slot_token : slot_token; }
@@ -33,11 +33,12 @@ class SlotTable {
   int32_t longest() const;
   const int32_t* lengths() const { return n_slots_.data(); }  // [n_heads]
   std::span<const int32_t> tokens(int32_t head) const { return row(tokens_, head); }
-  std::span<const int32_t> positions(int32_t head) const { return row(positions_, head); }
+  // [n_slots] first_token() of each: what windows count.
+  std::span<const int32_t> places(int32_t head) const { return row(places_, head); }
   std::span<const float> biases(int32_t head) const { return row(biases_, head); }
   std::span<float> plane(int32_t head, int32_t plane);
   // For a KvView: [n_heads, stride], or null while they are trivial.
-  const int32_t* view_positions() const { return shifted_ ? positions_.data() : nullptr; }
+  const int32_t* view_places() const { return shifted_ ? places_.data() : nullptr; }
   const float* view_biases() const { return biased_ ? biases_.data() : nullptr; }
   // Whether slot i is token i, everywhere, and no slot is biased.
   bool complete() const { return !biased_ && !reordered_; }
@@ -45,8 +46,8 @@ class SlotTable {
   // Number of slots that stand for tokens up to this one.
   int32_t n_until(int32_t head, int32_t token) const;
 
-  // Appends tokens[i] at positions[i]; both ascend and follow the existing slots.
-  void append(int32_t head, std::span<const int32_t> tokens, std::span<const int32_t> positions);
+  // Appends a slot for each of `tokens`, which ascend and follow the existing slots.
+  void append(int32_t head, std::span<const int32_t> tokens);
   void shorten(int32_t head, int32_t n_slots);
   void set_bias(int32_t head, int32_t slot, float bias);
   void hide(int32_t head, int32_t slot);
@@ -54,7 +55,7 @@ class SlotTable {
   // Slot i becomes old slot from[i]; `from` ascends. Where merges[i] is set (`merges`: empty, or one per slot), it
   // becomes the merge of those slots: planes hold running sums, so the merge has the sum of its sources'.
   void gather(int32_t head, std::span<const int32_t> from, std::span<const KeepPlan::Merge* const> merges = {});
-  // Checks whether positions and biases are still not trivial, after slots were removed.
+  // Checks whether places and biases are still not trivial, after slots were removed.
   void refresh();
 
   // Notes lengths; `forget` drops the slots appended since.
@@ -72,10 +73,10 @@ class SlotTable {
   int32_t stride_ = 0;
   int32_t n_planes_ = 0;
   std::vector<int32_t> n_slots_, n_hidden_;  // [n_heads]
-  std::vector<int32_t> tokens_, positions_;  // [n_heads, stride]
+  std::vector<int32_t> tokens_, places_;     // [n_heads, stride]
   std::vector<float> biases_;                // [n_heads, stride]; always allocated, so that hiding allocates nothing
   std::vector<float> planes_;                // [n_planes, n_heads, stride]
-  bool shifted_ = false;                     // some slot's position is not its index
+  bool shifted_ = false;                     // some slot's place is not its index
   bool reordered_ = false;                   // some slot's token is not its index
   bool biased_ = false;                      // some slot's bias is not 0
   std::vector<int32_t> noted_;               // [n_heads]

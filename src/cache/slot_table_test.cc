@@ -13,29 +13,28 @@ SlotTable make(int32_t n_heads, int32_t n_slots) {
   SlotTable table(n_heads);
   table.set_stride(kPageSlots);
   for (int32_t t = 0; t < n_slots; ++t) {
-    for (int32_t h = 0; h < n_heads; ++h) table.append(h, {&t, 1}, {&t, 1});
+    for (int32_t h = 0; h < n_heads; ++h) table.append(h, {&t, 1});
   }
   return table;
 }
 
-TEST(SlotTable, StoresTokensAndPositions) {
+TEST(SlotTable, StoresTokensAndPlaces) {
   SlotTable table = make(2, 3);
   EXPECT_TRUE(table.complete());
-  EXPECT_EQ(table.view_positions(), nullptr);
-  const std::vector<int32_t> tokens = {5, 9}, positions = {3, 7};
-  table.append(1, tokens, positions);
+  EXPECT_EQ(table.view_places(), nullptr);
+  table.append(1, std::vector<int32_t>{5, 9});
   EXPECT_EQ(list(table.tokens(1)), (std::vector<int32_t>{0, 1, 2, 5, 9}));
-  EXPECT_EQ(table.positions(1)[4], 7);
+  EXPECT_EQ(table.places(1)[4], 9);
   EXPECT_EQ(table.n_slots(0), 3);
   EXPECT_EQ(table.longest(), 5);
   EXPECT_FALSE(table.complete());
-  EXPECT_NE(table.view_positions(), nullptr);
+  EXPECT_NE(table.view_places(), nullptr);
   EXPECT_EQ(table.n_until(1, 4), 3);
   EXPECT_EQ(table.n_until(1, 5), 4);
   EXPECT_EQ(table.n_until(1, -1), 0);
   table.set_stride(3 * kPageSlots);
   EXPECT_EQ(table.tokens(1)[4], 9);
-  EXPECT_EQ(table.view_positions()[3 * kPageSlots + 4], 7);
+  EXPECT_EQ(table.view_places()[3 * kPageSlots + 4], 9);
 }
 
 TEST(SlotTable, CountsHiddenSlots) {
@@ -70,7 +69,7 @@ TEST(SlotTable, GathersSlotsWithAllTheirFields) {
   const std::vector<const KeepPlan::Merge*> merges = {nullptr, &merge, nullptr, nullptr};
   table.gather(1, std::vector<int32_t>{1, 2, 6, 7}, merges);
   EXPECT_EQ(list(table.tokens(1)), (std::vector<int32_t>{1, merged_token(2), 6, 7}));
-  EXPECT_EQ(list(table.positions(1)), (std::vector<int32_t>{1, 2, 6, 7}));
+  EXPECT_EQ(list(table.places(1)), (std::vector<int32_t>{1, 2, 6, 7}));
   EXPECT_EQ(table.biases(1)[2], 0.5f);
   EXPECT_EQ(table.n_hidden(1), 1);
   const std::span<const float> sums = table.plane(1, 1);
@@ -92,7 +91,7 @@ TEST(SlotTable, NewPlaneValuesAreZero) {
   for (float& x : table.plane(0, 0)) x = 5;
   table.shorten(0, 2);
   const std::vector<int32_t> tokens = {2, 3};
-  table.append(0, tokens, tokens);
+  table.append(0, tokens);
   EXPECT_EQ(table.plane(0, 0)[1], 5);
   EXPECT_EQ(table.plane(0, 0)[3], 0);
   table.set_planes(3);
@@ -108,13 +107,12 @@ TEST(SlotTable, NewPlaneValuesAreZero) {
 TEST(SlotTable, RestoresTheNotedState) {
   SlotTable table = make(2, 3);
   table.note();
-  const std::vector<int32_t> tokens = {7, 8}, positions = {9, 10};
-  table.append(0, tokens, positions);
+  table.append(0, std::vector<int32_t>{7, 8});
   table.hide(0, 4);
   table.forget();
   EXPECT_EQ(table.n_slots(0), 3);
   EXPECT_EQ(table.n_hidden(0), 0);
-  EXPECT_EQ(table.view_positions(), nullptr);
+  EXPECT_EQ(table.view_places(), nullptr);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST_F(SweepAllocations, SweepingDoesNotAllocate) {
   for (int32_t t = 1000; t < 1300; ++t) {
     for (const bool fails : {true, false}) {
       cache.begin_step();
-      for (int32_t l = 0; l < kLayers; ++l) cache.append(l, {&t, 1}, {&t, 1});
+      for (int32_t l = 0; l < kLayers; ++l) cache.append(l, {&t, 1});
       if (fails) cache.rollback_step();
     }
     for (int32_t l = 0; l < kLayers; ++l) {

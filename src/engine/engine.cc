@@ -96,10 +96,13 @@ void Engine::start(std::unique_ptr<Model> model, const EngineOptions& options) {
   model_ = std::move(model);
   const TextConfig& text = model_->config().text;
   const bool f32 = model_->compute_dtype() == DType::kF32;
-  kv_shape_ = KvShape::uniform(static_cast<int32_t>(text.n_layers), static_cast<int32_t>(text.n_kv_heads),
-                               static_cast<int32_t>(text.head_dim),
-                               options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16));
-  for (size_t i = 0; i < kv_shape_.layers.size(); ++i) kv_shape_.layers[i].window = text.windows[i];
+  kv_shape_.codec = options.kv_codec.value_or(f32 ? KvCodec::kF32 : KvCodec::kBF16);
+  for (const TextLayer& layer : text.layers) {
+    kv_shape_.layers.push_back({.n_kv_heads = static_cast<int32_t>(layer.n_kv_heads),
+                                .head_dim = static_cast<int32_t>(layer.head_dim),
+                                .shares = layer.shares_kv,
+                                .window = layer.window});
+  }
   const int64_t limit = options.kv_memory_bytes > 0
                             ? options.kv_memory_bytes
                             : default_kv_bytes(usable_memory(), model_->weight_bytes(), options.cache_bytes);
@@ -153,6 +156,7 @@ Prompt Engine::prepare(const RenderedChat& text, InputImages images, bool add_sp
   classify(prompt);
   if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
+  prompt.positions = place_tokens(model_->config(), prompt.n_tokens(), prompt.spans, prompt.images);
   prompt.replay_text = replay_text_;
   prompt.in_thought = text.in_thought;
   return prompt;

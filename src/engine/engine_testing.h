@@ -164,14 +164,14 @@ inline std::vector<float> compute(Engine& engine, Sequence& sequence, int32_t ch
 class CopySource final : public SlotSource {
  public:
   CopySource(Engine& engine, Sequence& from, float factor) : engine_(engine), from_(from), factor_(factor) {}
-  void load(int32_t layer, const RunTokens& tokens, const KvView& view) override {
+  void load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) override {
     if (layer == fail_at) throw Error(ErrorCode::kIo, "the disk is gone");
-    const auto n = static_cast<int64_t>(tokens.indices.size());
+    const auto n = static_cast<int64_t>(tokens.size());
     const int64_t d = view.head_dim;
     std::vector<float> k(static_cast<size_t>(n * kKvHeads * d)), v(k.size()), head(static_cast<size_t>(2 * n * d));
     for (int32_t h = 0; h < kKvHeads; ++h) {
       const Tensor hk(head.data(), DType::kF32, {n, d}), hv(head.data() + n * d, DType::kF32, {n, d});
-      engine_.backend().kv_read(from_.cache().view(layer), h, tokens.indices, hk, hv);
+      engine_.backend().kv_read(from_.cache().view(layer), h, tokens, hk, hv);
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t c = 0; c < d; ++c) {
           k[static_cast<size_t>((i * kKvHeads + h) * d + c)] = hk.row<float>(i)[c];

@@ -108,7 +108,7 @@ TEST_P(EveryRowDropper, ContinuesWithAnAnswer) {
   const Kept kept = kept_tokens(*s);
   for (int i = 0; i < 70; ++i) {
     s->add_token(i % kVocab);
-    EXPECT_EQ(s->tokens().back().meta.t, 150 + i);
+    EXPECT_EQ(s->tokens().back().meta.position.t, 150 + i);
     for (const float x : compute(*engine_, *s, 1)) ASSERT_TRUE(std::isfinite(x));
   }
   const bool own_rule = s->policy().has_rule();  // after 64 tokens as many as after the prompt, then 6 more

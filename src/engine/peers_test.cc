@@ -11,6 +11,7 @@
 #include "base/splitmix.h"
 #include "engine/hooks/cache_slots.h"
 #include "engine/hooks/policy_hooks.h"
+#include "model/contiguous_kv.h"
 #include "ops/factory.h"
 #include "policy/registry.h"
 
@@ -55,46 +56,48 @@ KeepPlan plan(const Policy& policy, Backend& backend, const Sizes& sizes, int32_
   for (int32_t i = 0; i < sizes.head_dim; i += 2) {
     frequencies.push_back(1.0f / std::pow(10000.0f, static_cast<float>(i) / static_cast<float>(sizes.head_dim)));
   }
+  const std::vector<RopeAxis> axes(frequencies.size(), RopeAxis::kT);
+  const std::vector<Position> positions = as_text(tokens);
   const int64_t h = sizes.heads, hk = sizes.kv_heads, d = sizes.head_dim;
   for (int32_t layer = 0; layer < sizes.layers; ++layer) {
     std::vector<float> q = queries(sizes, layer, n), k = keys(sizes, layer, n);
     const Tensor stored(k.data(), DType::kF32, {n, hk, d});
-    const KvView view = cache.append(layer, tokens, tokens);
+    const KvView view = cache.append(layer, tokens);
     backend.kv_write(stored, stored, view);
     const RowRun run{.seq = 0, .row_begin = 0, .n_rows = n};
     Observed observed;
     observed.runs = {&run, 1};
     observed.tokens = tokens;
-    observed.positions = tokens;
+    observed.positions = positions;
     observed.views = {&view, 1};
     observed.q = Tensor(q.data(), DType::kF32, {n, h, d});
     observed.scale = 1.0f / std::sqrt(static_cast<float>(d));
     observed.frequencies = frequencies;
+    observed.axes = axes;
     std::vector<int32_t> keep;
     hooks.after_attention(layer, observed, keep);
   }
   int piece = 0;
   for (Lookahead& r : hooks.list_lookaheads(n, {})) {
-    r.begin_position = r.begin;
-    r.end_position = r.end;
-    r.own_position = n;
+    r.first_own = n;
     hooks.begin(r);
     const int32_t m = 7 + (piece > 0 ? kReplayOverlap : 0) + r.end - r.begin;  // as from_kvzip() of peers.py
     std::vector<int32_t> own(static_cast<size_t>(m));
     std::iota(own.begin(), own.end(), n);
+    const std::vector<Position> own_positions = as_text(own);
     for (int32_t layer = 0; layer < sizes.layers; ++layer) {
       const auto seed = static_cast<uint64_t>(100 * piece + layer);
       std::vector<float> q(static_cast<size_t>(m * h * d)), k(static_cast<size_t>(m * hk * d));
       fill(1000 + seed, q, std::ldexp(1.0f, layer + 1));
       fill(5000 + seed, k, 1.0f);
       const Tensor stored(k.data(), DType::kF32, {m, hk, d});
-      const KvView view = cache.append(layer, own, own);
+      const KvView view = cache.append(layer, own);
       backend.kv_write(stored, stored, view);
       const RowRun run{.seq = 0, .row_begin = 0, .n_rows = m};
       Observed observed;
       observed.runs = {&run, 1};
       observed.tokens = own;
-      observed.positions = own;
+      observed.positions = own_positions;
       observed.views = {&view, 1};
       observed.q = Tensor(q.data(), DType::kF32, {m, h, d});
       observed.scale = 1.0f / std::sqrt(static_cast<float>(d));

@@ -31,7 +31,7 @@ TEST(PostVision, KeepsTheBudgetInEveryLayerAndHead) {
         EXPECT_LT(s->cache().bytes(), full->cache().bytes());
       }
       s->add_token(5);
-      EXPECT_EQ(s->tokens().back().meta.t, 200);  // generation continues at the true position
+      EXPECT_EQ(s->tokens().back().meta.position.t, 200);  // generation continues at the true position
       compute(*engine, *s, 64);
       EXPECT_EQ(s->cache().n_slots(0, 0), k + 1);
     }
@@ -108,7 +108,7 @@ TEST(DecodeRule, ScoresAddUpToTheQueriesAndSlotsAreFreedByThePage) {
       for (int32_t head = 0; head < kKvHeads; ++head) {
         ASSERT_EQ(s->n_visible(layer, head), 100);
         ASSERT_LT(s->cache().n_hidden(layer, head), 64);
-        ASSERT_TRUE(std::ranges::is_sorted(s->cache().slot_positions(layer, head)));
+        ASSERT_TRUE(std::ranges::is_sorted(s->cache().slot_places(layer, head)));
       }
     }
   }
@@ -318,7 +318,7 @@ TEST(Replay, KeepsQueriesOfEvenlySpreadTokens) {
     }
     bool plan(const PlanInputs& in, KeepPlan&) const override {
       const LayerCapture& layer = in.captures[0]->layers[1];
-      positions_ = layer.window_positions;
+      positions_ = layer.window_places;
       queries_.assign(layer.window_queries.as<float>(),
                       layer.window_queries.as<float>() + layer.window_queries.numel());
       return false;
@@ -382,7 +382,7 @@ TEST(Replay, StaysInTheContextOrReportsTheReason) {
    public:
     int32_t largest = 0;
     bool after_attention(int, const Observed& observed, std::vector<int32_t>&) override {
-      largest = std::max(largest, observed.positions.back());
+      largest = std::max(largest, observed.positions.back().largest());
       return false;
     }
   };

@@ -88,6 +88,37 @@ GenerationDefaults parse_generation(const JsonObject& config, const Json* genera
 
 }  // namespace
 
+TextLayer TextConfig::widest() const {
+  TextLayer most;
+  for (const TextLayer& l : layers) {
+    most.n_heads = std::max(most.n_heads, l.n_heads);
+    most.n_kv_heads = std::max(most.n_kv_heads, l.n_kv_heads);
+    most.head_dim = std::max(most.head_dim, l.head_dim);
+    most.ffn_size = std::max(most.ffn_size, l.ffn_size);
+  }
+  return most;
+}
+
+double TextConfig::layers_weights() const {
+  double n = 0;
+  for (const TextLayer& l : layers) {
+    n += static_cast<double>(hidden_size * (2 * l.q_size() + 2 * l.kv_size()) + 3 * hidden_size * l.ffn_size);
+  }
+  return n;
+}
+
+double TextConfig::layers_flops(double cached) const {
+  double n = 2 * layers_weights();
+  for (const TextLayer& l : layers) n += 4 * static_cast<double>(l.q_size()) * cached;
+  return n;
+}
+
+int64_t TextConfig::kv_elements() const {
+  int64_t n = 0;
+  for (const TextLayer& l : layers) n += l.shares_kv < 0 ? 2 * l.kv_size() : 0;
+  return n;
+}
+
 int64_t VisionConfig::n_used_layers() const {
   if (traits.post_norm || feature_layers.empty()) return n_layers;
   return *std::max_element(feature_layers.begin(), feature_layers.end());

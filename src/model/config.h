@@ -2,6 +2,7 @@
 // only; no weights.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,40 +32,57 @@ struct RopeConfig {
   double beta_slow = 1.0;          // yarn
   bool truncate = true;            // yarn: round the ramp's ends to whole channels
   double attention_factor = 1.0;   // yarn: multiplies cos and sin
+  // M-RoPE: how many frequencies turn by t, h and w; zeros: all by t. One section after the other, or interleaved.
+  std::array<int64_t, 3> sections{};
+  bool interleaved = false;
+
+  bool multimodal() const { return sections != std::array<int64_t, 3>{}; }
+};
+
+// What a decoder layer mixes tokens with. Layers of other kinds (recurrent, convolution) are refused by name.
+enum class LayerKind : uint8_t { kAttention };
+
+struct TextLayer {
+  LayerKind kind = LayerKind::kAttention;
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn_size = 0;
+  int32_t window = 0;      // sliding window in tokens, 0: none
+  int32_t rope = 0;        // index into TextConfig::ropes
+  int32_t shares_kv = -1;  // >= 0: it attends to the K and V of that earlier layer
+
+  int64_t q_size() const { return n_heads * head_dim; }
+  int64_t kv_size() const { return n_kv_heads * head_dim; }
 };
 
 struct TextConfig {
   std::string model_type;  // "llama", "mistral", "qwen2", "qwen3"
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t ffn_size = 0;
   int64_t n_layers = 0;
-  int64_t n_heads = 0;
-  int64_t n_kv_heads = 0;
-  int64_t head_dim = 0;
   int64_t max_positions = 0;  // the longest context the model was made for
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;          // RMS norm of each head's q and k before rotation (Qwen3)
-  bool tied_embeddings = false;  // the output projection is the embedding table
-  RopeConfig rope;
-  std::vector<int32_t> windows;  // [n_layers] sliding window in tokens, 0 = no window
+  bool qk_norm = false;           // RMS norm of each head's q and k before rotation (Qwen3)
+  bool tied_embeddings = false;   // the output projection is the embedding table
+  std::vector<TextLayer> layers;  // [n_layers]
+  std::vector<RopeConfig> ropes;  // of the kinds of layers that differ in it
 
-  int64_t q_size() const { return n_heads * head_dim; }
-  int64_t kv_size() const { return n_kv_heads * head_dim; }
-  // Weights of the matrices of one layer, and of the output projection.
-  double layer_weights() const {
-    return static_cast<double>(hidden_size * (2 * q_size() + 2 * kv_size()) + 3 * hidden_size * ffn_size);
-  }
+  const TextLayer& layer(int64_t i) const { return layers[static_cast<size_t>(i)]; }
+  // The largest of each size among the layers: what buffers must hold.
+  TextLayer widest() const;
+  // Weights of the matrices of all layers, and of the output projection.
+  double layers_weights() const;
   double output_weights() const { return static_cast<double>(hidden_size * vocab_size); }
   // FLOPs of one token through all layers with `cached` tokens to attend to (the mechanism document's formulas, for
   // grouped heads): 2 per weight, and 4 a cached token and channel for scores and weighted values.
-  double layers_flops(double cached) const {
-    return static_cast<double>(n_layers) * (2 * layer_weights() + 4 * static_cast<double>(q_size()) * cached);
-  }
+  double layers_flops(double cached) const;
+  // Elements of K and V of one token in all layers.
+  int64_t kv_elements() const;
 };
 
 // Traits that tell one vision transformer from another, read by the forward pass and the loader.
@@ -136,7 +154,7 @@ struct ModelConfig {
       grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
   GenerationDefaults generation;
 
-  int64_t kv_bytes_per_token(int64_t element_bytes) const { return 2 * text.n_layers * text.kv_size() * element_bytes; }
+  int64_t kv_bytes_per_token(int64_t element_bytes) const { return text.kv_elements() * element_bytes; }
 };
 
 // `where` names the file in errors. Keys of transformers 4 and 5 are understood; an absent key has the default of
@@ -145,6 +163,7 @@ struct ModelConfig {
 // generation_config.json; null if the checkpoint has none.
 ModelConfig parse_model_config(const Json& config, std::string_view where, const Json* generation = nullptr);
 
-RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions);
+// `defaults`: its theta, and M-RoPE's sections, which other models must not have. Throws as parse_model_config.
+RopeConfig parse_rope_config(const JsonObject& text_config, int64_t max_positions, const RopeConfig& defaults = {});
 
 }  // namespace vlcache

@@ -29,6 +29,12 @@ std::string config_error(const std::string& text) {
   return "no error";
 }
 
+std::vector<int32_t> windows(const TextConfig& text) {
+  std::vector<int32_t> out;
+  for (const TextLayer& layer : text.layers) out.push_back(layer.window);
+  return out;
+}
+
 // A small model with `more` keys in it.
 std::string with(const std::string& more, const std::string& type = "llama") {
   return R"({"model_type":")" + type +
@@ -39,41 +45,73 @@ std::string with(const std::string& more, const std::string& type = "llama") {
 TEST(Config, AbsentKeysHaveTheDefaultsOfTransformers) {
   const TextConfig llama = parse(R"({"model_type":"llama"})").text;
   EXPECT_EQ(llama.vocab_size, 32000);
-  EXPECT_EQ(llama.ffn_size, 11008);
-  EXPECT_EQ(llama.n_kv_heads, 32);
-  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.layer(0).ffn_size, 11008);
+  EXPECT_EQ(llama.layer(0).n_kv_heads, 32);
+  EXPECT_EQ(llama.layer(0).head_dim, 128);
   EXPECT_EQ(llama.max_positions, 2048);
   EXPECT_FLOAT_EQ(llama.rms_norm_eps, 1e-6f);
   EXPECT_FALSE(llama.qkv_bias || llama.o_bias || llama.mlp_bias || llama.qk_norm);
-  EXPECT_THAT(llama.windows, testing::Each(0));
+  EXPECT_THAT(windows(llama), testing::Each(0));
   const TextConfig mistral = parse(R"({"model_type":"mistral"})").text;
-  EXPECT_EQ(mistral.n_kv_heads, 8);
-  EXPECT_THAT(mistral.windows, testing::Each(4096));
+  EXPECT_EQ(mistral.layer(0).n_kv_heads, 8);
+  EXPECT_THAT(windows(mistral), testing::Each(4096));
   const TextConfig qwen2 = parse(R"({"model_type":"qwen2"})").text;
   EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias);
-  EXPECT_THAT(qwen2.windows, testing::Each(0));
+  EXPECT_THAT(windows(qwen2), testing::Each(0));
   const TextConfig qwen3 =
       parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})").text;
-  EXPECT_EQ(qwen3.head_dim, 128);  // not hidden / heads
+  EXPECT_EQ(qwen3.layer(0).head_dim, 128);  // not hidden / heads
   EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
 }
 
+TEST(Config, SectionsOfMultimodalRope) {
+  const std::string heads = R"("num_key_value_heads":2,"head_dim":128)";
+  const RopeConfig absent = parse(with(heads, "qwen3_vl_text")).text.ropes[0];
+  EXPECT_THAT(absent.sections, ElementsAre(24, 20, 20));
+  EXPECT_TRUE(absent.interleaved);
+  EXPECT_EQ(absent.theta, 500000.0);
+  // The type hides the sections, by either name (mlx-lm #1768).
+  for (const char* type : {R"("rope_type":"default")", R"("type":"mrope")", R"("rope_type":"mrope")"}) {
+    const std::string rope = std::string(R"(,"rope_scaling":{)") + type + R"(,"mrope_section":[10,30,24]})";
+    const RopeConfig read = parse(with(heads + rope, "qwen2_5_vl_text")).text.ropes[0];
+    EXPECT_THAT(read.sections, ElementsAre(10, 30, 24)) << type;
+    EXPECT_FALSE(read.interleaved);
+  }
+  for (const char* sections : {"[24,20]", "[24,20,-1]", "\"24\"", "[24,20,20,0]", "[1e9,20,20]"}) {
+    const std::string rope = std::string(R"(,"rope_scaling":{"mrope_section":)") + sections + "}";
+    EXPECT_THAT(config_error(with(heads + rope, "qwen3_vl_text")), HasSubstr("mrope_section")) << sections;
+  }
+  EXPECT_THAT(config_error(with(heads + R"(,"rope_scaling":{"mrope_section":[24,20,19]})", "qwen3_vl_text")),
+              HasSubstr("numbers that add up to half of head_dim (128)"));
+}
+
+TEST(Config, LayersWithAStateAreRefused) {
+  for (const char* type : {"linear_attention", "conv"}) {
+    const std::string types =
+        std::string(R"("num_key_value_heads":4,"layer_types":["full_attention",")") + type + R"(","a","b"])";
+    EXPECT_THAT(config_error(with(types, "qwen3")), HasSubstr(std::string("layer 1 is ") + type));
+  }
+}
+
 TEST(Config, NullIsNotTheSameAsAbsent) {
-  EXPECT_THAT(parse(with(R"("sliding_window":null,"num_key_value_heads":2)", "mistral")).text.windows,
+  EXPECT_THAT(windows(parse(with(R"("sliding_window":null,"num_key_value_heads":2)", "mistral")).text),
               ElementsAre(0, 0, 0, 0));
-  EXPECT_EQ(parse(with(R"("num_key_value_heads":null)", "mistral")).text.n_kv_heads, 4);
+  EXPECT_EQ(parse(with(R"("num_key_value_heads":null)", "mistral")).text.layer(0).n_kv_heads, 4);
 }
 
 TEST(Config, WindowsPerLayer) {
   const std::string use = R"("use_sliding_window":true,"sliding_window":12,"num_key_value_heads":4)";
   const std::string kv = R"("num_key_value_heads":4)";
-  EXPECT_THAT(parse(with(use + R"(,"max_window_layers":2)", "qwen2")).text.windows, ElementsAre(0, 0, 12, 12));
+  EXPECT_THAT(windows(parse(with(use + R"(,"max_window_layers":2)", "qwen2")).text), ElementsAre(0, 0, 12, 12));
   EXPECT_THAT(
-      parse(with(use + R"(,"layer_types":["sliding_attention","full_attention","full_attention","sliding_attention"])",
-                 "qwen3"))
-          .text.windows,
+      windows(
+          parse(
+              with(
+                  use + R"(,"layer_types":["sliding_attention","full_attention","full_attention","sliding_attention"])",
+                  "qwen3"))
+              .text),
       ElementsAre(12, 0, 0, 12));
-  EXPECT_THAT(parse(with(kv + R"(,"sliding_window":12,"max_window_layers":0)", "qwen2")).text.windows,
+  EXPECT_THAT(windows(parse(with(kv + R"(,"sliding_window":12,"max_window_layers":0)", "qwen2")).text),
               ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(config_error(with(use + R"(,"layer_types":["full_attention"])", "qwen2")),
               HasSubstr("one type for each of the 4 layers"));
@@ -84,17 +122,18 @@ TEST(Config, WindowsPerLayer) {
 }
 
 TEST(Config, RopeByOldAndNewNames) {
-  const RopeConfig old_names = parse(with(R"("rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4})")).text.rope;
+  const RopeConfig old_names =
+      parse(with(R"("rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4})")).text.ropes[0];
   const RopeConfig new_names =
-      parse(with(R"("rope_parameters":{"rope_type":"linear","rope_theta":5e5,"factor":4.0})")).text.rope;
+      parse(with(R"("rope_parameters":{"rope_type":"linear","rope_theta":5e5,"factor":4.0})")).text.ropes[0];
   for (const RopeConfig& rope : {old_names, new_names}) {
     EXPECT_EQ(rope.type, RopeType::kLinear);
     EXPECT_EQ(rope.theta, 5e5);
     EXPECT_EQ(rope.factor, 4.0);
   }
-  EXPECT_EQ(parse(with(R"("rope_scaling":null)")).text.rope.theta, 10000.0);
+  EXPECT_EQ(parse(with(R"("rope_scaling":null)")).text.ropes[0].theta, 10000.0);
   const RopeConfig llama3 =
-      parse(with(R"("max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":8})")).text.rope;
+      parse(with(R"("max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":8})")).text.ropes[0];
   EXPECT_EQ(llama3.original_positions, 131072);
   EXPECT_THAT(config_error(with(R"("rope_scaling":{"type":"linear"})")),
               HasSubstr("factor: expected a number above 0, found nothing"));
@@ -118,7 +157,7 @@ TEST(Config, DtypeByOldAndNewName) {
 
 TEST(Config, ContradictionsAreNamed) {
   EXPECT_THAT(config_error(R"({"model_type":"gpt9"})"),
-              HasSubstr("\"gpt9\" is not supported; supported: llama, mistral, qwen2, qwen3, llava"));
+              HasSubstr("\"gpt9\" is not supported; supported: llama, mistral, qwen2, qwen3, "));
   EXPECT_THAT(config_error("{}"), HasSubstr("model_type: expected a string, found nothing"));
   EXPECT_THAT(config_error("[]"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(config_error(with(R"("num_key_value_heads":3)")), HasSubstr("a divisor of num_attention_heads (4)"));
@@ -126,7 +165,7 @@ TEST(Config, ContradictionsAreNamed) {
               HasSubstr("a divisor of hidden_size (65)"));
   EXPECT_THAT(config_error(with(R"("head_dim":33)")), HasSubstr("even head_dim"));
   EXPECT_THAT(config_error(with(R"("head_dim":1026)")), HasSubstr("at most 1024 (it is 1026)"));
-  EXPECT_EQ(parse(with(R"("head_dim":1024)")).text.head_dim, 1024);
+  EXPECT_EQ(parse(with(R"("head_dim":1024)")).text.layer(0).head_dim, 1024);
   EXPECT_THAT(config_error(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
   EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.rms_norm_eps, 0.0f);
   EXPECT_THAT(config_error(with(R"("intermediate_size":"4096")")),

@@ -14,15 +14,22 @@
 
 namespace vlcache {
 
+// These positions as text's: three equal components.
+inline std::vector<Position> as_text(std::span<const int32_t> positions) {
+  std::vector<Position> out;
+  for (const int32_t p : positions) out.push_back(Position::all(p));
+  return out;
+}
+
 class ContiguousKv : public KvAccess {
  public:
   // Room for n_slots of each of n_seqs sequences.
   ContiguousKv(const TextConfig& config, Backend& backend, KvCodec codec, int64_t n_slots, int32_t n_seqs = 1)
-      : n_heads_(static_cast<int32_t>(config.n_kv_heads)),
-        head_dim_(static_cast<int32_t>(config.head_dim)),
+      : n_heads_(static_cast<int32_t>(config.layer(0).n_kv_heads)),
+        head_dim_(static_cast<int32_t>(config.layer(0).head_dim)),
         page_stride_(static_cast<int32_t>((n_slots + kPageSlots - 1) / kPageSlots)),
         codec_(codec),
-        page_bytes_(backend.kv_page_bytes(codec, config.head_dim)),
+        page_bytes_(backend.kv_page_bytes(codec, config.layer(0).head_dim)),
         lists_(static_cast<size_t>(config.n_layers * n_seqs)),
         n_seqs_(n_seqs) {
     const int64_t n_pages = int64_t{page_stride_} * n_heads_ * config.n_layers * n_seqs;
@@ -34,13 +41,13 @@ class ContiguousKv : public KvAccess {
     }
   }
 
-  KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor&, const Tensor&) override {
+  KvView append(int layer, const RowRun& run, std::span<const int32_t> tokens, const Tensor&, const Tensor&) override {
     List& list = lists_[static_cast<size_t>(layer * n_seqs_ + run.seq)];
     const int32_t stride = page_stride_ * kPageSlots, begin = list.n_slots;
     CHECK(begin + run.n_rows <= stride);
     for (int32_t h = 0; h < n_heads_; ++h) {
       for (int32_t i = 0; i < run.n_rows; ++i) {
-        list.positions[static_cast<size_t>(h * stride + begin + i)] = tokens.positions[static_cast<size_t>(i)];
+        list.positions[static_cast<size_t>(h * stride + begin + i)] = tokens[static_cast<size_t>(i)];
       }
     }
     list.n_slots += run.n_rows;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/position.h"
 #include "model/config.h"
 #include "model/image_tiles.h"
 
@@ -34,6 +35,9 @@ struct Family {
   std::vector<int32_t> (*token_rows)(const ModelConfig& config, const ImageTiles& image) = nullptr;
   // What one placeholder of a prompt becomes before it is tokenised. Null: the placeholder, once for each token.
   std::string (*image_text)(const ModelConfig& config, const ImageTiles& image) = nullptr;
+  // Where M-RoPE places an image's tokens, in the order of token_rows, relative to where the image begins. Null: one
+  // after the other, like text.
+  std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 };
 
 // Throws Error(kUnsupported) that lists the known model types.

@@ -8,7 +8,8 @@
 namespace vlcache {
 
 void LiveRows::reserve(int64_t n_rows) {
-  for (std::vector<int32_t>* list : {&ids_, &tokens_, &positions_}) list->reserve(static_cast<size_t>(n_rows));
+  for (std::vector<int32_t>* list : {&ids_, &tokens_}) list->reserve(static_cast<size_t>(n_rows));
+  positions_.reserve(static_cast<size_t>(n_rows));
 }
 
 void LiveRows::begin(const StepInput& step) {
@@ -20,9 +21,8 @@ void LiveRows::begin(const StepInput& step) {
   runs_.assign(step.runs.begin(), step.runs.end());
 }
 
-RunTokens LiveRows::tokens_of(const RowRun& run) const {
-  const auto begin = static_cast<size_t>(run.row_begin), n = static_cast<size_t>(run.n_rows);
-  return {tokens().subspan(begin, n), positions().subspan(begin, n)};
+std::span<const int32_t> LiveRows::tokens_of(const RowRun& run) const {
+  return tokens().subspan(static_cast<size_t>(run.row_begin), static_cast<size_t>(run.n_rows));
 }
 
 void LiveRows::keep(std::span<const int32_t> keep, const KvAccess& kv) {
@@ -39,10 +39,11 @@ void LiveRows::keep(std::span<const int32_t> keep, const KvAccess& kv) {
       ++runs_.back().n_rows;
     }
   }
-  for (std::vector<int32_t>* list : {&ids_, &tokens_, &positions_}) {
-    for (size_t i = 0; i < keep.size(); ++i) (*list)[i] = (*list)[static_cast<size_t>(keep[i])];
-    list->resize(keep.size());
-  }
+  const auto narrow = [&](auto& list) {
+    for (size_t i = 0; i < keep.size(); ++i) list[i] = list[static_cast<size_t>(keep[i])];
+    list.resize(keep.size());
+  };
+  narrow(ids_), narrow(tokens_), narrow(positions_);
 }
 
 void LiveRows::find(std::span<const int32_t> input_rows, std::vector<int32_t>& rows) const {

@@ -61,7 +61,7 @@ class Model {
   // ---- language ---------------------------------------------------------------------------------------------------
   void embed(std::span<const int32_t> ids, const Tensor& x) const { decoder_.embed(ids, x); }
   void forward(const StepInput& step) { decoder_.forward(step); }
-  const RopeTable& rope() const { return decoder_.rope(); }  // of the text decoder's keys
+  const RopeTables& ropes() const { return decoder_.ropes(); }  // of the text decoder's keys
 
   // ---- images -----------------------------------------------------------------------------------------------------
   std::string expand_prompt(std::string_view text, std::span<const ImageTiles> images) const {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/position.h"
 #include "base/tensor.h"
 #include "model/config.h"
 
@@ -17,16 +18,34 @@ class RopeTable {
   // would be wrong; the engine stops there.
   RopeTable(const RopeConfig& config, int64_t head_dim);
 
-  // cos, sin [positions.size(), head_dim / 2] f32: of position * frequency, times the attention factor. The product is
-  // rounded to f32 first, as transformers does, so that long contexts agree.
-  void fill(std::span<const int32_t> positions, const Tensor& cos, const Tensor& sin) const;
+  // cos, sin [positions.size(), head_dim / 2] f32: of position * frequency, times the attention factor, with the
+  // component of the position that each frequency has. The product is rounded to f32 first, as transformers does, so
+  // that long contexts agree.
+  void fill(std::span<const Position> positions, const Tensor& cos, const Tensor& sin) const;
 
-  std::span<const float> frequencies() const { return frequencies_; }
+  std::span<const float> frequencies() const { return frequencies_; }  // [head_dim / 2]
+  std::span<const RopeAxis> axes() const { return axes_; }             // [head_dim / 2]
   float attention_factor() const { return attention_factor_; }
 
  private:
   std::vector<float> frequencies_;  // [head_dim / 2] radians per position
+  std::vector<RopeAxis> axes_;
   float attention_factor_ = 1.0f;
+};
+
+// The tables of a decoder: one for each kind of layers.
+class RopeTables {
+ public:
+  explicit RopeTables(const TextConfig& text);
+
+  int32_t n() const { return static_cast<int32_t>(tables_.size()); }
+  const RopeTable& table(int32_t i) const { return tables_[static_cast<size_t>(i)]; }
+  int32_t index(int32_t layer) const { return index_[static_cast<size_t>(layer)]; }
+  const RopeTable& of(int32_t layer) const { return table(index(layer)); }
+
+ private:
+  std::vector<RopeTable> tables_;
+  std::vector<int32_t> index_;  // [n_layers]
 };
 
 }  // namespace vlcache

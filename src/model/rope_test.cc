@@ -19,7 +19,7 @@ void check(const Expected& e) {
   const RopeTable table(e.config, 32);
   for (const auto& [c, f] : e.frequencies) EXPECT_NEAR(table.frequencies()[static_cast<size_t>(c)] / f, 1.0, 3e-7) << c;
   std::vector<float> cos(32), sin(32);
-  const std::vector<int32_t> positions = {0, 1000};
+  const std::vector<Position> positions = {Position::all(0), Position::all(1000)};
   table.fill(positions, Tensor(cos.data(), DType::kF32, {2, 16}), Tensor(sin.data(), DType::kF32, {2, 16}));
   // An ulp of a frequency is 6e-5 radians at position 1000.
   for (const auto& [c, x] : e.cos_1000) EXPECT_NEAR(cos[16 + static_cast<size_t>(c)], x, 1e-4) << c;
@@ -87,6 +87,29 @@ TEST(Rope, YarnAttentionFactor) {
       parse(R"({"rope_scaling":{"type":"yarn","factor":8,"mscale":0.7,"mscale_all_dim":1.2}})").attention_factor,
       0.9167912505456107);
   EXPECT_DOUBLE_EQ(parse(R"({"rope_scaling":{"type":"yarn","original_max_position_embeddings":32768}})").factor, 4.0);
+}
+
+// Which component of a position turns which frequency, by transformers' Qwen2_5_VLRotaryEmbedding (split by sections)
+// and Qwen3VLTextRotaryEmbedding (freqs_thw[1:3s:3], [2:3s:3]).
+TEST(Rope, SectionsDealFrequenciesToComponents) {
+  const auto axes = [](const RopeConfig& config) {
+    std::string text;
+    const RopeTable table(config, 16);
+    for (const RopeAxis axis : table.axes()) text += axis == RopeAxis::kT ? 't' : axis == RopeAxis::kH ? 'h' : 'w';
+    return text;
+  };
+  EXPECT_EQ(axes({}), "tttttttt");
+  EXPECT_EQ(axes({.sections = {2, 3, 3}}), "tthhhwww");
+  EXPECT_EQ(axes({.sections = {4, 2, 2}, .interleaved = true}), "thwthwtt");
+  const RopeTable table({.sections = {2, 3, 3}}, 16), text({}, 16);
+  std::vector<float> cos(8), sin(8), of_w(8), sin_of_w(8);
+  const auto tensor = [](std::vector<float>& x) { return Tensor(x.data(), DType::kF32, {1, 8}); };
+  const std::vector<Position> at = {{3, 5, 9}}, w = {Position::all(9)};
+  table.fill(at, tensor(cos), tensor(sin));
+  text.fill(w, tensor(of_w), tensor(sin_of_w));
+  EXPECT_EQ(cos[7], of_w[7]);
+  EXPECT_EQ(sin[5], sin_of_w[5]);
+  EXPECT_NE(cos[0], of_w[0]);
 }
 
 }  // namespace

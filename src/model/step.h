@@ -19,8 +19,12 @@ struct StepInput {
   // [n, hidden] compute dtype: embeddings, or the output of the layers before the range. Overwritten; if the range ends
   // before the last layer, with the hidden states of all rows that were not dropped.
   Tensor x;
+  // DeepStack (arXiv:2406.04334): addends[l] [addend_rows.size(), hidden] compute dtype is added to the output of layer
+  // l, at the rows of this step that the ascending addend_rows name. Rows that were dropped before take none.
+  std::span<const int32_t> addend_rows;
+  std::span<const Tensor> addends;
   std::span<const int32_t> tokens;      // [n] index of each row's token in its sequence
-  std::span<const int32_t> positions;   // [n]
+  std::span<const Position> positions;  // [n]
   std::span<const RowRun> runs;         // cover all rows, in order
   std::span<const int32_t> logit_rows;  // ascending rows whose logits are computed; none unless the range has the last
                                         // layer

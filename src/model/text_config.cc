@@ -28,23 +28,27 @@ int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback
   return x;
 }
 
-void read_heads(const JsonObject& config, const TextFamily& d, TextConfig& text) {
-  text.n_heads = size_of(config, "num_attention_heads", 32);
+// The sizes that all layers have.
+TextLayer read_layer(const JsonObject& config, const TextFamily& d, int64_t hidden_size) {
+  TextLayer layer;
+  layer.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
+  layer.n_heads = size_of(config, "num_attention_heads", d.n_heads);
   const bool kv_given = config.raw().contains("num_key_value_heads");
-  text.n_kv_heads = size_of(config, "num_key_value_heads", !kv_given && d.n_kv_heads > 0 ? d.n_kv_heads : text.n_heads);
-  if (text.n_heads % text.n_kv_heads != 0) {
-    config.fail("num_key_value_heads", "a divisor of num_attention_heads (" + std::to_string(text.n_heads) + ")");
+  layer.n_kv_heads =
+      size_of(config, "num_key_value_heads", !kv_given && d.n_kv_heads > 0 ? d.n_kv_heads : layer.n_heads);
+  if (layer.n_heads % layer.n_kv_heads != 0) {
+    config.fail("num_key_value_heads", "a divisor of num_attention_heads (" + std::to_string(layer.n_heads) + ")");
   }
-  if (!config.has("head_dim") && d.head_dim == 0 && text.hidden_size % text.n_heads != 0) {
-    config.fail("num_attention_heads",
-                "a divisor of hidden_size (" + std::to_string(text.hidden_size) + "), or a head_dim");
+  if (!config.has("head_dim") && d.head_dim == 0 && hidden_size % layer.n_heads != 0) {
+    config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(hidden_size) + "), or a head_dim");
   }
-  text.head_dim = size_of(config, "head_dim", d.head_dim > 0 ? d.head_dim : text.hidden_size / text.n_heads);
-  if (text.head_dim % 2 != 0 || text.head_dim > kMaxHeadDim) {
+  layer.head_dim = size_of(config, "head_dim", d.head_dim > 0 ? d.head_dim : hidden_size / layer.n_heads);
+  if (layer.head_dim % 2 != 0 || layer.head_dim > kMaxHeadDim) {
     config.fail(config.has("head_dim") ? "head_dim" : "num_attention_heads",
                 "an even head_dim of at most " + std::to_string(kMaxHeadDim) + " (it is " +
-                    std::to_string(text.head_dim) + ")");
+                    std::to_string(layer.head_dim) + ")");
   }
+  return layer;
 }
 
 // arXiv:2309.00071, §3.4, as transformers computes it.
@@ -58,15 +62,12 @@ double yarn_attention_factor(const JsonObject& rope, double factor) {
 RopeType rope_type(const JsonObject& rope) {
   const std::string_view key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string name = rope.string(key, "default");
-  if (rope.has("mrope_section")) {
-    throw Error(ErrorCode::kUnsupported, rope.where() + ": multimodal rope (mrope_section) is not supported");
-  }
-  if (name == "default") return RopeType::kDefault;
+  if (name == "default" || name == "mrope") return RopeType::kDefault;
   if (name == "linear") return RopeType::kLinear;
   if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
-  throw Error(ErrorCode::kUnsupported, rope.where() + ": " + std::string(key) + " \"" + name +
+  throw Error(ErrorCode::kUnsupported, rope.where() + ": " + std::string(key) + " \"" + name.substr(0, 100) +
                                            "\" is not supported; supported: default, linear, dynamic, llama3, yarn");
 }
 
@@ -91,9 +92,28 @@ double positive(const JsonObject& object, std::string_view key, double fallback)
   return x;
 }
 
+// mrope_section, which models without M-RoPE must not have: [t, h, w] frequencies of each head.
+std::array<int64_t, 3> read_sections(const JsonObject& rope, const RopeConfig& defaults) {
+  const Json* value = rope.find("mrope_section");
+  if (!defaults.multimodal()) {
+    if (value == nullptr) return {};
+    throw Error(ErrorCode::kUnsupported,
+                rope.where() + ": multimodal rope (mrope_section) is not supported for this model_type");
+  }
+  if (value == nullptr) return defaults.sections;
+  std::array<int64_t, 3> sections{};
+  bool good = value->is_array() && value->size() == sections.size();
+  for (size_t i = 0; good && i < sections.size(); ++i) {
+    good = (*value)[i].is_number_unsigned() && (*value)[i] <= kMaxHeadDim;
+    if (good) sections[i] = (*value)[i].get<int64_t>();
+  }
+  if (!good) rope.fail("mrope_section", "three numbers of frequencies: of time, height and width");
+  return sections;
+}
+
 }  // namespace
 
-RopeConfig parse_rope_config(const JsonObject& text, int64_t max_positions) {
+RopeConfig parse_rope_config(const JsonObject& text, int64_t max_positions, const RopeConfig& defaults) {
   RopeConfig out;
   static const Json kEmpty = Json::object();
   const Json* found = rope_object(text);
@@ -101,8 +121,10 @@ RopeConfig parse_rope_config(const JsonObject& text, int64_t max_positions) {
   if (rope.number("partial_rotary_factor", text.number("partial_rotary_factor", 1.0)) != 1.0) {
     throw Error(ErrorCode::kUnsupported, text.where() + ": a partial_rotary_factor other than 1 is not supported");
   }
-  out.theta = positive(rope, "rope_theta", positive(text, "rope_theta", 10000.0));
+  out.theta = positive(rope, "rope_theta", positive(text, "rope_theta", defaults.theta));
   out.type = rope_type(rope);
+  out.sections = read_sections(rope, defaults);
+  out.interleaved = defaults.interleaved;
   if (out.type == RopeType::kDefault) return out;
   const bool derives_factor = out.type == RopeType::kYarn && !rope.has("factor");
   if (!derives_factor && !rope.has("factor")) rope.fail("factor", "a number above 0");
@@ -141,16 +163,20 @@ void read_qwen_windows(const JsonObject& config, TextConfig& text) {
   const Json* types = config.find("layer_types");
   if (types == nullptr) {
     const int64_t first = std::max<int64_t>(config.integer("max_window_layers", 28), 0);
-    for (int64_t i = first; i < text.n_layers; ++i) text.windows[static_cast<size_t>(i)] = window;
+    for (int64_t i = first; i < text.n_layers; ++i) text.layers[static_cast<size_t>(i)].window = window;
     return;
   }
-  if (!types->is_array() || types->size() != text.windows.size()) {
+  if (!types->is_array() || types->size() != text.layers.size()) {
     config.fail("layer_types", "one type for each of the " + std::to_string(text.n_layers) + " layers");
   }
-  for (size_t i = 0; i < text.windows.size(); ++i) {
+  for (size_t i = 0; i < text.layers.size(); ++i) {
     if ((*types)[i] == "sliding_attention") {
       if (window == 0) config.fail("layer_types", "only full_attention, as there is no sliding_window in use");
-      text.windows[i] = window;
+      text.layers[i].window = window;
+    } else if ((*types)[i] == "linear_attention" || (*types)[i] == "conv") {
+      throw Error(ErrorCode::kUnsupported, config.where() + ": layer_types: layer " + std::to_string(i) + " is " +
+                                               (*types)[i].get<std::string>() +
+                                               "; layers with a state instead of KV are not supported");
     } else if ((*types)[i] != "full_attention") {
       config.fail("layer_types", "full_attention or sliding_attention");
     }
@@ -162,17 +188,22 @@ TextConfig parse_text_config(const JsonObject& config, std::string_view default_
   text.model_type = config.string("model_type", default_model_type);
   const TextFamily& family = find_text_family(text.model_type, config.where());
   text.vocab_size = size_of(config, "vocab_size", family.vocab_size);
-  text.hidden_size = size_of(config, "hidden_size", 4096);
-  text.ffn_size = size_of(config, "intermediate_size", family.ffn_size);
-  text.n_layers = size_of(config, "num_hidden_layers", 32);
+  text.hidden_size = size_of(config, "hidden_size", family.hidden_size);
+  text.n_layers = size_of(config, "num_hidden_layers", family.n_layers);
   if (text.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
-  read_heads(config, family, text);
+  text.layers.assign(static_cast<size_t>(text.n_layers), read_layer(config, family, text.hidden_size));
   text.max_positions = size_of(config, "max_position_embeddings", family.max_positions);
-  text.rms_norm_eps = read_eps(config, "rms_norm_eps", 1e-6);
+  text.rms_norm_eps = read_eps(config, "rms_norm_eps", family.eps);
   text.activation = activation_from_name(config.string("hidden_act", "silu"));
   text.tied_embeddings = config.boolean("tie_word_embeddings", false);
-  text.rope = parse_rope_config(config, text.max_positions);
-  text.windows.assign(static_cast<size_t>(text.n_layers), 0);
+  const RopeConfig rope =
+      parse_rope_config(config, text.max_positions,
+                        {.theta = family.theta, .sections = family.sections, .interleaved = family.interleaved});
+  const int64_t head_dim = text.layers[0].head_dim;
+  if (rope.multimodal() && rope.sections[0] + rope.sections[1] + rope.sections[2] != head_dim / 2) {
+    config.fail("mrope_section", "numbers that add up to half of head_dim (" + std::to_string(head_dim) + ")");
+  }
+  text.ropes = {rope};
   family.read_switches(config, text);
   return text;
 }

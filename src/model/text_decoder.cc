@@ -18,8 +18,9 @@ TextDecoder::TextDecoder(const TextConfig& config, const TextWeights& weights, B
     : config_(config),
       weights_(weights),
       backend_(backend),
-      rope_(config.rope, config.head_dim),
-      scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))) {}
+      widest_(config.widest()),
+      ropes_(config),
+      rotations_(static_cast<size_t>(ropes_.n())) {}
 
 void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
   for (const int32_t id : ids) {
@@ -32,9 +33,10 @@ void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
 }
 
 int64_t TextDecoder::workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows) {
-  const int64_t values = 3 * config.hidden_size + 3 * config.q_size() + 4 * config.kv_size() + 3 * config.ffn_size;
-  return n_rows *
-         (values * dtype_bytes(compute_dtype) + (4 * (config.head_dim / 2) + config.n_heads) * int64_t{sizeof(float)});
+  const TextLayer most = config.widest();
+  const int64_t values = 3 * config.hidden_size + 3 * most.q_size() + 4 * most.kv_size() + 3 * most.ffn_size;
+  const int64_t floats = std::ssize(config.ropes) * 4 * (most.head_dim / 2) + most.n_heads;
+  return n_rows * (values * dtype_bytes(compute_dtype) + floats * int64_t{sizeof(float)});
 }
 
 void TextDecoder::reserve(int64_t n_rows) {
@@ -47,19 +49,21 @@ void TextDecoder::reserve(int64_t n_rows) {
   room(x_spare_[0], config_.hidden_size, element);
   room(x_spare_[1], config_.hidden_size, element);
   room(normed_, config_.hidden_size, element);
-  room(qkv_, config_.q_size() + 2 * config_.kv_size(), element);
-  room(k_rotated_, config_.kv_size(), element);
-  room(k_rounded_, config_.kv_size(), element);
-  room(q_sinks_, config_.q_size(), element);
-  room(attended_, config_.q_size(), element);
-  room(gate_up_, 2 * config_.ffn_size, element);
-  room(act_, config_.ffn_size, element);
-  room(lse_, config_.n_heads, sizeof(float));
-  for (Buffer* table : {&cos_, &sin_, &cos_sinks_, &sin_sinks_}) room(*table, config_.head_dim / 2, sizeof(float));
-  rows_.reserve(n_rows);
-  for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &sink_positions_, &n_after_}) {
-    list->reserve(static_cast<size_t>(n_rows));
+  room(qkv_, widest_.q_size() + 2 * widest_.kv_size(), element);
+  room(k_rotated_, widest_.kv_size(), element);
+  room(k_rounded_, widest_.kv_size(), element);
+  room(q_sinks_, widest_.q_size(), element);
+  room(attended_, widest_.q_size(), element);
+  room(gate_up_, 2 * widest_.ffn_size, element);
+  room(act_, widest_.ffn_size, element);
+  room(lse_, widest_.n_heads, sizeof(float));
+  for (Rotation& r : rotations_) {
+    for (Buffer* table : {&r.cos, &r.sin, &r.cos_sinks, &r.sin_sinks})
+      room(*table, widest_.head_dim / 2, sizeof(float));
   }
+  rows_.reserve(n_rows);
+  for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &n_after_}) list->reserve(static_cast<size_t>(n_rows));
+  sink_positions_.reserve(static_cast<size_t>(n_rows));
   capacity_ = n_rows;
 }
 
@@ -67,8 +71,9 @@ Tensor TextDecoder::rows_of(const Buffer& buffer, int64_t width) const {
   return Tensor(buffer.data(), backend_.compute_dtype(), {rows_.n(), width});
 }
 
-Tensor TextDecoder::table_of(const Buffer& buffer) const {
-  return Tensor(buffer.data(), DType::kF32, {rows_.n(), config_.head_dim / 2});
+Tensor TextDecoder::table_of(int rope, Buffer Rotation::*which) const {
+  return Tensor((rotations_[static_cast<size_t>(rope)].*which).data(), DType::kF32,
+                {rows_.n(), std::ssize(ropes_.table(rope).frequencies())});
 }
 
 void TextDecoder::begin_step(const StepInput& step) {
@@ -81,12 +86,16 @@ void TextDecoder::begin_step(const StepInput& step) {
 }
 
 void TextDecoder::fill_rope(const AttentionPattern& pattern) {
-  rope_.fill(rows_.positions(), table_of(cos_), table_of(sin_));
+  for (int32_t i = 0; i < ropes_.n(); ++i) {
+    ropes_.table(i).fill(rows_.positions(), table_of(i, &Rotation::cos), table_of(i, &Rotation::sin));
+  }
   if (pattern.n_sinks == 0) return;
   const int32_t last = pattern.n_sinks + pattern.window - 1;
   sink_positions_.clear();
-  for (const int32_t p : rows_.positions()) sink_positions_.push_back(std::min(p, last));
-  rope_.fill(sink_positions_, table_of(cos_sinks_), table_of(sin_sinks_));
+  for (const Position& p : rows_.positions()) sink_positions_.push_back(p.capped(last));
+  for (int32_t i = 0; i < ropes_.n(); ++i) {
+    ropes_.table(i).fill(sink_positions_, table_of(i, &Rotation::cos_sinks), table_of(i, &Rotation::sin_sinks));
+  }
 }
 
 void TextDecoder::forward(const StepInput& step) {
@@ -99,6 +108,7 @@ void TextDecoder::forward(const StepInput& step) {
     attend(layer, step);
     if (rows_.n() == 0) return;
     mix_and_feed(layer);
+    if (layer < std::ssize(step.addends)) add_addends(layer, step);
   }
   if (end < n_layers) {
     leave(step);
@@ -109,27 +119,28 @@ void TextDecoder::forward(const StepInput& step) {
 
 TextDecoder::Projected TextDecoder::project(int layer, const StepInput& step) {
   const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t n = rows_.n(), q_size = config_.q_size(), kv_size = config_.kv_size(), d = config_.head_dim;
+  const TextLayer& l = config_.layer(layer);
+  const int64_t n = rows_.n(), q_size = l.q_size(), kv_size = l.kv_size(), d = l.head_dim;
   Projected p;
   p.normed = rows_of(normed_, config_.hidden_size);
   backend_.rms_norm(x_, w.attn_norm, config_.rms_norm_eps, p.normed);
   const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
   backend_.matmul(p.normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
-  p.q = qkv.columns(0, q_size).view({n, config_.n_heads, d});
-  p.k = qkv.columns(q_size, q_size + kv_size).view({n, config_.n_kv_heads, d});
-  p.v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n, config_.n_kv_heads, d});
+  p.q = qkv.columns(0, q_size).view({n, l.n_heads, d});
+  p.k = qkv.columns(q_size, q_size + kv_size).view({n, l.n_kv_heads, d});
+  p.v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n, l.n_kv_heads, d});
   if (config_.qk_norm) {
     backend_.rms_norm(p.q, w.q_norm, config_.rms_norm_eps, p.q);
     backend_.rms_norm(p.k, w.k_norm, config_.rms_norm_eps, p.k);
   }
   round_keys(p.k, step.kv->codec());
-  p.k_rotated = rows_of(k_rotated_, kv_size).view({n, config_.n_kv_heads, d});
-  backend_.rope(p.k, table_of(cos_), table_of(sin_), p.k_rotated);
+  p.k_rotated = rows_of(k_rotated_, kv_size).view({n, l.n_kv_heads, d});
+  backend_.rope(p.k, table_of(l.rope, &Rotation::cos), table_of(l.rope, &Rotation::sin), p.k_rotated);
   if (step.pattern.n_sinks > 0) {
-    p.q_sinks = rows_of(q_sinks_, q_size).view({n, config_.n_heads, d});
-    backend_.rope(p.q, table_of(cos_sinks_), table_of(sin_sinks_), p.q_sinks);
+    p.q_sinks = rows_of(q_sinks_, q_size).view({n, l.n_heads, d});
+    backend_.rope(p.q, table_of(l.rope, &Rotation::cos_sinks), table_of(l.rope, &Rotation::sin_sinks), p.q_sinks);
   }
-  backend_.rope(p.q, table_of(cos_), table_of(sin_), p.q);
+  backend_.rope(p.q, table_of(l.rope, &Rotation::cos), table_of(l.rope, &Rotation::sin), p.q);
   return p;
 }
 
@@ -137,20 +148,21 @@ void TextDecoder::attend(int layer, const StepInput& step) {
   const Projected p = project(layer, step);
   store(layer, step, p);
   plan_attention();
-  const int32_t own_window = config_.windows[static_cast<size_t>(layer)], asked = step.pattern.window;
+  const TextLayer& l = config_.layer(layer);
+  const int32_t own_window = l.window, asked = step.pattern.window;
   AttentionArgs args = {
-      .scale = scale_,
+      .scale = 1.0f / std::sqrt(static_cast<float>(l.head_dim)),
       .window = own_window > 0 && asked > 0 ? std::min(own_window, asked) : std::max(own_window, asked),
       .n_sinks = step.pattern.n_sinks,
       .q_sinks = step.pattern.n_sinks > 0 ? &p.q_sinks : nullptr,
-      .positions = rows_.positions().data()};
+      .positions = rows_.tokens().data()};
   if (step.hooks != nullptr) {
     want_scores(layer, *step.hooks);
-    args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), config_.n_heads});
+    args.lse = Tensor(lse_.data(), DType::kF32, {rows_.n(), l.n_heads});
   }
-  const Tensor attended = rows_of(attended_, config_.q_size());
-  backend_.attention(p.q, attention_, args, attended.view({rows_.n(), config_.n_heads, config_.head_dim}));
-  if (choose_rows(layer, step, p, args)) keep_rows(step);
+  const Tensor attended = rows_of(attended_, l.q_size());
+  backend_.attention(p.q, attention_, args, attended.view({rows_.n(), l.n_heads, l.head_dim}));
+  if (choose_rows(layer, step, p, args)) keep_rows(layer, step);
 }
 
 // Stores K and V of every run in step.kv; views_ is what the runs attend to.
@@ -211,12 +223,12 @@ void TextDecoder::want_scores(int layer, LayerHooks& hooks) {
     const KvView& view = views_[i];
     const int64_t most = *std::max_element(view.n_slots, view.n_slots + view.n_kv_heads);
     scores_.resize(runs.size());
-    scores_[i] = Tensor(nullptr, DType::kF32, {config_.n_heads, most});
+    scores_[i] = Tensor(nullptr, DType::kF32, {config_.layer(layer).n_heads, most});
     n_values += scores_[i].numel();
   }
   const int64_t bytes = n_values * dtype_bytes(DType::kF32);
   if (bytes > score_values_.bytes()) {  // with room to grow, since slots are added one by one
-    score_values_ = Buffer(bytes + rows_.n() * config_.n_heads * kMoreSlots * dtype_bytes(DType::kF32));
+    score_values_ = Buffer(bytes + rows_.n() * widest_.n_heads * kMoreSlots * dtype_bytes(DType::kF32));
   }
   std::byte* at = score_values_.data();
   for (AttentionSeq& seq : attention_) {
@@ -255,7 +267,10 @@ bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected&
                                .scores = scores_,
                                .lse = args.lse,
                                .scale = args.scale,
-                               .frequencies = rope_.frequencies(),
+                               .cos = table_of(ropes_.index(layer), &Rotation::cos),
+                               .sin = table_of(ropes_.index(layer), &Rotation::sin),
+                               .frequencies = ropes_.of(layer).frequencies(),
+                               .axes = ropes_.of(layer).axes(),
                                .window = args.window};
     some = step.hooks->after_attention(layer, observed, keep_);
   }
@@ -267,12 +282,13 @@ bool TextDecoder::choose_rows(int layer, const StepInput& step, const Projected&
 }
 
 // Narrows the step to the rows in keep_: the residual stream and the attention output move to spare buffers.
-void TextDecoder::keep_rows(const StepInput& step) {
+void TextDecoder::keep_rows(int layer, const StepInput& step) {
+  const int64_t q_size = config_.layer(layer).q_size();
   const auto n = static_cast<int64_t>(keep_.size());
   if (n > 0) {
-    const Tensor attended = rows_of(attended_, config_.q_size());
+    const Tensor attended = rows_of(attended_, q_size);
     // The sinks' queries are no longer needed in this layer: their buffer, of the same size, takes the kept rows.
-    backend_.gather_rows(attended, keep_, Tensor(q_sinks_.data(), attended.dtype, {n, config_.q_size()}));
+    backend_.gather_rows(attended, keep_, Tensor(q_sinks_.data(), attended.dtype, {n, q_size}));
     std::swap(attended_, q_sinks_);
     const Buffer& spare = x_spare_[x_.data == x_spare_[0].data() ? 1 : 0];
     const Tensor kept(spare.data(), x_.dtype, {n, config_.hidden_size});
@@ -285,13 +301,33 @@ void TextDecoder::keep_rows(const StepInput& step) {
 
 void TextDecoder::mix_and_feed(int layer) {
   const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  backend_.matmul(rows_of(attended_, config_.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
+  const TextLayer& l = config_.layer(layer);
+  backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
   const Tensor normed = rows_of(normed_, config_.hidden_size);
   backend_.rms_norm(x_, w.mlp_norm, config_.rms_norm_eps, normed);
-  const Tensor gate_up = rows_of(gate_up_, 2 * config_.ffn_size), act = rows_of(act_, config_.ffn_size);
+  const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size), act = rows_of(act_, l.ffn_size);
   backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
   backend_.gated_act(gate_up, config_.activation, act);
   backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
+}
+
+void TextDecoder::add_addends(int layer, const StepInput& step) {
+  const std::span<const int32_t> ids = rows_.ids(), rows = step.addend_rows;
+  const Tensor& addend = step.addends[static_cast<size_t>(layer)];
+  CHECK(addend.rows() == std::ssize(rows) && addend.row_size() == config_.hidden_size);
+  size_t row = 0, next = 0;
+  while (row < ids.size() && next < rows.size()) {
+    if (ids[row] != rows[next]) {
+      ++(ids[row] < rows[next] ? row : next);
+      continue;
+    }
+    size_t n = 1;  // as many as follow each other in both
+    while (row + n < ids.size() && next + n < rows.size() && ids[row + n] == rows[next + n]) ++n;
+    const auto at = static_cast<int64_t>(row), from = static_cast<int64_t>(next), many = static_cast<int64_t>(n);
+    const Tensor x = x_.slice_rows(at, at + many);
+    backend_.add(x, addend.slice_rows(from, from + many), x);
+    row += n, next += n;
+  }
 }
 
 // The range ends early: the hidden states of the remaining rows are written back to the step's x.

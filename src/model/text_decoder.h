@@ -24,7 +24,7 @@ class TextDecoder {
 
   // x[i, :] = embedding of ids[i]; x [n, hidden] compute dtype. Throws Error(kInput) for an id outside the vocabulary.
   void embed(std::span<const int32_t> ids, const Tensor& x) const;
-  const RopeTable& rope() const { return rope_; }
+  const RopeTables& ropes() const { return ropes_; }
 
   // Runs one step through step.layers: K and V of every row are stored in step.kv, logits of step.logit_rows are
   // written to step.logits; step.x is overwritten. All rows are computed in one piece: cutting long prompts into chunks
@@ -39,6 +39,10 @@ class TextDecoder {
   static int64_t workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows);
 
  private:
+  struct Rotation {  // of the live rows, in one kind of layers: [n, d / 2] f32 each
+    Buffer cos, sin;
+    Buffer cos_sinks, sin_sinks;  // streaming only
+  };
   // The projections of one layer, views of the live rows' workspace.
   struct Projected {
     Tensor normed;  // [n, hidden]
@@ -58,18 +62,20 @@ class TextDecoder {
   void want_scores(int layer, LayerHooks& hooks);
   void round_keys(const Tensor& k, KvCodec codec);
   bool choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args);
-  void keep_rows(const StepInput& step);
+  void keep_rows(int layer, const StepInput& step);
   void mix_and_feed(int layer);  // output projection, then the MLP
+  void add_addends(int layer, const StepInput& step);
   void leave(const StepInput& step);
   void write_logits(const StepInput& step);
   Tensor rows_of(const Buffer& buffer, int64_t width) const;
-  Tensor table_of(const Buffer& buffer) const;
+  Tensor table_of(int rope, Buffer Rotation::*which) const;
 
   const TextConfig& config_;
   const TextWeights& weights_;
   Backend& backend_;
-  RopeTable rope_;
-  float scale_;
+  const TextLayer widest_;
+  RopeTables ropes_;
+  std::vector<Rotation> rotations_;  // by index of the rope
 
   LiveRows rows_;
   Tensor x_;                             // [n, hidden] residual stream of the live rows
@@ -77,7 +83,8 @@ class TextDecoder {
   std::vector<bool> own_view_;           // per run: a hook has chosen it
   std::vector<AttentionSeq> attention_;  // one per run, or one per sequence where its runs can share a call
   std::vector<int32_t> n_after_;         // [n] slots after each row's own
-  std::vector<int32_t> keep_, logit_rows_, sink_positions_;
+  std::vector<int32_t> keep_, logit_rows_;
+  std::vector<Position> sink_positions_;
   std::vector<Tensor> scores_;  // per run
 
   int64_t capacity_ = 0;  // rows the buffers below hold
@@ -92,8 +99,6 @@ class TextDecoder {
   Buffer score_values_;   // of all runs with scores, [H, n_slots] f32 each
   Buffer gate_up_;        // [n, 2 f]
   Buffer act_;            // [n, f]
-  Buffer cos_, sin_;      // [n, d / 2] f32
-  Buffer cos_sinks_, sin_sinks_;
 };
 
 }  // namespace vlcache

@@ -69,7 +69,9 @@ class TextDecoderTest : public testing::Test {
     StepInput input;
     input.x = Tensor(x.data(), DType::kF32, {n, 64});
     model_->embed(ids, input.x);
-    input.tokens = input.positions = positions;
+    const std::vector<Position> at = as_text(positions);
+    input.tokens = positions;
+    input.positions = at;
     input.runs = runs;
     input.logit_rows = logit_rows;
     input.kv = &kv;
@@ -139,6 +141,68 @@ class DropRows : public LayerHooks {
   }
   std::vector<int64_t> seen_rows;
 };
+
+// DeepStack: what is added after the first layers, at chosen rows, whether these layers run together or one by one, and
+// whatever rows leave the step before.
+TEST_F(TextDecoderTest, AddendsFollowTheirRows) {
+  constexpr int64_t kRows = 9, kHidden = 64;
+  const std::vector<int32_t> ids = tokens(kRows), positions = count_up(kRows), rows = {1, 2, 3, 5, 7}, last = {8};
+  const std::vector<Position> at = as_text(positions);
+  const RowRun run{0, 0, kRows};
+  std::vector<float> values[2];
+  std::vector<Tensor> addends;
+  for (std::vector<float>& layer : values) {
+    for (int64_t i = 0; i < std::ssize(rows) * kHidden; ++i) {
+      layer.push_back(std::sin(static_cast<float>(i + 100 * std::ssize(addends))));
+    }
+    addends.emplace_back(layer.data(), DType::kF32, std::initializer_list<int64_t>{std::ssize(rows), kHidden});
+  }
+  for (const bool drops : {false, true}) {
+    std::vector<float> x(kRows * kHidden), logits(97), by_hand(97);
+    DropRows hook;
+    StepInput input;
+    input.x = Tensor(x.data(), DType::kF32, {kRows, kHidden});
+    input.tokens = positions, input.positions = at, input.runs = {&run, 1}, input.logit_rows = last;
+    input.hooks = drops ? &hook : nullptr;
+    ContiguousKv together = cache(), one_by_one = cache();
+    model_->embed(ids, input.x);
+    input.kv = &together, input.logits = Tensor(logits.data(), DType::kF32, {1, 97});
+    input.addend_rows = rows, input.addends = addends;
+    model_->forward(input);
+    input.addends = {};
+    model_->embed(ids, input.x);
+    input.kv = &one_by_one, input.logits = Tensor(by_hand.data(), DType::kF32, {1, 97});
+    const auto n_layers = static_cast<int32_t>(model_->config().text.n_layers);
+    std::vector<int32_t> live = positions, live_last = last;
+    for (int32_t layer = 0; layer < n_layers; ++layer) {
+      const std::vector<Position> live_at = as_text(live);
+      const RowRun live_run{0, 0, static_cast<int32_t>(live.size())};
+      live_last = {static_cast<int32_t>(live.size()) - 1};
+      input.tokens = live, input.positions = live_at, input.runs = {&live_run, 1};
+      input.layers = {layer, layer + 1};
+      input.logit_rows = layer + 1 == n_layers ? std::span<const int32_t>(live_last) : std::span<const int32_t>();
+      model_->forward(input);
+      if (layer == 0 && drops) {  // rows 2 and 5 have left
+        std::vector<int32_t> kept;
+        for (int32_t i = 0; i < kRows; ++i) {
+          if (i == 2 || i == 5) continue;
+          std::copy_n(input.x.row<float>(i), kHidden, input.x.row<float>(std::ssize(kept)));
+          kept.push_back(i);
+        }
+        live = kept;
+        input.x = input.x.slice_rows(0, std::ssize(kept));
+      }
+      for (size_t i = 0; layer < 2 && i < rows.size(); ++i) {
+        const auto row = std::ranges::find(live, rows[i]);
+        if (row == live.end()) continue;
+        float* to = input.x.row<float>(row - live.begin());
+        for (int64_t c = 0; c < kHidden; ++c)
+          to[c] += addends[static_cast<size_t>(layer)].row<float>(static_cast<int64_t>(i))[c];
+      }
+    }
+    EXPECT_EQ(logits, by_hand) << drops;
+  }
+}
 
 // Hides two slots from every layer but the first.
 class HideSlots : public LayerHooks {
@@ -219,7 +283,8 @@ TEST_F(TextDecoderTest, KeysAreRoundedBeforeRotation) {
   class Spy : public ContiguousKv {
    public:
     using ContiguousKv::ContiguousKv;
-    KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) override {
+    KvView append(int layer, const RowRun& run, std::span<const int32_t> tokens, const Tensor& k,
+                  const Tensor& v) override {
       for (int64_t i = 0; i < k.rows(); ++i) {
         for (int64_t c = 0; c < k.row_size(); ++c) {
           const float x = k.row<float>(i)[c];

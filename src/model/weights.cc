@@ -8,24 +8,24 @@
 namespace vlcache {
 namespace {
 
-TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const std::string& p) {
+TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p) {
   const std::string attn = p + "self_attn.", mlp = p + "mlp.";
   TextLayerWeights w;
   w.attn_norm = load.vector(p + "input_layernorm.weight", c.hidden_size);
-  const std::vector<int64_t> qkv = {c.q_size(), c.kv_size(), c.kv_size()};
+  const std::vector<int64_t> qkv = {l.q_size(), l.kv_size(), l.kv_size()};
   w.qkv = load.matrix({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}, qkv, c.hidden_size);
   if (c.qkv_bias) w.qkv_bias = load.vector({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}, qkv);
   if (c.qk_norm) {
-    w.q_norm = load.vector(attn + "q_norm.weight", c.head_dim);
-    w.k_norm = load.vector(attn + "k_norm.weight", c.head_dim);
+    w.q_norm = load.vector(attn + "q_norm.weight", l.head_dim);
+    w.k_norm = load.vector(attn + "k_norm.weight", l.head_dim);
   }
-  w.o = load.matrix(attn + "o_proj.weight", c.hidden_size, c.q_size());
+  w.o = load.matrix(attn + "o_proj.weight", c.hidden_size, l.q_size());
   if (c.o_bias) w.o_bias = load.vector(attn + "o_proj.bias", c.hidden_size);
   w.mlp_norm = load.vector(p + "post_attention_layernorm.weight", c.hidden_size);
-  w.gate_up = load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {c.ffn_size, c.ffn_size}, c.hidden_size);
-  w.down = load.matrix(mlp + "down_proj.weight", c.hidden_size, c.ffn_size);
+  w.gate_up = load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {l.ffn_size, l.ffn_size}, c.hidden_size);
+  w.down = load.matrix(mlp + "down_proj.weight", c.hidden_size, l.ffn_size);
   if (c.mlp_bias) {
-    w.gate_up_bias = load.vector({mlp + "gate_proj.bias", mlp + "up_proj.bias"}, {c.ffn_size, c.ffn_size});
+    w.gate_up_bias = load.vector({mlp + "gate_proj.bias", mlp + "up_proj.bias"}, {l.ffn_size, l.ffn_size});
     w.down_bias = load.vector(mlp + "down_proj.bias", c.hidden_size);
   }
   return w;
@@ -53,7 +53,8 @@ TextWeights load_text(WeightLoader& load, const ModelConfig& config) {
   const std::string p = load.prefix(config.family->prefixes.text, "embed_tokens.weight");
   load_output(load, config, p + "embed_tokens.weight", w);
   for (int64_t i = 0; i < config.text.n_layers; ++i) {
-    w.layers.push_back(load_text_layer(load, config.text, p + "layers." + std::to_string(i) + "."));
+    w.layers.push_back(
+        load_text_layer(load, config.text, config.text.layer(i), p + "layers." + std::to_string(i) + "."));
   }
   w.final_norm = load.vector(p + "norm.weight", config.text.hidden_size);
   return w;

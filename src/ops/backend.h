@@ -59,11 +59,11 @@ struct AttentionSeq {
 
 struct AttentionArgs {
   float scale = 1.0f;   // on the logits, 1/sqrt(d) as a rule
-  int32_t window = 0;   // > 0: a query at position p sees slots at positions > p - window only
+  int32_t window = 0;   // > 0: the query of token p sees slots of tokens > p - window only
   int32_t n_sinks = 0;  // the first n_sinks slots are seen whatever the window ...
   // ... and scored with these queries [n, H, d] (rotated to the capped position); null: q
   const Tensor* q_sinks = nullptr;
-  const int32_t* positions = nullptr;  // [n] query positions; needed with a window when a view has slot_pos
+  const int32_t* positions = nullptr;  // [n] the queries' tokens; needed with a window when a view has slot_pos
   Tensor lse;                          // optional output [n, H] f32: natural log of the sum of exp of the logits
 };
 

@@ -1,4 +1,4 @@
-// For tests and fuzzers: FixedSlots, slots of lists of given lengths, slot i at position i.
+// For tests and fuzzers: FixedSlots, slots of lists of given lengths, slot i of token i.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class FixedSlots final : public PolicySlots {
     return static_cast<int32_t>(layers_[static_cast<size_t>(layer)].size());
   }
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
-  std::span<const int32_t> positions(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
+  std::span<const int32_t> places(int32_t layer, int32_t head) const override { return at(layer, head).tokens; }
   std::span<const float> bias(int32_t layer, int32_t head) const override { return at(layer, head).bias; }
   int32_t window(int32_t) const override { return 0; }
   int32_t n_visible(int32_t layer, int32_t head) const override {

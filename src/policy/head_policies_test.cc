@@ -124,7 +124,7 @@ TEST(FastGen, ContinuesByTheRuleWhileDecoding) {
   }
   std::vector<TokenInfo> tokens = ten_tokens(12);
   tokens[11].token_class = TokenClass::kPunctuation;
-  policy->on_step({.n_tokens = 12, .last_position = 11, .n_prompt = 10, .in_prompt = false, .tokens = tokens}, slots);
+  policy->on_step({.n_tokens = 12, .n_prompt = 10, .in_prompt = false, .tokens = tokens}, slots);
   EXPECT_THAT(slots.plane(0, 2, 1), Each(3.0f)) << "the new slot knows its head's rule";
   EXPECT_THAT(slots.hidden(0, 0), ElementsAre(11));                // a point is not a special token
   EXPECT_THAT(slots.hidden(0, 1), IsEmpty());                      // it is punctuation
@@ -141,7 +141,7 @@ TEST(FastGen, KeepsTokensAfterACut) {
   std::fill_n(slots.plane(0, 0, 1).begin(), 6, 3.0f);
   std::fill_n(slots.plane(0, 0, 0).begin(), 6, 7.0f);
   const std::vector<TokenInfo> tokens(13);
-  policy->on_step({.n_tokens = 12, .last_position = 11, .n_prompt = 12, .in_prompt = false, .tokens = tokens}, slots);
+  policy->on_step({.n_tokens = 12, .n_prompt = 12, .in_prompt = false, .tokens = tokens}, slots);
   for (size_t i = 6; i < 12; ++i) EXPECT_TRUE(std::isinf(slots.plane(0, 0, 0)[i])) << i;
   for (int32_t i = 6; i < 12; ++i) EXPECT_THAT(slots.hidden(0, 0), testing::Not(testing::Contains(i)));
 }

@@ -41,12 +41,13 @@ class PolicySlots {
   virtual ~PolicySlots() = default;
   virtual int32_t n_layers() const = 0;
   virtual int32_t n_kv_heads(int32_t layer) const = 0;  // 0: the layer has no KV of its own
-  // [n_slots], ascending positions. A token is an index in the sequence, negative for a merged slot.
+  // [n_slots], ascending. A token is an index in the sequence, negative for a merged slot, whose place is the index of
+  // its first source.
   virtual std::span<const int32_t> tokens(int32_t layer, int32_t head) const = 0;
-  virtual std::span<const int32_t> positions(int32_t layer, int32_t head) const = 0;
+  virtual std::span<const int32_t> places(int32_t layer, int32_t head) const = 0;
   // [n_slots], -inf for a hidden slot; empty: all 0.
   virtual std::span<const float> bias(int32_t layer, int32_t head) const = 0;
-  // > 0: queries of the layer see positions > their own - window only.
+  // > 0: queries of the layer see tokens > their own - window only.
   virtual int32_t window(int32_t layer) const = 0;
   // Bytes of a page, which holds kPageSlots slots of one head.
   virtual int64_t page_bytes(int32_t layer) const = 0;
@@ -76,7 +77,6 @@ struct PlanInputs {
 // A step that has been computed.
 struct StepInfo {
   int32_t n_tokens = 0;                 // of the sequence, computed or loaded
-  int32_t last_position = 0;            // the largest among them
   int32_t n_prompt = 0;                 // tokens of the sequence that belong to its prompt
   bool in_prompt = false;               // the prompt is not complete yet
   std::span<const TokenInfo> tokens{};  // of the sequence

@@ -20,7 +20,7 @@ FUZZ_TARGET(policy) {
     const PolicyPtr policy = parse_policy(text.substr(0, space), space == text.npos ? "" : text.substr(space + 1));
     if (policy->name().empty() || policy->pattern().n_sinks < 0 || policy->pattern().window < 0) std::abort();
     FixedSlots slots({{0, 1}, {64, 987}});
-    policy->on_step({.n_tokens = 987, .last_position = 986, .in_prompt = false}, slots);
+    policy->on_step({.n_tokens = 987, .in_prompt = false}, slots);
     const KeepPlan plan = plan_for(*policy, slots, {.n_tokens = 987, .n_vision = 5, .n_after_vision = 9}, /*seed=*/1);
     if (const RowDropper* dropper = policy->row_dropper()) {
       FixedSlots none({{0, 0}, {0, 0}, {0, 0}});

@@ -208,15 +208,15 @@ TEST(ParsePolicy, MethodsThatDropRows) {
 TEST(StreamingRule, HidesSlotsOutsideTheWindow) {
   const PolicyPtr streaming = parse_policy("streaming:sinks=2,window=3");
   FixedSlots slots({{9, 5}, {1, 6}});
-  streaming->on_step({.n_tokens = 5, .last_position = 4, .in_prompt = true}, slots);
+  streaming->on_step({.n_tokens = 5, .in_prompt = true}, slots);
   EXPECT_THAT(slots.hidden(0, 0), IsEmpty());
   EXPECT_THAT(slots.hidden(0, 1), IsEmpty());
-  streaming->on_step({.n_tokens = 9, .last_position = 8, .in_prompt = true}, slots);
+  streaming->on_step({.n_tokens = 9, .in_prompt = true}, slots);
   EXPECT_THAT(slots.hidden(0, 0), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(slots.hidden(1, 0), IsEmpty());
   EXPECT_THAT(slots.hidden(1, 1), ElementsAre(2, 3, 4, 5));
   const int hidden_before = slots.n_calls;
-  streaming->on_step({.n_tokens = 10, .last_position = 9, .in_prompt = false}, slots);
+  streaming->on_step({.n_tokens = 10, .in_prompt = false}, slots);
   EXPECT_THAT(slots.hidden(0, 0), ElementsAre(2, 3, 4, 5, 6));
   EXPECT_EQ(slots.n_calls, hidden_before + 1) << "only what is not hidden yet (one head has slot 6)";
 }
@@ -224,7 +224,7 @@ TEST(StreamingRule, HidesSlotsOutsideTheWindow) {
 TEST(StreamingRule, KeepsEverythingAtTheLargestParameters) {
   const PolicyPtr streaming = parse_policy("streaming:sinks=2147483647,window=2147483647");
   FixedSlots slots({{9, 5}});
-  streaming->on_step({.n_tokens = 9, .last_position = 8, .in_prompt = true}, slots);
+  streaming->on_step({.n_tokens = 9, .in_prompt = true}, slots);
   EXPECT_EQ(slots.n_calls, 0);
 }
 
@@ -478,7 +478,7 @@ TEST(StreamingRule, HeadsCanHaveNoPromptSlots) {
   const PolicyPtr policy = parse_policy("knorm+global/streaming", "2");
   FixedSlots slots({{1, 3}});
   slots.n_at_prompt_end = 0;
-  policy->on_step({.n_tokens = 9, .last_position = 8, .n_prompt = 8, .in_prompt = false}, slots);
+  policy->on_step({.n_tokens = 9, .n_prompt = 8, .in_prompt = false}, slots);
   EXPECT_THAT(slots.hidden(0, 0), ElementsAre(0));
   EXPECT_THAT(slots.hidden(0, 1), ElementsAre(0, 1, 2));
 }
@@ -541,7 +541,7 @@ TEST(RefreshRule, SelectsAgainPeriodically) {
                        .n_generated = n_generated,
                        .scratch = scratch},
                       slots);
-    policy->on_step({.n_tokens = 4 + n_generated, .last_position = 0, .n_prompt = 4, .in_prompt = false}, slots);
+    policy->on_step({.n_tokens = 4 + n_generated, .n_prompt = 4, .in_prompt = false}, slots);
   };
   decode(1, {0.1f, 0.2f, 0.2f, 0.1f, 0.2f, 0.2f});
   EXPECT_THAT(slots.hidden(0, 0), IsEmpty());

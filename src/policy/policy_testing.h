@@ -44,7 +44,7 @@ class RandomCapture {
       fill_queries(layer.future_covariance, kGroup * n_heads, d * d);
       fill_queries(layer.window_queries, n_queries, kGroup * n_heads * d);
       layer.window_queries = layer.window_queries.view({n_queries, kGroup * n_heads, d});
-      for (int64_t i = 0; i < n_queries; ++i) layer.window_positions.push_back(static_cast<int32_t>(n - n_queries + i));
+      for (int64_t i = 0; i < n_queries; ++i) layer.window_places.push_back(static_cast<int32_t>(n - n_queries + i));
       const float rows = static_cast<float>(request.window);
       fill(layer.seen_counts, [&](float) { return rows; });
       fill(layer.below_counts, [&](float x) { return std::floor(x * (rows + 1)); });

@@ -65,12 +65,12 @@ std::vector<int32_t> ranked_slots(std::span<const float> scores, const Protected
 
 std::vector<int32_t> lasting_slots(const PolicySlots& slots, int32_t layer, int32_t head) {
   const std::span<const float> bias = slots.bias(layer, head);
-  const std::span<const int32_t> positions = slots.positions(layer, head);
-  const int32_t window = slots.window(layer), last = positions.empty() ? 0 : positions.back();
+  const std::span<const int32_t> places = slots.places(layer, head);
+  const int32_t window = slots.window(layer), last = places.empty() ? 0 : places.back();
   std::vector<int32_t> lasting;
-  for (size_t i = 0; i < positions.size(); ++i) {
+  for (size_t i = 0; i < places.size(); ++i) {
     const bool hidden = !bias.empty() && !std::isfinite(bias[i]);
-    const bool outside_window = window > 0 && positions[i] <= last + 1 - window;
+    const bool outside_window = window > 0 && places[i] <= last + 1 - window;
     if (!hidden && !outside_window) lasting.push_back(static_cast<int32_t>(i));
   }
   return lasting;

@@ -24,7 +24,7 @@ class ImageSlots final : public PolicySlots {
   int32_t n_layers() const override { return shape_.n_layers(); }
   int32_t n_kv_heads(int32_t layer) const override { return shape_.n_own_heads(layer); }
   std::span<const int32_t> tokens(int32_t, int32_t) const override { return tokens_; }
-  std::span<const int32_t> positions(int32_t, int32_t) const override { return tokens_; }
+  std::span<const int32_t> places(int32_t, int32_t) const override { return tokens_; }
   std::span<const float> bias(int32_t, int32_t) const override { return {}; }
   int32_t window(int32_t) const override { return 0; }
   int64_t page_bytes(int32_t) const override { return 0; }

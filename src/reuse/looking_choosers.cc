@@ -79,12 +79,12 @@ void attention_to(const PreviewedLayer& seen, int64_t row, int64_t head, const T
   };
   std::vector<float> q;
   for (int64_t c = 0; c < d; ++c) q.push_back(component(c));
-  const int32_t position = o.positions[static_cast<size_t>(row)];
+  const int32_t token = o.tokens[static_cast<size_t>(row)];
   for (size_t j = 0; j < to.size(); ++j) {
     const float* k = keys.row<float>(static_cast<int64_t>(j)) + kv_head * d;
     double dot = 0;
     for (int64_t c = 0; c < d; ++c) dot += static_cast<double>(q[static_cast<size_t>(c)]) * k[c];
-    const bool sees = o.window == 0 || seen.positions[j] > position - o.window;
+    const bool sees = o.window == 0 || seen.tokens[j] > token - o.window;
     to[j] = sees ? std::exp(dot * o.scale - o.lse.row<float>(row)[head]) : 0;
   }
 }
@@ -206,7 +206,7 @@ class Asked final : public ReuseChooser {
     stats.n_after = after.data();
     stats.lse = o.lse.slice_rows(first, first + n);
     stats.column_max = Tensor(most.data(), DType::kF32, {n_heads, n_slots});
-    const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data() + first};
+    const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.tokens.data() + first};
     seen.backend.attention_stats(o.q.slice_rows(first, first + n), view, args, stats);
     for (int64_t head = 0; head < n_heads; ++head) {
       // No slot was evicted since the first image: its tokens' slots are counted from the last.

@@ -54,7 +54,7 @@ bool names_image(KvTier& tier, const RecordKey& key, const RecordId& image) {
 void append_tokens(KvCache& cache, int32_t begin, int32_t end) {
   std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
   std::iota(tokens.begin(), tokens.end(), begin);
-  for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens, tokens);
+  for (int32_t layer = 0; layer < cache.shape().n_layers(); ++layer) cache.append(layer, tokens);
 }
 
 }  // namespace

@@ -30,9 +30,8 @@ struct Preview {
 struct PreviewedLayer {
   Backend& backend;
   int32_t layer = 0;
-  const Observed& observed;            // this step's rows; the last view has all tokens up to its last row
-  std::span<const int32_t> tokens;     // [n] the reused tokens of all images: indices in the sequence, ascending
-  std::span<const int32_t> positions;  // [n]
+  const Observed& observed;         // this step's rows; the last view has all tokens up to its last row
+  std::span<const int32_t> tokens;  // [n] the reused tokens of all images: indices in the sequence, ascending
   // For those tokens up to the step's last: K rotated to their positions, [n, Hk, d] f32; empty if only loaded tokens
   // are seen.
   Tensor k, v;                // recomputed

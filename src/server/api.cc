@@ -445,7 +445,7 @@ void Api::complete(const HttpRequest& request, const ExchangePtr& exchange) {
       for (Request& one : more)
         one.given.assign(seen.tokens.begin() + static_cast<std::ptrdiff_t>(*first), seen.tokens.end());
       check_prompt_fits(engine_, *more[0].policy,
-                        more[0].policy->n_seen(more[0].prompt.shape()) + static_cast<int32_t>(more[0].given.size()),
+                        extent_seen(more[0].prompt, *more[0].policy).with(static_cast<int32_t>(more[0].given.size())),
                         more[0].options.max_tokens);
       more[0].callbacks.on_given = [scores = seen.scores, from = static_cast<int32_t>(*first) - 1](
                                        size_t i, const Tensor& logits) {

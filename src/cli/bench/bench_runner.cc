@@ -34,7 +34,7 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
   const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
-  const double layer_weights = static_cast<double>(t.n_layers) * t.layer_weights();
+  const double layer_weights = t.layers_weights();
   const double output_weights = t.output_weights();
   const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
   const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);
@@ -47,7 +47,7 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   return {.tokens = rows,
           .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
           .bytes = (layer_weights + output_weights) * element_bytes * steps +
-                   2 * static_cast<double>(t.n_layers * t.kv_size()) * kv_element * kv_slots_read * seqs};
+                   static_cast<double>(t.kv_elements()) * kv_element * kv_slots_read * seqs};
 }
 
 Work vision_work(const Engine& engine, const BenchCase& test) {
@@ -112,7 +112,7 @@ void BenchRunner::fill_random(Sequence& sequence, int32_t depth) {
       const int32_t rows = std::min(kFillRows, depth - begin);
       tokens.resize(static_cast<size_t>(rows));
       std::iota(tokens.begin(), tokens.end(), begin);
-      const KvView view = sequence.cache().append(l, tokens, tokens);
+      const KvView view = sequence.cache().append(l, tokens);
       const Tensor k(values.data(), DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
       const Tensor v(values.data() + n, DType::kF32, {rows, layer.n_kv_heads, layer.head_dim});
       engine_.backend().kv_write(k, v, view);

@@ -278,7 +278,7 @@ Prompt Conversation::prompt() const {
 }
 
 bool Conversation::full(const Prompt& prompt) const {
-  return policy_->pattern().window == 0 && policy_->n_seen(prompt.shape()) >= engine_.max_positions();
+  return policy_->pattern().window == 0 && extent_seen(prompt, *policy_).n_positions >= engine_.max_positions();
 }
 
 // Takes the oldest turns out of the conversation until half of the context is free; the KV of the others stays. If
@@ -286,7 +286,7 @@ bool Conversation::full(const Prompt& prompt) const {
 Prompt Conversation::truncate() {
   std::vector<ChatTurn> all = turns_;
   Prompt shorter = prompt();
-  while (turns_.size() > 1 && shorter.n_tokens() > engine_.max_positions() / 2) {
+  while (turns_.size() > 1 && shorter.n_positions() > engine_.max_positions() / 2) {
     turns_.erase(turns_.begin());
     shorter = prompt();
   }
@@ -314,7 +314,7 @@ int32_t Conversation::keep_kv(Prompt& shorter) {
 }
 
 void Conversation::check_fits(const Prompt& prompt) const {
-  check_prompt_fits(engine_, *policy_, policy_->n_seen(prompt.shape()), *fields_.max_tokens);
+  check_prompt_fits(engine_, *policy_, extent_seen(prompt, *policy_), *fields_.max_tokens);
 }
 
 // The images of a refused question wait for the next one, unless any question with them would be refused.

@@ -23,17 +23,18 @@ std::string human(double x, const char* unit) {
 void line(const char* name, const std::string& value) { std::printf("%-16s %s\n", name, value.c_str()); }
 
 void describe_text(const TextConfig& t) {
+  const TextLayer& l = t.layer(0);  // all are alike, windows aside
   std::string text = t.model_type + ", " + std::to_string(t.n_layers) + " layers x " + std::to_string(t.hidden_size) +
-                     ", " + std::to_string(t.n_heads) + " query / " + std::to_string(t.n_kv_heads) + " kv heads x " +
-                     std::to_string(t.head_dim) + ", MLP " + std::to_string(t.ffn_size) + ", vocabulary " +
+                     ", " + std::to_string(l.n_heads) + " query / " + std::to_string(l.n_kv_heads) + " kv heads x " +
+                     std::to_string(l.head_dim) + ", MLP " + std::to_string(l.ffn_size) + ", vocabulary " +
                      std::to_string(t.vocab_size);
   if (t.tied_embeddings) text += " (tied)";
   line("language", text);
   line("context", std::to_string(t.max_positions) + " tokens");
   int32_t n_windowed = 0, window = 0;
-  for (int32_t w : t.windows) {
-    n_windowed += w > 0;
-    window = std::max(window, w);
+  for (const TextLayer& layer : t.layers) {
+    n_windowed += layer.window > 0;
+    window = std::max(window, layer.window);
   }
   if (n_windowed > 0) {
     line("sliding window", std::to_string(window) + " tokens in " + std::to_string(n_windowed) + " of " +
@@ -122,7 +123,8 @@ void run(const ModelFlags& flags) {
   line("weights", bytes(stored_bytes) + " as " + std::string(dtype_name(config.dtype)));
   line("KV cache", human(static_cast<double>(config.kv_bytes_per_token(2)) * 1000, "B") +
                        " per 1k tokens in bf16 (2 x " + std::to_string(t.n_layers) + " layers x " +
-                       std::to_string(t.n_kv_heads) + " heads x " + std::to_string(t.head_dim) + " x 2 B)");
+                       std::to_string(t.layer(0).n_kv_heads) + " heads x " + std::to_string(t.layer(0).head_dim) +
+                       " x 2 B)");
   line("", human(static_cast<double>(config.kv_bytes_per_token(4)) * 1000, "B") + " per 1k tokens in f32");
   const int32_t rows = EngineOptions().prefill_chunk;
   const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;

@@ -83,6 +83,16 @@ std::string text(const Json& value, const std::string& where) {
 PrefixTokens read_tokens(const JsonObject& o, const std::string& where) {
   PrefixTokens kv;
   for (const Json& id : list(o, "tokens")) kv.ids.push_back(number(id, where + ": tokens"));
+  for (size_t i = 0; i < kv.ids.size(); ++i) kv.positions.push_back(Position::all(static_cast<int32_t>(i)));
+  if (o.find("positions") != nullptr) {
+    kv.positions.clear();
+    for (const Json& p : list(o, "positions")) {
+      if (!p.is_array() || p.size() != 3) throw Error(ErrorCode::kInput, where + ": positions: expected three numbers");
+      kv.positions.push_back({number(p[0], where), number(p[1], where), number(p[2], where)});
+    }
+    if (kv.positions.size() != kv.ids.size())
+      throw Error(ErrorCode::kInput, where + ": positions: expected one a token");
+  }
   for (const Json& content : list(o, "images")) {
     kv.contents.push_back(digest_of(text(content, where + ": images"), where + ": images"));
   }
@@ -139,11 +149,19 @@ std::string session_text(const SessionText& session) {
   }
   for (const ImageSpan& s : session.state.kv.spans) spans.push_back({s.begin, s.end, s.image, s.first_row});
   for (const Sha256Digest& content : session.state.kv.contents) contents.push_back(hex(content));
+  bool indices = true;  // every position is the token's index
+  for (size_t i = 0; i < session.state.kv.positions.size(); ++i) {
+    indices = indices && session.state.kv.positions[i] == Position::all(static_cast<int32_t>(i));
+  }
   nlohmann::ordered_json json{{"version", kVersion},           {"system", session.state.system},
                               {"turns", std::move(turns)},     {"tokens", session.state.kv.ids},
                               {"images", std::move(contents)}, {"spans", std::move(spans)}};
   if (session.state.kv.keys != session.state.kv.contents) {
     for (const Sha256Digest& key : session.state.kv.keys) json["keys"].push_back(hex(key));
+  }
+  for (size_t i = 0; !indices && i < session.state.kv.positions.size(); ++i) {
+    const Position& p = session.state.kv.positions[i];
+    json["positions"].push_back({p.t, p.h, p.w});
   }
   if (session.state.kv.salt) json["salt"] = hex(*session.state.kv.salt);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

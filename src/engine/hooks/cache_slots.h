@@ -20,8 +20,8 @@ class CacheSlots final : public PolicySlots {
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override {
     return cache_.slot_tokens(layer, head);
   }
-  std::span<const int32_t> positions(int32_t layer, int32_t head) const override {
-    return cache_.slot_positions(layer, head);
+  std::span<const int32_t> places(int32_t layer, int32_t head) const override {
+    return cache_.slot_places(layer, head);
   }
   std::span<const float> bias(int32_t layer, int32_t head) const override {
     const KvView view = cache_.view(layer);

@@ -146,7 +146,7 @@ void CaptureHooks::sum_rows(int layer_index, const Observed& observed, int64_t n
   if (!layer.band_sums.empty()) stats.band_sums = scratch(2, observed);
   stats.band = capture_.request.band;
   const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int32_t n = most_slots(view);
   if (!layer.all_sums.empty()) reduce(stats.column_sums, n, /*maxima=*/false, layer.all_sums);
@@ -160,7 +160,7 @@ void CaptureHooks::add_moments(int layer_index, const Observed& observed, int32_
   moments.add(backend_, observed, std::max(first, r.future_skip), n_prompt_);
   if (observed.tokens.back() != n_prompt_ - 1) return;
   const LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
-  moments.expect(observed.positions.back() + 1, r.future, layer.future_mean, layer.future_covariance);
+  moments.expect(observed.positions.back().largest() + 1, r.future, layer.future_mean, layer.future_covariance);
   moments = {};
 }
 
@@ -172,7 +172,7 @@ void CaptureHooks::keep_window(int layer_index, const Observed& observed, int64_
     const int32_t from_end = n_prompt_ - observed.tokens[i];  // 1: the last prompt token
     if (from_end < 1 || from_end > capture_.request.window) continue;
     rows_.push_back(static_cast<int32_t>(i));
-    window.positions.push_back(observed.positions[i]);
+    window.places.push_back(observed.tokens[i]);
     window.n_seen.push_back(n_seen_[i]);
     if (!weights.empty()) window.weights.push_back(weights[weights.size() - static_cast<size_t>(from_end)]);
     if (observed.lse.empty()) continue;
@@ -194,17 +194,17 @@ void CaptureHooks::keep_replayed(int layer_index, const Observed& observed, int6
     const int64_t t = observed.tokens[i] - lookahead_.first_repeated + lookahead_.begin - n_sinks;
     if ((t + 1) * w / n == t * w / n) continue;
     rows_.push_back(static_cast<int32_t>(i));
-    window.positions.push_back(observed.positions[i]);
+    window.places.push_back(observed.tokens[i]);
   }
   copy_queries(window, observed);
-  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
-  layer.window_positions = window.positions;
+  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.places.size()));
+  layer.window_places = window.places;
 }
 
 // Appends the queries of rows_, whose positions are the window's last.
 void CaptureHooks::copy_queries(Window& window, const Observed& observed) const {
   if (rows_.empty()) return;
-  const auto n = static_cast<int64_t>(rows_.size()), end = static_cast<int64_t>(window.positions.size());
+  const auto n = static_cast<int64_t>(rows_.size()), end = static_cast<int64_t>(window.places.size());
   const Tensor& q = observed.q;
   backend_.gather_rows(q.view({q.rows(), q.row_size()}), rows_,
                        window.queries.slice_rows(end - n, end).view({n, q.row_size()}));
@@ -215,8 +215,8 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   LayerCapture& layer = capture_.layers[static_cast<size_t>(layer_index)];
   Window& window = windows_[static_cast<size_t>(layer_index)];
   const KvView& view = observed.views.back();
-  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.positions.size()));
-  layer.window_positions = window.positions;
+  layer.window_queries = window.queries.slice_rows(0, static_cast<int64_t>(window.places.size()));
+  layer.window_places = window.places;
   n_after_.clear();
   for (const int32_t seen : window.n_seen) n_after_.push_back(view.n_slots[0] - seen);
   AttentionStats stats = window_stats(observed);
@@ -224,7 +224,7 @@ void CaptureHooks::sum_window(int layer_index, const Observed& observed) {
   if (!window.weights.empty()) stats.row_weight = window.weights.data();
   if (!window.lse.empty())
     stats.lse = Tensor(window.lse.data(), DType::kF32, {layer.window_queries.rows(), observed.q.dim(1)});
-  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.positions.data()};
+  const AttentionArgs args{.scale = observed.scale, .window = observed.window, .positions = window.places.data()};
   backend_.attention_stats(layer.window_queries, view, args, stats);
   join_window(stats, most_slots(view), layer);
 }
@@ -241,7 +241,7 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed, int64_t 
   const Tensor q = observed.q.slice_rows(n_old, observed.q.rows());
   if (!observed.lse.empty()) stats.lse = observed.lse.slice_rows(n_old, observed.lse.rows());
   const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
   backend_.attention_stats(q, observed.views.back(), args, stats);
   join_window(stats, most_slots(observed.views.back()), layer);
   const Tensor& all = windows_[static_cast<size_t>(layer_index)].queries;
@@ -250,8 +250,7 @@ void CaptureHooks::sum_draft(int layer_index, const Observed& observed, int64_t 
   std::iota(rows_.begin(), rows_.end(), 0);
   backend_.gather_rows(q.view({more, q.row_size()}), rows_, all.slice_rows(n, n + more).view({more, q.row_size()}));
   layer.window_queries = all.slice_rows(0, n + more);
-  layer.window_positions.insert(layer.window_positions.end(), observed.positions.begin() + n_old,
-                                observed.positions.end());
+  layer.window_places.insert(layer.window_places.end(), observed.tokens.begin() + n_old, observed.tokens.end());
 }
 
 // Of the prompt's slots a replayed row must see only the sinks and the piece it repeats; the others are hidden from
@@ -261,22 +260,22 @@ void CaptureHooks::sum_replay(int layer_index, const Observed& observed, int64_t
   n_after_.clear();
   for (const int32_t seen : n_seen_) n_after_.push_back(observed.views.back().n_slots[0] - seen);
   const KvView& all = observed.views.back();
-  const auto position = [&](int32_t head, int32_t slot) {
+  const auto token = [&](int32_t head, int32_t slot) {
     return all.slot_pos != nullptr ? all.slot_pos[int64_t{head} * all.slot_stride + slot] : slot;
   };
   const auto repeated = [&](int32_t head, int32_t slot) {
-    const int32_t p = position(head, slot);
-    return lookahead_.begin_position <= p && p < lookahead_.end_position;
+    const int32_t t = token(head, slot);
+    return lookahead_.begin <= t && t < lookahead_.end;
   };
   const KvView view = biased(all, [&](int32_t head, int32_t slot) {
     const bool seen =
-        slot < lookahead_.replay.n_sinks || repeated(head, slot) || position(head, slot) >= lookahead_.own_position;
+        slot < lookahead_.replay.n_sinks || repeated(head, slot) || token(head, slot) >= lookahead_.first_own;
     return seen ? 0.0f : -std::numeric_limits<float>::infinity();
   });
   AttentionStats stats = window_stats(observed);
   stats.n_after = n_after_.data() + n_old;
   const AttentionArgs args{
-      .scale = observed.scale, .window = observed.window, .positions = observed.positions.data() + n_old};
+      .scale = observed.scale, .window = observed.window, .positions = observed.tokens.data() + n_old};
   backend_.attention_stats(observed.q.slice_rows(n_old, observed.q.rows()), view, args, stats);
   const int64_t group = observed.q.dim(1) / view.n_kv_heads;
   for (const Tensor* t : {&stats.column_sums, &stats.column_max, &stats.below_counts, &stats.seen_counts}) {

@@ -28,7 +28,7 @@ class CaptureHooks final : public LayerHooks {
  private:
   // The window's rows in a layer, as far as they have been computed.
   struct Window {
-    std::vector<int32_t> positions;
+    std::vector<int32_t> places;  // tokens of the rows
     std::vector<int32_t> n_seen;  // slots of head 0 up to and with the row's own
     std::vector<float> weights;   // empty: 1
     std::vector<float> lse;       // [rows, H]

@@ -17,8 +17,8 @@ class FirstSlots final : public PolicySlots {
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override {
     return first(all_.tokens(layer, head));
   }
-  std::span<const int32_t> positions(int32_t layer, int32_t head) const override {
-    return first(all_.positions(layer, head));
+  std::span<const int32_t> places(int32_t layer, int32_t head) const override {
+    return first(all_.places(layer, head));
   }
   std::span<const float> bias(int32_t layer, int32_t head) const override {
     const std::span<const float> bias = all_.bias(layer, head);

@@ -51,7 +51,10 @@ bool HookDispatcher::after_attention(int layer, const Observed& all, std::vector
                           .scores = all.scores.empty() ? all.scores : all.scores.subspan(i, end - i),
                           .lse = rows_of(all.lse, begin_row, end_row),
                           .scale = all.scale,
+                          .cos = rows_of(all.cos, begin_row, end_row),
+                          .sin = rows_of(all.sin, begin_row, end_row),
                           .frequencies = all.frequencies,
+                          .axes = all.axes,
                           .window = all.window};
     if (ask(layer, seq, own)) {
       some = true;

@@ -16,8 +16,8 @@ class DropRows final : public LayerHooks {
   std::vector<int> layers_seen;
   bool after_attention(int layer, const Observed& o, std::vector<int32_t>& keep) override {
     layers_seen.push_back(layer);
-    for (size_t i = 0; i < o.positions.size(); ++i) {
-      if (!in_dropped_pages(o.positions[i])) keep.push_back(static_cast<int32_t>(i));
+    for (size_t i = 0; i < o.tokens.size(); ++i) {
+      if (!in_dropped_pages(o.tokens[i])) keep.push_back(static_cast<int32_t>(i));
     }
     return layer == 1;
   }
@@ -221,7 +221,7 @@ TEST(Scores, AreTheAttentionOfADecodingRow) {
         if (layer != 1) return false;
         AttentionStats stats;
         stats.column_sums = Tensor(sums.data(), DType::kF32, {kHeads, 131});
-        const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.positions.data()};
+        const AttentionArgs args{.scale = o.scale, .window = o.window, .positions = o.tokens.data()};
         backend.attention_stats(o.q, o.views[0], args, stats);
         return false;
       }

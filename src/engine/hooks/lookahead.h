@@ -15,9 +15,8 @@ struct Lookahead {
   // Otherwise an instruction and tokens [begin, end) of the prompt again, for requests with this replay.
   Replay replay;
   int32_t begin = 0, end = 0;
-  int32_t begin_position = 0, end_position = 0;  // of these tokens in the prompt
-  int32_t own_position = 0;                      // of the first lookahead token
-  int32_t first_repeated = 0;                    // the token that repeats `begin`
+  int32_t first_own = 0;       // the first lookahead token
+  int32_t first_repeated = 0;  // the token that repeats `begin`
 };
 
 // Token ids of the instructions.
@@ -29,8 +28,8 @@ struct ReplayText {
 };
 
 // The lookahead that `captures` request after n_prompt tokens, the draft first, then every replay's pieces in order. A
-// piece has as many tokens as the context has room for; if these are too few, the capture's `problem` is set. Positions
-// are left to the caller.
+// piece has as many tokens as the context has room for; if these are too few, the capture's `problem` is set. The
+// last two members are left to the caller.
 std::vector<Lookahead> list_lookaheads(std::span<Capture> captures, int32_t n_prompt, const ReplayText& text);
 
 // A later piece's instruction ends with this many tokens that precede the piece.

@@ -61,9 +61,9 @@ void QueryMoments::add(Backend& backend, const Observed& observed, int32_t begin
   backend.gather_rows(q.view({q.rows(), width}), rows, chosen);
   backend.convert(chosen, plain.view({n, width}));
   for (int64_t i = 0; i < n; ++i) {
-    const auto position = static_cast<float>(observed.positions[at(rows[at(i)])]);
+    const Position& position = observed.positions[at(rows[at(i)])];
     for (int64_t j = 0; j < half; ++j) {
-      const float angle = position * frequencies_[at(j)];
+      const float angle = static_cast<float>(component(position, observed.axes[at(j)])) * frequencies_[at(j)];
       cos.row<float>(i)[j] = std::cos(angle);
       sin.row<float>(i)[j] = -std::sin(angle);  // back
     }

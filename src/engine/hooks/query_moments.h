@@ -16,7 +16,8 @@ class QueryMoments {
  public:
   // Of the rows whose tokens lie in [begin, end).
   void add(Backend& backend, const Observed& observed, int32_t begin, int32_t end);
-  // Mean [H, d] and covariance [H, d, d] f32, rotated by the mean rotation of positions [position, position + n). Zeros
+  // Mean [H, d] and covariance [H, d, d] f32, rotated by the mean rotation of text at
+  // [position, position + n). Zeros
   // if there were no rows.
   void expect(int32_t position, int32_t n, const Tensor& mean, const Tensor& covariance) const;
 

@@ -52,7 +52,7 @@ TEST(Prepare, ClassifiesEveryToken) {
   EXPECT_EQ(std::ranges::count_if(tokens, is_vision), 256);
   const auto first = std::ranges::find_if(tokens, is_vision);
   EXPECT_EQ(first->meta.segment, 0);
-  EXPECT_EQ(first->meta.t, first - tokens.begin());
+  EXPECT_EQ(first->meta.position, Position::all(static_cast<int32_t>(first - tokens.begin())));
   EXPECT_EQ(first->token_class, TokenClass::kSpecial);  // its placeholder's
   EXPECT_EQ(tokens.back().meta.segment, -1);
 }

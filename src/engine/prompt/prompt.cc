@@ -13,6 +13,7 @@ Prompt Prompt::copy() const {
   other.tokens = tokens;
   other.classes = classes;
   other.spans = spans;
+  other.positions = positions;
   for (size_t i = 0; i < images.size(); ++i) copy_image(i, other);
   other.keys = keys;
   other.salt = salt;
@@ -45,6 +46,12 @@ int32_t Prompt::n_vision_tokens() const {
   return n;
 }
 
+int32_t Prompt::n_positions() const {
+  int32_t n = positions.empty() ? n_tokens() : 0;
+  for (const Position& p : positions) n = std::max(n, p.largest() + 1);
+  return n;
+}
+
 PromptShape Prompt::shape() const { return shape_until(n_tokens()); }
 
 PromptShape Prompt::shape_until(int32_t n) const {
@@ -67,7 +74,7 @@ std::vector<TokenInfo> Prompt::token_infos() const {
   for (size_t i = 0; i < infos.size(); ++i) {
     infos[i].id = tokens[i];
     if (!classes.empty()) infos[i].token_class = classes[i];
-    infos[i].meta.t = static_cast<int32_t>(i);
+    infos[i].meta.position = positions.empty() ? Position::all(static_cast<int32_t>(i)) : positions[i];
   }
   for (const ImageSpan& s : spans) {
     for (int32_t i = s.begin; i < s.end; ++i) {
@@ -76,6 +83,33 @@ std::vector<TokenInfo> Prompt::token_infos() const {
     }
   }
   return infos;
+}
+
+PromptExtent extent_seen(const Prompt& prompt, const Policy& policy) {
+  const int32_t n = policy.n_seen(prompt.shape());
+  return {n, n < prompt.n_tokens() ? n : prompt.n_positions()};
+}
+
+std::vector<Position> place_tokens(const ModelConfig& config, int32_t n_tokens, std::span<const ImageSpan> spans,
+                                   std::span<const ImageTiles> images) {
+  std::vector<Position> positions;
+  if (spans.empty() || config.family->image_positions == nullptr) return positions;
+  int32_t next = 0;
+  const auto add_text = [&](int32_t end) {
+    while (std::ssize(positions) < end) positions.push_back(Position::all(next++));
+  };
+  for (const ImageSpan& span : spans) {
+    add_text(span.begin);
+    const std::vector<Position> own = config.family->image_positions(config, images[static_cast<size_t>(span.image)]);
+    int32_t largest = next;
+    for (int32_t t = span.begin; t < span.end; ++t) {
+      positions.push_back(own[static_cast<size_t>(span.row_of(t))].moved(next));
+      largest = std::max(largest, positions.back().largest());
+    }
+    next = largest + 1;
+  }
+  add_text(n_tokens);
+  return positions;
 }
 
 Sha256Digest image_key(const ImageTiles& image) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,9 @@ struct Prompt {
   std::vector<int32_t> tokens;      // image tokens expanded
   std::vector<TokenClass> classes;  // [n_tokens], or empty: all kOther
   std::vector<ImageSpan> spans;     // ascending, disjoint
-  std::vector<ImageTiles> images;   // in prompt order
+  // [n_tokens], or empty: token i is at position i. What follows goes on after the largest component.
+  std::vector<Position> positions;
+  std::vector<ImageTiles> images;  // in prompt order
   // By image: decodes pixels that were left out of it; empty if none ever are.
   std::vector<std::function<ImageTiles()>> pixel_sources;
   // image_key of every image, and image_keys(), if they have been computed: it takes a while.
@@ -70,6 +73,8 @@ struct Prompt {
   // Frees the pixels of an image for now, unless they cannot be decoded again.
   void let_pixels_go(size_t image);
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  // One more than the largest component of a position: what follows begins there, and the context limit counts it.
+  int32_t n_positions() const;
   int32_t n_vision_tokens() const;
   PromptShape shape() const;
   // Of its first n tokens.
@@ -79,6 +84,20 @@ struct Prompt {
   // Id, class, modality, segment and position of every token.
   std::vector<TokenInfo> token_infos() const;
 };
+
+// What a prompt needs: slots of the cache, and positions of the model's context.
+struct PromptExtent {
+  int32_t n_tokens = 0, n_positions = 0;
+  PromptExtent with(int32_t n_more) const { return {n_tokens + n_more, n_positions + n_more}; }
+};
+// As far as `policy` lets the model see it.
+PromptExtent extent_seen(const Prompt& prompt, const Policy& policy);
+
+// Positions of a prompt's tokens: text one after the other, an image's tokens where its family places them relative to
+// where the image begins, and what follows after the largest component. Empty where that makes every position the
+// token's index.
+std::vector<Position> place_tokens(const ModelConfig& config, int32_t n_tokens, std::span<const ImageSpan> spans,
+                                   std::span<const ImageTiles> images);
 
 // Identifies images that are the same to a model (which of their rows a prompt has is in its spans): all pixels that
 // the encoder sees, and the sizes that decide how tiles become rows.

@@ -63,7 +63,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
     : engine_(engine),
       sequence_(sequence),
       images_(sequence.images().list()),
-      reused_(engine.backend(), engine.model().rope()),
+      reused_(engine.backend(), engine.model().ropes()),
       chooser_(options.chooser),
       kept_tokens_(options.kept_tokens),
       measures_(options.chooser == nullptr && options.measured != nullptr),
@@ -209,8 +209,7 @@ const LoadingImage* ImageReuse::load_stored(size_t image) {
 void ImageReuse::begin_reuse() {
   const int32_t n_layers = placed_[0].kv->n_layers(), n_tokens = static_cast<int32_t>(reused_.tokens().size());
   if (chooser_->preview(n_layers).n_layers > 0 && chooser_->plan(n_layers, n_tokens).n_tokens(0, n_tokens) > 0) {
-    preview_ = std::make_unique<PreviewHooks>(engine_.backend(), engine_.model().rope(), reused_, chooser_, sequence_,
-                                              n_layers);
+    preview_ = std::make_unique<PreviewHooks>(engine_.backend(), reused_, chooser_, sequence_, n_layers);
   }
   supply();
   if (preview_ != nullptr && preview_->complete(sequence_)) choose();

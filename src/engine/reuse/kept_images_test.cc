@@ -17,7 +17,7 @@ std::shared_ptr<const ImageKv> kept_image(Engine& engine) {
 struct Reused {
   explicit Reused(Engine& engine, std::vector<double> shares, std::string_view policy = "full",
                   std::string_view budget = "")
-      : images(engine.backend(), engine.model().rope()),
+      : images(engine.backend(), engine.model().ropes()),
         image(kept_image(engine)),
         sequence(make_sequence(engine, image_prompt(kBefore, 5), policy, budget)) {
     images.add(*sequence, {{image_at(kBefore)}}, image, RecomputePlan(std::move(shares)));
@@ -80,7 +80,7 @@ TEST(KeptImages, IncludeTheRecomputedTokens) {
         }
         for (int32_t h = 0; h < kKvHeads; ++h) {
           EXPECT_TRUE(std::ranges::equal(s.cache().slot_tokens(layer, h), tokens)) << layer;
-          EXPECT_TRUE(std::ranges::equal(s.cache().slot_positions(layer, h), tokens)) << layer;
+          EXPECT_TRUE(std::ranges::equal(s.cache().slot_places(layer, h), tokens)) << layer;
         }
       }
       reused.sequence->forget_source();

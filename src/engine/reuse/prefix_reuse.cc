@@ -224,6 +224,7 @@ PrefixTokens PrefixReuse::tokens_of(const Sequence& sequence) {
   PrefixTokens tokens;
   for (const TokenInfo& token : sequence.tokens().first(static_cast<size_t>(sequence.n_done()))) {
     tokens.ids.push_back(token.id);
+    tokens.positions.push_back(token.meta.position);
   }
   const SequenceImages& images = sequence.images();
   tokens.spans.assign(images.spans().begin(), images.spans().end());

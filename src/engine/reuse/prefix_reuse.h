@@ -19,6 +19,7 @@ class Engine;
 struct PrefixTokens {
   std::vector<int32_t> ids;
   std::vector<ImageSpan> spans;
+  std::vector<Position> positions;     // [ids.size()]
   std::vector<Sha256Digest> contents;  // by image
   std::vector<Sha256Digest> keys;      // image_keys, by image: its contents if it was computed as in a prompt by itself
   std::optional<Sha256Digest> salt;    // Prompt::salt

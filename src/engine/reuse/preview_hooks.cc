@@ -4,27 +4,15 @@
 #include <limits>
 
 namespace vlcache {
-namespace {
-
-std::vector<int32_t> positions_of(const Sequence& sequence, std::span<const int32_t> tokens) {
-  std::vector<int32_t> positions;
-  for (const int32_t t : tokens) positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.t);
-  return positions;
-}
-
-}  // namespace
-
-PreviewHooks::PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages& images, ReuseChooserPtr chooser,
-                           const Sequence& sequence, int32_t n_layers)
+PreviewHooks::PreviewHooks(Backend& backend, ReusedImages& images, ReuseChooserPtr chooser, const Sequence& sequence,
+                           int32_t n_layers)
     : backend_(backend),
-      rope_(rope),
       images_(images),
       chooser_(std::move(chooser)),
       n_layers_(n_layers),
       wanted_(chooser_->preview(n_layers)),
       end_(sequence.n_tokens() - (wanted_.n_layers < n_layers ? 1 : 0)),
       tokens_(images.tokens()),
-      positions_(positions_of(sequence, tokens_)),
       plan_(chooser_->plan(n_layers, static_cast<int32_t>(tokens_.size())).scaled(1.0 / wanted_.n_looks)),
       computed_(tokens_.size(), wanted_.reused_tokens ? wanted_.n_layers : 0),
       scores_(static_cast<size_t>(n_layers)),
@@ -73,7 +61,6 @@ bool PreviewHooks::after_attention(int layer, const Observed& observed, std::vec
                         .layer = layer,
                         .observed = observed,
                         .tokens = tokens_,
-                        .positions = positions_,
                         .k = {},
                         .v = {},
                         .loaded_k = {},
@@ -107,15 +94,13 @@ void PreviewHooks::compare(int layer, const Observed& observed, PreviewedLayer& 
     backend_.convert(k, values(l.loaded_k));
     backend_.convert(v, values(l.loaded_v));
   }
-  std::vector<float> cos(static_cast<size_t>(d / 2)), sin(cos.size());
-  const Tensor cos_row(cos.data(), DType::kF32, {1, d / 2}), sin_row(sin.data(), DType::kF32, {1, d / 2});
   for (int64_t i = 0; i < std::ssize(observed.tokens); ++i) {
     const auto at = std::ranges::lower_bound(tokens_, observed.tokens[static_cast<size_t>(i)]);
     if (at == tokens_.end() || *at != observed.tokens[static_cast<size_t>(i)]) continue;
     const int64_t j = at - tokens_.begin();
-    rope_.fill(std::span(positions_).subspan(static_cast<size_t>(j), 1), cos_row, sin_row);
     const Tensor rotated = rows(k_rows_, 1);
-    backend_.rope(observed.k.slice_rows(i, i + 1), cos_row, sin_row, rotated);
+    backend_.rope(observed.k.slice_rows(i, i + 1), observed.cos.slice_rows(i, i + 1), observed.sin.slice_rows(i, i + 1),
+                  rotated);
     backend_.convert(rotated, values(l.k).slice_rows(j, j + 1));
     backend_.convert(observed.v.slice_rows(i, i + 1), values(l.v).slice_rows(j, j + 1));
   }

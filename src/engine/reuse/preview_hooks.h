@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/reuse/reused_images.h"
-#include "model/rope.h"
 #include "reuse/reuse_chooser.h"
 
 namespace vlcache {
@@ -13,8 +12,8 @@ namespace vlcache {
 class PreviewHooks final : public LayerHooks {
  public:
   // Of all images of `images`, which have been placed in `sequence`.
-  PreviewHooks(Backend& backend, const RopeTable& rope, ReusedImages& images, ReuseChooserPtr chooser,
-               const Sequence& sequence, int32_t n_layers);
+  PreviewHooks(Backend& backend, ReusedImages& images, ReuseChooserPtr chooser, const Sequence& sequence,
+               int32_t n_layers);
 
   // Cuts the next runs of the sequence to those before the preview (false), or to the preview's own (true): these must
   // not include the prompt's last token if its logits are not computed.
@@ -40,13 +39,12 @@ class PreviewHooks final : public LayerHooks {
   void compare(int layer, const Observed& observed, PreviewedLayer& seen);
 
   Backend& backend_;
-  const RopeTable& rope_;
   ReusedImages& images_;
   ReuseChooserPtr chooser_;
   int32_t n_layers_;
   Preview wanted_;
   int32_t end_;  // one past the last token that is seen
-  std::vector<int32_t> tokens_, positions_;
+  std::vector<int32_t> tokens_;
   RecomputePlan plan_;   // of one preview
   int32_t n_looks_ = 0;  // previews that have chosen
   std::vector<int32_t> computed_;

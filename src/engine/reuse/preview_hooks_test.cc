@@ -52,10 +52,10 @@ struct Looked {
 // What `chooser` makes of the image's tokens after other tokens than those it was recorded after.
 Looked look(Engine& engine, const ReuseChooserPtr& chooser, const std::shared_ptr<const ImageKv>& image,
             int32_t chunk) {
-  ReusedImages images(engine.backend(), engine.model().rope());
+  ReusedImages images(engine.backend(), engine.model().ropes());
   const auto s = make_sequence(engine, image_prompt(kTextBefore, 5));
   images.add(*s, {{image_at(kTextBefore)}}, image, RecomputePlan::uniform(kPreviewLayers, 0));
-  PreviewHooks preview(engine.backend(), engine.model().rope(), images, chooser, *s, kPreviewLayers);
+  PreviewHooks preview(engine.backend(), images, chooser, *s, kPreviewLayers);
   while (true) {
     images.supply(*s);
     while (!preview.complete(*s)) {
@@ -124,7 +124,7 @@ class Attention final : public LayerHooks {
  private:
   // The image's keys are the recorded ones, rotated to their positions.
   void exchange(int32_t head, std::vector<float>& k) const {
-    const auto frequencies = engine_.model().rope().frequencies();
+    const auto frequencies = engine_.model().ropes().of(0).frequencies();
     constexpr int32_t kHalf = kHeadDim / 2;
     const ImageRows rows(engine_, *image, layer_);
     for (int32_t i = 0; i < kImage; ++i) {
@@ -205,7 +205,7 @@ TEST(PreviewHooks, AskedSumsTheQuestionsMaximumAttentionInDeepLayers) {
     std::vector<double> expected(kImage, 0);
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
-      ReusedImages images(engine->backend(), engine->model().rope());
+      ReusedImages images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
       images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.supply(*s);
@@ -239,7 +239,7 @@ TEST(PreviewHooks, ASecondLookAttendsToWhatTheFirstHasChosen) {
     std::vector<double> expected(kImage, 0);
     for (int32_t layer = kPreviewLayers / 3; layer < kPreviewLayers; ++layer) {
       Attention attention(*engine, layer);
-      ReusedImages images(engine->backend(), engine->model().rope());
+      ReusedImages images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, image_prompt(kTextBefore, 5));
       images.add(*s, {{image_at(kTextBefore)}}, old, RecomputePlan::uniform(kPreviewLayers, 0));
       images.set_depths(before);

@@ -36,15 +36,18 @@ void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> span
     CHECK(pieces_.empty() || pieces_.back().end <= span.begin);
     Piece& piece = pieces_.emplace_back(
         Piece{.image = images_.size() - 1, .begin = span.begin, .end = span.end, .first_row = span.first_row});
-    std::vector<int32_t> positions;
+    std::vector<Position> positions;
     for (int32_t t = span.begin; t < span.end; ++t) {
-      positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.t);
+      positions.push_back(sequence.tokens()[static_cast<size_t>(t)].meta.position);
     }
-    const int64_t half = std::ssize(rope_.frequencies());
-    piece.cos.resize(static_cast<size_t>(n * half));
-    piece.sin.resize(piece.cos.size());
-    rope_.fill(positions, Tensor(piece.cos.data(), DType::kF32, {n, half}),
-               Tensor(piece.sin.data(), DType::kF32, {n, half}));
+    for (int32_t rope = 0; rope < ropes_.n(); ++rope) {
+      const int64_t half = std::ssize(ropes_.table(rope).frequencies());
+      Piece::Rotation& r = piece.rotations.emplace_back();
+      r.cos.resize(static_cast<size_t>(n * half));
+      r.sin.resize(r.cos.size());
+      ropes_.table(rope).fill(positions, Tensor(r.cos.data(), DType::kF32, {n, half}),
+                              Tensor(r.sin.data(), DType::kF32, {n, half}));
+    }
   }
 }
 
@@ -81,13 +84,11 @@ void ReusedImages::keep_rows(int32_t layer, const Observed& observed) {
     if (buffer->bytes() == 0) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
   }
   const Tensor k(rows.k.data(), dtype, {n, n_heads, d}), v(rows.v.data(), dtype, {n, n_heads, d});
-  std::vector<float> cos(static_cast<size_t>(d / 2)), sin(cos.size());
-  const Tensor cos_row(cos.data(), DType::kF32, {1, d / 2}), sin_row(sin.data(), DType::kF32, {1, d / 2});
   for (int64_t i = 0; i < std::ssize(observed.tokens); ++i) {
     const int64_t at = index_of(kept.tokens, observed.tokens[static_cast<size_t>(i)]);
     if (at < 0) continue;
-    rope_.fill(observed.positions.subspan(static_cast<size_t>(i), 1), cos_row, sin_row);
-    backend_.rope(observed.k.slice_rows(i, i + 1), cos_row, sin_row, k.slice_rows(at, at + 1));
+    backend_.rope(observed.k.slice_rows(i, i + 1), observed.cos.slice_rows(i, i + 1), observed.sin.slice_rows(i, i + 1),
+                  k.slice_rows(at, at + 1));
     copy_row(v.slice_rows(at, at + 1), observed.v.slice_rows(i, i + 1));
   }
 }
@@ -175,15 +176,15 @@ void ReusedImages::leave_out_missing(int32_t layer, std::vector<int32_t>& tokens
   });
 }
 
-void ReusedImages::load(int32_t layer, const RunTokens& tokens, const KvView& view) {
-  const auto n = static_cast<int64_t>(tokens.indices.size());
+void ReusedImages::load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) {
+  const auto n = static_cast<int64_t>(tokens.size());
   const int64_t n_heads = view.n_kv_heads, d = view.head_dim;
   const DType dtype = backend_.compute_dtype();
   for (Buffer* buffer : {&k_, &v_}) {
     if (buffer->bytes() < n * n_heads * d * dtype_bytes(dtype)) *buffer = Buffer(n * n_heads * d * dtype_bytes(dtype));
   }
   const Tensor k(k_.data(), dtype, {n, n_heads, d}), v(v_.data(), dtype, {n, n_heads, d});
-  read(layer, tokens.indices, k, v);
+  read(layer, tokens, k, v);
   backend_.kv_write(k, v, view);
 }
 
@@ -209,7 +210,8 @@ void ReusedImages::read(int32_t layer, std::span<const int32_t> tokens, const Te
     const auto table = [&](const std::vector<float>& values) {
       return Tensor(const_cast<float*>(values.data()) + at * half, DType::kF32, {m, half});  // only read
     };
-    backend_.rope(k_rows, table(piece->cos), table(piece->sin), k_rows);
+    const Piece::Rotation& rotation = piece->rotations[static_cast<size_t>(ropes_.index(layer))];
+    backend_.rope(k_rows, table(rotation.cos), table(rotation.sin), k_rows);
   }
   read_kept(layer, tokens, k, v);
 }

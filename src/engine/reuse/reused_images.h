@@ -17,8 +17,8 @@ namespace vlcache {
 
 class ReusedImages final : public SlotSource, public LayerHooks {
  public:
-  // `rope`: the rotation of the model's keys.
-  ReusedImages(Backend& backend, const RopeTable& rope) : backend_(backend), rope_(rope) {}
+  // `ropes`: the rotations of the model's keys.
+  ReusedImages(Backend& backend, const RopeTables& ropes) : backend_(backend), ropes_(ropes) {}
 
   // The image stands for the pending tokens of `spans`, row by row; these ascend from call to call. Its first tokens
   // are recomputed as `plan` states, which has the model's layers. With a `load`, its layers are waited for.
@@ -49,7 +49,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // K, rotated, and V of `tokens`, which their images must hold in `layer`: [n, Hk, d] compute dtype. Throws Error(kIo)
   // if an image's load has failed, or is so slow that the step had better be repeated.
   void read(int32_t layer, std::span<const int32_t> tokens, const Tensor& k, const Tensor& v);
-  void load(int32_t layer, const RunTokens& tokens, const KvView& view) override;
+  void load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) override;
   // Removes the tokens that their images do not hold.
   void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) override;
   bool after_attention(int layer, const Observed& observed, std::vector<int32_t>& keep) override;
@@ -63,9 +63,12 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // Consecutive rows of an image in the prompt.
   struct Piece {
     size_t image;
-    int32_t begin, end;           // tokens
-    int32_t first_row;            // of the image
-    std::vector<float> cos, sin;  // [end - begin, d / 2]
+    int32_t begin, end;  // tokens
+    int32_t first_row;   // of the image
+    struct Rotation {
+      std::vector<float> cos, sin;  // [end - begin, d / 2]
+    };
+    std::vector<Rotation> rotations;  // by index of the rope
   };
   // What was recomputed of some tokens, in the layers that recomputed them.
   struct Kept {
@@ -84,7 +87,7 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   const ImageKv& loaded(const Piece& piece, int32_t layer);
 
   Backend& backend_;
-  const RopeTable& rope_;
+  const RopeTables& ropes_;
   std::vector<Placed> images_;
   std::vector<Piece> pieces_;
   std::vector<Kept> kept_;  // of different tokens

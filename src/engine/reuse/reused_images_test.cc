@@ -16,9 +16,7 @@ struct ReusedPrompt {
 
 ReusedPrompt reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
                    std::vector<double> shares, int32_t chunk = 512) {
-  const TextConfig& config = engine.model().config().text;
-  const RopeTable rope(config.rope, config.head_dim);
-  ReusedImages images(engine.backend(), rope);
+  ReusedImages images(engine.backend(), engine.model().ropes());
   ReusedPrompt reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
   images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
@@ -95,7 +93,7 @@ TEST(ReusedImages, RecomputedTokensCanBeKept) {
          {std::vector<double>{0.5, 0.5, 0.5, 0.5}, {1, 1, 0.5, 0.5}, {1, 1, 1, 1}}) {
       const std::vector<float> expected = reuse(*engine, other, 45, image, shares).logits;
       for (const int32_t chunk : {512, 17}) {
-        ReusedImages images(engine->backend(), engine->model().rope());
+        ReusedImages images(engine->backend(), engine->model().ropes());
         const auto s = make_sequence(*engine, other);
         images.add(*s, {{image_at(45)}}, image, RecomputePlan(shares));
         images.keep_recomputed();
@@ -129,7 +127,7 @@ TEST(ReusedImages, ImageCanBeSplitIntoPieces) {
     const std::vector<float> expected = compute(*engine, *whole, 41, &recorder);
     ASSERT_TRUE(recorder.complete(0));
     for (const std::vector<double>& shares : {std::vector<double>{0, 0, 0}, {0.9, 0.7, 0.2}, {0.5, 0.5, 0.5}}) {
-      ReusedImages images(engine->backend(), engine->model().rope());
+      ReusedImages images(engine->backend(), engine->model().ropes());
       const auto s = make_sequence(*engine, tokens);
       images.add(*s, spans, image, RecomputePlan(shares));
       images.supply(*s);
@@ -147,7 +145,7 @@ TEST(ReusedImages, AreDiscardedWithTheirSource) {
   for (const int32_t n_rows : {100, 12, 30}) {
     const auto s = make_sequence(*engine, image_prompt(9, 5));
     {
-      ReusedImages images(engine->backend(), engine->model().rope());
+      ReusedImages images(engine->backend(), engine->model().ropes());
       images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
       images.supply(*s);
       EXPECT_FALSE(s->n_pending() == s->n_tokens());
@@ -172,9 +170,7 @@ TEST(ReusedImages, FreeingKvRestartsThePrompt) {
   const auto engine = make_engine(3, "ref");
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   const std::vector<int32_t> other = image_prompt(9, 5);
-  const TextConfig& config = engine->model().config().text;
-  const RopeTable rope(config.rope, config.head_dim);
-  ReusedImages images(engine->backend(), rope);
+  ReusedImages images(engine->backend(), engine->model().ropes());
   const auto s = make_sequence(*engine, other);
   images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
   images.supply(*s);

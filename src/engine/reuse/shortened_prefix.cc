@@ -58,14 +58,14 @@ Overlap overlap(std::span<const Comparable> longer, std::span<const Comparable> 
 // RopeTable does.
 class Turn {
  public:
-  Turn(const RopeTable& rope, std::span<const int32_t> from, std::span<const int32_t> to)
+  Turn(const RopeTable& rope, std::span<const Position> from, std::span<const Position> to)
       : half_(rope.frequencies().size()) {
-    const auto angle = [](int32_t position, float frequency) {
-      return static_cast<double>(static_cast<float>(position) * frequency);
-    };
     for (size_t i = 0; i < from.size(); ++i) {
-      for (const float frequency : rope.frequencies()) {
-        const double by = angle(to[i], frequency) - angle(from[i], frequency);
+      for (size_t j = 0; j < half_; ++j) {
+        const auto angle = [&](const Position& p) {
+          return static_cast<double>(static_cast<float>(component(p, rope.axes()[j])) * rope.frequencies()[j]);
+        };
+        const double by = angle(to[i]) - angle(from[i]);
         cos_.push_back(static_cast<float>(std::cos(by)));
         sin_.push_back(static_cast<float>(std::sin(by)));
       }
@@ -90,7 +90,7 @@ class Turn {
 // Appends slots [first, first + n) of `from`, whose keys are turned, to a layer of `to` as the given tokens.
 void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t first, std::span<const int32_t> tokens,
                 const Turn& turn, KvCache& to) {
-  const KvView view = to.append(layer, tokens, tokens);
+  const KvView view = to.append(layer, tokens);
   const int64_t n = std::ssize(tokens), n_heads = from.shape().n_own_heads(layer);
   if (n_heads == 0) return;
   const int64_t d = from.shape().layers[static_cast<size_t>(layer)].head_dim;
@@ -114,20 +114,25 @@ void move_layer(Backend& backend, const KvCache& from, int32_t layer, int32_t fi
 }
 
 // The first tokens of the shorter prompt, from the cache of the longer one.
-KvCache moved(Engine& engine, const KvCache& longer, const Overlap& overlap) {
+KvCache moved(Engine& engine, const KvCache& longer, const Overlap& overlap, std::span<const Position> from,
+              std::span<const TokenInfo> to) {
   KvCache cache = longer.fork();
   cache.truncate(overlap.n_same);
+  const RopeTables& ropes = engine.model().ropes();
   for (int32_t begin = 0; begin < overlap.n_moved; begin += kBlock) {
     const int32_t n = std::min(kBlock, overlap.n_moved - begin), first = overlap.n_same + begin;
-    std::vector<int32_t> indices(static_cast<size_t>(n)), from(indices.size());
-    for (int32_t i = 0; i < n; ++i) {
-      const auto at = static_cast<size_t>(i);
-      indices[at] = first + i;
-      from[at] = overlap.from + begin + i;
+    std::vector<int32_t> indices(static_cast<size_t>(n));
+    std::iota(indices.begin(), indices.end(), first);
+    std::vector<Position> there;
+    for (const int32_t t : indices) there.push_back(to[static_cast<size_t>(t)].meta.position);
+    std::vector<Turn> turns;  // by index of the rope
+    for (int32_t rope = 0; rope < ropes.n(); ++rope) {
+      turns.emplace_back(ropes.table(rope), from.subspan(static_cast<size_t>(overlap.from + begin), indices.size()),
+                         there);
     }
-    const Turn turn(engine.model().rope(), from, indices);
     for (int32_t layer = 0; layer < longer.shape().n_layers(); ++layer) {
-      move_layer(engine.backend(), longer, layer, overlap.from + begin, indices, turn, cache);
+      move_layer(engine.backend(), longer, layer, overlap.from + begin, indices,
+                 turns[static_cast<size_t>(ropes.index(layer))], cache);
     }
   }
   return cache;
@@ -157,7 +162,7 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   const Overlap found = overlap(longer, shorter);
   const int32_t n = found.n_same + found.n_moved;
   if (n == 0) return 0;
-  const KvCache kv = moved(engine, known.kv, found);
+  const KvCache kv = moved(engine, known.kv, found, before.positions, prompt.token_infos());
   prompt.salt = salt_of(longer, before, found.from - found.n_same);
   prompt.keys = image_keys(prompt);
   PrefixReuse::keep(engine, prompt, n, kv, engine.kv().ms_per_token());

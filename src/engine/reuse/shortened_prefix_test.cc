@@ -73,7 +73,7 @@ TEST_F(ShortenedPrefix, HasTheKvOfTheTurnsThatStayAtTheirNewPlaces) {
   ASSERT_EQ(kept.n, n);
   const auto differs = std::ranges::mismatch(shorter.tokens, before.ids).in1;
   const auto n_same = static_cast<int32_t>(differs - shorter.tokens.begin());
-  const std::span<const float> frequencies = engine_->model().rope().frequencies();
+  const std::span<const float> frequencies = engine_->model().ropes().of(0).frequencies();
   const auto d = static_cast<int32_t>(2 * frequencies.size());
   double worst = 0;
   for (int32_t layer = 0; layer < kept.kv.shape().n_layers(); ++layer) {

@@ -172,7 +172,7 @@ class Seen final : public Policy {
     positions = {};
     for (const LayerCapture& layer : in.captures[0]->layers) {
       plan.layers.emplace_back(kKvHeads);
-      positions.insert(positions.end(), layer.window_positions.begin(), layer.window_positions.end());
+      positions.insert(positions.end(), layer.window_places.begin(), layer.window_places.end());
       for (const Tensor& t : {layer.window_max, layer.window_queries}) {
         const auto* const x = t.as<float>();
         values.insert(values.end(), x, x + t.numel());

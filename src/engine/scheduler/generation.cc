@@ -19,19 +19,21 @@ constexpr int32_t kRoomTokens = 1024;
 
 }  // namespace
 
-void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens) {
-  const int32_t n_needed = n_positions + (max_tokens > 0 ? 1 : 0);
+void check_prompt_fits(const Engine& engine, const Policy& policy, const PromptExtent& prompt, int32_t max_tokens) {
+  const int32_t n_needed = prompt.n_positions + (max_tokens > 0 ? 1 : 0);
   if (policy.pattern().window == 0 && n_needed > engine.max_positions()) {
-    throw PromptTooLong("the prompt has " + std::to_string(n_positions) + " tokens; the model's context is " +
-                            std::to_string(engine.max_positions()) +
+    const std::string positions =
+        prompt.n_positions == prompt.n_tokens ? "" : " at " + std::to_string(prompt.n_positions) + " positions";
+    throw PromptTooLong("the prompt has " + std::to_string(prompt.n_tokens) + " tokens" + positions +
+                            "; the model's context is " + std::to_string(engine.max_positions()) +
                             (max_tokens > 0 ? " and must hold the answer too" : ""),
-                        n_positions, engine.max_positions() - (max_tokens > 0 ? 1 : 0));
+                        prompt.n_positions, engine.max_positions() - (max_tokens > 0 ? 1 : 0));
   }
   const int64_t capacity = engine.slot_capacity(policy);
-  if (capacity > 0 && n_positions > capacity) {
-    throw PromptTooLong("the prompt has " + std::to_string(n_positions) + " tokens; the " + policy.name() +
+  if (capacity > 0 && prompt.n_tokens > capacity) {
+    throw PromptTooLong("the prompt has " + std::to_string(prompt.n_tokens) + " tokens; the " + policy.name() +
                             " KV cache holds " + std::to_string(capacity),
-                        n_positions, capacity);
+                        prompt.n_tokens, capacity);
   }
 }
 
@@ -53,10 +55,9 @@ Generation::Generation(Engine& engine, Request request)
                                        " drops tokens on their way through the layers; choose another");
   }
   const auto n_given = static_cast<int32_t>(request_.given.size());
-  check_prompt_fits(
-      engine, policy,
-      (sequence_ != nullptr ? sequence_->next_position() : policy.n_seen(request_.prompt.shape())) + n_given,
-      options.max_tokens);
+  const PromptExtent extent = sequence_ != nullptr ? PromptExtent{sequence_->n_tokens(), sequence_->next_position()}
+                                                   : extent_seen(request_.prompt, policy);
+  check_prompt_fits(engine, policy, extent.with(n_given), options.max_tokens);
   stream_ = std::make_unique<TokenStream>(engine, request_);
   result_.has_logprobs = options.sampling.n_logprobs >= 0;
   result_.timings.load_ms = engine.load_ms();

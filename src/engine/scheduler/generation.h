@@ -149,6 +149,6 @@ class PromptTooLong : public Error {
 
 // Throws PromptTooLong unless the prompt, which takes n_positions, leaves room for one token (for none with max_tokens
 // 0) in the model's context and in the policy's capacity.
-void check_prompt_fits(const Engine& engine, const Policy& policy, int32_t n_positions, int32_t max_tokens);
+void check_prompt_fits(const Engine& engine, const Policy& policy, const PromptExtent& prompt, int32_t max_tokens);
 
 }  // namespace vlcache

@@ -105,9 +105,11 @@ std::vector<int32_t> close_up(Prompt& prompt, const std::vector<std::vector<int3
   for (size_t i = 0; i < stay.size(); ++i) {
     prompt.tokens[i] = prompt.tokens[at(stay[i])];
     if (!prompt.classes.empty()) prompt.classes[i] = prompt.classes[at(stay[i])];
+    if (!prompt.positions.empty()) prompt.positions[i] = prompt.positions[at(stay[i])];
   }
   prompt.tokens.resize(stay.size());
   if (!prompt.classes.empty()) prompt.classes.resize(stay.size());
+  if (!prompt.positions.empty()) prompt.positions.resize(stay.size());
   prompt.spans = std::move(spans);
   return stay;
 }

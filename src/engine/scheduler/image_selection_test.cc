@@ -77,7 +77,7 @@ TEST_P(Selection, MatchesTransformersAttentions) {
       EXPECT_EQ(tokens[i].id, before[old].id);
       EXPECT_EQ(tokens[i].token_class, before[old].token_class);
       EXPECT_EQ(tokens[i].meta.segment, before[old].meta.segment);
-      EXPECT_EQ(tokens[i].meta.t, static_cast<int32_t>(i)) << "positions close up";
+      EXPECT_EQ(tokens[i].meta.position.t, static_cast<int32_t>(i)) << "positions close up";
       EXPECT_EQ(row_now[i], row[old]);
     }
   }

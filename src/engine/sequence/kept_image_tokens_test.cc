@@ -26,7 +26,7 @@ class TableSlots final : public PolicySlots {
   std::span<const int32_t> tokens(int32_t layer, int32_t head) const override {
     return at(layer)[static_cast<size_t>(head)];
   }
-  std::span<const int32_t> positions(int32_t layer, int32_t head) const override { return tokens(layer, head); }
+  std::span<const int32_t> places(int32_t layer, int32_t head) const override { return tokens(layer, head); }
   std::span<const float> bias(int32_t layer, int32_t head) const override {
     return layer == 0 && head == 0 ? std::span<const float>(bias_of) : std::span<const float>();
   }

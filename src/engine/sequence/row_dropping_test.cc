@@ -107,7 +107,7 @@ TEST(FastV, AgreesWithAttentionWrittenOut) {
         for (int32_t layer = 0; layer < kLayers; ++layer) {
           EXPECT_EQ(tokens_of(*s, layer), tokens_of(*expected, layer)) << layer;
           EXPECT_EQ(tokens_of(*s, layer).size(), layer < n_dense ? 90u : 63u);
-          EXPECT_TRUE(std::ranges::equal(s->cache().slot_positions(layer, 1), tokens_of(*s, layer)));
+          EXPECT_TRUE(std::ranges::equal(s->cache().slot_places(layer, 1), tokens_of(*s, layer)));
         }
         EXPECT_EQ(s->n_pending(), 0);
         EXPECT_FALSE(s->complete());

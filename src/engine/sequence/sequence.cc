@@ -70,8 +70,7 @@ std::unique_ptr<Sequence> Sequence::fork(PolicyPtr policy, const KeepPlan& plan)
   return copy;
 }
 
-// Tokens before the window that the policy recomputes for every token are done; the window's own tokens are numbered
-// from 0.
+// Tokens before the window that the policy recomputes for every token are done; the window's own positions begin at 0.
 void Sequence::slide_window() {
   if (const int32_t window = policy_->recompute_window(prompt_); window > 0) tokens_.slide(window);
 }
@@ -160,14 +159,11 @@ void Sequence::assume_computed(int32_t n, int32_t n_exact) {
 
 void Sequence::assume_coming(int32_t n, PageSource& source) {
   const int32_t n_before = n_done();
-  std::vector<int32_t> indices, positions;
-  for (int32_t t = n_before; t < n; ++t) {
-    indices.push_back(t);
-    positions.push_back(tokens_.all()[static_cast<size_t>(t)].meta.t);
-  }
+  std::vector<int32_t> indices;
+  for (int32_t t = n_before; t < n; ++t) indices.push_back(t);
   begin_step();
   try {
-    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) cache_.append(layer, indices, positions);
+    for (int32_t layer = 0; layer < cache_.shape().n_layers(); ++layer) cache_.append(layer, indices);
   } catch (...) {
     rollback_step();
     throw;
@@ -263,17 +259,7 @@ Acted Sequence::apply_policy(Clock::time_point until) {
   if (!acting_.done() && n_done() >= acts_at()) acted = act_after_prompt(until);
   if (acted == Acted::kUnfinished || !policy_->has_rule() || n_done() == 0 || acts_later()) return acted;
   if (!in_prompt() && !slots_.knows_prompt_end()) slots_.note_prompt_end();
-  int32_t last = 0;
-  if (n_done() == n_tokens()) {
-    last = next_position() - 1;
-  } else {
-    for (int32_t t = 0; t < n_done(); ++t) last = std::max(last, tokens()[static_cast<size_t>(t)].meta.t);
-  }
-  const StepInfo info{.n_tokens = n_done(),
-                      .last_position = last,
-                      .n_prompt = prompt_.n_tokens,
-                      .in_prompt = in_prompt(),
-                      .tokens = tokens()};
+  const StepInfo info{.n_tokens = n_done(), .n_prompt = prompt_.n_tokens, .in_prompt = in_prompt(), .tokens = tokens()};
   policy_->on_step(info, slots_);
   KeepPlan plan;
   if (policy_->plan_step(info, slots_, plan)) {
@@ -386,15 +372,15 @@ void Sequence::finish_step(std::span<const TokenRun> runs, bool last_layer) {
   if (last_layer) tokens_.finish(runs);
 }
 
-KvView Sequence::append(int32_t layer, const RunTokens& run, int32_t* lengths) {
+KvView Sequence::append(int32_t layer, std::span<const int32_t> run, int32_t* lengths) {
   int32_t& next = next_token_[static_cast<size_t>(layer)];
-  CHECK(run.indices.front() >= next);
+  CHECK(run.front() >= next);
   if (page_source_ != nullptr) page_source_->fill(layer);
   if (supplied_.any() && cache_.shape().n_own_heads(layer) > 0) {
-    supplied_.append(tokens_, layer, next, run.indices.front(), cache_);
+    supplied_.append(tokens_, layer, next, run.front(), cache_);
   }
-  next = run.indices.back() + 1;
-  return cache_.append(layer, run.indices, run.positions, lengths);
+  next = run.back() + 1;
+  return cache_.append(layer, run, lengths);
 }
 
 bool Sequence::supplies(int32_t after, int32_t before) const {

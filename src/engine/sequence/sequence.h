@@ -52,7 +52,7 @@ class Sequence {
   int32_t n_done() const { return tokens_.n_done(); }
   int32_t n_pending() const { return tokens_.n_pending(); }
   bool in_prompt() const { return n_done() < prompt_.n_tokens; }
-  // One more than the largest position so far: what the context limit counts.
+  // One more than the largest component of a position so far: what the context limit counts.
   int32_t next_position() const { return tokens_.next_position(); }
   // Slots per head that are not hidden.
   int32_t n_visible(int32_t layer, int32_t head) const {
@@ -142,9 +142,9 @@ class Sequence {
   void make_room(int32_t n_rows);
   // These tokens have gone through their step; last_layer: and so through all layers.
   void finish_step(std::span<const TokenRun> runs, bool last_layer);
-  // Room in `layer` for a run's K and V after the slots of loaded tokens before it, which are supplied here. `lengths`
-  // [n_kv_heads] becomes the view's.
-  KvView append(int32_t layer, const RunTokens& run, int32_t* lengths);
+  // Room in `layer` for the K and V of a run of tokens after the slots of loaded tokens before it, which are supplied
+  // here. `lengths` [n_kv_heads] becomes the view's.
+  KvView append(int32_t layer, std::span<const int32_t> run, int32_t* lengths);
   bool supplies(int32_t after, int32_t before) const;
 
   int64_t peak_kv_bytes() const { return peak_kv_bytes_; }

@@ -50,10 +50,8 @@ void Sequence::begin_lookahead() {
   lookahead_.active = true;
   rewind(n);
   Lookahead& lookahead = lookahead_.all[lookahead_.n_done];
-  lookahead.own_position = next_position();
+  lookahead.first_own = n;
   if (lookahead.n_draft == 0) {
-    lookahead.begin_position = tokens()[static_cast<size_t>(lookahead.begin)].meta.t;
-    lookahead.end_position = tokens()[static_cast<size_t>(lookahead.end) - 1].meta.t + 1;
     const int32_t n_sinks = lookahead.replay.n_sinks;
     const bool first = lookahead.begin == n_sinks;
     for (const int32_t id : first ? lookahead_.text.first : lookahead_.text.later) add_token(id);
@@ -68,7 +66,7 @@ void Sequence::begin_lookahead() {
 // Appends tokens [begin, end) of the prompt once more, rows of images among them.
 void Sequence::repeat(int32_t begin, int32_t end) {
   images_.repeat(begin, end, n_tokens());
-  for (int32_t t = begin; t < end; ++t) tokens_.add(tokens()[static_cast<size_t>(t)]);
+  tokens_.repeat(begin, end);
 }
 
 void Sequence::discard_lookahead() {

@@ -35,12 +35,9 @@ class SequenceTest : public testing::Test {
   static void compute(Sequence& s) {
     std::vector<TokenRun> runs;
     s.next_runs(INT32_MAX, runs);
-    std::vector<int32_t> tokens, positions;
-    for (int32_t t = runs[0].begin; t < runs[0].end; ++t) {
-      tokens.push_back(t);
-      positions.push_back(s.tokens()[static_cast<size_t>(t)].meta.t);
-    }
-    s.append(0, {tokens, positions}, nullptr);
+    std::vector<int32_t> tokens;
+    for (int32_t t = runs[0].begin; t < runs[0].end; ++t) tokens.push_back(t);
+    s.append(0, tokens, nullptr);
     s.finish_step(runs, /*last_layer=*/true);
     s.apply_policy();
   }
@@ -122,7 +119,7 @@ TEST_F(SequenceTest, NextPositionIsOneMoreThanTheLargest) {
   Sequence s = make(image_prompt(0.5f));
   EXPECT_EQ(s.next_position(), 8);
   s.add_token(7);
-  EXPECT_EQ(s.tokens().back().meta.t, 8);
+  EXPECT_EQ(s.tokens().back().meta.position.t, 8);
   s.rewind(4);
   EXPECT_EQ(s.next_position(), 4);
 }
@@ -161,7 +158,7 @@ TEST_F(SequenceTest, ReplaysThePromptAfterItself) {
     ASSERT_EQ(runs.size(), 1u);
     EXPECT_EQ(runs[0].end, 6);
     const std::vector<int32_t> tokens{0, 1, 2, 3, 4, 5};
-    s.append(0, {tokens, tokens}, nullptr);
+    s.append(0, tokens, nullptr);
     s.finish_step(runs, true);
     EXPECT_TRUE(s.look_ahead([] { return -1; }));
   };
@@ -176,7 +173,7 @@ TEST_F(SequenceTest, ReplaysThePromptAfterItself) {
   EXPECT_TRUE(s.looks_ahead());
   EXPECT_EQ(ids(), (std::vector<int32_t>{1, 2, 9, 9, 9, 9, 50, 51, 70, 2, 9, 9, 9, 9}));
   EXPECT_EQ(s.tokens()[10].meta.modality, Modality::kVision);
-  EXPECT_EQ(s.tokens()[13].meta.t, 13);
+  EXPECT_EQ(s.tokens()[13].meta.position.t, 13);
   ASSERT_EQ(s.images().spans().size(), 2u);
   EXPECT_EQ(s.images().spans()[1].begin, 10);
   EXPECT_EQ(s.images().spans()[1].end, 14);

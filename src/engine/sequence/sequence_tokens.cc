@@ -14,7 +14,8 @@ void SequenceTokens::count() {
   n_done_ = static_cast<int32_t>(std::ranges::find_if(states_, is_pending) - states_.begin());
   next_position_ = 0;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (states_[i] != TokenState::kOutside) next_position_ = std::max(next_position_, tokens_[i].meta.t + 1);
+    if (states_[i] != TokenState::kOutside)
+      next_position_ = std::max(next_position_, tokens_[i].meta.position.largest() + 1);
   }
 }
 
@@ -24,10 +25,26 @@ void SequenceTokens::reserve(int32_t n_more) {
 }
 
 void SequenceTokens::add(TokenInfo token) {
-  token.meta.t = next_position_++;
+  token.meta.position = Position::all(next_position_++);
   tokens_.push_back(token);
   states_.push_back(TokenState::kPending);
   ++n_pending_;
+}
+
+void SequenceTokens::repeat(int32_t begin, int32_t end) {
+  int32_t smallest = INT32_MAX;
+  for (int32_t t = begin; t < end; ++t) {
+    smallest = std::min(smallest, tokens_[static_cast<size_t>(t)].meta.position.smallest());
+  }
+  const int32_t by = next_position_ - smallest;
+  for (int32_t t = begin; t < end; ++t) {
+    TokenInfo token = tokens_[static_cast<size_t>(t)];
+    token.meta.position = token.meta.position.moved(by);
+    next_position_ = std::max(next_position_, token.meta.position.largest() + 1);
+    tokens_.push_back(token);
+    states_.push_back(TokenState::kPending);
+    ++n_pending_;
+  }
 }
 
 void SequenceTokens::take(std::vector<TokenInfo> tokens, int32_t n_kept) {
@@ -67,7 +84,11 @@ void SequenceTokens::slide(int32_t window) {
   const int32_t begin = std::max(0, size() - window);
   std::fill_n(states_.begin(), begin, TokenState::kOutside);
   std::replace(states_.begin() + begin, states_.end(), TokenState::kOutside, TokenState::kPending);  // after a rewind
-  for (int32_t t = begin; t < size(); ++t) tokens_[static_cast<size_t>(t)].meta.t = t - begin;
+  int32_t smallest = begin < size() ? INT32_MAX : 0;
+  for (int32_t t = begin; t < size(); ++t) {
+    smallest = std::min(smallest, tokens_[static_cast<size_t>(t)].meta.position.smallest());
+  }
+  for (TokenInfo& token : tokens_) token.meta.position = token.meta.position.moved(-smallest);
   count();
 }
 

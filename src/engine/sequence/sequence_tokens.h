@@ -35,14 +35,16 @@ class SequenceTokens {
   // Tokens before the first pending one.
   int32_t n_done() const { return n_done_; }
   int32_t n_pending() const { return n_pending_; }
-  // One more than the largest position so far, of those that are not outside.
+  // One more than the largest component of a position so far, of tokens that are not outside.
   int32_t next_position() const { return next_position_; }
   // The first supplied token in [begin, end); end: none.
   int32_t find_supplied(int32_t begin, int32_t end) const;
 
   void reserve(int32_t n_more);
-  // Appends a pending token at the next position.
+  // Appends a pending token, as text: at the next position.
   void add(TokenInfo token);
+  // Appends tokens [begin, end) once more, as pending, placed relative to each other as they are.
+  void repeat(int32_t begin, int32_t end);
   // Replaces all tokens; the first n_kept keep their states, the others are pending.
   void take(std::vector<TokenInfo> tokens, int32_t n_kept);
   void truncate(int32_t n);
@@ -56,7 +58,8 @@ class SequenceTokens {
 
   void set(std::span<const TokenRun> runs, TokenState state);
   void replace(TokenState from, TokenState to);
-  // Only the last `window` tokens are computed, at positions from 0 on.
+  // Only the last `window` tokens are computed. All positions move by one number, so that the smallest component among
+  // these is 0.
   void slide(int32_t window);
   // The pending ones among these have gone through all layers, or all that they enter.
   void finish(std::span<const TokenRun> runs);

@@ -25,7 +25,8 @@ class Stepper::StepKv final : public KvAccess {
     n_heads_ = most_heads;
   }
 
-  KvView append(int layer, const RowRun& run, const RunTokens& tokens, const Tensor& k, const Tensor& v) override {
+  KvView append(int layer, const RowRun& run, std::span<const int32_t> tokens, const Tensor& k,
+                const Tensor& v) override {
     static_cast<void>(k), static_cast<void>(v);  // position-free keys are for stores; none is attached here
     if (layer != layer_) n_views_ = 0;
     layer_ = layer;
@@ -66,17 +67,33 @@ bool alike(const StepItem& a, const StepItem& b) {
   return a.sequence->policy().pattern() == b.sequence->policy().pattern() && a.layers == b.layers;
 }
 
-// Calls use(span, first token of the item that lies in the span, one past the last, row of the first) for every piece
-// of an image among an item's rows, which start at `row`.
+// Tokens [from, to) of an item that stand for rows of an image, and the row of the group that the first of them has.
+struct ImagePiece {
+  const StepItem& item;
+  const ImageSpan& span;
+  int32_t from = 0, to = 0, first_row = 0;
+
+  const VisionOutput& image() const { return item.images[static_cast<size_t>(span.image)]; }
+  int32_t n() const { return to - from; }
+  void list_rows(std::vector<int32_t>& rows) const {
+    rows.clear();
+    for (int32_t token = from; token < to; ++token) rows.push_back(span.row_of(token));
+  }
+};
+
+// Calls use(ImagePiece) for every piece of an image among the rows of these items, in the order of the rows.
 template <typename Use>
-void for_each_image_piece(const StepItem& item, int32_t row, const Use& use) {
-  if (item.images.empty()) return;
-  for (const TokenRun& run : item.runs) {
-    for (const ImageSpan& span : item.sequence->images().spans()) {
-      const int32_t from = std::max(run.begin, span.begin), to = std::min(run.end, span.end);
-      if (from < to) use(span, from, to, row + from - run.begin);
+void for_each_image_piece(std::span<const StepItem> items, std::span<const int32_t> members, const Use& use) {
+  int32_t row = 0;
+  for (const int32_t m : members) {
+    const StepItem& item = items[static_cast<size_t>(m)];
+    for (const TokenRun& run : item.runs) {
+      for (const ImageSpan& span : item.sequence->images().spans()) {
+        const int32_t from = std::max(run.begin, span.begin), to = std::min(run.end, span.end);
+        if (from < to && !item.images.empty()) use(ImagePiece{item, span, from, to, row + from - run.begin});
+      }
+      row += run.end - run.begin;
     }
-    row += run.end - run.begin;
   }
 }
 
@@ -124,7 +141,7 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
         }
         ids_.push_back(token.id);
         tokens_.push_back(t);
-        positions_.push_back(token.meta.t);
+        positions_.push_back(token.meta.position);
       }
     }
   }
@@ -133,26 +150,47 @@ void Stepper::gather(std::span<const StepItem> items, const StepItem& like) {
 // Embeddings of the group's rows: the table's for text, the encoder's for image tokens (whose ids may lie outside the
 // table).
 void Stepper::embed(std::span<const StepItem> items, const Tensor& x) {
-  int32_t row = 0;
-  for (const int32_t m : members_) {
-    const StepItem& item = items[static_cast<size_t>(m)];
-    for_each_image_piece(item, row, [&](const ImageSpan&, int32_t from, int32_t to, int32_t first_row) {
-      std::fill_n(ids_.begin() + first_row, to - from, 0);
-    });
-    row += n_rows_of(item);
-  }
+  for_each_image_piece(items, members_,
+                       [&](const ImagePiece& piece) { std::fill_n(ids_.begin() + piece.first_row, piece.n(), 0); });
   model_.embed(ids_, x);
-  row = 0;
-  for (const int32_t m : members_) {
-    const StepItem& item = items[static_cast<size_t>(m)];
-    for_each_image_piece(item, row, [&](const ImageSpan& span, int32_t from, int32_t to, int32_t first_row) {
-      image_rows_.clear();
-      for (int32_t token = from; token < to; ++token) image_rows_.push_back(span.row_of(token));
-      const Tensor& embeds = item.images[static_cast<size_t>(span.image)].embeds;
-      model_.backend().gather_rows(embeds, image_rows_, x.slice_rows(first_row, first_row + to - from));
-    });
-    row += n_rows_of(item);
+  for_each_image_piece(items, members_, [&](const ImagePiece& piece) {
+    piece.list_rows(image_rows_);
+    model_.backend().gather_rows(piece.image().embeds, image_rows_,
+                                 x.slice_rows(piece.first_row, piece.first_row + piece.n()));
+  });
+}
+
+// What images add to the outputs of the first layers (VisionOutput::extra), if `layers` has any of these.
+void Stepper::gather_addends(std::span<const StepItem> items, LayerRange layers) {
+  addend_rows_.clear();
+  addends_.clear();
+  size_t n_layers = 0;
+  for_each_image_piece(items, members_, [&](const ImagePiece& piece) {
+    const size_t n_extra = piece.image().extra.size();
+    n_layers = std::max(n_layers, n_extra);
+    for (int32_t i = 0; n_extra > 0 && i < piece.n(); ++i) addend_rows_.push_back(piece.first_row + i);
+  });
+  if (layers.begin >= static_cast<int64_t>(n_layers)) {
+    addend_rows_.clear();
+    return;
   }
+  const int64_t n = std::ssize(addend_rows_), hidden = model_.config().text.hidden_size;
+  const DType dtype = model_.compute_dtype();
+  const int64_t layer_bytes = n * hidden * dtype_bytes(dtype), bytes = static_cast<int64_t>(n_layers) * layer_bytes;
+  if (bytes > addend_values_.bytes()) addend_values_ = Buffer(bytes);
+  for (size_t l = 0; l < n_layers; ++l) {
+    addends_.emplace_back(addend_values_.data() + static_cast<int64_t>(l) * layer_bytes, dtype,
+                          std::initializer_list<int64_t>{n, hidden});
+  }
+  int64_t at = 0;
+  for_each_image_piece(items, members_, [&](const ImagePiece& piece) {
+    if (piece.image().extra.empty()) return;
+    piece.list_rows(image_rows_);
+    for (size_t l = 0; l < n_layers; ++l) {
+      model_.backend().gather_rows(piece.image().extra[l], image_rows_, addends_[l].slice_rows(at, at + piece.n()));
+    }
+    at += piece.n();
+  });
 }
 
 void Stepper::take_hidden(std::span<const StepItem> items, const Tensor& x) {
@@ -199,6 +237,9 @@ void Stepper::run_group(std::span<const StepItem> items, const StepItem& like) {
   } else {
     take_hidden(items, in.x);
   }
+  gather_addends(items, like.layers);
+  in.addend_rows = addend_rows_;
+  in.addends = addends_;
   kv_->begin(items, members_, ids_.size());
   model_.forward(in);
   if (like.layers.end < text.n_layers) leave_hidden(items, in.x);

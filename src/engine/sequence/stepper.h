@@ -59,6 +59,7 @@ class Stepper {
   void gather(std::span<const StepItem> items, const StepItem& like);
   void run_group(std::span<const StepItem> items, const StepItem& like);
   void embed(std::span<const StepItem> items, const Tensor& x);
+  void gather_addends(std::span<const StepItem> items, LayerRange layers);
   void take_hidden(std::span<const StepItem> items, const Tensor& x);
   void leave_hidden(std::span<const StepItem> items, const Tensor& x);
   void forward_all(std::span<const StepItem> items);
@@ -70,7 +71,11 @@ class Stepper {
   // Of the group that is being computed: its items, their rows.
   std::vector<int32_t> members_;
   std::vector<RowRun> runs_;
-  std::vector<int32_t> ids_, tokens_, positions_, logit_rows_, image_rows_;
+  std::vector<int32_t> ids_, tokens_, logit_rows_, image_rows_;
+  std::vector<Position> positions_;
+  std::vector<int32_t> addend_rows_;
+  std::vector<Tensor> addends_;  // by layer, [addend_rows_.size(), hidden] in addend_values_
+  Buffer addend_values_;
   std::vector<uint8_t> done_;    // per item: its group is computed
   std::vector<Tensor> results_;  // per item
   Buffer x_;                     // [n_rows, hidden]

@@ -122,7 +122,7 @@ TEST(Steps, LaterTokensAttendToLoadedValues) {
   std::vector<int32_t> gap(40);
   std::iota(gap.begin(), gap.end(), 10);
   for (int32_t layer = 0; layer < 3; ++layer) {
-    source.load(layer, {gap, gap}, by_hand->cache().append(layer, gap, gap));
+    source.load(layer, gap, by_hand->cache().append(layer, gap));
   }
   by_hand->assume_computed(50);
   EXPECT_EQ(step_runs(*engine, *by_hand, {{50, 90}}), at_once);

@@ -38,15 +38,13 @@ void SuppliedTokens::truncate(int32_t n) {
 
 void SuppliedTokens::append(const SequenceTokens& of, int32_t layer, int32_t begin, int32_t end, KvCache& cache) {
   tokens_.clear();
-  positions_.clear();
   for (int32_t t = begin; t < end; ++t) {
     if (is_supplied(of.state(t))) tokens_.push_back(t);
   }
   if (!tokens_.empty()) source_->leave_out_missing(layer, tokens_);
   if (tokens_.empty()) return;
-  for (const int32_t t : tokens_) positions_.push_back(of.all()[static_cast<size_t>(t)].meta.t);
   lengths_.resize(static_cast<size_t>(cache.shape().layers[static_cast<size_t>(layer)].n_kv_heads));
-  source_->load(layer, {tokens_, positions_}, cache.append(layer, tokens_, positions_, lengths_.data()));
+  source_->load(layer, tokens_, cache.append(layer, tokens_, lengths_.data()));
 }
 
 }  // namespace vlcache

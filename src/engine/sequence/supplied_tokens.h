@@ -19,9 +19,9 @@ class SlotSource {
   virtual void leave_out_missing(int32_t layer, std::vector<int32_t>& tokens) {
     static_cast<void>(layer), static_cast<void>(tokens);
   }
-  // Writes K (rotated to the positions) and V of `tokens` into the last tokens.indices.size() slots of every head of
-  // `view`. May throw Error: the step then fails, with only this sequence to blame.
-  virtual void load(int32_t layer, const RunTokens& tokens, const KvView& view) = 0;
+  // Writes K (rotated to their positions) and V of `tokens` into the last tokens.size() slots of every head of `view`.
+  // May throw Error: the step then fails, with only this sequence to blame.
+  virtual void load(int32_t layer, std::span<const int32_t> tokens, const KvView& view) = 0;
 };
 
 // Supplies the pages of a sequence's first tokens, which count as computed already, layer by layer.
@@ -50,7 +50,7 @@ class SuppliedTokens {
  private:
   SlotSource* source_ = nullptr;
   std::vector<TokenRun> entering_;
-  std::vector<int32_t> tokens_, positions_, lengths_;  // of an append
+  std::vector<int32_t> tokens_, lengths_;  // of an append
 };
 
 }  // namespace vlcache

@@ -2,6 +2,7 @@
 // is an entry in text.cc.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "model/family.h"
@@ -15,7 +16,12 @@ struct TextFamily {
   int64_t vocab_size = 0, ffn_size = 0, max_positions = 0;  // defaults
   int64_t n_kv_heads = 0;                                   // default; 0: as many as heads
   int64_t head_dim = 0;                                     // default; 0: hidden / heads
-  // Reads biases, norms and windows; everything else is already read, `windows` is all 0.
+  int64_t hidden_size = 4096, n_layers = 32, n_heads = 32;  // defaults
+  double eps = 1e-6, theta = 10000.0;                       // defaults
+  // M-RoPE: the default of mrope_section, and how sections are dealt. Zeros: the model knows no M-RoPE.
+  std::array<int64_t, 3> sections{};
+  bool interleaved = false;
+  // Reads biases, norms and windows; everything else is already read, no layer has a window.
   void (*read_switches)(const JsonObject& config, TextConfig& out) = nullptr;
 };
 std::span<const TextFamily> text_families();

@@ -13,9 +13,12 @@ constexpr std::array<const Family*, 4> kVisionFamilies = {&kLlava, &kLlavaNext, 
 std::vector<Family> text_models() {
   std::vector<Family> models;
   for (const TextFamily& family : text_families()) {
-    // The second spelling of the prefix is a decoder saved without its head.
+    // "": a decoder saved without its head; the others: the text part of a vision model.
     models.push_back({.model_type = family.model_type,
-                      .prefixes = {.text = {"model.", ""}, .lm_head = {""}, .vision = {}, .projector = {}},
+                      .prefixes = {.text = {"model.", "", "model.language_model.", "language_model."},
+                                   .lm_head = {""},
+                                   .vision = {},
+                                   .projector = {}},
                       .read_config = [](const JsonObject& root, ModelConfig& out) {
                         out.text = parse_text_config(root, out.model_type);
                       }});

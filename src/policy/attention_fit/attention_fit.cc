@@ -12,7 +12,7 @@ namespace {
 struct Gathered {
   FitHead head;
   std::vector<float> kv, queries;
-  std::vector<int32_t> positions;  // [n_queries]
+  std::vector<int32_t> places;  // [n_queries]
 };
 
 void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Gathered& into) {
@@ -20,7 +20,7 @@ void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Ga
   const int64_t group = q.dim(1) / n_kv_heads, d = q.dim(2);
   for (int64_t row = 0; row < q.rows(); ++row) {
     for (int64_t i = 0; i < group; ++i) {
-      into.positions.push_back(seen.window_positions[static_cast<size_t>(row)]);
+      into.places.push_back(seen.window_places[static_cast<size_t>(row)]);
       for (int64_t c = 0; c < d; ++c) {
         const int64_t at = (head * group + i) * d + c;
         const float x = q.dtype == DType::kBF16 ? to_float(q.row<bf16>(row)[at]) : q.row<float>(row)[at];
@@ -31,20 +31,20 @@ void take_queries(const LayerCapture& seen, int32_t head, int32_t n_kv_heads, Ga
 }
 
 void gather(const PartInputs& in, int32_t layer, int32_t head, int32_t n_kv_heads, Gathered& into) {
-  const auto n = std::ssize(in.slots.positions(layer, head));
+  const auto n = std::ssize(in.slots.places(layer, head));
   const auto d = int64_t{in.slots.head_dim(layer)};
   into.kv.resize(static_cast<size_t>(2 * n * d));
   const Tensor k(into.kv.data(), DType::kF32, {n, d}), v(k.as<float>() + n * d, DType::kF32, {n, d});
   in.slots.read(layer, head, k, v);
   take_queries(in.capture[static_cast<size_t>(layer)], head, n_kv_heads, into);
   into.head = {.n_slots = n,
-               .n_queries = std::ssize(into.positions),
+               .n_queries = std::ssize(into.places),
                .head_dim = d,
                .k = k.as<float>(),
                .v = v.as<float>(),
                .queries = into.queries.data(),
-               .query_positions = into.positions,
-               .slot_positions = in.slots.positions(layer, head),
+               .query_places = into.places,
+               .slot_places = in.slots.places(layer, head),
                .bias = in.slots.bias(layer, head),
                .window = in.slots.window(layer)};
 }

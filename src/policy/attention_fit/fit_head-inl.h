@@ -28,14 +28,14 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 // Adds the slots' biases to the logits [n_queries, n] of n slots, and hides those that a query does not see.
 // slot_of(j): the slot of column j.
 void restrict_logits(const FitHead& h, const auto& slot_of, MatrixXf& logits) {
-  const int32_t first = *std::ranges::min_element(h.query_positions);
+  const int32_t first = *std::ranges::min_element(h.query_places);
   for (Eigen::Index j = 0; j < logits.cols(); ++j) {
     const size_t slot = slot_of(j);
-    const int32_t at = h.slot_positions[slot];
+    const int32_t at = h.slot_places[slot];
     if (!h.bias.empty()) logits.col(j).array() += h.bias[slot];
     const bool all_see = at <= first && h.window == 0;
     for (Eigen::Index i = 0; !all_see && i < logits.rows(); ++i) {
-      const int32_t position = h.query_positions[static_cast<size_t>(i)];
+      const int32_t position = h.query_places[static_cast<size_t>(i)];
       if (at > position || (h.window > 0 && at <= position - h.window)) logits(i, j) = kUnseen;
     }
   }

@@ -15,7 +15,7 @@ struct FitHead {
   const float* k = nullptr;        // [n_slots, head_dim]
   const float* v = nullptr;        // [n_slots, head_dim]
   const float* queries = nullptr;  // [n_queries, head_dim], scaled
-  std::span<const int32_t> query_positions, slot_positions;
+  std::span<const int32_t> query_places, slot_places;
   std::span<const float> bias;  // [n_slots] or none
   int32_t window = 0;           // > 0: a query sees positions > its own - window only
 };

@@ -30,7 +30,7 @@ std::vector<double> output(const FitHead& h, std::span<const int32_t> slots, std
     double sum = 0;
     std::vector<double> row(kHeadDim);
     for (size_t j = 0; j < slots.size(); ++j) {
-      const int32_t after = h.query_positions[static_cast<size_t>(q)] - h.slot_positions[static_cast<size_t>(slots[j])];
+      const int32_t after = h.query_places[static_cast<size_t>(q)] - h.slot_places[static_cast<size_t>(slots[j])];
       if (after < 0 || (h.window > 0 && after >= h.window)) continue;
       double logit = bias.empty() ? 0 : double{bias[j]};
       for (int64_t c = 0; c < kHeadDim; ++c) logit += h.queries[q * kHeadDim + c] * h.k[slots[j] * kHeadDim + c];
@@ -77,8 +77,8 @@ TEST(FitKernels, AreAsGoodAsThePlainOne) {
                       .k = k.data(),
                       .v = v.data(),
                       .queries = q.data(),
-                      .query_positions = queries,
-                      .slot_positions = slots,
+                      .query_places = queries,
+                      .slot_places = slots,
                       .bias = bias,
                       .window = s.window};
       const std::vector<double> all = output(h, slots, v, bias);

@@ -16,12 +16,12 @@ class Streaming final : public Policy {
 
   // Hides slots that have left the window; they follow the sinks, slots hidden earlier first.
   void on_step(const StepInfo& step, PolicySlots& slots) const override {
-    const int64_t last_outside = int64_t{step.last_position} - window_;
+    const int64_t last_outside = int64_t{(step.n_tokens - 1)} - window_;
     for (int32_t layer = 0; layer < slots.n_layers(); ++layer) {
       for (int32_t head = 0; head < slots.n_kv_heads(layer); ++head) {
-        const std::span<const int32_t> positions = slots.positions(layer, head);
+        const std::span<const int32_t> places = slots.places(layer, head);
         const std::span<const float> bias = slots.bias(layer, head);
-        for (auto i = static_cast<size_t>(n_sinks_); i < positions.size() && positions[i] <= last_outside; ++i) {
+        for (auto i = static_cast<size_t>(n_sinks_); i < places.size() && places[i] <= last_outside; ++i) {
           if (bias.empty() || std::isfinite(bias[i])) slots.hide(layer, head, static_cast<int32_t>(i));
         }
       }

@@ -14,10 +14,10 @@ class Places final : public TokenScorer {
       : n_sinks_(n_sinks), stride_(stride), n_recent_(n_recent), rounding_(rounding) {}
 
   void score_head(const PartInputs& in, int32_t layer, int32_t head, std::span<float> scores) const override {
-    const std::span<const int32_t> positions = in.slots.positions(layer, head);
+    const std::span<const int32_t> places = in.slots.places(layer, head);
     for (size_t i = 0; i < scores.size(); ++i) {
-      const bool strided = positions[i] % stride_ == 0;
-      scores[i] = static_cast<float>(strided ? positions[i] : positions[i] - in.prompt.n_tokens);
+      const bool strided = places[i] % stride_ == 0;
+      scores[i] = static_cast<float>(strided ? places[i] : places[i] - in.prompt.n_tokens);
     }
   }
   Protected protects(int32_t n_keep, double, const PromptShape&) const override {
