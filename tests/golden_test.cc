@@ -18,6 +18,7 @@
 #include "model/model.h"
 #include "model/processors/image_processor.h"
 #include "ops/factory.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
@@ -27,17 +28,6 @@ constexpr double kF32Error = 1e-4;
 constexpr double kBf16Kl = 1e-3;
 // bf16: two logits nearer than this, relative to the largest, may swap (two roundings of 2^-8, and their paths).
 constexpr double kBf16Margin = 1.0 / 64;
-
-std::filesystem::path fixtures() { return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models"; }
-
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(fixtures())) {
-    if (std::filesystem::exists(entry.path() / "case.json")) names.push_back(entry.path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 struct Worst {
   double features = 0, hidden = 0, logits = 0, kl = 0;

@@ -13,20 +13,10 @@
 #include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_template.h"
 #include "policy/registry.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
-
-std::filesystem::path fixtures() { return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models"; }
-
-std::vector<std::string> case_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(fixtures())) {
-    if (std::filesystem::exists(entry.path() / "case.json")) names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
 
 class Pipeline : public testing::TestWithParam<std::string> {
  protected:
