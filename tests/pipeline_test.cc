@@ -70,6 +70,19 @@ TEST_P(Pipeline, ChatBecomesTheProcessorsIds) {
   EXPECT_EQ(prompt.tokens, case_["chat"]["input_ids"].get<std::vector<int32_t>>());
 }
 
+// Texts, images and tools in several orders, and a text that looks like tokens.
+TEST_P(Pipeline, OrdersBecomeTheProcessorsIds) {
+  if (!std::filesystem::exists(dir_ / "orders.json")) GTEST_SKIP() << "no orders.json";
+  for (const auto& order : parse_ordered_json(read_text_file(dir_ / "orders.json"), "orders.json")) {
+    SCOPED_TRACE(order["order"].get<std::string>());
+    std::vector<Image> images;
+    for (const auto& name : order["images"]) images.push_back(load_image(dir_ / name.get<std::string>()));
+    const auto* tools = order["tools"].is_null() ? nullptr : &order["tools"];
+    const Prompt prompt = prepare_chat(*engine_, order["messages"], std::move(images), {.tools = tools});
+    EXPECT_EQ(prompt.tokens, order["input_ids"].get<std::vector<int32_t>>());
+  }
+}
+
 TEST_P(Pipeline, GreedyAnswerIsTransformers) { EXPECT_EQ(ids(generate(*engine_, request({}))), greedy()); }
 
 // After the same beginning, KV is the same, whichever tokens are recomputed, for images in one piece or in tiles.
