@@ -50,8 +50,8 @@ void scale_yarn(const RopeConfig& config, int64_t head_dim, std::vector<float>& 
   }
 }
 
-// M-RoPE's sections deal the frequencies to t, h and w: one section after the other (Qwen2-VL), or interleaved, h and w as
-// long as their sections reach and t the rest (Qwen3-VL).
+// M-RoPE's sections deal the frequencies to t, h and w: one section after the other (Qwen2-VL), or interleaved, h and w
+// as long as their sections reach and t the rest (Qwen3-VL).
 std::vector<RopeAxis> rope_axes(const RopeConfig& config, int64_t n) {
   const std::array<int64_t, 3>& sections = config.sections;
   std::vector<RopeAxis> axes(static_cast<size_t>(n), RopeAxis::kT);
