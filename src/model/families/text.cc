@@ -67,27 +67,28 @@ constexpr TextFamily qwen2_vl_text(std::string_view model_type) {
           .sections = {16, 24, 24},
           .read_switches = kQwen2.read_switches};
 }
-constexpr TextFamily kQwen2Vl = qwen2_vl_text("qwen2_vl_text"), kQwen2_5Vl = qwen2_vl_text("qwen2_5_vl_text");
+constexpr TextFamily kQwen2VlText = qwen2_vl_text("qwen2_vl_text"), kQwen2_5VlText = qwen2_vl_text("qwen2_5_vl_text");
 
 // The language model of Qwen3-VL: Qwen3 with interleaved M-RoPE. arXiv:2511.21631.
-constexpr TextFamily kQwen3Vl = {.model_type = "qwen3_vl_text",
-                                 .vocab_size = 151936,
-                                 .ffn_size = 22016,
-                                 .max_positions = 128000,
-                                 .n_kv_heads = 32,
-                                 .head_dim = 128,
-                                 .theta = 500000.0,
-                                 .sections = {24, 20, 20},
-                                 .interleaved = true,
-                                 .read_switches = [](const JsonObject& config, TextConfig& text) {
-                                   text.qk_norm = true;
-                                   text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
-                                 }};
+constexpr TextFamily kQwen3VlText = {.model_type = "qwen3_vl_text",
+                                     .vocab_size = 151936,
+                                     .ffn_size = 22016,
+                                     .max_positions = 128000,
+                                     .n_kv_heads = 32,
+                                     .head_dim = 128,
+                                     .theta = 500000.0,
+                                     .sections = {24, 20, 20},
+                                     .interleaved = true,
+                                     .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                       text.qk_norm = true;
+                                       text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
+                                     }};
 
 }  // namespace
 
 std::span<const TextFamily> text_families() {
-  static constexpr TextFamily kFamilies[] = {kLlama, kMistral, kQwen2, kQwen3, kQwen2Vl, kQwen2_5Vl, kQwen3Vl};
+  static constexpr TextFamily kFamilies[] = {kLlama,       kMistral,       kQwen2,      kQwen3,
+                                             kQwen2VlText, kQwen2_5VlText, kQwen3VlText};
   return kFamilies;
 }
 
