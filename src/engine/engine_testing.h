@@ -28,6 +28,7 @@ inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view ba
     "sliding_window": 40})",
       "test");
   config["model_type"] = model_type;
+  if (model_type.ends_with("_vl_text")) config["rope_scaling"] = {{"mrope_section", {6, 5, 5}}};
   config["num_hidden_layers"] = n_layers;
   config["max_position_embeddings"] = max_positions;
   EngineOptions options;
@@ -46,6 +47,17 @@ inline std::vector<int32_t> random_tokens(int32_t n, uint32_t seed = 7) {
   for (int32_t& t : tokens) t = static_cast<int32_t>(random() % kVocab);
   return tokens;
 }
+
+// Where M-RoPE places n tokens, of which [begin, end) are an image with this many columns.
+inline std::vector<Position> image_positions(int32_t n, int32_t begin, int32_t end, int32_t cols) {
+  std::vector<Position> positions;
+  for (int32_t t = 0; t < begin; ++t) positions.push_back(Position::all(t));
+  for (int32_t i = 0; i < end - begin; ++i) positions.push_back(Position{0, i / cols, i % cols}.moved(begin));
+  const int32_t next = begin + std::max(cols, (end - begin + cols - 1) / cols);
+  for (int32_t t = end; t < n; ++t) positions.push_back(Position::all(next + t - end));
+  return positions;
+}
+inline bool is_multimodal(const Engine& engine) { return engine.model().config().text.ropes[0].multimodal(); }
 
 inline std::unique_ptr<Sequence> make_sequence(Engine& engine, std::vector<int32_t> tokens,
                                                std::string_view policy = "full", std::string_view budget = "") {
@@ -113,6 +125,7 @@ inline Prompt with_image(Engine& engine, int32_t n = 150, int32_t begin = 30, in
   if (begin >= end) return prompt;
   prompt.spans = {{.begin = begin, .end = end, .image = 0, .first_row = 0}};
   prompt.images.emplace_back().allocate(1, 2, 2);
+  if (is_multimodal(engine)) prompt.positions = image_positions(n, begin, end, 10);
   return prompt;
 }
 
@@ -125,6 +138,7 @@ inline Prompt second_turn(Engine& engine) {
   Prompt prompt = engine.prepare_tokens(ids), first = with_image(engine);
   prompt.spans = first.spans;
   prompt.images = std::move(first.images);
+  if (is_multimodal(engine)) prompt.positions = image_positions(prompt.n_tokens(), 30, 100, 10);
   return prompt;
 }
 

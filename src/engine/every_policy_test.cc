@@ -34,7 +34,8 @@ class EveryPolicy : public testing::TestWithParam<std::string> {
     return kept_tokens(*s);
   }
 
-  std::unique_ptr<Engine> engine_ = make_engine(kPolicyLayers);
+  // With M-RoPE, where positions are neither indices nor unique.
+  std::unique_ptr<Engine> engine_ = make_engine(kPolicyLayers, "auto", 64 << 20, "qwen2_5_vl_text");
   std::vector<float> logits_;  // of the token after the prompt, computed before anything was evicted
 };
 

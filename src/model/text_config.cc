@@ -104,7 +104,7 @@ std::array<int64_t, 3> read_sections(const JsonObject& rope, const RopeConfig& d
   std::array<int64_t, 3> sections{};
   bool good = value->is_array() && value->size() == sections.size();
   for (size_t i = 0; good && i < sections.size(); ++i) {
-    good = (*value)[i].is_number_unsigned() && (*value)[i] <= kMaxHeadDim;
+    good = (*value)[i].is_number_integer() && (*value)[i] >= 0 && (*value)[i] <= kMaxHeadDim;
     if (good) sections[i] = (*value)[i].get<int64_t>();
   }
   if (!good) rope.fail("mrope_section", "three numbers of frequencies: of time, height and width");

@@ -211,7 +211,7 @@ TEST_P(PrefixReuseTest, RandomMixMatchesAnswersWithoutCache) {
   expect_no_page_lost(*e);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PrefixReuseTest, testing::Values("llama", "mistral"),
+INSTANTIATE_TEST_SUITE_P(, PrefixReuseTest, testing::Values("llama", "mistral", "qwen3_vl_text"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -24,12 +24,21 @@ inline ImageSpan image_at(int32_t begin) {
   return {.begin = begin, .end = begin + kImage, .image = 0, .first_row = 0, .rows = {}};
 }
 
+// An image_prompt's sequence; where the model has M-RoPE, the image is a grid of 5 x 10.
+inline std::unique_ptr<Sequence> image_sequence(Engine& engine, std::vector<int32_t> tokens,
+                                                std::string_view policy = "full", std::string_view budget = "") {
+  Prompt prompt = engine.prepare_tokens(std::move(tokens));
+  const int32_t n = prompt.n_tokens(), end = n - kAfterImage;
+  if (is_multimodal(engine)) prompt.positions = image_positions(n, end - kImage, end, 10);
+  return engine.new_sequence(prompt, parse_policy(policy, budget));
+}
+
 inline std::shared_ptr<ImageKv> record_image(Engine& engine, std::vector<int32_t> tokens, int32_t begin,
                                              int32_t chunk) {
   auto image = std::make_shared<ImageKv>(engine.kv_shape(), engine.options().cache_form, kImage);
   ImageRecorder recorder;
   recorder.place(recorder.add(image), begin, 0, kImage);
-  const auto s = make_sequence(engine, std::move(tokens));
+  const auto s = image_sequence(engine, std::move(tokens));
   EXPECT_FALSE(recorder.complete(0));
   compute(engine, *s, chunk, &recorder);
   EXPECT_TRUE(recorder.complete(0));

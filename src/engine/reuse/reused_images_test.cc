@@ -17,7 +17,7 @@ struct ReusedPrompt {
 ReusedPrompt reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, const std::shared_ptr<ImageKv>& image,
                    std::vector<double> shares, int32_t chunk = 512) {
   ReusedImages images(engine.backend(), engine.model().ropes());
-  ReusedPrompt reused{.logits = {}, .sequence = make_sequence(engine, std::move(tokens))};
+  ReusedPrompt reused{.logits = {}, .sequence = image_sequence(engine, std::move(tokens))};
   images.add(*reused.sequence, {{image_at(begin)}}, image, RecomputePlan(std::move(shares)));
   images.supply(*reused.sequence);
   reused.logits = compute(engine, *reused.sequence, chunk, &images);
@@ -25,14 +25,14 @@ ReusedPrompt reuse(Engine& engine, std::vector<int32_t> tokens, int32_t begin, c
 }
 
 std::vector<float> whole(Engine& engine, std::vector<int32_t> tokens) {
-  const auto s = make_sequence(engine, std::move(tokens));
+  const auto s = image_sequence(engine, std::move(tokens));
   return compute(engine, *s, 512);
 }
 
 // After the same prefix the KV is the same: any plan gives the whole prompt's answer.
 TEST(ReusedImages, LogitsAreUnchangedAfterTheSamePrefix) {
   for (const std::string_view backend : backend_names()) {
-    for (const char* model_type : {"llama", "mistral"}) {
+    for (const char* model_type : {"llama", "mistral", "qwen2_5_vl_text", "qwen3_vl_text"}) {
       SCOPED_TRACE(std::string(backend) + " " + model_type);
       const auto engine = make_engine(4, backend, 64 << 20, model_type);
       const auto image = record_image(*engine, image_prompt(20, 1), 20, 33);
@@ -49,15 +49,22 @@ TEST(ReusedImages, LogitsAreUnchangedAfterTheSamePrefix) {
   }
 }
 
-// One layer: K and V come from the embeddings alone, so an image may be at any position.
+// One layer: K and V come from the embeddings alone, so an image may be at any position. With M-RoPE, moving an image
+// moves time, row and column by one number: its record is the same to the bit wherever it was made.
 TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
   for (const std::string_view backend : backend_names()) {
-    SCOPED_TRACE(backend);
-    const auto engine = make_engine(1, backend);
-    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
-    for (const int32_t before : {0, 3, 77, 300}) {
-      const std::vector<float> expected = whole(*engine, image_prompt(before, 5));
-      expect_close(reuse(*engine, image_prompt(before, 5), before, image, {0}).logits, expected);
+    for (const char* model_type : {"llama", "qwen2_5_vl_text", "qwen3_vl_text"}) {
+      SCOPED_TRACE(std::string(backend) + " " + model_type);
+      const auto engine = make_engine(1, backend, 64 << 20, model_type);
+      const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+      const ImageRows here(*engine, *image, 0);
+      for (const int32_t before : {0, 3, 77, 300}) {
+        const std::vector<float> expected = whole(*engine, image_prompt(before, 5));
+        expect_close(reuse(*engine, image_prompt(before, 5), before, image, {0}).logits, expected);
+        const ImageRows there(*engine, *record_image(*engine, image_prompt(before, 5), before, 512), 0);
+        EXPECT_EQ(here.k, there.k) << before;
+        EXPECT_EQ(here.v, there.v) << before;
+      }
     }
   }
 }
@@ -67,7 +74,7 @@ TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
 TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = make_engine(4, backend);
+    const auto engine = make_engine(4, backend, 64 << 20, backend == "ref" ? "llama" : "qwen3_vl_text");
     const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
     const std::vector<int32_t> other = image_prompt(45, 5);
     const std::vector<float> expected = whole(*engine, other);
@@ -86,7 +93,7 @@ TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {
 TEST(ReusedImages, RecomputedTokensCanBeKept) {
   for (const std::string_view backend : backend_names()) {
     SCOPED_TRACE(backend);
-    const auto engine = make_engine(4, backend);
+    const auto engine = make_engine(4, backend, 64 << 20, backend == "ref" ? "llama" : "qwen3_vl_text");
     const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
     const std::vector<int32_t> other = image_prompt(45, 5);
     for (const std::vector<double>& shares :
@@ -94,7 +101,7 @@ TEST(ReusedImages, RecomputedTokensCanBeKept) {
       const std::vector<float> expected = reuse(*engine, other, 45, image, shares).logits;
       for (const int32_t chunk : {512, 17}) {
         ReusedImages images(engine->backend(), engine->model().ropes());
-        const auto s = make_sequence(*engine, other);
+        const auto s = image_sequence(*engine, other);
         images.add(*s, {{image_at(45)}}, image, RecomputePlan(shares));
         images.keep_recomputed();
         images.supply(*s);
@@ -171,7 +178,7 @@ TEST(ReusedImages, FreeingKvRestartsThePrompt) {
   const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
   const std::vector<int32_t> other = image_prompt(9, 5);
   ReusedImages images(engine->backend(), engine->model().ropes());
-  const auto s = make_sequence(*engine, other);
+  const auto s = image_sequence(*engine, other);
   images.add(*s, {{image_at(9)}}, image, RecomputePlan({0.5, 0.2, 0}));
   images.supply(*s);
   EXPECT_EQ(s->n_pending(), 9 + 25 + 30);
