@@ -16,13 +16,14 @@ namespace vlcache {
 inline std::filesystem::path fixtures() { return std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models"; }
 
 // Sorted. Fixtures of families that are not implemented yet are left out, with a line on standard output for each.
-inline std::vector<std::string> case_names() {
+// `part`: what follows a model_type in that of one of its parts ("_text"), whose fixtures are asked for.
+inline std::vector<std::string> case_names(const std::string& part = "") {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(fixtures())) {
     if (!std::filesystem::exists(entry.path() / "case.json")) continue;
     const std::string name = entry.path().filename();
     try {
-      find_family(load_json(entry.path() / "config.json")["model_type"].get<std::string>(), name);
+      find_family(load_json(entry.path() / "config.json")["model_type"].get<std::string>() + part, name);
       names.push_back(name);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kUnsupported) throw;

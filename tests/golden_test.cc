@@ -26,6 +26,8 @@ namespace {
 // f32: the bound. Features and hidden states meet it too, relative to their own largest value.
 constexpr double kF32Error = 1e-4;
 constexpr double kBf16Kl = 1e-3;
+// f32: of the same rows computed in one piece, in chunks, or while decoding.
+constexpr double kPathError = 1e-5;
 // bf16: two logits nearer than this, relative to the largest, may swap (two roundings of 2^-8, and their paths).
 constexpr double kBf16Margin = 1.0 / 64;
 
@@ -74,17 +76,28 @@ Tensor flat(const Tensor& t) {  // [tiles, tokens, width] -> [tiles * tokens, wi
   return t.rank == 3 ? Tensor(t.data, t.dtype, {t.dim(0) * t.dim(1), t.dim(2)}) : t;
 }
 
+// Of the language model of a vision checkpoint by itself.
+ModelConfig text_part(const std::filesystem::path& dir) {
+  const Json config = load_json(dir / "config.json");
+  Json text = config.value("text_config", config);
+  text["model_type"] = config["model_type"].get<std::string>() + "_text";
+  text["tie_word_embeddings"] = config["tie_word_embeddings"];
+  text.erase("vision_config");
+  return parse_model_config(text, dir.string());
+}
+
 class GoldenCase {
  public:
-  GoldenCase(const std::string& name, Backend& backend)
+  GoldenCase(const std::string& name, const ModelConfig& config, Backend& backend)
       : dir_(fixtures() / name),
         json_(load_json(dir_ / "case.json")),
         expected_(Safetensors::open(dir_ / json_["expected"].get<std::string>())),
         backend_(backend),
-        model_(Model::load(Checkpoint(dir_), backend)),
+        model_(Model::load(Checkpoint(dir_), config, backend)),
         ids_(json_["input_ids"].get<std::vector<int32_t>>()) {
     const Tensor rows = expected_.get("rows");
     rows_.assign(rows.as<int32_t>(), rows.as<int32_t>() + rows.rows());
+    place();
   }
 
   std::string family() const { return json_["family"]; }
@@ -97,13 +110,13 @@ class GoldenCase {
     x_memory_ = Buffer(static_cast<int64_t>(ids_.size()) * hidden * dtype_bytes(backend_.compute_dtype()));
     x_ = Tensor(x_memory_.data(), backend_.compute_dtype(), {static_cast<int64_t>(ids_.size()), hidden});
     model_->embed(ids_, x_);
-    if (!model_->sees_images()) return;
+    if (!model_->sees_images()) {
+      if (expected_.find("image_features") != nullptr) embed_expected_images();
+      return;
+    }
     const std::vector<ImageTiles> tiles = process_images();
     check_expansion(tiles);
-    std::vector<int32_t> slots;
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] == model_->config().image_token_id) slots.push_back(static_cast<int32_t>(i));
-    }
+    const std::vector<int32_t> slots = image_slots(model_->config().image_token_id);
     const Tensor features = flat(expected_.get("vision_features")), embeds = expected_.get("image_features");
     int64_t feature_row = 0, row = 0;
     for (const ImageTiles& image : tiles) {
@@ -122,18 +135,18 @@ class GoldenCase {
     EXPECT_EQ(row, static_cast<int64_t>(slots.size()));
   }
 
-  // Logits of every token of the prompt, `chunk` rows at a time.
-  std::vector<float> prefill(ContiguousKv& kv, int64_t chunk) {
-    const auto n = static_cast<int64_t>(ids_.size());
+  // Logits of every row of x, whose tokens begin the prompt, `chunk` rows at a time.
+  std::vector<float> prefill(ContiguousKv& kv, const Tensor& all, int64_t chunk) {
+    const auto n = all.rows();
     const int64_t vocab = model_->config().text.vocab_size;
     std::vector<float> logits(static_cast<size_t>(n * vocab));
-    Buffer copy(x_.bytes());  // forward overwrites its input
+    Buffer copy(all.bytes());  // forward overwrites its input
     for (int64_t begin = 0; begin < n; begin += chunk) {
       const int64_t end = std::min(begin + chunk, n);
       const std::vector<int32_t> rows = count_up(0, end - begin);
-      const Tensor x(copy.data(), x_.dtype, {end - begin, x_.row_size()});
-      backend_.gather_rows(x_.slice_rows(begin, end), rows, x);
-      step(kv, x, count_up(begin, end), Tensor(logits.data() + begin * vocab, DType::kF32, {end - begin, vocab}));
+      const Tensor x(copy.data(), all.dtype, {end - begin, all.row_size()});
+      backend_.gather_rows(all.slice_rows(begin, end), rows, x);
+      step(kv, x, begin, Tensor(logits.data() + begin * vocab, DType::kF32, {end - begin, vocab}));
     }
     return logits;
   }
@@ -148,28 +161,51 @@ class GoldenCase {
     backend_.gather_rows(x_, count_up(0, n), x);
     for (int32_t layer = 0; layer < static_cast<int32_t>(text.n_layers); ++layer) {
       const bool last = layer + 1 == static_cast<int32_t>(text.n_layers);
-      step(kv, x, count_up(0, n), last ? Tensor(logits.data(), DType::kF32, {n, text.vocab_size}) : Tensor(),
-           {layer, layer + 1});
+      step(kv, x, 0, last ? Tensor(logits.data(), DType::kF32, {n, text.vocab_size}) : Tensor(), {layer, layer + 1});
       backend_.convert(
           x, Tensor(hidden.emplace_back(static_cast<size_t>(x.numel())).data(), DType::kF32, {n, text.hidden_size}));
     }
     return logits;
   }
 
-  std::vector<int32_t> greedy(ContiguousKv& kv, std::vector<float> last, size_t n) {
+  // `last`: the logits of the prompt's last token; appended: those of the tokens that follow, but for the last.
+  std::vector<int32_t> greedy(ContiguousKv& kv, std::vector<float>& last, size_t n) {
     std::vector<int32_t> tokens;
+    const int64_t vocab = model_->config().text.vocab_size;
     Buffer memory(x_.row_size() * dtype_bytes(x_.dtype));
     const Tensor x(memory.data(), x_.dtype, {1, x_.row_size()});
     while (true) {
-      tokens.push_back(static_cast<int32_t>(std::max_element(last.begin(), last.end()) - last.begin()));
+      const auto row = last.end() - vocab;
+      tokens.push_back(static_cast<int32_t>(std::max_element(row, last.end()) - row));
       if (tokens.size() == n) return tokens;
       model_->embed(std::span(tokens).last(1), x);
-      const std::vector<int32_t> position = {static_cast<int32_t>(ids_.size() + tokens.size()) - 1};
-      step(kv, x, position, Tensor(last.data(), DType::kF32, {1, static_cast<int64_t>(last.size())}));
+      last.resize(last.size() + static_cast<size_t>(vocab));
+      const auto at = static_cast<int64_t>(ids_.size() + tokens.size()) - 1;
+      step(kv, x, at, Tensor(&*(last.end() - vocab), DType::kF32, {1, vocab}));
     }
   }
 
+  // Logits of the prompt and of tokens after it, in one piece.
+  std::vector<float> with_tokens(ContiguousKv& kv, std::span<const int32_t> tokens) {
+    const int64_t n = x_.rows(), m = std::ssize(tokens);
+    Buffer memory((n + m) * x_.row_size() * dtype_bytes(x_.dtype));
+    const Tensor all(memory.data(), x_.dtype, {n + m, x_.row_size()});
+    backend_.gather_rows(x_, count_up(0, n), all.slice_rows(0, n));
+    model_->embed(tokens, all.slice_rows(n, n + m));
+    return prefill(kv, all, n + m);
+  }
+
   Worst run();
+
+  // Of the whole prompt's logits.
+  double logit_error() {
+    Worst worst;
+    embed(worst);
+    const TextConfig& text = model_->config().text;
+    ContiguousKv kv(text, backend_, KvCodec::kF32, x_.rows());
+    std::vector<float> logits = prefill(kv, x_, x_.rows());
+    return error_of(Tensor(logits.data(), DType::kF32, {x_.rows(), text.vocab_size}), expected_.get("logits"), rows_);
+  }
 
  private:
   static std::vector<int32_t> count_up(int64_t begin, int64_t end) {
@@ -178,15 +214,66 @@ class GoldenCase {
     return numbers;
   }
 
-  // Computes rows at these positions through some layers; the logits of all rows or of none.
-  void step(KvAccess& kv, const Tensor& x, const std::vector<int32_t>& positions, const Tensor& logits,
-            LayerRange layers = {}) {
-    const RowRun run = {.seq = 0, .row_begin = 0, .n_rows = static_cast<int32_t>(positions.size())};
-    const std::vector<int32_t> rows = count_up(0, logits.rows());
+  // The positions that transformers gives the prompt's tokens.
+  void place() {
+    positions_ = as_text(count_up(0, std::ssize(ids_)));
+    if (expected_.find("position_ids") == nullptr) return;
+    const Tensor expected = expected_.get("position_ids");
+    const auto* p = expected.as<int32_t>();
+    const size_t n = positions_.size();
+    for (size_t i = 0; i < n; ++i) positions_[i] = {p[i], p[n + i], p[2 * n + i]};
+  }
+
+  std::vector<int32_t> image_slots(int32_t image_token) const {
+    std::vector<int32_t> slots;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      if (ids_[i] == image_token) slots.push_back(static_cast<int32_t>(i));
+    }
+    return slots;
+  }
+
+  // Transformers' features of the images instead of our encoder's.
+  void embed_expected_images() {
+    addend_rows_ = image_slots(load_json(dir_ / "config.json")["image_token_id"].get<int32_t>());
+    const int64_t n = std::ssize(addend_rows_), width = x_.row_size();
+    const auto converted = [&](const Tensor& from) {
+      const Tensor to(memory_.emplace_back(n * width * dtype_bytes(x_.dtype)).data(), x_.dtype, {n, width});
+      backend_.convert(from, to);
+      return to;
+    };
+    backend_.scatter_rows(converted(expected_.get("image_features")), addend_rows_, x_);
+    if (expected_.find("deepstack_features") == nullptr) return;
+    const Tensor all = expected_.get("deepstack_features");
+    const Tensor rows(all.data, all.dtype, {all.dim(0) * n, width});
+    for (int64_t i = 0; i < all.dim(0); ++i) addends_.push_back(converted(rows.slice_rows(i * n, (i + 1) * n)));
+  }
+
+  // Computes the rows of tokens from `first` on through some layers; the logits of all rows or of none.
+  void step(KvAccess& kv, const Tensor& x, int64_t first, const Tensor& logits, LayerRange layers = {}) {
+    const RowRun run = {.seq = 0, .row_begin = 0, .n_rows = static_cast<int32_t>(x.rows())};
+    const std::vector<int32_t> rows = count_up(0, logits.rows()), tokens = count_up(first, first + x.rows());
+    int32_t next = 0;
+    for (const Position& p : positions_) next = std::max(next, p.largest() + 1);
+    std::vector<Position> at;
+    for (const int32_t token : tokens) {
+      const int32_t after = token - static_cast<int32_t>(positions_.size());
+      at.push_back(after < 0 ? positions_[static_cast<size_t>(token)] : Position::all(next + after));
+    }
+    const auto begin = std::ranges::lower_bound(addend_rows_, first),
+               end = std::ranges::lower_bound(addend_rows_, first + x.rows());
+    std::vector<int32_t> addend_rows(begin, end);
+    for (int32_t& row : addend_rows) row -= static_cast<int32_t>(first);
+    std::vector<Tensor> addends;
+    for (const Tensor& all : addends_) {
+      addends.push_back(all.slice_rows(begin - addend_rows_.begin(), end - addend_rows_.begin()));
+    }
     StepInput input;
     input.x = x;
-    const std::vector<Position> at = as_text(positions);
-    input.tokens = positions;
+    if (!addends.empty()) {
+      input.addend_rows = addend_rows;
+      input.addends = addends;
+    }
+    input.tokens = tokens;
     input.positions = at;
     input.runs = {&run, 1};
     input.logit_rows = rows;
@@ -216,8 +303,12 @@ class GoldenCase {
   Backend& backend_;
   std::unique_ptr<Model> model_;
   std::vector<int32_t> ids_, rows_;
+  std::vector<Position> positions_;
   Buffer x_memory_;
   Tensor x_;
+  std::vector<int32_t> addend_rows_;  // of the prompt
+  std::vector<Tensor> addends_;       // by layer
+  std::vector<Buffer> memory_;
 };
 
 // The output of transformers' processor for all images, from their stored levels: see the fixtures' README.
@@ -300,7 +391,9 @@ Worst GoldenCase::run() {
   const TextConfig& text = model_->config().text;
   const auto n = static_cast<int64_t>(ids_.size());
   const KvCodec codec = is_f32() ? KvCodec::kF32 : KvCodec::kBF16;
-  ContiguousKv kv(text, backend_, codec, n + 32);
+  const auto greedy_tokens = json_["greedy"].get<std::vector<int32_t>>();
+  const auto new_kv = [&] { return ContiguousKv(text, backend_, codec, n + std::ssize(greedy_tokens)); };
+  ContiguousKv kv = new_kv();
   std::vector<std::vector<float>> hidden;
   std::vector<float> logits = prefill_by_layers(kv, hidden);
   const Tensor found(logits.data(), DType::kF32, {n, text.vocab_size});
@@ -312,13 +405,22 @@ Worst GoldenCase::run() {
   worst.logits = error_of(found, expected_.get(is_f32() ? "logits" : "logits_bf16"), rows_);
   if (!is_f32()) compare_bf16(found, worst);
 
-  ContiguousKv chunked_kv(text, backend_, codec, n + 32);
-  std::vector<float> chunked = prefill(chunked_kv, 7);
-  EXPECT_LE(error_of(Tensor(chunked.data(), DType::kF32, {n, text.vocab_size}), found), is_f32() ? 1e-5 : kBf16Margin);
+  const bool places = expected_.find("position_ids") != nullptr;
+  for (const int64_t chunk : places&& is_f32() ? std::vector{1, 64, 7} : std::vector{7}) {
+    kv = new_kv();
+    std::vector<float> chunked = prefill(kv, x_, chunk);
+    const double error = error_of(Tensor(chunked.data(), DType::kF32, {n, text.vocab_size}), found);
+    EXPECT_LE(error, is_f32() ? kPathError : kBf16Margin) << "chunks of " << chunk;
+  }
   if (is_f32()) {
-    const std::vector<float> last(logits.end() - text.vocab_size, logits.end());
-    const auto expected = json_["greedy"].get<std::vector<int32_t>>();
-    EXPECT_EQ(greedy(chunked_kv, last, expected.size()), expected);
+    std::vector<float> decoded(logits.end() - text.vocab_size, logits.end());
+    EXPECT_EQ(greedy(kv, decoded, greedy_tokens.size()), greedy_tokens);
+    kv = new_kv();
+    std::vector<float> whole = with_tokens(kv, std::span(greedy_tokens).first(greedy_tokens.size() - 1));
+    const int64_t m = std::ssize(greedy_tokens);
+    EXPECT_LE(error_of(Tensor(decoded.data(), DType::kF32, {m, text.vocab_size}),
+                       Tensor(whole.data(), DType::kF32, {n + m - 1, text.vocab_size}).slice_rows(n - 1, n + m - 1)),
+              kPathError);
   }
   return worst;
 }
@@ -328,35 +430,66 @@ struct Setting {
   DType dtype;
 };
 
-class Golden : public testing::TestWithParam<Setting> {};
+class Golden : public testing::TestWithParam<Setting> {
+ protected:
+  Golden() {
+    // CI runs the tests once more as on a machine with fewer instructions (tools/test.sh).
+    const char* max_isa = std::getenv("VLCACHE_TEST_MAX_ISA");
+    BackendOptions options;
+    if (max_isa != nullptr && GetParam().backend != "ref") options.max_isa = max_isa;
+    backend_ = make_backend(GetParam().backend, GetParam().dtype, options);
+  }
 
-TEST_P(Golden, EqualsTransformers) {
-  const Setting& setting = GetParam();
-  // CI runs the tests once more as on a machine with fewer instructions (tools/test.sh).
-  const char* max_isa = std::getenv("VLCACHE_TEST_MAX_ISA");
-  BackendOptions options;
-  if (max_isa != nullptr && setting.backend != "ref") options.max_isa = max_isa;
-  const std::unique_ptr<Backend> backend = make_backend(setting.backend, setting.dtype, options);
-  std::map<std::string, Worst> families;
-  for (const std::string& name : case_names()) {
+  void run(const std::string& name, const ModelConfig& config) {
     SCOPED_TRACE(name);
-    GoldenCase test(name, *backend);
+    GoldenCase test(name, config, *backend_);
     const Worst worst = test.run();
-    if (setting.dtype == DType::kF32) {
+    if (test.is_f32()) {
       EXPECT_LE(worst.features, kF32Error);
       EXPECT_LE(worst.hidden, kF32Error);
       EXPECT_LE(worst.logits, kF32Error);
     } else {
       EXPECT_LE(worst.kl, kBf16Kl);
     }
-    families[test.family()].merge(worst);
+    families_[test.family()].merge(worst);
   }
-  ASSERT_EQ(families.size(), 8u);
+
+  void print() const;
+
+  std::unique_ptr<Backend> backend_;
+  std::map<std::string, Worst> families_;
+};
+
+void Golden::print() const {
+  const Setting& setting = GetParam();
   std::printf("| %s %s | vision | hidden | logits | KL | argmax flips |\n", setting.backend.c_str(),
               dtype_name(setting.dtype).data());
-  for (const auto& [family, w] : families) {
+  for (const auto& [family, w] : families_) {
     std::printf("| %s | %.1e | %.1e | %.1e | %.1e | %d of %d |\n", family.c_str(), w.features, w.hidden, w.logits, w.kl,
                 w.flips, w.rows);
+  }
+}
+
+TEST_P(Golden, EqualsTransformers) {
+  for (const std::string& name : case_names()) run(name, Model::read_config(Checkpoint(fixtures() / name)));
+  ASSERT_EQ(families_.size(), 8u);
+  print();
+}
+
+// The language models of vision checkpoints by themselves, with transformers' image features.
+TEST_P(Golden, TextPartsEqualTransformers) {
+  for (const std::string& name : case_names("_text")) run(name, text_part(fixtures() / name));
+  ASSERT_EQ(families_.size(), 3u);
+  print();
+}
+
+// M-RoPE's sections one after the other and interleaved are told apart by images that are not square.
+TEST_P(Golden, SectionsAreDealtAsTheFamilyDoes) {
+  if (GetParam().dtype != DType::kF32) GTEST_SKIP() << "one dtype is enough";
+  for (const std::string& name : case_names("_text")) {
+    ModelConfig config = text_part(fixtures() / name);
+    config.text.ropes[0].interleaved = !config.text.ropes[0].interleaved;
+    EXPECT_GT(GoldenCase(name, config, *backend_).logit_error(), 10 * kF32Error) << name;
   }
 }
 
