@@ -156,25 +156,38 @@ const SafetensorsEntry* Safetensors::find(std::string_view name) const {
 }
 
 Tensor Safetensors::get(std::string_view name) const {
+  const SafetensorsEntry* e = find(name);
+  if (e != nullptr && e->shape.size() > 4) {
+    throw Error(ErrorCode::kUnsupported, impl_->where + ": tensor \"" + e->name + "\": has " +
+                                             std::to_string(e->shape.size()) + " dimensions, at most 4 are supported");
+  }
+  return view(name);
+}
+
+Tensor Safetensors::view(std::string_view name) const {
   const auto it = impl_->items.find(name);
   if (it == impl_->items.end()) {
     throw Error(ErrorCode::kNotFound, impl_->where + ": no tensor \"" + std::string(name) + "\"");
   }
   const SafetensorsEntry& e = it->second.entry;
   const MappedFile& file = *it->second.file;
-  const std::string at = file.path().string() + ": tensor \"" + e.name + "\": ";
-  if (!e.dtype) throw Error(ErrorCode::kUnsupported, at + "dtype " + e.dtype_name + " is not supported");
-  if (e.shape.size() > 4) {
+  if (!e.dtype) {
     throw Error(ErrorCode::kUnsupported,
-                at + "has " + std::to_string(e.shape.size()) + " dimensions, at most 4 are supported");
+                file.path().string() + ": tensor \"" + e.name + "\": dtype " + e.dtype_name + " is not supported");
   }
   file.check_whole();
   Tensor t;
   t.data = file.data() + e.begin;
   t.dtype = *e.dtype;
-  t.rank = std::max<int>(1, static_cast<int>(e.shape.size()));
+  t.rank = static_cast<int>(std::clamp<size_t>(e.shape.size(), 1, t.shape.size()));
   t.shape[0] = 1;
-  std::copy(e.shape.begin(), e.shape.end(), t.shape.begin());
+  for (size_t i = 0; i < e.shape.size(); ++i) {
+    if (i < t.shape.size()) {
+      t.shape[i] = e.shape[i];
+    } else {
+      t.shape.back() *= e.shape[i];
+    }
+  }
   t.stride = t.row_size();
   return t;
 }
@@ -190,7 +203,7 @@ Tensor Safetensors::get(std::string_view name, std::span<const int64_t> shape) c
     throw Error(ErrorCode::kShape, impl_->where + ": tensor \"" + e->name + "\": expected shape " + text(shape) +
                                        " (from config.json), found " + text(e->shape));
   }
-  return get(name);
+  return view(name);
 }
 
 void Safetensors::release(std::string_view name) const {

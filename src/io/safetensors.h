@@ -47,6 +47,7 @@ class Safetensors {
   // A view of the mapped bytes. They may be misaligned for the type (the writer chooses the offsets); a scalar has
   // shape [1]. Throws Error(kNotFound) for an unknown name, Error(kUnsupported) for a type or rank (> 4) that no view
   // can have, Error(kShape) if `shape` is given and differs, Error(kIo) if the file has shrunk since it was opened.
+  // Where `shape` is given, dimensions beyond the fourth are joined to it.
   Tensor get(std::string_view name) const;
   Tensor get(std::string_view name, std::span<const int64_t> shape) const;
 
@@ -58,6 +59,7 @@ class Safetensors {
  private:
   struct Impl;
   explicit Safetensors(std::unique_ptr<Impl> impl);
+  Tensor view(std::string_view name) const;
   std::unique_ptr<Impl> impl_;
 };
 

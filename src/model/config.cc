@@ -53,7 +53,7 @@ void check_vision(const JsonObject& root, const ModelConfig& config) {
                                        " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
   }
   const int64_t side = config.vision->side();
-  if (side % config.projector.scale != 0) {
+  if (!config.vision->traits.any_grid && side % config.projector.scale != 0) {
     throw Error(ErrorCode::kInput, root.where() + ": scale_factor " + std::to_string(config.projector.scale) +
                                        " does not divide the encoder's " + std::to_string(side) + " patches a side");
   }
@@ -122,6 +122,10 @@ int64_t TextConfig::kv_elements() const {
 int64_t VisionConfig::n_used_layers() const {
   if (traits.post_norm || feature_layers.empty()) return n_layers;
   return *std::max_element(feature_layers.begin(), feature_layers.end());
+}
+
+bool VisionConfig::windowed(int32_t layer) const {
+  return window > 0 && std::ranges::find(full_layers, layer) == full_layers.end();
 }
 
 ModelConfig parse_model_config(const Json& json, std::string_view where, const Json* generation) {

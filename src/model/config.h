@@ -85,28 +85,53 @@ struct TextConfig {
   int64_t kv_elements() const;
 };
 
+// Where the learned position of a patch of a rows x cols grid comes from.
+enum class VisionPositions : uint8_t {
+  kTrainedGrid,     // only the trained grid is used, and a patch has its own position
+  kIds,             // VisionTraits::position_ids names one of the table's
+  kAlignedCorners,  // interpolated (bilinear): the corners of the grid are those of the table
+  kAlignedEdges,    // interpolated, the patches' centres spread over the edges of the table
+  kNone,
+};
+
 // Traits that tell one vision transformer from another, read by the forward pass and the loader.
 struct VisionTraits {
   bool class_token = false;  // a learned row before the patches of every tile
   bool patch_bias = false;   // the patch embedding has a bias
   bool pre_norm = false;     // a norm before the first layer
   bool post_norm = false;    // features are the last layer's output after a norm
-  // The learned position, of side * side, of each patch of a rows x cols grid. Null: only the trained grid is used, and
-  // a patch has its own position.
-  std::vector<int32_t> (*position_ids)(int64_t side, int64_t rows, int64_t cols) = nullptr;
+  bool rms_norm = false;     // norms are RMS norms, without biases
+  bool gated_mlp = false;    // act(gate) * up instead of act(fc1)
+  bool qk_norm = false;      // RMS norm of each head's q and k before rotation
+  bool rope = false;      // q and k are rotated: the first half of the frequencies by the row, the second by the column
+  bool any_grid = false;  // an image is one tile of any height and width, multiples of VisionConfig::cell()
+  VisionPositions positions = VisionPositions::kTrainedGrid;
+  std::vector<int32_t> (*position_ids)(int64_t side, int64_t rows, int64_t cols) = nullptr;  // of side * side
 };
+
+struct VisionNames;  // family.h
 
 struct VisionConfig {
   std::string name;  // "CLIP"
   VisionTraits traits;
+  const VisionNames* names = nullptr;
   int64_t hidden_size = 0;
   int64_t ffn_size = 0;
   int64_t n_layers = 0;
   int64_t n_heads = 0;
   int64_t n_channels = 3;
-  int64_t image_size = 0;  // pixels on a side of one tile
+  int64_t image_size = 0;  // pixels on a side of one tile, or of the grid that the learned positions are for; 0: none
   int64_t patch_size = 0;
-  float layer_norm_eps = 1e-5f;
+  int64_t n_frames = 1;  // that a patch covers in time; a still image is the same frame each time
+  // Patches on a side of the square that becomes one token. Above 1, the patches of a square are consecutive rows of
+  // the features, and the squares are in raster order.
+  int64_t merge = 1;
+  int64_t window = 0;                // pixels on a side within which patches attend to each other; 0: the whole tile
+  std::vector<int32_t> full_layers;  // layers without that window
+  // Layers whose output is projected for the language model's first layers, too (DeepStack, arXiv:2406.04334).
+  std::vector<int32_t> tap_layers;
+  double rope_theta = 10000.0;
+  float layer_norm_eps = 1e-5f;  // of RMS norms too
   Activation activation = Activation::kQuickGelu;
   // Hidden states that form the features, concatenated: 0 = input of the first layer, n_layers = output of the last.
   std::vector<int32_t> feature_layers;
@@ -114,19 +139,26 @@ struct VisionConfig {
 
   int64_t head_dim() const { return hidden_size / n_heads; }
   int64_t side() const { return image_size / patch_size; }
-  int64_t n_class_rows() const { return traits.class_token ? 1 : 0; }                           // computed per tile
+  int64_t cell() const { return patch_size * merge; }                  // pixels on a side of one token
+  int64_t n_class_rows() const { return traits.class_token ? 1 : 0; }  // computed per tile
   int64_t n_class_features() const { return traits.class_token && !drop_class_token ? 1 : 0; }  // and left in features
   int64_t n_positions() const { return side() * side() + n_class_rows(); }
+  bool windowed(int32_t layer) const;
   int64_t feature_size() const { return hidden_size * static_cast<int64_t>(feature_layers.size()); }
   int64_t n_used_layers() const;  // layers that must be computed
 };
 
 struct Projector;  // projector.h
 
+struct MergerNames;  // projector.h
+
 struct ProjectorConfig {
   const Projector* kind = nullptr;
+  const MergerNames* names = nullptr;  // of a merger
   Activation activation = Activation::kGelu;
   bool bias = true;
+  bool rms_norm = false;  // of a merger's norm; else it is a layer norm
+  float norm_eps = 1e-6f;
   int64_t scale = 1;     // patches on a side of the square that becomes one token
   bool newline = false;  // a learned row that ends each line of an unpadded image (LLaVA-NeXT)
 };
@@ -150,6 +182,8 @@ struct ModelConfig {
   std::optional<VisionConfig> vision;
   ProjectorConfig projector;
   int32_t image_token_id = -1;
+  // Of families that mark images and videos with them; -1: none.
+  int32_t video_token_id = -1, vision_start_token_id = -1, vision_end_token_id = -1;
   std::vector<std::pair<int64_t, int64_t>>
       grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
   GenerationDefaults generation;

@@ -18,9 +18,28 @@ namespace vlcache {
 struct WeightPrefixes {
   std::vector<std::string_view> text;       // before "embed_tokens.weight", "layers.0...."
   std::vector<std::string_view> lm_head;    // before "lm_head.weight"
-  std::vector<std::string_view> vision;     // before "embeddings.patch_embedding.weight", "encoder.layers.0...."
+  std::vector<std::string_view> vision;     // before VisionNames
   std::vector<std::string_view> projector;  // before the projector's own names
 };
+
+// Names of a vision encoder's tensors after its prefix, by default SigLIP's and CLIP's. A module's name ends with a
+// dot, before "weight" and "bias".
+struct VisionNames {
+  std::string_view patch = "embeddings.patch_embedding.";
+  std::string_view positions = "embeddings.position_embedding.weight";
+  std::string_view class_embedding = "embeddings.class_embedding";
+  std::string_view pre_norm = "pre_layrnorm.";  // as CLIP's checkpoints spell it
+  std::string_view post_norm = "post_layernorm.";
+  std::string_view layers = "encoder.layers.";  // before a layer's number; the names below follow it
+  std::string_view norm1 = "layer_norm1.", norm2 = "layer_norm2.";
+  // q, k and v, in one module or in three.
+  std::vector<std::string_view> qkv = {"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."};
+  std::string_view q_norm = {}, k_norm = {};
+  std::string_view out = "self_attn.out_proj.";
+  std::vector<std::string_view> fc1 = {"mlp.fc1."};  // or gate and up
+  std::string_view fc2 = "mlp.fc2.";
+};
+extern const VisionNames kSiglipNames;
 
 inline constexpr int32_t kNewlineRow = -1;  // the learned newline, in token_rows
 

@@ -16,13 +16,13 @@ PixelRect part_of(const PixelRect& shown, float size_x, float size_y, const Pixe
 }
 
 void ImageTiles::allocate(int64_t n, int64_t tile_height, int64_t tile_width) {
-  CHECK(n >= 0 && tile_height > 0 && tile_width > 0);
-  if (tile_width > kMaxPixels / tile_height || n > kMaxPixels / (tile_height * tile_width)) {
-    throw Error(ErrorCode::kMemory, "image processor: " + std::to_string(n) + " tile(s) of " +
+  CHECK(n >= 0 && tile_height > 0 && tile_width > 0 && n_frames > 0);
+  if (tile_width > kMaxPixels / tile_height || n > kMaxPixels / (tile_height * tile_width) / n_frames) {
+    throw Error(ErrorCode::kMemory, "image processor: " + std::to_string(n * n_frames) + " tile(s) of " +
                                         std::to_string(tile_width) + " x " + std::to_string(tile_height) +
                                         " pixels; the limit is " + std::to_string(kMaxPixels) + " pixels in all");
   }
-  pixels = Buffer(n * 3 * tile_height * tile_width * int64_t{sizeof(float)});
+  pixels = Buffer(n * n_frames * 3 * tile_height * tile_width * int64_t{sizeof(float)});
   n_tiles = n;
   height = tile_height;
   width = tile_width;
@@ -38,7 +38,7 @@ ImageTiles ImageTiles::copy() const {
 
 ImageTiles ImageTiles::without_pixels() const {
   ImageTiles other;
-  other.n_tiles = n_tiles, other.height = height, other.width = width;
+  other.n_tiles = n_tiles, other.height = height, other.width = width, other.n_frames = n_frames;
   other.original_height = original_height, other.original_width = original_width;
   other.tile_rows = tile_rows, other.tile_cols = tile_cols, other.overview = overview;
   other.shown = shown;
@@ -46,7 +46,7 @@ ImageTiles ImageTiles::without_pixels() const {
 }
 
 bool ImageTiles::operator==(const ImageTiles& other) const {
-  return n_tiles == other.n_tiles && height == other.height && width == other.width &&
+  return n_tiles == other.n_tiles && height == other.height && width == other.width && n_frames == other.n_frames &&
          original_height == other.original_height && original_width == other.original_width &&
          tile_rows == other.tile_rows && tile_cols == other.tile_cols && overview == other.overview &&
          shown == other.shown && pixels.bytes() == other.pixels.bytes() &&

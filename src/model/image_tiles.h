@@ -23,8 +23,10 @@ struct ImageTiles {
   // Of all tiles together; four times what Idefics3 needs for the largest image, 768 MiB as floats.
   static constexpr int64_t kMaxPixels = int64_t{1} << 26;
 
-  Buffer pixels;  // [n_tiles, 3, height, width] f32, normalised; or empty, where only the other fields are known
+  // [n_tiles, n_frames, 3, height, width] f32, normalised; or empty, where only the other fields are known
+  Buffer pixels;
   int64_t n_tiles = 0, height = 0, width = 0;
+  int64_t n_frames = 1;                             // of a tile: of a video, those that one patch covers
   int64_t original_height = 0, original_width = 0;  // of the image
   // The grid that the image was split into, row by row; 0 x 0: not split.
   int64_t tile_rows = 0, tile_cols = 0;
@@ -34,11 +36,11 @@ struct ImageTiles {
   // padded.
   std::vector<PixelRect> shown;
 
-  // Allocates zeros. Throws Error(kMemory) above kMaxPixels.
+  // Allocates zeros, for n_frames as set before. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
   ImageTiles copy() const;
   ImageTiles without_pixels() const;
-  Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, 3, height, width}}; }
+  Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, n_frames * 3, height, width}}; }
   bool operator==(const ImageTiles& other) const;
 };
 

@@ -68,20 +68,27 @@ int64_t Model::n_image_tokens(const ImageTiles& image) const {
   return static_cast<int64_t>(config_.family->token_rows(config_, image).size());
 }
 
+VisionOutput Model::allocate_rows(int64_t n, int64_t width, size_t n_extra) const {
+  VisionOutput out;
+  const int64_t bytes = n * width * dtype_bytes(compute_dtype());
+  out.storage = Buffer(bytes * static_cast<int64_t>(1 + n_extra));
+  out.embeds = Tensor(out.storage.data(), compute_dtype(), {n, width});
+  for (size_t i = 0; i < n_extra; ++i)
+    out.extra.emplace_back(out.storage.data() + static_cast<int64_t>(1 + i) * bytes, compute_dtype(),
+                           std::initializer_list<int64_t>{n, width});
+  return out;
+}
+
 // Allocates room for the encoder's features.
 VisionOutput Model::features_of(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
   const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
-  VisionOutput out;
-  const int64_t n = image.n_tiles * tokens, width = config_.vision->feature_size();
-  out.storage = Buffer(n * width * dtype_bytes(compute_dtype()));
-  out.embeds = Tensor(out.storage.data(), compute_dtype(), {n, width});
-  return out;
+  return allocate_rows(image.n_tiles * tokens, config_.vision->feature_size(), config_.vision->tap_layers.size());
 }
 
 VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
   VisionOutput out = features_of(image);
-  encoder_->forward(image.tensor(), out.embeds, capture);
+  encoder_->forward(image.tensor(), {.main = out.embeds, .taps = out.extra}, capture);
   return out;
 }
 
@@ -102,7 +109,8 @@ Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* 
       image_(image),
       order_(model.config_.family->token_rows(model.config_, image)),
       features_(model.features_of(image)),
-      pass_(model.encoder_->begin(image.tensor(), features_.embeds, capture, tile_by_tile)) {}
+      pass_(model.encoder_->begin(image.tensor(), {.main = features_.embeds, .taps = features_.extra}, capture,
+                                  tile_by_tile)) {}
 
 VisionOutput Model::Encoding::finish() { return model_.project(image_, features_, std::move(order_)); }
 
@@ -112,15 +120,16 @@ VisionOutput Model::project(const ImageTiles& image, const VisionOutput& feature
   const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
   const int64_t n_features = features.embeds.rows() / n_tiles;
   const int64_t n_rows = n_tiles * projector.kind->n_rows(projector, n_features);
+  const auto by_tile = [&](const Tensor& rows) { return rows.view({n_tiles, n_features, rows.row_size()}); };
   // The newline follows the projected rows, so that one gather puts everything in order.
   const int64_t n_all = n_rows + (projector.newline ? 1 : 0);
-  const int64_t row_bytes = hidden * dtype_bytes(compute_dtype());
-  VisionOutput out;
-  out.storage = Buffer(n_all * row_bytes);
-  const Tensor all(out.storage.data(), compute_dtype(), {n_all, hidden});
+  CHECK(!projector.newline || features.extra.empty());
+  VisionOutput out = allocate_rows(n_all, hidden, features.extra.size());
+  const Tensor all = out.embeds;
   out.embeds = all.slice_rows(0, n_rows);
-  projector.kind->project(projector, weights_.projector, backend_,
-                          features.embeds.view({n_tiles, n_features, features.embeds.row_size()}), out.embeds);
+  projector.kind->project(projector, weights_.projector, backend_, by_tile(features.embeds), out.embeds);
+  for (size_t i = 0; i < features.extra.size(); ++i)
+    projector.kind->project_tap(projector, weights_.taps[i], backend_, by_tile(features.extra[i]), out.extra[i]);
   if (projector.newline) {
     const int32_t first[] = {0};
     backend_.gather_rows(weights_.projector.newline, first, all.slice_rows(n_rows, n_all));
@@ -132,12 +141,10 @@ VisionOutput Model::project(const ImageTiles& image, const VisionOutput& feature
     as_they_come = as_they_come && order[i] == static_cast<int32_t>(i);
   }
   if (as_they_come) return out;
-  Buffer ordered(static_cast<int64_t>(order.size()) * row_bytes);
-  const Tensor rows(ordered.data(), compute_dtype(), {static_cast<int64_t>(order.size()), hidden});
-  backend_.gather_rows(all, order, rows);
-  out.storage = std::move(ordered);
-  out.embeds = rows;
-  return out;
+  VisionOutput ordered = allocate_rows(static_cast<int64_t>(order.size()), hidden, out.extra.size());
+  backend_.gather_rows(all, order, ordered.embeds);
+  for (size_t i = 0; i < out.extra.size(); ++i) backend_.gather_rows(out.extra[i], order, ordered.extra[i]);
+  return ordered;
 }
 
 }  // namespace vlcache

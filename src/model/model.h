@@ -24,8 +24,8 @@
 
 namespace vlcache {
 
-// The encoder's output for an image. `extra` is for encoders that feed later layers too (DeepStack); no current family
-// uses it.
+// The encoder's output for an image. `extra` is what the first layers of the language model add to their output, for
+// encoders that feed them (DeepStack: VisionConfig::tap_layers).
 struct VisionOutput {
   Tensor embeds;              // [n_tokens, text hidden] compute dtype, in `storage`
   std::vector<Tensor> extra;  // [n_tokens, text hidden] each, in `storage`
@@ -88,11 +88,14 @@ class Model {
     VisionEncoder::Pass pass_;
   };
   Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr, bool tile_by_tile = false);
-  // The encoder's features before projection, [n_tiles * tokens per tile, feature_size]; for tests and tools.
+  // The encoder's features before projection, [n_tiles * tokens per tile, feature_size], those of taps in `extra`; for
+  // tests and tools.
   VisionOutput encode_features(const ImageTiles& image, VisionCapture* capture = nullptr);
 
  private:
   Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json);
+  // Room for a vision encoder's or projector's output.
+  VisionOutput allocate_rows(int64_t n, int64_t width, size_t n_extra) const;
   VisionOutput features_of(const ImageTiles& image) const;
   VisionOutput project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const;
 

@@ -1,6 +1,8 @@
 #include "model/projector.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
@@ -86,9 +88,97 @@ void project_shuffled(const ProjectorConfig& config, const ProjectorWeights& wei
   backend.matmul(shuffled, weights.linear1, out);
 }
 
+// Joined rows that are projected together: the workspace does not grow with the image.
+constexpr int64_t kMergedRows = 1024;
+
+int64_t merged_rows(const ProjectorConfig& config, int64_t n_features) {
+  const int64_t area = config.scale * config.scale;
+  CHECK(n_features % area == 0);
+  return n_features / area;
+}
+
+ProjectorWeights load_merger_at(WeightLoader& loader, const ModelConfig& config, const std::string& prefix,
+                                const MergerNames& names, int64_t norm_size) {
+  const int64_t joined = config.vision->feature_size() * config.projector.scale * config.projector.scale;
+  const std::string norm = prefix + std::string(names.norm), fc1 = prefix + std::string(names.fc1),
+                    fc2 = prefix + std::string(names.fc2);
+  ProjectorWeights w;
+  w.norm_w = loader.vector(norm + "weight", norm_size);
+  if (!config.projector.rms_norm) w.norm_b = loader.vector(norm + "bias", norm_size);
+  w.linear1 = loader.matrix(fc1 + "weight", joined, joined);
+  w.bias1 = loader.vector(fc1 + "bias", joined);
+  w.linear2 = loader.matrix(fc2 + "weight", config.text.hidden_size, joined);
+  w.bias2 = loader.vector(fc2 + "bias", config.text.hidden_size);
+  return w;
+}
+
+ProjectorWeights load_merger(WeightLoader& loader, const ModelConfig& config) {
+  const MergerNames& names = *config.projector.names;
+  const std::string p = loader.prefix(config.family->prefixes.projector, std::string(names.fc1) + "weight");
+  return load_merger_at(loader, config, p, names, config.vision->feature_size());
+}
+
+ProjectorWeights load_merger_tap(WeightLoader& loader, const ModelConfig& config, int64_t tap) {
+  const MergerNames& names = *config.projector.names;
+  const std::string in_tap = std::string(names.taps) + std::to_string(tap) + ".";
+  const std::string p =
+      loader.prefix(config.family->prefixes.projector, in_tap + std::string(names.tap_fc1) + "weight");
+  const int64_t area = config.projector.scale * config.projector.scale;
+  return load_merger_at(loader, config, p + in_tap,
+                        {.norm = names.tap_norm, .fc1 = names.tap_fc1, .fc2 = names.tap_fc2},
+                        config.vision->hidden_size * area);
+}
+
+void norm_rows(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend, const Tensor& x,
+               const Tensor& y) {
+  if (config.rms_norm) {
+    backend.rms_norm(x, weights.norm_w, config.norm_eps, y);
+  } else {
+    backend.layer_norm(x, weights.norm_w, weights.norm_b, config.norm_eps, y);
+  }
+}
+
+void merge_rows(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                const Tensor& features, const Tensor& out, bool norm_joined) {
+  const int64_t area = config.scale * config.scale, width = features.dim(2), joined = width * area;
+  const int64_t n = features.dim(0) * features.dim(1);
+  CHECK(features.dense() && out.rows() * area == n);
+  const Tensor rows = features.view({n, width});
+  const int64_t most = std::min(kMergedRows, out.rows()), bytes = most * joined * dtype_bytes(features.dtype);
+  const Buffer normed_memory(bytes), hidden_memory(bytes);
+  for (int64_t begin = 0; begin < out.rows(); begin += kMergedRows) {
+    const int64_t end = std::min(begin + kMergedRows, out.rows());
+    const Tensor piece = rows.slice_rows(begin * area, end * area);
+    const Tensor normed(normed_memory.data(), features.dtype, {end - begin, joined});
+    const Tensor hidden(hidden_memory.data(), features.dtype, {end - begin, joined});
+    if (norm_joined) {
+      norm_rows(config, weights, backend, piece.view({end - begin, joined}), normed);
+    } else {
+      norm_rows(config, weights, backend, piece, normed.view({piece.rows(), width}));
+    }
+    backend.matmul(normed, weights.linear1, hidden, {.bias = &weights.bias1, .act = config.activation});
+    backend.matmul(hidden, weights.linear2, out.slice_rows(begin, end), {.bias = &weights.bias2});
+  }
+}
+
+void project_merged(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                    const Tensor& features, const Tensor& out) {
+  merge_rows(config, weights, backend, features, out, /*norm_joined=*/false);
+}
+
+void project_merged_tap(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
+                        const Tensor& features, const Tensor& out) {
+  merge_rows(config, weights, backend, features, out, /*norm_joined=*/true);
+}
+
 }  // namespace
 
 const Projector kMlpProjector = {.n_rows = mlp_rows, .load = load_mlp, .project = project_mlp};
 const Projector kPixelShuffleProjector = {.n_rows = shuffled_rows, .load = load_shuffled, .project = project_shuffled};
+const Projector kMergerProjector = {.n_rows = merged_rows,
+                                    .load = load_merger,
+                                    .project = project_merged,
+                                    .load_tap = load_merger_tap,
+                                    .project_tap = project_merged_tap};
 
 }  // namespace vlcache

@@ -44,8 +44,14 @@ class RandomSource : public TensorSource {
   Tensor get(const std::string& name, std::span<const int64_t> shape) override {
     Tensor t;
     t.dtype = DType::kBF16;
-    t.rank = static_cast<int>(shape.size());
-    std::copy(shape.begin(), shape.end(), t.shape.begin());
+    t.rank = static_cast<int>(std::min(shape.size(), t.shape.size()));
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (i < t.shape.size()) {
+        t.shape[i] = shape[i];
+      } else {
+        t.shape.back() *= shape[i];
+      }
+    }
     t.stride = t.row_size();
     Buffer& memory = tensors_[name] = Buffer(t.bytes());
     t.data = memory.data();

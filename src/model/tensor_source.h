@@ -16,8 +16,9 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual bool has(std::string_view name) const = 0;
-  // The tensor with exactly this shape; valid until release(name). Its data may be misaligned for its type (safetensors
-  // promises nothing). Throws Error(kNotFound / kShape / kUnsupported) naming tensor and file.
+  // The tensor with exactly this shape, of which dimensions beyond the fourth are joined to it; valid until
+  // release(name). Its data may be misaligned for its type (safetensors promises nothing). Throws Error(kNotFound /
+  // kShape / kUnsupported) naming tensor and file.
   virtual Tensor get(const std::string& name, std::span<const int64_t> shape) = 0;
   // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;

@@ -1,5 +1,5 @@
-// VisionEncoder: the vision transformers CLIP (LLaVA) and SigLIP as Idefics3 uses it. Takes tiles, returns features of
-// the chosen layers.
+// VisionEncoder: vision transformers over the patches of tiles. What tells one from another is in VisionConfig. Takes
+// tiles, returns features of the chosen layers.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,12 @@ struct VisionCapture {
       probs;  // out, per entry of `layers`: [n_tiles, rows per tile, H] f32; row 0 of a tile is the class token
 };
 
+// Where the encoder writes: rows of all tiles, n = n_tiles * tokens_per_tile, all compute dtype.
+struct VisionFeatures {
+  Tensor main;               // [n, feature_size]
+  std::vector<Tensor> taps;  // [n, hidden_size] for each of VisionConfig::tap_layers
+};
+
 class VisionEncoder {
   struct Group;  // tiles that run together
 
@@ -37,41 +43,56 @@ class VisionEncoder {
    public:
     ~Pass();
     Pass(Pass&&) noexcept;
-    // Computes one more layer of one group of tiles. Returns false after the last step, when the features are complete.
+    // Computes one more layer of one group of tiles, or a part of it where a single tile makes a group of many rows.
+    // Returns false after the last step, when the features are complete.
     bool step();
 
    private:
     friend VisionEncoder;
-    Pass(VisionEncoder& encoder, const Tensor& pixels, const Tensor& features, VisionCapture* capture,
+    Pass(VisionEncoder& encoder, const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture,
          bool tile_by_tile);
     void begin_group();
-    Tensor features_of_group() const;
+    void plan_parts();
+    void take(int32_t state);
+    Tensor of_group(const Tensor& features) const;
     Tensor probs_of(int32_t layer) const;
 
     VisionEncoder& encoder_;
-    const Tensor pixels_, features_;
+    const Tensor pixels_;
+    const VisionFeatures features_;
     VisionCapture* const capture_;
     int64_t tokens_ = 0, per_group_ = 0;  // of a tile; tiles
     int32_t next_layer_ = 0;
+    size_t next_part_ = 0;
     std::unique_ptr<Group> group_;
-    Buffer x_;  // [rows of a group, h]
+    Buffer x_;               // [rows of a group, h]
+    Buffer qkv_, attended_;  // as the encoder's, of a group of many rows: they are kept between steps
+    Buffer cos_, sin_;       // [rows of a group, head_dim / 2] f32
   };
-  // pixels [n_tiles, C, h, w] f32 -> features [n_tiles * tokens_per_tile, feature_size] compute dtype; both must
-  // outlive the pass. Tiles run in groups, so that the workspace does not grow with their number, or one by one, in
-  // shorter steps and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that
-  // is not computed or of an encoder without a class token.
-  Pass begin(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr,
+  // pixels [n_tiles, n C, h, w] f32, of n = 1 (a still image) or n_frames frames, -> `features`; both must outlive the
+  // pass. Tiles run in groups, so that the workspace does not grow with their number, or one by one, in shorter steps
+  // and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that is not
+  // computed or of an encoder without a class token.
+  Pass begin(const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture = nullptr,
              bool tile_by_tile = false) {
     return {*this, pixels, features, capture, tile_by_tile};
   }
-  void forward(const Tensor& pixels, const Tensor& features, VisionCapture* capture = nullptr);
+  void forward(const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture = nullptr);
 
  private:
+  struct Part;  // of a layer
+
   void reserve(int64_t n_rows);
   void embed_tiles(const Group& group);
-  void run_layer(int32_t index, const Group& group, const Tensor& class_probs);
+  void run_part(int32_t index, const Group& group, const Part& part, const Tensor& class_probs);
+  void project_rows(const VisionLayerWeights& w, const Group& group, int64_t begin, int64_t end);
+  void attend(int32_t index, const Group& group, int64_t begin, int64_t end, const Tensor& class_probs);
+  void feed_rows(const VisionLayerWeights& w, const Group& group, int64_t begin, int64_t end);
+  void norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y) const;
   void take_features(int32_t state, const Group& group, const Tensor& features);
+  void gather_features(const Group& group, const Tensor& from, const Tensor& to);
   Tensor position_rows(int64_t grid_rows, int64_t grid_cols);
+  int64_t qkv_width() const;
   Tensor rows_of(const Buffer& buffer, int64_t n_rows, int64_t width) const;
 
   const VisionConfig& config_;
@@ -80,11 +101,11 @@ class VisionEncoder {
   Buffer class_row_;  // [1, h] class embedding plus its position
   Buffer positions_;  // [grid_rows_ * grid_cols_, h]; of the grid last looked up
   int64_t grid_rows_ = 0, grid_cols_ = 0;
-  int64_t capacity_ = 0;      // rows the buffers below hold
-  Buffer normed_, attended_;  // [n, h]
-  Buffer qkv_;                // [n, 3 h]
-  Buffer ffn_;                // [n, f]
-  Buffer patches_;            // [n, C p p]
+  int64_t capacity_ = 0;  // rows the buffers below hold
+  Buffer normed_;         // [n, h]
+  Buffer attended_;       // [n, h]
+  Buffer qkv_;            // [n, qkv_width()]; of patches before the first layer, else of q, k and v
+  Buffer ffn_;            // [n, f], or with gated_mlp [n, 2 f] and then [n, f]
   std::vector<int32_t> feature_rows_;
 };
 

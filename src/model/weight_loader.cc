@@ -46,9 +46,33 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
 }
 
 Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v) {
+  const int64_t area = v.patch_size * v.patch_size;
+  if (v.n_frames > 1) {
+    const int64_t stored[] = {v.hidden_size, v.n_channels, v.n_frames, v.patch_size, v.patch_size};
+    return exchanged_matrix(name, stored, {v.hidden_size, v.n_channels, v.n_frames, area});
+  }
   std::vector<Buffer> copies;
   const Tensor kernel = aligned(name, {v.hidden_size, v.n_channels, v.patch_size, v.patch_size}, copies);
-  const std::vector<Tensor> parts = {kernel.view({v.hidden_size, v.n_channels * v.patch_size * v.patch_size})};
+  const std::vector<Tensor> parts = {kernel.view({v.hidden_size, v.n_channels * area})};
+  return pack({name}, parts);
+}
+
+Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const int64_t> stored,
+                                      const std::array<int64_t, 4>& dims) {
+  std::vector<Buffer> copies;
+  const Tensor from = aligned(name, stored, copies);
+  const auto [n_out, a, b, n] = dims;
+  const int64_t bytes = n * dtype_bytes(from.dtype);
+  Buffer memory(from.bytes());
+  for (int64_t row = 0; row < n_out; ++row) {
+    const std::byte* in = from.data + row * a * b * bytes;
+    std::byte* out = memory.data() + row * a * b * bytes;
+    for (int64_t i = 0; i < a; ++i) {
+      for (int64_t j = 0; j < b; ++j)
+        std::memcpy(out + (j * a + i) * bytes, in + (i * b + j) * bytes, static_cast<size_t>(bytes));
+    }
+  }
+  const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, a * b * n})};
   return pack({name}, parts);
 }
 

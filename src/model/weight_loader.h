@@ -1,7 +1,9 @@
 // WeightLoader: reads a model's tensors by name, checks their shapes, packs or converts them, and releases the source.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +30,11 @@ class WeightLoader {
   Weight matrix(const std::string& name, int64_t n_out, int64_t n_in) {
     return matrix(std::vector{name}, {n_out}, n_in);
   }
-  // The kernel of a convolution whose stride is its size, [n_out, C, p, p], as a matrix.
+  // The kernel of a convolution whose stride is its size, [n_out, C, p, p] or [n_out, C, n_frames, p, p], as a matrix
+  // whose columns are those of frame after frame.
   Weight patch_matrix(const std::string& name, const VisionConfig& v);
+  // A stored matrix [n_out, a, b, n] (n may be 1) as [n_out, b * a * n]: the second and third dimension are exchanged.
+  Weight exchanged_matrix(const std::string& name, std::span<const int64_t> stored, const std::array<int64_t, 4>& dims);
   // Several vectors end to end, in the compute dtype.
   Tensor vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
   Tensor vector(const std::string& name, int64_t n) { return vector(std::vector{name}, {n}); }

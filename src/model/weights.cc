@@ -60,44 +60,58 @@ TextWeights load_text(WeightLoader& load, const ModelConfig& config) {
   return w;
 }
 
+// Vectors of a norm; an RMS norm has no bias.
+void load_norm(WeightLoader& load, const VisionConfig& c, const std::string& name, Tensor& w, Tensor& b) {
+  w = load.vector(name + "weight", c.hidden_size);
+  if (!c.traits.rms_norm) b = load.vector(name + "bias", c.hidden_size);
+}
+
+// One matrix [n_out, n_in] and its bias from modules that have equal shares of the rows.
+void load_linear(WeightLoader& load, const std::string& p, const std::vector<std::string_view>& modules, int64_t n_out,
+                 int64_t n_in, Weight& w, Tensor& bias) {
+  std::vector<std::string> weights, biases;
+  for (const std::string_view module : modules) {
+    weights.push_back(p + std::string(module) + "weight");
+    biases.push_back(p + std::string(module) + "bias");
+  }
+  const std::vector<int64_t> shares(modules.size(), n_out / std::ssize(modules));
+  w = load.matrix(weights, shares, n_in);
+  bias = load.vector(biases, shares);
+}
+
 VisionLayerWeights load_vision_layer(WeightLoader& load, const VisionConfig& c, const std::string& p) {
-  const std::string attn = p + "self_attn.", mlp = p + "mlp.";
+  const VisionNames& names = *c.names;
   const int64_t h = c.hidden_size, f = c.ffn_size;
   VisionLayerWeights w;
-  w.norm1_w = load.vector(p + "layer_norm1.weight", h);
-  w.norm1_b = load.vector(p + "layer_norm1.bias", h);
-  w.qkv = load.matrix({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}, {h, h, h}, h);
-  w.qkv_bias = load.vector({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}, {h, h, h});
-  w.out = load.matrix(attn + "out_proj.weight", h, h);
-  w.out_bias = load.vector(attn + "out_proj.bias", h);
-  w.norm2_w = load.vector(p + "layer_norm2.weight", h);
-  w.norm2_b = load.vector(p + "layer_norm2.bias", h);
-  w.fc1 = load.matrix(mlp + "fc1.weight", f, h);
-  w.fc1_bias = load.vector(mlp + "fc1.bias", f);
-  w.fc2 = load.matrix(mlp + "fc2.weight", h, f);
-  w.fc2_bias = load.vector(mlp + "fc2.bias", h);
+  load_norm(load, c, p + std::string(names.norm1), w.norm1_w, w.norm1_b);
+  load_linear(load, p, names.qkv, 3 * h, h, w.qkv, w.qkv_bias);
+  if (c.traits.qk_norm) {
+    w.q_norm = load.vector(p + std::string(names.q_norm) + "weight", c.head_dim());
+    w.k_norm = load.vector(p + std::string(names.k_norm) + "weight", c.head_dim());
+  }
+  load_linear(load, p, {names.out}, h, h, w.out, w.out_bias);
+  load_norm(load, c, p + std::string(names.norm2), w.norm2_w, w.norm2_b);
+  load_linear(load, p, names.fc1, c.traits.gated_mlp ? 2 * f : f, h, w.fc1, w.fc1_bias);
+  load_linear(load, p, {names.fc2}, h, f, w.fc2, w.fc2_bias);
   return w;
 }
 
 VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
   const VisionConfig& c = *config.vision;
+  const VisionNames& names = *c.names;
   const int64_t h = c.hidden_size;
-  const std::string p = load.prefix(config.family->prefixes.vision, "embeddings.patch_embedding.weight");
+  const std::string p = load.prefix(config.family->prefixes.vision, std::string(names.patch) + "weight");
   VisionWeights w;
-  w.patch = load.patch_matrix(p + "embeddings.patch_embedding.weight", c);
-  w.positions = load.rows(p + "embeddings.position_embedding.weight", c.n_positions(), h, {c.n_positions(), h});
-  if (c.traits.class_token) w.class_embedding = load.rows(p + "embeddings.class_embedding", 1, h, {h});
-  if (c.traits.patch_bias) w.patch_bias = load.vector(p + "embeddings.patch_embedding.bias", h);
-  if (c.traits.pre_norm) {
-    w.pre_norm_w = load.vector(p + "pre_layrnorm.weight", h);  // as CLIP's checkpoints spell it
-    w.pre_norm_b = load.vector(p + "pre_layrnorm.bias", h);
+  w.patch = load.patch_matrix(p + std::string(names.patch) + "weight", c);
+  if (c.traits.positions != VisionPositions::kNone) {
+    w.positions = load.rows(p + std::string(names.positions), c.n_positions(), h, {c.n_positions(), h});
   }
-  if (c.traits.post_norm) {
-    w.post_norm_w = load.vector(p + "post_layernorm.weight", h);
-    w.post_norm_b = load.vector(p + "post_layernorm.bias", h);
-  }
+  if (c.traits.class_token) w.class_embedding = load.rows(p + std::string(names.class_embedding), 1, h, {h});
+  if (c.traits.patch_bias) w.patch_bias = load.vector(p + std::string(names.patch) + "bias", h);
+  if (c.traits.pre_norm) load_norm(load, c, p + std::string(names.pre_norm), w.pre_norm_w, w.pre_norm_b);
+  if (c.traits.post_norm) load_norm(load, c, p + std::string(names.post_norm), w.post_norm_w, w.post_norm_b);
   for (int64_t i = 0; i < c.n_used_layers(); ++i) {
-    w.layers.push_back(load_vision_layer(load, c, p + "encoder.layers." + std::to_string(i) + "."));
+    w.layers.push_back(load_vision_layer(load, c, p + std::string(names.layers) + std::to_string(i) + "."));
   }
   return w;
 }
@@ -112,6 +126,9 @@ Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> so
   if (config.vision) {
     weights.vision = load_vision(load, config);
     weights.projector = config.projector.kind->load(load, config);
+    for (int64_t i = 0; i < std::ssize(config.vision->tap_layers); ++i) {
+      weights.taps.push_back(config.projector.kind->load_tap(load, config, i));
+    }
   }
   weights.hash = load.hash();
   weights.source = std::move(source);

@@ -44,34 +44,36 @@ struct TextWeights {
 
 // h hidden_size of the encoder, f its ffn_size.
 struct VisionLayerWeights {
-  Tensor norm1_w, norm1_b;  // [h]
+  Tensor norm1_w, norm1_b;  // [h]; biases are empty with rms_norm, here and below
   Weight qkv;               // [3 h, h]
   Tensor qkv_bias;          // [3 h]
   Weight out;               // [h, h]
   Tensor out_bias;          // [h]
   Tensor norm2_w, norm2_b;  // [h]
-  Weight fc1;               // [f, h]
-  Tensor fc1_bias;          // [f]
+  Tensor q_norm, k_norm;    // [head_dim]; with qk_norm
+  Weight fc1;               // [f, h]; with gated_mlp [2 f, h]: rows of gate, then up
+  Tensor fc1_bias;          // [f] or [2 f]
   Weight fc2;               // [h, f]
   Tensor fc2_bias;          // [h]
 };
 
 struct VisionWeights {
-  Weight patch;                            // [h, C p p]
+  Weight patch;                            // [h, n_frames C p p]
   Tensor patch_bias;                       // [h]; with patch_bias
   Tensor class_embedding;                  // [1, h]; with class_token
-  Tensor positions;                        // [n_positions, h]
+  Tensor positions;                        // [n_positions, h]; empty without learned positions
   Tensor pre_norm_w, pre_norm_b;           // [h]; with pre_norm
   std::vector<VisionLayerWeights> layers;  // [n_used_layers]
   Tensor post_norm_w, post_norm_b;         // [h]; with post_norm
 };
 
 struct ProjectorWeights {
-  Weight linear1;  // [text hidden, scale^2 feature_size]
-  Tensor bias1;    // [text hidden]
-  Weight linear2;  // [text hidden, text hidden]; of two layers
-  Tensor bias2;    // [text hidden]
-  Tensor newline;  // [1, text hidden]; LLaVA-NeXT
+  Tensor norm_w, norm_b;  // [feature_size], or [scale^2 feature_size] of a tap; of a merger
+  Weight linear1;         // [text hidden, scale^2 feature_size]; of a merger [scale^2 feature_size, the same]
+  Tensor bias1;           // [rows of linear1]
+  Weight linear2;         // [text hidden, rows of linear1]; of two layers
+  Tensor bias2;           // [text hidden]
+  Tensor newline;         // [1, text hidden]; LLaVA-NeXT
 };
 
 using WeightHash = std::array<uint8_t, 16>;
@@ -80,6 +82,7 @@ struct Weights {
   TextWeights text;
   std::optional<VisionWeights> vision;
   ProjectorWeights projector;
+  std::vector<ProjectorWeights> taps;    // of VisionConfig::tap_layers
   WeightHash hash{};                     // of every byte that was loaded
   int64_t n_parameters = 0;              // of what was loaded
   int64_t bytes = 0;                     // that stay in memory: packed matrices, vectors, tables

@@ -118,6 +118,7 @@ Sha256Digest image_key(const ImageTiles& image) {
                              image.tile_rows, image.tile_cols, image.overview}) {
     hash.add(size);
   }
+  if (image.n_frames > 1) hash.add(image.n_frames);
   hash.add({image.pixels.data(), static_cast<size_t>(image.tensor().bytes())});
   return hash.finish();
 }

@@ -39,6 +39,7 @@ struct VisionFamily {
   std::string_view name;
   std::string_view model_type;  // that a vision_config may name; empty: any
   VisionTraits traits;
+  const VisionNames* names = &kSiglipNames;
   int64_t hidden_size = 0, ffn_size = 0, n_layers = 0, n_heads = 0, image_size = 0, patch_size = 0;  // defaults
   double eps = 0;
   std::string_view activation;
@@ -53,7 +54,7 @@ struct PartDefaults {
 };
 void read_parts(const JsonObject& root, const PartDefaults& absent, const VisionFamily& vision, ModelConfig& out);
 
-extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm;
+extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm, kQwen2Vl, kQwen2_5Vl, kQwen3Vl, kQwen3VlMoe;
 
 // LLaVA and LLaVA-NeXT: CLIP with chosen feature layers, a two-layer projector, a language model of any text family.
 void read_llava_config(const JsonObject& root, ModelConfig& out);

@@ -42,6 +42,8 @@ std::vector<int32_t> siglip_position_ids(int64_t side, int64_t grid_rows, int64_
   return ids;
 }
 
+const VisionNames kSiglipNames;
+
 // Defaults of CLIPVisionConfig and Idefics3VisionConfig (transformers 5.23).
 const VisionFamily kClipVision = {.name = "CLIP",
                                   .model_type = "clip_vision_model",
@@ -55,16 +57,18 @@ const VisionFamily kClipVision = {.name = "CLIP",
                                   .eps = 1e-5,
                                   .activation = "quick_gelu"};
 
-const VisionFamily kSiglipVision = {
-    .name = "SigLIP",
-    .traits = {.patch_bias = true, .post_norm = true, .position_ids = siglip_position_ids},
-    .hidden_size = 1152,
-    .ffn_size = 3072,
-    .n_layers = 12,
-    .n_heads = 16,
-    .image_size = 224,
-    .patch_size = 32,
-    .eps = 1e-6,
-    .activation = "gelu_pytorch_tanh"};
+const VisionFamily kSiglipVision = {.name = "SigLIP",
+                                    .traits = {.patch_bias = true,
+                                               .post_norm = true,
+                                               .positions = VisionPositions::kIds,
+                                               .position_ids = siglip_position_ids},
+                                    .hidden_size = 1152,
+                                    .ffn_size = 3072,
+                                    .n_layers = 12,
+                                    .n_heads = 16,
+                                    .image_size = 224,
+                                    .patch_size = 32,
+                                    .eps = 1e-6,
+                                    .activation = "gelu_pytorch_tanh"};
 
 }  // namespace vlcache
