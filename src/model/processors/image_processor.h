@@ -53,8 +53,8 @@ class ImageProcessor {
 // From the checkpoint's image settings. Missing keys have the defaults of the class that `image_processor_type` names,
 // with or without Fast or Pil at its end. Throws Error: kNotFound (no settings), kUnsupported (the type; the message
 // lists the known ones), kInput (invalid values). `model_type` of config.json stands in for settings that name no type.
-// Members of `changed`, a JSON object or nothing, override the checkpoint's: size, do_image_splitting,
-// image_grid_pinpoints; others are Error(kInput).
+// Members of `changed`, a JSON object or nothing, override the checkpoint's: size, min_pixels, max_pixels,
+// do_image_splitting, image_grid_pinpoints; others are Error(kInput).
 std::unique_ptr<ImageProcessor> load_image_processor(const Checkpoint& checkpoint, std::string_view model_type,
                                                      std::string_view changed = {});
 

@@ -13,7 +13,7 @@ namespace vlcache {
 namespace {
 
 struct Entry {
-  std::string_view type;        // image_processor_type
+  std::string_view type;        // image_processor_type; empty: that of the entry before
   std::string_view model_type;  // of config.json, for checkpoints whose processor settings name no type
   std::unique_ptr<ImageProcessor> (*make)(const JsonObject& config);
 };
@@ -26,11 +26,16 @@ constexpr Entry kProcessors[] = {
     {"SmolVLMImageProcessor", "smolvlm", make_idefics3_processor},
     {"SiglipImageProcessor", "siglip", make_siglip_processor},
     {"ViTImageProcessor", "vit", make_vit_processor},
+    {"Qwen2VLImageProcessor", "qwen2_vl", make_qwen2_vl_processor},
+    {"", "qwen2_5_vl", make_qwen2_vl_processor},
+    {"", "qwen3_vl", make_qwen2_vl_processor},
 };
 
 std::string known_types() {
   std::string names;
-  for (const Entry& entry : kProcessors) names += (names.empty() ? "" : ", ") + std::string(entry.type);
+  for (const Entry& entry : kProcessors) {
+    if (!entry.type.empty()) names += (names.empty() ? "" : ", ") + std::string(entry.type);
+  }
   return names;
 }
 
@@ -58,12 +63,17 @@ std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::st
 }
 
 // Keys that change how much of an image is shown, but nothing that an encoder depends on.
-constexpr std::string_view kChangeable[] = {"size", "do_image_splitting", "image_grid_pinpoints"};
+constexpr std::string_view kChangeable[] = {"size", "min_pixels", "max_pixels", "do_image_splitting",
+                                            "image_grid_pinpoints"};
 constexpr const char* kChanged = "mm_processor_kwargs";  // in errors; the name vLLM uses in requests
 
 void change(Json& settings, std::string_view changed) {
   const Json changes = parse_json(changed, kChanged);
   if (!changes.is_object()) throw Error(ErrorCode::kInput, std::string(kChanged) + ": expected an object of settings");
+  if (changes.contains("size")) {  // it would not count beside these
+    settings.erase("min_pixels");
+    settings.erase("max_pixels");
+  }
   for (const auto& [key, value] : changes.items()) {
     if (std::ranges::find(kChangeable, key) == std::end(kChangeable)) {
       std::string names;
