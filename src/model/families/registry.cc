@@ -7,7 +7,10 @@ namespace vlcache {
 
 namespace {
 
-constexpr std::array<const Family*, 4> kVisionFamilies = {&kLlava, &kLlavaNext, &kIdefics3, &kSmolVlm};
+constexpr std::array<const Family*, 7> kVisionFamilies = {&kLlava,   &kLlavaNext, &kIdefics3, &kSmolVlm,
+                                                          &kQwen2Vl, &kQwen2_5Vl, &kQwen3Vl};
+// Known, and refused with a reason.
+constexpr std::array<const Family*, 1> kRefusedFamilies = {&kQwen3VlMoe};
 
 // A language model by itself.
 std::vector<Family> text_models() {
@@ -40,6 +43,9 @@ const Family& find_family(std::string_view model_type, std::string_view where) {
   }
   for (const Family* family : kVisionFamilies) {
     if (matches(*family)) return *family;
+  }
+  for (const Family* family : kRefusedFamilies) {
+    if (family->model_type == model_type) return *family;
   }
   throw Error(ErrorCode::kUnsupported, std::string(where) + ": model_type \"" + std::string(model_type.substr(0, 100)) +
                                            "\" is not supported; supported: " + known);
