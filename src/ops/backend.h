@@ -136,6 +136,27 @@ class Backend {
   // arXiv:2104.09864.
   virtual void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& y) = 0;
 
+  // ---- mixtures of experts ---------------------------------------------------------------------------------------
+  // Of each row of logits [n, E] compute dtype the k largest, largest first, the lowest number first among equal ones:
+  // ids [n, k] i32, and their shares of the softmax over all E, divided by the sum of the k, rounded to the compute
+  // dtype: weights [n, k] f32. As Qwen3's router in transformers (softmax in f32, norm_topk_prob).
+  virtual void route(const Tensor& logits, const Tensor& ids, const Tensor& weights) = 0;
+  // y [n, n_out] = x [n, n_in] W_g^T for rows [offsets[g], offsets[g + 1]) of every group g; offsets [weights.size() +
+  // 1] ascend from 0 to n. The weights of empty groups are not read. y must not alias x.
+  void grouped_matmul(const Tensor& x, std::span<const Weight> weights, std::span<const int32_t> offsets,
+                      const Tensor& y) {
+    CHECK(offsets.size() == weights.size() + 1 && offsets.front() == 0 && offsets.back() == x.rows());
+    for (size_t g = 0; g < weights.size(); ++g) {
+      const int32_t begin = offsets[g], end = offsets[g + 1];
+      CHECK(begin <= end);
+      if (begin < end) matmul(x.slice_rows(begin, end), weights[g], y.slice_rows(begin, end));
+    }
+  }
+  // y[i] = x[i] + sum over j of weights[i, j] rows[at[i, j]], summed in f32 and rounded once. x, y [n, hidden], rows
+  // [m, hidden] compute dtype; at [n, k] i32; weights [n, k] f32. y may alias x.
+  virtual void combine_rows(const Tensor& x, const Tensor& rows, const Tensor& at, const Tensor& weights,
+                            const Tensor& y) = 0;
+
   // ---- vision -----------------------------------------------------------------------------------------------------
   // pixels [n_images, C, Hpx, Wpx] f32 -> y [n_images * (Hpx/p) * (Wpx/p), C*p*p] compute dtype: the rows a patch
   // convolution of stride p multiplies with its flattened kernel.

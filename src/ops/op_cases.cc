@@ -18,6 +18,9 @@ std::vector<OpInfo> op_infos() {
       {"scatter_rows", "y[rows[i]] = x[i], byte for byte", ""},
       {"convert", "y = x in another dtype", ""},
       {"rope", "rotation of (c, c + d/2) pairs by a table of cos and sin", "y may be x"},
+      {"route", "the k experts of each row, and their shares of the softmax", ""},
+      {"grouped_matmul", "y = x W_g^T for consecutive groups of rows, each with a matrix of its own", ""},
+      {"combine_rows", "y[i] = x[i] + sum of weights[i, j] rows[at[i, j]]", "y may be x"},
       {"patchify", "the rows that a patch convolution multiplies with its kernel", ""},
       {"dense_attention", "softmax(scale q k^T) v inside each image; CLS probabilities", ""},
       {"kv_write", "rows of K and V into the last slots of every head's pages", ""},
@@ -38,6 +41,7 @@ std::vector<OpCase> op_cases() {
   OpCases cases;
   add_matmul_cases(cases);
   add_row_cases(cases);
+  add_expert_cases(cases);
   add_vision_cases(cases);
   add_kv_cases(cases);
   add_attention_cases(cases);

@@ -48,6 +48,14 @@ class CpuBackend final : public Backend {
     cpu::rope(isa_, x, cos, sin, y);
   }
 
+  void route(const Tensor& logits, const Tensor& ids, const Tensor& weights) override {
+    cpu::route(logits, ids, weights);
+  }
+  void combine_rows(const Tensor& x, const Tensor& rows, const Tensor& at, const Tensor& weights,
+                    const Tensor& y) override {
+    cpu::combine_rows(isa_, x, rows, at, weights, y);
+  }
+
   void patchify(const Tensor& pixels, int64_t patch, const Tensor& y) override {
     cpu::patchify(isa_, pixels, patch, y);
   }

@@ -20,6 +20,9 @@ void gated_act(Isa isa, const Tensor& gate_up, Activation act, const Tensor& y);
 void activate(Isa isa, const Tensor& x, Activation act, const Tensor& y);
 void gather_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y);
 void scatter_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y);
+void route(const Tensor& logits, const Tensor& ids, const Tensor& weights);
+void combine_rows(Isa isa, const Tensor& x, const Tensor& rows, const Tensor& at, const Tensor& weights,
+                  const Tensor& y);
 void convert(Isa isa, const Tensor& x, const Tensor& y);
 void patchify(Isa isa, const Tensor& pixels, int64_t patch, const Tensor& y);
 

@@ -28,6 +28,11 @@ class RefBackend final : public Backend {
   void scatter_rows(const Tensor& x, std::span<const int32_t> rows, const Tensor& y) override;
   void convert(const Tensor& x, const Tensor& y) override;
 
+  // experts.cc
+  void route(const Tensor& logits, const Tensor& ids, const Tensor& weights) override;
+  void combine_rows(const Tensor& x, const Tensor& rows, const Tensor& at, const Tensor& weights,
+                    const Tensor& y) override;
+
   // rope.cc
   void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& y) override;
 

@@ -138,6 +138,20 @@ TEST(RefRows, SumsAndCopies) {
   EXPECT_THAT(y.data, ElementsAre(5, 6, 10, 20, 5, 6));
 }
 
+// e^0 : e^1 : e^2 : e^2 : e^0, of which 2 and 3 are equal: the lower number comes first.
+TEST(RefExperts, TheLargestSharesAreChosenAndCombined) {
+  Matrix logits({2, 5}, {0, 1, 2, 2, 0, 1, 1, 1, 1, 1}), weights({2, 3});
+  std::vector<int32_t> ids(6);
+  kRef->route(logits.t, Tensor(ids.data(), DType::kI32, {2, 3}), weights.t);
+  EXPECT_THAT(ids, ElementsAre(2, 3, 1, 0, 1, 2));
+  const float e = std::exp(1.0f), sum = 2 * e + 1;
+  EXPECT_THAT(weights.data, Pointwise(FloatNear(1e-6f), {e / sum, e / sum, 1 / sum, 1 / 3.0f, 1 / 3.0f, 1 / 3.0f}));
+  Matrix x({2, 2}, {1, 2, 3, 4}), rows({3, 2}, {10, 20, 30, 40, 50, 60}), share({2, 2}, {0.5, 2, 1, -1});
+  std::vector<int32_t> at = {2, 0, 1, 1};
+  kRef->combine_rows(x.t, rows.t, Tensor(at.data(), DType::kI32, {2, 2}), share.t, x.t);
+  EXPECT_THAT(x.data, ElementsAre(1 + 25 + 20, 2 + 30 + 40, 3, 4));
+}
+
 TEST(RefConvert, RoundsToNearestEven) {
   Matrix x({1, 3}, {1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, -3.0f});
   std::vector<bf16> y(3);
