@@ -28,7 +28,7 @@ KvServices::KvServices(const Model& model, PagePools& pools, const KvShape& shap
     tiers_->set_model(model_.fingerprint());
     const ImageStore::Options images{.admit = options.cache_admit, .deadline_ms = options.cache_deadline_ms};
     image_store_ = std::make_unique<ImageStore>(*tiers_, images, model_.fingerprint(), shape, options.cache_form,
-                                                model_.compute_dtype(), model_.config().text.hidden_size);
+                                                model_.compute_dtype(), model_.output_width());
     image_prefetch_ = std::make_unique<ImagePrefetch>(*budget_, *image_kv_, *image_store_, shape, options.cache_form);
     prefix_store_ = std::make_unique<PrefixStore>(*tiers_, model_.fingerprint(), shape, pools);
     prefix_saver_ = std::make_unique<PrefixSaver>(*prefix_store_, *prefixes_, options.save_prefixes,
@@ -75,7 +75,7 @@ CacheTotals KvServices::totals() const {
 std::shared_ptr<const VisionOutput> KvServices::find_embeddings(const Sha256Digest& key) {
   auto known = encoder_outputs_->find<VisionOutput>(key);
   if (known != nullptr && image_store_ != nullptr) {
-    image_store_->rows_used(key, known->embeds, known, /*computed=*/false);
+    image_store_->rows_used(key, known->record(), known, /*computed=*/false);
   }
   return known;
 }
@@ -83,24 +83,20 @@ std::shared_ptr<const VisionOutput> KvServices::find_embeddings(const Sha256Dige
 std::shared_ptr<const VisionOutput> KvServices::keep_encoded(const Sha256Digest& key, VisionOutput embeddings,
                                                              double ms) {
   auto output = std::make_shared<const VisionOutput>(std::move(embeddings));
-  const bool alone = output->extra.empty() && output->embeds.dense();  // all that there is of it
-  if (image_store_ != nullptr && alone) image_store_->rows_used(key, output->embeds, output, /*computed=*/true, ms);
+  if (image_store_ != nullptr) image_store_->rows_used(key, output->record(), output, /*computed=*/true, ms);
   encoder_outputs_->put(key, output, output->storage.bytes(), ms);
   return output;
 }
 
 KvServices::LoadedEmbeddings KvServices::load_embeddings(const ImageTiles& image, const Sha256Digest& key,
                                                          ChainedTier& from, Deadline by) const {
-  auto output = std::make_shared<VisionOutput>();
-  const int64_t n = model_.n_image_tokens(image), width = model_.config().text.hidden_size;
-  output->storage = Buffer(n * width * dtype_bytes(model_.compute_dtype()));
-  output->embeds = Tensor(output->storage.data(), model_.compute_dtype(), {n, width});
-  auto load = image_store_->load_rows(key, output->embeds, output, from, by);
+  auto output = std::make_shared<VisionOutput>(model_.allocate_output(model_.n_image_tokens(image)));
+  auto load = image_store_->load_rows(key, output->record(), output, from, by);
   return {.output = std::move(output), .load = std::move(load), .begin = Clock::now()};
 }
 
 void KvServices::keep_embeddings(const Sha256Digest& key, const LoadedEmbeddings& loaded) {
-  image_store_->rows_loaded(key, loaded.output->embeds, loaded.output, *loaded.load);
+  image_store_->rows_loaded(key, loaded.output->record(), loaded.output, *loaded.load);
   encoder_outputs_->put(key, loaded.output, loaded.output->storage.bytes(), ms_since(loaded.begin));
 }
 

@@ -26,6 +26,15 @@ DType stored_dtype(const Safetensors& files) {
 
 }  // namespace
 
+Tensor VisionOutput::record() const {
+  const int64_t n = embeds.rows(), width = embeds.row_size();
+  CHECK(embeds.dense() && embeds.data == storage.data());
+  for (size_t i = 0; i < extra.size(); ++i) {
+    CHECK(extra[i].dense() && extra[i].data == storage.data() + static_cast<int64_t>(1 + i) * embeds.bytes());
+  }
+  return Tensor(storage.data(), embeds.dtype, {n, static_cast<int64_t>(1 + extra.size()) * width});
+}
+
 ModelConfig Model::read_config(const Checkpoint& checkpoint) {
   const Json* generation = checkpoint.generation_config();
   const JsonObject root = checkpoint.config();
@@ -83,7 +92,7 @@ VisionOutput Model::allocate_rows(int64_t n, int64_t width, size_t n_extra) cons
 VisionOutput Model::features_of(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
   const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
-  return allocate_rows(image.n_tiles * tokens, config_.vision->feature_size(), config_.vision->tap_layers.size());
+  return allocate_rows(image.n_tiles * tokens, config_.vision->feature_size(), n_extra());
 }
 
 VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {

@@ -30,6 +30,9 @@ struct VisionOutput {
   Tensor embeds;              // [n_tokens, text hidden] compute dtype, in `storage`
   std::vector<Tensor> extra;  // [n_tokens, text hidden] each, in `storage`
   Buffer storage;
+
+  // All of it as a record stores it, [n_tokens, (1 + extra) * text hidden] dense: the embeddings, then each of `extra`.
+  Tensor record() const;
 };
 
 struct LoadOptions {
@@ -69,6 +72,11 @@ class Model {
   }
   // Number of tokens of the image in a prompt (rows of encode_image). Throws Error(kInput) for a text model.
   int64_t n_image_tokens(const ImageTiles& image) const;
+  // Room for an image's output, and its elements per token.
+  VisionOutput allocate_output(int64_t n_tokens) const {
+    return allocate_rows(n_tokens, config_.text.hidden_size, n_extra());
+  }
+  int64_t output_width() const { return static_cast<int64_t>(1 + n_extra()) * config_.text.hidden_size; }
   // Encodes, projects and orders one image's tokens. Throws Error(kInput) for a text model, Error(kShape) for tiles of
   // a wrong size.
   VisionOutput encode_image(const ImageTiles& image, VisionCapture* capture = nullptr);
@@ -96,6 +104,7 @@ class Model {
   Model(const ModelConfig& config, Weights weights, Backend& backend, const std::string& config_json);
   // Room for a vision encoder's or projector's output.
   VisionOutput allocate_rows(int64_t n, int64_t width, size_t n_extra) const;
+  size_t n_extra() const { return config_.vision ? config_.vision->tap_layers.size() : 0; }
   VisionOutput features_of(const ImageTiles& image) const;
   VisionOutput project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const;
 

@@ -225,6 +225,18 @@ std::vector<int32_t> qwen_token_rows(const ModelConfig& config, const ImageTiles
   return rows;
 }
 
+// All at one time, a row and a column for each (Qwen2VLModel.get_vision_position_ids in transformers).
+std::vector<Position> qwen_positions(const ModelConfig& config, const ImageTiles& image) {
+  const int64_t cell = config.vision->cell();
+  std::vector<Position> positions;
+  for (int32_t t = 0; t < image.n_tiles; ++t) {
+    for (int32_t h = 0; h < image.height / cell; ++h) {
+      for (int32_t w = 0; w < image.width / cell; ++w) positions.push_back({t, h, w});
+    }
+  }
+  return positions;
+}
+
 Family qwen_family(std::string_view model_type, void (*read_config)(const JsonObject&, ModelConfig&)) {
   return {.model_type = model_type,
           .prefixes = {.text = {"model.language_model.", "language_model.model.", "model.", "language_model."},
@@ -233,7 +245,8 @@ Family qwen_family(std::string_view model_type, void (*read_config)(const JsonOb
                        .projector = {"model.visual.", "visual."}},
           .read_config = read_config,
           .image_placeholder = "<|image_pad|>",
-          .token_rows = qwen_token_rows};
+          .token_rows = qwen_token_rows,
+          .image_positions = qwen_positions};
 }
 
 }  // namespace
