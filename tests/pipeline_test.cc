@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_template.h"
+#include "io/safetensors.h"
 #include "policy/registry.h"
 #include "tests/fixture_cases.h"
 
@@ -83,6 +84,26 @@ TEST_P(Pipeline, OrdersBecomeTheProcessorsIds) {
   }
 }
 
+// M-RoPE: time, row and column of every token, and where the answer begins.
+TEST_P(Pipeline, PositionsAreTransformers) {
+  const Safetensors expected = Safetensors::open(dir_ / case_["expected"].get<std::string>());
+  const Prompt prompt = engine_->prepare_raw(case_["prompt"].get<std::string>(), images());
+  if (expected.find("position_ids") == nullptr) {
+    EXPECT_TRUE(prompt.positions.empty());
+    return;
+  }
+  const Tensor ids = expected.get("position_ids");
+  const auto n = static_cast<size_t>(ids.row_size());
+  ASSERT_EQ(prompt.positions.size(), n);
+  int32_t last = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const auto* p = ids.as<int32_t>() + i;
+    EXPECT_EQ(prompt.positions[i], (Position{p[0], p[n], p[2 * n]})) << "token " << i;
+    last = std::max({last, p[0], p[n], p[2 * n]});
+  }
+  EXPECT_EQ(prompt.n_positions(), last + 1);
+}
+
 TEST_P(Pipeline, GreedyAnswerIsTransformers) { EXPECT_EQ(ids(generate(*engine_, request({}))), greedy()); }
 
 // After the same beginning, KV is the same, whichever tokens are recomputed, for images in one piece or in tiles.
@@ -128,7 +149,8 @@ TEST_P(Pipeline, ChoosersCanActAfterTheQuestion) {
   };
   const std::string prompt = case_["prompt"].get<std::string>();
   ask("But first. " + prompt, images(), "static:r=1");
-  ask(prompt.substr(0, prompt.find('<')) + "No picture.", {}, "static:r=1");
+  ask(prompt.substr(0, prompt.find(engine_->model().config().family->image_placeholder)) + "No picture.", {},
+      "static:r=1");
   for (const char* chooser : {"cacheblend:r=0.1", "kvshare:r=0.1", "asked:r=0.1", "asked:r=0.1,looks=2"}) {
     SCOPED_TRACE(chooser);
     for (const CacheReport::Image& image : ask(prompt, images(), chooser).cache.images) {
