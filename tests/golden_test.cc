@@ -472,7 +472,7 @@ void Golden::print() const {
 
 TEST_P(Golden, EqualsTransformers) {
   for (const std::string& name : case_names()) run(name, Model::read_config(Checkpoint(fixtures() / name)));
-  ASSERT_EQ(families_.size(), 8u);
+  ASSERT_EQ(families_.size(), 9u);
   print();
 }
 
