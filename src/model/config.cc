@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -95,20 +96,28 @@ TextLayer TextConfig::widest() const {
     most.n_kv_heads = std::max(most.n_kv_heads, l.n_kv_heads);
     most.head_dim = std::max(most.head_dim, l.head_dim);
     most.ffn_size = std::max(most.ffn_size, l.ffn_size);
+    most.n_experts = std::max(most.n_experts, l.n_experts);
+    most.n_experts_used = std::max(most.n_experts_used, l.n_experts_used);
   }
   return most;
 }
 
-double TextConfig::layers_weights() const {
+double TextConfig::layers_weights(double n_rows) const {
   double n = 0;
   for (const TextLayer& l : layers) {
-    n += static_cast<double>(hidden_size * (2 * l.q_size() + 2 * l.kv_size()) + 3 * hidden_size * l.ffn_size);
+    double n_mlps = 1;
+    if (l.n_experts > 0) {
+      const auto experts = static_cast<double>(l.n_experts);
+      n_mlps = experts * (1 - std::pow(1 - static_cast<double>(l.n_experts_used) / experts, n_rows));
+    }
+    n += static_cast<double>(hidden_size * (2 * l.q_size() + 2 * l.kv_size() + l.n_experts)) +
+         n_mlps * static_cast<double>(3 * hidden_size * l.ffn_size);
   }
   return n;
 }
 
 double TextConfig::layers_flops(double cached) const {
-  double n = 2 * layers_weights();
+  double n = 2 * layers_weights(/*n_rows=*/1);
   for (const TextLayer& l : layers) n += 4 * static_cast<double>(l.q_size()) * cached;
   return n;
 }

@@ -2,6 +2,7 @@
 // only; no weights.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -47,13 +48,18 @@ struct TextLayer {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t ffn_size = 0;
-  int32_t window = 0;      // sliding window in tokens, 0: none
-  int32_t rope = 0;        // index into TextConfig::ropes
-  int32_t shares_kv = -1;  // >= 0: it attends to the K and V of that earlier layer
+  int64_t ffn_size = 0;        // of the MLP, or of one expert
+  int64_t n_experts = 0;       // 0: one MLP for all tokens
+  int64_t n_experts_used = 0;  // per token
+  int32_t window = 0;          // sliding window in tokens, 0: none
+  int32_t rope = 0;            // index into TextConfig::ropes
+  int32_t shares_kv = -1;      // >= 0: it attends to the K and V of that earlier layer
 
   int64_t q_size() const { return n_heads * head_dim; }
   int64_t kv_size() const { return n_kv_heads * head_dim; }
+  // Experts, or MLPs, that compute a token; the elements between their two products.
+  int64_t n_mlps() const { return std::max<int64_t>(1, n_experts_used); }
+  int64_t mlp_width() const { return n_mlps() * ffn_size; }
 };
 
 struct TextConfig {
@@ -75,8 +81,9 @@ struct TextConfig {
   const TextLayer& layer(int64_t i) const { return layers[static_cast<size_t>(i)]; }
   // The largest of each size among the layers: what buffers must hold.
   TextLayer widest() const;
-  // Weights of the matrices of all layers, and of the output projection.
-  double layers_weights() const;
+  // Weights of the matrices of all layers that a step of n_rows is likely to read (of its experts those that some row
+  // chooses, if each choice is as likely), and of the output projection.
+  double layers_weights(double n_rows) const;
   double output_weights() const { return static_cast<double>(hidden_size * vocab_size); }
   // FLOPs of one token through all layers with `cached` tokens to attend to (the mechanism document's formulas, for
   // grouped heads): 2 per weight, and 4 a cached token and channel for scores and weighted values.

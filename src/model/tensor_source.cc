@@ -1,5 +1,6 @@
 #include "model/tensor_source.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -17,6 +18,10 @@ class CheckpointSource : public TensorSource {
  public:
   explicit CheckpointSource(std::shared_ptr<const Safetensors> files) : files_(std::move(files)) {}
   bool has(std::string_view name) const override { return files_->find(name) != nullptr; }
+  bool has_shape(std::string_view name, std::span<const int64_t> shape) const override {
+    const SafetensorsEntry* entry = files_->find(name);
+    return entry != nullptr && std::ranges::equal(entry->shape, shape);
+  }
   Tensor get(const std::string& name, std::span<const int64_t> shape) override { return files_->get(name, shape); }
   void release(const std::string& name) override { files_->release(name); }
   int64_t total_bytes() const override { return files_->data_bytes(); }
@@ -39,7 +44,11 @@ class RandomSource : public TensorSource {
       normals_[i] = static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
     }
   }
-  bool has(std::string_view name) const override { return with_lm_head_ || !name.ends_with("lm_head.weight"); }
+  // Experts come one by one.
+  bool has(std::string_view name) const override {
+    return (with_lm_head_ || !name.ends_with("lm_head.weight")) && !name.ends_with("experts.gate_up_proj");
+  }
+  bool has_shape(std::string_view name, std::span<const int64_t>) const override { return has(name); }
 
   Tensor get(const std::string& name, std::span<const int64_t> shape) override {
     Tensor t;

@@ -20,6 +20,8 @@ class TensorSource {
   // release(name). Its data may be misaligned for its type (safetensors promises nothing). Throws Error(kNotFound /
   // kShape / kUnsupported) naming tensor and file.
   virtual Tensor get(const std::string& name, std::span<const int64_t> shape) = 0;
+  // Whether it is there with this shape.
+  virtual bool has_shape(std::string_view name, std::span<const int64_t> shape) const = 0;
   // The caller has copied what it needs: the tensor's memory may be freed.
   virtual void release(const std::string& name) = 0;
   virtual int64_t total_bytes() const = 0;  // of all tensors; 0 if unknown

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -34,8 +35,9 @@ void TextDecoder::embed(std::span<const int32_t> ids, const Tensor& x) const {
 
 int64_t TextDecoder::workspace_bytes(const TextConfig& config, DType compute_dtype, int64_t n_rows) {
   const TextLayer most = config.widest();
-  const int64_t values = 3 * config.hidden_size + 3 * most.q_size() + 4 * most.kv_size() + 3 * most.ffn_size;
-  const int64_t floats = std::ssize(config.ropes) * 4 * (most.head_dim / 2) + most.n_heads;
+  const int64_t values = (3 + 2 * most.n_experts_used) * config.hidden_size + 3 * most.q_size() + 4 * most.kv_size() +
+                         3 * most.mlp_width() + most.n_experts;
+  const int64_t floats = std::ssize(config.ropes) * 4 * (most.head_dim / 2) + most.n_heads + 2 * most.n_experts_used;
   return n_rows * (values * dtype_bytes(compute_dtype) + floats * int64_t{sizeof(float)});
 }
 
@@ -54,8 +56,12 @@ void TextDecoder::reserve(int64_t n_rows) {
   room(k_rounded_, widest_.kv_size(), element);
   room(q_sinks_, widest_.q_size(), element);
   room(attended_, widest_.q_size(), element);
-  room(gate_up_, 2 * widest_.ffn_size, element);
-  room(act_, widest_.ffn_size, element);
+  room(gate_up_, 2 * widest_.mlp_width(), element);
+  room(act_, widest_.mlp_width(), element);
+  room(router_logits_, widest_.n_experts, element);
+  room(routed_, widest_.n_experts_used, sizeof(int32_t));
+  room(routed_weights_, widest_.n_experts_used, sizeof(float));
+  for (Buffer* rows : {&expert_in_, &expert_out_}) room(*rows, widest_.n_experts_used * config_.hidden_size, element);
   room(lse_, widest_.n_heads, sizeof(float));
   for (Rotation& r : rotations_) {
     for (Buffer* table : {&r.cos, &r.sin, &r.cos_sinks, &r.sin_sinks})
@@ -305,10 +311,48 @@ void TextDecoder::mix_and_feed(int layer) {
   backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
   const Tensor normed = rows_of(normed_, config_.hidden_size);
   backend_.rms_norm(x_, w.mlp_norm, config_.rms_norm_eps, normed);
+  if (l.n_experts > 0) {
+    feed_experts(layer, normed);
+    return;
+  }
   const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size), act = rows_of(act_, l.ffn_size);
   backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
   backend_.gated_act(gate_up, config_.activation, act);
   backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
+}
+
+// Rows are gathered by expert, so that each expert's weights are read once; what they give back is summed by row.
+void TextDecoder::feed_experts(int layer, const Tensor& normed) {
+  const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const TextLayer& l = config_.layer(layer);
+  const int64_t n = rows_.n(), k = l.n_experts_used, hidden = config_.hidden_size;
+  const DType dtype = backend_.compute_dtype();
+  const Tensor logits = rows_of(router_logits_, l.n_experts);
+  const Tensor ids(routed_.data(), DType::kI32, {n, k}), shares(routed_weights_.data(), DType::kF32, {n, k});
+  backend_.matmul(normed, w.router, logits);
+  backend_.route(logits, ids, shares);
+  const std::span<const int32_t> experts(ids.as<int32_t>(), static_cast<size_t>(n * k));
+  expert_ends_.assign(static_cast<size_t>(l.n_experts + 1), 0);
+  for (const int32_t expert : experts) ++expert_ends_[static_cast<size_t>(expert) + 1];
+  std::partial_sum(expert_ends_.begin(), expert_ends_.end(), expert_ends_.begin());
+  expert_rows_.resize(experts.size());
+  expert_at_.resize(experts.size());
+  std::vector<int32_t>& next = expert_ends_;  // while rows are placed: where an expert's next row goes
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const int32_t at = next[static_cast<size_t>(experts[i])]++;
+    expert_rows_[static_cast<size_t>(at)] = static_cast<int32_t>(i) / static_cast<int32_t>(k);
+    expert_at_[i] = at;
+  }
+  std::shift_right(expert_ends_.begin(), expert_ends_.end(), 1);  // an expert's end is where the next one begins
+  expert_ends_[0] = 0;
+  const auto rows = [&](const Buffer& buffer, int64_t width) { return Tensor(buffer.data(), dtype, {n * k, width}); };
+  const Tensor in = rows(expert_in_, hidden), out = rows(expert_out_, hidden);
+  const Tensor gate_up = rows(gate_up_, 2 * l.ffn_size), act = rows(act_, l.ffn_size);
+  backend_.gather_rows(normed, expert_rows_, in);
+  backend_.grouped_matmul(in, w.experts_gate_up, expert_ends_, gate_up);
+  backend_.gated_act(gate_up, config_.activation, act);
+  backend_.grouped_matmul(act, w.experts_down, expert_ends_, out);
+  backend_.combine_rows(x_, out, Tensor(expert_at_.data(), DType::kI32, {n, k}), shares, x_);
 }
 
 void TextDecoder::add_addends(int layer, const StepInput& step) {

@@ -64,6 +64,7 @@ class TextDecoder {
   bool choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args);
   void keep_rows(int layer, const StepInput& step);
   void mix_and_feed(int layer);  // output projection, then the MLP
+  void feed_experts(int layer, const Tensor& normed);
   void add_addends(int layer, const StepInput& step);
   void leave(const StepInput& step);
   void write_logits(const StepInput& step);
@@ -99,6 +100,14 @@ class TextDecoder {
   Buffer score_values_;   // of all runs with scores, [H, n_slots] f32 each
   Buffer gate_up_;        // [n, 2 f]
   Buffer act_;            // [n, f]
+  // Of layers with experts, of which each row uses k: rows of experts in the order of these, which gate_up_ and act_
+  // have, too.
+  Buffer router_logits_;              // [n, E]
+  Buffer routed_, routed_weights_;    // [n, k] i32, f32
+  Buffer expert_in_, expert_out_;     // [n k, hidden]
+  std::vector<int32_t> expert_rows_;  // [n k] row of the step
+  std::vector<int32_t> expert_at_;    // [n, k] where a row's results are
+  std::vector<int32_t> expert_ends_;  // [E + 1]
 };
 
 }  // namespace vlcache

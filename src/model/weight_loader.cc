@@ -5,8 +5,27 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace vlcache {
+namespace {
+
+template <typename T>
+void transpose_values(const Tensor& from, const Tensor& to) {
+  parallel_ranges(to.rows(), 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = 0; j < from.rows(); ++j) {
+      const T* row = from.row<T>(j);
+      for (int64_t i = begin; i < end; ++i) to.row<T>(i)[j] = row[i];
+    }
+  });
+}
+
+// to[i, j] = from[j, i], of a type of two or four bytes.
+void transpose(const Tensor& from, const Tensor& to) {
+  dtype_bytes(from.dtype) == 2 ? transpose_values<uint16_t>(from, to) : transpose_values<uint32_t>(from, to);
+}
+
+}  // namespace
 
 WeightLoader::HashState WeightLoader::make_hash() {
   HashState state(XXH3_createState(), [](XXH3_state_s* s) { XXH3_freeState(s); });
@@ -74,6 +93,29 @@ Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const i
   }
   const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, a * b * n})};
   return pack({name}, parts);
+}
+
+std::vector<Weight> WeightLoader::stacked(const std::string& name, int64_t n, int64_t n_out, int64_t n_in,
+                                          bool transposed) {
+  const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
+  std::vector<Buffer> copies;
+  const Tensor all = aligned(name, {n, rows, width}, copies);
+  Buffer turned(transposed ? rows * width * dtype_bytes(all.dtype) : 0);
+  std::vector<Weight> weights;
+  int64_t kept_bytes = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    Tensor part = all.slice_rows(i, i + 1).view({rows, width});
+    if (transposed) {
+      const Tensor to(turned.data(), all.dtype, {n_out, n_in});
+      transpose(part, to);
+      part = to;
+    }
+    weights.push_back(backend_.pack({&part, 1}));
+    kept_bytes += weights.back().bytes();
+  }
+  source_.release(name);
+  count(all.numel(), all.bytes(), kept_bytes);
+  return weights;
 }
 
 Tensor WeightLoader::vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes) {

@@ -23,6 +23,9 @@ class WeightLoader {
   // The first prefix under which `probe` exists. Throws Error(kNotFound) listing all that were tried.
   std::string prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const;
   bool has(const std::string& name) const { return source_.has(name); }
+  bool has_shape(const std::string& name, const std::vector<int64_t>& shape) const {
+    return source_.has_shape(name, shape);
+  }
   std::string where() const { return source_.where(); }
 
   // One packed matrix of several stacked ones, [sum of n_out, n_in].
@@ -35,6 +38,8 @@ class WeightLoader {
   Weight patch_matrix(const std::string& name, const VisionConfig& v);
   // A stored matrix [n_out, a, b, n] (n may be 1) as [n_out, b * a * n]: the second and third dimension are exchanged.
   Weight exchanged_matrix(const std::string& name, std::span<const int64_t> stored, const std::array<int64_t, 4>& dims);
+  // n matrices [n_out, n_in] of one tensor [n, n_out, n_in], or, `transposed`, [n, n_in, n_out].
+  std::vector<Weight> stacked(const std::string& name, int64_t n, int64_t n_out, int64_t n_in, bool transposed);
   // Several vectors end to end, in the compute dtype.
   Tensor vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
   Tensor vector(const std::string& name, int64_t n) { return vector(std::vector{name}, {n}); }

@@ -8,6 +8,33 @@
 namespace vlcache {
 namespace {
 
+// One stacked tensor for each of the two products, or the matrices of every expert by themselves.
+void load_experts(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& mlp,
+                  TextLayerWeights& w) {
+  const int64_t f = l.ffn_size, h = c.hidden_size;
+  w.router = load.matrix(mlp + "gate.weight", l.n_experts, h);
+  const std::string experts = mlp + "experts.";
+  const auto single = [&](int64_t i) { return experts + std::to_string(i) + "."; };
+  const bool stacked = load.has(experts + "gate_up_proj");
+  if (stacked && load.has(single(0) + "gate_proj.weight")) {
+    throw Error(ErrorCode::kInput, load.where() + ": the experts of " + mlp + " are there twice: stacked (" + experts +
+                                       "gate_up_proj) and one by one (" + single(0) + "gate_proj.weight)");
+  }
+  if (stacked) {
+    // Qwen's published checkpoints have both transposed; at most one of the two can be square.
+    const std::string gate_up = experts + "gate_up_proj", down = experts + "down_proj";
+    const bool transposed =
+        2 * f != h ? load.has_shape(gate_up, {l.n_experts, h, 2 * f}) : load.has_shape(down, {l.n_experts, f, h});
+    w.experts_gate_up = load.stacked(gate_up, l.n_experts, 2 * f, h, transposed);
+    w.experts_down = load.stacked(down, l.n_experts, h, f, transposed);
+    return;
+  }
+  for (int64_t i = 0; i < l.n_experts; ++i) {
+    w.experts_gate_up.push_back(load.matrix({single(i) + "gate_proj.weight", single(i) + "up_proj.weight"}, {f, f}, h));
+    w.experts_down.push_back(load.matrix(single(i) + "down_proj.weight", h, f));
+  }
+}
+
 TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p) {
   const std::string attn = p + "self_attn.", mlp = p + "mlp.";
   TextLayerWeights w;
@@ -22,6 +49,10 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   w.o = load.matrix(attn + "o_proj.weight", c.hidden_size, l.q_size());
   if (c.o_bias) w.o_bias = load.vector(attn + "o_proj.bias", c.hidden_size);
   w.mlp_norm = load.vector(p + "post_attention_layernorm.weight", c.hidden_size);
+  if (l.n_experts > 0) {
+    load_experts(load, c, l, mlp, w);
+    return w;
+  }
   w.gate_up = load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {l.ffn_size, l.ffn_size}, c.hidden_size);
   w.down = load.matrix(mlp + "down_proj.weight", c.hidden_size, l.ffn_size);
   if (c.mlp_bias) {

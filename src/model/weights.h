@@ -29,7 +29,10 @@ struct TextLayerWeights {
   Weight gate_up;         // [2 f, hidden]: rows of gate, then up
   Tensor gate_up_bias;    // [2 f]
   Weight down;            // [hidden, f]
-  Tensor down_bias;       // [hidden]
+  // Of a layer with experts instead: router [E, hidden], and of each expert the same two matrices.
+  Weight router;
+  std::vector<Weight> experts_gate_up, experts_down;
+  Tensor down_bias;  // [hidden]
 };
 
 struct TextWeights {

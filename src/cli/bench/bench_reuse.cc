@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -23,7 +24,7 @@ struct ReuseBenchFlags {
   std::string random_weights;
   std::vector<int> images{1};
   std::vector<std::string> choosers{"vlcache:r=0", "vlcache:r=0.025", "vlcache:r=0.05", "vlcache:r=0.1"};
-  int n_text = 40, repetitions = 3;
+  int n_text = 40, n_image_tokens = 1024, repetitions = 3;
   uint64_t seed = 1;
   bool exact_prefix = false;
 };
@@ -163,18 +164,26 @@ class ReuseBench {
     }
   }
 
-  // An image in two by two tiles, if the model splits any.
+  // An image in two by two tiles, if the model splits any; of the size whose tokens are nearest to --image-tokens, with
+  // a little more columns than rows, if it takes any size.
   ImageTiles random_image() {
     const VisionConfig& vision = *engine_.model().config().vision;
     const bool splits = !engine_.model().config().grid_pinpoints.empty();
     ImageTiles image;
-    image.allocate(splits ? 5 : 1, vision.image_size, vision.image_size);
+    if (vision.traits.any_grid) {
+      const int64_t rows = std::max<int64_t>(1, std::llround(std::sqrt(0.75 * flags_.n_image_tokens)));
+      const int64_t cols = std::max<int64_t>(1, (flags_.n_image_tokens + rows / 2) / rows);
+      image.allocate(1, rows * vision.cell(), cols * vision.cell());
+      image.original_width = image.width, image.original_height = image.height;
+    } else {
+      image.allocate(splits ? 5 : 1, vision.image_size, vision.image_size);
+      image.original_width = (splits ? 2 : 1) * vision.image_size;
+      image.original_height = image.original_width * 3 / 4;
+    }
     if (splits) {
       image.tile_rows = image.tile_cols = 2;
       image.overview = 0;
     }
-    image.original_width = (splits ? 2 : 1) * vision.image_size;
-    image.original_height = image.original_width * 3 / 4;
     for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel()))) {
       x = static_cast<float>(splitmix(state_ += kSplitmixStep) >> 40) * 0x1p-23f - 1.0f;
     }
@@ -207,6 +216,7 @@ class ReuseBench {
       prompt.images.push_back(images_[i].copy());
     }
     for (int i = n_text / 2; i < n_text; ++i) prompt.tokens.push_back(random_token());
+    prompt.positions = place_tokens(engine_.model().config(), prompt.n_tokens(), prompt.spans, prompt.images);
     return prompt;
   }
 
@@ -285,6 +295,9 @@ void add_bench_reuse_command(const Command& bench_command) {
       .value_name("N,..")
       .range(1, 1000)
       .show_default();
+  command.add("--image-tokens", flags->n_image_tokens, "of each picture, where the model takes pictures of any size")
+      .range(1, 1 << 16)
+      .show_default();
   command.add("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")
       .value_name("CHOOSER")
       .one_per_use()
@@ -298,7 +311,8 @@ void add_bench_reuse_command(const Command& bench_command) {
   command.add("--seed", flags->seed, "of weights, pictures and text").show_default();
   command.footer(
       "With --cache-disk also from there, and what storing takes of an answer.\n"
-      "Example: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4");
+      "Examples: vlcache bench reuse --random-weights bench/shapes/llava-next-1.1b.json --images 1,4\n"
+      "          vlcache bench reuse --random-weights bench/shapes/qwen3-vl-2b.json --image-tokens 2300");
   command.run([flags] { run(*flags); });
 }
 

@@ -34,7 +34,9 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
   const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
-  const double layer_weights = t.layers_weights();
+  const double step_rows =
+      test.n_gen > 0 ? test.n_seqs : std::min<double>(test.n_prompt, engine.options().prefill_chunk);
+  const double layer_weights = t.layers_weights(step_rows);
   const double output_weights = t.output_weights();
   const double n = std::max(test.n_prompt, test.n_gen), seqs = test.n_seqs;
   const double steps = test.n_gen > 0 ? n : std::ceil(n / engine.options().prefill_chunk);

@@ -73,18 +73,21 @@ const VisionFamily kQwen2_5Vision = {.name = "Qwen2.5-ViT",
                                      .patch_size = 14,
                                      .eps = 1e-6,
                                      .activation = "silu"};
-const VisionFamily kQwen3Vision = {
-    .name = "Qwen3-ViT",
-    .model_type = "qwen3_vl_vision",
-    .traits = {.patch_bias = true, .rope = true, .any_grid = true, .positions = VisionPositions::kAlignedCorners},
-    .names = &kQwen3Names,
-    .hidden_size = 1152,
-    .ffn_size = 4304,
-    .n_layers = 27,
-    .n_heads = 16,
-    .patch_size = 16,
-    .eps = 1e-6,
-    .activation = "gelu_pytorch_tanh"};
+VisionFamily qwen3_vision(std::string_view model_type) {
+  return {.name = "Qwen3-ViT",
+          .model_type = model_type,
+          .traits = {.patch_bias = true, .rope = true, .any_grid = true, .positions = VisionPositions::kAlignedCorners},
+          .names = &kQwen3Names,
+          .hidden_size = 1152,
+          .ffn_size = 4304,
+          .n_layers = 27,
+          .n_heads = 16,
+          .patch_size = 16,
+          .eps = 1e-6,
+          .activation = "gelu_pytorch_tanh"};
+}
+const VisionFamily kQwen3Vision = qwen3_vision("qwen3_vl_vision"),
+                   kQwen3MoeVision = qwen3_vision("qwen3_vl_moe_vision");
 
 // Numbers of layers, ascending; `fallback` if the key is absent.
 std::vector<int32_t> layer_list(const JsonObject& config, std::string_view key, std::vector<int32_t> fallback,
@@ -196,7 +199,8 @@ void read_qwen2_5_vl(const JsonObject& root, ModelConfig& out) {
 void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
   read_text(root, out);
   const JsonObject config = vision_part(root);
-  read_vision(config, kQwen3Vision, {.names = &kQwen3Merger}, out);
+  const bool experts = out.model_type == "qwen3_vl_moe";
+  read_vision(config, experts ? kQwen3MoeVision : kQwen3Vision, {.names = &kQwen3Merger}, out);
   VisionConfig& v = *out.vision;
   const int64_t n_positions = small_size(config, "num_position_embeddings", 2304, 1 << 20);
   int64_t side = 1;
@@ -209,12 +213,6 @@ void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
                 "at most one for each of the language model's " + std::to_string(out.text.n_layers) + " layers");
   }
   check_output(config, "out_hidden_size", 3584, out);
-}
-
-void refuse_experts(const JsonObject& root, ModelConfig& out) {
-  throw Error(ErrorCode::kUnsupported, root.where() + ": model_type \"" + out.model_type +
-                                           "\" is a mixture of experts, which is not supported yet; the dense models "
-                                           "of this family (qwen3_vl) are");
 }
 
 // One row a token, in raster order.
@@ -253,6 +251,6 @@ Family qwen_family(std::string_view model_type, void (*read_config)(const JsonOb
 
 const Family kQwen2Vl = qwen_family("qwen2_vl", read_qwen2_vl), kQwen2_5Vl = qwen_family("qwen2_5_vl", read_qwen2_5_vl),
              kQwen3Vl = qwen_family("qwen3_vl", read_qwen3_vl),
-             kQwen3VlMoe = qwen_family("qwen3_vl_moe", refuse_experts);
+             kQwen3VlMoe = qwen_family("qwen3_vl_moe", read_qwen3_vl);
 
 }  // namespace vlcache

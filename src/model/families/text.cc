@@ -1,6 +1,7 @@
 // The table of language models: a decoder that text_decoder.cc can run is an entry here. Each is a model of its own and
 // the language model of every vision family.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "model/families/families.h"
 
@@ -84,11 +85,50 @@ constexpr TextFamily kQwen3VlText = {.model_type = "qwen3_vl_text",
                                        text.qkv_bias = text.o_bias = config.boolean("attention_bias", false);
                                      }};
 
+// Which layers have experts, and their sizes, as Qwen3-MoE's configuration states it.
+void read_experts(const JsonObject& config, TextConfig& text) {
+  const auto size = [&](std::string_view key, int64_t fallback, int64_t most) {
+    const int64_t x = config.integer(key, fallback);
+    if (x < 1 || x > most) config.fail(key, "a number from 1 to " + std::to_string(most));
+    return x;
+  };
+  const int64_t n_experts = size(config.has("num_local_experts") ? "num_local_experts" : "num_experts", 60, 4096);
+  const int64_t n_used = size("num_experts_per_tok", 4, n_experts),
+                ffn_size = size("moe_intermediate_size", 1408, 1 << 20);
+  const int64_t every = size("decoder_sparse_step", 1, 4096);
+  const Json* dense = config.find("mlp_only_layers");
+  if (dense != nullptr && !dense->is_array()) config.fail("mlp_only_layers", "a list of layers");
+  for (int64_t i = 0; i < text.n_layers; ++i) {
+    const bool only_mlp = dense != nullptr && std::ranges::find(*dense, Json(i)) != dense->end();
+    if (only_mlp || (i + 1) % every != 0) continue;
+    TextLayer& layer = text.layers[static_cast<size_t>(i)];
+    layer.n_experts = n_experts;
+    layer.n_experts_used = n_used;
+    layer.ffn_size = ffn_size;
+  }
+}
+
+// The same with experts: softmax over all, the chosen ones' shares add up to 1.
+constexpr TextFamily kQwen3VlMoeText = {.model_type = "qwen3_vl_moe_text",
+                                        .vocab_size = 151936,
+                                        .ffn_size = 5632,
+                                        .max_positions = 128000,
+                                        .n_kv_heads = 16,
+                                        .hidden_size = 2048,
+                                        .n_layers = 24,
+                                        .n_heads = 16,
+                                        .sections = {24, 20, 20},
+                                        .interleaved = true,
+                                        .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                          kQwen3VlText.read_switches(config, text);
+                                          read_experts(config, text);
+                                        }};
+
 }  // namespace
 
 std::span<const TextFamily> text_families() {
-  static constexpr TextFamily kFamilies[] = {kLlama,       kMistral,       kQwen2,      kQwen3,
-                                             kQwen2VlText, kQwen2_5VlText, kQwen3VlText};
+  static constexpr TextFamily kFamilies[] = {kLlama,       kMistral,       kQwen2,       kQwen3,
+                                             kQwen2VlText, kQwen2_5VlText, kQwen3VlText, kQwen3VlMoeText};
   return kFamilies;
 }
 
