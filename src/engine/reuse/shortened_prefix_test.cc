@@ -23,7 +23,7 @@ class ShortenedPrefix : public StoredImages {
       ++at;
       images.push_back(load_image(fixture_ / name.get<std::string>()));
     }
-    return engine_->prepare_raw(text, std::move(images));
+    return engine_->prepare_raw(with_placeholders(text), std::move(images));
   }
   GenerateResult answer(Prompt prompt, Sequence* sequence = nullptr) const {
     Request request;

@@ -1,4 +1,5 @@
-// Test helpers for images in tiers: a model with three images in its prompt, and a tier with faults.
+// Test helpers for images in tiers: a model with three images in its prompt, M-RoPE and DeepStack, and a tier with
+// faults.
 #pragma once
 
 #include <unistd.h>
@@ -113,7 +114,7 @@ class FaultyTier final : public KvTier {
 class StoredImages : public testing::Test {
  protected:
   StoredImages()
-      : fixture_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/llava-next-llama"),
+      : fixture_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/qwen3-vl-deepstack"),
         case_(parse_ordered_json(read_text_file(fixture_ / "case.json"), "case.json")),
         dir_(std::filesystem::temp_directory_path() / ("vlcache-stored-images-" + std::to_string(getpid()))),
         disk_(std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20, .ttl_ms = 0, .salt = ""})),
@@ -121,6 +122,12 @@ class StoredImages : public testing::Test {
         tiers_{tier_} {}
   ~StoredImages() override { std::filesystem::remove_all(dir_); }
 
+  // `text` with the model's form of an image for every <image>.
+  static std::string with_placeholders(std::string text) {
+    constexpr std::string_view kAny = "<image>", kOwn = "<|vision_start|><|image_pad|><|vision_end|>";
+    for (size_t at = 0; (at = text.find(kAny, at)) != text.npos; at += kOwn.size()) text.replace(at, kAny.size(), kOwn);
+    return text;
+  }
   // A process of its own, as far as memory is concerned.
   std::unique_ptr<Engine> engine(double deadline_ms = 60'000, int32_t admit = 1, const ImageKvForm& form = {}) const {
     EngineOptions options = engine_options();
