@@ -118,6 +118,7 @@ class GoldenCase {
     check_expansion(tiles);
     const std::vector<int32_t> slots = image_slots(model_->config().image_token_id);
     const Tensor features = flat(expected_.get("vision_features")), embeds = expected_.get("image_features");
+    begin_addends(slots);
     int64_t feature_row = 0, row = 0;
     for (const ImageTiles& image : tiles) {
       const VisionOutput f = model_->encode_features(image), e = model_->encode_image(image);
@@ -128,6 +129,7 @@ class GoldenCase {
                     error_of(e.embeds, embeds.slice_rows(row, row + e.embeds.rows()))});
       backend_.scatter_rows(
           e.embeds, std::span(slots).subspan(static_cast<size_t>(row), static_cast<size_t>(e.embeds.rows())), x_);
+      worst.features = std::max(worst.features, take_addends(e, row));
       feature_row += f.embeds.rows();
       row += e.embeds.rows();
     }
@@ -234,18 +236,43 @@ class GoldenCase {
 
   // Transformers' features of the images instead of our encoder's.
   void embed_expected_images() {
-    addend_rows_ = image_slots(load_json(dir_ / "config.json")["image_token_id"].get<int32_t>());
-    const int64_t n = std::ssize(addend_rows_), width = x_.row_size();
-    const auto converted = [&](const Tensor& from) {
-      const Tensor to(memory_.emplace_back(n * width * dtype_bytes(x_.dtype)).data(), x_.dtype, {n, width});
-      backend_.convert(from, to);
-      return to;
-    };
-    backend_.scatter_rows(converted(expected_.get("image_features")), addend_rows_, x_);
-    if (expected_.find("deepstack_features") == nullptr) return;
+    const std::vector<int32_t> slots = image_slots(load_json(dir_ / "config.json")["image_token_id"].get<int32_t>());
+    const int64_t n = std::ssize(slots), width = x_.row_size();
+    Buffer memory(n * width * dtype_bytes(x_.dtype));
+    const Tensor rows(memory.data(), x_.dtype, {n, width});
+    backend_.convert(expected_.get("image_features"), rows);
+    backend_.scatter_rows(rows, slots, x_);
+    begin_addends(slots);
+    for (size_t i = 0; i < addends_.size(); ++i) backend_.convert(expected_addends(i), addends_[i]);
+  }
+
+  Tensor expected_addends(size_t tap) const {
     const Tensor all = expected_.get("deepstack_features");
-    const Tensor rows(all.data, all.dtype, {all.dim(0) * n, width});
-    for (int64_t i = 0; i < all.dim(0); ++i) addends_.push_back(converted(rows.slice_rows(i * n, (i + 1) * n)));
+    const auto n = std::ssize(addend_rows_), begin = static_cast<int64_t>(tap) * n;
+    return Tensor(all.data, all.dtype, {all.dim(0) * n, all.dim(2)}).slice_rows(begin, begin + n);
+  }
+
+  // Makes room for what DeepStack adds to the rows of image tokens.
+  void begin_addends(const std::vector<int32_t>& slots) {
+    if (expected_.find("deepstack_features") == nullptr) return;
+    addend_rows_ = slots;
+    const int64_t n = std::ssize(slots), width = x_.row_size();
+    for (int64_t tap = 0; tap < expected_.get("deepstack_features").dim(0); ++tap) {
+      const Buffer& memory = memory_.emplace_back(n * width * dtype_bytes(x_.dtype));
+      addends_.emplace_back(memory.data(), x_.dtype, std::initializer_list<int64_t>{n, width});
+    }
+  }
+
+  // Of the image whose tokens begin with this one of all images' tokens. Returns the largest error.
+  double take_addends(const VisionOutput& image, int64_t row) {
+    EXPECT_EQ(image.extra.size(), addends_.size());
+    const int64_t end = row + image.embeds.rows();
+    double worst = 0;
+    for (size_t tap = 0; tap < std::min(image.extra.size(), addends_.size()); ++tap) {
+      backend_.scatter_rows(image.extra[tap], count_up(row, end), addends_[tap]);
+      worst = std::max(worst, error_of(image.extra[tap], expected_addends(tap).slice_rows(row, end)));
+    }
+    return worst;
   }
 
   // Computes the rows of tokens from `first` on through some layers; the logits of all rows or of none.
@@ -287,13 +314,15 @@ class GoldenCase {
   void check_expansion(const std::vector<ImageTiles>& tiles) {
     const std::string text = model_->expand_prompt(json_["prompt"].get<std::string>(), tiles);
     int64_t n = 0, expected = 0;
-    for (size_t i = text.find("<image>"); i != std::string::npos; i = text.find("<image>", i + 1)) ++n;
+    const std::string_view placeholder = model_->config().family->image_placeholder;
+    for (size_t i = text.find(placeholder); i != std::string::npos; i = text.find(placeholder, i + 1)) ++n;
     for (const ImageTiles& t : tiles) expected += model_->n_image_tokens(t);
     EXPECT_EQ(n, expected);
     EXPECT_EQ(n, std::count(ids_.begin(), ids_.end(), model_->config().image_token_id));
   }
 
   std::vector<ImageTiles> process_images();
+  std::vector<float> planes(std::span<const float> patches, const Json& grid, int64_t side) const;
   std::vector<float> expected_pixels() const;
   void compare_bf16(const Tensor& logits, Worst& worst);
 
@@ -331,6 +360,22 @@ std::vector<float> GoldenCase::expected_pixels() const {
   return pixels;
 }
 
+// [3, h, w] of [patches, 3, side, side], square after square.
+std::vector<float> GoldenCase::planes(std::span<const float> patches, const Json& grid, int64_t side) const {
+  const auto rows = grid[1].get<int64_t>(), cols = grid[2].get<int64_t>(), merge = model_->config().vision->merge;
+  std::vector<float> out(patches.size());
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const int64_t square = i / (merge * merge), place = i % (merge * merge);
+    const int64_t row = square / (cols / merge) * merge + place / merge,
+                  col = square % (cols / merge) * merge + place % merge;
+    for (int64_t line = 0; line < 3 * side; ++line) {  // of all channels
+      const int64_t y = line / side * rows * side + row * side + line % side;
+      std::copy_n(patches.begin() + (i * 3 * side + line) * side, side, out.begin() + y * cols * side + col * side);
+    }
+  }
+  return out;
+}
+
 // Our processor's tiles, which must be the fixture's bit for bit.
 std::vector<ImageTiles> GoldenCase::process_images() {
   const std::unique_ptr<ImageProcessor> processor = load_image_processor(Checkpoint(dir_), family());
@@ -348,7 +393,12 @@ std::vector<ImageTiles> GoldenCase::process_images() {
     const std::span pixels(image.tensor().as<float>(), static_cast<size_t>(image.n_tiles) * per_tile);
     at += per_tile * static_cast<size_t>(std::max(padded_tiles, image.n_tiles));
     CHECK(at <= expected.size());
-    EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), begin)) << path;
+    if (json_.contains("grids")) {
+      const std::vector<float> whole = planes({begin, per_tile}, json_["grids"][images.size() - 1], shape.back());
+      EXPECT_TRUE(std::ranges::equal(pixels, whole)) << path;
+    } else {
+      EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), begin)) << path;
+    }
   }
   EXPECT_EQ(at, expected.size());
   return images;
@@ -472,7 +522,7 @@ void Golden::print() const {
 
 TEST_P(Golden, EqualsTransformers) {
   for (const std::string& name : case_names()) run(name, Model::read_config(Checkpoint(fixtures() / name)));
-  ASSERT_EQ(families_.size(), 9u);
+  ASSERT_EQ(families_.size(), 12u);
   print();
 }
 
