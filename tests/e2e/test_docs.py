@@ -1,8 +1,9 @@
-"""The `curl` lines of docs/server.md, as they stand there."""
+"""The `curl` lines of docs/server.md, as they stand there; the generated tables of docs/models.md."""
 import json
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from program import ROOT
@@ -29,6 +30,17 @@ class Examples(Server):
                 self.assertIsNone(json.loads(p.stdout).get("error"), p.stdout)
         self.assertGreaterEqual(len(lines), 10)
         self.assertTrue({"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions", "/tokenize", "/metrics", "/v1/cache/stats"} <= routes)
+
+
+class Models(unittest.TestCase):
+    def test_tables_are_those_of_the_fixtures(self):
+        sys.path.insert(0, str(ROOT / "tools"))
+        import model_table
+        page = (ROOT / "docs/models.md").read_text()
+        for name, table in model_table.TABLES.items():
+            self.assertEqual(model_table.block(page, name), list(table()), f"docs/models.md: renew the table with python3 tools/model_table.py ({name})")
+        for family in model_table.cases():
+            self.assertIn(f"`{family}`", page)
 
 
 if __name__ == "__main__":
