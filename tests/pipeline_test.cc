@@ -215,6 +215,50 @@ TEST_P(Pipeline, RepeatedPromptsAreNotRecomputed) {
   EXPECT_EQ(ids(found), ids(generate(*engine_, other_image({}))));
 }
 
+// Images whose rows hold more than embeddings, or whose positions are not indices: chunks end inside an image, beside
+// another prompt's, and prefixes of cancelled requests end there too.
+TEST_P(Pipeline, ChunksOfSeveralPromptsMayEndInsideImages) {
+  if (!case_.contains("grids")) GTEST_SKIP() << "no grids";
+  const auto changed = [&] {
+    Request other = request({});
+    std::vector<Image> images = this->images();
+    for (uint8_t& value : images[0].rgb) value ^= 0x80;
+    other.prompt = engine_->prepare_raw("And: " + case_["prompt"].get<std::string>(), std::move(images));
+    return other;
+  };
+  const std::vector<int32_t> others = ids(generate(*engine_, changed()));
+  for (const int32_t chunk : {7, 20}) {
+    Scheduler scheduler(*engine_, {.prefill_chunk = chunk});
+    const RequestId first = scheduler.add(request({})), second = scheduler.add(changed());
+    while (scheduler.step()) {
+    }
+    EXPECT_EQ(ids(scheduler.remove(first)), greedy()) << "chunks of " << chunk;
+    EXPECT_EQ(ids(scheduler.remove(second)), others) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(Pipeline, PrefixesMayEndInsideImages) {
+  if (!case_.contains("grids")) GTEST_SKIP() << "no grids";
+  const ReuseOptions prefix{.prefix = true, .chooser = nullptr};
+  const std::vector<ImageSpan> spans = request(prefix).prompt.spans;
+  int n_inside = 0;
+  for (int n_steps = 1; n_steps < 8; ++n_steps) {
+    EngineOptions options;
+    options.dtype = DType::kF32;
+    options.kv_memory_bytes = options.cache_bytes = 256 << 20;
+    engine_ = Engine::load(Checkpoint(dir_), options);
+    Scheduler scheduler(*engine_, {.prefill_chunk = 11});
+    const RequestId id = scheduler.add(request(prefix));
+    for (int i = 0; i < n_steps; ++i) scheduler.step();
+    scheduler.remove(id);
+    const GenerateResult found = generate(*engine_, request(prefix));
+    EXPECT_EQ(ids(found), greedy()) << "after " << n_steps << " steps";
+    const int32_t n = found.cache.n_prefix_tokens;
+    if (std::ranges::any_of(spans, [&](const ImageSpan& s) { return s.begin < n && n < s.end; })) ++n_inside;
+  }
+  EXPECT_GT(n_inside, 0);
+}
+
 std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace_if(
