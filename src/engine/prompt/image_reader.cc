@@ -99,6 +99,12 @@ ImageReader::ProcessorPtr ImageReader::processor(const std::string& settings) co
 ImageReader::Fitted ImageReader::fit(const Image& image, const EncodedImage& encoded) const {
   const ImageOptions& options = encoded.options;
   Fitted fitted{.processor = processor(options.settings), .tiles = {}};
+  if (options.min_tokens > 0 || options.max_tokens > 0 || options.least_detail) {
+    const TokenBounds bounds = {
+        .least = options.min_tokens, .most = options.max_tokens, .fewest = options.least_detail};
+    if (ProcessorPtr bounded = fitted.processor->bounded(bounds); bounded != nullptr)
+      fitted.processor = std::move(bounded);
+  }
   std::set<int64_t> found;
   while (fitted.processor != nullptr) {
     fitted.tiles = fitted.processor->process(image);

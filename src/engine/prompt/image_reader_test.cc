@@ -135,6 +135,30 @@ TEST(ImageSettings, ChangeTheOutputOfAProcessor) {
   EXPECT_GT(n_tiles(R"({"size": {"longest_edge": 168}})"), n_tiles(""));
 }
 
+// Where an image may have any number of tokens, bounds on them replace the processor's bounds on pixels.
+TEST(ImageSettings, BoundsOnGridsOfAnySize) {
+  const auto engine = Engine::load(Checkpoint(fixture("qwen3-vl-wide")),
+                                   {.backend = "ref", .dtype = DType::kF32, .kv_memory_bytes = 1 << 20});
+  const auto bytes = read_file(fixture("qwen3-vl-wide") + "/image-0.png");
+  const auto n_tokens = [&](const ImageOptions& options) {
+    EncodedImage image{.bytes = bytes, .where = "here", .limits = {}, .options = options, .owner = ""};
+    const Prompt prompt = engine->prepare_raw("<|vision_start|><|image_pad|><|vision_end|>?", std::vector{image});
+    EXPECT_EQ(prompt.n_vision_tokens(), engine->model().n_image_tokens(prompt.images[0]));
+    return prompt.n_vision_tokens();
+  };
+  const int32_t own = n_tokens({}), least = n_tokens({.least_detail = true});
+  EXPECT_LT(least, own);
+  for (int32_t most = own; most >= own / 2; --most) EXPECT_LE(n_tokens({.max_tokens = most}), most);
+  EXPECT_GE(n_tokens({.min_tokens = 2 * own}), 2 * own);  // enlarged
+  EXPECT_EQ(n_tokens({.settings = R"({"max_pixels": 1, "min_pixels": 1})"}), n_tokens({.max_tokens = 1}));
+  try {
+    n_tokens({.min_tokens = own - 1, .max_tokens = own - 1});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("between min_image_tokens and max_image_tokens"));
+  }
+}
+
 // An encoder of one size of image is not given another.
 TEST(ImageSettings, TileSizesOfAnotherEncoderAreAnError) {
   const auto engine = Engine::load(Checkpoint(fixture("llava-clip")),

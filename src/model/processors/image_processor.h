@@ -31,6 +31,12 @@ class PixelAllowance {
   int64_t left_;
 };
 
+// Bounds on the tokens of an image; 0: none.
+struct TokenBounds {
+  int64_t least = 0, most = 0;
+  bool fewest = false;  // as few as the settings allow, whatever `least` is
+};
+
 // Bit-identical to transformers' processors with backend="pil". Const and safe to share between threads.
 class ImageProcessor {
  public:
@@ -45,6 +51,9 @@ class ImageProcessor {
   // A processor with less detail, hence fewer tokens, in a form that models of this processor support; null if there is
   // none.
   virtual std::unique_ptr<ImageProcessor> coarser() const { return nullptr; }
+  // The same with these bounds, where the settings bound the tokens of an image whatever its size; null elsewhere. An
+  // extreme aspect ratio, or no number of tokens between the bounds, may leave an image outside them.
+  virtual std::unique_ptr<ImageProcessor> bounded(const TokenBounds&) const { return nullptr; }
 
  private:
   virtual ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const = 0;

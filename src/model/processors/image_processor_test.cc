@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "base/json.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/image/pattern_testing.h"
+#include "model/processors/settings.h"
 
 namespace vlcache {
 namespace {
@@ -35,8 +37,9 @@ class SettingsFolder {
   ~SettingsFolder() { std::filesystem::remove_all(path_); }
   SettingsFolder(const SettingsFolder&) = delete;
   SettingsFolder& operator=(const SettingsFolder&) = delete;
+  Checkpoint checkpoint() const { return Checkpoint(path_); }
   std::unique_ptr<ImageProcessor> load(std::string_view model_type = "") const {
-    return load_image_processor(Checkpoint(path_), model_type);
+    return load_image_processor(checkpoint(), model_type);
   }
 
  private:
@@ -61,6 +64,10 @@ std::string processor_error(const std::string& text, ErrorCode code) {
 
 void check_case(const ImageProcessor& processor, const Json& expected) {
   const Image source = pattern(expected["width"].get<int64_t>(), expected["height"].get<int64_t>());
+  if (expected.contains("error")) {  // in transformers, too
+    EXPECT_THROW(processor.process(source), Error);
+    return;
+  }
   const ImageTiles out = processor.process(source);
   const std::vector<int64_t> shape{out.n_tiles, 3, out.height, out.width};
   EXPECT_EQ(shape, expected["shape"].get<std::vector<int64_t>>());
@@ -90,6 +97,84 @@ TEST(ImageProcessor, EqualsTransformersToTheBit) {
       check_case(*processor, expected);
     }
   }
+}
+
+// Every size has the grid of patches that transformers computes, hence the number of tokens.
+TEST(ImageProcessor, GridsOfRandomSizesEqualTransformers) {
+  const Json table = load_json(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/images/grids.json");
+  const Json& sizes = table["sizes"];
+  ASSERT_GE(sizes.size(), 500u);
+  for (const Json& row : table["processors"]) {
+    const std::string family = row["family"];
+    SCOPED_TRACE(family);
+    const auto patch = row["patch"].get<int64_t>();
+    const SmartResize rule = {.small = family == "glm_ocr"        ? SmartResize::Small::kScaled
+                                       : family == "paddleocr_vl" ? SmartResize::Small::kSideBySide
+                                                                  : SmartResize::Small::kAsIs,
+                              .cell = 2 * patch,
+                              .n_frames = family == "glm_ocr" ? row["frames"].get<int64_t>() : 1,
+                              .least = row["min_pixels"].get<int64_t>(),
+                              .most = row["max_pixels"].get<int64_t>()};
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const auto [width, height] = sizes[i].get<std::array<int64_t, 2>>();
+      SCOPED_TRACE(sizes[i].dump());
+      if (row["grids"][i].is_null()) {
+        EXPECT_THROW(smart_resized({height, width}, rule), Error);
+        continue;
+      }
+      const Extent found = smart_resized({height, width}, rule);
+      EXPECT_EQ(Json({found.height / patch, found.width / patch}), row["grids"][i]);
+    }
+  }
+}
+
+TEST(ImageProcessor, NumbersOfPixelsHaveTwoNames) {
+  const auto key = [](const std::string& rest) {
+    return from_config(R"({"image_processor_type": "Qwen2VLImageProcessor")" + rest + "}")->settings_key();
+  };
+  EXPECT_EQ(key(R"(, "min_pixels": 784, "max_pixels": 7840)"),
+            key(R"(, "size": {"shortest_edge": 784, "longest_edge": 7840})"));
+  EXPECT_EQ(key(R"(, "size": {"min_pixels": 784, "max_pixels": 7840})"),
+            key(R"(, "size": {"shortest_edge": 784, "longest_edge": 7840})"));
+  std::set<std::string> keys;
+  for (const char* rest : {"", R"(, "min_pixels": 784)", R"(, "max_pixels": 784)", R"(, "patch_size": 16)",
+                           R"(, "merge_size": 1)", R"(, "resample": 2)", R"(, "do_resize": false)"})
+    keys.insert(key(rest));
+  EXPECT_EQ(keys.size(), 7u);
+  for (const char* rest : {R"("min_pixels": 0)", R"("max_pixels": 1e30)", R"("size": {"longest_edge": -1})",
+                           R"("size": 5)", R"("patch_size": 0)", R"("merge_size": 5000)"}) {
+    processor_error(R"({"image_processor_type": "Qwen2VLImageProcessor", )" + std::string(rest) + "}",
+                    ErrorCode::kInput);
+  }
+}
+
+// A request's settings replace the checkpoint's, by either name.
+TEST(ImageProcessor, SettingsOfARequestReplaceNumbersOfPixels) {
+  const std::string own = R"({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 100352})";
+  const SettingsFolder folder(std::vector<std::pair<std::string, std::string>>{{"preprocessor_config.json", own}});
+  const auto pixels = [&](std::string_view changed) {
+    const ImageTiles tiles = load_image_processor(folder.checkpoint(), "qwen2_vl", changed)->process(Image(500, 500));
+    return tiles.height * tiles.width;
+  };
+  EXPECT_EQ(pixels(""), 308 * 308);
+  EXPECT_EQ(pixels(R"({"max_pixels": 12544})"), 112 * 112);
+  EXPECT_EQ(pixels(R"({"size": {"shortest_edge": 3136, "longest_edge": 12544}})"), 112 * 112);
+  EXPECT_THROW(pixels(R"({"patch_size": 16})"), Error);
+}
+
+TEST(ImageProcessor, BoundsOnTokensAreBoundsOnPixels) {
+  const auto own = from_config(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
+  const auto tokens = [&](const TokenBounds& bounds, const Image& image) {
+    const ImageTiles tiles = own->bounded(bounds)->process(image);
+    return tiles.height * tiles.width / (28 * 28);
+  };
+  const Image page(1000, 700);
+  EXPECT_EQ(tokens({}, page), 36 * 25);
+  EXPECT_EQ(tokens({.most = 100}, page), 11 * 8);
+  EXPECT_EQ(tokens({.least = 1000}, page), 38 * 27);
+  EXPECT_EQ(tokens({.fewest = true}, page), 2);                             // 56 x 56 pixels are the fewest
+  EXPECT_EQ(tokens({.most = 2}, page), 1);                                  // below the settings' own least
+  EXPECT_THROW(tokens({.least = int64_t{1} << 40}, Image(28, 28)), Error);  // too many pixels
 }
 
 TEST(ImageProcessor, IsReadFromEveryKnownFile) {

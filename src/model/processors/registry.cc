@@ -29,6 +29,9 @@ constexpr Entry kProcessors[] = {
     {"Qwen2VLImageProcessor", "qwen2_vl", make_qwen2_vl_processor},
     {"", "qwen2_5_vl", make_qwen2_vl_processor},
     {"", "qwen3_vl", make_qwen2_vl_processor},
+    {"", "qwen3_vl_moe", make_qwen2_vl_processor},
+    {"PaddleOCRVLImageProcessor", "paddleocr_vl", make_paddleocr_vl_processor},
+    {"Glm46VImageProcessor", "glm_ocr", make_glm46v_processor},
 };
 
 std::string known_types() {

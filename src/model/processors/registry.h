@@ -16,5 +16,7 @@ std::unique_ptr<ImageProcessor> make_llava_processor(const JsonObject& config);
 std::unique_ptr<ImageProcessor> make_llava_next_processor(const JsonObject& config);
 std::unique_ptr<ImageProcessor> make_idefics3_processor(const JsonObject& config);
 std::unique_ptr<ImageProcessor> make_qwen2_vl_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_paddleocr_vl_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_glm46v_processor(const JsonObject& config);
 
 }  // namespace vlcache

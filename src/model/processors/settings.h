@@ -47,6 +47,20 @@ struct Extent {
   int64_t height = 0, width = 0;
 };
 
+// How images become grids of any size: transformers' smart_resize, of several classes.
+struct SmartResize {
+  // What happens first to an image with a side below `cell`: nothing, each such side is enlarged with the other in
+  // proportion, or both by one factor.
+  enum class Small : uint8_t { kAsIs, kSideBySide, kScaled };
+  Small small = Small::kAsIs;
+  int64_t cell = 28;            // pixels on a side of a token
+  int64_t n_frames = 1;         // that the bounds count the pixels of
+  int64_t least = 0, most = 0;  // pixels
+};
+// Sides rounded to the nearest multiples of `cell` (halves to even), or the area scaled to a bound and sides rounded
+// away from it. Throws Error(kInput) if a side is more than 200 times the other.
+Extent smart_resized(Extent from, const SmartResize& rule);
+
 // The size an image of `from` is resized to; transformers' rules, rounding included. Throws Error(kInput) if `size` has
 // no usable keys.
 Extent resized_extent(Extent from, const SizeSpec& size);
