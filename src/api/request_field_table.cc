@@ -242,7 +242,8 @@ const std::array kFields = std::to_array<RequestField>({
      .high = kMaxInt},
     {.name = "mm_processor_kwargs",
      .member = {},
-     .help = "settings of the image processor for this request: `size`, `do_image_splitting`, `image_grid_pinpoints`",
+     .help = "settings of the image processor for this request: `size`, `min_pixels`, `max_pixels`, "
+             "`do_image_splitting`, `image_grid_pinpoints`",
      .line = false},
     {.name = "chat_template_kwargs",
      .member = {},
