@@ -1,0 +1,66 @@
+// Runs helper programs on data that is not trusted: without a shell, with a minimal environment, under limits of time,
+// memory and output. A fault in the helper, or a file made to cause one, ends the helper alone.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vlcache {
+
+// A read-only file that exists in memory alone, so that nothing has to be removed however a process ends.
+class MemoryFile {
+ public:
+  // Copies the bytes. Throws Error(kIo) if the system has no memory for them.
+  explicit MemoryFile(std::span<const std::byte> bytes);
+  ~MemoryFile();
+  MemoryFile(const MemoryFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+// The path under which a helper finds its MemoryFile.
+inline constexpr const char* kHelperInput = "/proc/self/fd/3";
+
+struct ProcessLimits {
+  std::chrono::milliseconds time{20'000};   // from its start to its end, and of processor time
+  int64_t memory_bytes = int64_t{1} << 30;  // of address space
+  int64_t output_bytes = int64_t{32} << 20;
+};
+
+struct ProcessOutcome {
+  enum class End : uint8_t {
+    kExited,     // code: its exit status; 127: it could not be started
+    kSignal,     // code: the signal that ended it
+    kLate,       // killed at the time limit
+    kTooMuch,    // killed because it wrote more than output_bytes
+    kCancelled,  // killed because `cancelled` said so
+  };
+  End end = End::kExited;
+  int code = 0;
+  std::vector<std::byte> output;  // standard output
+  std::string errors;             // standard error, its first 64 KiB
+
+  bool good() const { return end == End::kExited && code == 0; }
+};
+
+// The absolute path of a program in one of the folders of PATH; nullopt: it is not installed.
+std::optional<std::filesystem::path> find_program(std::string_view name);
+
+// Runs a program to its end or to a limit; its process group is dead when this returns. It can write no file and leave
+// no core, and dies with the thread that waits for it. `cancelled` is called about 20 times a second. Throws Error(kIo)
+// if no process can be started. Any thread.
+ProcessOutcome run_limited(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                           const MemoryFile& input, const ProcessLimits& limits,
+                           const std::function<bool()>& cancelled = nullptr);
+
+}  // namespace vlcache

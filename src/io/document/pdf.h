@@ -1,0 +1,86 @@
+// PdfReader turns pages of a PDF into PNG files and texts. poppler-utils does the work, in programs of their own that
+// are killed at limits of time, memory and output (base/limited_process.h).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <semaphore>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/limited_process.h"
+#include "base/sha256.h"
+#include "io/document/pdf_info.h"
+
+namespace vlcache {
+
+// Whether a file begins as PDFs do: within the first KiB, as viewers allow.
+bool is_pdf(std::span<const std::byte> bytes);
+
+struct PdfRequest {
+  std::string where;                // begins the message of every error
+  std::string pages;                // as parse_page_selection takes it
+  int32_t max_pages = kMaxPages;    // more than these are an error
+  std::string advice;               // ends the message of that error: how pages are selected
+  bool text = false;                // the pages' texts, too
+  std::string owner;                // what is remembered of a page helps no other owner
+  std::function<bool()> cancelled;  // asked about 20 times a second; empty: never
+  // The longer side of a page's image in pixels, where the page is large enough (kMaxDpi). Required.
+  std::function<int64_t(const PdfPageSize& size)> longer_side;
+
+  static constexpr int32_t kMaxPages = 100;
+};
+
+struct PdfPage {
+  int32_t number = 0;                                   // from 1
+  std::shared_ptr<const std::vector<std::byte>> image;  // a PNG file, the same for the same page and size
+  std::string text;                                     // valid UTF-8, without form feeds and blank lines at its ends
+};
+
+// Any thread.
+class PdfReader {
+ public:
+  static constexpr double kMaxDpi = 300;     // small pages are not drawn larger
+  static constexpr int64_t kMaxSide = 2048;  // pixels of a page's longer side
+  static constexpr int64_t kMaxKnownBytes = int64_t{64} << 20;
+  static constexpr std::chrono::seconds kMaxTime{180};  // of all pages of a request
+
+  // page: limits of each program that is run.
+  explicit PdfReader(const ProcessLimits& page = {}) : page_limits_(page) {}
+
+  // Pages in the order selected. Throws Error: kUnsupported (poppler-utils is not installed), kInput (no PDF, damaged,
+  // encrypted with a password, pages that it does not have, beyond a limit), kMemory (more bytes of images than
+  // kMaxImageBytes), kCancelled, kIo.
+  std::vector<PdfPage> read(std::span<const std::byte> pdf, const PdfRequest& request);
+
+  void clear();             // forgets all pages
+  int64_t n_drawn() const;  // pages, since the start: those that were not remembered
+
+ private:
+  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+  struct Known {
+    Sha256Digest key;
+    Bytes bytes;
+  };
+
+  Bytes find(const Sha256Digest& key);
+  void remember(const Sha256Digest& key, const Bytes& bytes);
+
+  const ProcessLimits page_limits_;
+  // Programs at once: the others are the inference's.
+  std::counting_semaphore<> places_{kPlaces};
+  static constexpr int kPlaces = 2;
+  mutable std::mutex mutex_;  // guards all below
+  std::list<Known> known_;    // most recently used first
+  std::map<Sha256Digest, std::list<Known>::iterator> by_key_;
+  int64_t known_bytes_ = 0, n_drawn_ = 0;
+};
+
+}  // namespace vlcache
