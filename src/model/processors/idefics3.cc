@@ -65,6 +65,13 @@ class Idefics3ImageProcessor : public ImageProcessor {
     return std::make_unique<Idefics3ImageProcessor>(settings, tile_, stepwise);
   }
 
+  int64_t longer_side(double width, double height) const override {
+    const SizeSpec& size = settings_.size;
+    if (!split_) return tile_;
+    if (!settings_.do_resize) return ImageProcessor::longer_side(width, height);
+    return std::min(kMaxSide, std::max({size.longest_edge, size.height, size.width}));
+  }
+
   std::string settings_key() const override {
     return "Idefics3: " + settings_.key() + " tile=" + std::to_string(tile_) + (split_ ? " split" : "");
   }

@@ -54,6 +54,10 @@ class ImageProcessor {
   // The same with these bounds, where the settings bound the tokens of an image whatever its size; null elsewhere. An
   // extreme aspect ratio, or no number of tokens between the bounds, may leave an image outside them.
   virtual std::unique_ptr<ImageProcessor> bounded(const TokenBounds&) const { return nullptr; }
+  // The longer side, in pixels, to which a page of width x height points is resized before it is cut into tiles: drawn
+  // larger, it shows the model no more. Both are > 0. A processor without a rule of its own gets 2048, as many pixels
+  // as a page is drawn with at most.
+  virtual int64_t longer_side(double /*width*/, double /*height*/) const { return 2048; }
 
  private:
   virtual ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const = 0;

@@ -177,6 +177,24 @@ TEST(ImageProcessor, BoundsOnTokensAreBoundsOnPixels) {
   EXPECT_THROW(tokens({.least = int64_t{1} << 40}, Image(28, 28)), Error);  // too many pixels
 }
 
+// Of pages of A4, and of a slide.
+TEST(ImageProcessor, NamesTheLongerSideThatItShows) {
+  const std::pair<const char*, std::pair<int64_t, int64_t>> cases[] = {
+      {R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 224}})", {316, 298}},
+      {R"({"image_processor_type": "SiglipImageProcessor", "size": {"height": 384, "width": 384}})", {384, 384}},
+      {R"({"image_processor_type": "LlavaImageProcessor", "size": {"shortest_edge": 336}, "do_pad": true})",
+       {336, 336}},
+      {R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 336}})", {1008, 1008}},
+      {R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 1456}})", {1456, 1456}},
+      {R"({"image_processor_type": "Idefics3ImageProcessor", "do_image_splitting": false})", {364, 364}},
+      {R"({"image_processor_type": "ViTImageProcessor", "do_resize": false})", {2048, 2048}}};
+  for (const auto& [config, sides] : cases) {
+    const std::unique_ptr<ImageProcessor> processor = from_config(config);
+    EXPECT_EQ(processor->longer_side(595, 842), sides.first) << config;
+    EXPECT_EQ(processor->longer_side(960, 720), sides.second) << config;
+  }
+}
+
 TEST(ImageProcessor, IsReadFromEveryKnownFile) {
   const std::string clip = R"({"image_processor_type": "CLIPImageProcessor"})";
   const std::string siglip = R"({"image_processor_type": "SiglipImageProcessor"})";

@@ -18,6 +18,12 @@ class LlavaImageProcessor : public StandardImageProcessor {
     }
   }
 
+  int64_t longer_side(double width, double height) const override {
+    const double side = std::max(width, height);
+    return make_square_ ? StandardImageProcessor::longer_side(side, side)
+                        : StandardImageProcessor::longer_side(width, height);
+  }
+
   std::string settings_key() const override {
     if (!make_square_) return StandardImageProcessor::settings_key();
     std::string key = StandardImageProcessor::settings_key() + " square=";

@@ -54,6 +54,13 @@ class LlavaNextImageProcessor : public ImageProcessor {
     return std::make_unique<LlavaNextImageProcessor>(settings_, std::move(smaller));
   }
 
+  // Of the largest grid, whichever it is that suits the shape.
+  int64_t longer_side(double, double) const override {
+    int64_t longest = 0;
+    for (const auto& [height, width] : pinpoints_) longest = std::max({longest, height, width});
+    return longest;
+  }
+
   std::string settings_key() const override {
     std::string key = "LLaVA-NeXT: " + settings_.key() + " base=" + std::to_string(base_.height) + "x" +
                       std::to_string(base_.width) + " tile=" + std::to_string(tile_) + " grids=";

@@ -1,5 +1,7 @@
 #include "model/processors/standard.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +46,13 @@ StandardImageProcessor::StandardImageProcessor(std::string type, const Processor
     throw Error(ErrorCode::kInput,
                 "image processor: pad_size: expected height and width, found " + size_key(settings.pad_size));
   }
+}
+
+int64_t StandardImageProcessor::longer_side(double width, double height) const {
+  if (!settings_.do_resize) return ImageProcessor::longer_side(width, height);
+  const auto pixels = [](double points) { return std::max<int64_t>(1, std::llround(std::min(points, 1e6))); };
+  const Extent resized = resized_extent({pixels(height), pixels(width)}, settings_.size);
+  return std::max(resized.height, resized.width);
 }
 
 ImageTiles StandardImageProcessor::make_tiles(const Image& image, PixelAllowance& allowance) const {

@@ -14,6 +14,7 @@ class StandardImageProcessor : public ImageProcessor {
   // `type` only names the processor in settings_key().
   StandardImageProcessor(std::string type, const ProcessorSettings& settings);
   std::string settings_key() const override { return type_ + ": " + settings_.key(); }
+  int64_t longer_side(double width, double height) const override;
 
  protected:
   // The tile of an image that another step has produced from `original`.
