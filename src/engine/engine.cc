@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "engine/image_entries.h"
 #include "engine/memory_plan.h"
+#include "engine/prompt/document_reader.h"
 #include "engine/prompt/image_reader.h"
 #include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
@@ -77,6 +78,7 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   engine->start(Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress}), options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
+    engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);
   }
   engine->load_ms_ = ms_since(begin);
   return engine;
@@ -139,9 +141,22 @@ std::vector<int32_t> Engine::stop_token_ids() const {
 
 void Engine::check_takes(const InputImages& images) const {
   const size_t n_images = std::visit([](const auto& list) { return list.size(); }, images);
-  if (n_images == 0 || image_reader_ != nullptr) return;
-  throw Error(ErrorCode::kInput, "the model (" + model_->config().model_type + ") takes text only; " +
-                                     std::to_string(n_images) + " image(s) were given");
+  if (n_images > 0) check_sees(std::to_string(n_images) + " image(s)");
+}
+
+void Engine::check_sees(const std::string& given) const {
+  if (image_reader_ != nullptr) return;
+  throw Error(ErrorCode::kInput,
+              "the model (" + model_->config().model_type + ") takes text only; " + given + " were given");
+}
+
+std::vector<EncodedImage> Engine::read_document(const DocumentRequest& request) const {
+  check_sees("pages of a PDF");
+  return document_reader_->read(request);
+}
+
+void Engine::forget_documents() const {
+  if (document_reader_ != nullptr) document_reader_->clear();
 }
 
 Prompt Engine::prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const {

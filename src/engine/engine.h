@@ -22,8 +22,10 @@
 namespace vlcache {
 
 class ChatTemplates;
+class DocumentReader;
 class ImageReader;
 class Tokenizer;
+struct DocumentRequest;
 struct RenderedChat;
 
 struct EngineOptions {
@@ -73,6 +75,10 @@ class Engine {
   Prompt prepare_rendered(const RenderedChat& chat, InputImages images) const;
   // Throws Error(kInput) for images that the model cannot take.
   void check_takes(const InputImages& images) const;
+  // The pages of a document as images. Throws Error(kInput) if the model cannot take images, else what
+  // DocumentReader::read throws. Takes as long as drawing takes: not for the inference thread. Any thread.
+  std::vector<EncodedImage> read_document(const DocumentRequest& request) const;
+  void forget_documents() const;  // pages that were drawn
   // Null: the model has no tokenizer, hence no text.
   const ChatTemplates* chat_templates() const { return chat_templates_.get(); }
   // Token ids as they are, no images.
@@ -92,6 +98,7 @@ class Engine {
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
   Prompt prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const;
+  void check_sees(const std::string& given) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
 
@@ -100,7 +107,8 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
-  std::unique_ptr<ImageReader> image_reader_;  // null: the model takes text alone
+  std::unique_ptr<ImageReader> image_reader_;        // null: the model takes text alone
+  std::unique_ptr<DocumentReader> document_reader_;  // where there is an image_reader_
   ReplayText replay_text_;
   KvShape kv_shape_;
   std::unique_ptr<PagePools> pools_;

@@ -29,6 +29,7 @@ struct EncodedImage {
   ImageLimits limits;
   ImageOptions options;
   std::string owner;  // what is remembered of the image helps no other owner
+  std::string text;   // stands after the image in messages: what a page of a document says; empty: nothing
 };
 
 // Reads a file. Throws Error as read_image_file does.

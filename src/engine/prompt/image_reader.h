@@ -34,6 +34,11 @@ class ImageReader {
   // cannot satisfy, else what decoding and processing throw.
   void read(InputImages images, Prompt& prompt) const;
 
+  // As ImageProcessor::longer_side, under changed settings (ImageOptions::settings).
+  int64_t longer_side(double width, double height, const std::string& settings) const {
+    return processor(settings)->longer_side(width, height);
+  }
+
   static constexpr int64_t kMaxHeldBytes = int64_t{256} << 20;
 
  private:

@@ -123,6 +123,7 @@ class Programs {
           "the PDF is encrypted and needs a password; remove the password first (qpdf --decrypt --password=... IN "
           "OUT)");
     }
+    if (outcome.errors.find("last page (0)") != std::string::npos) refuse("the PDF has no pages");
     if (outcome.end == End::kLate) {
       refuse(part + format(" took longer than %.0f s to read", static_cast<double>(limits_.time.count()) / 1000));
     }

@@ -115,6 +115,7 @@ void CacheRoutes::reset(const ExchangePtr& exchange) {
   named_images_.clear();
   responses_.clear();
   inference_.between_steps([exchange](Engine& engine) {
+    engine.forget_documents();
     exchange->send(json_response({{"freed_bytes", engine.kv().reset()}}));
   });
 }
