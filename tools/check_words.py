@@ -26,7 +26,7 @@ MOST = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 5,
-    "picture": 48,
+    "picture": 47,
     "pictures": 38,
 }
 

@@ -45,7 +45,7 @@ TEST(RequestFields, TableCoversEveryMember) {
     f.stop_token_ids = {4};
     f.logit_bias = {TokenBias{1, 2.0f}};
     f.ignore_eos = f.explain = f.query_aware = f.evict_while_prefill = f.stream = f.return_progress = f.cache_prompt =
-        true;
+        f.pdf_text = true;
     f.kv = f.reuse = f.cache_salt = "t";
     f.kv_budget = BudgetText{"0.5"};
     f.response_format = 1;
@@ -62,7 +62,7 @@ TEST(RequestFields, TableCoversEveryMember) {
   }
   EXPECT_TRUE(f.timeout && f.seed && f.stop && f.stop_token_ids && f.logit_bias && f.kv_budget);
   EXPECT_TRUE(f.ignore_eos && f.explain && f.query_aware && f.evict_while_prefill && f.stream && f.return_progress &&
-              f.cache_prompt);
+              f.cache_prompt && f.pdf_text);
   EXPECT_TRUE(f.kv && f.reuse && f.cache_salt && !f.response_format.is_null());
 }
 

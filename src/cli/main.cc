@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     return 130;
   } catch (const vlcache::Error& e) {
+    if (e.code() == vlcache::ErrorCode::kCancelled) return 130;
     std::fprintf(stderr, "vlcache: %s\n", e.what());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "vlcache: out of memory\n");

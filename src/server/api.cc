@@ -1,6 +1,7 @@
 #include "server/api.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <ctime>
 #include <iterator>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/threads.h"
+#include "engine/prompt/document_reader.h"
 #include "engine/scheduler/generation.h"
 #include "io/tokenizer/tokenizer.h"
 #include "server/http/coded_error.h"
@@ -283,6 +285,12 @@ HttpResponse Api::answer(const HttpRequest& request) const {
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
+  limits.read_document = [this, exchange](DocumentRequest request) {
+    const auto gone = std::make_shared<std::atomic<bool>>(false);
+    exchange->on_gone([gone] { *gone = true; });
+    request.cancelled = [gone] { return gone->load(); };
+    return engine_.read_document(request);
+  };
   if (const auto& salt = exchange->caller().salt) limits.caller = hex(*salt);
   return limits;
 }

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "server/http/data_uri.h"
 
 namespace vlcache {
 namespace {
@@ -70,7 +69,7 @@ bool ImageSource::allows(const Url& url) const {
 std::vector<std::byte> ImageSource::read_file(const std::string& path, const std::string& where) const {
   const auto refuse = [&] {
     throw Error(ErrorCode::kInput,
-                where + ": expected a picture in a folder that this server reads (--image-path-prefix)");
+                where + ": expected a file in a folder that this server reads (--image-path-prefix)");
   };
   const auto allowed = [&](const fs::path& real) {
     return std::ranges::any_of(path_prefixes_, [&](const fs::path& prefix) { return is_below(real, prefix); });
@@ -98,8 +97,8 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
   return bytes;
 }
 
-std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where) const {
-  if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where);
+std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, MediaKind kind) const {
+  if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where, kind);
   if (url.starts_with("file:///")) {
     const std::optional<std::string> path = percent_decoded(std::string_view(url).substr(7));
     return read_file(path.value_or(""), where);

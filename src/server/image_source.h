@@ -1,4 +1,4 @@
-// ImageSource reads the images of requests: from data URIs, and from what the operator has allowed besides.
+// ImageSource reads the images and PDFs of requests: from data URIs, and from what the operator has allowed besides.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/http/data_uri.h"
 #include "server/http/http_get.h"
 #include "server/http/url.h"
 
@@ -22,9 +23,10 @@ class ImageSource {
   // Throws Error(kInput) for invalid prefixes.
   explicit ImageSource(const ImageSourceOptions& options);
 
-  // Returns the bytes of the image that `url` names; `where` names the URL in errors, which are Error(kInput) and
-  // reveal nothing else about what is not allowed. May take limits.timeout. Any thread.
-  std::vector<std::byte> read(const std::string& url, const std::string& where) const;
+  // Returns the bytes of the image, or the PDF, that `url` names; `where` names the URL in errors, which are
+  // Error(kInput) and reveal nothing else about what is not allowed. May take limits.timeout. Any thread.
+  std::vector<std::byte> read(const std::string& url, const std::string& where,
+                              MediaKind kind = MediaKind::kImage) const;
 
  private:
   bool allows(const Url& url) const;

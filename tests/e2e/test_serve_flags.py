@@ -1,4 +1,5 @@
 """Every flag of `vlcache serve` about requests and caches takes effect, and a request's own field wins over it."""
+import base64
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ import unittest
 from concurrent import futures
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
+from pdf_maker import make_pdf
 from server import ServerProcess
 from test_server import QUESTION, about
 
@@ -75,6 +77,13 @@ class ServeFlags(ProgramTest):
         short = self.serve("--min-tokens", "20")
         self.assertEqual(self.n_tokens(self.ask(short, max_tokens=15)), 15)  # max_tokens comes first
         self.assertNotEqual(self.text(short, stop=["TOTAL"]), "")  # a stop text does not end it before
+
+    @unittest.skipIf(shutil.which("pdftocairo") is None, "poppler-utils is not installed")
+    def test_flag_pdf_text(self):
+        data = "data:application/pdf;base64," + base64.b64encode(make_pdf("First")).decode()
+        body = {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": data}}, {"type": "text", "text": "a"}]}], "max_tokens": 1}
+        seen = lambda answer: answer["usage"]["prompt_tokens"]
+        self.changes("--pdf-text", "on", self.ours(pdf_text=True), self.ours(pdf_text=False), seen, body)
 
     # Of random choices: as if the request had said it.
     RANDOM = {**about(PAGE), "temperature": 3.0, "seed": 5, "max_tokens": 12}

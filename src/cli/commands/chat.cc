@@ -33,7 +33,8 @@ struct ChatCommand {
 };
 
 constexpr ChatCommand kCommands[] = {
-    {"/image", "PATH ..", "add a picture, or several, to the next message; dropping files does so, too"},
+    {"/image", "PATH ..",
+     "add a picture or PDF (report.pdf#3-7), or several, to the next message; dropping files works, too"},
     {"/system", "TEXT", "set the system message; without a text, show it; '': none"},
     {"/kv", "POLICY [BUDGET]", "set how KV is kept, from the next question on; without a policy, show it"},
     {"/retry", "", "ask the last question again"},
@@ -228,7 +229,7 @@ void add_chat_command(const Command& app) {
   const Command command = app.add_command("chat", "talk about pictures, turn by turn");
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kRun);
-  command.add("-i,--image", flags->images, "a picture for the first message (one per use)")
+  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7), for the first message (one per use)")
       .value_name("FILE")
       .group("Basic")
       .one_per_use();

@@ -2,13 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/commands/request.h"
 #include "cli/flags/generate_flags.h"
 #include "cli/terminal/markdown.h"
 #include "cli/terminal/progress.h"
@@ -21,10 +24,11 @@
 namespace vlcache {
 namespace {
 
-nlohmann::ordered_json message(std::string_view role, const std::string& text, size_t n_images) {
-  if (n_images == 0) return {{"role", role}, {"content", text}};
+nlohmann::ordered_json message(std::string_view role, const std::string& text,
+                               const std::vector<EncodedImage>& images = {}) {
+  if (images.empty()) return {{"role", role}, {"content", text}};
   nlohmann::ordered_json content = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < n_images; ++i) content.push_back({{"type", "image"}});
+  for (EncodedImage image : images) add_image_parts(image, content);
   content.push_back({{"type", "text"}, {"text", text}});
   return {{"role", role}, {"content", std::move(content)}};
 }
@@ -53,12 +57,17 @@ void Conversation::reset() {
 }
 
 void Conversation::add_image(const std::string& path) {
-  EncodedImage encoded = read_encoded_image(path);
-  const Image image = decode_image(*encoded.bytes, path, encoded.limits);
-  check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", 1)}), std::vector{encoded}));
-  pending_.push_back(std::move(encoded));
-  std::fprintf(stderr, "%s: %lld x %lld, goes with the next message\n", path.c_str(),
-               static_cast<long long>(image.width), static_cast<long long>(image.height));
+  std::vector<EncodedImage> images = read_images(engine_, path, fields_.pdf_text.value_or(false));
+  std::string sizes;
+  for (const EncodedImage& encoded : images) {
+    const Image image = decode_image(*encoded.bytes, encoded.where, encoded.limits);
+    if (sizes.empty()) sizes = std::to_string(image.width) + " x " + std::to_string(image.height);
+  }
+  check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", images)}), images));
+  std::ranges::move(images, std::back_inserter(pending_));
+  const std::string pages = images.size() > 1 ? std::to_string(images.size()) + " pages, the first " : "";
+  std::fprintf(stderr, "%s: %s%s, go%s with the next message\n", path.c_str(), pages.c_str(), sizes.c_str(),
+               images.size() > 1 ? "" : "es");
 }
 
 void Conversation::undo() {
@@ -97,6 +106,7 @@ void Conversation::print_stats() const {
 bool Conversation::ask(const std::string& question) {
   turns_.push_back({.question = question,
                     .images = std::move(pending_),
+                    .documents = {},
                     .answer = "",
                     .kv = fields_.kv.value_or(""),
                     .budget = fields_.kv_budget ? fields_.kv_budget->text : ""});
@@ -202,10 +212,19 @@ void Conversation::save_to(const std::string& path) const {
 void Conversation::load_from(const std::string& path) {
   ConversationFile file = parse_conversation(read_text_file(path), path);
   size_t n_images = 0;
-  for (const ChatTurn& turn :
-       file.turns) {  // images that the model does not take are refused now, not when it is asked
+  for (ChatTurn& turn : file.turns) {  // images that the model does not take are refused now, not when it is asked
+    std::vector<EncodedImage> pages;
+    for (DocumentRequest& document : turn.documents) {
+      document.text = fields_.pdf_text.value_or(false);
+      document.numbered = true;
+      document.cancelled = interrupted;
+      std::ranges::move(engine_.read_document(document), std::back_inserter(pages));
+    }
+    turn.documents.clear();
+    turn.images.insert(turn.images.begin(), std::make_move_iterator(pages.begin()),
+                       std::make_move_iterator(pages.end()));
     if (turn.images.empty()) continue;
-    prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images.size())}), turn.images);
+    prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images)}), turn.images);
     n_images += turn.images.size();
   }
   turns_ = std::move(file.turns);
@@ -229,14 +248,19 @@ void Conversation::open_session() {
                                        "', found '" + options_.system + "'");
   }
   for (SessionTurn& turn : state.turns) {
-    ChatTurn& ours = turns_.emplace_back(ChatTurn{
-        .question = std::move(turn.question), .images = {}, .answer = std::move(turn.answer), .kv = "", .budget = ""});
-    for (auto& bytes : turn.images) {
-      ours.images.push_back({.bytes = std::move(bytes),
+    ChatTurn& ours = turns_.emplace_back(ChatTurn{.question = std::move(turn.question),
+                                                  .images = {},
+                                                  .documents = {},
+                                                  .answer = std::move(turn.answer),
+                                                  .kv = "",
+                                                  .budget = ""});
+    for (size_t i = 0; i < turn.images.size(); ++i) {
+      ours.images.push_back({.bytes = std::move(turn.images[i]),
                              .where = "--session " + options_.session,
                              .limits = {},
                              .options = {},
-                             .owner = ""});
+                             .owner = "",
+                             .text = i < turn.texts.size() ? std::move(turn.texts[i]) : ""});
     }
   }
   stored_ = std::move(state.kv);
@@ -251,8 +275,11 @@ void Conversation::save_session() {
   if (session_ == nullptr) return;
   SessionState state{.system = options_.system, .turns = {}, .kv = {}};
   for (const ChatTurn& turn : turns_) {
-    SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}});
-    for (const EncodedImage& image : turn.images) kept.images.push_back(image.bytes);
+    SessionTurn& kept = state.turns.emplace_back(SessionTurn{turn.question, turn.answer, {}, {}});
+    for (const EncodedImage& image : turn.images) {
+      kept.images.push_back(image.bytes);
+      kept.texts.push_back(image.text);
+    }
   }
   try {
     if (sequence_ && !turns_.empty()) state.kv = PrefixReuse::store(engine_, *sequence_, stored_);
@@ -266,11 +293,11 @@ void Conversation::save_session() {
 Prompt Conversation::prompt() const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   std::vector<EncodedImage> images;
-  if (!options_.system.empty()) messages.push_back(message("system", options_.system, 0));
+  if (!options_.system.empty()) messages.push_back(message("system", options_.system));
   for (const ChatTurn& turn : turns_) {
-    messages.push_back(message("user", turn.question, turn.images.size()));
+    messages.push_back(message("user", turn.question, turn.images));
     images.insert(images.end(), turn.images.begin(), turn.images.end());
-    if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer, 0));
+    if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer));
   }
   Prompt prompt = prepare_chat(engine_, messages, std::move(images));
   prompt.salt = salt_;
@@ -320,7 +347,8 @@ void Conversation::check_fits(const Prompt& prompt) const {
 // The images of a refused question wait for the next one, unless any question with them would be refused.
 void Conversation::keep_if_usable(std::vector<EncodedImage> images) {
   if (images.empty()) return;
-  turns_.push_back({.question = "", .images = std::move(images), .answer = "", .kv = "", .budget = ""});
+  turns_.push_back(
+      {.question = "", .images = std::move(images), .documents = {}, .answer = "", .kv = "", .budget = ""});
   try {
     check_fits(prompt());
     pending_ = std::move(turns_.back().images);

@@ -41,11 +41,24 @@ ChatTurn read_question(const FileJson& message, const std::string& where) {
     turn.question += text_of(file, "name") + ":\n\n" + text + "\n\n";
   }
   turn.question += text_of(message, "text");
+  for (const FileJson& document : list_of(message, "documents", where)) {
+    const std::string name = text_of(document, "name"), place = where + ": " + (name.empty() ? "a PDF" : name);
+    DocumentRequest& request = turn.documents.emplace_back();
+    request.document.bytes = std::make_shared<const std::vector<std::byte>>(
+        decode_data_uri(text_of(document, "url"), place, MediaKind::kPdf));
+    request.document.where = place;
+    request.name = name;
+    request.pages = text_of(document, "pages");
+  }
   for (const FileJson& image : list_of(message, kImages, where)) {
     const std::string name = text_of(image, "name"), place = where + ": " + (name.empty() ? "an image" : name);
     auto bytes = std::make_shared<const std::vector<std::byte>>(decode_data_uri(text_of(image, "url"), place));
-    turn.images.push_back(
-        {.bytes = std::move(bytes), .where = name.empty() ? place : name, .limits = {}, .options = {}, .owner = ""});
+    turn.images.push_back({.bytes = std::move(bytes),
+                           .where = name.empty() ? place : name,
+                           .limits = {},
+                           .options = {},
+                           .owner = "",
+                           .text = text_of(image, "page_text")});
   }
   return turn;
 }
@@ -78,6 +91,7 @@ std::string conversation_text(const ConversationFile& conversation, int64_t now_
                         {"width", decoded.width},
                         {"height", decoded.height},
                         {"url", "data:" + std::string(media_type(*image.bytes)) + ";base64," + base64(*image.bytes)}});
+      if (!image.text.empty()) images.back()["page_text"] = image.text;
     }
     messages.push_back({{"role", "user"}, {"text", turn.question}, {kImages, images}, {"files", FileJson::array()}});
     const FileJson answer{{"label", turn.kv + (turn.budget.empty() ? "" : " " + turn.budget)},

@@ -5,13 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
 
 namespace vlcache {
 
 struct ChatTurn {
   std::string question;
-  std::vector<EncodedImage> images;  // the engine caches what it has decoded
+  std::vector<EncodedImage> images;        // the engine caches what it has decoded
+  std::vector<DocumentRequest> documents;  // PDFs of a file, whose pages come before the images; not read yet
   std::string answer;
   std::string kv, budget;  // what answered; empty: not known
 };

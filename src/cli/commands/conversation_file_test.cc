@@ -22,15 +22,18 @@ EncodedImage image_named(const std::string& where) {
 }
 
 TEST(ConversationFileTest, IsReadAsItWasWritten) {
+  EncodedImage page = image_named("b.png");
+  page.text = "on the page";
   const ConversationFile written{
       .name = "A page",
       .system = "Be brief.",
       .turns = {{.question = "What?",
-                 .images = {image_named("/tmp/a.png"), image_named("b.png")},
+                 .images = {image_named("/tmp/a.png"), page},
+                 .documents = {},
                  .answer = "\u00fc\n1",
                  .kv = "",
                  .budget = ""},
-                {.question = "And?", .images = {}, .answer = "", .kv = "vlcache", .budget = "0.1"}}};
+                {.question = "And?", .images = {}, .documents = {}, .answer = "", .kv = "vlcache", .budget = "0.1"}}};
   const std::string text = conversation_text(written, 1700000000000);
   const nlohmann::json file = nlohmann::json::parse(text);
   EXPECT_EQ(file["messages"][0][kImages][0]["name"], "a.png");
@@ -45,13 +48,15 @@ TEST(ConversationFileTest, IsReadAsItWasWritten) {
   ASSERT_EQ(read.turns[0].images.size(), 2U);
   EXPECT_EQ(*read.turns[0].images[1].bytes, *written.turns[0].images[1].bytes);
   EXPECT_EQ(read.turns[0].images[1].where, "b.png");
+  EXPECT_EQ(read.turns[0].images[1].text, "on the page");
   EXPECT_EQ(read.turns[1].kv, "vlcache");
   EXPECT_EQ(read.turns[1].budget, "0.1");
 }
 
 TEST(ConversationFileTest, OfThePageIsReadAsThePageContinuesIt) {
   const ConversationFile read = parse_conversation(R"({"name": "n", "messages": [
-      {"role": "user", "text": "q", "files": [{"name": "f.txt", "text": "in it\n\n"}]},
+      {"role": "user", "text": "q", "files": [{"name": "f.txt", "text": "in it\n\n"}],
+       "documents": [{"name": "r.pdf", "pages": "2-3", "url": "data:application/pdf;base64,JVBERi0="}]},
       {"role": "assistant", "answers": [{"text": "first", "state": "done"}, {"text": "second"}]},
       {"role": "user", "text": "stopped"}, {"role": "assistant", "answers": [{"text": "", "state": "stopped"}]},
       {"role": "user", "text": "open"}]})",
@@ -59,6 +64,9 @@ TEST(ConversationFileTest, OfThePageIsReadAsThePageContinuesIt) {
   ASSERT_EQ(read.turns.size(), 1U);
   EXPECT_EQ(read.turns[0].question, "f.txt:\n\nin it\n\nq");
   EXPECT_EQ(read.turns[0].answer, "first");
+  ASSERT_EQ(read.turns[0].documents.size(), 1U);
+  EXPECT_EQ(read.turns[0].documents[0].pages, "2-3");
+  EXPECT_EQ(read.turns[0].documents[0].document.bytes->size(), 5U);
 }
 
 TEST(ConversationFileTest, NamesWhatIsWrong) {

@@ -17,6 +17,7 @@ struct LogitsFlags {
   std::vector<int32_t> tokens;
   std::vector<std::string> images;
   bool raw = false;
+  std::string pdf_text = "off";
   std::string output;
 };
 
@@ -30,9 +31,12 @@ void run(const LogitsFlags& flags) {
   Request request;
   request.policy = chosen_policy(flags.model, checkpoint);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&request.policy, 1});
-  request.prompt = flags.tokens.empty()
-                       ? prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw})
-                       : engine->prepare_tokens(flags.tokens);
+  request.prompt =
+      flags.tokens.empty()
+          ? prepare(
+                *engine,
+                {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw, .pdf_text = flags.pdf_text == "on"})
+          : engine->prepare_tokens(flags.tokens);
   if (request.policy->n_seen(request.prompt.shape()) < request.prompt.n_tokens()) {
     throw Error(ErrorCode::kInput,
                 "logits: '" + request.policy->name() + "' does not compute every token of this prompt");
@@ -63,7 +67,10 @@ void add_logits_command(const Command& app) {
   add_model_flags(command, flags->model);
   command.add("PROMPT", flags->prompt, "text");
   command.add("--tokens", flags->tokens, "token ids instead of text: 1,2,3").delimiter(',').value_name("IDS");
-  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7) (one per use)")
+      .value_name("FILE")
+      .one_per_use();
+  command.add("--pdf-text", flags->pdf_text, request_field("pdf_text").help).one_of({"on", "off"}).show_default();
   command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
   command.add("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")
       .value_name("FILE")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/request_fields.h"
+#include "engine/prompt/encoded_image.h"
 #include "engine/prompt/prompt.h"
 
 namespace vlcache {
@@ -18,9 +19,12 @@ class Engine;
 struct Question {
   std::string prompt;               // with `messages` null
   nlohmann::ordered_json messages;  // [{role, content}], images as {"type": "image"}; null: use prompt
-  std::vector<std::string> images;  // paths: of a prompt in the given order, of messages in the order of their parts
-  std::string system;               // first message, with `prompt`
+  // Paths, PDFs' with their pages (report.pdf#3-7): of a prompt in the given order, of messages in the order of their
+  // parts.
+  std::vector<std::string> images;
+  std::string system;  // first message, with `prompt`
   bool raw = false;
+  bool pdf_text = false;  // the texts of pages of PDFs, too
 };
 
 // A line of `run --requests`. The id is known as soon as the line is a JSON object, so that the error of an invalid
@@ -38,8 +42,13 @@ struct RequestLine {
 // typo does not silently change the request.
 RequestLine read_request(std::string_view line, const Question& defaults, const RequestFields& default_fields);
 
-// Reads the images' files and tokenises. `<image:N>` in a prompt is the position of image N (from 1); the other images
-// come before the text. Throws Error.
+// The images of a file: itself, or the pages of a PDF. Throws Error.
+std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text);
+// Adds an image's part to a message's content, and its text (EncodedImage::text), which is moved out of it.
+void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content);
+
+// Reads the images' files and tokenises. `<image:N>` in a prompt is the position of image N (from 1), of all selected
+// pages of a PDF; the other images come before the text. Throws Error.
 Prompt prepare(const Engine& engine, const Question& question);
 
 }  // namespace vlcache

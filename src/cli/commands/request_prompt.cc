@@ -1,11 +1,16 @@
 // From a request to the tokens that a model sees: placing and loading its images.
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <utility>
 
 #include "api/request_builder.h"
 #include "base/error.h"
 #include "cli/commands/request.h"
+#include "cli/flags/command.h"
 #include "engine/engine.h"
+#include "engine/prompt/document_reader.h"
+#include "io/document/page_selection.h"
 
 namespace vlcache {
 namespace {
@@ -62,29 +67,99 @@ OrderedJson place_images(std::string_view prompt, size_t n_images) {
   return content;
 }
 
-std::vector<EncodedImage> read_images(const std::vector<std::string>& paths) {
-  std::vector<EncodedImage> images;
-  for (const std::string& path : paths) images.push_back(read_encoded_image(path));
-  return images;
+// Replaces every image's part of a message's content by those of its file, the next of `paths`.
+class Placing {
+ public:
+  Placing(const Engine& engine, const Question& question) : engine_(engine), question_(question) {}
+
+  void place(const std::string& path, OrderedJson& content) {
+    for (EncodedImage& image : read_images(engine_, path, question_.pdf_text)) {
+      add_image_parts(image, content);
+      images_.push_back(std::move(image));
+    }
+  }
+  // For placeholders in a text, where no other text has a place.
+  void place_silently(const std::string& path) {
+    OrderedJson parts;
+    place(path, parts);
+    const size_t n_images = std::ranges::count(parts, OrderedJson{{"type", "image"}});
+    if (n_images == parts.size()) return;
+    throw Error(ErrorCode::kInput, path + ": --pdf-text has no place in a prompt with placeholders of its own");
+  }
+  std::vector<EncodedImage> take() { return std::move(images_); }
+
+ private:
+  const Engine& engine_;
+  const Question& question_;
+  std::vector<EncodedImage> images_;
+};
+
+Prompt prepare_messages(const Engine& engine, const Question& question) {
+  OrderedJson messages = question.messages;
+  Placing placing(engine, question);
+  size_t next = 0;
+  for (OrderedJson& message : messages) {
+    if (!message.contains("content") || !message["content"].is_array()) continue;
+    OrderedJson content = OrderedJson::array();
+    for (OrderedJson& part : message["content"]) {
+      if (part.is_object() && part.value("type", OrderedJson()) == "image") {
+        placing.place(question.images.at(next++), content);
+      } else {
+        content.push_back(std::move(part));
+      }
+    }
+    message["content"] = std::move(content);
+  }
+  for (; next < question.images.size(); ++next) placing.place_silently(question.images[next]);
+  return prepare_chat(engine, messages, placing.take());
 }
 
 }  // namespace
 
-Prompt prepare(const Engine& engine, const Question& question) {
-  if (question.raw) return engine.prepare_raw(question.prompt, read_images(question.images));
-  if (!question.messages.is_null()) return prepare_chat(engine, question.messages, read_images(question.images));
+std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text) {
+  const PathAndPages file = split_pages(path);
+  EncodedImage image = read_encoded_image(file.path);
+  if (!media_type(*image.bytes).empty() || !is_pdf(*image.bytes)) {
+    if (file.path != path) throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone; this is an image");
+    std::vector<EncodedImage> images;
+    images.push_back(std::move(image));
+    return images;
+  }
+  return engine.read_document({.document = std::move(image),
+                               .name = std::filesystem::path(file.path).filename(),
+                               .pages = file.pages,
+                               .advice = "select pages: " + file.path + "#1-" + std::to_string(PdfRequest::kMaxPages),
+                               .text = pdf_text,
+                               .numbered = true,
+                               .cancelled = interrupted});
+}
 
-  OrderedJson content = place_images(question.prompt, question.images.size());
-  std::vector<std::string> paths;
-  for (OrderedJson& part : content) {
-    if (part["type"] != "image") continue;
-    paths.push_back(question.images[part["number"].get<size_t>()]);
-    part.erase("number");
+void add_image_parts(EncodedImage& image, OrderedJson& content) {
+  content.push_back({{"type", "image"}});
+  if (!image.text.empty()) content.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
+}
+
+Prompt prepare(const Engine& engine, const Question& question) {
+  if (question.raw) {
+    Placing placing(engine, question);
+    for (const std::string& path : question.images) placing.place_silently(path);
+    return engine.prepare_raw(question.prompt, placing.take());
+  }
+  if (!question.messages.is_null()) return prepare_messages(engine, question);
+
+  Placing placing(engine, question);
+  OrderedJson content = OrderedJson::array();
+  for (OrderedJson& part : place_images(question.prompt, question.images.size())) {
+    if (part["type"] == "image") {
+      placing.place(question.images[part["number"].get<size_t>()], content);
+    } else {
+      content.push_back(std::move(part));
+    }
   }
   OrderedJson messages = OrderedJson::array();
   if (!question.system.empty()) messages.push_back({{"role", "system"}, {"content", question.system}});
-  messages.push_back({{"role", "user"}, {"content", paths.empty() ? OrderedJson(question.prompt) : content}});
-  return prepare_chat(engine, messages, read_images(paths));
+  messages.push_back({{"role", "user"}, {"content", question.images.empty() ? OrderedJson(question.prompt) : content}});
+  return prepare_chat(engine, messages, placing.take());
 }
 
 }  // namespace vlcache

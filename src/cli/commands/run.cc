@@ -39,9 +39,12 @@ void print_line(const nlohmann::ordered_json& json) {
 
 void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields, RequestBuilder& builder) {
   ProgressBar bar("reading the prompt");
-  Prompt prompt = prepare(
-      engine,
-      {.prompt = flags.prompt, .messages = {}, .images = flags.images, .system = flags.system, .raw = flags.raw});
+  Prompt prompt = prepare(engine, {.prompt = flags.prompt,
+                                   .messages = {},
+                                   .images = flags.images,
+                                   .system = flags.system,
+                                   .raw = flags.raw,
+                                   .pdf_text = *fields.pdf_text});
   if (!*fields.query_aware && prompt.spans.empty()) {
     std::fprintf(stderr, "--query-aware off: the prompt has no image; the policy acts after the whole prompt\n");
   }
@@ -122,6 +125,7 @@ class RequestQueue {
       line.id = std::move(read.id);
       if (!read.question) throw Error(ErrorCode::kInput, read.error);
       line.explain = *read.fields.explain;
+      read.question->pdf_text = *read.fields.pdf_text;
       Request request = builder_.request(prepare(engine_, *read.question), read.fields);
       request.callbacks.cancelled = interrupted;
       line.request = scheduler_.add(std::move(request));
@@ -210,8 +214,9 @@ void add_run_command(const Command& app) {
   command.add("PROMPT", flags->prompt, "the question");
   command
       .add("-i,--image", flags->images,
-           "a picture: JPEG, PNG, WebP, BMP, GIF (one per use); stands before the text, or where "
-           "<image:N> says")
+           "a picture: JPEG, PNG, WebP, BMP, GIF; or a PDF, all of it or some pages: report.pdf#3-7 (one per use); "
+           "stands "
+           "before the text, or where <image:N> says")
       .value_name("FILE")
       .group("Basic")
       .one_per_use();

@@ -139,8 +139,8 @@ void serve(const ServeFlags& flags) {
       api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
   options.model = &checkpoint;
   options.access = &access;
-  options.limits.read_image = [&images](const std::string& url, const std::string& where) {
-    return images.read(url, where);
+  options.limits.read_url = [&images](const std::string& url, const std::string& where, MediaKind kind) {
+    return images.read(url, where, kind);
   };
   options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };
   const bool tell = !flags.server.quiet && isatty(STDERR_FILENO) == 1;

@@ -131,10 +131,15 @@ SessionText parse_session(std::string_view json_text, const std::string& where) 
   session.state.system = o.string("system");
   for (const Json& entry : list(o, "turns")) {
     const JsonObject turn(entry, where + ": turns");
-    session.state.turns.push_back({.question = turn.string("question"), .answer = turn.string("answer"), .images = {}});
+    session.state.turns.push_back(
+        {.question = turn.string("question"), .answer = turn.string("answer"), .images = {}, .texts = {}});
     std::vector<std::string>& images = session.images.emplace_back();
     for (const Json& name : list(turn, "pictures")) {
       images.push_back(hex(digest_of(text(name, where + ": pictures"), where + ": pictures")));  // no path gets in
+    }
+    if (turn.find("page_texts") == nullptr) continue;
+    for (const Json& page : list(turn, "page_texts")) {
+      session.state.turns.back().texts.push_back(text(page, where + ": page_texts"));
     }
   }
   session.state.kv = read_tokens(o, where);
@@ -146,6 +151,8 @@ std::string session_text(const SessionText& session) {
   for (size_t i = 0; i < session.state.turns.size(); ++i) {
     const SessionTurn& turn = session.state.turns[i];
     turns.push_back({{"question", turn.question}, {"pictures", session.images[i]}, {"answer", turn.answer}});
+    const auto has_text = [](const std::string& page) { return !page.empty(); };
+    if (std::ranges::any_of(turn.texts, has_text)) turns.back()["page_texts"] = turn.texts;
   }
   for (const ImageSpan& s : session.state.kv.spans) spans.push_back({s.begin, s.end, s.image, s.first_row});
   for (const Sha256Digest& content : session.state.kv.contents) contents.push_back(hex(content));

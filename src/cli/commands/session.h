@@ -16,6 +16,7 @@ namespace vlcache {
 struct SessionTurn {
   std::string question, answer;
   std::vector<std::shared_ptr<const std::vector<std::byte>>> images;  // the files' bytes
+  std::vector<std::string> texts;  // after the images, which may be more (EncodedImage::text)
 };
 
 struct SessionState {

@@ -30,6 +30,11 @@ void read_text(const RequestField& field, OrderedJson value, RequestFields& fiel
   read_field(field, {.object = object, .where = ""}, fields);
 }
 
+// A flag without a value; other fields that are on or off take these words.
+bool is_switch(const RequestField& field) {
+  return field.fallback == std::string_view("false") && *field.value_name == '\0';
+}
+
 // {"ID": BIAS, ...}
 OrderedJson biases_of(const std::vector<std::string>& texts) {
   OrderedJson biases = OrderedJson::object();
@@ -54,7 +59,7 @@ std::string problem_of(const RequestField& field, const OrderedJson& value) {
 
 // The heading in --help.
 std::string group_of(std::string_view field) {
-  constexpr std::string_view kBasic[] = {"max_tokens", "temperature"};
+  constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text"};
   constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",      "stop_token_ids", "logprobs",
                                           "response_format", "ignore_eos"};
   constexpr std::string_view kKv[] = {"reuse", "explain", "query_aware", "kv_evict_while_prefill",
@@ -78,7 +83,7 @@ Flag FieldFlags::add(const Command& command, const RequestField& field, Front fr
                          std::is_same_v<Member, std::optional<std::vector<int32_t>> RequestFields::*>) {
       return command.add(field.flag, given_.*member, field.help);
     } else if constexpr (std::is_same_v<Member, std::optional<bool> RequestFields::*>) {
-      if (field.fallback == std::string_view("false")) return command.add(field.flag, given_.*member, field.help);
+      if (is_switch(field)) return command.add(field.flag, given_.*member, field.help);
       return command.add(field.flag, texts_[&field], field.help).one_of({"on", "off"});
     } else if constexpr (std::is_same_v<Member, std::optional<std::vector<TokenBias>> RequestFields::*>) {
       return command.add(field.flag, lists_[&field], field.help).check([&field](const std::string& text) {
@@ -99,9 +104,12 @@ Flag FieldFlags::add(const Command& command, const RequestField& field, Front fr
   if (is_list) flag.one_per_use();
   if (*field.value_name != '\0') flag.value_name(field.value_name);
   const std::string fallback = field.fallback_of(front);
-  const bool is_switch = fallback == "false", is_on = fallback == "true";
-  if (!fallback.empty() && !field.from_checkpoint && !is_switch) {
-    flag.default_text(is_on ? "on" : fallback.starts_with('"') ? fallback.substr(1, fallback.size() - 2) : fallback);
+  if (!fallback.empty() && !field.from_checkpoint && !is_switch(field)) {
+    const bool quoted = fallback.starts_with('"');
+    flag.default_text(fallback == "true"    ? "on"
+                      : fallback == "false" ? "off"
+                      : quoted              ? fallback.substr(1, fallback.size() - 2)
+                                            : fallback);
   }
   return flag;
 }
@@ -120,7 +128,8 @@ RequestFields FieldFlags::fields() const {
 void add_generate_flags(const Command& command, GenerateFlags& flags, Front front) {
   for (const RequestField& field : request_fields()) {
     const bool has_flag = *field.flag != '\0', is_policy = std::string_view(field.name).starts_with("kv");
-    if (!has_flag || is_policy) continue;
+    const bool is_for_prompts = std::string_view(field.name) == "pdf_text";  // which eval has from its data
+    if (!has_flag || is_policy || (is_for_prompts && front == Front::kEval)) continue;
     const Flag flag = flags.request.add(command, field, front).group(group_of(field.name));
     if (field.shares_environment) flag.share_environment();
   }

@@ -7,10 +7,12 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/limited_process.h"
+
 namespace vlcache {
 namespace {
 
-constexpr int kFetchers = 16;  // workers, if they wait for other hosts
+constexpr int kPatient = 16;  // workers, if they wait for other hosts or programs
 
 std::atomic<bool> g_hung_up{false};
 
@@ -47,10 +49,11 @@ void add_access_flags(const Command& command, ServerFlags& flags) {
 
 void add_image_flags(const Command& command, ServerFlags& flags) {
   add_list(command, "--image-url-prefix", flags.image_urls, "URL",
-           "fetch pictures whose URLs begin like this, such as https://images.example/public/; no redirects, and no "
+           "fetch pictures and PDFs whose URLs begin like this, such as https://images.example/public/; no redirects, "
+           "and no "
            "private addresses but such as stand here");
   add_list(command, "--image-path-prefix", flags.image_folders, "DIR",
-           "read pictures of file:// URLs below this folder");
+           "read pictures and PDFs of file:// URLs below this folder");
   command
       .add("--named-images", flags.named_images_mib,
            "MiB of pictures that requests have given a uuid, for those that send the uuid alone; 0: none is kept")
@@ -123,7 +126,7 @@ HttpOptions http_options(const ServerFlags& flags) {
   http.host = flags.host;
   http.port = static_cast<uint16_t>(flags.port);
   http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20;
-  if (!flags.image_urls.empty()) http.n_workers = kFetchers;
+  if (!flags.image_urls.empty() || find_program("pdftocairo")) http.n_workers = kPatient;
   http.tls_cert = flags.tls_cert;
   http.tls_key = flags.tls_key;
   return http;

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "io/document/page_selection.h"
+
 namespace vlcache {
 namespace {
 
@@ -16,9 +18,11 @@ constexpr std::string_view kBlanks = " \t\n", kFileUrl = "file://";
 // Characters that a shell, and so a terminal, writes with a backslash.
 constexpr std::string_view kEscaped = " \t\n\\'\"()[]{}<>&;|*?$`!#";
 
+// Whether there is such a file, pages of it that are selected (report.pdf#3-7) left aside.
 bool is_regular(const std::string& path) {
   std::error_code error;
-  return fs::is_regular_file(path, error);
+  const PathAndPages file = split_pages(path);
+  return fs::is_regular_file(file.path, error) && file.pages.find_first_not_of("0123456789,-") == std::string::npos;
 }
 
 // Whether a text that stands alone is meant as a path.
@@ -28,9 +32,9 @@ bool has_form_of_path(std::string_view word) {
 }
 
 bool is_image_name(const std::string& path) {
-  std::string extension = fs::path(path).extension();
+  std::string extension = fs::path(split_pages(path).path).extension();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  constexpr std::array kExtensions = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"};
+  constexpr std::array kExtensions = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".pdf"};
   return std::ranges::find(kExtensions, extension) != kExtensions.end();
 }
 

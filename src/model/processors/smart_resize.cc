@@ -46,6 +46,13 @@ class SmartResizeProcessor : public ImageProcessor {
            std::to_string(rule_.n_frames);
   }
 
+  // Of as many pixels as an image may have.
+  int64_t longer_side(double width, double height) const override {
+    if (!settings_.do_resize) return ImageProcessor::longer_side(width, height);
+    const double most = static_cast<double>(rule_.most) / static_cast<double>(rule_.n_frames);
+    return static_cast<int64_t>(std::ceil(std::sqrt(most * std::max(width, height) / std::min(width, height))));
+  }
+
   std::unique_ptr<ImageProcessor> bounded(const TokenBounds& bounds) const override {
     if (!settings_.do_resize) return nullptr;
     SmartResize rule = rule_;

@@ -1,6 +1,7 @@
 #include "server/http/data_uri.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "server/http/coded_error.h"
@@ -68,34 +69,63 @@ std::string_view without_space(std::string_view text) {
 
 constexpr std::string_view kScheme = "data:";
 
+// How errors speak of a kind of file, and their codes, which are OpenAI's for images.
+struct KindWords {
+  const char *noun, *example;
+  std::array<std::string_view, 2> types;  // the beginnings of media types
+  const char *invalid_url, *unsupported, *empty, *invalid_base64;
+};
+
+const KindWords& words_of(MediaKind kind) {
+  static constexpr KindWords kImage{
+      "an image",         "image/png",           {"image/"}, "invalid_image_url", "unsupported_image_media_type",
+      "empty_image_file", "invalid_base64_image"};
+  static constexpr KindWords kPdf{"a PDF",
+                                  "application/pdf",
+                                  {"application/pdf", "application/octet-stream"},
+                                  "invalid_file_url",
+                                  "unsupported_file_media_type",
+                                  "empty_file",
+                                  "invalid_base64_file"};
+  return kind == MediaKind::kImage ? kImage : kPdf;
+}
+
 }  // namespace
 
 bool is_data_uri(std::string_view uri) { return equal_caseless(without_space(uri).substr(0, kScheme.size()), kScheme); }
 
-std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where) {
+std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where, MediaKind kind) {
+  const KindWords& words = words_of(kind);
   const auto fail = [&, given = uri](const std::string& expected, const char* name) {
     throw CodedError(ErrorCode::kInput,
                      where + ": expected " + expected + ", found '" + std::string(given.substr(0, 40)) + "'", name,
                      where);
   };
-  constexpr std::string_view kMedia = "image/", kBase64 = ";base64";
+  constexpr std::string_view kBase64 = ";base64";
   if (!is_data_uri(uri))
-    fail("a data URI (data:image/png;base64,...), the only kind that is taken", "invalid_image_url");
+    fail("a data URI (data:" + std::string(words.example) + ";base64,...), the only kind that is taken",
+         words.invalid_url);
   uri = without_space(uri).substr(kScheme.size());
   const size_t comma = uri.find(',');
   const std::string_view media = without_space(uri.substr(0, comma == uri.npos ? 0 : comma));
   const size_t n_type = media.size() - std::min(media.size(), kBase64.size());
   if (comma == uri.npos || !equal_caseless(media.substr(n_type), kBase64))
-    fail("a data URI in base64", "invalid_image_url");
+    fail("a data URI in base64", words.invalid_url);
   const std::string_view type = media.substr(0, n_type);
-  if (!type.empty() && !equal_caseless(type.substr(0, kMedia.size()), kMedia)) {
-    fail("a data URI of an image", "unsupported_image_media_type");
-  }
+  const bool right = type.empty() || std::ranges::any_of(words.types, [&](std::string_view beginning) {
+                       return !beginning.empty() && equal_caseless(type.substr(0, beginning.size()), beginning);
+                     });
+  if (!right) fail("a data URI of " + std::string(words.noun), words.unsupported);
   const std::string_view text = uri.substr(comma + 1);
-  if (text.empty() || text.size() > INT32_MAX / 2) fail("a picture", "empty_image_file");
+  if (text.empty() || text.size() > INT32_MAX / 2) fail(std::string(words.noun), words.empty);
   std::optional<std::vector<std::byte>> bytes = decode_base64(text);
-  if (!bytes) fail("base64 after the comma", "invalid_base64_image");
+  if (!bytes) fail("base64 after the comma", words.invalid_base64);
   return *std::move(bytes);
+}
+
+std::vector<std::byte> decode_file_data(const std::string& data, const std::string& where) {
+  const bool is_base64 = !data.empty() && data.find(':') == data.npos;
+  return decode_data_uri(is_base64 ? "data:;base64," + data : data, where, MediaKind::kPdf);
 }
 
 }  // namespace vlcache

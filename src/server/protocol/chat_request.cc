@@ -199,20 +199,24 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
     return;
   }
   if (!content.is_array()) bad_field(where + ": expected a string or a list of parts");
+  OrderedJson parts = OrderedJson::array();
   for (size_t i = 0; i < content.size(); ++i) {
-    OrderedJson& part = content[i];
+    const OrderedJson& part = content[i];
     const std::string at = where + "[" + std::to_string(i) + "]";
     const std::string type = part.is_object() ? part.value("type", "") : "";
     if (type == "text" && part.contains("text") && part["text"].is_string()) {
-      part = {{"type", "text"}, {"text", part["text"]}};
+      parts.push_back({{"type", "text"}, {"text", part["text"]}});
     } else if (type == "refusal" && part.contains("refusal") && part["refusal"].is_string()) {
-      part = {{"type", "text"}, {"text", part["refusal"]}};
+      parts.push_back({{"type", "text"}, {"text", part["refusal"]}});
     } else if (type == "image_url") {
-      images.take(part, at);
+      images.add_image(part, at, parts);
+    } else if (type == "file") {
+      images.add_file(part, at, parts);
     } else {
-      bad_field(at + ": expected a part of type \"text\" or \"image_url\", found \"" + type + "\"");
+      bad_field(at + ": expected a part of type \"text\", \"image_url\" or \"file\", found \"" + type + "\"");
     }
   }
+  content = std::move(parts);
 }
 
 OrderedJson read_messages(OrderedJson messages, ImageParts& images) {

@@ -1,4 +1,5 @@
 // Fuzzes the body of a chat completion: the result is a request within the limits, or an error with the reason.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,10 +10,24 @@
 #include "server/http/json_reply.h"
 #include "server/protocol/chat_reply.h"
 
+namespace vlcache {
+namespace {
+
+// Pages without their pixels, as many as may be.
+std::vector<EncodedImage> blank_pages(const DocumentRequest& request) {
+  std::vector<EncodedImage> pages(static_cast<size_t>(std::min(2, request.max_pages)), request.document);
+  if (request.text) pages[0].text = "text";
+  return pages;
+}
+
+}  // namespace
+}  // namespace vlcache
+
 FUZZ_TARGET(chat_request) {
   using namespace vlcache;
   NamedImages named(1 << 16);
-  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .named_images = &named};
+  const ChatLimits limits{
+      .max_images = 2, .image = {.max_pixels = 1 << 16}, .read_document = blank_pages, .named_images = &named};
   try {
     const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
     if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0) std::abort();

@@ -1,8 +1,10 @@
 #include "server/protocol/image_parts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "api/json_fields.h"
+#include "io/document/page_selection.h"
 #include "server/http/data_uri.h"
 
 namespace vlcache {
@@ -20,6 +22,26 @@ bool wants_least_detail(const OrderedJson& source, const std::string& where) {
   return true;
 }
 
+// The part's own object "vlcache": which pages, and whether with their texts.
+void read_page_choice(const OrderedJson& part, const std::string& where, DocumentRequest& request) {
+  const OrderedJson* choice = find_field(part, "vlcache");
+  if (choice == nullptr) return;
+  if (!choice->is_object()) bad_field(where + ": expected an object");
+  for (const auto& [key, value] : choice->items()) {
+    if (value.is_null()) continue;
+    if (key == "pages" && (value.is_string() || value.is_number_unsigned())) {
+      request.pages = value.is_string() ? value.get<std::string>() : value.dump();
+      parse_page_selection(request.pages, where + ".pages");
+    } else if (key == "pages") {
+      bad_field(where + ".pages: expected a text such as \"3-7\" or \"1,4-6\"");
+    } else if (key == "pdf_text") {
+      request.text = bool_field(*choice, "pdf_text", request.text);
+    } else {
+      bad_field(where + "." + key + ": expected pages or pdf_text");
+    }
+  }
+}
+
 }  // namespace
 
 ImageParts::ImageParts(const ChatLimits& limits, ImageOptions options, ChatRequest& request)
@@ -28,17 +50,59 @@ ImageParts::ImageParts(const ChatLimits& limits, ImageOptions options, ChatReque
       owner_(limits.caller + '\n' + request.fields.cache_salt.value_or("")),
       request_(request) {}
 
-void ImageParts::take(OrderedJson& part, const std::string& where) {
-  if (request_.images.size() == limits_.max_images) {
-    bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
+// How many images the request may still have. Throws Error(kInput) if there are none.
+size_t ImageParts::n_more() const {
+  if (request_.images.size() < limits_.max_images) return limits_.max_images - request_.images.size();
+  bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
+}
+
+void ImageParts::add(EncodedImage image, OrderedJson& parts) {
+  parts.push_back({{"type", "image"}});
+  if (!image.text.empty()) parts.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
+  request_.images.push_back(std::move(image));
+}
+
+void ImageParts::add_image(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
+  n_more();
+  add(read(part, where), parts);
+}
+
+void ImageParts::add_file(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
+  const std::string at = where + ".file";
+  const OrderedJson* file = find_field(part, "file");
+  if (file == nullptr || !file->is_object()) bad_field(at + ": expected an object with file_data");
+  if (!limits_.read_document) bad_field(at + ": PDFs are not read by this server");
+  if (find_field(*file, "file_id") != nullptr) {
+    bad_field(at + ".file_id: this server keeps no uploaded files; send the PDF itself as file_data");
   }
-  request_.images.push_back(read(part, where));
-  part = {{"type", "image"}};
+  const size_t n_left = n_more();
+  DocumentRequest request{
+      .document =
+          {.bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_, .text = ""},
+      .name = find_field(*file, "filename") != nullptr ? string_field(*file, "filename", at) : "",
+      .pages = "",
+      .max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages)),
+      .advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part",
+      .text = request_.fields.pdf_text.value_or(false),
+      .numbered = false};
+  if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
+  read_page_choice(part, where + ".vlcache", request);
+  std::vector<std::byte> bytes;
+  if (find_field(*file, "file_url") != nullptr) {
+    const std::string url = string_field(*file, "file_url", at);
+    bytes = limits_.read_url ? limits_.read_url(url, at + ".file_url", MediaKind::kPdf)
+                             : decode_data_uri(url, at + ".file_url", MediaKind::kPdf);
+  } else {
+    bytes = decode_file_data(string_field(*file, "file_data", at), at + ".file_data");
+  }
+  request.document.bytes = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  for (EncodedImage& page : limits_.read_document(std::move(request))) add(std::move(page), parts);
 }
 
 EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where) {
   const std::string at = where + ".image_url", id_at = where + ".uuid";
-  EncodedImage image{.bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_};
+  EncodedImage image{
+      .bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_, .text = ""};
   const OrderedJson* source = find_field(part, "image_url");
   if (source != nullptr && source->is_object()) {
     image.options.least_detail = wants_least_detail(*source, at);
@@ -54,8 +118,8 @@ EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where)
   }
   if (source == nullptr || !source->is_string()) bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
   const auto& url = source->get_ref<const std::string&>();
-  image.bytes = std::make_shared<const std::vector<std::byte>>(limits_.read_image ? limits_.read_image(url, at)
-                                                                                  : decode_data_uri(url, at));
+  image.bytes = std::make_shared<const std::vector<std::byte>>(
+      limits_.read_url ? limits_.read_url(url, at, MediaKind::kImage) : decode_data_uri(url, at));
   if (!id.empty()) request_.named.push_back({{owner_, id}, image.bytes, id_at});
   return image;
 }

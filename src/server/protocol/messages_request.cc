@@ -41,18 +41,34 @@ std::string text_or(const OrderedJson& block, const char* key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
 
-// The text of a document, after its title and what is said about it.
+// A PDF as a chat completion's part has it.
+OrderedJson file_part(const OrderedJson& block, const OrderedJson& source, const std::string& at) {
+  const std::string type = string_field(source, "type", at);
+  OrderedJson file = OrderedJson::object();
+  if (type == "base64") {
+    if (const std::string media = text_or(source, "media_type"); !media.empty() && media != "application/pdf") {
+      bad_field(at + ".media_type: expected \"application/pdf\", found \"" + media + "\"");
+    }
+    file["file_data"] = "data:application/pdf;base64," + string_field(source, "data", at);
+  } else if (type == "url") {
+    file["file_url"] = string_field(source, "url", at);
+  } else if (type == "file") {
+    file["file_id"] = string_field(source, "file_id", at);
+  } else {
+    bad_field(at + ".type: expected \"base64\", \"url\", \"text\" or \"content\", found \"" + type + "\"");
+  }
+  if (const std::string title = text_or(block, "title"); !title.empty()) file["filename"] = title;
+  OrderedJson part{{"type", "file"}, {"file", std::move(file)}};
+  if (const OrderedJson* choice = find_field(block, "vlcache"); choice != nullptr) part["vlcache"] = *choice;
+  return part;
+}
+
+// The text or the pages of a document, after its title and what is said about it.
 void add_document(const OrderedJson& block, const std::string& where, OrderedJson& parts) {
   const OrderedJson* source = find_field(block, "source");
   const std::string at = where + ".source";
   if (source == nullptr || !source->is_object()) bad_field(at + ": expected an object");
-  const std::string type = string_field(*source, "type", at), media = text_or(*source, "media_type");
-  if (type != "text" && type != "content") {
-    const bool pdf = media.empty() || media == "application/pdf";
-    bad_field(at + (pdf ? ": PDF documents are not read by this server; send the pages as images, or their text as a "
-                          "source of type \"text\""
-                        : ".type: expected \"text\" or \"content\", found \"" + type + "\""));
-  }
+  const std::string type = string_field(*source, "type", at);
   std::string before;
   for (const char* key : {"title", "context"}) {
     if (const std::string text = text_or(block, key); !text.empty()) before += text + "\n";
@@ -60,8 +76,10 @@ void add_document(const OrderedJson& block, const std::string& where, OrderedJso
   if (!before.empty()) parts.push_back(text_part(before));
   if (type == "text") {
     parts.push_back(text_part(string_field(*source, "data", at)));
-  } else {
+  } else if (type == "content") {
     add_parts(find_field(*source, "content"), at + ".content", parts);
+  } else {
+    parts.push_back(file_part(block, *source, at));
   }
 }
 

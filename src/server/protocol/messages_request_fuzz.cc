@@ -1,5 +1,6 @@
 // Fuzzes the bodies of Anthropic's messages and OpenAI's Responses: each is translated to a chat completion within the
 // limits, or there is an error with the reason.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,9 +14,22 @@
 #include "server/protocol/messages_request.h"
 #include "server/protocol/responses_request.h"
 
+namespace vlcache {
+namespace {
+
+// Pages without their pixels, as many as may be.
+std::vector<EncodedImage> pages_without_pixels(const DocumentRequest& request) {
+  std::vector<EncodedImage> pages(static_cast<size_t>(std::min(2, request.max_pages)), request.document);
+  if (request.text) pages[0].text = "text";
+  return pages;
+}
+
+}  // namespace
+}  // namespace vlcache
+
 FUZZ_TARGET(messages_request) {
   using namespace vlcache;
-  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}};
+  const ChatLimits limits{.max_images = 2, .image = {.max_pixels = 1 << 16}, .read_document = pages_without_pixels};
   const std::string_view text{reinterpret_cast<const char*>(data), size};
   for (const bool anthropic : {true, false}) {
     try {

@@ -92,13 +92,31 @@ TEST(MessagesRequest, ErrorsNameTheField) {
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "audio"}]}]})",
        "messages[0].content[0].type: "},
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64",
-         "media_type": "application/pdf", "data": ""}}]}]})",
-       "messages[0].content[0].source: PDF"},
+         "media_type": "image/png", "data": ""}}]}]})",
+       "messages[0].content[0].source.media_type: expected \"application/pdf\""},
+      {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "x"}}]}]})",
+       "messages[0].content[0].source.type: expected \"base64\", \"url\", "},
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "tool_result"}]}]})",
        "messages[0].content[0].tool_use_id: "},
       {R"({"max_tokens": 1, "tools": [{"name": "f"}], "messages": []})", "tools[0].input_schema: "},
       {R"({"max_tokens": 1, "tool_choice": {"type": "some"}, "messages": []})", "tool_choice.type: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(messages, body).find(begin), 0u) << body;
+}
+
+TEST(MessagesRequest, DocumentsBecomeFiles) {
+  const auto part = [](const std::string& block) {
+    const std::string body =
+        R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document", )" + block + "}]}]}";
+    return messages(body.c_str())["messages"][0]["content"];
+  };
+  EXPECT_EQ(part(R"("title": "T", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+                    "vlcache": {"pages": "2"}, "citations": {"enabled": true})"),
+            parse_ordered_json(R"([{"type": "text", "text": "T\n"}, {"type": "file", "file": {
+              "file_data": "data:application/pdf;base64,AAAA", "filename": "T"}, "vlcache": {"pages": "2"}}])",
+                               "test"));
+  EXPECT_EQ(part(R"("source": {"type": "url", "url": "https://a/b.pdf"})")[0]["file"]["file_url"], "https://a/b.pdf");
+  EXPECT_EQ(part(R"("source": {"type": "file", "file_id": "f"})")[0]["file"]["file_id"], "f");
+  EXPECT_EQ(part(R"("source": {"type": "content", "content": [{"type": "text", "text": "a"}]})")[0]["text"], "a");
 }
 
 TEST(ResponsesRequest, BecomesAChatCompletion) {
@@ -166,7 +184,7 @@ TEST(ResponsesRequest, ErrorsNameTheField) {
       {R"({})", "input: "},
       {R"({"input": "a", "background": true})", "background: "},
       {R"({"input": [{"type": "screen"}]})", "input[0].type: "},
-      {R"({"input": [{"role": "user", "content": [{"type": "input_file"}]}]})", "input[0].content[0].type: "},
+      {R"({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]})", "input[0].content[0].type: "},
       {R"({"input": "a", "tools": [{"type": "function"}]})", "tools[0].name: "},
       {R"({"input": "a", "include": "all"})", "include: "}};
   for (const auto& [body, begin] : cases) EXPECT_EQ(error_of(responses, body).find(begin), 0u) << body;

@@ -37,7 +37,16 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
     if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) image["uuid"] = *id;
     return image;
   }
-  bad_field(where + ".type: expected input_text, input_image or output_text, found \"" + type + "\"");
+  if (type == "input_file") {
+    OrderedJson file = OrderedJson::object();
+    for (const char* key : {"file_data", "file_url", "file_id", "filename"}) {
+      if (const OrderedJson* value = find_field(part, key); value != nullptr) file[key] = *value;
+    }
+    OrderedJson out{{"type", "file"}, {"file", std::move(file)}};
+    if (const OrderedJson* choice = find_field(part, "vlcache"); choice != nullptr) out["vlcache"] = *choice;
+    return out;
+  }
+  bad_field(where + ".type: expected input_text, input_image, input_file or output_text, found \"" + type + "\"");
 }
 
 // A text, or a list of parts.
