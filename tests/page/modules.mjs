@@ -9,7 +9,8 @@ const {exported, imported} = await load('conversation_file.js');
 const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
 const words = await load('words.js');
-const {isPdf, looksLikeText} = await load('text_files.js');
+const {documentText, isPdf, namesPages} = await load('documents.js');
+const {looksLikeText} = await load('text_files.js');
 
 const tests = {
   // ---- Markdown ----
@@ -90,13 +91,16 @@ const tests = {
   // ---- conversation files ----
   async conversationsComeBack() {
     const conversation = {id: '1', name: 'Invoice', created: 1, updated: 2, forks: {0: {}}, tour: {step: 1}, messages: [
-      {role: 'user', text: 'TOTAL?', pictures: [{id: 'p', name: 'page.png', width: 2, height: 3}], files: [{name: 'a.txt', text: 'A'}]},
+      {role: 'user', text: 'TOTAL?', pictures: [{id: 'p', name: 'page.png', width: 2, height: 3}], documents: [{id: 'd', name: 'a.pdf', pages: '2-3'}],
+        files: [{name: 'a.txt', text: 'A'}]},
       {role: 'assistant', answers: [{label: 'full', asked: {kv: 'full'}, pictures: ['p'], thought: 'hm', text: '7', state: 'done', seen: {first: 1, total: 2}}]}]};
     const file = await exported(conversation, async (id) => `data:image/png;base64,${id}`);
-    const {name, messages, pictures} = await imported(file, 'x.json', async ({url, name: of}) => ({id: `new-${url.slice(-1)}`, name: of, width: 2, height: 3}));
+    const {name, messages, pictures} = await imported(file, 'x.json', async ({url, name: of}) => ({id: `new-${url.slice(-1)}`, name: of, width: 2, height: 3}),
+      async ({url, name: of, pages}) => ({id: `new-${url.slice(-1)}`, name: of, pages}));
     assert.equal(name, 'Invoice');
-    assert.deepEqual(pictures.map(({id}) => id), ['new-p']);
-    assert.deepEqual(messages[0], {...conversation.messages[0], pictures: [{id: 'new-p', name: 'page.png', width: 2, height: 3}]});
+    assert.deepEqual(pictures.map(({id}) => id), ['new-p', 'new-d']);
+    assert.deepEqual(messages[0], {...conversation.messages[0], pictures: [{id: 'new-p', name: 'page.png', width: 2, height: 3}],
+      documents: [{id: 'new-d', name: 'a.pdf', pages: '2-3'}]});
     const [answer] = messages[1].answers;
     assert.deepEqual([answer.text, answer.thought, answer.pictures, answer.state, answer.served, answer.seen], ['7', 'hm', ['new-p'], 'done', null, {first: 1, total: 2}]);
   },
@@ -175,9 +179,16 @@ const tests = {
       ['repetition_penalty: expected', 'Settings, repetition penalty: expected'], ['the prompt has 9 tokens', 'the prompt has 9 tokens'],
     ]) assert.equal(words.inWords(error), said);
   },
+  pagesOfPdfs() {
+    for (const text of ['', '2', '3-7', '1, 4-6,9-']) assert.ok(namesPages(text), text);
+    for (const text of ['-', '1,', 'a', '1-2-3', '1;2']) assert.ok(!namesPages(text), text);
+    assert.deepEqual(['', '2', '1,3'].map((pages) => documentText({name: 'a.pdf', pages})), ['a.pdf', 'a.pdf, page 2', 'a.pdf, pages 1,3']);
+    assert.equal(words.inWords('messages[0].content[0].file: the PDF has 70 pages; expected at most 64; select pages with "vlcache": {"pages": "1-3"} in its part'),
+      'The PDF: the PDF has 70 pages; expected at most 64; write which pages beside its name, such as 1-3.');
+  },
   filesByTheirFirstBytes() {
     const of = (text) => new TextEncoder().encode(text);
-    assert.deepEqual([isPdf(of('%PDF-1.7')), isPdf(of('%PNG'))], [true, false]);
+    assert.deepEqual([isPdf(of('%PDF-1.7')), isPdf(of('\n%PDF-1.7')), isPdf(of('%PNG'))], [true, true, false]);
     assert.deepEqual([looksLikeText(of('Añb')), looksLikeText(of('a\0b')), looksLikeText(of(''))], [true, false, false]);
   },
 };

@@ -2,6 +2,7 @@
 import base64
 import json
 import pathlib
+import shutil
 import struct
 import tempfile
 import time
@@ -9,6 +10,7 @@ import unittest
 import zlib
 
 from browser import DEMO, MODEL, PAGE, PageTest, Proxy, WHY_NOT
+from pdf_maker import make_pdf
 
 if not WHY_NOT:
     from playwright.sync_api import expect
@@ -352,15 +354,14 @@ class Failures(PageTest):
         expect(self.page.locator(".answer .text")).to_have_text(RIGHT[TOTAL])
 
     def test_files_that_are_neither_images_nor_text(self):
-        other, damaged, liar, pdf = (self.folder / name for name in ("notes.bin", "damaged.png", "liar.png", "invoice.pdf"))
+        other, damaged, liar = (self.folder / name for name in ("notes.bin", "damaged.png", "liar.png"))
         other.write_bytes(b"\x01\x02\0\x03")
         damaged.write_bytes(PAGE.read_bytes()[:200])
         liar.write_bytes(b"\xff\xfe\xff")
-        pdf.write_bytes(b"%PDF-1.7 and so on")
-        self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(pdf), str(PAGE)])
+        self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(PAGE)])
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
-        for words in ("notes.bin is neither a text nor one of the pictures", "damaged.png is damaged", "liar.png is neither", "PDFs are not supported yet"):
+        for words in ("notes.bin is neither a PDF, nor a text, nor one of the pictures", "damaged.png is damaged", "liar.png is neither"):
             expect(says).to_contain_text(words)
 
     def test_text_files_are_asked_about(self):
@@ -713,7 +714,7 @@ class Interaction(PageTest):
         self.open_card()
         self.page.click("#open-live")
         expect(self.page.locator("#live")).to_contain_text("Requests")
-        self.page.set_input_files("#files", {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"})  # an error is shown
+        self.page.set_input_files("#files", [{"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"}, {"name": "a.bin", "mimeType": "", "buffer": b"\0"}])  # an error is shown
         def open_tour():
             self.page.click("#open-help")
             self.page.click("#take-tour")
@@ -781,11 +782,36 @@ class Interaction(PageTest):
 
     def test_files_of_all_kinds_are_dropped(self):
         self.drop(("one.png", PAGE.read_bytes()), ("notes.txt", b"LAMP 12"), ("invoice.pdf", b"%PDF-1.7"), ("two.png", (DEMO / "table.png").read_bytes()))
-        expect(self.page.locator("#attached li")).to_have_count(3)
+        expect(self.page.locator("#attached li")).to_have_count(4)
         expect(self.page.locator("#attached")).to_contain_text("7 characters")
-        expect(self.page.locator("#notice")).to_have_text("invoice.pdf is a PDF. PDFs are not supported yet: add its pages as pictures.")
         self.ask(TOTAL)
-        self.assertEqual([part["type"] for part in self.proxy.bodies[-1]["messages"][0]["content"]], ["image_url", "image_url", "text"])
+        self.assertEqual([part["type"] for part in self.proxy.bodies[-1]["messages"][0]["content"]], ["file", "image_url", "image_url", "text"])
+        expect(self.page.locator(".answer .wrong")).to_contain_text("The PDF: the PDF cannot be read: it is damaged")
+
+    @unittest.skipIf(shutil.which("pdftocairo") is None, "poppler-utils is not installed")
+    def test_pages_of_a_pdf(self):
+        self.drop(("book.pdf", make_pdf("Nothing", PAGE, *["x"] * 100)))
+        pages = self.page.locator("#attached input")
+        self.ask(TOTAL)
+        expect(self.page.locator(".answer .wrong")).to_have_text("The PDF: the PDF has 102 pages; expected at most 64; write which pages beside its name, such as 1-3.")
+        self.page.click("#new")
+        self.drop(("book.pdf", make_pdf("Nothing", PAGE)))
+        pages.fill("3-1x")
+        self.send(TOTAL)
+        expect(self.page.locator("#notice")).to_have_text("book.pdf: “3-1x” names no pages; write them as 3-7 or 1,4-6.")
+        pages.fill(" 2")
+        self.assertEqual(self.ask(TOTAL), RIGHT[TOTAL])
+        file = self.proxy.bodies[-1]["messages"][0]["content"][0]
+        self.assertEqual((file["file"]["filename"], file["vlcache"]), ("book.pdf", {"pages": "2"}))
+        expect(self.page.locator(".question .file")).to_have_text("book.pdf, page 2")
+        self.page.reload()
+        self.assertEqual(self.ask(DATE), RIGHT[DATE])  # it is kept with the conversation
+        expect(self.page.locator(".card .verdict").last).to_contain_text("100 % of this picture came from the cache:")
+        with self.page.expect_download() as download:
+            self.page.click("#export")
+        self.page.set_input_files("#import-files", download.value.path())
+        expect(self.page.locator(".question .file")).to_have_text("book.pdf, page 2")
+        self.assertEqual(self.ask(TOTAL), RIGHT[TOTAL])
 
     def test_dialogs_fit(self):
         for width, height in ((360, 640), (850, 600), (1200, 500)):

@@ -3,6 +3,7 @@ import {modelFacts} from './api.js';
 import {Chat, addImported, loadConversations, newConversation} from './chat.js';
 import {Composer} from './composer.js';
 import {exported, imported} from './conversation_file.js';
+import {documentOfUri} from './documents.js';
 import {announce, ask, byId, el, notice} from './dom.js';
 import {Live} from './live.js';
 import {pictureOfUri} from './pictures.js';
@@ -112,7 +113,7 @@ async function otherVersion() {
 
 function edit(index, text) {
   const message = current.messages[index];
-  if (!text && message.pictures.length === 0) return;
+  if (!text && message.pictures.length === 0 && !message.documents?.length) return;
   byId('question').focus();
   guarded(chat.edit(current, index, text));
 }
@@ -160,7 +161,7 @@ async function exportAsFile() {
 
 async function importFiles(files) {
   for (const file of files) {
-    current = await addImported(await imported(await file.text(), file.name, pictureOfUri));
+    current = await addImported(await imported(await file.text(), file.name, pictureOfUri, documentOfUri));
     all.unshift(current);
   }
   notice('');

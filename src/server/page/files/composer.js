@@ -1,6 +1,7 @@
-// The question before it is sent: its text, and pictures and text files that are pasted, dropped or picked.
+// The question before it is sent: its text, and pictures, PDFs and text files that are pasted, dropped or picked.
+import {namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
-import {count} from './format.js';
+import {bytes, count} from './format.js';
 import {isPicture, readPicture} from './pictures.js';
 import {readTextFile} from './text_files.js';
 
@@ -8,12 +9,15 @@ const kMaxRows = 8;
 
 const imageFiles = (transfer) => [...(transfer?.files ?? [])];
 
+const isDocument = (file) => file.type === 'application/pdf';
+const isImage = (file) => Boolean(file.blob) && !isDocument(file);
+
 export class Composer {
-  // `actions`: {send(text, {attached, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
+  // `actions`: {send(text, {attached, documents, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];  // pictures as readPicture gives them, and texts {name, text}
+    this.attached = [];  // pictures as readPicture gives them, PDFs as readDocument does, and texts {name, text}
     this.sees = true;    // the model takes pictures
     this.running = false;
     this.text = byId('question');
@@ -88,8 +92,11 @@ export class Composer {
       if (!this.sees) throw new Error(`${this.model} reads text only: it cannot see ${file.name}.`);
       return readPicture(file, this.settings.shrink, this.mostPixels);
     }
+    const document = await readDocument(file);
+    if (document !== null && !this.sees) throw new Error(`${this.model} reads text only: it cannot see the pages of ${file.name}.`);
+    if (document !== null) return document;
     const text = await readTextFile(file);
-    if (text === null) throw new Error(`${file.name} is neither a text nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a text, nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
     return text;
   }
 
@@ -108,6 +115,17 @@ export class Composer {
     this.text.focus();
   }
 
+  // A PDF's name and the pages that are to be read.
+  documentFields(document) {
+    const pages = el('input', {value: document.pages, placeholder: 'all', size: 8, inputMode: 'text', autocomplete: 'off',
+      'aria-label': `Pages of ${document.name}`, title: 'Such as 3-7 or 1,4-6; empty: all'});
+    pages.addEventListener('input', () => {
+      document.pages = pages.value.replace(/\s/g, '');
+      pages.setCustomValidity(namesPages(document.pages) ? '' : 'Pages such as 3-7 or 1,4-6.');
+    });
+    return [document.name, el('span', {class: 'soft'}, bytes(document.blob.size)), el('label', {class: 'pages'}, 'pages ', pages)];
+  }
+
   show() {
     byId('attached').replaceChildren(...this.attached.map((file, i) => {
       const remove = () => {
@@ -115,6 +133,7 @@ export class Composer {
         this.show();
         this.text.focus();
       };
+      if (isDocument(file)) return el('li', {}, this.documentFields(file), button('×', remove, {'aria-label': `Remove ${file.name}`}));
       const url = file.blob && URL.createObjectURL(file.blob);
       return el('li', {}, url ? el('img', {src: url, alt: file.name, onload: () => URL.revokeObjectURL(url)}) : file.name,
         el('span', {class: 'soft'}, url ? `${file.width} × ${file.height}${file.shrunk ? ', made smaller' : ''}` : count(file.text.length, 'character')),
@@ -129,10 +148,15 @@ export class Composer {
     }
     const text = this.text.value.trim();
     if (!text && this.attached.length === 0) return;
-    const attached = this.attached;
+    const attached = this.attached, documents = attached.filter(isDocument);
+    const wrong = documents.find((document) => !namesPages(document.pages));
+    if (wrong) {
+      notice(`${wrong.name}: “${wrong.pages}” names no pages; write them as 3-7 or 1,4-6.`);
+      return;
+    }
     this.clear();
     notice('');
-    this.actions.send(text, {attached: attached.filter((file) => file.blob), files: attached.filter((file) => !file.blob)});
+    this.actions.send(text, {attached: attached.filter(isImage), documents, files: attached.filter((file) => !file.blob)});
   }
 
   clear() {

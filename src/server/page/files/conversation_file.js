@@ -6,7 +6,9 @@ export async function exported(conversation, dataUri) {
   for (const message of conversation.messages) {
     const files = [];
     for (const picture of message.pictures ?? []) files.push({...picture, url: await dataUri(picture.id)});
-    messages.push(message.pictures ? {...message, pictures: files} : message);
+    const documents = [];
+    for (const document of message.documents ?? []) documents.push({...document, url: await dataUri(document.id)});
+    messages.push(message.pictures ? {...message, pictures: files, documents} : message);
   }
   const {id, name, created, updated} = conversation;
   return JSON.stringify({id, name, created, updated, messages}, null, 1);
@@ -60,8 +62,9 @@ function answerOf(file, newIds) {
 
 const fileOf = (file) => ({name: string(file.name), text: string(file.text)});
 
-// `pictureOf({name, url})`: a picture as readPicture gives it; `found`: where the pictures go.
-async function messagesOf(file, pictureOf, found) {
+// `pictureOf({name, url})`: a picture as readPicture gives it, `documentOf({name, url, pages})`: a PDF as readDocument does;
+// `found`: where they go.
+async function messagesOf(file, pictureOf, documentOf, found) {
   const newIds = new Map();  // of pictures: a conversation that is imported twice is two
   const messages = [];
   for (const [i, message] of file.messages.entries()) {
@@ -78,18 +81,25 @@ async function messagesOf(file, pictureOf, found) {
       newIds.set(picture.id, read.id);
       shown.push({id: read.id, name: read.name, width: read.width, height: read.height});
     }
-    messages.push({role: 'user', text: string(message.text), pictures: shown, files: (message.files ?? []).map(fileOf)});
+    const documents = [];
+    for (const {name, url, pages} of message.documents ?? []) {
+      const read = await documentOf({name: string(name), url, pages: string(pages)});
+      found.push(read);
+      documents.push({id: read.id, name: read.name, pages: read.pages});
+    }
+    messages.push({role: 'user', text: string(message.text), pictures: shown, documents, files: (message.files ?? []).map(fileOf)});
   }
   if (messages.length === 0) throw new Error('there is no message');
   return messages;
 }
 
-// {name, messages, pictures} of a file's text; `pictureOf({name, url})` reads a picture. Throws an Error that says why not.
-export async function imported(text, fileName, pictureOf) {
+// {name, messages, pictures, which has the PDFs, too} of a file's text; `pictureOf` and `documentOf` as messagesOf takes them. Throws
+// an Error that says why not.
+export async function imported(text, fileName, pictureOf, documentOf) {
   const pictures = [];
   try {
     const content = JSON.parse(text);
-    return {name: string(content.name) || fileName, messages: await messagesOf(content, pictureOf, pictures), pictures};
+    return {name: string(content.name) || fileName, messages: await messagesOf(content, pictureOf, documentOf, pictures), pictures};
   } catch (error) {
     throw new Error(`${fileName} is no conversation that this page has exported: ${error.message}`);
   }

@@ -6,14 +6,9 @@ const kStart = 512;  // bytes that are looked at to tell a text from anything el
 // Whether a file's first bytes could be a text's.
 export const looksLikeText = (head) => head.length > 0 && !head.includes(0);
 
-export const isPdf = (head) => String.fromCharCode(...head.slice(0, 5)) === '%PDF-';
-
-export const pdfSentence = (name) => `${name} is a PDF. PDFs are not supported yet: add its pages as pictures.`;
-
 // {name, text}; null: it is no text. Throws an Error that says why it cannot be taken.
 export async function readTextFile(file) {
   const head = new Uint8Array(await file.slice(0, kStart).arrayBuffer());
-  if (isPdf(head)) throw new Error(pdfSentence(file.name));
   if (!looksLikeText(head)) return null;
   let text;
   try {

@@ -3,6 +3,7 @@
 import {show as showVersion, versions} from './branches.js';
 import {answerCard} from './card.js';
 import {comparison} from './compare.js';
+import {documentText} from './documents.js';
 import {button, el} from './dom.js';
 import {markdown as blocksOf} from './markdown.js';
 import {MarkdownView, copyButton} from './markdown_view.js';
@@ -137,7 +138,8 @@ export class Thread {
       node.append(el('div', {class: 'pictures'}, message.pictures.map((picture, i) =>
         el('button', {type: 'button', class: 'picture', 'aria-label': `Open ${picture.name}`, onclick: () => this.open(index, i)}, thumbnail(picture)))));
     }
-    node.append(...(message.files ?? []).map(fileFold), el('p', {class: 'text'}, message.text));
+    node.append(...(message.documents ?? []).map((document) => el('p', {class: 'file'}, documentText(document))),
+      ...(message.files ?? []).map(fileFold), el('p', {class: 'text'}, message.text));
     const actions = el('div', {class: 'actions'}, this.versionButtons(index));
     if (!this.isRunning) {
       const edit = () => this.editor(node, message, index);

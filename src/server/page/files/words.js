@@ -5,6 +5,8 @@ import {bytes, duration} from './format.js';
 
 const kFields = [
   [/^messages\[\d+\]\.content\[\d+\]\.(?:image_url(?:\.url)?|text): /, 'The picture: '],
+  [/^messages\[\d+\]\.content\[\d+\]\.file(?:\.file_data)?: /, 'The PDF: '],
+  [/; select pages with .*$/, '; write which pages beside its name, such as 1-3.'],
   [/^messages\[\d+\](?:\.content)?(?:\[\d+\])?: /, 'The conversation: '],
   [/^(?:vlcache\.)?kv_budget: /, 'Settings, Budget: '],
   [/^(?:vlcache\.)?kv: /, 'Settings, Policy: '],
