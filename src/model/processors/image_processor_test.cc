@@ -187,6 +187,7 @@ TEST(ImageProcessor, NamesTheLongerSideThatItShows) {
       {R"({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": 336}})", {1008, 1008}},
       {R"({"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 1456}})", {1456, 1456}},
       {R"({"image_processor_type": "Idefics3ImageProcessor", "do_image_splitting": false})", {364, 364}},
+      {R"({"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 1003520})", {1192, 1157}},
       {R"({"image_processor_type": "ViTImageProcessor", "do_resize": false})", {2048, 2048}}};
   for (const auto& [config, sides] : cases) {
     const std::unique_ptr<ImageProcessor> processor = from_config(config);
