@@ -73,7 +73,9 @@ struct TextConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;           // RMS norm of each head's q and k before rotation (Qwen3)
+  bool qk_norm = false;     // RMS norm of each head's q and k before rotation (Qwen3)
+  bool post_norms = false;  // RMS norms of what attention and MLP add (GLM)
+  bool pair_rope = false;   // the checkpoint's heads rotate channels (2c, 2c + 1); loading makes halves of them (GLM)
   bool tied_embeddings = false;   // the output projection is the embedding table
   std::vector<TextLayer> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;  // of the kinds of layers that differ in it

@@ -76,6 +76,36 @@ TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
                                            HasSubstr("(from config.json), found [")));
 }
 
+TEST_F(ModelTest, ExpertsMustBeThereOnce) {
+  const std::string experts = "model.language_model.layers.1.mlp.experts.";
+  copy("qwen3-vl-moe", {{experts + "down_proj", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"" + experts + "down_proj\""));
+  copy("qwen3-vl-moe", {{"model.language_model.norm.weight", experts + "0.gate_proj.weight"}});
+  EXPECT_THAT(load_error(), HasSubstr("are there twice: stacked"));
+  copy("qwen3-vl-moe", {{experts + "gate_up_proj", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"" + experts + "0.gate_proj.weight\""));
+}
+
+// A configuration of one family beside the tensors of another, and parts that are missing.
+TEST_F(ModelTest, ConfigurationsAndTensorsMustBelongTogether) {
+  copy("qwen2.5-vl-nested");
+  Json config = load_json(dir_ / "config.json");
+  config["model_type"] = "qwen2_vl";
+  config["text_config"]["model_type"] = "qwen2_vl_text";
+  config["vision_config"] = {
+      {"embed_dim", 64}, {"depth", 1}, {"num_heads", 1}, {"hidden_size", config["text_config"]["hidden_size"]}};
+  write("config.json", config.dump());
+  EXPECT_THAT(load_error(), HasSubstr("visual."));
+  config["model_type"] = "qwen3_vl";
+  config["text_config"]["model_type"] = "qwen3_vl_text";
+  write("config.json", config.dump());
+  EXPECT_FALSE(load_error().empty());
+  copy("qwen3-vl-deepstack", {{"model.language_model.embed_tokens.weight", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("model.language_model.embed_tokens.weight"));
+  copy("qwen3-vl-deepstack", {{"model.visual.deepstack_merger_list.1.norm.weight", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("deepstack_merger_list.1.norm.weight"));
+}
+
 // A checkpoint may declare its embeddings tied and still have an output matrix of its own: then that is used.
 TEST_F(ModelTest, TiesOnlyEqualEmbeddings) {
   copy("mistral-full");

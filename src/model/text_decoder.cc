@@ -308,8 +308,13 @@ void TextDecoder::keep_rows(int layer, const StepInput& step) {
 void TextDecoder::mix_and_feed(int layer) {
   const TextLayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const TextLayer& l = config_.layer(layer);
-  backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
   const Tensor normed = rows_of(normed_, config_.hidden_size);
+  if (config_.post_norms) {
+    backend_.matmul(rows_of(attended_, l.q_size()), w.o, normed, {.bias = or_null(w.o_bias)});
+    add_normed(normed, w.post_attn_norm);
+  } else {
+    backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
+  }
   backend_.rms_norm(x_, w.mlp_norm, config_.rms_norm_eps, normed);
   if (l.n_experts > 0) {
     feed_experts(layer, normed);
@@ -318,7 +323,18 @@ void TextDecoder::mix_and_feed(int layer) {
   const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size), act = rows_of(act_, l.ffn_size);
   backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
   backend_.gated_act(gate_up, config_.activation, act);
-  backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
+  if (config_.post_norms) {
+    backend_.matmul(act, w.down, normed, {.bias = or_null(w.down_bias)});
+    add_normed(normed, w.post_mlp_norm);
+  } else {
+    backend_.matmul(act, w.down, x_, {.bias = or_null(w.down_bias), .residual = &x_});
+  }
+}
+
+// Adds rows to the residual stream after a norm of their own.
+void TextDecoder::add_normed(const Tensor& rows, const Tensor& norm) {
+  backend_.rms_norm(rows, norm, config_.rms_norm_eps, rows);
+  backend_.add(x_, rows, x_);
 }
 
 // Rows are gathered by expert, so that each expert's weights are read once; what they give back is summed by row.

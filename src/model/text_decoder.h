@@ -64,6 +64,7 @@ class TextDecoder {
   bool choose_rows(int layer, const StepInput& step, const Projected& p, const AttentionArgs& args);
   void keep_rows(int layer, const StepInput& step);
   void mix_and_feed(int layer);  // output projection, then the MLP
+  void add_normed(const Tensor& rows, const Tensor& norm);
   void feed_experts(int layer, const Tensor& normed);
   void add_addends(int layer, const StepInput& step);
   void leave(const StepInput& step);

@@ -25,6 +25,19 @@ void transpose(const Tensor& from, const Tensor& to) {
   dtype_bytes(from.dtype) == 2 ? transpose_values<uint16_t>(from, to) : transpose_values<uint32_t>(from, to);
 }
 
+// The rows of each head of `size`: those of even number first.
+Tensor halves_of_pairs(const Tensor& from, int64_t size, Buffer& memory) {
+  memory = Buffer(from.bytes());
+  const Tensor to(memory.data(), from.dtype, {from.rows(), from.row_size()});
+  const int64_t row_bytes = from.row_size() * dtype_bytes(from.dtype);
+  for (int64_t row = 0; row < from.rows(); ++row) {
+    const int64_t head = row / size * size, c = row - head;
+    const int64_t at = head + c / 2 + (c % 2 == 0 ? 0 : size / 2);
+    std::memcpy(to.data + at * row_bytes, from.data + row * row_bytes, static_cast<size_t>(row_bytes));
+  }
+  return to;
+}
+
 }  // namespace
 
 WeightLoader::HashState WeightLoader::make_hash() {
@@ -57,10 +70,14 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
   throw Error(ErrorCode::kNotFound, source_.where() + ": none of these tensors is there: " + tried);
 }
 
-Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in) {
+Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
+                            const std::vector<int64_t>& pairs) {
   std::vector<Tensor> parts;
   std::vector<Buffer> copies;
-  for (size_t i = 0; i < names.size(); ++i) parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
+  for (size_t i = 0; i < names.size(); ++i) {
+    parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
+    if (!pairs.empty() && pairs[i] > 0) parts.back() = halves_of_pairs(parts.back(), pairs[i], copies.emplace_back());
+  }
   return pack(names, parts);
 }
 

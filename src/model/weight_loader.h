@@ -28,8 +28,11 @@ class WeightLoader {
   }
   std::string where() const { return source_.where(); }
 
-  // One packed matrix of several stacked ones, [sum of n_out, n_in].
-  Weight matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in);
+  // One packed matrix of several stacked ones, [sum of n_out, n_in]. `pairs`: empty, or for each of them the size of
+  // the heads that its rows are, whose rotation takes the rows (2c, 2c + 1) of a head: they become rows c and c + size
+  // / 2, as Backend::rope takes them; 0: the rows stay.
+  Weight matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
+                const std::vector<int64_t>& pairs = {});
   Weight matrix(const std::string& name, int64_t n_out, int64_t n_in) {
     return matrix(std::vector{name}, {n_out}, n_in);
   }

@@ -40,7 +40,10 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   TextLayerWeights w;
   w.attn_norm = load.vector(p + "input_layernorm.weight", c.hidden_size);
   const std::vector<int64_t> qkv = {l.q_size(), l.kv_size(), l.kv_size()};
-  w.qkv = load.matrix({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}, qkv, c.hidden_size);
+  const std::vector<int64_t> pairs =
+      c.pair_rope ? std::vector<int64_t>{l.head_dim, l.head_dim, 0} : std::vector<int64_t>{};
+  w.qkv =
+      load.matrix({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}, qkv, c.hidden_size, pairs);
   if (c.qkv_bias) w.qkv_bias = load.vector({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}, qkv);
   if (c.qk_norm) {
     w.q_norm = load.vector(attn + "q_norm.weight", l.head_dim);
@@ -49,11 +52,20 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   w.o = load.matrix(attn + "o_proj.weight", c.hidden_size, l.q_size());
   if (c.o_bias) w.o_bias = load.vector(attn + "o_proj.bias", c.hidden_size);
   w.mlp_norm = load.vector(p + "post_attention_layernorm.weight", c.hidden_size);
+  if (c.post_norms) {
+    w.post_attn_norm = load.vector(p + "post_self_attn_layernorm.weight", c.hidden_size);
+    w.post_mlp_norm = load.vector(p + "post_mlp_layernorm.weight", c.hidden_size);
+  }
   if (l.n_experts > 0) {
     load_experts(load, c, l, mlp, w);
     return w;
   }
-  w.gate_up = load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {l.ffn_size, l.ffn_size}, c.hidden_size);
+  if (load.has(mlp + "gate_up_proj.weight")) {
+    w.gate_up = load.matrix(mlp + "gate_up_proj.weight", 2 * l.ffn_size, c.hidden_size);
+  } else {
+    w.gate_up =
+        load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {l.ffn_size, l.ffn_size}, c.hidden_size);
+  }
   w.down = load.matrix(mlp + "down_proj.weight", c.hidden_size, l.ffn_size);
   if (c.mlp_bias) {
     w.gate_up_bias = load.vector({mlp + "gate_proj.bias", mlp + "up_proj.bias"}, {l.ffn_size, l.ffn_size});

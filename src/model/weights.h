@@ -25,14 +25,16 @@ struct TextLayerWeights {
   Tensor q_norm, k_norm;  // [d]
   Weight o;               // [hidden, H d]
   Tensor o_bias;          // [hidden]
+  Tensor post_attn_norm;  // [hidden]; with post_norms
   Tensor mlp_norm;        // [hidden]
   Weight gate_up;         // [2 f, hidden]: rows of gate, then up
   Tensor gate_up_bias;    // [2 f]
   Weight down;            // [hidden, f]
-  // Of a layer with experts instead: router [E, hidden], and of each expert the same two matrices.
+  Tensor down_bias;       // [hidden]
+  Tensor post_mlp_norm;   // [hidden]; with post_norms
+  // Of a layer with experts, instead of gate_up and down: router [E, hidden], and of each expert the same two matrices.
   Weight router;
   std::vector<Weight> experts_gate_up, experts_down;
-  Tensor down_bias;  // [hidden]
 };
 
 struct TextWeights {

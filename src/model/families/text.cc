@@ -124,11 +124,44 @@ constexpr TextFamily kQwen3VlMoeText = {.model_type = "qwen3_vl_moe_text",
                                           read_experts(config, text);
                                         }};
 
+// The language model of PaddleOCR-VL (ERNIE 4.5 0.3B): Llama with M-RoPE, one switch for all biases. arXiv:2510.14528.
+constexpr TextFamily kPaddleOcrVlText = {.model_type = "paddleocr_vl_text",
+                                         .vocab_size = 103424,
+                                         .ffn_size = 3072,
+                                         .max_positions = 131072,
+                                         .n_kv_heads = 2,
+                                         .head_dim = 128,
+                                         .hidden_size = 1024,
+                                         .n_layers = 18,
+                                         .n_heads = 16,
+                                         .eps = 1e-5,
+                                         .theta = 500000.0,
+                                         .sections = {16, 24, 24},
+                                         .read_switches = [](const JsonObject& config, TextConfig& text) {
+                                           text.qkv_bias = text.o_bias = text.mlp_bias =
+                                               config.boolean("use_bias", false);
+                                         }};
+
+// The language model of GLM-OCR: norms before and after attention and MLP, neighbouring channels rotate together.
+constexpr TextFamily kGlmOcrText = {
+    .model_type = "glm_ocr_text",
+    .vocab_size = 59392,
+    .ffn_size = 4096,
+    .max_positions = 131072,
+    .n_kv_heads = 8,
+    .hidden_size = 1024,
+    .n_layers = 16,
+    .n_heads = 16,
+    .eps = 1e-5,
+    .sections = {8, 12, 12},
+    .read_switches = [](const JsonObject&, TextConfig& text) { text.post_norms = text.pair_rope = true; }};
+
 }  // namespace
 
 std::span<const TextFamily> text_families() {
-  static constexpr TextFamily kFamilies[] = {kLlama,       kMistral,       kQwen2,       kQwen3,
-                                             kQwen2VlText, kQwen2_5VlText, kQwen3VlText, kQwen3VlMoeText};
+  static constexpr TextFamily kFamilies[] = {kLlama,           kMistral,       kQwen2,       kQwen3,
+                                             kQwen2VlText,     kQwen2_5VlText, kQwen3VlText, kQwen3VlMoeText,
+                                             kPaddleOcrVlText, kGlmOcrText};
   return kFamilies;
 }
 
