@@ -33,14 +33,17 @@ class ModelTest : public testing::Test {
   void copy(const char* name, const std::map<std::string, std::string>& renamed = {}) {
     std::filesystem::copy_file(fixture_model(name) / "config.json", dir_ / "config.json",
                                std::filesystem::copy_options::overwrite_existing);
-    const Safetensors files = Safetensors::open(fixture_model(name) / "model.safetensors");
-    std::vector<NamedTensor> tensors;
-    for (const std::string_view key : files.names()) {
-      const auto it = renamed.find(std::string(key));
-      if (it == renamed.end()) tensors.push_back({std::string(key), files.get(key)});
-      if (it != renamed.end() && !it->second.empty()) tensors.push_back({it->second, files.get(key)});
+    const std::string file = read_text_file(fixture_model(name) / "model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof length);
+    Json header = parse_json(std::string_view(file).substr(sizeof length, length), "header");
+    for (const auto& [from, to] : renamed) {
+      header[to.empty() ? "unused." + from : to] = header.at(from);
+      header.erase(from);
     }
-    write_safetensors(dir_ / "model.safetensors", tensors);
+    const std::string text = header.dump(), data = file.substr(sizeof length + length);
+    length = text.size();
+    write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + data);
   }
   std::string load_error() {
     return error_of([&] { Model::load(Checkpoint(dir_), *backend_); });
