@@ -78,7 +78,7 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
     v.rope_theta = rope.number("rope_theta", v.rope_theta);
     if (!(v.rope_theta > 0.0 && v.rope_theta < 1e30)) rope.fail("rope_theta", "a number above 0");
   }
-  v.layer_norm_eps = read_eps(config, "layer_norm_eps", d.eps);
+  v.layer_norm_eps = read_eps(config, spelling(config, "layer_norm_eps", "rms_norm_eps"), d.eps);
   v.activation = activation_from_name(config.string("hidden_act", d.activation));
   if (v.traits.post_norm) v.feature_layers = {static_cast<int32_t>(v.n_layers)};
   return v;

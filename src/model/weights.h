@@ -78,6 +78,7 @@ struct ProjectorWeights {
   Tensor bias1;           // [rows of linear1]
   Weight linear2;         // [text hidden, rows of linear1]; of two layers
   Tensor bias2;           // [text hidden]
+  Weight gate_up, down;   // [2 f, text hidden], [text hidden, f]; of a gated projector
   Tensor newline;         // [1, text hidden]; LLaVA-NeXT
 };
 

@@ -40,10 +40,35 @@ struct VisionFamily {
   std::string_view model_type;  // that a vision_config may name; empty: any
   VisionTraits traits;
   const VisionNames* names = &kSiglipNames;
+  int64_t n_frames = 1;
   int64_t hidden_size = 0, ffn_size = 0, n_layers = 0, n_heads = 0, image_size = 0, patch_size = 0;  // defaults
   double eps = 0;
   std::string_view activation;
 };
+// ---- families whose images are grids of any size (grids.cc) ----
+
+// Default ids, and the keys that the ids around an image have.
+struct GridTokens {
+  int64_t image = 0, video = 0;
+  std::string_view start_key;
+  int64_t start = 0;
+  std::string_view end_key;
+  int64_t end = 0;
+};
+// The language model, which older files describe at the root, and the ids of tokens, which must be in its vocabulary.
+void read_grid_text(const JsonObject& root, const GridTokens& tokens, ModelConfig& out);
+// vision_config, empty if absent.
+JsonObject vision_part(const JsonObject& root);
+// The encoder, and a projector that joins its patches; kMergerProjector unless `merger` names another kind.
+void read_grid_vision(const JsonObject& config, const VisionFamily& family, const ProjectorConfig& merger,
+                      ModelConfig& out);
+// Throws Error(kInput) unless the projector's output is as wide as the language model.
+void check_output_size(const JsonObject& config, std::string_view key, int64_t fallback, const ModelConfig& out);
+// A number from 1 to `most`.
+int64_t small_number(const JsonObject& config, std::string_view key, int64_t fallback, int64_t most);
+std::vector<int32_t> grid_token_rows(const ModelConfig& config, const ImageTiles& image);
+std::vector<Position> grid_positions(const ModelConfig& config, const ImageTiles& image);
+
 extern const VisionFamily kClipVision, kSiglipVision;
 VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& family);
 
@@ -54,7 +79,8 @@ struct PartDefaults {
 };
 void read_parts(const JsonObject& root, const PartDefaults& absent, const VisionFamily& vision, ModelConfig& out);
 
-extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm, kQwen2Vl, kQwen2_5Vl, kQwen3Vl, kQwen3VlMoe;
+extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm, kQwen2Vl, kQwen2_5Vl, kQwen3Vl, kQwen3VlMoe, kPaddleOcrVl,
+    kGlmOcr;
 
 // LLaVA and LLaVA-NeXT: CLIP with chosen feature layers, a two-layer projector, a language model of any text family.
 void read_llava_config(const JsonObject& root, ModelConfig& out);

@@ -1,8 +1,6 @@
 // Qwen2-VL, Qwen2.5-VL and Qwen3-VL: an image of any size is one grid of patches, four of which become one token.
 // arXiv:2409.12191, 2502.13923, 2511.21631.
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/error.h"
 #include "model/families/families.h"
@@ -51,6 +49,7 @@ const VisionFamily kQwen2Vision = {.name = "Qwen2-ViT",
                                    .model_type = "qwen2_vl_vision",
                                    .traits = {.rope = true, .any_grid = true, .positions = VisionPositions::kNone},
                                    .names = &kQwen2Names,
+                                   .n_frames = 2,
                                    .hidden_size = 1280,
                                    .ffn_size = 5120,
                                    .n_layers = 32,
@@ -66,6 +65,7 @@ const VisionFamily kQwen2_5Vision = {.name = "Qwen2.5-ViT",
                                                 .any_grid = true,
                                                 .positions = VisionPositions::kNone},
                                      .names = &kQwen2_5Names,
+                                     .n_frames = 2,
                                      .hidden_size = 3584,
                                      .ffn_size = 3420,
                                      .n_layers = 32,
@@ -78,6 +78,7 @@ VisionFamily qwen3_vision(std::string_view model_type) {
           .model_type = model_type,
           .traits = {.patch_bias = true, .rope = true, .any_grid = true, .positions = VisionPositions::kAlignedCorners},
           .names = &kQwen3Names,
+          .n_frames = 2,
           .hidden_size = 1152,
           .ffn_size = 4304,
           .n_layers = 27,
@@ -88,6 +89,13 @@ VisionFamily qwen3_vision(std::string_view model_type) {
 }
 const VisionFamily kQwen3Vision = qwen3_vision("qwen3_vl_vision"),
                    kQwen3MoeVision = qwen3_vision("qwen3_vl_moe_vision");
+
+constexpr GridTokens kTokens = {.image = 151655,
+                                .video = 151656,
+                                .start_key = "vision_start_token_id",
+                                .start = 151652,
+                                .end_key = "vision_end_token_id",
+                                .end = 151653};
 
 // Numbers of layers, ascending; `fallback` if the key is absent.
 std::vector<int32_t> layer_list(const JsonObject& config, std::string_view key, std::vector<int32_t> fallback,
@@ -106,72 +114,8 @@ std::vector<int32_t> layer_list(const JsonObject& config, std::string_view key, 
   return fallback;
 }
 
-// An int, or that number for each of two sides.
-int64_t small_size(const JsonObject& config, std::string_view key, int64_t fallback, int64_t most) {
-  const int64_t x = config.integer(key, fallback);
-  if (x < 1 || x > most) config.fail(key, "a number from 1 to " + std::to_string(most));
-  return x;
-}
-
-// The part of the configuration that a text_config holds; older files have it at the root, where model_type is that of
-// the whole.
-Json text_part(const JsonObject& root, const std::string& model_type) {
-  if (const Json* text = root.find("text_config"); text != nullptr) return *text;
-  Json text = root.raw();
-  text.erase("vision_config");
-  text["model_type"] = model_type + "_text";
-  return text;
-}
-
-int32_t token_id(const JsonObject& root, std::string_view key, int64_t fallback, int64_t vocab_size) {
-  const int64_t id = root.integer(key, fallback);
-  if (id < 0 || id >= vocab_size) {
-    throw Error(ErrorCode::kInput, root.where() + ": " + std::string(key) + " " + std::to_string(id) +
-                                       " is outside the vocabulary of " + std::to_string(vocab_size));
-  }
-  return static_cast<int32_t>(id);
-}
-
-void read_vision(const JsonObject& config, const VisionFamily& family, const ProjectorConfig& merger,
-                 ModelConfig& out) {
-  out.vision = parse_vision_config(config, family);
-  VisionConfig& v = *out.vision;
-  v.n_frames = small_size(config, "temporal_patch_size", 2, 16);
-  v.merge = small_size(config, "spatial_merge_size", 2, 16);
-  v.feature_layers = {static_cast<int32_t>(v.n_layers)};
-  out.projector = merger;
-  out.projector.kind = &kMergerProjector;
-  out.projector.scale = v.merge;
-}
-
-void check_output(const JsonObject& config, std::string_view key, int64_t fallback, const ModelConfig& out) {
-  const int64_t size = config.integer(key, fallback);
-  if (size != out.text.hidden_size) {
-    config.fail(key, "the language model's hidden_size (" + std::to_string(out.text.hidden_size) + ")");
-  }
-}
-
-void read_text(const JsonObject& root, ModelConfig& out) {
-  const Json text = text_part(root, out.model_type);
-  out.text = parse_text_config(JsonObject(text, root.where() + ": text_config"), out.model_type + "_text");
-  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", false);
-  const auto id = [&](std::string_view key, int64_t fallback) {
-    return token_id(root, key, fallback, out.text.vocab_size);
-  };
-  out.image_token_id = id("image_token_id", 151655);
-  out.video_token_id = id("video_token_id", 151656);
-  out.vision_start_token_id = id("vision_start_token_id", 151652);
-  out.vision_end_token_id = id("vision_end_token_id", 151653);
-}
-
-JsonObject vision_part(const JsonObject& root) {
-  static const Json kNoVision = Json::object();
-  const Json* vision = root.find("vision_config");
-  return JsonObject(vision != nullptr ? *vision : kNoVision, root.where() + ": vision_config");
-}
-
 void read_qwen2_vl(const JsonObject& root, ModelConfig& out) {
-  read_text(root, out);
+  read_grid_text(root, kTokens, out);
   // Its hidden_size is that of the output.
   const JsonObject config = vision_part(root);
   Json own = config.raw();
@@ -179,30 +123,30 @@ void read_qwen2_vl(const JsonObject& root, ModelConfig& out) {
   const double ratio = config.number("mlp_ratio", 4.0);
   if (!(ratio > 0.0 && ratio <= 64.0)) config.fail("mlp_ratio", "a number above 0, 64 at most");
   own["intermediate_size"] = static_cast<int64_t>(static_cast<double>(config.integer("embed_dim", 1280)) * ratio);
-  read_vision(JsonObject(own, config.where()), kQwen2Vision, {.names = &kQwen2Merger}, out);
-  check_output(config, "hidden_size", 3584, out);
+  read_grid_vision(JsonObject(own, config.where()), kQwen2Vision, {.names = &kQwen2Merger}, out);
+  check_output_size(config, "hidden_size", 3584, out);
 }
 
 void read_qwen2_5_vl(const JsonObject& root, ModelConfig& out) {
-  read_text(root, out);
+  read_grid_text(root, kTokens, out);
   const JsonObject config = vision_part(root);
-  read_vision(config, kQwen2_5Vision, {.names = &kQwen2Merger, .rms_norm = true}, out);
+  read_grid_vision(config, kQwen2_5Vision, {.names = &kQwen2Merger, .rms_norm = true}, out);
   VisionConfig& v = *out.vision;
   v.full_layers = layer_list(config, "fullatt_block_indexes", {7, 15, 23, 31}, v.n_layers);
-  v.window = small_size(config, "window_size", 112, 1 << 16);
+  v.window = small_number(config, "window_size", 112, 1 << 16);
   if (v.window < v.cell()) {
     config.fail("window_size", "at least patch_size times spatial_merge_size (" + std::to_string(v.cell()) + ")");
   }
-  check_output(config, "out_hidden_size", 3584, out);
+  check_output_size(config, "out_hidden_size", 3584, out);
 }
 
 void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
-  read_text(root, out);
+  read_grid_text(root, kTokens, out);
   const JsonObject config = vision_part(root);
   const bool experts = out.model_type == "qwen3_vl_moe";
-  read_vision(config, experts ? kQwen3MoeVision : kQwen3Vision, {.names = &kQwen3Merger}, out);
+  read_grid_vision(config, experts ? kQwen3MoeVision : kQwen3Vision, {.names = &kQwen3Merger}, out);
   VisionConfig& v = *out.vision;
-  const int64_t n_positions = small_size(config, "num_position_embeddings", 2304, 1 << 20);
+  const int64_t n_positions = small_number(config, "num_position_embeddings", 2304, 1 << 20);
   int64_t side = 1;
   while ((side + 1) * (side + 1) <= n_positions) ++side;
   if (side * side != n_positions) config.fail("num_position_embeddings", "a square number");
@@ -212,27 +156,7 @@ void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
     config.fail("deepstack_visual_indexes",
                 "at most one for each of the language model's " + std::to_string(out.text.n_layers) + " layers");
   }
-  check_output(config, "out_hidden_size", 3584, out);
-}
-
-// One row a token, in raster order.
-std::vector<int32_t> qwen_token_rows(const ModelConfig& config, const ImageTiles& image) {
-  const int64_t cell = config.vision->cell();
-  std::vector<int32_t> rows(static_cast<size_t>(image.n_tiles * (image.height / cell) * (image.width / cell)));
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
-}
-
-// All at one time, a row and a column for each (Qwen2VLModel.get_vision_position_ids in transformers).
-std::vector<Position> qwen_positions(const ModelConfig& config, const ImageTiles& image) {
-  const int64_t cell = config.vision->cell();
-  std::vector<Position> positions;
-  for (int32_t t = 0; t < image.n_tiles; ++t) {
-    for (int32_t h = 0; h < image.height / cell; ++h) {
-      for (int32_t w = 0; w < image.width / cell; ++w) positions.push_back({t, h, w});
-    }
-  }
-  return positions;
+  check_output_size(config, "out_hidden_size", 3584, out);
 }
 
 Family qwen_family(std::string_view model_type, void (*read_config)(const JsonObject&, ModelConfig&)) {
@@ -243,8 +167,8 @@ Family qwen_family(std::string_view model_type, void (*read_config)(const JsonOb
                        .projector = {"model.visual.", "visual."}},
           .read_config = read_config,
           .image_placeholder = "<|image_pad|>",
-          .token_rows = qwen_token_rows,
-          .image_positions = qwen_positions};
+          .token_rows = grid_token_rows,
+          .image_positions = grid_positions};
 }
 
 }  // namespace

@@ -7,10 +7,8 @@ namespace vlcache {
 
 namespace {
 
-constexpr std::array<const Family*, 7> kVisionFamilies = {&kLlava,   &kLlavaNext, &kIdefics3, &kSmolVlm,
-                                                          &kQwen2Vl, &kQwen2_5Vl, &kQwen3Vl};
-// Known, and refused with a reason.
-constexpr std::array<const Family*, 1> kRefusedFamilies = {&kQwen3VlMoe};
+constexpr std::array<const Family*, 9> kVisionFamilies = {
+    &kLlava, &kLlavaNext, &kIdefics3, &kSmolVlm, &kQwen2Vl, &kQwen2_5Vl, &kQwen3Vl, &kQwen3VlMoe, &kPaddleOcrVl};
 
 // A language model by itself.
 std::vector<Family> text_models() {
@@ -43,9 +41,6 @@ const Family& find_family(std::string_view model_type, std::string_view where) {
   }
   for (const Family* family : kVisionFamilies) {
     if (matches(*family)) return *family;
-  }
-  for (const Family* family : kRefusedFamilies) {
-    if (family->model_type == model_type) return *family;
   }
   throw Error(ErrorCode::kUnsupported, std::string(where) + ": model_type \"" + std::string(model_type.substr(0, 100)) +
                                            "\" is not supported; supported: " + known);
