@@ -113,8 +113,8 @@ class FaultyTier final : public KvTier {
 
 class StoredImages : public testing::Test {
  protected:
-  StoredImages()
-      : fixture_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models/qwen3-vl-deepstack"),
+  explicit StoredImages(const char* fixture = "qwen3-vl-deepstack")
+      : fixture_(std::filesystem::path(VLCACHE_SOURCE_DIR) / "tests/fixtures/models" / fixture),
         case_(parse_ordered_json(read_text_file(fixture_ / "case.json"), "case.json")),
         dir_(std::filesystem::temp_directory_path() / ("vlcache-stored-images-" + std::to_string(getpid()))),
         disk_(std::make_shared<DiskTier>(DiskTierOptions{.dir = dir_, .max_bytes = 64 << 20, .ttl_ms = 0, .salt = ""})),

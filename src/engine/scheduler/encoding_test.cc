@@ -13,7 +13,7 @@ constexpr int kImages = 8;
 
 class Encoding : public StoredImages {
  protected:
-  Encoding() { tiers_.clear(); }
+  Encoding() : StoredImages("llava-next-llama") { tiers_.clear(); }  // its images have several tiles
 
   // A question of a few words, answered with n_answer tokens.
   Request words(Engine& engine, int32_t n_answer) {
