@@ -1,6 +1,7 @@
 // Request states what is computed of a prompt, and how; GenerateResult is what has come of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -143,6 +144,8 @@ struct CacheReport {
     enum class Encoder : uint8_t { kSkipped, kHit, kComputed };
     Sha256Digest key{};
     int32_t n_tokens = 0;
+    // Time, rows and columns of its patches, where the model takes images of any size; else zeros.
+    std::array<int64_t, 3> grid{};
     Source source = Source::kComputed;  // of its KV, or of most of it
     double n_recomputed = 0;            // tokens, mean over the layers; those of an origin request among them
     Encoder encoder = Encoder::kSkipped;

@@ -2,6 +2,7 @@
 // value per family, in families/.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,6 +67,9 @@ const Family& find_family(std::string_view model_type, std::string_view where);
 // family's processor in transformers does it. Throws Error(kInput) with both counts if placeholders and images differ
 // in number, also for an image given to a text model.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
+
+// Time, rows and columns of the patches of an image, where the model takes images of any size; else zeros.
+std::array<int64_t, 3> patch_grid(const ModelConfig& config, const ImageTiles& image);
 
 // The tile, row and patches a token of an image was computed from.
 struct TokenPlace {
