@@ -71,6 +71,16 @@ Prompt with_image_errors(const std::vector<std::string>& places, const Prepare& 
   }
 }
 
+// Documents that are read at once: with a thread each, half of those that serve has then (kPatient in serve_flags.cc).
+constexpr int kMaxDocuments = 8;
+struct TooManyDocuments {};
+
+HttpResponse try_again(const std::string& message) {
+  HttpResponse full = refusal(429, message, "rate_limit_error", "rate_limit_exceeded");
+  full.headers.emplace_back("retry-after", "1");
+  return full;
+}
+
 // "2026-11-25T01:08:00Z".
 std::string utc_time(int64_t seconds) {
   const std::time_t time = seconds;
@@ -131,6 +141,9 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     const std::string said = "prompt is too long: " + std::to_string(e.n_tokens()) + " tokens > " +
                              std::to_string(e.max_tokens()) + " maximum";
     exchange->send(anthropic ? refusal(400, said, "invalid_request_error") : field_error(e, request));
+  } catch (const TooManyDocuments&) {
+    metrics_.add_refused("documents");
+    exchange->send(try_again("too many PDFs are being read; try again later"));
   } catch (const Error& e) {
     exchange->note_bug(e);
     exchange->send(field_error(e, request));
@@ -286,13 +299,25 @@ ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
   limits.read_document = [this, exchange](DocumentRequest request) {
-    const auto gone = std::make_shared<std::atomic<bool>>(false);
-    exchange->on_gone([gone] { *gone = true; });
-    request.cancelled = [gone] { return gone->load(); };
-    return engine_.read_document(request);
+    return read_document(std::move(request), exchange);
   };
   if (const auto& salt = exchange->caller().salt) limits.caller = hex(*salt);
   return limits;
+}
+
+// While the client is there. Throws TooManyDocuments where other requests would find no thread.
+std::vector<EncodedImage> Api::read_document(DocumentRequest request, const ExchangePtr& exchange) {
+  struct Reading {
+    std::atomic<int>& n;
+    const int before = n++;
+    explicit Reading(std::atomic<int>& count) : n(count) {}
+    ~Reading() { --n; }
+  } const reading(n_documents_);
+  if (reading.before >= kMaxDocuments) throw TooManyDocuments();
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  exchange->on_gone([gone] { *gone = true; });
+  request.cancelled = [gone] { return gone->load(); };
+  return engine_.read_document(request);
 }
 
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
@@ -532,10 +557,7 @@ void Api::submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, co
   }
   if (!inference_.submit(std::move(requests), wanted, std::move(done), accepted)) {
     metrics_.add_refused("queue");
-    HttpResponse full =
-        refusal(429, "too many requests wait already; try again later", "rate_limit_error", "rate_limit_exceeded");
-    full.headers.emplace_back("retry-after", "1");
-    exchange->send(std::move(full));
+    exchange->send(try_again("too many requests wait already; try again later"));
   }
 }
 

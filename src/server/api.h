@@ -1,6 +1,7 @@
 // Api: the server's routes. It turns HTTP requests into requests for the inference thread and sends their answers.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -76,6 +77,7 @@ class Api {
   void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
               const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
+  std::vector<EncodedImage> read_document(DocumentRequest request, const ExchangePtr& exchange);
   void recall(nlohmann::ordered_json& body, const std::string& owner) const;
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);
@@ -91,6 +93,7 @@ class Api {
   NamedImages named_images_;
   ResponseStore responses_;
   CacheRoutes cache_routes_;
+  std::atomic<int> n_documents_ = 0;  // that are being read
   std::atomic<bool> warm_{false}, leaving_{false};
 };
 

@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import pathlib
+import select
 import shutil
 import tempfile
 import time
@@ -208,13 +209,41 @@ class StuckPrograms(ProgramTest):
             time.sleep(0.05)
         self.fail("it did not come to that")
 
-    def test_a_client_that_hangs_up_leaves_no_process(self):
+    def ask(self):
         connection = self.server.connect()
         connection.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": [file_part()]}]}), {"content-type": "application/json"})
+        return connection
+
+    def test_a_client_that_hangs_up_leaves_no_process(self):
+        connection = self.ask()
         self.wait_for(lambda: len(self.helpers()) == 2)
         left = self.helpers()
-        connection.sock.close()
         connection.close()
         self.wait_for(lambda: not self.helpers())
-        self.wait_for(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() and " Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text() for pid in left))
+        self.wait_for(lambda: not any(self.lives(pid) for pid in left))
         self.assertEqual(self.server.answer("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}).status, 200)
+
+    @staticmethod
+    def lives(pid):
+        try:
+            return ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return False
+
+    def test_slow_pdfs_leave_threads_to_other_requests(self):
+        clients = [self.ask() for _ in range(12)]
+        refused = set()
+        def count():
+            ready, _, _ = select.select([c.sock for c in clients if c not in refused], [], [], 0)
+            refused.update(c for c in clients if c.sock in ready)
+            return len(refused) == 4
+        self.wait_for(count)  # of the twelve eight are being read, by two programs at once
+        for client in refused:
+            response = client.getresponse()
+            self.assertEqual((response.status, response.getheader("retry-after")), (429, "1"))
+            self.assertIn("too many PDFs", response.read().decode())
+        self.wait_for(lambda: len(self.helpers()) == 4)
+        self.assertEqual(self.server.answer("GET", "/health").status, 200)
+        for client in clients:
+            client.close()
+        self.wait_for(lambda: not self.helpers())

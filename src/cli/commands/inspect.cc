@@ -57,7 +57,11 @@ void run(const InspectFlags& flags) {
   PolicyPtr policy = chosen_policy(model, checkpoint);
   const std::unique_ptr<Engine> engine = load_engine(model, checkpoint, {&policy, 1});
   std::vector<Image> images;
-  for (const std::string& path : flags.images) images.push_back(load_image(path));
+  for (const std::string& path : flags.images) {
+    for (const EncodedImage& image : read_images(*engine, path, /*pdf_text=*/false)) {
+      images.push_back(decode_image(*image.bytes, image.where, image.limits));
+    }
+  }
   Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
   Progress progress;
   progress.update("inspecting", 0, 0);
@@ -84,7 +88,9 @@ void add_inspect_command(const Command& app) {
   const Command command = app.add_command("inspect", "show what a policy keeps of a prompt: a page, heat maps, JSON");
   add_model_flags(command, flags->model);
   command.add("PROMPT", flags->prompt, "the question").required();
-  command.add("-i,--image", flags->images, "a picture (one per use)").value_name("FILE").one_per_use();
+  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7) (one per use)")
+      .value_name("FILE")
+      .one_per_use();
   command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
   command.add("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
       .range(1, 4096)

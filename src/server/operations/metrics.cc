@@ -153,7 +153,7 @@ void Histogram::append(std::string& text, const std::string& name, const std::st
 Metrics::Metrics(std::string model_name, int64_t max_positions)
     : labels_("model_name=\"" + escaped(model_name) + "\",engine=\"0\""),
       finished_{{"abort", 0}, {"error", 0}, {"length", 0}, {"stop", 0}},
-      refused_{{"access", 0}, {"queue", 0}},
+      refused_{{"access", 0}, {"documents", 0}, {"queue", 0}},
       statuses_{{"200", 0}, {"400", 0}, {"401", 0}, {"403", 0}, {"404", 0},
                 {"429", 0}, {"499", 0}, {"500", 0}, {"503", 0}},
       ttft_(kFirstToken),
