@@ -24,7 +24,7 @@ inline std::vector<std::string> case_names(const std::string& part = "") {
     const std::string name = entry.path().filename();
     try {
       find_family(load_json(entry.path() / "config.json")["model_type"].get<std::string>() + part, name);
-      Model::read_config(Checkpoint(entry.path()));
+      if (part.empty()) Model::read_config(Checkpoint(entry.path()));
       names.push_back(name);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kUnsupported) throw;

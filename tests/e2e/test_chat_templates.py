@@ -1,11 +1,13 @@
-"""What is asked stands in the prompt, whatever form of `content` the checkpoint's chat template reads."""
+"""What is asked stands in the prompt, whatever form of `content` the checkpoint's chat template reads; fixture models through the program and the server."""
 import json
 
+import test_server
 from program import MODEL, PAGE, ROOT, ProgramTest, run
 from test_commands import read_safetensors
 
 # Its template reads lists of parts only, as those of SmolVLM, Idefics3 and LLaVA do.
-TILED = ROOT / "tests/fixtures/models/smolvlm-split"
+FIXTURES = ROOT / "tests/fixtures/models"
+TILED = FIXTURES / "smolvlm-split"
 QUESTION = "What is it?"
 
 
@@ -71,3 +73,61 @@ class TextOnlyMessages(ProgramTest):
         self.assertEqual(self.json("run", "-m", model, "--max-tokens", "1", "--json", "--system", "Be brief.", "hi")["tokens"]["prompt"], len(told))
         ids = self.json("tokenize", "-m", MODEL, "[INST] hi [/INST]")
         self.assertEqual(self.json("run", "-m", model, "--max-tokens", "1", "--json", "hi")["tokens"]["prompt"], len(ids))
+
+
+class Grids(ProgramTest):
+    """Models whose images are grids of patches at three-component positions, with random weights: transformers' answers."""
+
+    def asked(self, name):
+        case = json.loads((FIXTURES / name / "case.json").read_text())
+        images = [a for file in case["images"] for a in ("-i", FIXTURES / name / file)]
+        return case, ("-m", FIXTURES / name, "--dtype", "f32", "--raw", case["prompt"], *images)
+
+    def test_answers_are_transformers(self):
+        for name in ("qwen3-vl-deepstack", "qwen2.5-vl-flat", "qwen2-vl-nested"):
+            with self.subTest(name):
+                case, args = self.asked(name)
+                found = self.json("run", *args, "-n", len(case["greedy"]), "--temperature", 0, "--json")
+                self.assertEqual(found["token_ids"], case["greedy"])
+                self.assertEqual(found["tokens"]["vision"], sum(t * h * w // 4 for t, h, w in case["grids"]))
+                chunked = self.json("run", *args, "-n", len(case["greedy"]), "--temperature", 0, "--json", "--prefill-chunk", 9, "--kv", "full")
+                self.assertEqual(chunked["token_ids"], case["greedy"])
+
+    def test_ids_of_the_prompt(self):
+        case, args = self.asked("qwen3-vl-deepstack")
+        out = self.folder / "logits.safetensors"
+        self.ok("logits", *args, "-o", out)
+        self.assertEqual(list(read_safetensors(out)["token_ids"][2]), case["input_ids"])
+
+    def test_images_and_their_places_are_counted(self):
+        case, args = self.asked("qwen3-vl-deepstack")
+        self.fails("run", *args[:-2], says=["3 <|image_pad|> placeholder(s) for 2 image(s)"])
+        self.fails("run", *args, "-i", PAGE, says=["3 <|image_pad|> placeholder(s) for 4 image(s)"])
+
+
+class GridsOverHttp(test_server.Server):
+    MODEL = FIXTURES / "qwen3-vl-deepstack"
+
+    def body(self, order):
+        images = iter(order["images"])
+        messages = [{**m, "content": [test_server.image_part(self.MODEL / next(images)) if p["type"] == "image" else p for p in m["content"]]
+                     if isinstance(m["content"], list) else m["content"]} for m in order["messages"]]
+        for m in messages:
+            for call in m.get("tool_calls", []):
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+        return {"messages": messages, **({"tools": order["tools"]} if order["tools"] else {})}
+
+    def test_orders_of_texts_images_and_tools(self):
+        orders = json.loads((self.MODEL / "orders.json").read_text())
+        for order in orders:
+            with self.subTest(order["order"]):
+                status, found = self.call("POST", "/tokenize", self.body(order))
+                self.assertEqual((status, found.get("tokens")), (200, order["input_ids"]), found)
+        self.assertEqual(len(orders), 9)
+
+    def test_an_answer_in_parts(self):
+        order = json.loads((self.MODEL / "orders.json").read_text())[3]
+        body = {**self.body(order), "temperature": 0, "max_tokens": 12, "ignore_eos": True}
+        whole = self.chat(body)
+        self.assertEqual(whole["usage"]["prompt_tokens"], len(order["input_ids"]))
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in self.events(body)), whole["choices"][0]["message"]["content"])
