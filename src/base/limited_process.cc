@@ -192,7 +192,7 @@ MemoryFile::MemoryFile(std::span<const std::byte> bytes)
     : fd_(memfd_create("vlcache", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   if (fd_ < 0) fail_system("a file in memory");
   while (!bytes.empty()) {
-    const ssize_t n = write(fd_, bytes.data(), bytes.size());
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       close(fd_);
