@@ -43,10 +43,10 @@ def add_tokens(folder, contents):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def copy_model(template=None):
+def copy_model(template=None, base=RANDOM):
     """The fixture with room for long answers."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="vlcache-e2e-"))
-    shutil.copytree(RANDOM, folder, dirs_exist_ok=True)
+    shutil.copytree(base, folder, dirs_exist_ok=True)
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["max_position_embeddings"] = 4096
     (folder / "config.json").write_text(json.dumps(config))
