@@ -10,8 +10,10 @@ import signal
 import struct
 import termios
 import time
+import unittest
 
 from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from pdf_maker import make_pdf
 
 LEFT, UP, END, TAB, CTRL_C, CTRL_D, BACKSPACE = "\x1b[D", "\x1b[A", "\x1b[F", "\t", "\x03", "\x04", "\x7f"
 DEADLINE = 60  # seconds
@@ -137,6 +139,20 @@ class OnATerminal(ProgramTest):
         later.send(UP * 2 + "\r")  # the last message is /save
         later.prompt()
         self.assertEqual(self.questions(later), [("And?", 0)])
+
+    @unittest.skipIf(shutil.which("pdftocairo") is None, "poppler-utils is not installed")
+    def test_pages_of_a_pdf_are_dropped(self):
+        (self.folder / "a book.pdf").write_bytes(make_pdf("Nothing", PAGE))
+        t = self.chat()
+        t.send(f"'{self.folder}/a book.pdf'#2 What is the TOTAL?\r")
+        t.wait(r"a book\.pdf#2: 224 x 224, goes with the next message")
+        self.assertIn("TOTAL: 435.75", t.prompt())
+        t.send("~/a\\ book.pdf\r")
+        t.wait(r"a book\.pdf: 2 pages, the first \d+ x \d+, go with the next message")
+        t.prompt()
+        t.send("And?\r")
+        t.prompt()
+        self.assertEqual(self.questions(t), [("What is the TOTAL?", 1), ("And?", 2)])
 
     def test_ctrl_c_while_a_prompt_is_read_and_while_it_is_answered(self):
         t = self.chat("--prefill-chunk", "1", "--ignore-eos", "--max-tokens", "3000", "--backend", "ref")
