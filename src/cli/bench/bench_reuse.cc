@@ -295,7 +295,7 @@ void add_bench_reuse_command(const Command& bench_command) {
       .value_name("N,..")
       .range(1, 1000)
       .show_default();
-  command.add("--image-tokens", flags->n_image_tokens, "of each picture, where the model takes pictures of any size")
+  command.add("--image-tokens", flags->n_image_tokens, "of each image, where the model takes images of any size")
       .range(1, 1 << 16)
       .show_default();
   command.add("--reuse", flags->choosers, "choosers to compare, in turn (one per use)")

@@ -79,7 +79,7 @@ void route(const Tensor& logits, const Tensor& ids, const Tensor& weights) {
     for (int64_t i = begin; i < end; ++i) {
       int32_t* chosen = ids.row<int32_t>(i);
       float* share = weights.row<float>(i);
-      // Insertion into the k largest so far; a later equal one stays behind the earlier ones.
+      // Insertion into the k largest so far; a later equal one stays after the earlier ones.
       int64_t n = 0;
       for (int32_t e = 0; e < n_experts; ++e) {
         const float x = logit_at(logits, i, e);
