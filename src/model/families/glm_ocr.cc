@@ -41,12 +41,12 @@ const VisionFamily kGlmVision = {.name = "GLM-ViT",
                                  .eps = 1e-5,
                                  .activation = "silu"};
 
-constexpr GridTokens kTokens = {.image = 59280,
-                                .video = 59281,
-                                .start_key = "image_start_token_id",
-                                .start = 59256,
-                                .end_key = "image_end_token_id",
-                                .end = 59257};
+constexpr GridTokens kGlmTokens = {.image = 59280,
+                                   .video = 59281,
+                                   .start_key = "image_start_token_id",
+                                   .start = 59256,
+                                   .end_key = "image_end_token_id",
+                                   .end = 59257};
 
 // Joined rows that are projected together: the workspace does not grow with the image.
 constexpr int64_t kProjectedRows = 1024;
@@ -103,7 +103,7 @@ void project(const ProjectorConfig& config, const ProjectorWeights& w, Backend& 
 const Projector kProjector = {.n_rows = joined_rows, .load = load_projector, .project = project};
 
 void read_glm_ocr(const JsonObject& root, ModelConfig& out) {
-  read_grid_text(root, kTokens, out);
+  read_grid_text(root, kGlmTokens, out);
   const JsonObject config = vision_part(root);
   read_grid_vision(config, kGlmVision, {.kind = &kProjector, .norm_eps = kNormEps}, out);
   if (!config.boolean("attention_bias", true)) config.fail("attention_bias", "true");

@@ -8,7 +8,7 @@
 namespace vlcache {
 namespace {
 
-constexpr MergerNames kMerger = {.norm = "pre_norm.", .fc1 = "linear_1.", .fc2 = "linear_2."};
+constexpr MergerNames kPaddleMerger = {.norm = "pre_norm.", .fc1 = "linear_1.", .fc2 = "linear_2."};
 
 // Defaults of PaddleOCRVisionConfig (transformers 5.23).
 const VisionFamily kPaddleVision = {.name = "PaddleOCR-ViT",
@@ -27,16 +27,16 @@ const VisionFamily kPaddleVision = {.name = "PaddleOCR-ViT",
                                     .eps = 1e-6,
                                     .activation = "gelu_pytorch_tanh"};
 
-constexpr GridTokens kTokens = {.image = 100295,
-                                .video = 100296,
-                                .start_key = "vision_start_token_id",
-                                .start = 101305,
-                                .end_key = "vision_end_token_id",
-                                .end = 101306};
+constexpr GridTokens kPaddleTokens = {.image = 100295,
+                                      .video = 100296,
+                                      .start_key = "vision_start_token_id",
+                                      .start = 101305,
+                                      .end_key = "vision_end_token_id",
+                                      .end = 101306};
 
 void read_paddleocr_vl(const JsonObject& root, ModelConfig& out) {
-  read_grid_text(root, kTokens, out);
-  read_grid_vision(vision_part(root), kPaddleVision, {.names = &kMerger, .norm_eps = 1e-5f}, out);
+  read_grid_text(root, kPaddleTokens, out);
+  read_grid_vision(vision_part(root), kPaddleVision, {.names = &kPaddleMerger, .norm_eps = 1e-5f}, out);
 }
 
 }  // namespace

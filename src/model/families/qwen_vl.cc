@@ -90,12 +90,12 @@ VisionFamily qwen3_vision(std::string_view model_type) {
 const VisionFamily kQwen3Vision = qwen3_vision("qwen3_vl_vision"),
                    kQwen3MoeVision = qwen3_vision("qwen3_vl_moe_vision");
 
-constexpr GridTokens kTokens = {.image = 151655,
-                                .video = 151656,
-                                .start_key = "vision_start_token_id",
-                                .start = 151652,
-                                .end_key = "vision_end_token_id",
-                                .end = 151653};
+constexpr GridTokens kQwenTokens = {.image = 151655,
+                                    .video = 151656,
+                                    .start_key = "vision_start_token_id",
+                                    .start = 151652,
+                                    .end_key = "vision_end_token_id",
+                                    .end = 151653};
 
 // Numbers of layers, ascending; `fallback` if the key is absent.
 std::vector<int32_t> layer_list(const JsonObject& config, std::string_view key, std::vector<int32_t> fallback,
@@ -115,7 +115,7 @@ std::vector<int32_t> layer_list(const JsonObject& config, std::string_view key, 
 }
 
 void read_qwen2_vl(const JsonObject& root, ModelConfig& out) {
-  read_grid_text(root, kTokens, out);
+  read_grid_text(root, kQwenTokens, out);
   // Its hidden_size is that of the output.
   const JsonObject config = vision_part(root);
   Json own = config.raw();
@@ -128,7 +128,7 @@ void read_qwen2_vl(const JsonObject& root, ModelConfig& out) {
 }
 
 void read_qwen2_5_vl(const JsonObject& root, ModelConfig& out) {
-  read_grid_text(root, kTokens, out);
+  read_grid_text(root, kQwenTokens, out);
   const JsonObject config = vision_part(root);
   read_grid_vision(config, kQwen2_5Vision, {.names = &kQwen2Merger, .rms_norm = true}, out);
   VisionConfig& v = *out.vision;
@@ -141,7 +141,7 @@ void read_qwen2_5_vl(const JsonObject& root, ModelConfig& out) {
 }
 
 void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
-  read_grid_text(root, kTokens, out);
+  read_grid_text(root, kQwenTokens, out);
   const JsonObject config = vision_part(root);
   const bool experts = out.model_type == "qwen3_vl_moe";
   read_grid_vision(config, experts ? kQwen3MoeVision : kQwen3Vision, {.names = &kQwen3Merger}, out);
