@@ -266,5 +266,66 @@ TEST(Config, VisionContradictions) {
               HasSubstr("does not divide"));
 }
 
+// The vision parts of the published Qwen3-VL-4B, Qwen2.5-VL-3B (all at the root) and Qwen2-VL-2B.
+TEST(Config, QwenVisionOfPublishedFiles) {
+  const ModelConfig third =
+      parse(R"({"model_type":"qwen3_vl","text_config":{"model_type":"qwen3_vl_text","head_dim":128,
+      "hidden_size":2560,"intermediate_size":9728,"num_attention_heads":32,"num_hidden_layers":36,
+      "num_key_value_heads":8,"rope_scaling":{"mrope_interleaved":true,"mrope_section":[24,20,20],"rope_type":"default"},
+      "rope_theta":5000000,"vocab_size":151936},"tie_word_embeddings":true,"image_token_id":151655,
+      "vision_config":{"deepstack_visual_indexes":[5,11,17],"depth":24,"hidden_act":"gelu_pytorch_tanh",
+      "hidden_size":1024,"in_channels":3,"intermediate_size":4096,"model_type":"qwen3_vl","num_heads":16,
+      "num_position_embeddings":2304,"out_hidden_size":2560,"patch_size":16,"spatial_merge_size":2,
+      "temporal_patch_size":2}})");
+  EXPECT_EQ(third.vision->n_layers, 24);
+  EXPECT_EQ(third.vision->head_dim(), 64);
+  EXPECT_EQ(third.vision->side(), 48);
+  EXPECT_EQ(third.vision->cell(), 32);
+  EXPECT_EQ(third.vision->n_frames, 2);
+  EXPECT_THAT(third.vision->tap_layers, ElementsAre(5, 11, 17));
+  EXPECT_FALSE(third.vision->windowed(0));
+  EXPECT_TRUE(third.text.tied_embeddings);
+
+  const std::string root = R"("hidden_size":2048,"intermediate_size":11008,"num_attention_heads":16,
+      "num_hidden_layers":36,"num_key_value_heads":2,"rms_norm_eps":1e-6,"tie_word_embeddings":true,
+      "vocab_size":151936,"rope_scaling":{"type":"mrope","mrope_section":[16,24,24]},"image_token_id":151655,
+      "video_token_id":151656,"vision_start_token_id":151652,"vision_end_token_id":151653,)";
+  const ModelConfig second = parse(R"({"model_type":"qwen2_5_vl",)" + root + R"("vision_config":{"depth":32,
+      "hidden_act":"silu","hidden_size":1280,"intermediate_size":3420,"num_heads":16,"in_chans":3,
+      "out_hidden_size":2048,"patch_size":14,"spatial_merge_size":2,"spatial_patch_size":14,"window_size":112,
+      "fullatt_block_indexes":[7,15,23,31],"tokens_per_second":2,"temporal_patch_size":2}})");
+  EXPECT_EQ(second.text.hidden_size, 2048);
+  EXPECT_EQ(second.vision->head_dim(), 80);
+  EXPECT_TRUE(second.vision->windowed(6));
+  EXPECT_FALSE(second.vision->windowed(7));
+  EXPECT_EQ(second.vision_end_token_id, 151653);
+
+  const ModelConfig first = parse(R"({"model_type":"qwen2_vl",)" + root + R"("vision_config":{"depth":32,
+      "embed_dim":1280,"mlp_ratio":4,"num_heads":16,"in_chans":3,"hidden_size":2048,"patch_size":14,
+      "spatial_merge_size":2,"spatial_patch_size":14,"temporal_patch_size":2}})");
+  EXPECT_EQ(first.vision->hidden_size, 1280);
+  EXPECT_EQ(first.vision->ffn_size, 5120);
+  EXPECT_EQ(first.vision->n_positions(), 0);
+}
+
+TEST(Config, QwenVisionContradictions) {
+  const auto qwen = [](const std::string& vision, const std::string& more = "") {
+    return config_error(R"({"model_type":"qwen3_vl","text_config":{"hidden_size":64,"num_attention_heads":4,
+                           "num_key_value_heads":4},)" +
+                        more + R"("vision_config":{"out_hidden_size":64,)" + vision + "}}");
+  };
+  EXPECT_EQ(qwen(R"("depth":30)"), "no error");
+  EXPECT_THAT(qwen(R"("depth":4,"deepstack_visual_indexes":[1,4])"), HasSubstr("deepstack_visual_indexes"));
+  EXPECT_THAT(qwen(R"("deepstack_visual_indexes":[2,1])"), HasSubstr("ascending"));
+  EXPECT_THAT(qwen(R"("deepstack_visual_indexes":7)"), HasSubstr("deepstack_visual_indexes"));
+  EXPECT_THAT(qwen(R"("num_position_embeddings":50)"), HasSubstr("a square number"));
+  EXPECT_THAT(qwen(R"("spatial_merge_size":0)"), HasSubstr("spatial_merge_size"));
+  EXPECT_THAT(qwen(R"("hidden_size":36,"num_heads":6)"), HasSubstr("a multiple of 4 channels"));
+  EXPECT_THAT(qwen(R"("out_hidden_size":65)"), HasSubstr("the language model's hidden_size (64)"));
+  EXPECT_THAT(qwen(R"("model_type":"qwen2_5_vl_vision")"), HasSubstr("qwen3_vl_vision"));
+  EXPECT_THAT(qwen(R"("depth":30)", R"("video_token_id":200000,)"), HasSubstr("video_token_id 200000 is outside"));
+  EXPECT_THAT(qwen(R"("rope_parameters":{"rope_type":"yarn"})"), HasSubstr("axial"));
+}
+
 }  // namespace
 }  // namespace vlcache

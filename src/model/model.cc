@@ -11,6 +11,9 @@
 namespace vlcache {
 namespace {
 
+// Rows that are projected in one step.
+constexpr int64_t kProjectedRows = 1024;
+
 // The dtype the weights themselves are stored in, for a config.json without one.
 DType stored_dtype(const Safetensors& files) {
   for (const std::string_view name : files.names()) {
@@ -18,6 +21,14 @@ DType stored_dtype(const Safetensors& files) {
     if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return *dtype;
   }
   return DType::kF32;
+}
+
+// Files of these families may hold the language model alone, beside the whole model's configuration.
+bool lacks_encoder(const ModelConfig& config, const Safetensors& files) {
+  if (!config.vision || !config.vision->traits.any_grid) return false;
+  return std::ranges::none_of(config.family->prefixes.vision, [&](std::string_view prefix) {
+    return files.find(std::string(prefix) + std::string(config.vision->names->patch) + "weight") != nullptr;
+  });
 }
 
 [[noreturn]] void no_images(const ModelConfig& config) {
@@ -40,6 +51,7 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
   const JsonObject root = checkpoint.config();
   ModelConfig config = parse_model_config(root.raw(), root.where(), generation);
   if (!config.states_dtype) config.dtype = stored_dtype(*checkpoint.tensors());
+  if (lacks_encoder(config, *checkpoint.tensors())) config.vision.reset();
   return config;
 }
 
@@ -121,36 +133,75 @@ Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* 
       pass_(model.encoder_->begin(image.tensor(), {.main = features_.embeds, .taps = features_.extra}, capture,
                                   tile_by_tile)) {}
 
-VisionOutput Model::Encoding::finish() { return model_.project(image_, features_, std::move(order_)); }
+bool Model::Encoding::step() {
+  if (!encoded_) {
+    if (pass_.step()) return true;
+    encoded_ = true;
+    projection_ = model_.begin_projection(image_, features_);
+    return projection_.n_rows > kProjectedRows;
+  }
+  return model_.project_piece(image_, features_, projection_);
+}
 
-// Projects features, and gathers the rows of the image's tokens in their order.
-VisionOutput Model::project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const {
-  const ProjectorConfig& projector = config_.projector;
-  const int64_t n_tiles = image.n_tiles, hidden = config_.text.hidden_size;
-  const int64_t n_features = features.embeds.rows() / n_tiles;
-  const int64_t n_rows = n_tiles * projector.kind->n_rows(projector, n_features);
-  const auto by_tile = [&](const Tensor& rows) { return rows.view({n_tiles, n_features, rows.row_size()}); };
+VisionOutput Model::Encoding::finish() {
+  CHECK(encoded_);
+  while (model_.project_piece(image_, features_, projection_)) {
+  }
+  return model_.in_order(std::move(projection_), std::move(order_));
+}
+
+Model::Projection Model::begin_projection(const ImageTiles& image, const VisionOutput& features) const {
+  const ProjectorConfig& config = config_.projector;
+  Projection projection;
+  if (image.n_tiles > 0) {
+    projection.n_rows = image.n_tiles * config.kind->n_rows(config, features.embeds.rows() / image.n_tiles);
+  }
   // The newline follows the projected rows, so that one gather puts everything in order.
-  const int64_t n_all = n_rows + (projector.newline ? 1 : 0);
-  CHECK(!projector.newline || features.extra.empty());
-  VisionOutput out = allocate_rows(n_all, hidden, features.extra.size());
+  CHECK(!config.newline || features.extra.empty());
+  projection.out = allocate_rows(projection.n_rows + config.newline, config_.text.hidden_size, features.extra.size());
+  return projection;
+}
+
+bool Model::project_piece(const ImageTiles& image, const VisionOutput& features, Projection& projection) const {
+  const ProjectorConfig& config = config_.projector;
+  const int64_t n_rows = projection.n_rows, n_all = n_rows * (1 + std::ssize(features.extra));
+  if (projection.n_done >= n_all) return false;
+  const auto extra = static_cast<size_t>(projection.n_done / n_rows);  // 0: the embeddings
+  const int64_t begin = projection.n_done % n_rows;
+  const int64_t end = config.kind->by_rows ? std::min(begin + kProjectedRows, n_rows) : n_rows;
+  const Tensor& all = extra == 0 ? features.embeds : features.extra[extra - 1];
+  const Tensor& out = extra == 0 ? projection.out.embeds : projection.out.extra[extra - 1];
+  const int64_t per_row = all.rows() / n_rows, width = all.row_size();
+  const Tensor from = config.kind->by_rows
+                          ? all.slice_rows(begin * per_row, end * per_row).view({1, (end - begin) * per_row, width})
+                          : all.view({image.n_tiles, all.rows() / image.n_tiles, width});
+  if (extra == 0) {
+    config.kind->project(config, weights_.projector, backend_, from, out.slice_rows(begin, end));
+  } else {
+    config.kind->project_tap(config, weights_.taps[extra - 1], backend_, from, out.slice_rows(begin, end));
+  }
+  projection.n_done += end - begin;
+  return projection.n_done < n_all;
+}
+
+// The rows of the image's tokens, in their order.
+VisionOutput Model::in_order(Projection projection, std::vector<int32_t> order) const {
+  VisionOutput& out = projection.out;
+  const int64_t n_rows = projection.n_rows, n_all = out.embeds.rows();
   const Tensor all = out.embeds;
   out.embeds = all.slice_rows(0, n_rows);
-  projector.kind->project(projector, weights_.projector, backend_, by_tile(features.embeds), out.embeds);
-  for (size_t i = 0; i < features.extra.size(); ++i)
-    projector.kind->project_tap(projector, weights_.taps[i], backend_, by_tile(features.extra[i]), out.extra[i]);
-  if (projector.newline) {
+  if (config_.projector.newline) {
     const int32_t first[] = {0};
     backend_.gather_rows(weights_.projector.newline, first, all.slice_rows(n_rows, n_all));
   }
-  bool as_they_come = static_cast<int64_t>(order.size()) == n_rows;
+  bool as_they_come = std::ssize(order) == n_rows;
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] == kNewlineRow) order[i] = static_cast<int32_t>(n_rows);
     CHECK(order[i] >= 0 && order[i] < n_all);
     as_they_come = as_they_come && order[i] == static_cast<int32_t>(i);
   }
-  if (as_they_come) return out;
-  VisionOutput ordered = allocate_rows(static_cast<int64_t>(order.size()), hidden, out.extra.size());
+  if (as_they_come) return std::move(out);
+  VisionOutput ordered = allocate_rows(std::ssize(order), config_.text.hidden_size, out.extra.size());
   backend_.gather_rows(all, order, ordered.embeds);
   for (size_t i = 0; i < out.extra.size(); ++i) backend_.gather_rows(out.extra[i], order, ordered.extra[i]);
   return ordered;

@@ -80,11 +80,17 @@ class Model {
   // Encodes, projects and orders one image's tokens. Throws Error(kInput) for a text model, Error(kShape) for tiles of
   // a wrong size.
   VisionOutput encode_image(const ImageTiles& image, VisionCapture* capture = nullptr);
+  // What of an image's features is projected so far.
+  struct Projection {
+    VisionOutput out;  // in the order of the features; room for the newline follows the embeddings
+    int64_t n_rows = 0;
+    int64_t n_done = 0;  // of the rows of the embeddings, then of each of the extra outputs
+  };
   // The same in steps, between which anything else may be computed. The image must outlive it.
   class Encoding {
    public:
-    bool step() { return pass_.step(); }  // false: that was the last step
-    VisionOutput finish();                // after the last step
+    bool step();            // false: that was the last step
+    VisionOutput finish();  // after the last step
 
    private:
     friend Model;
@@ -94,6 +100,8 @@ class Model {
     std::vector<int32_t> order_;
     VisionOutput features_;
     VisionEncoder::Pass pass_;
+    Projection projection_;
+    bool encoded_ = false;
   };
   Encoding begin_encoding(const ImageTiles& image, VisionCapture* capture = nullptr, bool tile_by_tile = false);
   // The encoder's features before projection, [n_tiles * tokens per tile, feature_size], those of taps in `extra`; for
@@ -106,7 +114,10 @@ class Model {
   VisionOutput allocate_rows(int64_t n, int64_t width, size_t n_extra) const;
   size_t n_extra() const { return config_.vision ? config_.vision->tap_layers.size() : 0; }
   VisionOutput features_of(const ImageTiles& image) const;
-  VisionOutput project(const ImageTiles& image, const VisionOutput& features, std::vector<int32_t> order) const;
+  // Projects features: all of them, or a piece. Returns whether more are left.
+  Projection begin_projection(const ImageTiles& image, const VisionOutput& features) const;
+  bool project_piece(const ImageTiles& image, const VisionOutput& features, Projection& projection) const;
+  VisionOutput in_order(Projection projection, std::vector<int32_t> order) const;
 
   ModelConfig config_;
   Weights weights_;

@@ -88,9 +88,6 @@ void project_shuffled(const ProjectorConfig& config, const ProjectorWeights& wei
   backend.matmul(shuffled, weights.linear1, out);
 }
 
-// Joined rows that are projected together: the workspace does not grow with the image.
-constexpr int64_t kMergedRows = 1024;
-
 int64_t merged_rows(const ProjectorConfig& config, int64_t n_features) {
   const int64_t area = config.scale * config.scale;
   CHECK(n_features % area == 0);
@@ -141,24 +138,15 @@ void norm_rows(const ProjectorConfig& config, const ProjectorWeights& weights, B
 void merge_rows(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
                 const Tensor& features, const Tensor& out, bool norm_joined) {
   const int64_t area = config.scale * config.scale, width = features.dim(2), joined = width * area;
-  const int64_t n = features.dim(0) * features.dim(1);
-  CHECK(features.dense() && out.rows() * area == n);
-  const Tensor rows = features.view({n, width});
-  const int64_t most = std::min(kMergedRows, out.rows()), bytes = most * joined * dtype_bytes(features.dtype);
+  CHECK(features.dense() && out.rows() * area == features.dim(0) * features.dim(1));
+  const int64_t bytes = out.rows() * joined * dtype_bytes(features.dtype);
   const Buffer normed_memory(bytes), hidden_memory(bytes);
-  for (int64_t begin = 0; begin < out.rows(); begin += kMergedRows) {
-    const int64_t end = std::min(begin + kMergedRows, out.rows());
-    const Tensor piece = rows.slice_rows(begin * area, end * area);
-    const Tensor normed(normed_memory.data(), features.dtype, {end - begin, joined});
-    const Tensor hidden(hidden_memory.data(), features.dtype, {end - begin, joined});
-    if (norm_joined) {
-      norm_rows(config, weights, backend, piece.view({end - begin, joined}), normed);
-    } else {
-      norm_rows(config, weights, backend, piece, normed.view({piece.rows(), width}));
-    }
-    backend.matmul(normed, weights.linear1, hidden, {.bias = &weights.bias1, .act = config.activation});
-    backend.matmul(hidden, weights.linear2, out.slice_rows(begin, end), {.bias = &weights.bias2});
-  }
+  const Tensor normed(normed_memory.data(), features.dtype, {out.rows(), joined});
+  const Tensor hidden(hidden_memory.data(), features.dtype, {out.rows(), joined});
+  const int64_t norm_width = norm_joined ? joined : width, n = features.numel() / norm_width;
+  norm_rows(config, weights, backend, features.view({n, norm_width}), normed.view({n, norm_width}));
+  backend.matmul(normed, weights.linear1, hidden, {.bias = &weights.bias1, .act = config.activation});
+  backend.matmul(hidden, weights.linear2, out, {.bias = &weights.bias2});
 }
 
 void project_merged(const ProjectorConfig& config, const ProjectorWeights& weights, Backend& backend,
@@ -175,7 +163,8 @@ void project_merged_tap(const ProjectorConfig& config, const ProjectorWeights& w
 
 const Projector kMlpProjector = {.n_rows = mlp_rows, .load = load_mlp, .project = project_mlp};
 const Projector kPixelShuffleProjector = {.n_rows = shuffled_rows, .load = load_shuffled, .project = project_shuffled};
-const Projector kMergerProjector = {.n_rows = merged_rows,
+const Projector kMergerProjector = {.by_rows = true,
+                                    .n_rows = merged_rows,
                                     .load = load_merger,
                                     .project = project_merged,
                                     .load_tap = load_merger_tap,

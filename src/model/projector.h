@@ -18,6 +18,8 @@ struct MergerNames {
 };
 
 struct Projector {
+  // Each projected row depends on its own features only, which are consecutive: a large image is projected in pieces.
+  bool by_rows = false;
   // Rows that the `n_features` feature rows of one tile become. Throws Error(kShape) if that number is not accepted.
   int64_t (*n_rows)(const ProjectorConfig& config, int64_t n_features);
   ProjectorWeights (*load)(WeightLoader& loader, const ModelConfig& config);

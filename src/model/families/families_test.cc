@@ -55,6 +55,35 @@ TEST(Families, Idefics3NamesTiles) {
   EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", list(image(3, 2, 2))); }), HasSubstr("expected 5 tiles"));
 }
 
+// The placeholder once for each token: four patches of 14 (or 16) pixels.
+TEST(Families, GridsRepeatThePlaceholder) {
+  const auto config_of = [](const std::string& type, const std::string& vision) {
+    return parse_config(R"({"model_type":")" + type + R"(","text_config":{"hidden_size":64,"num_attention_heads":4,
+        "num_key_value_heads":2,"head_dim":16,"rope_parameters":{"mrope_section":[2,3,3],"rope_type":"default"}},
+        "vision_config":{)" +
+                        vision + "}}");
+  };
+  const auto grid = [](int64_t height, int64_t width) {
+    ImageTiles tiles;
+    tiles.allocate(1, height, width);
+    return tiles;
+  };
+  const std::string qwen = "<|vision_start|><|image_pad|><|vision_end|>";
+  for (const auto& [type, vision, cell] : {std::tuple{"qwen2_vl", R"("hidden_size":64)", 28},
+                                           {"qwen2_5_vl", R"("out_hidden_size":64)", 28},
+                                           {"qwen3_vl", R"("out_hidden_size":64)", 32}}) {
+    const ModelConfig config = config_of(type, vision);
+    EXPECT_EQ(config.vision->cell(), cell);
+    const std::vector<ImageTiles> images = list(grid(cell, 3 * cell), grid(cell, cell));
+    EXPECT_EQ(expand_prompt(config, qwen + "a" + qwen, images),
+              "<|vision_start|>" + repeat("<|image_pad|>", 3) + "<|vision_end|>a" + qwen);
+    EXPECT_THAT(config.family->image_positions(config, images[0]),
+                ElementsAre(Position{0, 0, 0}, Position{0, 0, 1}, Position{0, 0, 2}));
+    EXPECT_THAT(error_of([&] { expand_prompt(config, qwen, images); }),
+                HasSubstr("has 1 <|image_pad|> placeholder(s) for 2 image(s)"));
+  }
+}
+
 TEST(Families, LlavaCountsPatches) {
   const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
   const ModelConfig config = parse_config(R"({"model_type":"llava",)" + vision + "}");

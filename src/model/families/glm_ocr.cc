@@ -1,5 +1,4 @@
 // GLM-OCR: norms on q and k in the encoder, a convolution joins patches, a gated MLP projects them.
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,16 +8,16 @@
 namespace vlcache {
 namespace {
 
-const VisionNames kNames = {.patch = "patch_embed.proj.",
-                            .layers = "blocks.",
-                            .norm1 = "norm1.",
-                            .norm2 = "norm2.",
-                            .qkv = {"attn.qkv."},
-                            .q_norm = "attn.q_norm.",
-                            .k_norm = "attn.k_norm.",
-                            .out = "attn.proj.",
-                            .fc1 = {"mlp.gate_proj.", "mlp.up_proj."},
-                            .fc2 = "mlp.down_proj."};
+const VisionNames kGlmNames = {.patch = "patch_embed.proj.",
+                               .layers = "blocks.",
+                               .norm1 = "norm1.",
+                               .norm2 = "norm2.",
+                               .qkv = {"attn.qkv."},
+                               .q_norm = "attn.q_norm.",
+                               .k_norm = "attn.k_norm.",
+                               .out = "attn.proj.",
+                               .fc1 = {"mlp.gate_proj.", "mlp.up_proj."},
+                               .fc2 = "mlp.down_proj."};
 
 // Defaults of GlmOcrVisionConfig (transformers 5.23).
 const VisionFamily kGlmVision = {.name = "GLM-ViT",
@@ -31,7 +30,7 @@ const VisionFamily kGlmVision = {.name = "GLM-ViT",
                                             .rope = true,
                                             .any_grid = true,
                                             .positions = VisionPositions::kNone},
-                                 .names = &kNames,
+                                 .names = &kGlmNames,
                                  .n_frames = 2,
                                  .hidden_size = 1024,
                                  .ffn_size = 4096,
@@ -48,8 +47,6 @@ constexpr GridTokens kGlmTokens = {.image = 59280,
                                    .end_key = "image_end_token_id",
                                    .end = 59257};
 
-// Joined rows that are projected together: the workspace does not grow with the image.
-constexpr int64_t kProjectedRows = 1024;
 constexpr float kNormEps = 1e-5f;  // torch's default
 
 int64_t joined_rows(const ProjectorConfig& config, int64_t n_features) {
@@ -80,32 +77,28 @@ void project(const ProjectorConfig& config, const ProjectorWeights& w, Backend& 
   const int64_t joined = w.linear1.n_in, hidden = w.linear1.n_out, wide = w.down.n_in;
   CHECK(features.dense());
   const Tensor rows(features.data, features.dtype, {out.rows(), joined});
-  const int64_t most = std::min(kProjectedRows, out.rows()), element = dtype_bytes(out.dtype);
-  const Buffer a_memory(most * hidden * element), b_memory(most * hidden * element),
-      gate_up_memory(most * 2 * wide * element), gated_memory(most * wide * element);
-  for (int64_t begin = 0; begin < out.rows(); begin += kProjectedRows) {
-    const int64_t n = std::min(kProjectedRows, out.rows() - begin);
-    const auto piece = [&](const Buffer& memory, int64_t width) {
-      return Tensor(memory.data(), out.dtype, {n, width});
-    };
-    const Tensor a = piece(a_memory, hidden), b = piece(b_memory, hidden), gated = piece(gated_memory, wide),
-                 gate_up = piece(gate_up_memory, 2 * wide);
-    backend.matmul(rows.slice_rows(begin, begin + n), w.linear1, a, {.bias = &w.bias1});
-    backend.matmul(a, w.linear2, b);
-    backend.layer_norm(b, w.norm_w, w.norm_b, config.norm_eps, b);
-    backend.activate(b, Activation::kGelu, b);
-    backend.matmul(b, w.gate_up, gate_up);
-    backend.gated_act(gate_up, config.activation, gated);
-    backend.matmul(gated, w.down, out.slice_rows(begin, begin + n));
-  }
+  const auto room = [&](Buffer& memory, int64_t width) {
+    memory = Buffer(out.rows() * width * dtype_bytes(out.dtype));
+    return Tensor(memory.data(), out.dtype, {out.rows(), width});
+  };
+  Buffer memory[4];
+  const Tensor a = room(memory[0], hidden), b = room(memory[1], hidden), gate_up = room(memory[2], 2 * wide),
+               gated = room(memory[3], wide);
+  backend.matmul(rows, w.linear1, a, {.bias = &w.bias1});
+  backend.matmul(a, w.linear2, b);
+  backend.layer_norm(b, w.norm_w, w.norm_b, config.norm_eps, b);
+  backend.activate(b, Activation::kGelu, b);
+  backend.matmul(b, w.gate_up, gate_up);
+  backend.gated_act(gate_up, config.activation, gated);
+  backend.matmul(gated, w.down, out);
 }
 
-const Projector kProjector = {.n_rows = joined_rows, .load = load_projector, .project = project};
+const Projector kGlmProjector = {.by_rows = true, .n_rows = joined_rows, .load = load_projector, .project = project};
 
 void read_glm_ocr(const JsonObject& root, ModelConfig& out) {
   read_grid_text(root, kGlmTokens, out);
   const JsonObject config = vision_part(root);
-  read_grid_vision(config, kGlmVision, {.kind = &kProjector, .norm_eps = kNormEps}, out);
+  read_grid_vision(config, kGlmVision, {.kind = &kGlmProjector, .norm_eps = kNormEps}, out);
   if (!config.boolean("attention_bias", true)) config.fail("attention_bias", "true");
   out.projector.activation = out.vision->activation;
   check_output_size(config, "out_hidden_size", 1536, out);

@@ -36,6 +36,7 @@ constexpr GridTokens kPaddleTokens = {.image = 100295,
 
 void read_paddleocr_vl(const JsonObject& root, ModelConfig& out) {
   read_grid_text(root, kPaddleTokens, out);
+  out.text.tied_embeddings = out.text.tied_embeddings || root.boolean("tie_word_embeddings", true);
   read_grid_vision(vision_part(root), kPaddleVision, {.names = &kPaddleMerger, .norm_eps = 1e-5f}, out);
 }
 
