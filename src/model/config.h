@@ -112,6 +112,7 @@ struct VisionTraits {
   bool rms_norm = false;     // norms are RMS norms, without biases
   bool gated_mlp = false;    // act(gate) * up instead of act(fc1)
   bool qk_norm = false;      // RMS norm of each head's q and k before rotation
+  bool layer_bias = true;    // the matrices of the layers have biases
   bool rope = false;      // q and k are rotated: the first half of the frequencies by the row, the second by the column
   bool any_grid = false;  // an image is one tile of any height and width, multiples of VisionConfig::cell()
   VisionPositions positions = VisionPositions::kTrainedGrid;

@@ -317,7 +317,7 @@ void VisionEncoder::project_rows(const VisionLayerWeights& w, const Group& group
   const int64_t h = config_.hidden_size, d = config_.head_dim(), heads = config_.n_heads, n = end - begin;
   const Tensor normed = rows_of(normed_, n, h), qkv = group.qkv.slice_rows(begin, end);
   norm(group.x.slice_rows(begin, end), w.norm1_w, w.norm1_b, normed);
-  backend_.matmul(normed, w.qkv, qkv, {.bias = &w.qkv_bias});
+  backend_.matmul(normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
   if (config_.traits.qk_norm) {
     const Tensor q = qkv.columns(0, h).view({n, heads, d}), k = qkv.columns(h, 2 * h).view({n, heads, d});
     backend_.rms_norm(q, w.q_norm, config_.layer_norm_eps, q);
@@ -346,18 +346,18 @@ void VisionEncoder::attend(int32_t index, const Group& group, int64_t begin, int
 void VisionEncoder::feed_rows(const VisionLayerWeights& w, const Group& group, int64_t begin, int64_t end) {
   const int64_t n = end - begin, f = config_.ffn_size;
   const Tensor x = group.x.slice_rows(begin, end), normed = rows_of(normed_, n, config_.hidden_size);
-  backend_.matmul(group.attended.slice_rows(begin, end), w.out, x, {.bias = &w.out_bias, .residual = &x});
+  backend_.matmul(group.attended.slice_rows(begin, end), w.out, x, {.bias = or_null(w.out_bias), .residual = &x});
   norm(x, w.norm2_w, w.norm2_b, normed);
   Tensor ffn = rows_of(ffn_, n, f);
   if (config_.traits.gated_mlp) {
     const Tensor gate_up = rows_of(ffn_, n, 2 * f);
     ffn.data = gate_up.data + gate_up.bytes();
-    backend_.matmul(normed, w.fc1, gate_up, {.bias = &w.fc1_bias});
+    backend_.matmul(normed, w.fc1, gate_up, {.bias = or_null(w.fc1_bias)});
     backend_.gated_act(gate_up, config_.activation, ffn);
   } else {
-    backend_.matmul(normed, w.fc1, ffn, {.bias = &w.fc1_bias, .act = config_.activation});
+    backend_.matmul(normed, w.fc1, ffn, {.bias = or_null(w.fc1_bias), .act = config_.activation});
   }
-  backend_.matmul(ffn, w.fc2, x, {.bias = &w.fc2_bias, .residual = &x});
+  backend_.matmul(ffn, w.fc2, x, {.bias = or_null(w.fc2_bias), .residual = &x});
 }
 
 void VisionEncoder::norm(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& y) const {

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <array>
+
 #include "base/error.h"
 #include "model/family.h"
 #include "model/projector.h"
@@ -109,17 +111,17 @@ void load_norm(WeightLoader& load, const VisionConfig& c, const std::string& nam
   if (!c.traits.rms_norm) b = load.vector(name + "bias", c.hidden_size);
 }
 
-// One matrix [n_out, n_in] and its bias from modules that have equal shares of the rows.
-void load_linear(WeightLoader& load, const std::string& p, const std::vector<std::string_view>& modules, int64_t n_out,
-                 int64_t n_in, Weight& w, Tensor& bias) {
+// One matrix [n_out, n_in] of a layer, and its bias if it has one, from modules that have equal shares of the rows.
+void load_linear(WeightLoader& load, const VisionConfig& c, const std::string& p,
+                 const std::vector<std::string_view>& modules, std::array<int64_t, 2> shape, Weight& w, Tensor& bias) {
   std::vector<std::string> weights, biases;
   for (const std::string_view module : modules) {
     weights.push_back(p + std::string(module) + "weight");
     biases.push_back(p + std::string(module) + "bias");
   }
-  const std::vector<int64_t> shares(modules.size(), n_out / std::ssize(modules));
-  w = load.matrix(weights, shares, n_in);
-  bias = load.vector(biases, shares);
+  const std::vector<int64_t> shares(modules.size(), shape[0] / std::ssize(modules));
+  w = load.matrix(weights, shares, shape[1]);
+  if (c.traits.layer_bias) bias = load.vector(biases, shares);
 }
 
 VisionLayerWeights load_vision_layer(WeightLoader& load, const VisionConfig& c, const std::string& p) {
@@ -127,15 +129,15 @@ VisionLayerWeights load_vision_layer(WeightLoader& load, const VisionConfig& c, 
   const int64_t h = c.hidden_size, f = c.ffn_size;
   VisionLayerWeights w;
   load_norm(load, c, p + std::string(names.norm1), w.norm1_w, w.norm1_b);
-  load_linear(load, p, names.qkv, 3 * h, h, w.qkv, w.qkv_bias);
+  load_linear(load, c, p, names.qkv, {3 * h, h}, w.qkv, w.qkv_bias);
   if (c.traits.qk_norm) {
     w.q_norm = load.vector(p + std::string(names.q_norm) + "weight", c.head_dim());
     w.k_norm = load.vector(p + std::string(names.k_norm) + "weight", c.head_dim());
   }
-  load_linear(load, p, {names.out}, h, h, w.out, w.out_bias);
+  load_linear(load, c, p, {names.out}, {h, h}, w.out, w.out_bias);
   load_norm(load, c, p + std::string(names.norm2), w.norm2_w, w.norm2_b);
-  load_linear(load, p, names.fc1, c.traits.gated_mlp ? 2 * f : f, h, w.fc1, w.fc1_bias);
-  load_linear(load, p, {names.fc2}, h, f, w.fc2, w.fc2_bias);
+  load_linear(load, c, p, names.fc1, {c.traits.gated_mlp ? 2 * f : f, h}, w.fc1, w.fc1_bias);
+  load_linear(load, c, p, {names.fc2}, {h, f}, w.fc2, w.fc2_bias);
   return w;
 }
 

@@ -99,7 +99,7 @@ void read_glm_ocr(const JsonObject& root, ModelConfig& out) {
   read_grid_text(root, kGlmTokens, out);
   const JsonObject config = vision_part(root);
   read_grid_vision(config, kGlmVision, {.kind = &kGlmProjector, .norm_eps = kNormEps}, out);
-  if (!config.boolean("attention_bias", true)) config.fail("attention_bias", "true");
+  out.vision->traits.layer_bias = config.boolean("attention_bias", true);
   out.projector.activation = out.vision->activation;
   check_output_size(config, "out_hidden_size", 1536, out);
 }
