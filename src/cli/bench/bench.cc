@@ -19,6 +19,7 @@ struct BenchFlags {
   ModelFlags model;
   std::vector<std::string> policies{"full"};
   std::string random_weights;
+  std::vector<std::string> images;  // "1280x800"
   std::vector<int> prompts{512}, gens{64}, depths{0}, batches{1}, tiles{0}, threads;
   int repetitions = 3;
   std::string fill = "prefill", output = "md";
@@ -63,16 +64,37 @@ void run_group(Engine& engine, const BenchFlags& flags, std::span<const PolicyPt
   }
 }
 
+// "1280x800", its sides rounded to the nearest multiples of a token's.
+BenchCase image_case(const VisionConfig& vision, const std::string& size) {
+  int width = 0, height = 0, used = 0;
+  const bool read = std::sscanf(size.c_str(), "%dx%d%n", &width, &height, &used) == 2;
+  if (!read || used != static_cast<int>(size.size()) || width < 1 || height < 1 || width > 65536 || height > 65536)
+    throw Error(ErrorCode::kInput, "bench: --images: expected WIDTHxHEIGHT such as 1280x800, found '" + size + "'");
+  const auto cell = static_cast<int32_t>(vision.cell());
+  const auto rounded = [cell](int32_t side) { return std::max(1, (side + cell / 2) / cell) * cell; };
+  return {.n_tiles = 1, .width = rounded(width), .height = rounded(height)};
+}
+
 // Cases of tiles have no depth and no batch size.
 std::vector<BenchCase> tile_cases(const Engine& engine, const BenchFlags& flags) {
   std::vector<BenchCase> cases;
   for (int n : flags.tiles) {
     if (n > 0) cases.push_back({.n_tiles = n});
   }
-  if (!cases.empty() && !engine.model().sees_images()) {
-    throw Error(ErrorCode::kInput, "bench: --tiles needs a vision model; this one (" +
-                                       engine.model().config().model_type + ") takes text only");
+  const ModelConfig& config = engine.model().config();
+  const bool any_size = config.vision && config.vision->traits.any_grid;
+  if (!flags.images.empty() && !any_size) {
+    throw Error(ErrorCode::kInput,
+                "bench: --images needs a model that takes images of any size; use --tiles with " + config.model_type);
   }
+  if (!cases.empty() && any_size) {
+    throw Error(ErrorCode::kInput, "bench: " + config.model_type + " takes images of any size, no tiles; use --images");
+  }
+  if (!cases.empty() && !config.vision) {
+    throw Error(ErrorCode::kInput,
+                "bench: --tiles needs a vision model; this one (" + config.model_type + ") takes text only");
+  }
+  for (const std::string& size : flags.images) cases.push_back(image_case(*config.vision, size));
   return cases;
 }
 
@@ -145,6 +167,11 @@ void add_bench_command(const Command& app) {
   list("-d,--n-depth", flags->depths, "tokens in the cache before a test");
   list("-b,--batch", flags->batches, "sequences at once", 1, 4096);
   list("--tiles", flags->tiles, "vision tests: so many tiles through the encoder (0: none)");
+  command
+      .add("--images", flags->images,
+           "vision tests: an image of so many pixels through the encoder, for models that take any size")
+      .delimiter(',')
+      .value_name("WxH,..");
   list("-t,--threads", flags->threads, "threads (0: one per CPU that affinity and cgroup grant)", 0, 1024)
       .share_environment();
   command.add("-r,--repetitions", flags->repetitions, "runs of each test").range(1, 1000).show_default();

@@ -12,6 +12,7 @@ namespace vlcache {
 namespace {
 
 std::string test_name(const BenchCase& test) {
+  if (test.width > 0) return "image " + std::to_string(test.width) + " x " + std::to_string(test.height);
   if (test.n_tiles > 0) return "tiles" + std::to_string(test.n_tiles);
   std::string name = test.n_prompt > 0 ? "pp" + std::to_string(test.n_prompt) : "tg" + std::to_string(test.n_gen);
   if (test.n_depth > 0) name += " @ d" + std::to_string(test.n_depth);

@@ -52,17 +52,30 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
                    static_cast<double>(t.kv_elements()) * kv_element * kv_slots_read * seqs};
 }
 
+// Pairs of rows that attend to each other in a layer, of one tile.
+double attended_pairs(const VisionConfig& v, int32_t layer, double rows, double n_windows) {
+  return v.windowed(layer) ? rows * rows / n_windows : rows * rows;
+}
+
+// The encoder alone. The last windows of a grid are smaller; they count as equal shares of its patches.
 Work vision_work(const Engine& engine, const BenchCase& test) {
   const Model& model = engine.model();
   const VisionConfig& v = *model.config().vision;
-  const double tiles = test.n_tiles, rows = static_cast<double>(v.n_positions()),
-               h = static_cast<double>(v.hidden_size);
+  const auto patches_of = [&](int64_t pixels) { return static_cast<double>(pixels / v.patch_size); };
+  const double grid_rows = v.traits.any_grid ? patches_of(test.height) : static_cast<double>(v.side()),
+               grid_cols = v.traits.any_grid ? patches_of(test.width) : static_cast<double>(v.side());
+  const double tiles = test.n_tiles, patches = grid_rows * grid_cols,
+               rows = patches + static_cast<double>(v.n_class_rows()), h = static_cast<double>(v.hidden_size);
+  const double window = std::max(1.0, patches_of(v.window)),
+               n_windows = std::ceil(grid_rows / window) * std::ceil(grid_cols / window);
   const double layers = static_cast<double>(v.n_used_layers());
-  const double layer_weights = 4 * h * h + 2 * h * static_cast<double>(v.ffn_size);
-  const double patch_weights = static_cast<double>(v.n_channels * v.patch_size * v.patch_size) * h;
-  const double patches = static_cast<double>(v.side() * v.side());
+  const double layer_weights = 4 * h * h + (v.traits.gated_mlp ? 3 : 2) * h * static_cast<double>(v.ffn_size);
+  const double patch_weights = static_cast<double>(v.n_frames * v.n_channels * v.patch_size * v.patch_size) * h;
+  double pairs = 0;
+  for (int32_t layer = 0; layer < static_cast<int32_t>(v.n_used_layers()); ++layer)
+    pairs += attended_pairs(v, layer, rows, n_windows);
   return {.tokens = tiles * (patches + static_cast<double>(v.n_class_features())),
-          .flops = tiles * (layers * (2 * rows * layer_weights + 4 * rows * rows * h) + 2 * patches * patch_weights),
+          .flops = tiles * (layers * 2 * rows * layer_weights + 4 * pairs * h + 2 * patches * patch_weights),
           .bytes = (layers * layer_weights + patch_weights) * static_cast<double>(dtype_bytes(model.compute_dtype()))};
 }
 
@@ -161,7 +174,7 @@ void BenchRunner::fill(int32_t depth, int32_t n_seqs) {
 }
 
 double BenchRunner::time_once(const BenchCase& test) {
-  if (test.n_tiles > 0) return time_tiles(test.n_tiles);
+  if (test.n_tiles > 0) return time_tiles(test);
   for (const auto& s : sequences_) {
     s->rewind(test.n_depth);
     s->reserve(test.n_prompt + test.n_gen);
@@ -180,10 +193,14 @@ double BenchRunner::time_once(const BenchCase& test) {
   return static_cast<double>((test.n_prompt + test.n_gen) * test.n_seqs) / seconds_since(start);
 }
 
-double BenchRunner::time_tiles(int32_t n_tiles) {
+double BenchRunner::time_tiles(const BenchCase& test) {
   const VisionConfig& vision = *engine_.model().config().vision;
   ImageTiles image;
-  image.allocate(n_tiles, vision.image_size, vision.image_size);
+  if (vision.traits.any_grid) {
+    image.allocate(test.n_tiles, test.height, test.width);
+  } else {
+    image.allocate(test.n_tiles, vision.image_size, vision.image_size);
+  }
   for (float& x : std::span(image.tensor().as<float>(), static_cast<size_t>(image.tensor().numel())))
     x = static_cast<float>(next_random(state_)) * 0x1p-31f - 1.0f;
   const auto start = Clock::now();

@@ -14,11 +14,13 @@
 namespace vlcache {
 
 // One row of the report: n_prompt tokens prefilled, or n_gen tokens generated one by one, after n_depth tokens, in
-// every of n_seqs sequences; or n_tiles tiles through the vision encoder.
+// every of n_seqs sequences; or n_tiles tiles through the vision encoder, of `width` x `height` pixels where it takes
+// any size.
 struct BenchCase {
   int32_t n_prompt = 0;
   int32_t n_gen = 0;
   int32_t n_tiles = 0;
+  int32_t width = 0, height = 0;
   int32_t n_depth = 0;
   int32_t n_seqs = 1;
 };
@@ -57,7 +59,7 @@ class BenchRunner {
   void repeat(BenchResult& result, const MachineLimits& before, const MachineLimits& after, double tokens_per_s);
   void finish(BenchResult& result);
   double time_once(const BenchCase& test);
-  double time_tiles(int32_t n_tiles);
+  double time_tiles(const BenchCase& test);
   Prompt random_prompt(int32_t depth, int32_t n_more);
   double run_all(int32_t n_tokens);
   int32_t random_token();

@@ -44,8 +44,10 @@ void describe_text(const TextConfig& t) {
 
 void describe_vision(const VisionConfig& v) {
   line("vision", v.name + ", " + std::to_string(v.n_layers) + " layers x " + std::to_string(v.hidden_size) + ", " +
-                     std::to_string(v.n_heads) + " heads, tiles of " + std::to_string(v.image_size) +
-                     " px, patches of " + std::to_string(v.patch_size) + " px");
+                     std::to_string(v.n_heads) + " heads, " +
+                     (v.traits.any_grid ? "images of any size" : "tiles of " + std::to_string(v.image_size) + " px") +
+                     ", patches of " + std::to_string(v.patch_size) + " px" +
+                     (v.merge > 1 ? ", " + std::to_string(v.merge * v.merge) + " of them a token" : ""));
 }
 
 std::string bytes(int64_t n) { return human(static_cast<double>(n), "B"); }
