@@ -290,7 +290,7 @@ void add_bench_reuse_command(const Command& bench_command) {
       .add("--random-weights", flags->random_weights,
            "a config.json: random weights in its shape instead of a checkpoint")
       .value_name("FILE");
-  command.add("--images", flags->images, "pictures of a prompt, of two by two tiles where the model splits them")
+  command.add("--images", flags->images, "images of a prompt, of two by two tiles where the model splits them")
       .delimiter(',')
       .value_name("N,..")
       .range(1, 1000)
