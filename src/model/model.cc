@@ -24,10 +24,11 @@ DType stored_dtype(const Safetensors& files) {
 }
 
 // Files of these families may hold the language model alone, beside the whole model's configuration.
-bool lacks_encoder(const ModelConfig& config, const Safetensors& files) {
+bool lacks_encoder(const ModelConfig& config, const Checkpoint& checkpoint) {
   if (!config.vision || !config.vision->traits.any_grid) return false;
+  const std::shared_ptr<const Safetensors> files = checkpoint.tensors();
   return std::ranges::none_of(config.family->prefixes.vision, [&](std::string_view prefix) {
-    return files.find(std::string(prefix) + std::string(config.vision->names->patch) + "weight") != nullptr;
+    return files->find(std::string(prefix) + std::string(config.vision->names->patch) + "weight") != nullptr;
   });
 }
 
@@ -51,7 +52,7 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
   const JsonObject root = checkpoint.config();
   ModelConfig config = parse_model_config(root.raw(), root.where(), generation);
   if (!config.states_dtype) config.dtype = stored_dtype(*checkpoint.tensors());
-  if (lacks_encoder(config, *checkpoint.tensors())) config.vision.reset();
+  if (lacks_encoder(config, checkpoint)) config.vision.reset();
   return config;
 }
 
