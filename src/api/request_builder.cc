@@ -1,6 +1,8 @@
 #include "api/request_builder.h"
 
+#include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "api/json_fields.h"
 #include "base/sha256.h"
@@ -26,6 +28,11 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
   engine.check_takes(images);  // before the template of a text model complains of their parts
   return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more),
                                  std::move(images));
+}
+
+void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content) {
+  content.push_back({{"type", "image"}});
+  if (!image.text.empty()) content.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
 }
 
 RequestBuilder::RequestBuilder(const Engine& engine, const ReuseChoice& reuse, const ModelFiles* model,

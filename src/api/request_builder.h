@@ -24,6 +24,9 @@ namespace vlcache {
 Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputImages images,
                     const TemplateInput& more = {});
 
+// Adds {"type": "image"} to a message's content, and the image's text (EncodedImage::text), which is moved out of it.
+void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content);
+
 // Any thread.
 class RequestBuilder {
  public:

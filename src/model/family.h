@@ -69,7 +69,7 @@ const Family& find_family(std::string_view model_type, std::string_view where);
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
 
 // Time, rows and columns of the patches of an image, where the model takes images of any size; else zeros.
-std::array<int64_t, 3> patch_grid(const ModelConfig& config, const ImageTiles& image);
+std::array<int64_t, 3> image_grid(const ModelConfig& config, const ImageTiles& image);
 
 // The tile, row and patches a token of an image was computed from.
 struct TokenPlace {

@@ -22,7 +22,7 @@ std::optional<PixelRect> clipped(const PixelRect& rect, const ImageTiles& image)
 
 }  // namespace
 
-std::array<int64_t, 3> patch_grid(const ModelConfig& config, const ImageTiles& image) {
+std::array<int64_t, 3> image_grid(const ModelConfig& config, const ImageTiles& image) {
   if (!config.vision || !config.vision->traits.any_grid) return {};
   const int64_t patch = config.vision->patch_size;
   return {image.n_tiles, image.height / patch, image.width / patch};

@@ -102,6 +102,12 @@ class Commands(ProgramTest):
         self.assertEqual(names["VLCACHE_RUN_BATCH"], {"run"})
         self.assertTrue({"VLCACHE_BATCH", "VLCACHE_OUTPUT", "VLCACHE_IMAGE"}.isdisjoint(names))
 
+    def test_info_names_experts(self):
+        for model, says in (("qwen3-vl-moe", "8 experts x 20 (3 for each token),"),
+                            ("qwen3-vl-moe-dense", "5 experts x 20 (2 for each token) in 1 of 2 layers, MLP 72 in the others,"),
+                            ("qwen3-vl-wide", ", MLP 64,")):
+            self.assertIn(says, self.ok("info", "-m", ROOT / "tests/fixtures/models" / model))
+
     def test_tokenize_round_trip(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
         self.assertTrue(all(isinstance(i, int) for i in ids))

@@ -1,4 +1,5 @@
 // `vlcache info`: what a checkpoint is and costs, and how memory would be divided, before it is loaded.
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
@@ -22,12 +23,24 @@ std::string human(double x, const char* unit) {
 
 void line(const char* name, const std::string& value) { std::printf("%-16s %s\n", name, value.c_str()); }
 
+std::string mlps(const TextConfig& t) {
+  const auto has_experts = [](const TextLayer& l) { return l.n_experts > 0; };
+  const auto sparse = std::ranges::find_if(t.layers, has_experts);
+  const auto dense = std::ranges::find_if_not(t.layers, has_experts);
+  const std::string mlp = dense == t.layers.end() ? "" : "MLP " + std::to_string(dense->ffn_size);
+  if (sparse == t.layers.end()) return mlp;
+  const std::string experts = std::to_string(sparse->n_experts) + " experts x " + std::to_string(sparse->ffn_size) +
+                              " (" + std::to_string(sparse->n_experts_used) + " for each token)";
+  if (mlp.empty()) return experts;
+  return experts + " in " + std::to_string(std::ranges::count_if(t.layers, has_experts)) + " of " +
+         std::to_string(t.n_layers) + " layers, " + mlp + " in the others";
+}
+
 void describe_text(const TextConfig& t) {
-  const TextLayer& l = t.layer(0);  // all are alike, windows aside
+  const TextLayer& l = t.layer(0);  // all are alike, windows and MLPs aside
   std::string text = t.model_type + ", " + std::to_string(t.n_layers) + " layers x " + std::to_string(t.hidden_size) +
                      ", " + std::to_string(l.n_heads) + " query / " + std::to_string(l.n_kv_heads) + " kv heads x " +
-                     std::to_string(l.head_dim) + ", MLP " + std::to_string(l.ffn_size) + ", vocabulary " +
-                     std::to_string(t.vocab_size);
+                     std::to_string(l.head_dim) + ", " + mlps(t) + ", vocabulary " + std::to_string(t.vocab_size);
   if (t.tied_embeddings) text += " (tied)";
   line("language", text);
   line("context", std::to_string(t.max_positions) + " tokens");

@@ -44,8 +44,6 @@ RequestLine read_request(std::string_view line, const Question& defaults, const 
 
 // The images of a file: itself, or the pages of a PDF. Throws Error.
 std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text);
-// Adds an image's part to a message's content, and its text (EncodedImage::text), which is moved out of it.
-void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content);
 
 // Reads the images' files and tokenises. `<image:N>` in a prompt is the position of image N (from 1), of all selected
 // pages of a PDF; the other images come before the text. Throws Error.

@@ -78,8 +78,8 @@ class Placing {
       images_.push_back(std::move(image));
     }
   }
-  // For placeholders in a text, where no other text has a place.
-  void place_silently(const std::string& path) {
+  // For a prompt that has its placeholders already. Throws Error(kInput) for an image that comes with a text.
+  void place_without_text(const std::string& path) {
     OrderedJson parts;
     place(path, parts);
     const size_t n_images = std::ranges::count(parts, OrderedJson{{"type", "image"}});
@@ -110,7 +110,7 @@ Prompt prepare_messages(const Engine& engine, const Question& question) {
     }
     message["content"] = std::move(content);
   }
-  for (; next < question.images.size(); ++next) placing.place_silently(question.images[next]);
+  for (; next < question.images.size(); ++next) placing.place_without_text(question.images[next]);
   return prepare_chat(engine, messages, placing.take());
 }
 
@@ -134,15 +134,10 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
                                .cancelled = interrupted});
 }
 
-void add_image_parts(EncodedImage& image, OrderedJson& content) {
-  content.push_back({{"type", "image"}});
-  if (!image.text.empty()) content.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
-}
-
 Prompt prepare(const Engine& engine, const Question& question) {
   if (question.raw) {
     Placing placing(engine, question);
-    for (const std::string& path : question.images) placing.place_silently(path);
+    for (const std::string& path : question.images) placing.place_without_text(path);
     return engine.prepare_raw(question.prompt, placing.take());
   }
   if (!question.messages.is_null()) return prepare_messages(engine, question);

@@ -96,7 +96,7 @@ void RequestImages::note_sources() {
     const int32_t n_left = images_[i].n_tokens_from(sequence_->n_done());
     report.images.push_back({.key = images_[i].key,
                              .n_tokens = images_[i].n_tokens,
-                             .grid = patch_grid(engine_.model().config(), request_.prompt.images[i]),
+                             .grid = image_grid(engine_.model().config(), request_.prompt.images[i]),
                              .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/request_builder.h"
 #include "io/document/page_selection.h"
 #include "server/http/data_uri.h"
 
@@ -57,8 +58,7 @@ size_t ImageParts::n_more() const {
 }
 
 void ImageParts::add(EncodedImage image, OrderedJson& parts) {
-  parts.push_back({{"type", "image"}});
-  if (!image.text.empty()) parts.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
+  add_image_parts(image, parts);
   request_.images.push_back(std::move(image));
 }
 

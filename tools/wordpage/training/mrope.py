@@ -4,15 +4,16 @@ taught on under the positions of images.
   python mrope.py lora OUT --minutes 40          (continues from the LoRA in parts.safetensors, or from OUT/lora.pt)
 Both save to OUT every few minutes and continue from there when they are started again; touch OUT/stop to end early.
 """
-import argparse, math, os, random, sys, time
-import numpy as np, torch
+import argparse, os, random, sys, time
+import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, ".."), HERE]
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel, Qwen2_5_VLTextModel
 from lora import SYSTEMS, Format, add_lora
-from pages import SIDE, WORDS, Facts, Printer
+from pages import SIDE, WORDS
+from vision import MEAN, STD, Pages
 
 # Patches of 28 pixels, two by two a token: a cell is a token. Windows of two by two tokens, every other layer sees all.
 PATCH, MERGE, FRAMES = 28, 2, 2
@@ -20,8 +21,6 @@ VISION = dict(hidden_size=256, depth=4, num_heads=4, intermediate_size=768, patc
               window_size=112, fullatt_block_indexes=[1, 3], hidden_act="silu", out_hidden_size=576)
 SECTIONS = [8, 12, 12]
 SPECIAL = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(3, 1, 1)
-STD = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(3, 1, 1)
 
 
 def text_config(lm, vocab_size):
@@ -80,19 +79,6 @@ class Clock:
     def save(self, state):
         if self.used - self.saved < 2 and not self.ends(): return
         torch.save({**state, "minutes": self.used}, self.path + ".new"); os.replace(self.path + ".new", self.path); self.saved = self.used
-
-
-class Pages(torch.utils.data.IterableDataset):
-    def __init__(self, batch, seed): self.batch, self.seed = batch, seed
-    def __iter__(self):
-        r, p, f = random.Random(self.seed), Printer(self.seed + 1), Facts(self.seed + 2); words = [None] + WORDS
-        while True:
-            x, y = [], []
-            for _ in range(self.batch):
-                ws = [w for s in f.page(set(), 256) for w in s[3]] if r.random() < 0.3 else [r.choice(words) if r.random() < 0.97 else None for _ in range(256)]
-                ws += [None] * (256 - len(ws))
-                x.append(torch.from_numpy(np.asarray(p.draw(ws)).copy())); y.append(torch.tensor([words.index(w) for w in ws]))
-            yield torch.stack(x), torch.stack(y)
 
 
 def train_vision(a):
