@@ -102,7 +102,7 @@ std::vector<int32_t> random_text(const Engine& engine, int32_t n, uint64_t seed)
   if (engine.has_tokenizer()) n_known = std::min(n_known, engine.tokenizer().vocab_size());
   std::vector<int32_t> ordinary;
   for (int32_t id = 0; id < n_known; ++id) {
-    if (engine.model().sees_images() && id == config.image_token_id) continue;
+    if (config.is_vision_token(id)) continue;
     if (!engine.has_tokenizer() || !engine.tokenizer().is_special(id)) ordinary.push_back(id);
   }
   if (ordinary.empty()) throw Error(ErrorCode::kInput, "the model has no ordinary tokens to probe it with");

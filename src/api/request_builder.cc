@@ -23,11 +23,10 @@ Sha256Digest salt_of(std::string_view text) {
 
 }  // namespace
 
-Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputImages images,
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputMedia media,
                     const TemplateInput& more) {
-  engine.check_takes(images);  // before the template of a text model complains of their parts
-  return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more),
-                                 std::move(images));
+  engine.check_takes(media);  // before the template of a text model complains of their parts
+  return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), std::move(media));
 }
 
 void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content) {

@@ -19,9 +19,10 @@
 
 namespace vlcache {
 
-// Renders messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}) with the chat
-// template. `images` are in the order of their parts. Throws Error(kInput) without a template.
-Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputImages images,
+// Renders messages ([{role, content}], as chat templates take them; an image is a part {"type": "image"}, a video
+// {"type": "video"}) with the chat template. `media`: images and videos, each in the order of their parts. Throws
+// Error(kInput) without a template.
+Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages, InputMedia media,
                     const TemplateInput& more = {});
 
 // Adds {"type": "image"} to a message's content, and the image's text (EncodedImage::text), which is moved out of it.

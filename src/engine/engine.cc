@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,9 +10,11 @@
 #include "engine/memory_plan.h"
 #include "engine/prompt/document_reader.h"
 #include "engine/prompt/image_reader.h"
+#include "engine/prompt/video_reader.h"
 #include "io/chat/chat_templates.h"
 #include "io/tokenizer/tokenizer.h"
 #include "model/processors/image_processor.h"
+#include "model/processors/video_processor.h"
 #include "reuse/prefix_cache.h"
 #include "reuse/prefix_store.h"
 
@@ -24,22 +27,30 @@ DType choose_dtype(const ModelConfig& config, std::optional<DType> asked) {
   return config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-// Runs of image tokens, each with the rows of its image's embeddings it stands for.
-std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t image_token,
-                                  const std::vector<int64_t>& rows_per_image) {
+// Runs of image tokens and of video tokens, each with the rows of its image's embeddings it stands for.
+std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
+  const ModelConfig& config = model.config();
+  std::vector<int64_t> rows;
+  std::map<int32_t, int64_t> n_found, n_expected;  // by token
+  const auto token_of = [&](size_t image) {
+    return prompt.images[image].unit ? config.video_token_id : config.image_token_id;
+  };
+  for (size_t image = 0; image < prompt.images.size(); ++image) {
+    rows.push_back(model.n_image_tokens(prompt.images[image]));
+    n_expected[token_of(image)] += rows.back();
+  }
   std::vector<ImageSpan> spans;
   size_t image = 0;
   int64_t row = 0;
-  int64_t n_found = 0, n_expected = 0;
-  for (int64_t rows : rows_per_image) n_expected += rows;
-  for (int32_t i = 0; i < static_cast<int32_t>(tokens.size()); ++i) {
-    if (tokens[static_cast<size_t>(i)] != image_token) continue;
-    ++n_found;
-    while (image < rows_per_image.size() && row == rows_per_image[image]) {
+  for (int32_t i = 0; i < prompt.n_tokens(); ++i) {
+    const int32_t token = prompt.tokens[static_cast<size_t>(i)];
+    if (!config.is_vision_token(token)) continue;
+    ++n_found[token];
+    while (image < rows.size() && row == rows[image]) {
       ++image;
       row = 0;
     }
-    if (image == rows_per_image.size()) continue;
+    if (image == rows.size() || token != token_of(image)) continue;
     ImageSpan* last = spans.empty() ? nullptr : &spans.back();
     if (last != nullptr && last->end == i && last->image == static_cast<int32_t>(image)) {
       ++last->end;
@@ -48,10 +59,13 @@ std::vector<ImageSpan> find_spans(const std::vector<int32_t>& tokens, int32_t im
     }
     ++row;
   }
-  if (n_found != n_expected) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_found) + " image tokens (id " +
-                                       std::to_string(image_token) + "), its " + std::to_string(rows_per_image.size()) +
-                                       " images need " + std::to_string(n_expected));
+  for (const auto& [token, n] : n_found) n_expected.try_emplace(token, 0);
+  for (const auto& [token, n] : n_expected) {
+    if (n_found[token] == n) continue;
+    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_found[token]) +
+                                       (token == config.image_token_id ? " image" : " video") + " tokens (id " +
+                                       std::to_string(token) + "), its " + std::to_string(rows.size()) +
+                                       " images and units of videos need " + std::to_string(n));
   }
   return spans;
 }
@@ -69,16 +83,23 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   engine->tokenizer_ = std::make_unique<Tokenizer>(Tokenizer::load(checkpoint));
   engine->chat_templates_ = std::make_unique<ChatTemplates>(ChatTemplates::load(checkpoint));
   const std::string image_marker(config.family->image_placeholder);
-  engine->chat_templates_->set_image_marker(image_marker);
+  engine->chat_templates_->set_markers(image_marker, std::string(config.family->video_placeholder));
   if (!options.special_tokens_in_text) engine->chat_templates_->keep_texts(*engine->tokenizer_, image_marker);
   const auto make_processor = [checkpoint, type = config.model_type](const std::string& settings) {
     return load_image_processor(checkpoint, type, settings);
   };
   ImageReader::ProcessorPtr processor = config.vision ? make_processor("") : nullptr;
+  std::unique_ptr<const VideoProcessor> video_processor;
+  if (config.vision && !config.family->video_placeholder.empty()) {
+    video_processor = load_video_processor(checkpoint, config.model_type);
+  }
   engine->start(Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress}), options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
     engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);
+  }
+  if (video_processor != nullptr) {
+    engine->video_reader_ = std::make_unique<VideoReader>(*engine->model_, std::move(video_processor));
   }
   engine->load_ms_ = ms_since(begin);
   return engine;
@@ -139,9 +160,17 @@ std::vector<int32_t> Engine::stop_token_ids() const {
   return ids;
 }
 
-void Engine::check_takes(const InputImages& images) const {
-  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, images);
+void Engine::check_takes(const InputMedia& media) const {
+  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, media.images);
   if (n_images > 0) check_sees(std::to_string(n_images) + " image(s)");
+  if (!media.videos.empty()) check_takes_videos();
+}
+
+void Engine::check_takes_videos() const {
+  check_sees("videos");
+  if (video_reader_ != nullptr) return;
+  throw Error(ErrorCode::kInput,
+              "the model (" + model_->config().model_type + ") takes no video; pass frames as images");
 }
 
 void Engine::check_sees(const std::string& given) const {
@@ -159,22 +188,40 @@ void Engine::forget_documents() const {
   if (document_reader_ != nullptr) document_reader_->clear();
 }
 
-Prompt Engine::prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const {
-  check_takes(images);
+Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens) const {
+  check_takes(media);
   Prompt prompt;
-  std::vector<int64_t> rows;
-  if (image_reader_ != nullptr) image_reader_->read(std::move(images), prompt);
+  read_media(text.text, std::move(media), prompt);
   const std::string expanded = model_->expand_prompt(text.text, prompt.images);
-  for (const ImageTiles& image : prompt.images) rows.push_back(model_->n_image_tokens(image));
   prompt.tokens = text.mark ? tokenizer_->encode_marked(expanded, *text.mark, add_special_tokens)
                             : tokenizer_->encode(expanded, add_special_tokens);
   classify(prompt);
-  if (model_->sees_images()) prompt.spans = find_spans(prompt.tokens, model_->config().image_token_id, rows);
+  if (model_->sees_images()) prompt.spans = find_spans(*model_, prompt);
   if (prompt.tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty: not one token");
   prompt.positions = place_tokens(model_->config(), prompt.n_tokens(), prompt.spans, prompt.images);
   prompt.replay_text = replay_text_;
   prompt.in_thought = text.in_thought;
   return prompt;
+}
+
+// Sets the images of a prompt, among them the units of its videos, in the order of the placeholders.
+void Engine::read_media(std::string_view text, InputMedia media, Prompt& prompt) const {
+  const size_t n_images = std::visit([](const auto& list) { return list.size(); }, media.images);
+  const std::vector<MediaKind> order = media_order(model_->config(), text, n_images, media.videos.size());
+  if (media.videos.empty()) {
+    if (image_reader_ != nullptr) image_reader_->read(std::move(media.images), prompt);
+    return;
+  }
+  Prompt images;
+  image_reader_->read(std::move(media.images), images);
+  size_t next_image = 0, next_video = 0;
+  for (const MediaKind kind : order) {
+    if (kind == MediaKind::kVideo) {
+      video_reader_->read(media.videos[next_video++], prompt);
+    } else {
+      images.move_image(next_image++, prompt);
+    }
+  }
 }
 
 // Sets each token's class. The tokenizer may have tokens that the model lacks: a fine-tune's added <pad>.
@@ -193,16 +240,16 @@ void Engine::classify(Prompt& prompt) const {
   }
 }
 
-Prompt Engine::prepare_raw(std::string_view text, InputImages images) const {
-  return prepare({.text = std::string(text)}, std::move(images), /*add_special_tokens=*/true);
+Prompt Engine::prepare_raw(std::string_view text, InputMedia media) const {
+  return prepare({.text = std::string(text)}, std::move(media), /*add_special_tokens=*/true);
 }
 
-Prompt Engine::prepare_rendered(const RenderedChat& chat, InputImages images) const {
+Prompt Engine::prepare_rendered(const RenderedChat& chat, InputMedia media) const {
   // As transformers: a processor adds special tokens unless the template has written the first one, a bare tokenizer
   // never does.
   const std::string bos = tokenizer_->special_token("bos_token");
   const bool add_special_tokens = image_reader_ != nullptr && !(!bos.empty() && chat.text.starts_with(bos));
-  return prepare(chat, std::move(images), add_special_tokens);
+  return prepare(chat, std::move(media), add_special_tokens);
 }
 
 Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
@@ -213,9 +260,11 @@ Prompt Engine::prepare_tokens(std::vector<int32_t> tokens) const {
       throw Error(ErrorCode::kInput, "token " + std::to_string(token) + " is outside the vocabulary of " +
                                          std::to_string(text.vocab_size));
     }
-    if (model_->sees_images() && token == model_->config().image_token_id) {
-      throw Error(ErrorCode::kInput, "token " + std::to_string(token) +
-                                         " stands for an image; give images with a prompt, not with token ids");
+    if (model_->config().is_vision_token(token)) {
+      const bool image = token == model_->config().image_token_id;
+      throw Error(ErrorCode::kInput, "token " + std::to_string(token) + " stands for " +
+                                         (image ? "an image; give images" : "a video; give videos") +
+                                         " with a prompt, not with token ids");
     }
   }
   Prompt prompt;

@@ -11,7 +11,7 @@
 
 #include "cache/page_pools.h"
 #include "engine/kv_services.h"
-#include "engine/prompt/encoded_image.h"
+#include "engine/prompt/input_media.h"
 #include "engine/prompt/prompt.h"
 #include "engine/sequence/sequence.h"
 #include "engine/sequence/stepper.h"
@@ -25,6 +25,7 @@ class ChatTemplates;
 class DocumentReader;
 class ImageReader;
 class Tokenizer;
+class VideoReader;
 struct DocumentRequest;
 struct RenderedChat;
 
@@ -69,12 +70,16 @@ class Engine {
   // Ids that end a generation: generation_config.json's, else the tokenizer's.
   std::vector<int32_t> stop_token_ids() const;
 
-  // Text exactly as given (placeholders included) and its images, as transformers' processor would tokenise them.
-  Prompt prepare_raw(std::string_view text, InputImages images) const;
-  // A conversation as the chat template has rendered it, and its images in the order of their placeholders.
-  Prompt prepare_rendered(const RenderedChat& chat, InputImages images) const;
-  // Throws Error(kInput) for images that the model cannot take.
-  void check_takes(const InputImages& images) const;
+  // Text exactly as given (placeholders included) and its images and videos, as transformers' processor would tokenise
+  // them.
+  Prompt prepare_raw(std::string_view text, InputMedia media) const;
+  // A conversation as the chat template has rendered it; its images and its videos, each in the order of their
+  // placeholders.
+  Prompt prepare_rendered(const RenderedChat& chat, InputMedia media) const;
+  // Throws Error(kInput) for images or videos that the model cannot take.
+  void check_takes(const InputMedia& media) const;
+  // The same for videos alone, before one is decoded.
+  void check_takes_videos() const;
   // The pages of a document as images. Throws Error(kInput) if the model cannot take images, else what
   // DocumentReader::read throws. Takes as long as drawing takes: not for the inference thread. Any thread.
   std::vector<EncodedImage> read_document(const DocumentRequest& request) const;
@@ -97,7 +102,8 @@ class Engine {
  private:
   Engine() = default;
   void start(std::unique_ptr<Model> model, const EngineOptions& options);
-  Prompt prepare(const RenderedChat& text, InputImages images, bool add_special_tokens) const;
+  Prompt prepare(const RenderedChat& text, InputMedia media, bool add_special_tokens) const;
+  void read_media(std::string_view text, InputMedia media, Prompt& prompt) const;
   void check_sees(const std::string& given) const;
   void classify(Prompt& prompt) const;
   void write_replay_text();
@@ -108,6 +114,7 @@ class Engine {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplates> chat_templates_;
   std::unique_ptr<ImageReader> image_reader_;        // null: the model takes text alone
+  std::unique_ptr<VideoReader> video_reader_;        // null: the model takes no video
   std::unique_ptr<DocumentReader> document_reader_;  // where there is an image_reader_
   ReplayText replay_text_;
   KvShape kv_shape_;

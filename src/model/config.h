@@ -193,11 +193,15 @@ struct ModelConfig {
   ProjectorConfig projector;
   int32_t image_token_id = -1;
   // Of families that mark images and videos with them; -1: none.
+  // Where the family takes videos (Family::video_placeholder), video_token_id stands for a row of one.
   int32_t video_token_id = -1, vision_start_token_id = -1, vision_end_token_id = -1;
+  double tokens_per_second = 0;  // positions in time of a second of video, where M-RoPE counts seconds
   std::vector<std::pair<int64_t, int64_t>>
       grid_pinpoints;  // {height, width} in pixels that tiles may cover (LLaVA-NeXT)
   GenerationDefaults generation;
 
+  // Whether a prompt's token stands for a row of an image or a video.
+  bool is_vision_token(int32_t token) const;
   int64_t kv_bytes_per_token(int64_t element_bytes) const { return text.kv_elements() * element_bytes; }
 };
 

@@ -58,14 +58,29 @@ struct Family {
   // Where M-RoPE places an image's tokens, in the order of token_rows, relative to where the image begins. Null: one
   // after the other, like text.
   std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;
+
+  // ---- videos -------------------------------------------------------------------------------------------------------
+  std::string_view video_placeholder = {};  // "<|video_pad|>"; empty: the family takes no video
+  // What one placeholder of a prompt becomes, from the units of its video. Null: the placeholder, once for each token.
+  std::string (*video_text)(const ModelConfig& config, std::span<const ImageTiles> units) = nullptr;
+  // Where templates write these around the placeholder, video_text stands for them, too.
+  std::string_view before_video = {}, after_video = {};
+  // Positions from a video's first unit to unit k. Null: 0, since other tokens stand between units.
+  int32_t (*unit_time)(const ModelConfig& config, int64_t k, double seconds_per_unit) = nullptr;
 };
 
 // Throws Error(kUnsupported) that lists the known model types.
 const Family& find_family(std::string_view model_type, std::string_view where);
 
-// The text to tokenise: every placeholder of `text` replaced by its image's text, image tokens repeated, as the
-// family's processor in transformers does it. Throws Error(kInput) with both counts if placeholders and images differ
-// in number, also for an image given to a text model.
+// What a placeholder of a prompt stands for.
+enum class MediaKind : uint8_t { kImage, kVideo };
+// The placeholders of `text`, in their order. Throws Error(kInput) with both counts if they and what is given differ in
+// number, also for an image given to a text model.
+std::vector<MediaKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images, size_t n_videos);
+
+// The text to tokenise: every placeholder of `text` replaced by the text of its image or video, their tokens repeated,
+// as the family's processor in transformers does it. `images`: those of the prompt, and the units of its videos, in the
+// order of the placeholders. Throws as media_order.
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images);
 
 // Time, rows and columns of the patches of an image, where the model takes images of any size; else zeros.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -18,6 +19,15 @@ struct PixelRect {
 
 // What `part`, in pixels, shows of an image of `size_x` x `size_y` pixels that itself shows `shown`.
 PixelRect part_of(const PixelRect& shown, float size_x, float size_y, const PixelRect& part);
+
+// A unit of a video: the frames that one patch covers in time. It is an image to everything but the text and the
+// positions of a prompt.
+struct VideoUnit {
+  bool first = true;   // of its video; the others follow it in the prompt
+  double seconds = 0;  // from the video's beginning to the middle of its frames
+  int32_t t = 0;       // positions from the video's first unit to this one, where units share a place
+  bool operator==(const VideoUnit&) const = default;
+};
 
 struct ImageTiles {
   // Of all tiles together; four times what Idefics3 needs for the largest image, 768 MiB as floats.
@@ -35,6 +45,7 @@ struct ImageTiles {
   // [n_tiles] what each tile shows: crops, resizing and padding undone. Reaches beyond the image where a tile is
   // padded.
   std::vector<PixelRect> shown;
+  std::optional<VideoUnit> unit;  // set for units of videos; no part of what identifies the image
 
   // Allocates zeros, for n_frames as set before. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);

@@ -195,7 +195,7 @@ class ReuseBench {
     while (true) {
       const auto id =
           static_cast<int32_t>(splitmix(state_ += kSplitmixStep) % static_cast<uint64_t>(config.text.vocab_size));
-      if (id != config.image_token_id) return id;
+      if (!config.is_vision_token(id)) return id;
     }
   }
 

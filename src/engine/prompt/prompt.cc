@@ -25,19 +25,26 @@ Prompt Prompt::copy() const {
 }
 
 void Prompt::copy_image(size_t image, Prompt& to) const {
-  const bool has_source = !pixel_sources.empty();
-  to.images.push_back(has_source ? images[image].without_pixels() : images[image].copy());
-  if (has_source) to.pixel_sources.push_back(pixel_sources[image]);
+  to.images.push_back(can_decode(image) ? images[image].without_pixels() : images[image].copy());
+  if (!pixel_sources.empty()) to.pixel_sources.push_back(pixel_sources[image]);
   if (!contents.empty()) to.contents.push_back(contents[image]);
 }
 
+void Prompt::move_image(size_t image, Prompt& to) {
+  to.contents.push_back(contents.empty() ? image_key(images[image]) : contents[image]);
+  to.pixel_sources.push_back(pixel_sources.empty() ? nullptr : std::move(pixel_sources[image]));
+  to.images.push_back(std::move(images[image]));
+}
+
+bool Prompt::can_decode(size_t image) const { return !pixel_sources.empty() && pixel_sources[image] != nullptr; }
+
 const ImageTiles& Prompt::with_pixels(size_t image) {
-  if (images[image].pixels.bytes() == 0 && !pixel_sources.empty()) images[image] = pixel_sources[image]();
+  if (images[image].pixels.bytes() == 0 && can_decode(image)) images[image] = pixel_sources[image]();
   return images[image];
 }
 
 void Prompt::let_pixels_go(size_t image) {
-  if (!pixel_sources.empty()) images[image].pixels = {};
+  if (can_decode(image)) images[image].pixels = {};
 }
 
 int32_t Prompt::n_vision_tokens() const {
@@ -94,19 +101,23 @@ std::vector<Position> place_tokens(const ModelConfig& config, int32_t n_tokens, 
                                    std::span<const ImageTiles> images) {
   std::vector<Position> positions;
   if (spans.empty() || config.family->image_positions == nullptr) return positions;
-  int32_t next = 0;
+  int32_t next = 0, base = 0, last = -1;
   const auto add_text = [&](int32_t end) {
     while (std::ssize(positions) < end) positions.push_back(Position::all(next++));
   };
   for (const ImageSpan& span : spans) {
+    const ImageTiles& image = images[static_cast<size_t>(span.image)];
+    const bool goes_on =
+        image.unit && !image.unit->first && span.image == last + 1 && span.begin == std::ssize(positions);
     add_text(span.begin);
-    const std::vector<Position> own = config.family->image_positions(config, images[static_cast<size_t>(span.image)]);
-    int32_t largest = next;
-    for (int32_t t = span.begin; t < span.end; ++t) {
-      positions.push_back(own[static_cast<size_t>(span.row_of(t))].moved(next));
-      largest = std::max(largest, positions.back().largest());
+    if (!goes_on) base = next;
+    const std::vector<Position> own = config.family->image_positions(config, image);
+    for (int32_t i = span.begin; i < span.end; ++i) {
+      Position& p = positions.emplace_back(own[static_cast<size_t>(span.row_of(i))].moved(base));
+      if (image.unit) p.t += image.unit->t;
+      next = std::max(next, p.largest() + 1);
     }
-    next = largest + 1;
+    last = span.image;
   }
   add_text(n_tokens);
   return positions;

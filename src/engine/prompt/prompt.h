@@ -49,7 +49,7 @@ struct Prompt {
   // [n_tokens], or empty: token i is at position i. What follows goes on after the largest component.
   std::vector<Position> positions;
   std::vector<ImageTiles> images;  // in prompt order
-  // By image: decodes pixels that were left out of it; empty if none ever are.
+  // By image: decodes pixels that were left out of it, null where they never are; empty if no image's ever are.
   std::vector<std::function<ImageTiles()>> pixel_sources;
   // image_key of every image, and image_keys(), if they have been computed: it takes a while.
   std::vector<Sha256Digest> contents, keys;
@@ -68,6 +68,8 @@ struct Prompt {
   Prompt copy() const;
   // Appends one of its images to another prompt's, too.
   void copy_image(size_t image, Prompt& to) const;
+  // The same, but this prompt loses it.
+  void move_image(size_t image, Prompt& to);
   // An image with its pixels. Throws what decoding throws, if they were left out.
   const ImageTiles& with_pixels(size_t image);
   // Frees the pixels of an image for now, unless they cannot be decoded again.
@@ -83,6 +85,9 @@ struct Prompt {
   PromptShape acting_shape() const;
   // Id, class, modality, segment and position of every token.
   std::vector<TokenInfo> token_infos() const;
+
+ private:
+  bool can_decode(size_t image) const;  // its pixels, when they were left out
 };
 
 // What a prompt needs: slots of the cache, and positions of the model's context.
@@ -94,8 +99,8 @@ struct PromptExtent {
 PromptExtent extent_seen(const Prompt& prompt, const Policy& policy);
 
 // Positions of a prompt's tokens: text one after the other, an image's tokens where its family places them relative to
-// where the image begins, and what follows after the largest component. Empty where that makes every position the
-// token's index.
+// where the image begins, and what follows after the largest component. Units of a video without a token between them
+// have one beginning, and differ in time. Empty where that makes every position the token's index.
 std::vector<Position> place_tokens(const ModelConfig& config, int32_t n_tokens, std::span<const ImageSpan> spans,
                                    std::span<const ImageTiles> images);
 

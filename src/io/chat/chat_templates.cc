@@ -32,11 +32,12 @@ OrderedJson some_tools() {
   return OrderedJson::array({{{"type", "function"}, {"function", function}}});
 }
 
-size_t count_images(const OrderedJson& message) {
+// The parts of a message of a type.
+size_t count_parts(const OrderedJson& message, const char* type) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return 0;
   return static_cast<size_t>(std::ranges::count_if(
-      *content, [](const OrderedJson& part) { return part.is_object() && part.value("type", "") == "image"; }));
+      *content, [&](const OrderedJson& part) { return part.is_object() && part.value("type", "") == type; }));
 }
 
 size_t count(std::string_view text, std::string_view piece) {
@@ -107,9 +108,9 @@ struct ChatTemplates::Compiled {
     shows_thoughts = !*has_thought_field && shows({{"role", "assistant"}, {"content", inside}});
   }
 
-  // Whether an image in a message of the role becomes `marker`.
-  bool shows_image(const std::string& role, const std::string& marker) const {
-    const OrderedJson content = OrderedJson::array({{{"type", "image"}}, {{"type", "text"}, {"text", "a"}}});
+  // Whether a part of the type in a message of the role becomes `marker`.
+  bool shows_part(const std::string& role, const char* type, const std::string& marker) const {
+    const OrderedJson content = OrderedJson::array({{{"type", type}}, {{"type", "text"}, {"text", "a"}}});
     OrderedJson messages = OrderedJson::array();
     if (role != "user" && role != "system") messages.push_back({{"role", "user"}, {"content", "a"}});
     messages.push_back({{"role", role}, {"content", content}});
@@ -183,25 +184,27 @@ void ChatTemplates::keep_texts(const Tokenizer& tokenizer, const std::string& im
   marks_ = TextMarks(std::move(pieces), tokenizer.searches_normalized() ? reads : TextMarks::Reads());
 }
 
-// Every image of the messages must be in the text.
-void ChatTemplates::check_images(const OrderedJson& messages, const Compiled& compiled, const std::string& text) const {
-  if (image_marker_.empty()) return;
-  std::map<std::string, size_t> images;  // by role
-  size_t n_images = 0;
+// Every image, or every video, of the messages must be in the text.
+void ChatTemplates::check_shown(const OrderedJson& messages, const Compiled& compiled, const std::string& text,
+                                const char* type, const std::string& marker) const {
+  if (marker.empty()) return;
+  std::map<std::string, size_t> by_role;
+  size_t n_given = 0;
   for (const OrderedJson& message : messages) {
-    const size_t n = count_images(message);
-    if (n > 0) images[message.value("role", "")] += n;
-    n_images += n;
+    const size_t n = count_parts(message, type);
+    if (n > 0) by_role[message.value("role", "")] += n;
+    n_given += n;
   }
-  const size_t n_shown = n_images == 0 ? 0 : count(text, image_marker_);
-  if (n_shown >= n_images) return;
+  const size_t n_shown = n_given == 0 ? 0 : count(text, marker);
+  if (n_shown >= n_given) return;
   std::string roles;
-  for (const auto& [role, n] : images) {
-    if (!compiled.shows_image(role, image_marker_)) roles += (roles.empty() ? "" : " or ") + role;
+  for (const auto& [role, n] : by_role) {
+    if (!compiled.shows_part(role, type, marker)) roles += (roles.empty() ? "" : " or ") + role;
   }
   throw Error(ErrorCode::kInput, "messages: the chat template shows " + std::to_string(n_shown) + " of " +
-                                     std::to_string(n_images) + " images: it leaves out those in messages of role " +
-                                     (roles.empty() ? "user" : roles) + "; put them into a user's message");
+                                     std::to_string(n_given) + " " + type +
+                                     "s: it leaves out those in messages of role " + (roles.empty() ? "user" : roles) +
+                                     "; put them into a user's message");
 }
 
 RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
@@ -229,7 +232,8 @@ RenderedChat ChatTemplates::render(const nlohmann::ordered_json& messages, const
   if (compiled->shows_thoughts.value_or(false)) put_back_thoughts(fitted, tags);
   std::string text = compiled->render(fitted, input);
   if (mark) text = with_plain_marks(std::move(text), *mark);
-  check_images(fitted, *compiled, text);
+  check_shown(fitted, *compiled, text, "image", markers_.image);
+  check_shown(fitted, *compiled, text, "video", markers_.video);
   const std::string_view end = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1);
   const bool in_thought = tags.any() && end.ends_with(tags.open);
   return {std::move(text), in_thought, mark};

@@ -40,16 +40,16 @@ class ChatTemplates {
   // Call once, before anything is rendered. From then on what looks like structure in a conversation's texts (added
   // tokens of the tokenizer, `image_marker`: empty for text models) stays text. The tokenizer must outlive this.
   void keep_texts(const Tokenizer& tokenizer, const std::string& image_marker);
-  // The text that the template writes for an image; empty: not known.
-  void set_image_marker(std::string marker) { image_marker_ = std::move(marker); }
+  // The texts that the template writes for an image and for a video; empty: not known.
+  void set_markers(std::string image, std::string video) { markers_ = {std::move(image), std::move(video)}; }
 
   // The prompt text up to where the assistant's answer begins. The turns are brought into an order that the template
   // takes (io/chat/turn_forms.h). Contents may be strings or lists of parts: they are passed in the form that the
   // template reads (io/chat/content_forms.h). Thoughts of earlier answers, in `reasoning_content` or in the text, are
   // passed where it expects them. Calls and results of tools in the messages
   // are passed in the form that the template reads (io/chat/tool_forms.h). Throws Error(kInput) if the checkpoint has
-  // no template, or the template rejects the messages, does not show them, or leaves out an image. `tokenizer` must be
-  // the same every time. May be called by many threads.
+  // no template, or the template rejects the messages, does not show them, or leaves out an image or a video.
+  // `tokenizer` must be the same every time. May be called by many threads.
   RenderedChat render(const nlohmann::ordered_json& messages, const Tokenizer& tokenizer,
                       const TemplateInput& more = {}) const;
   // Whether the template shows the available tools; and its source text.
@@ -65,7 +65,11 @@ class ChatTemplates {
  private:
   struct Compiled;
   ChatTemplates();
-  void check_images(const nlohmann::ordered_json& messages, const Compiled& compiled, const std::string& text) const;
+  struct Markers {
+    std::string image, video;
+  };
+  void check_shown(const nlohmann::ordered_json& messages, const Compiled& compiled, const std::string& text,
+                   const char* type, const std::string& marker) const;
   std::unique_lock<std::mutex> use(bool with_tools, const Tokenizer& tokenizer, Compiled*& in_use) const;
 
   std::string where_;  // of the checkpoint, for errors
@@ -73,7 +77,7 @@ class ChatTemplates {
   std::unique_ptr<Compiled> compiled_, compiled_for_tools_;
   TextMarks marks_;  // of nothing unless keep_texts was called
   bool keeps_texts_ = false;
-  std::string image_marker_;
+  Markers markers_;
 };
 
 }  // namespace vlcache

@@ -30,7 +30,7 @@ struct Checkpoint::Parts {
   explicit Parts(std::unique_ptr<const CheckpointReader> r) : reader(std::move(r)) {}
 
   const std::unique_ptr<const CheckpointReader> reader;
-  Once<NamedJson> config, image_settings;
+  Once<NamedJson> config, image_settings, video_settings;
   Once<std::optional<Json>> generation_config;
   Once<std::string> fingerprint;
   std::mutex tensors_mutex;
@@ -63,6 +63,11 @@ const Json* Checkpoint::generation_config() const {
 
 JsonObject Checkpoint::image_settings() const {
   const NamedJson& part = parts_->image_settings.get([&] { return parts_->reader->image_settings(); });
+  return {part.json, part.where};
+}
+
+JsonObject Checkpoint::video_settings() const {
+  const NamedJson& part = parts_->video_settings.get([&] { return parts_->reader->video_settings(); });
   return {part.json, part.where};
 }
 

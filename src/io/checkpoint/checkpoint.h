@@ -41,6 +41,8 @@ class Checkpoint : public ModelFiles {
   const Json* generation_config() const;
   // As in preprocessor_config.json. Throws Error(kNotFound) if the model has none.
   JsonObject image_settings() const;
+  // As in video_preprocessor_config.json; a model without one has image_settings().
+  JsonObject video_settings() const;
   // Mapped as long as a result lives, so that a loaded model does not count twice. Throws Error(kNotFound) if the model
   // has none.
   std::shared_ptr<const Safetensors> tensors() const;

@@ -30,6 +30,7 @@ class CheckpointReader {
   virtual NamedJson config() const = 0;
   virtual std::optional<Json> generation_config() const = 0;
   virtual NamedJson image_settings() const = 0;
+  virtual NamedJson video_settings() const = 0;
   virtual Safetensors tensors() const = 0;
   virtual TokenizerText tokenizer() const = 0;
   virtual TokenizerConfig tokenizer_config() const = 0;

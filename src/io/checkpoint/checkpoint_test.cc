@@ -31,6 +31,9 @@ class CountingReader : public CheckpointReader {
   NamedJson image_settings() const override {
     return {.json = {{"part", count("image_settings")}}, .where = "the settings"};
   }
+  NamedJson video_settings() const override {
+    return {.json = {{"part", count("video_settings")}}, .where = "the video settings"};
+  }
   Safetensors tensors() const override {
     return count("tensors"), Safetensors::open(fixture_model("llama-gqa4") / "model.safetensors");
   }
@@ -60,12 +63,13 @@ TEST(CheckpointTest, ReadsEachPartOnce) {
     EXPECT_EQ(c->config().where(), "the config");
     EXPECT_EQ(c->image_settings().string("part"), "image_settings");
     EXPECT_EQ(c->image_settings().where(), "the settings");
+    EXPECT_EQ(c->video_settings().string("part"), "video_settings");
     EXPECT_EQ(c->generation_config(), nullptr);
     EXPECT_EQ(c->tensors(), held);
     EXPECT_EQ(c->fingerprint(), "print");
   }
   EXPECT_THAT(n_read, ElementsAre(Pair("config", 1), Pair("fingerprint", 1), Pair("generation_config", 1),
-                                  Pair("image_settings", 1), Pair("tensors", 1)));
+                                  Pair("image_settings", 1), Pair("tensors", 1), Pair("video_settings", 1)));
   held.reset();  // unmapped: a loaded model needs them no more
   EXPECT_NE(checkpoint.tensors(), nullptr);
   EXPECT_EQ(n_read["tensors"], 2);
@@ -131,6 +135,19 @@ TEST_F(HfSnapshotTest, TokenizerNeedsNoModel) {
   write("added_tokens.json", "[]");
   EXPECT_EQ(error_of([&] { checkpoint().tokenizer_config(); }),
             (dir_ / "added_tokens.json").string() + ": expected a JSON object");
+}
+
+TEST_F(HfSnapshotTest, FindsVideoSettingsWhereTransformersDoes) {
+  EXPECT_THAT(error_of([&] { checkpoint().video_settings(); }), HasSubstr("expected preprocessor_config.json"));
+  write("preprocessor_config.json", R"({"from": "image"})");
+  EXPECT_EQ(checkpoint().video_settings().string("from"), "image");
+  write("video_preprocessor_config.json", R"({"from": "own"})");
+  EXPECT_EQ(checkpoint().video_settings().string("from"), "own");
+  write("processor_config.json", R"({"image_processor": {"from": "image"}})");
+  EXPECT_EQ(checkpoint().video_settings().string("from"), "own");
+  write("processor_config.json", R"({"video_processor": {"from": "combined"}})");
+  EXPECT_EQ(checkpoint().video_settings().string("from"), "combined");
+  EXPECT_EQ(checkpoint().image_settings().string("from"), "image");
 }
 
 TEST_F(HfSnapshotTest, FindsImageSettingsWhereTransformersDoes) {

@@ -1,6 +1,7 @@
 #include "io/checkpoint/hf_snapshot.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -60,6 +61,7 @@ class HfSnapshot : public CheckpointReader {
   NamedJson config() const override;
   std::optional<Json> generation_config() const override;
   NamedJson image_settings() const override;
+  NamedJson video_settings() const override;
   Safetensors tensors() const override;
   TokenizerText tokenizer() const override;
   TokenizerConfig tokenizer_config() const override;
@@ -67,6 +69,7 @@ class HfSnapshot : public CheckpointReader {
 
  private:
   void check_is_model() const;
+  std::optional<NamedJson> processor_part(std::string_view name) const;
 
   fs::path dir_;
 };
@@ -123,17 +126,21 @@ std::optional<Json> HfSnapshot::generation_config() const {
   return load_json(path);
 }
 
+// A part of processor_config.json; none: it has no such part.
+std::optional<NamedJson> HfSnapshot::processor_part(std::string_view name) const {
+  const fs::path combined = dir_ / "processor_config.json";
+  if (!is_file(combined)) return std::nullopt;
+  const Json json = load_json(combined);
+  const JsonObject all(json, combined.string());
+  if (!all.has(name)) return std::nullopt;
+  const JsonObject settings = all.object(name);
+  return NamedJson{.json = settings.raw(), .where = settings.where()};
+}
+
 // "image_processor" in processor_config.json, or else preprocessor_config.json.
 NamedJson HfSnapshot::image_settings() const {
-  const fs::path combined = dir_ / "processor_config.json", own = dir_ / "preprocessor_config.json";
-  if (is_file(combined)) {
-    const Json json = load_json(combined);
-    const JsonObject all(json, combined.string());
-    if (all.has("image_processor")) {
-      const JsonObject settings = all.object("image_processor");
-      return {.json = settings.raw(), .where = settings.where()};
-    }
-  }
+  if (std::optional<NamedJson> part = processor_part("image_processor")) return *std::move(part);
+  const fs::path own = dir_ / "preprocessor_config.json";
   if (!is_file(own)) {
     throw Error(ErrorCode::kNotFound,
                 dir_.string() +
@@ -141,6 +148,15 @@ NamedJson HfSnapshot::image_settings() const {
                     "found neither");
   }
   return {.json = load_json(own), .where = own.string()};
+}
+
+// "video_processor" in processor_config.json, or else video_preprocessor_config.json, or else the settings for images,
+// as transformers reads them.
+NamedJson HfSnapshot::video_settings() const {
+  if (std::optional<NamedJson> part = processor_part("video_processor")) return *std::move(part);
+  const fs::path own = dir_ / "video_preprocessor_config.json";
+  if (is_file(own)) return {.json = load_json(own), .where = own.string()};
+  return image_settings();
 }
 
 // model.safetensors, or the shards of model.safetensors.index.json.

@@ -1,5 +1,7 @@
 // Qwen2-VL, Qwen2.5-VL and Qwen3-VL: an image of any size is one grid of patches, four of which become one token.
 // arXiv:2409.12191, 2502.13923, 2511.21631.
+#include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -134,6 +136,9 @@ void read_qwen2_5_vl(const JsonObject& root, ModelConfig& out) {
   VisionConfig& v = *out.vision;
   v.full_layers = layer_list(config, "fullatt_block_indexes", {7, 15, 23, 31}, v.n_layers);
   v.window = small_number(config, "window_size", 112, 1 << 16);
+  out.tokens_per_second = config.number("tokens_per_second", 4);
+  if (!(out.tokens_per_second > 0 && out.tokens_per_second <= 1e6))
+    config.fail("tokens_per_second", "a number above 0, 1000000 at most");
   if (v.window < v.cell()) {
     config.fail("window_size", "at least patch_size times spatial_merge_size (" + std::to_string(v.cell()) + ")");
   }
@@ -159,6 +164,31 @@ void read_qwen3_vl(const JsonObject& root, ModelConfig& out) {
   check_output_size(config, "out_hidden_size", 3584, out);
 }
 
+constexpr std::string_view kVideoToken = "<|video_pad|>", kStart = "<|vision_start|>", kEnd = "<|vision_end|>";
+
+int32_t qwen2_unit_time(const ModelConfig&, int64_t k, double) { return static_cast<int32_t>(k); }
+
+// In the order and precision in which transformers multiplies.
+int32_t qwen2_5_unit_time(const ModelConfig& config, int64_t k, double seconds_per_unit) {
+  const auto per_unit = static_cast<float>(config.tokens_per_second) * static_cast<float>(seconds_per_unit);
+  const float t = static_cast<float>(k) * per_unit;
+  return t < static_cast<float>(INT32_MAX / 2) ? static_cast<int32_t>(t) : INT32_MAX / 2;
+}
+
+// A time before each unit, and the unit between its markers. The markers that templates write around the placeholder
+// are left out, as in the processor with which the model was released (transformers 4.57) and in vLLM; transformers
+// 5.23 leaves them around the whole.
+std::string qwen3_video_text(const ModelConfig& config, std::span<const ImageTiles> units) {
+  std::string text;
+  for (const ImageTiles& image : units) {
+    char time[64];
+    std::snprintf(time, sizeof(time), "<%.1f seconds>", image.unit->seconds);
+    const auto n_tokens = std::ssize(grid_token_rows(config, image));
+    text.append(time).append(kStart).append(repeat(kVideoToken, n_tokens)).append(kEnd);
+  }
+  return text;
+}
+
 Family qwen_family(std::string_view model_type, void (*read_config)(const JsonObject&, ModelConfig&)) {
   return {.model_type = model_type,
           .prefixes = {.text = {"model.language_model.", "language_model.model.", "model.", "language_model."},
@@ -168,13 +198,30 @@ Family qwen_family(std::string_view model_type, void (*read_config)(const JsonOb
           .read_config = read_config,
           .image_placeholder = "<|image_pad|>",
           .token_rows = grid_token_rows,
-          .image_positions = grid_positions};
+          .image_positions = grid_positions,
+          .video_placeholder = kVideoToken};
+}
+
+// Units of a video follow each other without a token between them.
+Family qwen2_family(std::string_view model_type, void (*read_config)(const JsonObject&, ModelConfig&),
+                    int32_t (*unit_time)(const ModelConfig&, int64_t, double)) {
+  Family family = qwen_family(model_type, read_config);
+  family.unit_time = unit_time;
+  return family;
+}
+
+Family qwen3_family(std::string_view model_type) {
+  Family family = qwen_family(model_type, read_qwen3_vl);
+  family.video_text = qwen3_video_text;
+  family.before_video = kStart;
+  family.after_video = kEnd;
+  return family;
 }
 
 }  // namespace
 
-const Family kQwen2Vl = qwen_family("qwen2_vl", read_qwen2_vl), kQwen2_5Vl = qwen_family("qwen2_5_vl", read_qwen2_5_vl),
-             kQwen3Vl = qwen_family("qwen3_vl", read_qwen3_vl),
-             kQwen3VlMoe = qwen_family("qwen3_vl_moe", read_qwen3_vl);
+const Family kQwen2Vl = qwen2_family("qwen2_vl", read_qwen2_vl, qwen2_unit_time),
+             kQwen2_5Vl = qwen2_family("qwen2_5_vl", read_qwen2_5_vl, qwen2_5_unit_time),
+             kQwen3Vl = qwen3_family("qwen3_vl"), kQwen3VlMoe = qwen3_family("qwen3_vl_moe");
 
 }  // namespace vlcache

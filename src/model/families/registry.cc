@@ -54,36 +54,4 @@ std::string repeat(std::string_view text, int64_t n) {
   return out;
 }
 
-std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images) {
-  const Family& family = *config.family;
-  if (family.image_placeholder.empty()) {
-    if (images.empty()) return std::string(text);
-    throw Error(ErrorCode::kInput, std::to_string(images.size()) + " image(s) for a model (" + config.model_type +
-                                       ") that takes text only");
-  }
-  const std::string_view placeholder = family.image_placeholder;
-  size_t n_placeholders = 0;
-  for (size_t at = text.find(placeholder); at != std::string_view::npos;
-       at = text.find(placeholder, at + placeholder.size())) {
-    ++n_placeholders;
-  }
-  if (n_placeholders != images.size()) {
-    throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_placeholders) + " " + std::string(placeholder) +
-                                       " placeholder(s) for " + std::to_string(images.size()) +
-                                       " image(s); expected one for each");
-  }
-  std::string out;
-  size_t begin = 0;
-  for (const ImageTiles& image : images) {
-    const size_t at = text.find(placeholder, begin);
-    out.append(text.substr(begin, at - begin));
-    out += family.image_text != nullptr
-               ? family.image_text(config, image)
-               : repeat(placeholder, static_cast<int64_t>(family.token_rows(config, image).size()));
-    begin = at + placeholder.size();
-  }
-  out.append(text.substr(begin));
-  return out;
-}
-
 }  // namespace vlcache

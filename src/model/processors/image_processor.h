@@ -11,6 +11,7 @@
 
 #include "io/image/image.h"
 #include "model/image_tiles.h"
+#include "model/processors/settings.h"
 
 namespace vlcache {
 
@@ -29,12 +30,6 @@ class PixelAllowance {
 
  private:
   int64_t left_;
-};
-
-// Bounds on the tokens of an image; 0: none.
-struct TokenBounds {
-  int64_t least = 0, most = 0;
-  bool fewest = false;  // as few as the settings allow, whatever `least` is
 };
 
 // Bit-identical to transformers' processors with backend="pil". Const and safe to share between threads.

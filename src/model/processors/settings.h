@@ -47,6 +47,12 @@ struct Extent {
   int64_t height = 0, width = 0;
 };
 
+// Bounds on the tokens of an image; 0: none.
+struct TokenBounds {
+  int64_t least = 0, most = 0;
+  bool fewest = false;  // as few as the settings allow, whatever `least` is
+};
+
 // How images become grids of any size: transformers' smart_resize, of several classes.
 struct SmartResize {
   // What happens first to an image with a side below `cell`: nothing, each such side is enlarged with the other in
@@ -55,8 +61,22 @@ struct SmartResize {
   Small small = Small::kAsIs;
   int64_t cell = 28;            // pixels on a side of a token
   int64_t n_frames = 1;         // that the bounds count the pixels of
+  int64_t n_compared = 0;       // the same, where it differs, when pixels are compared with the bounds
   int64_t least = 0, most = 0;  // pixels
+
+  // A bound in tokens as one in pixels.
+  int64_t pixels(int64_t n_tokens) const;
+  // With bounds on the tokens of an image narrowed.
+  SmartResize bounded(const TokenBounds& bounds) const;
 };
+struct SmartResizeSettings {
+  ProcessorSettings steps;
+  SmartResize rule;
+};
+// Settings of such a class over these defaults: `size` counts pixels, and images keep their aspect ratio.
+SmartResizeSettings read_smart_resize(const JsonObject& config, SmartResizeSettings settings);
+// A number from 1 to 1024.
+int64_t read_side(const JsonObject& config, std::string_view key, int64_t fallback);
 // Sides rounded to the nearest multiples of `cell` (halves to even), or the area scaled to a bound and sides rounded
 // away from it. Throws Error(kInput) if a side is more than 200 times the other.
 Extent smart_resized(Extent from, const SmartResize& rule);

@@ -55,18 +55,7 @@ class SmartResizeProcessor : public ImageProcessor {
 
   std::unique_ptr<ImageProcessor> bounded(const TokenBounds& bounds) const override {
     if (!settings_.do_resize) return nullptr;
-    SmartResize rule = rule_;
-    const int64_t per_token = rule.cell * rule.cell * rule.n_frames;
-    const auto pixels = [&](int64_t tokens) { return std::min(tokens, kMostPixels / per_token) * per_token; };
-    if (bounds.most > 0) rule.most = std::min(rule.most, pixels(bounds.most));
-    rule.least = std::min(rule.least, rule.most);
-    if (bounds.fewest) {
-      rule.most = rule.least;
-    } else if (bounds.least > 0) {
-      rule.least = std::max(rule.least, pixels(bounds.least));
-      rule.most = std::max(rule.most, rule.least);
-    }
-    return std::make_unique<SmartResizeProcessor>(name_, settings_, rule);
+    return std::make_unique<SmartResizeProcessor>(name_, settings_, rule_.bounded(bounds));
   }
 
  private:
@@ -104,28 +93,52 @@ int64_t read_pixels(const JsonObject& config, std::string_view newer, std::strin
   return fallback;
 }
 
+std::unique_ptr<ImageProcessor> make_smart_resize(std::string name, const JsonObject& config, const SmartResize& rule) {
+  SmartResizeSettings settings = {.steps = {.default_to_square = false, .resample = Resample::kBicubic}, .rule = rule};
+  settings.steps.use_clip_statistics();
+  settings = read_smart_resize(config, settings);
+  return std::make_unique<SmartResizeProcessor>(std::move(name), settings.steps, settings.rule);
+}
+
+}  // namespace
+
 int64_t read_side(const JsonObject& config, std::string_view key, int64_t fallback) {
   const int64_t side = config.integer(key, fallback);
   if (side < 1 || side > 1024) config.fail(key, "a number from 1 to 1024");
   return side;
 }
 
-std::unique_ptr<ImageProcessor> make_smart_resize(std::string name, const JsonObject& config, SmartResize rule) {
-  ProcessorSettings settings{.default_to_square = false, .resample = Resample::kBicubic};
-  settings.use_clip_statistics();
+SmartResizeSettings read_smart_resize(const JsonObject& config, SmartResizeSettings settings) {
+  SmartResize& rule = settings.rule;
   Json rest = config.raw();
   rest.erase("size");  // of pixels, not of sides
-  settings.read(JsonObject(rest, config.where()));
-  settings.do_center_crop = settings.do_pad = false;  // the classes have no such steps
-  settings.size = {};
-  rule.cell = read_side(config, "patch_size", 14) * read_side(config, "merge_size", 2);
+  settings.steps.read(JsonObject(rest, config.where()));
+  settings.steps.do_center_crop = settings.steps.do_pad = false;  // the classes have no such steps
+  settings.steps.size = {};
+  rule.cell = read_side(config, "patch_size", rule.cell / 2) * read_side(config, "merge_size", 2);
   if (rule.n_frames > 1) rule.n_frames = read_side(config, "temporal_patch_size", rule.n_frames);
   rule.least = read_pixels(config, "shortest_edge", "min_pixels", rule.least);
   rule.most = read_pixels(config, "longest_edge", "max_pixels", rule.most);
-  return std::make_unique<SmartResizeProcessor>(std::move(name), settings, rule);
+  return settings;
 }
 
-}  // namespace
+int64_t SmartResize::pixels(int64_t n_tokens) const {
+  const int64_t counted = n_compared > 0 ? std::min(n_compared, n_frames) : n_frames, per_token = cell * cell * counted;
+  return std::min(n_tokens, kMostPixels / per_token) * per_token;
+}
+
+SmartResize SmartResize::bounded(const TokenBounds& bounds) const {
+  SmartResize rule = *this;
+  if (bounds.most > 0) rule.most = std::min(rule.most, pixels(bounds.most));
+  rule.least = std::min(rule.least, rule.most);
+  if (bounds.fewest) {
+    rule.most = rule.least;
+  } else if (bounds.least > 0) {
+    rule.least = std::max(rule.least, pixels(bounds.least));
+    rule.most = std::max(rule.most, rule.least);
+  }
+  return rule;
+}
 
 Extent smart_resized(Extent from, const SmartResize& rule) {
   const Extent given = from;
@@ -138,7 +151,7 @@ Extent smart_resized(Extent from, const SmartResize& rule) {
   }
   const auto cells = [&](double n) { return static_cast<int64_t>(n) * rule.cell; };
   Extent to = {.height = cells(std::nearbyint(height / step)), .width = cells(std::nearbyint(width / step))};
-  const int64_t pixels = rule.n_frames * to.height * to.width;
+  const int64_t pixels = (rule.n_compared > 0 ? rule.n_compared : rule.n_frames) * to.height * to.width;
   if (pixels > rule.most) {
     const double beta = std::sqrt(frames * height * width / static_cast<double>(rule.most));
     to = {.height = std::max(rule.cell, cells(std::floor(height / beta / step))),

@@ -1,0 +1,97 @@
+#include "engine/prompt/video_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+TokenBounds bounds_of(const ImageOptions& options) {
+  return {.least = options.min_tokens, .most = options.max_tokens, .fewest = options.least_detail};
+}
+
+// Seconds from the beginning to the middle of frames indices[begin, end).
+double middle(std::span<const int64_t> indices, double fps, size_t begin, size_t end) {
+  return (static_cast<double>(indices[begin]) / fps + static_cast<double>(indices[end - 1]) / fps) / 2;
+}
+
+}  // namespace
+
+void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
+  const std::vector<int64_t> indices = processor_->sample(video.timing, video.sampling);
+  const Extent original{video.height, video.width};
+  if (original.height < 1 || original.width < 1)
+    throw Error(ErrorCode::kInput, video.where + ": frames without pixels");
+  const auto per_unit = static_cast<size_t>(processor_->frames_per_unit()),
+             n_units = (indices.size() + per_unit - 1) / per_unit;
+  check_tokens(video, processor_->extent(original, std::ssize(indices), bounds_of(video.options)),
+               static_cast<int64_t>(n_units));
+  const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices));
+  const double fps = video.timing.fps > 0 ? video.timing.fps : kUnknownFps;
+  const double shown_fps = static_cast<double>(indices.size()) / static_cast<double>(video.timing.n_frames) * fps;
+  const ModelConfig& config = model_.config();
+  for (size_t k = 0; k < n_units; ++k) {
+    const size_t begin = k * per_unit, end = std::min(begin + per_unit, indices.size());
+    VideoUnit unit = {.first = k == 0, .seconds = middle(indices, fps, begin, end)};
+    if (config.family->unit_time != nullptr) {
+      unit.t = config.family->unit_time(config, static_cast<int64_t>(k), static_cast<double>(per_unit) / shown_fps);
+    }
+    auto make = [processor = processor_, frames, begin, end, original, unit] {
+      ImageTiles tiles = processor->unit(std::span(*frames).subspan(begin, end - begin), original);
+      tiles.unit = unit;
+      return tiles;
+    };
+    const ImageTiles tiles = make();
+    prompt.contents.push_back(image_key(tiles));
+    prompt.images.push_back(tiles.without_pixels());
+    prompt.pixel_sources.emplace_back(std::move(make));
+  }
+}
+
+std::vector<Image> VideoReader::read_frames(const InputVideo& video, std::span<const int64_t> indices) const {
+  const Extent original{video.height, video.width},
+      to = processor_->extent(original, std::ssize(indices), bounds_of(video.options));
+  std::vector<Image> frames;
+  video.read(indices, [&](Image frame) {
+    if (frame.height != original.height || frame.width != original.width) {
+      throw Error(ErrorCode::kInput, video.where + ": frame " + std::to_string(frames.size()) + " of those shown has " +
+                                         std::to_string(frame.width) + " x " + std::to_string(frame.height) +
+                                         " pixels; expected " + std::to_string(original.width) + " x " +
+                                         std::to_string(original.height));
+    }
+    if (frames.size() == indices.size()) return;
+    const bool same = frame.height == to.height && frame.width == to.width;
+    frames.push_back(same ? std::move(frame) : resize(frame, to.width, to.height, processor_->resample()));
+  });
+  if (frames.size() < indices.size()) {
+    throw Error(ErrorCode::kInput, video.where + ": " + std::to_string(frames.size()) + " of " +
+                                       std::to_string(indices.size()) + " frames could be read");
+  }
+  return frames;
+}
+
+void VideoReader::check_tokens(const InputVideo& video, Extent extent, int64_t n_units) const {
+  ImageTiles unit;
+  unit.n_tiles = 1;
+  unit.height = extent.height;
+  unit.width = extent.width;
+  unit.n_frames = processor_->frames_per_unit();
+  const int64_t n = model_.n_image_tokens(unit), context = model_.config().text.max_positions;
+  const ImageOptions& options = video.options;
+  const bool fits = (options.max_tokens == 0 || n <= options.max_tokens) && n >= options.min_tokens;
+  const std::string begin = video.where + ": frames of " + std::to_string(video.width) + " x " +
+                            std::to_string(video.height) + " pixels have " + std::to_string(n) + " tokens for each " +
+                            std::to_string(unit.n_frames) + " of them";
+  if (!fits)
+    throw Error(ErrorCode::kInput, begin + "; expected a number between min_image_tokens and max_image_tokens");
+  if (n > context / n_units) {
+    throw Error(ErrorCode::kInput, begin + ", " + std::to_string(n * n_units) + " in all, more than the context of " +
+                                       std::to_string(context) +
+                                       "; show fewer frames (fps, max_frames), or bound their tokens "
+                                       "(max_image_tokens)");
+  }
+}
+
+}  // namespace vlcache

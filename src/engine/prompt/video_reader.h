@@ -1,0 +1,34 @@
+// VideoReader turns a video into images of a prompt, one for each unit of frames.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/prompt/input_media.h"
+#include "engine/prompt/prompt.h"
+#include "model/model.h"
+
+namespace vlcache {
+
+// May be used by any thread.
+class VideoReader {
+ public:
+  // The model outlives this.
+  VideoReader(const Model& model, std::shared_ptr<const VideoProcessor> processor)
+      : model_(model), processor_(std::move(processor)) {}
+
+  // Appends the units of a video to the images of a prompt, with their keys, and without pixels: what is held is the
+  // resized frames, 8 bits a channel. Throws Error(kInput) for options that this video cannot satisfy and for more
+  // tokens than the model's context, before a frame is read; else what reading throws.
+  void read(const InputVideo& video, Prompt& prompt) const;
+
+ private:
+  std::vector<Image> read_frames(const InputVideo& video, std::span<const int64_t> indices) const;
+  void check_tokens(const InputVideo& video, Extent extent, int64_t n_units) const;
+
+  const Model& model_;
+  const std::shared_ptr<const VideoProcessor> processor_;  // prompts need it to make pixels again
+};
+
+}  // namespace vlcache
