@@ -1,6 +1,12 @@
 #include "engine/request.h"
 
+#include <algorithm>
+
 namespace vlcache {
+
+int64_t CacheReport::n_encoded() const {
+  return std::ranges::count(images, Image::Encoder::kComputed, &Image::encoder);
+}
 
 double CacheReport::n_loaded() const {
   double n = n_prefix_tokens;

@@ -165,6 +165,8 @@ struct CacheReport {
 
   // Tokens that were not computed, mean over the layers.
   double n_loaded() const;
+  // Images, units of videos among them, that passed through the encoder: equal ones do once.
+  int64_t n_encoded() const;
 };
 
 struct GeneratedToken {

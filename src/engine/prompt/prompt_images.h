@@ -15,6 +15,9 @@ struct PromptImage {
   std::vector<ImageSpan> spans;  // ascending; empty: a policy has dropped all of its tokens
   int32_t n_tokens = 0;          // of the spans
   bool in_order = true;          // the spans' rows are 0, 1, 2, ...: none was dropped before the last of them
+  // Of its first token, from where an image after the same tokens would begin: units of videos that share a beginning
+  // lie elsewhere.
+  Position offset{};
 
   // The first token, and one past the last.
   int32_t begin() const { return spans.empty() ? INT32_MAX : spans.front().begin; }
@@ -34,9 +37,13 @@ struct PromptImage {
 
 using PromptImages = std::vector<PromptImage>;
 
-// One for each key; spans: ascending.
-PromptImages list_images(std::span<const ImageSpan> spans, std::span<const Sha256Digest> keys);
+// One for each key; spans: ascending. positions: of the first tokens, or empty: their indices.
+PromptImages list_images(std::span<const ImageSpan> spans, std::span<const Sha256Digest> keys,
+                         std::span<const Position> positions = {});
 // Computes the keys unless the prompt has them.
 PromptImages list_images(const Prompt& prompt);
+// Identifies the KV of an image (`content`: how it was computed) where it lies: the same unit of a video at another
+// time has other KV.
+Sha256Digest placed_content(const PromptImage& image, const Sha256Digest& content);
 
 }  // namespace vlcache

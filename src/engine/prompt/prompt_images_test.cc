@@ -40,5 +40,25 @@ TEST(PromptImages, AnImageOfChosenRowsIsNotWhole) {
   EXPECT_FALSE(images[1].whole(2));  // its first rows are missing
 }
 
+// Two units of a video that share a beginning, then a text and an image.
+TEST(PromptImages, UnitsOfVideosLieElsewhere) {
+  const std::vector<ImageSpan> spans{{.begin = 1, .end = 3, .image = 0, .first_row = 0},
+                                     {.begin = 3, .end = 5, .image = 1, .first_row = 0},
+                                     {.begin = 6, .end = 8, .image = 2, .first_row = 0}};
+  const auto positions = [](int32_t t) {
+    return std::vector<Position>{{0, 0, 0},     {1, 1, 1},        {1, 1, 2},         {1 + t, 1, 1},
+                                 {1 + t, 1, 2}, Position::all(9), Position::all(10), {10, 10, 11}};
+  };
+  const PromptImages at_2 = list_images(spans, kKeys, positions(2)), at_5 = list_images(spans, kKeys, positions(5)),
+                     by_index = list_images(spans, kKeys);
+  for (const PromptImages* images : {&at_2, &at_5, &by_index}) {
+    for (const size_t i : {0, 2}) EXPECT_EQ(placed_content((*images)[i], kKeys[i]), kKeys[i]);
+  }
+  EXPECT_EQ(at_2[1].offset, (Position{0, -2, -2}));  // from 3, after the largest component of the first
+  EXPECT_NE(placed_content(at_2[1], kKeys[1]), kKeys[1]);
+  EXPECT_NE(placed_content(at_2[1], kKeys[1]), placed_content(at_5[1], kKeys[1]));
+  EXPECT_EQ(placed_content(by_index[1], kKeys[1]), kKeys[1]);
+}
+
 }  // namespace
 }  // namespace vlcache

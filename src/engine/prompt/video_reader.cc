@@ -19,16 +19,25 @@ double middle(std::span<const int64_t> indices, double fps, size_t begin, size_t
 
 }  // namespace
 
+std::vector<int64_t> VideoReader::choose_frames(const InputVideo& video, Extent& size) const {
+  if (video.height < 1 || video.width < 1) throw Error(ErrorCode::kInput, video.where + ": frames without pixels");
+  try {
+    std::vector<int64_t> indices = processor_->sample(video.timing, video.sampling);
+    size = processor_->extent({video.height, video.width}, std::ssize(indices), bounds_of(video.options));
+    return indices;
+  } catch (const Error& e) {
+    throw Error(e.code(), video.where + ": " + e.what());
+  }
+}
+
 void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
-  const std::vector<int64_t> indices = processor_->sample(video.timing, video.sampling);
+  Extent size;
+  const std::vector<int64_t> indices = choose_frames(video, size);
   const Extent original{video.height, video.width};
-  if (original.height < 1 || original.width < 1)
-    throw Error(ErrorCode::kInput, video.where + ": frames without pixels");
   const auto per_unit = static_cast<size_t>(processor_->frames_per_unit()),
              n_units = (indices.size() + per_unit - 1) / per_unit;
-  check_tokens(video, processor_->extent(original, std::ssize(indices), bounds_of(video.options)),
-               static_cast<int64_t>(n_units));
-  const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices));
+  check_tokens(video, size, static_cast<int64_t>(n_units));
+  const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices, size));
   const double fps = video.timing.fps > 0 ? video.timing.fps : kUnknownFps;
   const double shown_fps = static_cast<double>(indices.size()) / static_cast<double>(video.timing.n_frames) * fps;
   const ModelConfig& config = model_.config();
@@ -50,9 +59,9 @@ void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
   }
 }
 
-std::vector<Image> VideoReader::read_frames(const InputVideo& video, std::span<const int64_t> indices) const {
-  const Extent original{video.height, video.width},
-      to = processor_->extent(original, std::ssize(indices), bounds_of(video.options));
+std::vector<Image> VideoReader::read_frames(const InputVideo& video, std::span<const int64_t> indices,
+                                            Extent to) const {
+  const Extent original{video.height, video.width};
   std::vector<Image> frames;
   video.read(indices, [&](Image frame) {
     if (frame.height != original.height || frame.width != original.width) {

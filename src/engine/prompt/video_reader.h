@@ -24,7 +24,9 @@ class VideoReader {
   void read(const InputVideo& video, Prompt& prompt) const;
 
  private:
-  std::vector<Image> read_frames(const InputVideo& video, std::span<const int64_t> indices) const;
+  // Which frames are shown, and their size.
+  std::vector<int64_t> choose_frames(const InputVideo& video, Extent& size) const;
+  std::vector<Image> read_frames(const InputVideo& video, std::span<const int64_t> indices, Extent to) const;
   void check_tokens(const InputVideo& video, Extent extent, int64_t n_units) const;
 
   const Model& model_;

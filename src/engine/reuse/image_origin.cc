@@ -16,6 +16,17 @@ void append(Prompt& to, const Prompt& from, int32_t begin, int32_t end) {
   to.classes.insert(to.classes.end(), from.classes.begin() + begin, from.classes.begin() + end);
 }
 
+// Tokens [begin, end) lie to each other as they do in `from`; the first one begins after what `to` has.
+void place(Prompt& to, const Prompt& from, int32_t begin, int32_t end) {
+  const int32_t n = to.n_tokens();
+  for (int32_t i = 0; i < n; ++i) to.positions.push_back(Position::all(i));
+  const Position& first = from.positions[static_cast<size_t>(begin)];
+  for (int32_t i = begin; i < end; ++i) {
+    const Position& p = from.positions[static_cast<size_t>(i)];
+    to.positions.push_back({n + p.t - first.t, n + p.h - first.h, n + p.w - first.w});
+  }
+}
+
 }  // namespace
 
 Request origin_request(const Engine& engine, const Prompt& prompt, const PromptImages& images, size_t image) {
@@ -35,6 +46,7 @@ Request origin_request(const Engine& engine, const Prompt& prompt, const PromptI
     moved.end += shift;
     moved.image = 0;
   }
+  if (!prompt.positions.empty()) place(alone, prompt, found.begin(), found.end());
   append(alone, prompt, found.begin(), found.end());
   prompt.copy_image(image, alone);
   alone.salt = prompt.salt;

@@ -54,7 +54,10 @@ Sha256Digest reused_content(const Engine& engine, const KnownPrompt& prompt, siz
   const std::string name = chooser.name();
   hash.add(std::as_bytes(std::span(name)));
   for (const TokenInfo& token : prompt.tokens) hash.add(int64_t{token.id});
-  for (const PromptImage& other : prompt.images) hash.add(std::as_bytes(std::span(other.key)));
+  for (const PromptImage& other : prompt.images) {
+    const Sha256Digest placed = placed_content(other, other.key);
+    hash.add(std::as_bytes(std::span(placed)));
+  }
   return hash.finish();
 }
 

@@ -29,9 +29,10 @@ std::vector<Element> key_of(PrefixCache& cache, const KeyParts& parts) {
   std::vector<Element> key;
   for (const TokenInfo& token : parts.tokens) key.push_back(token.id);
   for (size_t i = 0; i < parts.images.size(); ++i) {
+    const Sha256Digest content = placed_content(parts.images[i], parts.contents[i]);
     parts.images[i].for_each_token([&](int32_t token, int32_t row) {
       const auto t = static_cast<size_t>(token);
-      if (t < key.size()) key[t] = cache.image_row(parts.contents[i], row);
+      if (t < key.size()) key[t] = cache.image_row(content, row);
     });
   }
   if (parts.salt && !key.empty()) {  // a first element that no other salt has: nothing after it is shared either
@@ -48,10 +49,11 @@ std::vector<Sha256Digest> digests_of(const KeyParts& parts) {
   std::vector<Sha256Digest> digests(parts.tokens.size());
   for (size_t i = 0; i < digests.size(); ++i) std::memcpy(digests[i].data(), &parts.tokens[i].id, sizeof(int32_t));
   for (size_t i = 0; i < parts.images.size(); ++i) {
+    const Sha256Digest content = placed_content(parts.images[i], parts.contents[i]);
     parts.images[i].for_each_token([&](int32_t token, int32_t row) {
       if (static_cast<size_t>(token) >= digests.size()) return;
       Sha256 hash;
-      hash.add(std::as_bytes(std::span(parts.contents[i])));
+      hash.add(std::as_bytes(std::span(content)));
       hash.add(int64_t{row});
       digests[static_cast<size_t>(token)] = hash.finish();
     });
@@ -69,7 +71,7 @@ std::vector<PrefixStore::Piece> pieces_of(PrefixStore& store, const KeyParts& pa
 struct StoredTokens {
   explicit StoredTokens(const PrefixTokens& tokens)
       : infos(tokens.ids.size()),
-        images(list_images(tokens.spans, tokens.contents)),
+        images(list_images(tokens.spans, tokens.contents, tokens.positions)),
         contents(tokens.contents),
         salt(tokens.salt) {
     for (size_t i = 0; i < infos.size(); ++i) infos[i].id = tokens.ids[i];
@@ -246,7 +248,7 @@ CachedPrefix PrefixReuse::cached(Engine& engine, const PrefixTokens& tokens) {
 void PrefixReuse::keep(Engine& engine, const Prompt& prompt, int32_t n, const KvCache& kv, double ms_per_token) {
   const std::vector<TokenInfo> tokens = prompt.token_infos();
   const std::vector<Sha256Digest> keys = image_keys(prompt);
-  const PromptImages images = list_images(prompt.spans, keys);
+  const PromptImages images = list_images(prompt.spans, keys, prompt.positions);
   PrefixCache& cache = engine.kv().prefixes();
   cache.keep(key_of(cache, {std::span(tokens).first(static_cast<size_t>(n)), images, keys, prompt.salt}), kv,
              ms_per_token);

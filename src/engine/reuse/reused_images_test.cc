@@ -69,6 +69,33 @@ TEST(ReusedImages, RotatedKeysEqualKeysComputedAtThatPosition) {
   }
 }
 
+// A unit of a video lies at a time of its own: its keys turn by another number in time than in row and column.
+TEST(ReusedImages, UnitsMoveInTimeAlone) {
+  for (const char* model_type : {"qwen2_5_vl_text", "qwen3_vl_text"}) {
+    SCOPED_TRACE(model_type);
+    const auto engine = make_engine(1, "auto", 64 << 20, model_type);
+    const auto image = record_image(*engine, image_prompt(20, 1), 20, 512);
+    const std::vector<int32_t> tokens = image_prompt(33, 5);
+    std::vector<std::vector<float>> answers;
+    for (const int32_t later : {0, 2, 150}) {
+      Prompt prompt = engine->prepare_tokens(tokens);
+      prompt.positions = image_positions(prompt.n_tokens(), 33, 33 + kImage, 10);
+      for (int32_t t = 33; t < prompt.n_tokens(); ++t) {
+        Position& p = prompt.positions[static_cast<size_t>(t)];
+        p = t < 33 + kImage ? Position{p.t + later, p.h, p.w} : p.moved(later);
+      }
+      const auto whole = engine->new_sequence(prompt, parse_policy("full")),
+                 reused = engine->new_sequence(prompt, parse_policy("full"));
+      ReusedImages images(engine->backend(), engine->model().ropes());
+      images.add(*reused, {{image_at(33)}}, image, RecomputePlan({0}));
+      images.supply(*reused);
+      answers.push_back(compute(*engine, *whole, 512));
+      expect_close(compute(*engine, *reused, 512, &images), answers.back());
+    }
+    EXPECT_GT(distance(answers[0], answers[2]), 1e-3f);  // time counts
+  }
+}
+
 // Recomputed tokens do not come from the image: with all of it recomputed, its record does not matter, and the fewer
 // layers load, the nearer is the answer.
 TEST(ReusedImages, RecomputedTokensFollowTheNewContext) {

@@ -25,7 +25,8 @@ std::vector<Comparable> comparable(std::span<const int32_t> ids, const PromptIma
   std::vector<Comparable> tokens;
   for (const int32_t id : ids) tokens.push_back({id, -1, -1});
   for (const PromptImage& image : images) {
-    const int32_t number = numbers.try_emplace(image.key, static_cast<int32_t>(numbers.size())).first->second;
+    const Sha256Digest placed = placed_content(image, image.key);
+    const int32_t number = numbers.try_emplace(placed, static_cast<int32_t>(numbers.size())).first->second;
     image.for_each_token([&](int32_t token, int32_t row) {
       if (token >= std::ssize(tokens)) return;
       tokens[static_cast<size_t>(token)].image = number;
@@ -157,7 +158,7 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   prompt.keys.clear();
   std::map<Sha256Digest, int32_t> numbers;
   const std::vector<Comparable> longer = comparable(std::span(before.ids).first(static_cast<size_t>(known.n)),
-                                                    list_images(before.spans, before.keys), numbers);
+                                                    list_images(before.spans, before.keys, before.positions), numbers);
   const std::vector<Comparable> shorter = comparable(prompt.tokens, list_images(prompt), numbers);
   const Overlap found = overlap(longer, shorter);
   const int32_t n = found.n_same + found.n_moved;

@@ -209,12 +209,17 @@ void RequestImages::take_encoded(double ms) {
   encoding_.reset();
   to_encode_.pop_front();
   request_.prompt.let_pixels_go(image);
-  if (searches()) {
-    take(image, engine_.kv().keep_encoded(images_[image].key, std::move(output), ms), Encoder::kComputed);
-  } else {
-    embeddings_[image] = std::move(output);
-    result_.cache.images[image].encoder = Encoder::kComputed;
-  }
+  const Sha256Digest& key = images_[image].key;
+  const std::shared_ptr<const VisionOutput> shared = searches()
+                                                         ? engine_.kv().keep_encoded(key, std::move(output), ms)
+                                                         : std::make_shared<const VisionOutput>(std::move(output));
+  take(image, shared, Encoder::kComputed);
+  // Equal images of the prompt, such as units of a video in which nothing moves, are encoded once.
+  std::erase_if(to_encode_, [&](size_t other) {
+    if (images_[other].key != key) return false;
+    take(other, shared, Encoder::kHit);
+    return true;
+  });
 }
 
 void RequestImages::forget_encoding() {

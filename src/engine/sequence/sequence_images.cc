@@ -10,18 +10,21 @@ void SequenceImages::take(const Prompt& prompt, std::span<const Sha256Digest> ke
     if (images_[i].begin() < n_kept) contents[i] = contents_[i];
   }
   contents_ = std::move(contents);
-  images_ = list_images(prompt.spans, keys);
+  images_ = list_images(prompt.spans, keys, prompt.positions);
   salt_ = prompt.salt;
   spans_ = prompt.spans;
   n_prompt_spans_ = spans_.size();
 }
 
 int32_t SequenceImages::n_common(int32_t n, const Prompt& prompt, std::span<const Sha256Digest> keys) const {
+  const PromptImages others = list_images(prompt.spans, keys, prompt.positions);
+  const auto same_image = [&](const ImageSpan& own, const ImageSpan& other) {
+    const PromptImage &a = images_[static_cast<size_t>(own.image)], &b = others[static_cast<size_t>(other.image)];
+    return a.key == b.key && a.offset == b.offset;
+  };
   for (size_t i = 0; i < n_prompt_spans_ && spans_[i].begin < n; ++i) {
     const ImageSpan& own = spans_[i];
-    const ImageSpan* other = i < prompt.spans.size() ? &prompt.spans[i] : nullptr;
-    const bool same = other != nullptr && own.same_rows(*other) &&
-                      key(static_cast<size_t>(own.image)) == keys[static_cast<size_t>(other->image)];
+    const bool same = i < prompt.spans.size() && own.same_rows(prompt.spans[i]) && same_image(own, prompt.spans[i]);
     if (!same) n = own.begin;
   }
   // An image token of this sequence that has no image (a model may generate any token) does not match.

@@ -1,6 +1,6 @@
-// Fuzzes preprocessor_config.json: what every processor accepts must take a small image without more than an Error. A
-// small allowance of pixels keeps every input quick: inputs within the usual allowance take minutes in a sanitized
-// build.
+// Fuzzes preprocessor_config.json and video_preprocessor_config.json: what every processor accepts must take a small
+// image without more than an Error. A small allowance of pixels keeps every input quick: inputs within the usual
+// allowance take minutes in a sanitized build.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fuzz_target.h"
 #include "model/processors/registry.h"
+#include "model/processors/video_processor.h"
 
 namespace {
 
@@ -28,6 +29,17 @@ Image small_image() {
   return image;
 }
 
+// The frames of a video that a processor chooses are frames of it, and what is made of one has its size.
+void show_video(const JsonObject& config, VideoProcessor::Kind kind) {
+  const VideoProcessor processor(kind, config);
+  const std::vector<int64_t> indices = processor.sample({.n_frames = 37, .fps = 11}, {});
+  if (indices.empty() || indices.front() < 0 || indices.back() >= 37) std::abort();
+  const Extent size = processor.extent({.height = 30, .width = 50}, std::ssize(indices), {.most = 9});
+  if (size.height < 1 || size.width < 1 || size.height > kPixels / size.width) return;
+  const ImageTiles unit = processor.unit({{Image(size.width, size.height)}}, {.height = 30, .width = 50});
+  if (unit.n_frames != processor.frames_per_unit() || unit.pixels.bytes() != unit.tensor().bytes()) std::abort();
+}
+
 }  // namespace
 
 FUZZ_TARGET(image_processor) {
@@ -35,7 +47,13 @@ FUZZ_TARGET(image_processor) {
   static const Image image = small_image();
   try {  // the first byte chooses the class
     const Json json = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1}, "fuzz");
-    const auto processor = kMakers.begin()[data[0] % kMakers.size()](JsonObject(json, "fuzz"));
+    const size_t which = data[0] % (kMakers.size() + 2);
+    if (which >= kMakers.size()) {
+      const bool third = which > kMakers.size();
+      show_video(JsonObject(json, "fuzz"), third ? VideoProcessor::Kind::kQwen3 : VideoProcessor::Kind::kQwen2);
+      return 0;
+    }
+    const auto processor = kMakers.begin()[which](JsonObject(json, "fuzz"));
     if (processor->settings_key().empty()) std::abort();
     const ImageTiles out = processor->process(image, PixelAllowance(kPixels));
     if (static_cast<int64_t>(out.shown.size()) != out.n_tiles || out.pixels.bytes() != out.tensor().bytes())

@@ -123,7 +123,7 @@ SmartResizeSettings read_smart_resize(const JsonObject& config, SmartResizeSetti
 }
 
 int64_t SmartResize::pixels(int64_t n_tokens) const {
-  const int64_t counted = n_compared > 0 ? std::min(n_compared, n_frames) : n_frames, per_token = cell * cell * counted;
+  const int64_t per_token = cell * cell * n_frames;
   return std::min(n_tokens, kMostPixels / per_token) * per_token;
 }
 

@@ -117,6 +117,8 @@ Extent VideoProcessor::extent(Extent frame, int64_t n_frames, const TokenBounds&
     rule.n_compared =
         static_cast<int64_t>(std::nearbyint(number_of(n) / number_of(frames_per_unit_))) * frames_per_unit_;
     if (caps_pixels_) rule.most = floored(std::min(capped_tokens_ * area, rule.most / n)) * n;
+    const bool bounded = bounds.least > 0 || bounds.most > 0 || bounds.fewest;
+    if (bounded) rule.n_frames = rule.n_compared;  // so that each unit keeps to its bounds
   } else if (caps_pixels_) {
     const auto all = static_cast<int64_t>(number_of(capped_tokens_ * area) * 0.9);
     rule.most = floored(std::min(rule.most, all * frames_per_unit_ / n_frames));

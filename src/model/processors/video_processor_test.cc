@@ -1,0 +1,123 @@
+// Frames and sizes against transformers' video processors, units, and settings that no processor has.
+#include "model/processors/video_processor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "io/image/pattern_testing.h"
+
+namespace vlcache {
+namespace {
+
+using Kind = VideoProcessor::Kind;
+
+VideoProcessor from_settings(const Json& settings) {
+  const bool third = settings.value("video_processor_type", "") == "Qwen3VLVideoProcessor";
+  return {third ? Kind::kQwen3 : Kind::kQwen2, JsonObject(settings, "settings")};
+}
+
+std::string error_of(const Json& settings) {
+  try {
+    from_settings(settings);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInput);
+    return e.what();
+  }
+  return "none";
+}
+
+// As the fixture has them: long lists in short.
+Json shown(const std::vector<int64_t>& indices) {
+  if (indices.size() <= 12) return indices;
+  return {{"n", indices.size()},
+          {"sum", std::accumulate(indices.begin(), indices.end(), int64_t{0})},
+          {"last", std::vector<int64_t>(indices.end() - 8, indices.end())}};
+}
+
+TEST(VideoProcessor, FramesAndSizesAreTransformers) {
+  const Json groups = load_json(std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/images/videos.json");
+  ASSERT_EQ(groups.size(), 4u);
+  for (const Json& group : groups) {
+    SCOPED_TRACE(group["settings"].dump());
+    const VideoProcessor processor = from_settings(group["settings"]);
+    ASSERT_GE(group["cases"].size(), 100u);
+    for (const Json& c : group["cases"]) {
+      const VideoTiming video = {.n_frames = c[0].get<int64_t>(), .fps = c[1].get<double>()};
+      const std::vector<int64_t> indices =
+          processor.sample(video, {.fps = c[2].get<double>(), .max_frames = c[3].get<int64_t>()});
+      EXPECT_EQ(shown(indices), c[6]) << c;
+      const Extent size =
+          processor.extent({.height = c[5].get<int64_t>(), .width = c[4].get<int64_t>()}, std::ssize(indices), {});
+      EXPECT_EQ((std::pair{size.height, size.width}), (std::pair{c[7].get<int64_t>(), c[8].get<int64_t>()})) << c;
+    }
+  }
+}
+
+TEST(VideoProcessor, ShortAndChosenVideos) {
+  for (const char* type : {"Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"}) {
+    const VideoProcessor processor = from_settings({{"video_processor_type", type}});
+    EXPECT_EQ(processor.sample({.n_frames = 1, .fps = 30}, {}), std::vector<int64_t>{0});
+    EXPECT_EQ(processor.sample({.n_frames = 5, .fps = 30}, {.all = true}), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(processor.sample({.n_frames = 48, .fps = 0}, {}), processor.sample({.n_frames = 48, .fps = 24}, {}));
+    EXPECT_EQ(processor.sample({.n_frames = 40, .fps = 10}, {.fps = 1e300}).size(), 40u);
+    EXPECT_EQ(processor.sample({.n_frames = 40, .fps = 1e-300}, {.max_frames = 1}).size(), 1u);
+    EXPECT_THROW(processor.sample({.n_frames = 0, .fps = 30}, {}), Error);
+    EXPECT_THROW(processor.sample({.n_frames = 9, .fps = std::numeric_limits<double>::infinity()}, {}), Error);
+    EXPECT_THROW(processor.extent({.height = 10, .width = 2010}, 4, {}), Error);  // 201 : 1
+  }
+}
+
+// Bounds count the tokens of a unit, also of an odd number of frames.
+TEST(VideoProcessor, BoundsAreOfAUnit) {
+  for (const char* type : {"Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor"}) {
+    const VideoProcessor processor = from_settings({{"video_processor_type", type}, {"patch_size", 4}});
+    const auto n_tokens = [&](int64_t n_frames, const TokenBounds& bounds) {
+      const Extent size = processor.extent({.height = 300, .width = 410}, n_frames, bounds);
+      return size.height * size.width / 64;
+    };
+    for (const int64_t n_frames : {1, 2, 5, 7, 8}) {
+      for (const int64_t most : {20, 57, 100}) EXPECT_LE(n_tokens(n_frames, {.most = most}), most) << type << n_frames;
+      EXPECT_GE(n_tokens(n_frames, {.least = 3000}), 3000);
+      EXPECT_LT(n_tokens(n_frames, {.fewest = true}), n_tokens(n_frames, {}));
+    }
+  }
+}
+
+TEST(VideoProcessor, UnitsHoldFramesOneAfterTheOther) {
+  const VideoProcessor processor = from_settings({{"image_mean", 0}, {"image_std", 1}, {"rescale_factor", 1.0}});
+  std::vector<Image> frames = {pattern(56, 28), pattern(56, 28)};
+  for (uint8_t& value : frames[1].rgb) value ^= 0x80;
+  const ImageTiles both = processor.unit(frames, {.height = 100, .width = 200});
+  EXPECT_EQ((std::vector{both.n_tiles, both.n_frames, both.height, both.width}), (std::vector<int64_t>{1, 2, 28, 56}));
+  EXPECT_EQ(both.shown, (std::vector<PixelRect>{{.right = 200, .bottom = 100}}));
+  for (const size_t frame : {0, 1}) {
+    for (const int64_t i : {0, 5, 56 * 28 - 1}) {
+      for (const int64_t c : {0, 1, 2}) {
+        EXPECT_EQ(both.tensor().as<float>()[(3 * static_cast<int64_t>(frame) + c) * 56 * 28 + i],
+                  static_cast<float>(frames[frame].rgb[static_cast<size_t>(3 * i + c)]));
+      }
+    }
+  }
+  const std::vector<Image> twice = {frames[0], frames[0]};
+  EXPECT_EQ(processor.unit(std::span(frames).first(1), {.height = 100, .width = 200}),
+            processor.unit(twice, {.height = 100, .width = 200}));  // the last frame is repeated
+}
+
+TEST(VideoProcessor, SettingsAreValidated) {
+  EXPECT_EQ(error_of({{"fps", nullptr}, {"num_frames", 8}, {"max_pixels", 100000}}), "none");
+  EXPECT_THAT(error_of({{"fps", 0}}), testing::HasSubstr("fps"));
+  EXPECT_THAT(error_of({{"fps", "fast"}}), testing::HasSubstr("fps"));
+  EXPECT_THAT(error_of({{"max_frames", 1}}), testing::HasSubstr("max_frames"));
+  EXPECT_THAT(error_of({{"max_frames", -1}}), testing::HasSubstr("max_frames"));
+  EXPECT_THAT(error_of({{"temporal_patch_size", 0}}), testing::HasSubstr("temporal_patch_size"));
+  EXPECT_THAT(error_of({{"size", {{"longest_edge", -5}}}}), testing::HasSubstr("longest_edge"));
+  EXPECT_THAT(error_of({{"image_std", 0}}), testing::HasSubstr("image_std"));
+}
+
+}  // namespace
+}  // namespace vlcache
