@@ -29,6 +29,10 @@ inline std::unique_ptr<Engine> make_engine(int32_t n_layers, std::string_view ba
       "test");
   config["model_type"] = model_type;
   if (model_type.ends_with("_vl_text")) config["rope_scaling"] = {{"mrope_section", {6, 5, 5}}};
+  if (model_type == "gpt2") {
+    config.update(
+        {{"n_embd", 48}, {"n_layer", n_layers}, {"n_head", 4}, {"n_inner", 64}, {"n_positions", max_positions}});
+  }
   config["num_hidden_layers"] = n_layers;
   config["max_position_embeddings"] = max_positions;
   EngineOptions options;

@@ -128,6 +128,16 @@ TEST_P(EveryPolicy, ContinuesInASecondTurn) {
   EXPECT_EQ(n_slots(kept_tokens(*s)), 40 * kPolicyLayers * kKvHeads);
 }
 
+// Keys that no rotation moves, and layer norms before them.
+TEST_P(EveryPolicy, WorksWithLearnedPositions) {
+  const std::unique_ptr<Engine> engine = make_engine(kPolicyLayers, "auto", 64 << 20, "gpt2");
+  const auto s = engine->new_sequence(with_image(*engine), parse_policy(GetParam(), "0.2"));
+  compute(*engine, *s, 64);
+  EXPECT_EQ(n_slots(kept_tokens(*s)), 30 * kPolicyLayers * kKvHeads);
+  s->add_token(5);
+  for (const float x : compute(*engine, *s, 1)) ASSERT_TRUE(std::isfinite(x));
+}
+
 INSTANTIATE_TEST_SUITE_P(Pairs, EveryPolicy, testing::ValuesIn(pairs()), [](const auto& info) {
   std::string name = info.param;
   std::ranges::replace_if(

@@ -111,7 +111,7 @@ double TextConfig::layers_weights(double n_rows) const {
       n_mlps = experts * (1 - std::pow(1 - static_cast<double>(l.n_experts_used) / experts, n_rows));
     }
     n += static_cast<double>(hidden_size * (2 * l.q_size() + 2 * l.kv_size() + l.n_experts)) +
-         n_mlps * static_cast<double>(3 * hidden_size * l.ffn_size);
+         n_mlps * static_cast<double>((gated_mlp ? 3 : 2) * hidden_size * l.ffn_size);
   }
   return n;
 }

@@ -19,9 +19,10 @@ namespace vlcache {
 
 struct Family;
 
-enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kNone };
 
-// Rotary embedding: everything that goes into the cos / sin table. arXiv:2104.09864; yarn: arXiv:2309.00071.
+// Rotary embedding: everything that goes into the cos / sin table. arXiv:2104.09864; yarn: arXiv:2309.00071. kNone
+// turns nothing: a key is the same at every position.
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
@@ -62,20 +63,29 @@ struct TextLayer {
   int64_t mlp_width() const { return n_mlps() * ffn_size; }
 };
 
+struct TextNames;  // family.h
+
+// size: one switch for each way in which decoders differ.
 struct TextConfig {
   std::string model_type;  // "llama", "mistral", "qwen2", "qwen3"
+  const TextNames* names = nullptr;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t n_layers = 0;
   int64_t max_positions = 0;  // the longest context the model was made for
-  float rms_norm_eps = 1e-6f;
+  float norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;     // RMS norm of each head's q and k before rotation (Qwen3)
   bool post_norms = false;  // RMS norms of what attention and MLP add (GLM)
-  bool pair_rope = false;   // the checkpoint's heads rotate channels (2c, 2c + 1); loading makes halves of them (GLM)
+  bool layer_norm = false;  // norms are layer norms with biases instead of RMS norms (GPT-2)
+  bool gated_mlp = true;    // act(gate) * up, else act(up) (GPT-2)
+  // A learned row of each position is added to the embeddings, and nothing is rotated (GPT-2).
+  bool learned_positions = false;
+  bool pair_rope = false;  // the checkpoint's heads rotate channels (2c, 2c + 1); loading makes halves of them (GLM)
+  bool unit_head = false;  // each row of the output projection is divided by its length (Baichuan2)
   bool tied_embeddings = false;   // the output projection is the embedding table
   std::vector<TextLayer> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;  // of the kinds of layers that differ in it

@@ -49,7 +49,7 @@ TEST(Config, AbsentKeysHaveTheDefaultsOfTransformers) {
   EXPECT_EQ(llama.layer(0).n_kv_heads, 32);
   EXPECT_EQ(llama.layer(0).head_dim, 128);
   EXPECT_EQ(llama.max_positions, 2048);
-  EXPECT_FLOAT_EQ(llama.rms_norm_eps, 1e-6f);
+  EXPECT_FLOAT_EQ(llama.norm_eps, 1e-6f);
   EXPECT_FALSE(llama.qkv_bias || llama.o_bias || llama.mlp_bias || llama.qk_norm);
   EXPECT_THAT(windows(llama), testing::Each(0));
   const TextConfig mistral = parse(R"({"model_type":"mistral"})").text;
@@ -167,7 +167,7 @@ TEST(Config, ContradictionsAreNamed) {
   EXPECT_THAT(config_error(with(R"("head_dim":1026)")), HasSubstr("at most 1024 (it is 1026)"));
   EXPECT_EQ(parse(with(R"("head_dim":1024)")).text.layer(0).head_dim, 1024);
   EXPECT_THAT(config_error(with(R"("rms_norm_eps":-1e-6)")), HasSubstr("rms_norm_eps: expected a number from 0 to 1"));
-  EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.rms_norm_eps, 0.0f);
+  EXPECT_EQ(parse(with(R"("rms_norm_eps":0)")).text.norm_eps, 0.0f);
   EXPECT_THAT(config_error(with(R"("intermediate_size":"4096")")),
               HasSubstr("intermediate_size: expected an integer, found \"4096\""));
   EXPECT_THAT(config_error(with(R"("intermediate_size":0)")), HasSubstr("a size from 1"));
@@ -175,6 +175,46 @@ TEST(Config, ContradictionsAreNamed) {
   EXPECT_THAT(config_error(R"({"model_type":"llama","num_hidden_layers":100000})"), HasSubstr("at most 4096 layers"));
   EXPECT_THAT(config_error(with(R"("hidden_act":"swish9")")), HasSubstr("swish9"));
   EXPECT_THAT(config_error(with(R"("eos_token_id":"</s>")")), HasSubstr("eos_token_id: expected a token id"));
+}
+
+TEST(Config, Gpt2HasKeysOfItsOwn) {
+  const TextConfig small = parse(R"({"model_type":"gpt2"})").text;
+  EXPECT_EQ(small.vocab_size, 50257);
+  EXPECT_EQ(small.max_positions, 1024);
+  EXPECT_EQ(small.layer(11).head_dim, 64);
+  EXPECT_EQ(small.layer(11).n_kv_heads, 12);
+  EXPECT_EQ(small.layer(11).ffn_size, 3072);
+  EXPECT_EQ(small.activation, Activation::kGeluTanh);
+  EXPECT_TRUE(small.learned_positions && small.layer_norm && small.tied_embeddings && !small.gated_mlp);
+  EXPECT_EQ(small.ropes[0].type, RopeType::kNone);
+  // 124M: 12 layers of 12 h^2, without biases and tables.
+  EXPECT_EQ(small.layers_weights(1), 12.0 * 12 * 768 * 768);
+  const auto gpt2 = [](const std::string& more) { return config_error(R"({"model_type":"gpt2",)" + more + "}"); };
+  EXPECT_EQ(gpt2(R"("n_inner":null)"), "no error");
+  EXPECT_THAT(gpt2(R"("n_head":7)"), HasSubstr("n_head: expected a divisor of n_embd (768)"));
+  EXPECT_THAT(gpt2(R"("n_positions":0)"), HasSubstr("n_positions"));
+  EXPECT_THAT(gpt2(R"("scale_attn_weights":false)"), HasSubstr("scale_attn_weights: expected true"));
+  EXPECT_THAT(gpt2(R"("scale_attn_by_inverse_layer_idx":true)"), HasSubstr("inverse_layer_idx: expected false"));
+  EXPECT_THAT(gpt2(R"("add_cross_attention":true)"), HasSubstr("add_cross_attention"));
+}
+
+// The keys of the published files that tell their arithmetic.
+TEST(Config, BaichuanModelsAreToldApartBySizes) {
+  const auto baichuan = [](const std::string& more) {
+    return R"({"model_type":"baichuan","rms_norm_eps":1e-06,"tie_word_embeddings":false,"model_max_length":4096,
+      "auto_map":{"AutoConfig":"configuration_baichuan.BaichuanConfig"},)" +
+           more + "}";
+  };
+  const std::string small = R"("hidden_size":4096,"intermediate_size":11008,"max_position_embeddings":4096,
+      "num_attention_heads":32,"num_hidden_layers":32,)";
+  const std::string large = R"("hidden_size":5120,"intermediate_size":13696,"num_attention_heads":40,
+      "num_hidden_layers":40,)";
+  EXPECT_TRUE(parse(baichuan(small + R"("architectures":["BaichuanForCausalLM"],"vocab_size":125696)")).text.unit_head);
+  EXPECT_FALSE(parse(baichuan(small + R"("architectures":["BaiChuanForCausalLM"],"vocab_size":64000)")).text.unit_head);
+  EXPECT_FALSE(parse(baichuan(small + R"("architectures":["BaiChuanForCausalLM"],"vocab_size":64001)")).text.unit_head);
+  for (const char* vocab : {R"("vocab_size":125696)", R"("vocab_size":64000)"})
+    EXPECT_THAT(config_error(baichuan(large + vocab)), HasSubstr("Baichuan 13B"));
+  EXPECT_THAT(config_error(baichuan(R"("hidden_size":4096)")), HasSubstr("ALiBi"));
 }
 
 TEST(Config, GenerationDefaults) {

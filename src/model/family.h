@@ -17,11 +17,32 @@ namespace vlcache {
 
 // Prefixes under which a checkpoint may keep its tensors, most likely first; transformers 4 and 5 differ.
 struct WeightPrefixes {
-  std::vector<std::string_view> text;       // before "embed_tokens.weight", "layers.0...."
-  std::vector<std::string_view> lm_head;    // before "lm_head.weight"
+  std::vector<std::string_view> text;       // before TextNames
+  std::vector<std::string_view> lm_head;    // before TextNames::lm_head
   std::vector<std::string_view> vision;     // before VisionNames
   std::vector<std::string_view> projector;  // before the projector's own names
 };
+
+// Names of a language model's tensors after its prefix, by default Llama's and those of its descendants. A module's
+// name ends with a dot, before "weight" and "bias".
+struct TextNames {
+  std::string_view embed = "embed_tokens.";
+  std::string_view positions = {};      // with learned positions
+  std::string_view layers = "layers.";  // before a layer's number; the names below follow it, up to final_norm
+  std::string_view norm1 = "input_layernorm.", norm2 = "post_attention_layernorm.";
+  // q, k and v, in one module or in three.
+  std::vector<std::string_view> qkv = {"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."};
+  std::string_view q_norm = "self_attn.q_norm.", k_norm = "self_attn.k_norm.";
+  std::string_view o = "self_attn.o_proj.";
+  std::string_view post_attn_norm = "post_self_attn_layernorm.", post_mlp_norm = "post_mlp_layernorm.";
+  std::vector<std::string_view> up = {"mlp.gate_proj.", "mlp.up_proj."};  // gate and up, or up alone
+  std::string_view down = "mlp.down_proj.";
+  std::string_view experts = "mlp.";
+  std::string_view final_norm = "norm.";
+  std::string_view lm_head = "lm_head.";
+  bool transposed = false;  // the layers' matrices are stored [in, out] (GPT-2's Conv1D)
+};
+extern const TextNames kLlamaNames;
 
 // Names of a vision encoder's tensors after its prefix, by default SigLIP's and CLIP's. A module's name ends with a
 // dot, before "weight" and "bias".

@@ -23,13 +23,38 @@ DType stored_dtype(const Safetensors& files) {
   return DType::kF32;
 }
 
-// Files of these families may hold the language model alone, beside the whole model's configuration.
+// Whether a tensor of that name belongs to the language model, be it one that nothing reads.
+bool is_of_text(const ModelConfig& config, std::string_view name) {
+  const WeightPrefixes& prefixes = config.family->prefixes;
+  const TextNames& names = *config.text.names;
+  const auto begins = [&](std::string_view prefix, std::string_view module) {
+    return name.starts_with(prefix) && name.substr(prefix.size()).starts_with(module);
+  };
+  return std::ranges::any_of(prefixes.lm_head, [&](std::string_view p) { return begins(p, names.lm_head); }) ||
+         std::ranges::any_of(prefixes.text, [&](std::string_view p) {
+           return begins(p, names.embed) || begins(p, names.layers) || begins(p, names.final_norm);
+         });
+}
+
+// Files of these families may hold the language model alone, beside the whole model's configuration. Then they hold
+// nothing else: an encoder under other names than ours must not be left out in silence.
 bool lacks_encoder(const ModelConfig& config, const Checkpoint& checkpoint) {
   if (!config.vision || !config.vision->traits.any_grid) return false;
   const std::shared_ptr<const Safetensors> files = checkpoint.tensors();
-  return std::ranges::none_of(config.family->prefixes.vision, [&](std::string_view prefix) {
-    return files->find(std::string(prefix) + std::string(config.vision->names->patch) + "weight") != nullptr;
-  });
+  std::string tried;
+  for (const std::string_view prefix : config.family->prefixes.vision) {
+    const std::string patch = std::string(prefix) + std::string(config.vision->names->patch) + "weight";
+    if (files->find(patch) != nullptr) return false;
+    tried += (tried.empty() ? "" : ", ") + patch;
+  }
+  for (const std::string_view name : files->names()) {
+    if (is_of_text(config, name)) continue;
+    throw Error(ErrorCode::kNotFound, files->where() + ": none of these tensors is there: " + tried + "; \"" +
+                                          std::string(name.substr(0, 200)) +
+                                          "\" is none of the language model's either, so this is no checkpoint of that "
+                                          "alone: the names of its vision encoder are not known");
+  }
+  return true;
 }
 
 [[noreturn]] void no_images(const ModelConfig& config) {

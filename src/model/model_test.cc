@@ -109,6 +109,47 @@ TEST_F(ModelTest, ConfigurationsAndTensorsMustBelongTogether) {
   EXPECT_THAT(load_error(), HasSubstr("deepstack_merger_list.1.norm.weight"));
 }
 
+// The language model may come alone, beside the configuration of the whole; an encoder of unknown names is no such
+// file.
+TEST_F(ModelTest, OnlyALanguageModelMayLackTheEncoder) {
+  for (const char* model : {"qwen3-vl-deepstack", "qwen2.5-vl-flat", "paddleocr-vl-flat", "glm-ocr-two"}) {
+    const std::string file = fixture_model(model) / "model.safetensors";
+    std::map<std::string, std::string> renamed, unread;
+    for (const std::string_view view : Safetensors::open(file).names()) {
+      const std::string name(view);
+      if (name.find("visual.") == std::string::npos && name.find("mlp_AR.") == std::string::npos) continue;
+      const size_t at = name.find("visual.");
+      renamed[name] = "vision_tower." + (at == std::string::npos ? name : name.substr(at + 7));
+      const bool flat = !name.starts_with("model.");
+      unread[name] = std::string(flat ? "model.layers.99." : "model.language_model.layers.99.") + name;
+    }
+    copy(model, renamed);
+    EXPECT_THAT(load_error(), testing::AllOf(HasSubstr("none of these tensors is there: "),
+                                             HasSubstr("the names of its vision encoder are not known")));
+    copy(model, unread);
+    EXPECT_FALSE(Model::read_config(Checkpoint(dir_)).vision) << model;
+  }
+}
+
+// The same of language models, whose tensors have names and shapes of their own.
+TEST_F(ModelTest, LanguageModelsMustFindTheirTensors) {
+  copy("gpt2-tied", {{"transformer.wpe.weight", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"transformer.wpe.weight\""));
+  copy("gpt2-tied", {{"transformer.h.1.mlp.c_fc.bias", ""}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"transformer.h.1.mlp.c_fc.bias\""));
+  copy("baichuan2", {{"model.layers.0.self_attn.W_pack.weight", "model.layers.0.self_attn.q_proj.weight"}});
+  EXPECT_THAT(load_error(), HasSubstr("no tensor \"model.layers.0.self_attn.W_pack.weight\""));
+  const auto as = [&](const char* family, const char* tensors) {
+    copy(tensors);
+    std::filesystem::copy_file(fixture_model(family) / "config.json", dir_ / "config.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    return load_error();
+  };
+  EXPECT_THAT(as("gpt2-tied", "llama-gqa4"), HasSubstr("none of these tensors is there: model.wte.weight, wte.weight"));
+  EXPECT_THAT(as("llama-gqa4", "gpt2-published"), HasSubstr("embed_tokens.weight"));
+  EXPECT_THAT(as("baichuan2", "baichuan"), HasSubstr("expected shape ["));
+}
+
 // A checkpoint may declare its embeddings tied and still have an output matrix of its own: then that is used.
 TEST_F(ModelTest, TiesOnlyEqualEmbeddings) {
   copy("mistral-full");

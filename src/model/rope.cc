@@ -72,6 +72,7 @@ std::vector<RopeAxis> rope_axes(const RopeConfig& config, int64_t n) {
 
 RopeTable::RopeTable(const RopeConfig& config, int64_t head_dim)
     : frequencies_(static_cast<size_t>(head_dim / 2)), axes_(rope_axes(config, head_dim / 2)) {
+  if (config.type == RopeType::kNone) return;  // frequencies of 0
   for (size_t c = 0; c < frequencies_.size(); ++c) {
     const float exponent = static_cast<float>(2 * c) / static_cast<float>(head_dim);
     frequencies_[c] = 1.0f / static_cast<float>(std::pow(config.theta, static_cast<double>(exponent)));

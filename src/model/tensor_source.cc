@@ -46,7 +46,7 @@ class RandomSource : public TensorSource {
   }
   // Experts come one by one.
   bool has(std::string_view name) const override {
-    return (with_lm_head_ || !name.ends_with("lm_head.weight")) && !name.ends_with("experts.gate_up_proj");
+    return (with_lm_head_ || !name.ends_with("head.weight")) && !name.ends_with("experts.gate_up_proj");
   }
   bool has_shape(std::string_view name, std::span<const int64_t>) const override { return has(name); }
 
@@ -76,7 +76,7 @@ class RandomSource : public TensorSource {
 
   void fill(const std::string& name, const Tensor& t) const {
     auto* out = reinterpret_cast<bf16*>(t.data);
-    const bool is_norm = name.find("norm") != std::string::npos && name.ends_with("weight");
+    const bool is_norm = t.rank == 1 && name.ends_with("weight");
     if (is_norm || name.ends_with("bias")) {
       std::fill(out, out + t.numel(), to_bf16(is_norm ? 1.0f : 0.0f));
       return;

@@ -31,22 +31,24 @@ int64_t size_of(const JsonObject& config, std::string_view key, int64_t fallback
 // The sizes that all layers have.
 TextLayer read_layer(const JsonObject& config, const TextFamily& d, int64_t hidden_size) {
   TextLayer layer;
-  layer.ffn_size = size_of(config, "intermediate_size", d.ffn_size);
-  layer.n_heads = size_of(config, "num_attention_heads", d.n_heads);
-  const bool kv_given = config.raw().contains("num_key_value_heads");
-  layer.n_kv_heads =
-      size_of(config, "num_key_value_heads", !kv_given && d.n_kv_heads > 0 ? d.n_kv_heads : layer.n_heads);
+  const TextKeys& keys = d.keys;
+  layer.ffn_size = size_of(config, keys.ffn_size, d.ffn_size > 0 ? d.ffn_size : 4 * hidden_size);
+  layer.n_heads = size_of(config, keys.n_heads, d.n_heads);
+  const bool kv_given = config.raw().contains(keys.n_kv_heads);
+  layer.n_kv_heads = size_of(config, keys.n_kv_heads, !kv_given && d.n_kv_heads > 0 ? d.n_kv_heads : layer.n_heads);
   if (layer.n_heads % layer.n_kv_heads != 0) {
-    config.fail("num_key_value_heads", "a divisor of num_attention_heads (" + std::to_string(layer.n_heads) + ")");
+    config.fail(keys.n_kv_heads,
+                "a divisor of " + std::string(keys.n_heads) + " (" + std::to_string(layer.n_heads) + ")");
   }
   if (!config.has("head_dim") && d.head_dim == 0 && hidden_size % layer.n_heads != 0) {
-    config.fail("num_attention_heads", "a divisor of hidden_size (" + std::to_string(hidden_size) + "), or a head_dim");
+    config.fail(keys.n_heads, "a divisor of " + std::string(keys.hidden_size) + " (" + std::to_string(hidden_size) +
+                                  "), or a head_dim");
   }
   layer.head_dim = size_of(config, "head_dim", d.head_dim > 0 ? d.head_dim : hidden_size / layer.n_heads);
   if (layer.head_dim % 2 != 0 || layer.head_dim > kMaxHeadDim) {
-    config.fail(config.has("head_dim") ? "head_dim" : "num_attention_heads",
-                "an even head_dim of at most " + std::to_string(kMaxHeadDim) + " (it is " +
-                    std::to_string(layer.head_dim) + ")");
+    config.fail(config.has("head_dim") ? "head_dim" : keys.n_heads, "an even head_dim of at most " +
+                                                                        std::to_string(kMaxHeadDim) + " (it is " +
+                                                                        std::to_string(layer.head_dim) + ")");
   }
   return layer;
 }
@@ -188,17 +190,22 @@ TextConfig parse_text_config(const JsonObject& config, std::string_view default_
   text.model_type = config.string("model_type", default_model_type);
   const TextFamily& family = find_text_family(text.model_type, config.where());
   text.vocab_size = size_of(config, "vocab_size", family.vocab_size);
-  text.hidden_size = size_of(config, "hidden_size", family.hidden_size);
-  text.n_layers = size_of(config, "num_hidden_layers", family.n_layers);
-  if (text.n_layers > 4096) config.fail("num_hidden_layers", "at most 4096 layers");
+  const TextKeys& keys = family.keys;
+  text.names = family.names;
+  text.hidden_size = size_of(config, keys.hidden_size, family.hidden_size);
+  text.n_layers = size_of(config, keys.n_layers, family.n_layers);
+  if (text.n_layers > 4096) config.fail(keys.n_layers, "at most 4096 layers");
   text.layers.assign(static_cast<size_t>(text.n_layers), read_layer(config, family, text.hidden_size));
-  text.max_positions = size_of(config, "max_position_embeddings", family.max_positions);
-  text.rms_norm_eps = read_eps(config, "rms_norm_eps", family.eps);
-  text.activation = activation_from_name(config.string("hidden_act", "silu"));
-  text.tied_embeddings = config.boolean("tie_word_embeddings", false);
+  text.max_positions = size_of(config, keys.max_positions, family.max_positions);
+  text.norm_eps = read_eps(config, keys.eps, family.eps);
+  text.activation = activation_from_name(config.string(keys.activation, family.activation));
+  text.tied_embeddings = config.boolean("tie_word_embeddings", family.tied);
+  text.learned_positions = family.learned_positions;
   const RopeConfig rope =
-      parse_rope_config(config, text.max_positions,
-                        {.theta = family.theta, .sections = family.sections, .interleaved = family.interleaved});
+      text.learned_positions
+          ? RopeConfig{.type = RopeType::kNone}
+          : parse_rope_config(config, text.max_positions,
+                              {.theta = family.theta, .sections = family.sections, .interleaved = family.interleaved});
   const int64_t head_dim = text.layers[0].head_dim;
   if (rope.multimodal() && rope.sections[0] + rope.sections[1] + rope.sections[2] != head_dim / 2) {
     config.fail("mrope_section", "numbers that add up to half of head_dim (" + std::to_string(head_dim) + ")");

@@ -70,6 +70,7 @@ void TextDecoder::reserve(int64_t n_rows) {
   rows_.reserve(n_rows);
   for (std::vector<int32_t>* list : {&keep_, &logit_rows_, &n_after_}) list->reserve(static_cast<size_t>(n_rows));
   sink_positions_.reserve(static_cast<size_t>(n_rows));
+  if (config_.learned_positions) position_ids_.reserve(static_cast<size_t>(n_rows));
   capacity_ = n_rows;
 }
 
@@ -89,6 +90,29 @@ void TextDecoder::begin_step(const StepInput& step) {
   x_ = step.x;
   rows_.begin(step);
   fill_rope(step.pattern);
+  if (config_.learned_positions && step.layers.begin == 0) add_positions();
+}
+
+void TextDecoder::add_positions() {
+  position_ids_.clear();
+  for (const Position& p : rows_.positions()) {
+    if (p.t >= config_.max_positions) {
+      throw Error(ErrorCode::kInput, "position " + std::to_string(p.t) + " is beyond the model's " +
+                                         std::to_string(config_.max_positions) + " learned positions");
+    }
+    position_ids_.push_back(p.t);
+  }
+  const Tensor rows = rows_of(normed_, config_.hidden_size);
+  backend_.embed(position_ids_, weights_.positions, rows);
+  backend_.add(x_, rows, x_);
+}
+
+void TextDecoder::norm(const Tensor& w, const Tensor& b, const Tensor& y) const {
+  if (config_.layer_norm) {
+    backend_.layer_norm(x_, w, b, config_.norm_eps, y);
+  } else {
+    backend_.rms_norm(x_, w, config_.norm_eps, y);
+  }
 }
 
 void TextDecoder::fill_rope(const AttentionPattern& pattern) {
@@ -129,15 +153,15 @@ TextDecoder::Projected TextDecoder::project(int layer, const StepInput& step) {
   const int64_t n = rows_.n(), q_size = l.q_size(), kv_size = l.kv_size(), d = l.head_dim;
   Projected p;
   p.normed = rows_of(normed_, config_.hidden_size);
-  backend_.rms_norm(x_, w.attn_norm, config_.rms_norm_eps, p.normed);
+  norm(w.attn_norm, w.attn_norm_b, p.normed);
   const Tensor qkv = rows_of(qkv_, q_size + 2 * kv_size);
   backend_.matmul(p.normed, w.qkv, qkv, {.bias = or_null(w.qkv_bias)});
   p.q = qkv.columns(0, q_size).view({n, l.n_heads, d});
   p.k = qkv.columns(q_size, q_size + kv_size).view({n, l.n_kv_heads, d});
   p.v = qkv.columns(q_size + kv_size, q_size + 2 * kv_size).view({n, l.n_kv_heads, d});
   if (config_.qk_norm) {
-    backend_.rms_norm(p.q, w.q_norm, config_.rms_norm_eps, p.q);
-    backend_.rms_norm(p.k, w.k_norm, config_.rms_norm_eps, p.k);
+    backend_.rms_norm(p.q, w.q_norm, config_.norm_eps, p.q);
+    backend_.rms_norm(p.k, w.k_norm, config_.norm_eps, p.k);
   }
   round_keys(p.k, step.kv->codec());
   p.k_rotated = rows_of(k_rotated_, kv_size).view({n, l.n_kv_heads, d});
@@ -315,14 +339,19 @@ void TextDecoder::mix_and_feed(int layer) {
   } else {
     backend_.matmul(rows_of(attended_, l.q_size()), w.o, x_, {.bias = or_null(w.o_bias), .residual = &x_});
   }
-  backend_.rms_norm(x_, w.mlp_norm, config_.rms_norm_eps, normed);
+  norm(w.mlp_norm, w.mlp_norm_b, normed);
   if (l.n_experts > 0) {
     feed_experts(layer, normed);
     return;
   }
-  const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size), act = rows_of(act_, l.ffn_size);
-  backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
-  backend_.gated_act(gate_up, config_.activation, act);
+  const Tensor act = rows_of(act_, l.ffn_size);
+  if (config_.gated_mlp) {
+    const Tensor gate_up = rows_of(gate_up_, 2 * l.ffn_size);
+    backend_.matmul(normed, w.gate_up, gate_up, {.bias = or_null(w.gate_up_bias)});
+    backend_.gated_act(gate_up, config_.activation, act);
+  } else {
+    backend_.matmul(normed, w.gate_up, act, {.bias = or_null(w.gate_up_bias), .act = config_.activation});
+  }
   if (config_.post_norms) {
     backend_.matmul(act, w.down, normed, {.bias = or_null(w.down_bias)});
     add_normed(normed, w.post_mlp_norm);
@@ -333,7 +362,7 @@ void TextDecoder::mix_and_feed(int layer) {
 
 // Adds rows to the residual stream after a norm of their own.
 void TextDecoder::add_normed(const Tensor& rows, const Tensor& norm) {
-  backend_.rms_norm(rows, norm, config_.rms_norm_eps, rows);
+  backend_.rms_norm(rows, norm, config_.norm_eps, rows);
   backend_.add(x_, rows, x_);
 }
 
@@ -399,7 +428,7 @@ void TextDecoder::write_logits(const StepInput& step) {
   const auto n_logits = static_cast<int64_t>(step.logit_rows.size());
   CHECK(step.logits.rows() == n_logits && step.logits.row_size() == config_.vocab_size && rows_.n() == n_logits);
   const Tensor last = rows_of(normed_, config_.hidden_size);
-  backend_.rms_norm(x_, weights_.final_norm, config_.rms_norm_eps, last);
+  norm(weights_.final_norm, weights_.final_norm_b, last);
   backend_.matmul(last, weights_.output(), step.logits);
 }
 

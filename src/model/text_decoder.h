@@ -1,4 +1,4 @@
-// TextDecoder: the decoder of Llama, Mistral, Qwen2 and Qwen3: one straight-line forward pass over a batch of
+// TextDecoder: the decoder of all language models (families/text.cc): one straight-line forward pass over a batch of
 // sequences.
 #pragma once
 
@@ -54,6 +54,9 @@ class TextDecoder {
   };
   void reserve(int64_t n_rows);
   void begin_step(const StepInput& step);
+  void add_positions();
+  // Of the residual stream.
+  void norm(const Tensor& w, const Tensor& b, const Tensor& y) const;
   void fill_rope(const AttentionPattern& pattern);
   Projected project(int layer, const StepInput& step);
   void attend(int layer, const StepInput& step);
@@ -87,7 +90,8 @@ class TextDecoder {
   std::vector<int32_t> n_after_;         // [n] slots after each row's own
   std::vector<int32_t> keep_, logit_rows_;
   std::vector<Position> sink_positions_;
-  std::vector<Tensor> scores_;  // per run
+  std::vector<int32_t> position_ids_;  // [n] rows of the table of learned positions
+  std::vector<Tensor> scores_;         // per run
 
   int64_t capacity_ = 0;  // rows the buffers below hold
   Buffer x_spare_[2];     // [n, hidden] the residual stream after rows were dropped, alternating

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -23,6 +25,18 @@ void transpose_values(const Tensor& from, const Tensor& to) {
 // to[i, j] = from[j, i], of a type of two or four bytes.
 void transpose(const Tensor& from, const Tensor& to) {
   dtype_bytes(from.dtype) == 2 ? transpose_values<uint16_t>(from, to) : transpose_values<uint32_t>(from, to);
+}
+
+void scale_to_length_one(const Tensor& rows) {
+  parallel_ranges(rows.rows(), 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const std::span row(rows.row<float>(i), static_cast<size_t>(rows.row_size()));
+      double squares = 0;
+      for (const float x : row) squares += double{x} * double{x};
+      const float length = std::max(static_cast<float>(std::sqrt(squares)), 1e-12f);
+      for (float& x : row) x /= length;
+    }
+  });
 }
 
 // The rows of each head of `size`: those of even number first.
@@ -79,6 +93,33 @@ Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::ve
     if (!pairs.empty() && pairs[i] > 0) parts.back() = halves_of_pairs(parts.back(), pairs[i], copies.emplace_back());
   }
   return pack(names, parts);
+}
+
+Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::vector<Buffer> copies;
+  const Tensor from = aligned(name, {n_in, n_out}, copies);
+  const Buffer memory(from.bytes());
+  const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, n_in})};
+  transpose(from, parts[0]);
+  return pack({name}, parts);
+}
+
+Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in) {
+  std::vector<Buffer> copies;
+  const Tensor from = aligned(name, {n_out, n_in}, copies);
+  const DType dtype = backend_.compute_dtype();
+  const Buffer memory(n_out * n_in * dtype_bytes(dtype));
+  const std::vector<Tensor> parts = {Tensor(memory.data(), dtype, {n_out, n_in})};
+  constexpr int64_t kBlock = 1024;  // rows that are held in f32
+  Buffer block(std::min(kBlock, n_out) * n_in * dtype_bytes(DType::kF32));
+  for (int64_t at = 0; at < n_out; at += kBlock) {
+    const int64_t n = std::min(kBlock, n_out - at);
+    const Tensor values(block.data(), DType::kF32, {n, n_in});
+    backend_.convert(from.slice_rows(at, at + n), values);
+    scale_to_length_one(values);
+    backend_.convert(values, parts[0].slice_rows(at, at + n));
+  }
+  return pack({name}, parts);
 }
 
 Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v) {

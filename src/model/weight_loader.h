@@ -36,6 +36,10 @@ class WeightLoader {
   Weight matrix(const std::string& name, int64_t n_out, int64_t n_in) {
     return matrix(std::vector{name}, {n_out}, n_in);
   }
+  // A matrix that is stored as [n_in, n_out].
+  Weight transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in);
+  // A matrix whose rows are divided by their length, or by 1e-12 if that is more.
+  Weight unit_rows(const std::string& name, int64_t n_out, int64_t n_in);
   // The kernel of a convolution whose stride is its size, [n_out, C, p, p] or [n_out, C, n_frames, p, p], as a matrix
   // whose columns are those of frame after frame.
   Weight patch_matrix(const std::string& name, const VisionConfig& v);

@@ -37,41 +37,87 @@ void load_experts(WeightLoader& load, const TextConfig& c, const TextLayer& l, c
   }
 }
 
-TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p) {
-  const std::string attn = p + "self_attn.", mlp = p + "mlp.";
-  TextLayerWeights w;
-  w.attn_norm = load.vector(p + "input_layernorm.weight", c.hidden_size);
-  const std::vector<int64_t> qkv = {l.q_size(), l.kv_size(), l.kv_size()};
-  const std::vector<int64_t> pairs =
-      c.pair_rope ? std::vector<int64_t>{l.head_dim, l.head_dim, 0} : std::vector<int64_t>{};
-  w.qkv =
-      load.matrix({attn + "q_proj.weight", attn + "k_proj.weight", attn + "v_proj.weight"}, qkv, c.hidden_size, pairs);
-  if (c.qkv_bias) w.qkv_bias = load.vector({attn + "q_proj.bias", attn + "k_proj.bias", attn + "v_proj.bias"}, qkv);
-  if (c.qk_norm) {
-    w.q_norm = load.vector(attn + "q_norm.weight", l.head_dim);
-    w.k_norm = load.vector(attn + "k_norm.weight", l.head_dim);
+// The weight and, with layer norms, the bias of a norm of the language model.
+void load_text_norm(WeightLoader& load, const TextConfig& c, const std::string& name, Tensor& w, Tensor& b) {
+  w = load.vector(name + "weight", c.hidden_size);
+  if (c.layer_norm) b = load.vector(name + "bias", c.hidden_size);
+}
+
+// A matrix whose rows are those of one module after the other, [n_out[i], n_in] each, and their biases.
+struct TextLinear {
+  std::vector<std::string> modules;
+  std::vector<int64_t> n_out;
+  int64_t n_in = 0;
+  bool bias = false;
+  std::vector<int64_t> pairs = {};  // as WeightLoader::matrix takes it
+};
+void load_text_linear(WeightLoader& load, const TextConfig& c, const TextLinear& l, Weight& w, Tensor& bias) {
+  std::vector<std::string> weights, biases;
+  for (const std::string& module : l.modules) {
+    weights.push_back(module + "weight");
+    biases.push_back(module + "bias");
   }
-  w.o = load.matrix(attn + "o_proj.weight", c.hidden_size, l.q_size());
-  if (c.o_bias) w.o_bias = load.vector(attn + "o_proj.bias", c.hidden_size);
-  w.mlp_norm = load.vector(p + "post_attention_layernorm.weight", c.hidden_size);
+  w = c.names->transposed ? load.transposed_matrix(weights.at(0), l.n_out.at(0), l.n_in)
+                          : load.matrix(weights, l.n_out, l.n_in, l.pairs);
+  if (l.bias) bias = load.vector(biases, l.n_out);
+}
+
+// Names after a prefix.
+std::vector<std::string> after(const std::string& p, const std::vector<std::string_view>& names) {
+  std::vector<std::string> all;
+  for (const std::string_view name : names) all.push_back(p + std::string(name));
+  return all;
+}
+
+void load_attention(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p,
+                    TextLayerWeights& w) {
+  const TextNames& names = *c.names;
+  const int64_t q = l.q_size(), kv = l.kv_size();
+  const bool joined = names.qkv.size() == 1;
+  load_text_linear(load, c,
+                   {.modules = after(p, names.qkv),
+                    .n_out = joined ? std::vector{q + 2 * kv} : std::vector{q, kv, kv},
+                    .n_in = c.hidden_size,
+                    .bias = c.qkv_bias,
+                    .pairs = c.pair_rope ? std::vector<int64_t>{l.head_dim, l.head_dim, 0} : std::vector<int64_t>{}},
+                   w.qkv, w.qkv_bias);
+  if (c.qk_norm) {
+    w.q_norm = load.vector(p + std::string(names.q_norm) + "weight", l.head_dim);
+    w.k_norm = load.vector(p + std::string(names.k_norm) + "weight", l.head_dim);
+  }
+  load_text_linear(load, c, {.modules = after(p, {names.o}), .n_out = {c.hidden_size}, .n_in = q, .bias = c.o_bias},
+                   w.o, w.o_bias);
+}
+
+void load_mlp(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p, TextLayerWeights& w) {
+  const TextNames& names = *c.names;
+  const int64_t f = l.ffn_size;
+  TextLinear up = {.modules = after(p, names.up),
+                   .n_out = std::vector<int64_t>(names.up.size(), f),
+                   .n_in = c.hidden_size,
+                   .bias = c.mlp_bias};
+  const std::string joined = p + "mlp.gate_up_proj.";
+  if (c.gated_mlp && load.has(joined + "weight")) up.modules = {joined}, up.n_out = {2 * f};
+  load_text_linear(load, c, up, w.gate_up, w.gate_up_bias);
+  load_text_linear(load, c,
+                   {.modules = after(p, {names.down}), .n_out = {c.hidden_size}, .n_in = f, .bias = c.mlp_bias}, w.down,
+                   w.down_bias);
+}
+
+TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p) {
+  const TextNames& names = *c.names;
+  TextLayerWeights w;
+  load_text_norm(load, c, p + std::string(names.norm1), w.attn_norm, w.attn_norm_b);
+  load_attention(load, c, l, p, w);
+  load_text_norm(load, c, p + std::string(names.norm2), w.mlp_norm, w.mlp_norm_b);
   if (c.post_norms) {
-    w.post_attn_norm = load.vector(p + "post_self_attn_layernorm.weight", c.hidden_size);
-    w.post_mlp_norm = load.vector(p + "post_mlp_layernorm.weight", c.hidden_size);
+    w.post_attn_norm = load.vector(p + std::string(names.post_attn_norm) + "weight", c.hidden_size);
+    w.post_mlp_norm = load.vector(p + std::string(names.post_mlp_norm) + "weight", c.hidden_size);
   }
   if (l.n_experts > 0) {
-    load_experts(load, c, l, mlp, w);
-    return w;
-  }
-  if (load.has(mlp + "gate_up_proj.weight")) {
-    w.gate_up = load.matrix(mlp + "gate_up_proj.weight", 2 * l.ffn_size, c.hidden_size);
+    load_experts(load, c, l, p + std::string(names.experts), w);
   } else {
-    w.gate_up =
-        load.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {l.ffn_size, l.ffn_size}, c.hidden_size);
-  }
-  w.down = load.matrix(mlp + "down_proj.weight", c.hidden_size, l.ffn_size);
-  if (c.mlp_bias) {
-    w.gate_up_bias = load.vector({mlp + "gate_proj.bias", mlp + "up_proj.bias"}, {l.ffn_size, l.ffn_size});
-    w.down_bias = load.vector(mlp + "down_proj.bias", c.hidden_size);
+    load_mlp(load, c, l, p, w);
   }
   return w;
 }
@@ -82,11 +128,17 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
   const TextConfig& c = config.text;
   std::string name;
   for (const std::string_view p : config.family->prefixes.lm_head) {
-    if (name.empty() && load.has(std::string(p) + "lm_head.weight")) name = std::string(p) + "lm_head.weight";
+    const std::string here = std::string(p) + std::string(c.names->lm_head) + "weight";
+    if (name.empty() && load.has(here)) name = here;
   }
   if (name.empty() && !c.tied_embeddings) {
-    throw Error(ErrorCode::kNotFound,
-                load.where() + ": no lm_head.weight, and config.json does not say tie_word_embeddings");
+    throw Error(ErrorCode::kNotFound, load.where() + ": no " + std::string(c.names->lm_head) +
+                                          "weight, and config.json does not say tie_word_embeddings");
+  }
+  if (c.unit_head && !name.empty()) {
+    w.embed = load.table(embed, c.vocab_size, c.hidden_size);
+    w.lm_head = load.unit_rows(name, c.vocab_size, c.hidden_size);
+    return;
   }
   w.tied = c.tied_embeddings && (name.empty() || load.equal(embed, name, {c.vocab_size, c.hidden_size}));
   w.embed = w.tied ? load.matrix(embed, c.vocab_size, c.hidden_size) : load.table(embed, c.vocab_size, c.hidden_size);
@@ -94,14 +146,19 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
 }
 
 TextWeights load_text(WeightLoader& load, const ModelConfig& config) {
+  const TextConfig& c = config.text;
+  const TextNames& names = *c.names;
   TextWeights w;
-  const std::string p = load.prefix(config.family->prefixes.text, "embed_tokens.weight");
-  load_output(load, config, p + "embed_tokens.weight", w);
-  for (int64_t i = 0; i < config.text.n_layers; ++i) {
-    w.layers.push_back(
-        load_text_layer(load, config.text, config.text.layer(i), p + "layers." + std::to_string(i) + "."));
+  const std::string embed = std::string(names.embed) + "weight";
+  const std::string p = load.prefix(config.family->prefixes.text, embed);
+  load_output(load, config, p + embed, w);
+  if (c.learned_positions) {
+    w.positions = load.table(p + std::string(names.positions) + "weight", c.max_positions, c.hidden_size);
   }
-  w.final_norm = load.vector(p + "norm.weight", config.text.hidden_size);
+  for (int64_t i = 0; i < c.n_layers; ++i) {
+    w.layers.push_back(load_text_layer(load, c, c.layer(i), p + std::string(names.layers) + std::to_string(i) + "."));
+  }
+  load_text_norm(load, c, p + std::string(names.final_norm), w.final_norm, w.final_norm_b);
   return w;
 }
 

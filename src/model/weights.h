@@ -19,19 +19,19 @@ namespace vlcache {
 
 // H heads, Hk kv heads, d head_dim, f ffn_size. Tensors that the architecture lacks are empty.
 struct TextLayerWeights {
-  Tensor attn_norm;       // [hidden]
-  Weight qkv;             // [(H + 2 Hk) d, hidden]: rows of q, then k, then v
-  Tensor qkv_bias;        // [(H + 2 Hk) d]
-  Tensor q_norm, k_norm;  // [d]
-  Weight o;               // [hidden, H d]
-  Tensor o_bias;          // [hidden]
-  Tensor post_attn_norm;  // [hidden]; with post_norms
-  Tensor mlp_norm;        // [hidden]
-  Weight gate_up;         // [2 f, hidden]: rows of gate, then up
-  Tensor gate_up_bias;    // [2 f]
-  Weight down;            // [hidden, f]
-  Tensor down_bias;       // [hidden]
-  Tensor post_mlp_norm;   // [hidden]; with post_norms
+  Tensor attn_norm, attn_norm_b;  // [hidden]; biases of norms: with layer_norm, here and below
+  Weight qkv;                     // [(H + 2 Hk) d, hidden]: rows of q, then k, then v
+  Tensor qkv_bias;                // [(H + 2 Hk) d]
+  Tensor q_norm, k_norm;          // [d]
+  Weight o;                       // [hidden, H d]
+  Tensor o_bias;                  // [hidden]
+  Tensor post_attn_norm;          // [hidden]; with post_norms
+  Tensor mlp_norm, mlp_norm_b;    // [hidden]
+  Weight gate_up;                 // [2 f, hidden]: rows of gate, then up; without gated_mlp [f, hidden]
+  Tensor gate_up_bias;            // [2 f] or [f]
+  Weight down;                    // [hidden, f]
+  Tensor down_bias;               // [hidden]
+  Tensor post_mlp_norm;           // [hidden]; with post_norms
   // Of a layer with experts, instead of gate_up and down: router [E, hidden], and of each expert the same two matrices.
   Weight router;
   std::vector<Weight> experts_gate_up, experts_down;
@@ -40,8 +40,9 @@ struct TextLayerWeights {
 struct TextWeights {
   Weight
       embed;  // [vocab, hidden]; when tied, packed and used as lm_head too; else plain rows, maybe in the mapped file
+  Weight positions;                      // [max_positions, hidden] plain rows; with learned_positions
   std::vector<TextLayerWeights> layers;  // [n_layers]
-  Tensor final_norm;                     // [hidden]
+  Tensor final_norm, final_norm_b;       // [hidden]
   Weight lm_head;                        // [vocab, hidden]; empty when tied
   bool tied = false;
   const Weight& output() const { return tied ? embed : lm_head; }

@@ -139,6 +139,8 @@ class Policy {
   // Slots per head, reserved when a sequence starts; 0: grows as needed; -1: as many as the model's context.
   virtual int64_t capacity() const { return 0; }
   virtual AttentionPattern pattern() const { return {}; }
+  // Whether tokens are seen at other positions than their own: what a model with learned positions cannot do.
+  virtual bool renumbers() const { return pattern() != AttentionPattern{}; }
   // Whether the policy may evict KV, after the prompt or later.
   virtual bool evicts() const { return true; }
   // Throws Error(kInput) if the policy was made for another model, or has too little for any prompt of this one.

@@ -179,7 +179,7 @@ void Conversation::set_policy(const std::string& kv, const std::string& budget) 
   model.kv = kv;
   model.kv_budget = budget;
   PolicyPtr policy = chosen_policy(model, checkpoint_);
-  if (!policy->vision_layers().empty()) check_suits(engine_.model().config(), *policy);
+  check_suits(engine_.model().config(), *policy);
   RequestFields fields = fields_;
   fields.kv = kv;
   fields.kv_budget = std::nullopt;

@@ -184,8 +184,9 @@ PolicyPtr chosen_policy(const ModelFlags& flags, const Checkpoint& checkpoint) {
 
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, const Checkpoint& checkpoint,
                                     std::span<const PolicyPtr> policies, TierWarnings* warnings) {
-  for (const PolicyPtr& policy : policies) {
-    if (!policy->vision_layers().empty()) check_suits(Model::read_config(checkpoint), *policy);
+  if (!policies.empty()) {
+    const ModelConfig config = Model::read_config(checkpoint);
+    for (const PolicyPtr& policy : policies) check_suits(config, *policy);
   }
   EngineOptions options = engine_options(flags);
   if (warnings != nullptr) warnings->watch(options.tiers);

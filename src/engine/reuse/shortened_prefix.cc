@@ -160,7 +160,8 @@ int32_t shorten_prefix(Engine& engine, const PrefixTokens& before, const CachedP
   const std::vector<Comparable> longer = comparable(std::span(before.ids).first(static_cast<size_t>(known.n)),
                                                     list_images(before.spans, before.keys, before.positions), numbers);
   const std::vector<Comparable> shorter = comparable(prompt.tokens, list_images(prompt), numbers);
-  const Overlap found = overlap(longer, shorter);
+  Overlap found = overlap(longer, shorter);
+  if (engine.model().config().text.learned_positions) found.n_moved = 0;  // keys that cannot leave their positions
   const int32_t n = found.n_same + found.n_moved;
   if (n == 0) return 0;
   const KvCache kv = moved(engine, known.kv, found, before.positions, prompt.token_infos());

@@ -117,6 +117,11 @@ std::vector<int32_t> close_up(Prompt& prompt, const std::vector<std::vector<int3
 }  // namespace
 
 void check_suits(const ModelConfig& config, const Policy& policy) {
+  if (policy.renumbers() && config.text.learned_positions) {
+    throw Error(ErrorCode::kInput, "'" + policy.name() + "' gives tokens other positions than their own; this model (" +
+                                       config.model_type +
+                                       ") has learned positions, which its keys cannot leave: choose another policy");
+  }
   if (policy.vision_layers().empty()) return;
   const bool suits = config.vision && config.vision->traits.class_token && config.projector.scale == 1;
   if (!suits) {

@@ -10,7 +10,8 @@
 
 namespace vlcache {
 
-// Throws Error(kInput) if a model of that configuration does not supply what the policy selects by.
+// Throws Error(kInput) if a model of that configuration does not supply what the policy selects by, or cannot place
+// tokens where the policy does.
 void check_suits(const ModelConfig& config, const Policy& policy);
 
 // If the policy chooses among image tokens and has not yet: encodes the prompt's images, lets it choose, shortens the

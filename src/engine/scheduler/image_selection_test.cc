@@ -118,6 +118,26 @@ TEST_P(Selection, RejectsImpossibleBudgets) {
   }
 }
 
+// Learned positions are added before the first layer: what is computed with them has one place.
+TEST_P(Selection, LearnedPositionsRefuseWhatRenumbers) {
+  const Fixture f("gpt2-tied", GetParam());
+  const ModelConfig config = Model::read_config(Checkpoint(kFixtures / "models/gpt2-tied"));
+  for (const char* policy : {"streaming", "streaming:sinks=0", "window_recompute"}) {
+    const auto refused = HasSubstr("'" + std::string(policy).substr(0, std::string(policy).find(':')));
+    EXPECT_THAT(error_of([&] { check_suits(config, *parse_policy(policy)); }), refused);
+    EXPECT_THAT(error_of([&] { f.ask(f.engine->prepare_raw("What is the total?", {}), policy, ""); }),
+                testing::AllOf(refused, HasSubstr("this model (gpt2) has learned positions")));
+  }
+  for (const char* policy : {"full", "none", "vlcache", "snapkv", "expected_attention", "kvzip", "h2o/h2o"})
+    check_suits(config, *parse_policy(policy));
+  const std::string all = f.ask(f.engine->prepare_raw("What is the total?", {}), "full", "").text;
+  EXPECT_EQ(f.ask(f.engine->prepare_raw("What is the total?", {}), "none", "").text, all);
+  std::string long_text;
+  for (int i = 0; i < 300; ++i) long_text += " the";
+  EXPECT_THAT(error_of([&] { f.ask(f.engine->prepare_raw(long_text, {}), "full", ""); }),
+              HasSubstr("the model's context is 256"));
+}
+
 // A second turn keeps the choice of the first, whose KV it continues from; another choice is another prompt.
 TEST_P(Selection, IsKeptInLaterTurns) {
   const Fixture f("llava-clip", GetParam());

@@ -9,15 +9,27 @@
 
 namespace vlcache {
 
+// The keys of a language model's configuration.
+struct TextKeys {
+  std::string_view hidden_size = "hidden_size", n_layers = "num_hidden_layers", n_heads = "num_attention_heads";
+  std::string_view n_kv_heads = "num_key_value_heads", ffn_size = "intermediate_size";
+  std::string_view max_positions = "max_position_embeddings", eps = "rms_norm_eps", activation = "hidden_act";
+};
+
 // A decoder that text_decoder.cc can run: the defaults of its configuration class's absent keys, and the switches it
 // sets. Also the language model of vision families.
 struct TextFamily {
   std::string_view model_type;
-  int64_t vocab_size = 0, ffn_size = 0, max_positions = 0;  // defaults
+  TextKeys keys = {};
+  const TextNames* names = &kLlamaNames;
+  int64_t vocab_size = 0, ffn_size = 0, max_positions = 0;  // defaults; ffn_size 0: 4 hidden_size
   int64_t n_kv_heads = 0;                                   // default; 0: as many as heads
   int64_t head_dim = 0;                                     // default; 0: hidden / heads
   int64_t hidden_size = 4096, n_layers = 32, n_heads = 32;  // defaults
   double eps = 1e-6, theta = 10000.0;                       // defaults
+  std::string_view activation = "silu";                     // default
+  bool tied = false;                                        // default
+  bool learned_positions = false;                           // as TextConfig's
   // M-RoPE: the default of mrope_section, and how sections are dealt. Zeros: the model knows no M-RoPE.
   std::array<int64_t, 3> sections{};
   bool interleaved = false;

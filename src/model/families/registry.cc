@@ -15,9 +15,10 @@ constexpr std::array<const Family*, 10> kVisionFamilies = {&kLlava,       &kLlav
 std::vector<Family> text_models() {
   std::vector<Family> models;
   for (const TextFamily& family : text_families()) {
-    // "": a decoder saved without its head; the others: the text part of a vision model.
+    // "": a decoder saved without its head, and GPT-2 as published; "transformer.": GPT-2 since; the others: the text
+    // part of a vision model.
     models.push_back({.model_type = family.model_type,
-                      .prefixes = {.text = {"model.", "", "model.language_model.", "language_model."},
+                      .prefixes = {.text = {"model.", "", "transformer.", "model.language_model.", "language_model."},
                                    .lm_head = {""},
                                    .vision = {},
                                    .projector = {}},

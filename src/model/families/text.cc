@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "model/families/families.h"
 
 namespace vlcache {
+
+const TextNames kLlamaNames = {};
+
 namespace {
 
 // Llama 1 to 3, and the many models with its architecture (TinyLlama, SmolLM, Yi, Vicuna). arXiv:2302.13971.
@@ -156,12 +160,81 @@ constexpr TextFamily kGlmOcrText = {
     .sections = {8, 12, 12},
     .read_switches = [](const JsonObject&, TextConfig& text) { text.post_norms = text.pair_rope = true; }};
 
+// GPT-2: learned positions, layer norms, biases everywhere, one matrix for q, k and v.
+const TextNames kGpt2Names = {.embed = "wte.",
+                              .positions = "wpe.",
+                              .layers = "h.",
+                              .norm1 = "ln_1.",
+                              .norm2 = "ln_2.",
+                              .qkv = {"attn.c_attn."},
+                              .o = "attn.c_proj.",
+                              .up = {"mlp.c_fc."},
+                              .down = "mlp.c_proj.",
+                              .final_norm = "ln_f.",
+                              .transposed = true};
+
+void read_gpt2(const JsonObject& config, TextConfig& text) {
+  text.layer_norm = true;
+  text.gated_mlp = false;
+  text.qkv_bias = text.o_bias = text.mlp_bias = true;
+  if (!config.boolean("scale_attn_weights", true)) config.fail("scale_attn_weights", "true");
+  for (const std::string_view key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) {
+    if (config.boolean(key, false)) config.fail(key, "false");
+  }
+}
+
+constexpr TextFamily kGpt2 = {.model_type = "gpt2",
+                              .keys = {.hidden_size = "n_embd",
+                                       .n_layers = "n_layer",
+                                       .n_heads = "n_head",
+                                       .ffn_size = "n_inner",
+                                       .max_positions = "n_positions",
+                                       .eps = "layer_norm_epsilon",
+                                       .activation = "activation_function"},
+                              .names = &kGpt2Names,
+                              .vocab_size = 50257,
+                              .max_positions = 1024,
+                              .hidden_size = 768,
+                              .n_layers = 12,
+                              .n_heads = 12,
+                              .eps = 1e-5,
+                              .activation = "gelu_new",
+                              .tied = true,
+                              .learned_positions = true,
+                              .read_switches = read_gpt2};
+
+// Baichuan 7B and Baichuan2 7B: Llama with one matrix for q, k and v. arXiv:2309.10305.
+const TextNames kBaichuanNames = {.qkv = {"self_attn.W_pack."}};
+
+// Their public code tells the models apart by sizes alone. 13B, which biases attention by distance (ALiBi) instead of
+// rotating, has a hidden size of 5120; its configuration class has no max_position_embeddings. Baichuan2, not its
+// predecessor of 64000 tokens, divides the rows of the output matrix by their length.
+void read_baichuan(const JsonObject& config, TextConfig& text) {
+  if (text.hidden_size == 5120 || !config.has("max_position_embeddings")) {
+    throw Error(ErrorCode::kUnsupported, config.where() +
+                                             ": this is a Baichuan 13B (hidden_size 5120, no max_position_embeddings), "
+                                             "whose attention has ALiBi; of this family only 7B, which rotates, is "
+                                             "supported");
+  }
+  const Json* classes = config.find("architectures");
+  const bool first =
+      text.vocab_size == 64000 || (classes != nullptr && *classes == Json::array({"BaiChuanForCausalLM"}));
+  text.unit_head = !first;
+}
+
+constexpr TextFamily kBaichuan = {.model_type = "baichuan",
+                                  .names = &kBaichuanNames,
+                                  .vocab_size = 125696,
+                                  .ffn_size = 11008,
+                                  .max_positions = 4096,
+                                  .read_switches = read_baichuan};
+
 }  // namespace
 
 std::span<const TextFamily> text_families() {
   static constexpr TextFamily kFamilies[] = {kLlama,           kMistral,       kQwen2,       kQwen3,
                                              kQwen2VlText,     kQwen2_5VlText, kQwen3VlText, kQwen3VlMoeText,
-                                             kPaddleOcrVlText, kGlmOcrText};
+                                             kPaddleOcrVlText, kGlmOcrText,    kGpt2,        kBaichuan};
   return kFamilies;
 }
 

@@ -15,6 +15,7 @@ class WindowRecompute final : public Policy {
       : name_(std::move(name)), window_(window), budget_(budget) {}
   std::string name() const override { return name_; }
   bool keeps_kv() const override { return false; }
+  bool renumbers() const override { return true; }
 
   int32_t recompute_window(const PromptShape& prompt) const override {
     if (window_ > 0) return window_;
