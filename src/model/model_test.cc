@@ -113,9 +113,9 @@ TEST_F(ModelTest, ConfigurationsAndTensorsMustBelongTogether) {
 // file.
 TEST_F(ModelTest, OnlyALanguageModelMayLackTheEncoder) {
   for (const char* model : {"qwen3-vl-deepstack", "qwen2.5-vl-flat", "paddleocr-vl-flat", "glm-ocr-two"}) {
-    const std::string file = fixture_model(model) / "model.safetensors";
+    const Safetensors file = Safetensors::open(fixture_model(model) / "model.safetensors");
     std::map<std::string, std::string> renamed, unread;
-    for (const std::string_view view : Safetensors::open(file).names()) {
+    for (const std::string_view view : file.names()) {
       const std::string name(view);
       if (name.find("visual.") == std::string::npos && name.find("mlp_AR.") == std::string::npos) continue;
       const size_t at = name.find("visual.");

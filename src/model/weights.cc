@@ -1,11 +1,10 @@
-#include "model/weights.h"
-
 #include <array>
 
 #include "base/error.h"
 #include "model/family.h"
 #include "model/projector.h"
 #include "model/weight_loader.h"
+#include "model/weights.h"
 
 namespace vlcache {
 namespace {
@@ -69,8 +68,8 @@ std::vector<std::string> after(const std::string& p, const std::vector<std::stri
   return all;
 }
 
-void load_attention(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p,
-                    TextLayerWeights& w) {
+void load_text_attention(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p,
+                         TextLayerWeights& w) {
   const TextNames& names = *c.names;
   const int64_t q = l.q_size(), kv = l.kv_size();
   const bool joined = names.qkv.size() == 1;
@@ -89,7 +88,8 @@ void load_attention(WeightLoader& load, const TextConfig& c, const TextLayer& l,
                    w.o, w.o_bias);
 }
 
-void load_mlp(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p, TextLayerWeights& w) {
+void load_text_mlp(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p,
+                   TextLayerWeights& w) {
   const TextNames& names = *c.names;
   const int64_t f = l.ffn_size;
   TextLinear up = {.modules = after(p, names.up),
@@ -108,7 +108,7 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   const TextNames& names = *c.names;
   TextLayerWeights w;
   load_text_norm(load, c, p + std::string(names.norm1), w.attn_norm, w.attn_norm_b);
-  load_attention(load, c, l, p, w);
+  load_text_attention(load, c, l, p, w);
   load_text_norm(load, c, p + std::string(names.norm2), w.mlp_norm, w.mlp_norm_b);
   if (c.post_norms) {
     w.post_attn_norm = load.vector(p + std::string(names.post_attn_norm) + "weight", c.hidden_size);
@@ -117,7 +117,7 @@ TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const 
   if (l.n_experts > 0) {
     load_experts(load, c, l, p + std::string(names.experts), w);
   } else {
-    load_mlp(load, c, l, p, w);
+    load_text_mlp(load, c, l, p, w);
   }
   return w;
 }
