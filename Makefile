@@ -7,7 +7,7 @@ SHELL := /bin/bash
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
-build: deps  ## build/release/vlcache, file by file: for daily work
+build: deps  ## build/release/vlcache (and vlcache-video, which it runs), file by file: for daily work
 	@tools/build.sh release vlcache
 
 demo:  ## a page, a few questions, answers with timings; leaves the program in build/release

@@ -12,6 +12,7 @@ pkg_check_modules(webp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(hiredis REQUIRED IMPORTED_TARGET hiredis)
+pkg_check_modules(libav REQUIRED IMPORTED_TARGET libavformat libavcodec libswscale libavutil)  # of vlcache-video alone
 find_library(edit_library edit REQUIRED)  # its pkg-config file would add a folder of headers that no file includes
 find_package(CLI11 REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)

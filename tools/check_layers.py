@@ -8,6 +8,7 @@ import sys
 MAY_INCLUDE = {
     "base": set(),
     "io": {"base"},
+    "video_helper": set(),  # a program of its own
     "ops": {"base"},
     "ops/ref": {"base", "ops"},
     "ops/cpu": {"base", "ops"},

@@ -9,5 +9,5 @@ fi
 tools/install_deps.sh build
 tools/build.sh demo vlcache
 mkdir -p build/release
-cp -f build/demo/vlcache build/release/vlcache
+cp -f build/demo/vlcache build/demo/vlcache-video build/release/
 exec python3 tools/demo.py build/release/vlcache

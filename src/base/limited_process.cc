@@ -150,11 +150,19 @@ bool read_some(const OwnFd& fd, const Take& take) {
 }
 
 // Reads both pipes until the helper has ended, or must end.
-void follow(const Child& child, OwnFd& out, OwnFd& err, const ProcessLimits& limits,
-            const std::function<bool()>& cancelled, ProcessOutcome& outcome) {
-  const Clock::time_point deadline = Clock::now() + limits.time;
+void follow(const Child& child, OwnFd& out, OwnFd& err, const ProcessLimits& limits, const ProcessCalls& calls,
+            ProcessOutcome& outcome) {
+  Clock::time_point deadline = Clock::now() + limits.time;
+  int64_t n_output = 0;
   const auto add_output = [&](std::span<const std::byte> piece) {
-    outcome.output.insert(outcome.output.end(), piece.begin(), piece.end());
+    n_output += std::ssize(piece);
+    if (!calls.take) {
+      outcome.output.insert(outcome.output.end(), piece.begin(), piece.end());
+    } else if (n_output <= limits.output_bytes) {
+      const Clock::time_point before = Clock::now();
+      calls.take(piece);
+      deadline += Clock::now() - before;
+    }
   };
   const auto add_errors = [&](std::span<const std::byte> piece) {
     const size_t room = kMaxErrors - std::min(kMaxErrors, outcome.errors.size());
@@ -162,7 +170,7 @@ void follow(const Child& child, OwnFd& out, OwnFd& err, const ProcessLimits& lim
   };
   bool out_open = true, err_open = true;
   while (true) {
-    if (cancelled && cancelled()) {
+    if (calls.cancelled && calls.cancelled()) {
       outcome.end = ProcessOutcome::End::kCancelled;
       return;
     }
@@ -179,7 +187,7 @@ void follow(const Child& child, OwnFd& out, OwnFd& err, const ProcessLimits& lim
     if (poll(fds, 2, static_cast<int>(kLook.count())) <= 0) continue;
     if (fds[0].revents != 0) out_open = read_some(out, add_output);
     if (fds[1].revents != 0) err_open = read_some(err, add_errors);
-    if (std::ssize(outcome.output) > limits.output_bytes) {
+    if (n_output > limits.output_bytes) {
       outcome.end = ProcessOutcome::End::kTooMuch;
       return;
     }
@@ -220,8 +228,7 @@ std::optional<std::filesystem::path> find_program(std::string_view name) {
 }
 
 ProcessOutcome run_limited(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-                           const MemoryFile& input, const ProcessLimits& limits,
-                           const std::function<bool()>& cancelled) {
+                           const MemoryFile& input, const ProcessLimits& limits, const ProcessCalls& calls) {
   std::vector<std::string> texts{program.string()};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -233,7 +240,7 @@ ProcessOutcome run_limited(const std::filesystem::path& program, const std::vect
   const OwnFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const OwnFd file(fcntl(input.fd(), F_DUPFD_CLOEXEC, kFirstOwnFd));
   Pipe out = make_pipe(), err = make_pipe();
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(limits.time).count();
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(limits.time).count() * limits.threads;
   const ChildPlan plan{.program = texts[0].c_str(),
                        .arguments = pointers.data(),
                        .environment = environment,
@@ -246,7 +253,7 @@ ProcessOutcome run_limited(const std::filesystem::path& program, const std::vect
   out.write.close();
   err.write.close();
   ProcessOutcome outcome;
-  follow(child, out.read, err.read, limits, cancelled, outcome);
+  follow(child, out.read, err.read, limits, calls, outcome);
   return outcome;
 }
 

@@ -35,6 +35,15 @@ struct ProcessLimits {
   std::chrono::milliseconds time{20'000};   // from its start to its end, and of processor time
   int64_t memory_bytes = int64_t{1} << 30;  // of address space
   int64_t output_bytes = int64_t{32} << 20;
+  int32_t threads = 1;  // that compute at the same time: processor time is limited to `time` for each
+};
+
+// What run_limited calls while a helper runs; either may be empty. What they throw ends the helper and is passed on.
+struct ProcessCalls {
+  std::function<bool()> cancelled;  // about 20 times a second; true ends the helper
+  // Takes the next bytes of standard output, which ProcessOutcome::output then has none of. The helper waits meanwhile;
+  // that time is not its own.
+  std::function<void(std::span<const std::byte>)> take;
 };
 
 struct ProcessOutcome {
@@ -60,7 +69,6 @@ std::optional<std::filesystem::path> find_program(std::string_view name);
 // no core, and dies with the thread that waits for it. `cancelled` is called about 20 times a second. Throws Error(kIo)
 // if no process can be started. Any thread.
 ProcessOutcome run_limited(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-                           const MemoryFile& input, const ProcessLimits& limits,
-                           const std::function<bool()>& cancelled = nullptr);
+                           const MemoryFile& input, const ProcessLimits& limits, const ProcessCalls& calls = {});
 
 }  // namespace vlcache

@@ -14,10 +14,10 @@ namespace {
 
 using End = ProcessOutcome::End;
 
-ProcessOutcome run_shell(const std::string& script, const ProcessLimits& limits = {},
-                         const std::function<bool()>& cancelled = nullptr, std::string_view input = "") {
+ProcessOutcome run_shell(const std::string& script, const ProcessLimits& limits = {}, const ProcessCalls& calls = {},
+                         std::string_view input = "") {
   const MemoryFile file(std::as_bytes(std::span(input)));
-  return run_limited(*find_program("sh"), {"-c", script}, file, limits, cancelled);
+  return run_limited(*find_program("sh"), {"-c", script}, file, limits, calls);
 }
 
 std::string output_of(const ProcessOutcome& outcome) {
@@ -25,7 +25,7 @@ std::string output_of(const ProcessOutcome& outcome) {
 }
 
 TEST(LimitedProcess, GivesOutputErrorsAndStatus) {
-  const ProcessOutcome outcome = run_shell("cat /proc/self/fd/3; echo bad >&2; exit 7", {}, nullptr, "input");
+  const ProcessOutcome outcome = run_shell("cat /proc/self/fd/3; echo bad >&2; exit 7", {}, {}, "input");
   EXPECT_EQ(output_of(outcome), "input");
   EXPECT_EQ(outcome.errors, "bad\n");
   EXPECT_EQ(outcome.end, End::kExited);
@@ -81,7 +81,22 @@ TEST(LimitedProcess, LeavesNoChildren) {
 
 TEST(LimitedProcess, EndsWhenItIsCancelled) {
   int n_asked = 0;
-  EXPECT_EQ(run_shell("sleep 100", {}, [&] { return ++n_asked > 2; }).end, End::kCancelled);
+  EXPECT_EQ(run_shell("sleep 100", {}, {.cancelled = [&] { return ++n_asked > 2; }}).end, End::kCancelled);
+}
+
+TEST(LimitedProcess, HandsItsOutputOnAsItComes) {
+  int64_t n_bytes = 0;
+  const auto take = [&](std::span<const std::byte> piece) { n_bytes += std::ssize(piece); };
+  const std::string script = "head -c 3000000 /dev/zero";
+  const ProcessOutcome outcome = run_shell(script, {.output_bytes = 3'000'000}, {.take = take});
+  EXPECT_TRUE(outcome.good());
+  EXPECT_TRUE(outcome.output.empty());
+  EXPECT_EQ(n_bytes, 3'000'000);
+  EXPECT_EQ(run_shell(script, {.output_bytes = 2'999'999}, {.take = take}).end, End::kTooMuch);
+  // The time that is spent taking is not the helper's.
+  const auto slow = [&](std::span<const std::byte>) { usleep(300'000); };
+  EXPECT_TRUE(run_shell("echo x", {.time = std::chrono::milliseconds(200)}, {.take = slow}).good());
+  EXPECT_THROW(run_shell("yes", {}, {.take = [](auto) { throw std::runtime_error("enough"); }}), std::runtime_error);
 }
 
 TEST(LimitedProcess, FindsProgramsInThePath) {

@@ -98,7 +98,7 @@ class Programs {
     limits.time = std::max(limits.time, std::chrono::milliseconds(1));
     std::optional<ProcessOutcome> outcome;
     try {
-      outcome = run_limited(*program, arguments, input_, limits, request_.cancelled);
+      outcome = run_limited(*program, arguments, input_, limits, {.cancelled = request_.cancelled, .take = {}});
     } catch (...) {
       places_.release();
       throw;
