@@ -26,8 +26,8 @@ MOST = {
     "is let go": 0,
     "rehearsal": 0,
     "in turn": 5,
-    "picture": 47,
-    "pictures": 37,
+    "picture": 46,
+    "pictures": 36,
 }
 
 

@@ -250,7 +250,7 @@ const std::array kFields = std::to_array<RequestField>({
     {.name = "mm_processor_kwargs",
      .member = {},
      .help = "settings of the image processor for this request: `size`, `min_pixels`, `max_pixels`, "
-             "`do_image_splitting`, `image_grid_pinpoints`",
+             "`do_image_splitting`, `image_grid_pinpoints`; of videos: `fps`, `max_frames`, `do_sample_frames`",
      .line = false},
     {.name = "chat_template_kwargs",
      .member = {},

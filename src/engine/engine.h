@@ -78,6 +78,7 @@ class Engine {
   Prompt prepare_rendered(const RenderedChat& chat, InputMedia media) const;
   // Throws Error(kInput) for images or videos that the model cannot take.
   void check_takes(const InputMedia& media) const;
+  bool takes_videos() const { return video_reader_ != nullptr; }
   // The same for videos alone, before one is decoded.
   void check_takes_videos() const;
   // The pages of a document as images. Throws Error(kInput) if the model cannot take images, else what

@@ -67,7 +67,8 @@ Prompt with_image_errors(const std::vector<std::string>& places, const Prepare& 
     });
     if (place == places.end() || http_status(e) != 400) throw;
     const bool large = what.find("the limit is") != what.npos;
-    throw CodedError(e.code(), e.what(), large ? "image_too_large" : "image_parse_error", *place);
+    const std::string noun = place->find(".video") == std::string::npos ? "image" : "video";
+    throw CodedError(e.code(), e.what(), noun + (large ? "_too_large" : "_parse_error"), *place);
   }
 }
 
@@ -143,7 +144,7 @@ void Api::handle(const HttpRequest& request, const HttpReplyPtr& reply) {
     exchange->send(anthropic ? refusal(400, said, "invalid_request_error") : field_error(e, request));
   } catch (const TooManyDocuments&) {
     metrics_.add_refused("documents");
-    exchange->send(try_again("too many PDFs are being read; try again later"));
+    exchange->send(try_again("too many PDFs and videos are being read; try again later"));
   } catch (const Error& e) {
     exchange->note_bug(e);
     exchange->send(field_error(e, request));
@@ -298,26 +299,38 @@ HttpResponse Api::answer(const HttpRequest& request) const {
 ChatLimits Api::limits_of(const ExchangePtr& exchange) {
   ChatLimits limits = options_.limits;
   limits.named_images = &named_images_;
-  limits.read_document = [this, exchange](DocumentRequest request) {
-    return read_document(std::move(request), exchange);
+  // A request's PDFs and videos count as one, until the frames of the last have been decoded.
+  const auto cancelled = [this, exchange, all = std::make_shared<std::function<bool()>>()] {
+    if (!*all) *all = reading(exchange);
+    return *all;
+  };
+  limits.read_document = [this, cancelled](DocumentRequest request) {
+    request.cancelled = cancelled();
+    return engine_.read_document(request);
+  };
+  limits.read_video = [this, cancelled](VideoRequest request) {
+    engine_.check_takes_videos();
+    request.cancelled = cancelled();
+    return input_video(std::move(request)).input;
   };
   if (const auto& salt = exchange->caller().salt) limits.caller = hex(*salt);
   return limits;
 }
 
-// While the client is there. Throws TooManyDocuments where other requests would find no thread.
-std::vector<EncodedImage> Api::read_document(DocumentRequest request, const ExchangePtr& exchange) {
+// Counts as a document that is being read as long as the function lives, which says whether the client is gone. Throws
+// TooManyDocuments where other requests would find no thread.
+std::function<bool()> Api::reading(const ExchangePtr& exchange) {
   struct Reading {
     std::atomic<int>& n;
     const int before = n++;
     explicit Reading(std::atomic<int>& count) : n(count) {}
     ~Reading() { --n; }
-  } const reading(n_documents_);
-  if (reading.before >= kMaxDocuments) throw TooManyDocuments();
+  };
+  auto reading = std::make_shared<const Reading>(n_documents_);
+  if (reading->before >= kMaxDocuments) throw TooManyDocuments();
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   exchange->on_gone([gone] { *gone = true; });
-  request.cancelled = [gone] { return gone->load(); };
-  return engine_.read_document(request);
+  return [gone, reading = std::move(reading)] { return gone->load(); };
 }
 
 AnswerForms::Form Api::form_of(ChatRequest& asked) {
@@ -329,17 +342,20 @@ AnswerForms::Form Api::form_of(ChatRequest& asked) {
   return form;
 }
 
-// Moves the images out of `asked`.
+// Moves the images and videos out of `asked`.
 Prompt Api::prompt_of(ChatRequest& asked, const AnswerForms::Form& form) {
   if (!form.system_text.empty()) asked.messages = with_system_text(std::move(asked.messages), form.system_text);
   std::vector<std::string> places;
   for (const EncodedImage& image : asked.images) places.push_back(image.where);
+  for (const InputVideo& video : asked.videos) places.push_back(video.where);
   const TemplateInput input{.tools = form.template_has_tools ? &asked.tools.tools : nullptr,
                             .variables = asked.variables(),
                             .continue_final = asked.continue_final,
                             .open_answer = asked.open_answer};
-  Prompt prompt =
-      with_image_errors(places, [&] { return prepare_chat(engine_, asked.messages, std::move(asked.images), input); });
+  Prompt prompt = with_image_errors(places, [&] {
+    InputMedia media(std::move(asked.images), std::move(asked.videos));
+    return prepare_chat(engine_, asked.messages, std::move(media), input);
+  });
   asked.in_thought = prompt.in_thought;
   if (asked.continue_final && !asked.in_thought) asked.thoughts = {};
   for (NamedImage& image : asked.named) named_images_.add(image.name, std::move(image.bytes), image.where);

@@ -77,7 +77,7 @@ class Api {
   void submit(std::vector<Asked> asked, std::chrono::milliseconds timeout, const std::function<void()>& accepted,
               const ExchangePtr& exchange);
   ChatLimits limits_of(const ExchangePtr& exchange);
-  std::vector<EncodedImage> read_document(DocumentRequest request, const ExchangePtr& exchange);
+  std::function<bool()> reading(const ExchangePtr& exchange);
   void recall(nlohmann::ordered_json& body, const std::string& owner) const;
   AnswerForms::Form form_of(ChatRequest& asked);
   Prompt prompt_of(ChatRequest& asked, const AnswerForms::Form& form);

@@ -97,7 +97,7 @@ std::vector<std::byte> ImageSource::read_file(const std::string& path, const std
   return bytes;
 }
 
-std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, MediaKind kind) const {
+std::vector<std::byte> ImageSource::read(const std::string& url, const std::string& where, FileKind kind) const {
   if (is_data_uri(url) || (url_prefixes_.empty() && path_prefixes_.empty())) return decode_data_uri(url, where, kind);
   if (url.starts_with("file:///")) {
     const std::optional<std::string> path = percent_decoded(std::string_view(url).substr(7));

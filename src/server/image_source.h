@@ -25,8 +25,7 @@ class ImageSource {
 
   // Returns the bytes of the image, or the PDF, that `url` names; `where` names the URL in errors, which are
   // Error(kInput) and reveal nothing else about what is not allowed. May take limits.timeout. Any thread.
-  std::vector<std::byte> read(const std::string& url, const std::string& where,
-                              MediaKind kind = MediaKind::kImage) const;
+  std::vector<std::byte> read(const std::string& url, const std::string& where, FileKind kind = FileKind::kImage) const;
 
  private:
   bool allows(const Url& url) const;

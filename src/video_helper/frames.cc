@@ -5,9 +5,21 @@
 
 namespace vlcache {
 
+namespace {
+
+// Packets that a clip may count beyond what its decoder shows: the last frame then stands for theirs.
+constexpr int64_t kSpare = 2;
+
+}  // namespace
+
 FrameReader::FrameReader(Clip& clip, const PacketList& packets)
-    : clip_(clip), packets_(packets), frame_(av_frame_alloc()), packet_(av_packet_alloc()), skips_(packets.timed) {
-  if (frame_ == nullptr || packet_ == nullptr) throw std::bad_alloc();
+    : clip_(clip),
+      packets_(packets),
+      frame_(av_frame_alloc()),
+      incoming_(av_frame_alloc()),
+      packet_(av_packet_alloc()),
+      skips_(packets.timed) {
+  if (frame_ == nullptr || incoming_ == nullptr || packet_ == nullptr) throw std::bad_alloc();
   start_over();
 }
 
@@ -16,7 +28,7 @@ void FrameReader::open_decoder() {
   const AVCodec* codec = avcodec_find_decoder(parameters->codec_id);
   if (codec == nullptr) {
     throw ClipError(ClipError::kUnsupported,
-                    clip_format("no decoder of %s is installed", avcodec_get_name(parameters->codec_id)));
+                    clip_format("there is no decoder of its codec (%s)", avcodec_get_name(parameters->codec_id)));
   }
   decoder_.reset(avcodec_alloc_context3(codec));
   if (decoder_ == nullptr || avcodec_parameters_to_context(decoder_.get(), parameters) < 0) throw std::bad_alloc();
@@ -68,13 +80,16 @@ void FrameReader::skip_to(int64_t packet) {
 }
 
 bool FrameReader::receive() {
-  const int error = avcodec_receive_frame(decoder_.get(), frame_.get());
+  const int error = avcodec_receive_frame(decoder_.get(), incoming_.get());
   if (error == AVERROR(EAGAIN) || error == AVERROR_EOF) {
     drained_ = drained_ || error == AVERROR_EOF;
     return false;
   }
   if (error < 0) fail_at(second_of(std::clamp<int64_t>(next_packet_ - 1, 0, packets_.n_frames() - 1)), av_words(error));
   ++n_received_;
+  av_frame_unref(frame_.get());
+  av_frame_move_ref(frame_.get(), incoming_.get());
+  holds_frame_ = true;
   return true;
 }
 
@@ -96,11 +111,8 @@ const AVFrame& FrameReader::read(int64_t index) {
     const int64_t key = skips_ ? keyframe_before(pts) : 0;
     if (key > next_packet_) skip_to(key);
     while (holds_frame_ || receive() || send_next()) {
-      if (!holds_frame_ && frame_->buf[0] == nullptr) continue;
-      holds_frame_ = true;
       const int64_t shown = frame_->best_effort_timestamp;
-      if (shown != AV_NOPTS_VALUE && shown >= pts) break;
-      av_frame_unref(frame_.get());
+      if (holds_frame_ && shown != AV_NOPTS_VALUE && shown >= pts) break;
       holds_frame_ = false;
     }
     const bool exact = holds_frame_ && frame_->best_effort_timestamp == pts;
@@ -109,7 +121,7 @@ const AVFrame& FrameReader::read(int64_t index) {
       start_over();
       continue;
     }
-    if (!holds_frame_) fail_at(second_of(index), "its last frames are missing");
+    if (!holds_frame_) check_last(index);
     if (frame_->decode_error_flags != 0 || (frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0) {
       fail_at(second_of(index), "a frame has errors");
     }
@@ -120,12 +132,17 @@ const AVFrame& FrameReader::read(int64_t index) {
 // As `read`, where packets have no times.
 const AVFrame& FrameReader::read_counted(int64_t index) {
   while (n_received_ <= index) {
-    if (!receive() && !send_next()) {
-      if (drained_ && n_received_ > 0 && frame_->buf[0] != nullptr) break;
-      fail_at(second_of(index), "its last frames are missing");
-    }
+    if (receive() || send_next()) continue;
+    check_last(index);
+    break;
   }
   return *frame_;
+}
+
+// Whether the last frame that was decoded may stand for one that never came.
+void FrameReader::check_last(int64_t index) const {
+  if (n_received_ > 0 && index >= packets_.n_frames() - kSpare) return;
+  fail_at(second_of(index), "its last frames are missing");
 }
 
 }  // namespace vlcache

@@ -37,17 +37,18 @@ class FrameReader {
   bool receive();
   bool send_next();
   const AVFrame& read_counted(int64_t index);
+  void check_last(int64_t index) const;
   double second_of(int64_t index) const;
   [[noreturn]] void fail_at(double second, const std::string& reason) const;
 
   Clip& clip_;
   const PacketList& packets_;
   std::unique_ptr<AVCodecContext, CodecDeleter> decoder_;
-  std::unique_ptr<AVFrame, FrameDeleter> frame_;
+  std::unique_ptr<AVFrame, FrameDeleter> frame_, incoming_;  // the last one decoded; scratch of receive
   PacketPtr packet_;
   int64_t next_packet_ = 0;   // of packets_.entries
   int64_t n_received_ = 0;    // frames, since the decoder was opened
-  bool holds_frame_ = false;  // frame_ was decoded and not taken yet
+  bool holds_frame_ = false;  // frame_ may be the next that is asked for
   bool skips_ = true;         // decoding begins at keyframes
   bool drained_ = false;
 };

@@ -8,6 +8,7 @@ extern "C" {
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +54,9 @@ std::span<const uint8_t> map_file(const char* path) {
   const auto size = static_cast<size_t>(status.st_size);
   void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (at == MAP_FAILED) throw std::bad_alloc();
+  close(fd);
+  const rlimit none{0, 0};  // from here on no file and no connection can be opened
+  setrlimit(RLIMIT_NOFILE, &none);
   return {static_cast<const uint8_t*>(at), size};
 }
 

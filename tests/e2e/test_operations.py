@@ -164,7 +164,7 @@ class Operations(Server):
 
     def test_props(self):
         status, props = self.call("GET", "/props")
-        self.assertEqual((status, props["model_alias"], props["total_slots"], props["modalities"]), (200, "tinydoc", 32, {"vision": True, "audio": False}))
+        self.assertEqual((status, props["model_alias"], props["total_slots"], props["modalities"]), (200, "tinydoc", 32, {"vision": True, "video": False, "audio": False}))
         self.assertEqual(props["limits"], {"image_pixels": 64_000_000})
         self.assertEqual(props["default_generation_settings"]["n_ctx"], self.call("POST", "/tokenize", {"prompt": "a"})[1]["max_model_len"])
 

@@ -10,6 +10,7 @@ const {allMessages, fork, show, versions} = await load('branches.js');
 const {found} = await load('search.js');
 const words = await load('words.js');
 const {documentText, isPdf, namesPages} = await load('documents.js');
+const {clipType, frameChoice, isFrameCount, isRate, videoText} = await load('videos.js');
 const {looksLikeText} = await load('text_files.js');
 
 const tests = {
@@ -92,21 +93,23 @@ const tests = {
   async conversationsComeBack() {
     const conversation = {id: '1', name: 'Invoice', created: 1, updated: 2, forks: {0: {}}, tour: {step: 1}, messages: [
       {role: 'user', text: 'TOTAL?', pictures: [{id: 'p', name: 'page.png', width: 2, height: 3}], documents: [{id: 'd', name: 'a.pdf', pages: '2-3'}],
-        files: [{name: 'a.txt', text: 'A'}]},
+        videos: [{id: 'v', name: 'a.mp4', seconds: 5, fps: '0.5', max_frames: '8'}], files: [{name: 'a.txt', text: 'A'}]},
       {role: 'assistant', answers: [{label: 'full', asked: {kv: 'full'}, pictures: ['p'], thought: 'hm', text: '7', state: 'done', seen: {first: 1, total: 2}}]}]};
     const file = await exported(conversation, async (id) => `data:image/png;base64,${id}`);
-    const {name, messages, pictures} = await imported(file, 'x.json', async ({url, name: of}) => ({id: `new-${url.slice(-1)}`, name: of, width: 2, height: 3}),
-      async ({url, name: of, pages}) => ({id: `new-${url.slice(-1)}`, name: of, pages}));
+    const id = (url) => `new-${url.slice(-1)}`;
+    const {name, messages, pictures} = await imported(file, 'x.json', {
+      picture: async ({url, name: of}) => ({id: id(url), name: of, width: 2, height: 3}), document: async ({url, name: of, pages}) => ({id: id(url), name: of, pages}),
+      video: async ({url, name: of, fps, max_frames}) => ({id: id(url), name: of, seconds: 5, fps: String(fps), max_frames: String(max_frames)})});
     assert.equal(name, 'Invoice');
-    assert.deepEqual(pictures.map(({id}) => id), ['new-p', 'new-d']);
+    assert.deepEqual(pictures.map(({id}) => id), ['new-p', 'new-d', 'new-v']);
     assert.deepEqual(messages[0], {...conversation.messages[0], pictures: [{id: 'new-p', name: 'page.png', width: 2, height: 3}],
-      documents: [{id: 'new-d', name: 'a.pdf', pages: '2-3'}]});
+      documents: [{id: 'new-d', name: 'a.pdf', pages: '2-3'}], videos: [{id: 'new-v', name: 'a.mp4', seconds: 5, fps: '0.5', max_frames: '8'}]});
     const [answer] = messages[1].answers;
     assert.deepEqual([answer.text, answer.thought, answer.pictures, answer.state, answer.served, answer.seen], ['7', 'hm', ['new-p'], 'done', null, {first: 1, total: 2}]);
   },
   async filesThatAreNoConversation() {
     for (const text of ['{', 'null', '7', '{}', '{"messages":[]}', '{"messages":[null]}', '{"messages":[{"role":"assistant","answers":[]}]}']) {
-      await assert.rejects(imported(text, 'x.json', async () => ({})), /x\.json is no conversation that this page has exported: /, text);
+      await assert.rejects(imported(text, 'x.json', {picture: async () => ({})}), /x\.json is no conversation that this page has exported: /, text);
     }
   },
 
@@ -186,9 +189,20 @@ const tests = {
     assert.equal(words.inWords('messages[0].content[0].file: the PDF has 70 pages; expected at most 64; select pages with "vlcache": {"pages": "1-3"} in its part'),
       'The PDF: the PDF has 70 pages; expected at most 64; write which pages beside its name, such as 1-3.');
   },
+  framesOfClips() {
+    for (const text of ['', '1', '0.5', '.5', '1000']) assert.ok(isRate(text), text);
+    for (const text of ['0', '-1', 'a', '1001', '1.', '1e3']) assert.ok(!isRate(text), text);
+    for (const text of ['', '1', '4096']) assert.ok(isFrameCount(text), text);
+    for (const text of ['0', '1.5', '4097', '-1']) assert.ok(!isFrameCount(text), text);
+    assert.deepEqual([frameChoice({fps: '0.5', max_frames: ''}), frameChoice({fps: '', max_frames: '8'})], [{fps: 0.5}, {max_frames: 8}]);
+    assert.equal(videoText({name: 'a.mp4', seconds: 5, fps: '1', max_frames: '8'}), 'a.mp4, 5.00 s, 1 frame a second, 8 frames at most');
+    assert.equal(videoText({name: 'a.avi', seconds: null, fps: '', max_frames: ''}), 'a.avi');
+    assert.equal(words.inWords('messages[0].content[0].video_url: it has no video'), 'The clip: it has no video');
+  },
   filesByTheirFirstBytes() {
     const of = (text) => new TextEncoder().encode(text);
     assert.deepEqual([isPdf(of('%PDF-1.7')), isPdf(of('\n%PDF-1.7')), isPdf(of('%PNG'))], [true, true, false]);
+    assert.deepEqual(['\0\0\0\x18ftypisom', 'RIFF\0\0\0\0AVI ', 'RIFF\0\0\0\0WEBP', 'GIF89a'].map((text) => clipType(of(text))), ['video/mp4', 'video/x-msvideo', null, null]);
     assert.deepEqual([looksLikeText(of('Añb')), looksLikeText(of('a\0b')), looksLikeText(of(''))], [true, false, false]);
   },
 };

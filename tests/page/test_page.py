@@ -9,7 +9,7 @@ import time
 import unittest
 import zlib
 
-from browser import DEMO, MODEL, PAGE, PageTest, Proxy, WHY_NOT
+from browser import DEMO, MODEL, PAGE, ROOT, PageTest, Proxy, WHY_NOT
 from pdf_maker import make_pdf
 
 if not WHY_NOT:
@@ -361,7 +361,7 @@ class Failures(PageTest):
         self.page.set_input_files("#files", [str(other), str(damaged), str(liar), str(PAGE)])
         expect(self.page.locator("#attached li")).to_have_count(1)  # the good one
         says = self.page.locator("#notice")
-        for words in ("notes.bin is neither a PDF, nor a text, nor one of the pictures", "damaged.png is damaged", "liar.png is neither"):
+        for words in ("notes.bin is neither a PDF, nor a clip, nor a text, nor one of the pictures", "damaged.png is damaged", "liar.png is neither"):
             expect(says).to_contain_text(words)
 
     def test_text_files_are_asked_about(self):
@@ -787,6 +787,37 @@ class Interaction(PageTest):
         self.ask(TOTAL)
         self.assertEqual([part["type"] for part in self.proxy.bodies[-1]["messages"][0]["content"]], ["file", "image_url", "image_url", "text"])
         expect(self.page.locator(".answer .wrong")).to_contain_text("The PDF: the PDF cannot be read: it is damaged")
+
+    def test_clips_are_sent_with_the_choice_of_frames(self):
+        self.proxy.props = {"model_alias": "watcher", "modalities": {"vision": True, "video": True}, "default_generation_settings": {"n_ctx": 4096}, "limits": {"image_pixels": 64_000_000}}
+        self.proxy.script = [{"content": "A row of squares."}]
+        self.page = self.open()
+        clip = (ROOT / "tests/fixtures/video/uneven.webm").read_bytes()
+        self.drop(("clip.webm", clip))
+        expect(self.page.locator("#attached")).to_contain_text("clip.webm, 3.59 s")
+        expect(self.page.locator("#attached img")).to_have_count(1)
+        rate, most = (self.page.locator("#attached input").nth(i) for i in (0, 1))
+        most.fill("x")
+        self.send("What?")
+        expect(self.page.locator("#notice")).to_have_text("clip.webm: frames a second may be above 0 to 1000, frames at most 1 to 4096.")
+        rate.fill("0.5")
+        most.fill("8")
+        self.assertEqual(self.ask("What?"), "A row of squares.")
+        part = self.proxy.bodies[-1]["messages"][0]["content"][0]
+        self.assertEqual((part["type"], part["fps"], part["max_frames"]), ("video_url", 0.5, 8))
+        self.assertEqual(part["video_url"]["url"], "data:video/webm;base64," + base64.b64encode(clip).decode())
+        shown = "clip.webm, 3.59 s, 0.5 frames a second, 8 frames at most"
+        expect(self.page.locator(".question .file")).to_have_text(shown)
+        self.page.reload()
+        with self.page.expect_download() as download:
+            self.page.click("#export")
+        self.page.set_input_files("#import-files", download.value.path())
+        expect(self.page.locator(".question .file")).to_have_text(shown)
+
+    def test_a_model_without_a_rule_for_videos_says_so(self):
+        self.drop(("clip.mp4", (ROOT / "tests/fixtures/video/long_gop.mp4").read_bytes()))
+        expect(self.page.locator("#notice")).to_contain_text("takes no videos: it cannot see clip.mp4")
+        expect(self.page.locator("#attached li")).to_have_count(0)
 
     @unittest.skipIf(shutil.which("pdftocairo") is None, "poppler-utils is not installed")
     def test_pages_of_a_pdf(self):

@@ -9,9 +9,11 @@
 #include "base/error.h"
 #include "cli/commands/conversation.h"
 #include "cli/flags/generate_flags.h"
+#include "cli/flags/media_flags.h"
 #include "cli/terminal/line_editor.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/markdown.h"
+#include "io/video/video_file.h"
 
 namespace vlcache {
 namespace {
@@ -19,7 +21,7 @@ namespace {
 struct ChatFlags {
   ModelFlags model;
   GenerateFlags generate;
-  std::vector<std::string> images;
+  MediaFlags media;
   std::string system;
   std::string session;
   std::string context_full;  // "": truncate with a session, else stop
@@ -35,6 +37,7 @@ struct ChatCommand {
 constexpr ChatCommand kCommands[] = {
     {"/image", "PATH ..",
      "add a picture or PDF (report.pdf#3-7), or several, to the next message; dropping files works, too"},
+    {"/video", "PATH ..", "add a clip or a folder of frames likewise (clip.mp4,fps=1,max_frames=64)"},
     {"/system", "TEXT", "set the system message; without a text, show it; '': none"},
     {"/kv", "POLICY [BUDGET]", "set how KV is kept, from the next question on; without a policy, show it"},
     {"/retry", "", "ask the last question again"},
@@ -96,6 +99,16 @@ void add_images(Conversation& chat, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) chat.add_image(path);
 }
 
+void add_videos(Conversation& chat, const std::vector<std::string>& paths) {
+  if (paths.empty()) throw Error(ErrorCode::kInput, "/video: expected a path");
+  for (const std::string& path : paths) chat.add_video(path);
+}
+
+// Dropped files may be either.
+void add_files(Conversation& chat, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) is_clip_file(path) ? chat.add_video(path) : chat.add_image(path);
+}
+
 void set_policy(Conversation& chat, const std::string& argument) {
   const std::vector<ShellWord> words = shell_words(argument);
   if (words.empty()) return chat.print_policy();
@@ -119,7 +132,7 @@ bool handle(Conversation& chat, const std::string& message, bool typed) {
   if (typed && !is_command(word)) {
     const DroppedFiles dropped = dropped_files(message);
     if (!dropped.paths.empty()) {
-      add_images(chat, dropped.paths);
+      add_files(chat, dropped.paths);
       if (!dropped.text.empty()) chat.ask(dropped.text);
       return true;
     }
@@ -127,6 +140,8 @@ bool handle(Conversation& chat, const std::string& message, bool typed) {
   if (word == "/quit" || word == "/exit") return false;
   if (word == "/image") {
     add_images(chat, paths_of(argument));
+  } else if (word == "/video") {
+    add_videos(chat, paths_of(argument));
   } else if (word == "/stats") {
     chat.print_stats();
   } else if (word == "/reset") {
@@ -201,7 +216,8 @@ void run(const ChatFlags& flags) {
        .truncates = flags.context_full.empty() ? !flags.session.empty() : flags.context_full == "truncate",
        .printing = {.plain = flags.plain}},
       policy, default_fields(given, engine->model().config().generation, Front::kRun), builder, checkpoint);
-  for (const std::string& path : flags.images) chat.add_image(path);
+  for (const std::string& path : flags.media.images) chat.add_image(path);
+  for (const std::string& argument : flags.media.videos) chat.add_video(argument);
   std::fputs("type a message; /help lists commands\n", stderr);
   Messages messages(flags);
   std::string message;
@@ -229,10 +245,7 @@ void add_chat_command(const Command& app) {
   const Command command = app.add_command("chat", "talk about pictures, turn by turn");
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kRun);
-  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7), for the first message (one per use)")
-      .value_name("FILE")
-      .group("Basic")
-      .one_per_use();
+  add_media_flags(command, flags->media, "for the first message");
   command.add("--system", flags->system, "system message").value_name("TEXT").group("Basic");
   command
       .add("--session", flags->session,

@@ -20,17 +20,36 @@
 #include "engine/scheduler/image_selection.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/image/image.h"
+#include "io/video/video_file.h"
 
 namespace vlcache {
 namespace {
 
-nlohmann::ordered_json message(std::string_view role, const std::string& text,
-                               const std::vector<EncodedImage>& images = {}) {
-  if (images.empty()) return {{"role", role}, {"content", text}};
+nlohmann::ordered_json message(std::string_view role, const std::string& text) {
+  return {{"role", role}, {"content", text}};
+}
+
+nlohmann::ordered_json message_of(const ChatTurn& turn) {
+  if (turn.images.empty() && turn.videos.empty()) return message("user", turn.question);
   nlohmann::ordered_json content = nlohmann::ordered_json::array();
-  for (EncodedImage image : images) add_image_parts(image, content);
-  content.push_back({{"type", "text"}, {"text", text}});
-  return {{"role", role}, {"content", std::move(content)}};
+  for (EncodedImage image : turn.images) add_image_parts(image, content);
+  for (size_t i = 0; i < turn.videos.size(); ++i) content.push_back({{"type", "video"}});
+  content.push_back({{"type", "text"}, {"text", turn.question}});
+  return {{"role", "user"}, {"content", std::move(content)}};
+}
+
+void add_media(const ChatTurn& turn, std::vector<EncodedImage>& images, std::vector<InputVideo>& videos) {
+  images.insert(images.end(), turn.images.begin(), turn.images.end());
+  for (const ChatVideo& video : turn.videos) videos.push_back(video.input);
+}
+
+// Of its question with its images and videos alone.
+Prompt prompt_of(const Engine& engine, const ChatTurn& turn) {
+  std::vector<EncodedImage> images;
+  std::vector<InputVideo> videos;
+  add_media(turn, images, videos);
+  return prepare_chat(engine, nlohmann::ordered_json::array({message_of(turn)}),
+                      {std::move(images), std::move(videos)});
 }
 
 }  // namespace
@@ -49,7 +68,7 @@ Conversation::Conversation(Engine& engine, Options options, PolicyPtr policy, Re
 
 void Conversation::reset() {
   turns_.clear();
-  pending_.clear();
+  pending_ = {};
   sequence_.reset();
   salt_.reset();
   last_.reset();
@@ -57,17 +76,38 @@ void Conversation::reset() {
 }
 
 void Conversation::add_image(const std::string& path) {
-  std::vector<EncodedImage> images = read_images(engine_, path, fields_.pdf_text.value_or(false));
+  ChatTurn turn;
+  turn.images = read_images(engine_, path, fields_.pdf_text.value_or(false));
   std::string sizes;
-  for (const EncodedImage& encoded : images) {
+  for (const EncodedImage& encoded : turn.images) {
     const Image image = decode_image(*encoded.bytes, encoded.where, encoded.limits);
     if (sizes.empty()) sizes = std::to_string(image.width) + " x " + std::to_string(image.height);
   }
-  check_fits(prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", images)}), images));
-  std::ranges::move(images, std::back_inserter(pending_));
-  const std::string pages = images.size() > 1 ? std::to_string(images.size()) + " pages, the first " : "";
+  check_fits(prompt_of(engine_, turn));
+  const size_t n = turn.images.size();
+  std::ranges::move(turn.images, std::back_inserter(pending_.images));
+  const std::string pages = n > 1 ? std::to_string(n) + " pages, the first " : "";
   std::fprintf(stderr, "%s: %s%s, go%s with the next message\n", path.c_str(), pages.c_str(), sizes.c_str(),
-               images.size() > 1 ? "" : "es");
+               n > 1 ? "" : "es");
+}
+
+void Conversation::add_video(const std::string& argument) {
+  if (session_ != nullptr) {
+    throw Error(ErrorCode::kInput,
+                argument + ": a --session keeps no videos; begin a chat without one to ask about it");
+  }
+  const VideoPath path{.video = parse_video_argument(argument), .frames = {}};
+  ProbedVideo probed = read_video(engine_, path);
+  ChatTurn turn;
+  turn.videos.push_back({.request = {.video = load_video(path.video.path), .choice = path.video.choice},
+                         .input = std::move(probed.input)});
+  const Prompt prompt = prompt_of(engine_, turn);
+  check_fits(prompt);
+  pending_.videos.push_back(std::move(turn.videos[0]));
+  const VideoInfo& info = probed.info;
+  std::fprintf(stderr, "%s: %.1f s, %lld frames of %lld x %lld; %d tokens go with the next message\n", argument.c_str(),
+               info.seconds, static_cast<long long>(info.n_frames), static_cast<long long>(info.width),
+               static_cast<long long>(info.height), prompt.n_vision_tokens());
 }
 
 void Conversation::undo() {
@@ -105,12 +145,13 @@ void Conversation::print_stats() const {
 
 bool Conversation::ask(const std::string& question) {
   turns_.push_back({.question = question,
-                    .images = std::move(pending_),
+                    .images = std::move(pending_.images),
                     .documents = {},
+                    .videos = std::move(pending_.videos),
                     .answer = "",
                     .kv = fields_.kv.value_or(""),
                     .budget = fields_.kv_budget ? fields_.kv_budget->text : ""});
-  pending_.clear();
+  pending_ = {};
   std::optional<Prompt> next;
   try {
     next = prompt();
@@ -119,7 +160,7 @@ bool Conversation::ask(const std::string& question) {
   } catch (...) {  // refused before any computation: the conversation is unchanged
     ChatTurn refused = std::move(turns_.back());
     turns_.pop_back();
-    keep_if_usable(std::move(refused.images));
+    keep_if_usable(std::move(refused));
     throw;
   }
   try {
@@ -144,7 +185,7 @@ void Conversation::retry() {
     return;
   }
   const ChatTurn last = turns_.back();
-  const std::vector<EncodedImage> waiting = pending_;
+  const ChatTurn waiting = pending_;
   take_back();
   if (fields_.seed) ++fields_.seed->value;
   bool answered = false;
@@ -162,9 +203,11 @@ void Conversation::retry() {
 
 // Removes the last turn; its images wait for the next question.
 void Conversation::take_back() {
-  pending_.insert(pending_.begin(), std::make_move_iterator(turns_.back().images.begin()),
-                  std::make_move_iterator(turns_.back().images.end()));
+  ChatTurn taken = std::move(turns_.back());
   turns_.pop_back();
+  std::ranges::move(pending_.images, std::back_inserter(taken.images));
+  std::ranges::move(pending_.videos, std::back_inserter(taken.videos));
+  pending_ = std::move(taken);
   last_.reset();
 }
 
@@ -211,7 +254,11 @@ void Conversation::save_to(const std::string& path) const {
 
 void Conversation::load_from(const std::string& path) {
   ConversationFile file = parse_conversation(read_text_file(path), path);
-  size_t n_images = 0;
+  const auto has_videos = [](const ChatTurn& turn) { return !turn.videos.empty(); };
+  if (session_ != nullptr && std::ranges::any_of(file.turns, has_videos)) {
+    throw Error(ErrorCode::kInput, path + ": it has videos, which a --session does not keep");
+  }
+  size_t n_images = 0, n_videos = 0;
   for (ChatTurn& turn : file.turns) {  // images that the model does not take are refused now, not when it is asked
     std::vector<EncodedImage> pages;
     for (DocumentRequest& document : turn.documents) {
@@ -223,19 +270,27 @@ void Conversation::load_from(const std::string& path) {
     turn.documents.clear();
     turn.images.insert(turn.images.begin(), std::make_move_iterator(pages.begin()),
                        std::make_move_iterator(pages.end()));
-    if (turn.images.empty()) continue;
-    prepare_chat(engine_, nlohmann::ordered_json::array({message("user", "", turn.images)}), turn.images);
+    for (ChatVideo& video : turn.videos) {
+      engine_.check_takes_videos();
+      video.request.cancelled = interrupted;
+      video.input = input_video(video.request).input;
+    }
+    if (turn.images.empty() && turn.videos.empty()) continue;
+    prompt_of(engine_, turn);
     n_images += turn.images.size();
+    n_videos += turn.videos.size();
   }
   turns_ = std::move(file.turns);
   if (!file.system.empty()) options_.system = file.system;
-  pending_.clear();
+  pending_ = {};
   sequence_.reset();
   salt_.reset();
   last_.reset();
   save_session();
-  std::fprintf(stderr, "%s: %zu question%s with the answers, %zu image%s\n", path.c_str(), turns_.size(),
-               turns_.size() == 1 ? "" : "s", n_images, n_images == 1 ? "" : "s");
+  const std::string videos =
+      n_videos == 0 ? "" : ", " + std::to_string(n_videos) + (n_videos == 1 ? " video" : " videos");
+  std::fprintf(stderr, "%s: %zu question%s with the answers, %zu image%s%s\n", path.c_str(), turns_.size(),
+               turns_.size() == 1 ? "" : "s", n_images, n_images == 1 ? "" : "s", videos.c_str());
 }
 
 void Conversation::open_session() {
@@ -293,13 +348,14 @@ void Conversation::save_session() {
 Prompt Conversation::prompt() const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   std::vector<EncodedImage> images;
+  std::vector<InputVideo> videos;
   if (!options_.system.empty()) messages.push_back(message("system", options_.system));
   for (const ChatTurn& turn : turns_) {
-    messages.push_back(message("user", turn.question, turn.images));
-    images.insert(images.end(), turn.images.begin(), turn.images.end());
+    messages.push_back(message_of(turn));
+    add_media(turn, images, videos);
     if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer));
   }
-  Prompt prompt = prepare_chat(engine_, messages, std::move(images));
+  Prompt prompt = prepare_chat(engine_, messages, {std::move(images), std::move(videos)});
   prompt.salt = salt_;
   return prompt;
 }
@@ -344,14 +400,14 @@ void Conversation::check_fits(const Prompt& prompt) const {
   check_prompt_fits(engine_, *policy_, extent_seen(prompt, *policy_), *fields_.max_tokens);
 }
 
-// The images of a refused question wait for the next one, unless any question with them would be refused.
-void Conversation::keep_if_usable(std::vector<EncodedImage> images) {
-  if (images.empty()) return;
-  turns_.push_back(
-      {.question = "", .images = std::move(images), .documents = {}, .answer = "", .kv = "", .budget = ""});
+// The images and videos of a refused question wait for the next one, unless any question with them would be refused.
+void Conversation::keep_if_usable(ChatTurn refused) {
+  if (refused.images.empty() && refused.videos.empty()) return;
+  refused.question = refused.answer = refused.kv = refused.budget = "";
+  turns_.push_back(std::move(refused));
   try {
     check_fits(prompt());
-    pending_ = std::move(turns_.back().images);
+    pending_ = std::move(turns_.back());
   } catch (const Error&) {
     std::fputs("its images do not fit into this conversation and are dropped\n", stderr);
   }

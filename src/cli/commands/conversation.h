@@ -37,6 +37,7 @@ class Conversation {
   void retry();
   // Only an image that the model accepts waits for the next message: another would fail that one and all later ones.
   void add_image(const std::string& path);
+  void add_video(const std::string& argument);  // likewise; as -v takes it
   void undo();
   void reset();
 
@@ -58,7 +59,7 @@ class Conversation {
   Prompt truncate();
   int32_t keep_kv(Prompt& shorter);
   void check_fits(const Prompt& prompt) const;
-  void keep_if_usable(std::vector<EncodedImage> images);
+  void keep_if_usable(ChatTurn refused);
   void take_back();
   std::string answer(Prompt next);
 
@@ -69,7 +70,7 @@ class Conversation {
   const Checkpoint& checkpoint_;
   RequestFields fields_;
   std::vector<ChatTurn> turns_;
-  std::vector<EncodedImage> pending_;
+  ChatTurn pending_;  // images and videos of the next message
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Session> session_;
   PrefixTokens stored_;               // by the session

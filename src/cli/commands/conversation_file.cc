@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "io/image/encode.h"
 #include "io/image/image.h"
+#include "io/video/video_file.h"
 #include "server/http/data_uri.h"
 
 namespace vlcache {
@@ -14,7 +15,8 @@ namespace {
 
 using FileJson = nlohmann::ordered_json;
 
-constexpr const char* kImages = "pictures";  // the page's word
+constexpr const char* kImages = "pictures";      // the page's word
+constexpr std::string_view kClip = "video/mp4";  // of clips of an unknown kind, in data URIs
 
 [[noreturn]] void expected(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kInput, where + ": expected " + what);
@@ -33,6 +35,43 @@ const FileJson& list_of(const FileJson& object, const char* key, const std::stri
   return *at;
 }
 
+VideoBytes bytes_at(const FileJson& url, const std::string& place, FileKind kind) {
+  if (!url.is_string()) expected(place, "a data URI");
+  return std::make_shared<const std::vector<std::byte>>(
+      decode_data_uri(url.get_ref<const std::string&>(), place, kind));
+}
+
+VideoRequest read_video(const FileJson& given, const std::string& where) {
+  const std::string name = text_of(given, "name"), place = where + ": " + (name.empty() ? "a video" : name);
+  VideoRequest request;
+  request.video.where = name.empty() ? place : name;
+  if (given.contains("url")) request.video.clip = bytes_at(given["url"], place, FileKind::kVideo);
+  for (const FileJson& frame : list_of(given, "frames", place)) {
+    request.video.frames.push_back(bytes_at(frame, place, FileKind::kImage));
+  }
+  if (request.video.clip == nullptr && request.video.frames.empty()) expected(place, "a url, or frames");
+  const FileJson fps = given.value("fps", FileJson()), n = given.value("max_frames", FileJson());
+  if (fps.is_number()) request.choice.fps = checked_fps(fps.get<double>(), place + ": fps");
+  if (n.is_number_integer()) request.choice.max_frames = checked_max_frames(n.get<int64_t>(), place + ": max_frames");
+  return request;
+}
+
+FileJson video_json(const ChatVideo& chat) {
+  const auto uri = [](std::string_view type, const std::vector<std::byte>& bytes) {
+    return "data:" + std::string(type) + ";base64," + base64(bytes);
+  };
+  const EncodedVideo& video = chat.request.video;
+  FileJson json{{"name", video.where.substr(video.where.rfind('/') + 1)}};
+  if (video.clip != nullptr) {
+    const std::string_view image = media_type(*video.clip), type = clip_media_type(*video.clip);
+    json["url"] = uri(!image.empty() ? image : !type.empty() ? type : kClip, *video.clip);
+  }
+  for (const VideoBytes& frame : video.frames) json["frames"].push_back(uri(media_type(*frame), *frame));
+  if (chat.request.choice.fps > 0) json["fps"] = chat.request.choice.fps;
+  if (chat.request.choice.max_frames > 0) json["max_frames"] = chat.request.choice.max_frames;
+  return json;
+}
+
 ChatTurn read_question(const FileJson& message, const std::string& where) {
   ChatTurn turn;
   for (const FileJson& file : list_of(message, "files", where)) {
@@ -45,11 +84,12 @@ ChatTurn read_question(const FileJson& message, const std::string& where) {
     const std::string name = text_of(document, "name"), place = where + ": " + (name.empty() ? "a PDF" : name);
     DocumentRequest& request = turn.documents.emplace_back();
     request.document.bytes = std::make_shared<const std::vector<std::byte>>(
-        decode_data_uri(text_of(document, "url"), place, MediaKind::kPdf));
+        decode_data_uri(text_of(document, "url"), place, FileKind::kPdf));
     request.document.where = place;
     request.name = name;
     request.pages = text_of(document, "pages");
   }
+  for (const FileJson& video : list_of(message, "videos", where)) turn.videos.push_back({read_video(video, where), {}});
   for (const FileJson& image : list_of(message, kImages, where)) {
     const std::string name = text_of(image, "name"), place = where + ": " + (name.empty() ? "an image" : name);
     auto bytes = std::make_shared<const std::vector<std::byte>>(decode_data_uri(text_of(image, "url"), place));
@@ -94,6 +134,7 @@ std::string conversation_text(const ConversationFile& conversation, int64_t now_
       if (!image.text.empty()) images.back()["page_text"] = image.text;
     }
     messages.push_back({{"role", "user"}, {"text", turn.question}, {kImages, images}, {"files", FileJson::array()}});
+    for (const ChatVideo& video : turn.videos) messages.back()["videos"].push_back(video_json(video));
     const FileJson answer{{"label", turn.kv + (turn.budget.empty() ? "" : " " + turn.budget)},
                           {"asked", {{"kv", turn.kv}, {"budget", turn.budget}, {"reuse", ""}}},
                           {kImages, ids},

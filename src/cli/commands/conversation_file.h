@@ -7,13 +7,21 @@
 
 #include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
+#include "engine/prompt/video_input.h"
 
 namespace vlcache {
+
+// A video of a conversation, probed once. Its frames are decoded with each question.
+struct ChatVideo {
+  VideoRequest request;
+  InputVideo input;
+};
 
 struct ChatTurn {
   std::string question;
   std::vector<EncodedImage> images;        // the engine caches what it has decoded
   std::vector<DocumentRequest> documents;  // PDFs of a file, whose pages come before the images; not read yet
+  std::vector<ChatVideo> videos = {};      // after the images; `input` of a file's is not set yet
   std::string answer;
   std::string kv, budget;  // what answered; empty: not known
 };

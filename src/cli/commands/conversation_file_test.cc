@@ -53,6 +53,27 @@ TEST(ConversationFileTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.turns[1].budget, "0.1");
 }
 
+TEST(ConversationFileTest, HasItsVideos) {
+  const auto bytes = [](std::string_view text) {
+    const auto all = std::as_bytes(std::span(text));
+    return std::make_shared<const std::vector<std::byte>>(all.begin(), all.end());
+  };
+  ChatTurn turn{.question = "What?", .images = {}, .documents = {}, .answer = "a", .kv = "", .budget = ""};
+  turn.videos.resize(2);
+  turn.videos[0].request = {.video = {.clip = bytes("0000ftyp"), .where = "/tmp/a.mp4"},
+                            .choice = {.fps = 0.5, .max_frames = 8}};
+  turn.videos[1].request.video.frames = {image_named("x").bytes, image_named("y").bytes};
+  const ConversationFile read = parse_conversation(conversation_text({.name = "", .turns = {turn}}, 0), "x.json");
+  ASSERT_EQ(read.turns.at(0).videos.size(), 2U);
+  const VideoRequest &clip = read.turns[0].videos[0].request, &frames = read.turns[0].videos[1].request;
+  EXPECT_EQ(*clip.video.clip, *turn.videos[0].request.video.clip);
+  EXPECT_EQ(clip.video.where, "a.mp4");
+  EXPECT_EQ(clip.choice.fps, 0.5);
+  EXPECT_EQ(clip.choice.max_frames, 8);
+  ASSERT_EQ(frames.video.frames.size(), 2U);
+  EXPECT_EQ(*frames.video.frames[1], *image_named("y").bytes);
+}
+
 TEST(ConversationFileTest, OfThePageIsReadAsThePageContinuesIt) {
   const ConversationFile read = parse_conversation(R"({"name": "n", "messages": [
       {"role": "user", "text": "q", "files": [{"name": "f.txt", "text": "in it\n\n"}],

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
+#include "cli/flags/media_flags.h"
 #include "cli/terminal/progress.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/safetensors.h"
@@ -15,7 +16,7 @@ struct LogitsFlags {
   ModelFlags model;
   std::string prompt;
   std::vector<int32_t> tokens;
-  std::vector<std::string> images;
+  MediaFlags media;
   bool raw = false;
   std::string pdf_text = "off";
   std::string output;
@@ -24,19 +25,21 @@ struct LogitsFlags {
 void run(const LogitsFlags& flags) {
   if (flags.prompt.empty() == flags.tokens.empty())
     throw Error(ErrorCode::kInput, "logits: expected either a PROMPT or --tokens");
-  if (!flags.tokens.empty() && !flags.images.empty())
-    throw Error(ErrorCode::kInput, "logits: -i goes with a PROMPT, not with --tokens");
+  if (!flags.tokens.empty() && !(flags.media.images.empty() && flags.media.videos.empty()))
+    throw Error(ErrorCode::kInput, "logits: -i and -v go with a PROMPT, not with --tokens");
   make_folder_of(flags.output);
   const Checkpoint checkpoint(flags.model.model_dir);
+  const std::vector<VideoPath> videos = probed_videos(flags.media.videos, checkpoint);
   Request request;
   request.policy = chosen_policy(flags.model, checkpoint);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&request.policy, 1});
-  request.prompt =
-      flags.tokens.empty()
-          ? prepare(
-                *engine,
-                {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw, .pdf_text = flags.pdf_text == "on"})
-          : engine->prepare_tokens(flags.tokens);
+  request.prompt = flags.tokens.empty() ? prepare(*engine, {.prompt = flags.prompt,
+                                                            .images = flags.media.images,
+                                                            .videos = videos,
+                                                            .order = flags.media.order(),
+                                                            .raw = flags.raw,
+                                                            .pdf_text = flags.pdf_text == "on"})
+                                        : engine->prepare_tokens(flags.tokens);
   if (request.policy->n_seen(request.prompt.shape()) < request.prompt.n_tokens()) {
     throw Error(ErrorCode::kInput,
                 "logits: '" + request.policy->name() + "' does not compute every token of this prompt");
@@ -67,9 +70,7 @@ void add_logits_command(const Command& app) {
   add_model_flags(command, flags->model);
   command.add("PROMPT", flags->prompt, "text");
   command.add("--tokens", flags->tokens, "token ids instead of text: 1,2,3").delimiter(',').value_name("IDS");
-  command.add("-i,--image", flags->images, "a picture, or a PDF (report.pdf#3-7) (one per use)")
-      .value_name("FILE")
-      .one_per_use();
+  add_media_flags(command, flags->media, "stands before the text, or where <image:N> or <video:N> says");
   command.add("--pdf-text", flags->pdf_text, request_field("pdf_text").help).one_of({"on", "off"}).show_default();
   command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
   command.add("-o,--output", flags->output, "tensors logits [n_tokens, vocab] f32 and token_ids [n_tokens] i32")

@@ -15,7 +15,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Keys of a line besides the request fields.
-constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "raw", "system"};
+constexpr std::array kOwnKeys{"id", "prompt", "messages", "images", "videos", "raw", "system"};
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInput, "request: " + what); }
 
@@ -40,36 +40,110 @@ std::optional<std::string> path_of(const OrderedJson& part) {
   return std::nullopt;
 }
 
-bool is_image_part(const OrderedJson& part) {
+// Whether a part is of this type, or the same with _url.
+bool has_type(const OrderedJson& part, const std::string& type) {
   if (!part.is_object() || !part.contains("type")) return false;
-  return part["type"] == "image" || part["type"] == "image_url";
+  return part["type"] == type || part["type"] == type + "_url";
 }
 
-// Turns every image's part into a bare {"type": "image"}. Returns the paths in the order of the parts: a part's own, or
-// the next of `listed`; the rest of those comes last, for placeholders within a text.
-std::vector<std::string> take_images(OrderedJson& messages, const std::vector<std::string>& listed) {
-  if (!messages.is_array() || messages.empty()) fail("messages: expected a list of {role, content}");
-  std::vector<std::string> images;
-  size_t next = 0;
-  for (OrderedJson& message : messages) {
+// fps and max_frames beside a video.
+void read_choice(const OrderedJson& object, VideoChoice& choice) {
+  const OrderedJson fps = object.value("fps", OrderedJson()), n = object.value("max_frames", OrderedJson());
+  if (!fps.is_null()) choice.fps = checked_fps(fps.is_number() ? fps.get<double>() : 0, "request: fps");
+  if (n.is_null()) return;
+  choice.max_frames = checked_max_frames(n.is_number_integer() ? n.get<int64_t>() : 0, "request: max_frames");
+}
+
+// A path as -v takes it, or a list of frames' paths.
+VideoPath video_at(const OrderedJson& source) {
+  VideoPath video;
+  if (source.is_string()) {
+    video.video = parse_video_argument(checked_path(source.get<std::string>()));
+    return video;
+  }
+  const auto is_text = [](const OrderedJson& item) { return item.is_string(); };
+  if (!source.is_array() || source.empty() || !std::ranges::all_of(source, is_text)) {
+    fail("a video: expected a path, or a list of paths of its frames");
+  }
+  for (const OrderedJson& frame : source) video.frames.push_back(checked_path(frame.get<std::string>()));
+  return video;
+}
+
+// The video that a part, or an object of `videos`, names.
+std::optional<VideoPath> video_of(const OrderedJson& part) {
+  for (const char* key : {"video", "video_url", "path", "url"}) {
+    if (!part.contains(key)) continue;
+    const OrderedJson& value = part[key];
+    VideoPath video = video_at(value.is_object() ? value.value("url", OrderedJson()) : value);
+    read_choice(part, video.video.choice);
+    return video;
+  }
+  return std::nullopt;
+}
+
+std::vector<VideoPath> read_videos(const OrderedJson& object) {
+  std::vector<VideoPath> videos;
+  const OrderedJson given = object.value("videos", OrderedJson());
+  if (given.is_null()) return videos;
+  for (const OrderedJson& item : given.is_array() ? given : OrderedJson::array({given})) {
+    std::optional<VideoPath> video = item.is_object() ? video_of(item) : video_at(item);
+    if (!video) fail("videos: expected {\"video\": PATH, \"fps\": F, \"max_frames\": N}");
+    videos.push_back(*std::move(video));
+  }
+  return videos;
+}
+
+// Takes what parts of one type name: a part's own, or the next of `listed`; the rest of those comes last, for
+// placeholders within a text. Parts become bare {"type": ...}.
+template <typename Item>
+class PartReader {
+ public:
+  using Read = std::optional<Item> (*)(const OrderedJson& part);
+  PartReader(std::string type, std::string noun, Read read, std::vector<Item> listed)
+      : type_(std::move(type)), noun_(std::move(noun)), read_(read), listed_(std::move(listed)) {}
+
+  void take(OrderedJson& part) {
+    if (!has_type(part, type_)) return;
+    std::optional<Item> own = read_(part);
+    if (!own && next_ == listed_.size()) {
+      fail("messages: more " + noun_ + "s without a path of their own than " + type_ + "s, which lists " +
+           std::to_string(listed_.size()));
+    }
+    taken_.push_back(own ? *std::move(own) : listed_[next_++]);
+    part = {{"type", type_}};
+  }
+  std::vector<Item> all() {
+    taken_.insert(taken_.end(), listed_.begin() + static_cast<int64_t>(next_), listed_.end());
+    return std::move(taken_);
+  }
+
+ private:
+  const std::string type_, noun_;
+  const Read read_;
+  const std::vector<Item> listed_;
+  std::vector<Item> taken_;
+  size_t next_ = 0;
+};
+
+// Turns every image's part into a bare {"type": "image"}, every video's into {"type": "video"}; `q` then has their
+// paths in the order of the parts.
+void take_media(Question& q) {
+  if (!q.messages.is_array() || q.messages.empty()) fail("messages: expected a list of {role, content}");
+  PartReader<std::string> images("image", "picture", path_of, std::move(q.images));
+  PartReader<VideoPath> videos("video", "video", video_of, std::move(q.videos));
+  for (OrderedJson& message : q.messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
       const std::string found = message.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
       fail("messages: expected {role, content}, found " + found.substr(0, 60));
     }
     if (!message.contains("content") || !message["content"].is_array()) continue;
     for (OrderedJson& part : message["content"]) {
-      if (!is_image_part(part)) continue;
-      std::optional<std::string> path = path_of(part);
-      if (!path && next == listed.size()) {
-        fail("messages: more pictures without a path of their own than images, which lists " +
-             std::to_string(listed.size()));
-      }
-      images.push_back(path ? std::move(*path) : listed[next++]);
-      part = {{"type", "image"}};
+      images.take(part);
+      videos.take(part);
     }
   }
-  images.insert(images.end(), listed.begin() + static_cast<int64_t>(next), listed.end());
-  return images;
+  q.images = images.all();
+  q.videos = videos.all();
 }
 
 std::vector<std::string> strings(const JsonObject& o, std::string_view key) {
@@ -102,6 +176,7 @@ Question parse_question(OrderedJson object, const Question& defaults) {
   Question q = defaults;
   // Templates print keys in their original order: messages keep it; for the rest it does not matter.
   if (object.contains("messages")) q.messages = std::exchange(object["messages"], OrderedJson());
+  q.videos = read_videos(object);
   const Json json(object);
   const JsonObject o(json, "request");
   q.raw = o.boolean("raw", q.raw);
@@ -113,7 +188,7 @@ Question parse_question(OrderedJson object, const Question& defaults) {
     q.prompt = o.string("prompt");
   } else {
     if (q.raw) fail("raw takes a prompt, not messages");
-    q.images = take_images(q.messages, q.images);
+    take_media(q);
   }
   return q;
 }

@@ -1,7 +1,9 @@
 // From a request to the tokens that a model sees: placing and loading its images.
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "api/request_builder.h"
@@ -10,64 +12,84 @@
 #include "cli/flags/command.h"
 #include "engine/engine.h"
 #include "engine/prompt/document_reader.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/document/page_selection.h"
+#include "io/video/video_file.h"
 
 namespace vlcache {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kMark = "<image:";
+// Where images or videos stand in a prompt.
+struct Marks {
+  std::string_view begin;    // "<image:"
+  const char *type, *given;  // of parts; in errors
+  std::vector<bool> used;    // by number
+};
 
-// A prompt cut at its marks: text parts, and images as {"type": "image", "number": index}.
-OrderedJson cut_at_marks(std::string_view prompt, size_t n_images, std::vector<bool>& used) {
+// A mark at the beginning of `prompt`: its number, and how long it is. 0: a text that only begins like one.
+size_t number_of_mark(std::string_view prompt, Marks& marks, size_t& length) {
+  size_t number = 0;
+  const char* digits = prompt.data() + marks.begin.size();
+  const char* end = prompt.data() + prompt.size();
+  const char* close = std::from_chars(digits, end, number).ptr;
+  if (close == digits || close == end || *close != '>') return 0;
+  length = static_cast<size_t>(close - prompt.data()) + 1;
+  if (number < 1 || number > marks.used.size() || marks.used[number - 1]) {
+    throw Error(ErrorCode::kInput, "the prompt says " + std::string(prompt.substr(0, length)) +
+                                       "; expected each of 1 to " + std::to_string(marks.used.size()) + " (the " +
+                                       marks.given + " given) at most once");
+  }
+  marks.used[number - 1] = true;
+  return number;
+}
+
+// A prompt cut at its marks: text parts, and images and videos as {"type": "image", "number": index}.
+OrderedJson cut_at_marks(std::string_view prompt, std::span<Marks> all) {
   OrderedJson parts = OrderedJson::array();
   std::string text;
   const auto flush = [&] {
     if (!text.empty()) parts.push_back({{"type", "text"}, {"text", std::exchange(text, "")}});
   };
   while (!prompt.empty()) {
-    const size_t mark = prompt.find(kMark);
-    text += prompt.substr(0, mark);
-    if (mark == std::string_view::npos) break;
-    prompt.remove_prefix(mark);
-    size_t number = 0;
-    const char* digits = prompt.data() + kMark.size();
-    const char* end = prompt.data() + prompt.size();
-    const char* close = std::from_chars(digits, end, number).ptr;
-    if (close == digits || close == end || *close != '>') {  // a text that only begins like a mark
-      text += kMark;
-      prompt.remove_prefix(kMark.size());
-      continue;
+    const auto found = std::ranges::find_if(all, [&](const Marks& m) { return prompt.starts_with(m.begin); });
+    size_t length = 1;
+    const size_t number = found == all.end() ? 0 : number_of_mark(prompt, *found, length);
+    if (number == 0) {
+      text += prompt.front();
+    } else {
+      flush();
+      parts.push_back({{"type", found->type}, {"number", number - 1}});
     }
-    const auto length = static_cast<size_t>(close - prompt.data()) + 1;
-    if (number < 1 || number > n_images || used[number - 1]) {
-      throw Error(ErrorCode::kInput, "the prompt says " + std::string(prompt.substr(0, length)) +
-                                         "; expected each of 1 to " + std::to_string(n_images) +
-                                         " (the images given) at most once");
-    }
-    used[number - 1] = true;
-    flush();
-    parts.push_back({{"type", "image"}, {"number", number - 1}});
-    prompt.remove_prefix(length);
+    prompt.remove_prefix(number == 0 ? 1 : length);
   }
   flush();
   return parts;
 }
 
-// The content of a user message: text parts with images at their <image:N>, the other images first.
-OrderedJson place_images(std::string_view prompt, size_t n_images) {
-  std::vector<bool> used(n_images, false);
-  OrderedJson placed = cut_at_marks(prompt, n_images, used);
+// The content of a user message: text parts with images and videos at their marks, the others first.
+OrderedJson place_media(const Question& question) {
+  Marks marks[] = {{"<image:", "image", "images", std::vector<bool>(question.images.size())},
+                   {"<video:", "video", "videos", std::vector<bool>(question.videos.size())}};
+  OrderedJson placed = cut_at_marks(question.prompt, marks);
   OrderedJson content = OrderedJson::array();
-  for (size_t n = 0; n < n_images; ++n) {
-    if (!used[n]) content.push_back({{"type", "image"}, {"number", n}});
+  size_t next[] = {0, 0};
+  const auto add_next = [&](size_t kind) {
+    const size_t n = next[kind]++;
+    if (n < marks[kind].used.size() && !marks[kind].used[n]) {
+      content.push_back({{"type", marks[kind].type}, {"number", n}});
+    }
+  };
+  for (const char kind : question.order) add_next(kind == 'v' ? 1 : 0);
+  for (const size_t kind : {0, 1}) {
+    while (next[kind] < marks[kind].used.size()) add_next(kind);
   }
   for (OrderedJson& part : placed) content.push_back(std::move(part));
   return content;
 }
 
-// Replaces every image's part of a message's content by those of its file, the next of `paths`.
+// Replaces the parts of images and videos of a message's content by those of their files.
 class Placing {
  public:
   Placing(const Engine& engine, const Question& question) : engine_(engine), question_(question) {}
@@ -78,6 +100,10 @@ class Placing {
       images_.push_back(std::move(image));
     }
   }
+  void place(const VideoPath& path, OrderedJson& content) {
+    videos_.push_back(read_video(engine_, path).input);
+    content.push_back({{"type", "video"}});
+  }
   // For a prompt that has its placeholders already. Throws Error(kInput) for an image that comes with a text.
   void place_without_text(const std::string& path) {
     OrderedJson parts;
@@ -86,32 +112,63 @@ class Placing {
     if (n_images == parts.size()) return;
     throw Error(ErrorCode::kInput, path + ": --pdf-text has no place in a prompt with placeholders of its own");
   }
-  std::vector<EncodedImage> take() { return std::move(images_); }
+  void place_without_text(const VideoPath& path) {
+    OrderedJson parts;
+    place(path, parts);
+  }
+  InputMedia take() { return {std::move(images_), std::move(videos_)}; }
 
  private:
   const Engine& engine_;
   const Question& question_;
   std::vector<EncodedImage> images_;
+  std::vector<InputVideo> videos_;
 };
+
+// Those from `first` on, for placeholders within a text.
+template <typename Path>
+void place_rest(const std::vector<Path>& paths, size_t first, Placing& placing) {
+  for (; first < paths.size(); ++first) placing.place_without_text(paths[first]);
+}
 
 Prompt prepare_messages(const Engine& engine, const Question& question) {
   OrderedJson messages = question.messages;
   Placing placing(engine, question);
-  size_t next = 0;
+  size_t next_image = 0, next_video = 0;
   for (OrderedJson& message : messages) {
     if (!message.contains("content") || !message["content"].is_array()) continue;
     OrderedJson content = OrderedJson::array();
     for (OrderedJson& part : message["content"]) {
-      if (part.is_object() && part.value("type", OrderedJson()) == "image") {
-        placing.place(question.images.at(next++), content);
+      const OrderedJson type = part.is_object() ? part.value("type", OrderedJson()) : OrderedJson();
+      if (type == "image") {
+        placing.place(question.images.at(next_image++), content);
+      } else if (type == "video") {
+        placing.place(question.videos.at(next_video++), content);
       } else {
         content.push_back(std::move(part));
       }
     }
     message["content"] = std::move(content);
   }
-  for (; next < question.images.size(); ++next) placing.place_without_text(question.images[next]);
+  place_rest(question.images, next_image, placing);
+  place_rest(question.videos, next_video, placing);
   return prepare_chat(engine, messages, placing.take());
+}
+
+ProbedVideo probe(const VideoPath& path) {
+  VideoRequest request{.video = {}, .choice = path.video.choice, .options = {}, .limits = {}, .cancelled = interrupted};
+  if (path.frames.empty()) {
+    request.video = load_video(path.video.path);
+  } else {
+    request.video.where = path.frames.front();
+    for (const std::string& frame : path.frames) request.video.frames.push_back(read_encoded_image(frame).bytes);
+  }
+  ProbedVideo video = input_video(std::move(request));
+  if (video.info.has_audio) {
+    static const bool told = std::fputs("note: the sound of videos is ignored\n", stderr) >= 0;
+    static_cast<void>(told);
+  }
+  return video;
 }
 
 }  // namespace
@@ -119,6 +176,9 @@ Prompt prepare_messages(const Engine& engine, const Question& question) {
 std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text) {
   const PathAndPages file = split_pages(path);
   EncodedImage image = read_encoded_image(file.path);
+  if (!clip_media_type(*image.bytes).empty()) {
+    throw Error(ErrorCode::kInput, path + ": expected an image or a PDF, found a video; give it with -v");
+  }
   if (!media_type(*image.bytes).empty() || !is_pdf(*image.bytes)) {
     if (file.path != path) throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone; this is an image");
     std::vector<EncodedImage> images;
@@ -134,26 +194,46 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
                                .cancelled = interrupted});
 }
 
+ProbedVideo read_video(const Engine& engine, const VideoPath& path) {
+  if (path.probed != nullptr) return *path.probed;
+  engine.check_takes_videos();
+  return probe(path);
+}
+
+std::vector<VideoPath> probed_videos(const std::vector<std::string>& arguments, const Checkpoint& checkpoint) {
+  std::vector<VideoPath> paths;
+  for (const std::string& argument : arguments) {
+    paths.push_back({.video = parse_video_argument(argument), .frames = {}});
+  }
+  if (!paths.empty()) check_takes_videos(Model::read_config(checkpoint));
+  for (VideoPath& path : paths) path.probed = std::make_shared<const ProbedVideo>(probe(path));
+  return paths;
+}
+
 Prompt prepare(const Engine& engine, const Question& question) {
   if (question.raw) {
     Placing placing(engine, question);
-    for (const std::string& path : question.images) placing.place_without_text(path);
+    place_rest(question.images, 0, placing);
+    place_rest(question.videos, 0, placing);
     return engine.prepare_raw(question.prompt, placing.take());
   }
   if (!question.messages.is_null()) return prepare_messages(engine, question);
 
   Placing placing(engine, question);
   OrderedJson content = OrderedJson::array();
-  for (OrderedJson& part : place_images(question.prompt, question.images.size())) {
+  for (OrderedJson& part : place_media(question)) {
     if (part["type"] == "image") {
       placing.place(question.images[part["number"].get<size_t>()], content);
+    } else if (part["type"] == "video") {
+      placing.place(question.videos[part["number"].get<size_t>()], content);
     } else {
       content.push_back(std::move(part));
     }
   }
+  const bool no_media = question.images.empty() && question.videos.empty();
   OrderedJson messages = OrderedJson::array();
   if (!question.system.empty()) messages.push_back({{"role", "system"}, {"content", question.system}});
-  messages.push_back({{"role", "user"}, {"content", question.images.empty() ? OrderedJson(question.prompt) : content}});
+  messages.push_back({{"role", "user"}, {"content", no_media ? OrderedJson(question.prompt) : content}});
   return prepare_chat(engine, messages, placing.take());
 }
 

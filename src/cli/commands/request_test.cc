@@ -76,6 +76,29 @@ TEST(Request, ImagesFollowTheOrderOfTheirParts) {
               HasSubstr("images"));
 }
 
+TEST(Request, VideosFollowTheOrderOfTheirParts) {
+  const Question r = *read(R"({"videos": ["b1,fps=2", {"video": ["f1", "f2"], "max_frames": 4}, "rest"], "messages": [
+      {"role": "user", "content": [{"type": "video"}, {"type": "video_url", "video_url": {"url": "file://own"}, "fps": 1},
+      {"type": "image", "image": "i"}, {"type": "video"}]}]})")
+                          .question;
+  ASSERT_EQ(r.videos.size(), 4U);
+  EXPECT_EQ(r.videos[0].video.path, "b1");
+  EXPECT_EQ(r.videos[0].video.choice.fps, 2);
+  EXPECT_EQ(r.videos[1].video.path, "own");
+  EXPECT_EQ(r.videos[1].video.choice.fps, 1);
+  EXPECT_THAT(r.videos[2].frames, ElementsAre("f1", "f2"));
+  EXPECT_EQ(r.videos[2].video.choice.max_frames, 4);
+  EXPECT_EQ(r.videos[3].video.path, "rest");
+  EXPECT_THAT(r.images, ElementsAre("i"));
+  EXPECT_EQ(r.messages[0]["content"].dump(),
+            R"([{"type":"video"},{"type":"video"},{"type":"image"},{"type":"video"}])");
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": [{"type": "video"}]}]})"), HasSubstr("videos"));
+  for (const char* bad : {"7", "[7]", "[[]]", "{}", R"({"video": "x", "fps": "2"})", R"({"video": "x", "fps": -2})",
+                          R"({"video": "x", "max_frames": 1.5})", R"("x\u0000")"}) {
+    EXPECT_THAT(error_of(std::string(R"({"prompt": "p", "videos": )") + bad + "}"), HasSubstr("request: ")) << bad;
+  }
+}
+
 TEST(Request, SeedsCoverTheFullRange) {
   const auto seed = [](const std::string& text) {
     return *read(R"({"prompt": "x", "seed": )" + text + "}").fields.seed;

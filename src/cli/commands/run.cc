@@ -10,6 +10,7 @@
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
 #include "cli/flags/generate_flags.h"
+#include "cli/flags/media_flags.h"
 #include "cli/terminal/answer_printer.h"
 #include "cli/terminal/line_source.h"
 #include "cli/terminal/progress.h"
@@ -22,7 +23,7 @@ struct RunFlags {
   ModelFlags model;
   GenerateFlags generate;
   std::string prompt;
-  std::vector<std::string> images;
+  MediaFlags media;
   std::string system;
   bool raw = false, json = false, plain = false;
   std::string requests;
@@ -37,11 +38,14 @@ void print_line(const nlohmann::ordered_json& json) {
   if (std::fflush(stdout) != 0) throw Error(ErrorCode::kIo, "writing to standard output failed (is the disk full?)");
 }
 
-void run_one(Engine& engine, const RunFlags& flags, const RequestFields& fields, RequestBuilder& builder) {
+void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>& videos, const RequestFields& fields,
+             RequestBuilder& builder) {
   ProgressBar bar("reading the prompt");
   Prompt prompt = prepare(engine, {.prompt = flags.prompt,
                                    .messages = {},
-                                   .images = flags.images,
+                                   .images = flags.media.images,
+                                   .videos = videos,
+                                   .order = flags.media.order(),
                                    .system = flags.system,
                                    .raw = flags.raw,
                                    .pdf_text = *fields.pdf_text});
@@ -83,7 +87,13 @@ class RequestQueue {
         places_(flags.batch),
         lookahead_(flags.lookahead),
         source_(flags.requests, interrupted),
-        default_question_{.prompt = "", .messages = {}, .images = {}, .system = flags.system, .raw = flags.raw},
+        default_question_{.prompt = "",
+                          .messages = {},
+                          .images = {},
+                          .videos = {},
+                          .order = "",
+                          .system = flags.system,
+                          .raw = flags.raw},
         default_fields_(std::move(fields)) {}
 
   void run() {
@@ -184,17 +194,19 @@ void run(const RunFlags& flags) {
     throw Error(ErrorCode::kInput, flags.prompt.empty() ? "run: expected a PROMPT or --requests FILE, found neither"
                                                         : "run: expected a PROMPT or --requests FILE, found both");
   }
-  if (!flags.requests.empty() && !flags.images.empty()) {
-    throw Error(ErrorCode::kInput, "run: -i goes with a PROMPT; with --requests every line names its own images");
+  if (!flags.requests.empty() && !(flags.media.images.empty() && flags.media.videos.empty())) {
+    throw Error(ErrorCode::kInput,
+                "run: -i and -v go with a PROMPT; with --requests every line names its own images and videos");
   }
   watch_interrupts();
+  const std::vector<VideoPath> videos = probed_videos(flags.media.videos, checkpoint);
   TierWarnings warnings;
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, {&policy, 1}, &warnings);
   reuse.open_counts(*engine, disk_folder(flags.model.cache), /*compares=*/false);
   RequestBuilder builder(*engine, reuse, &checkpoint);
   const RequestFields fields = default_fields(given, engine->model().config().generation, Front::kRun);
   if (flags.requests.empty()) {
-    run_one(*engine, flags, fields, builder);
+    run_one(*engine, flags, videos, fields, builder);
   } else {
     warn_of_small_budget(flags.model, 0);
     RequestQueue(*engine, flags, fields, builder, warnings).run();
@@ -212,21 +224,14 @@ void add_run_command(const Command& app) {
   add_model_flags(command, flags->model);
   add_generate_flags(command, flags->generate, Front::kRun);
   command.add("PROMPT", flags->prompt, "the question");
-  command
-      .add("-i,--image", flags->images,
-           "a picture: JPEG, PNG, WebP, BMP, GIF; or a PDF, all of it or some pages: report.pdf#3-7 (one per use); "
-           "stands "
-           "before the text, or where <image:N> says")
-      .value_name("FILE")
-      .group("Basic")
-      .one_per_use();
+  add_media_flags(command, flags->media, "stands before the text, or where <image:N> or <video:N> says");
   command.add("--system", flags->system, "system message").value_name("TEXT").group("Basic");
   command.add("--raw", flags->raw, "take the prompt as it is, image placeholders included, without the chat template");
   command.add("--json", flags->json, "print one JSON object instead of the text");
   command.add("--plain", flags->plain, "the answer as the model wrote it, without colours, on a terminal, too");
   command
       .add("--requests", flags->requests,
-           "JSON lines {id, prompt | messages, images, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
+           "JSON lines {id, prompt | messages, images, videos, raw, kv, kv_budget, max_tokens, ...} (- for stdin); one "
            "JSON line out for each")
       .value_name("FILE");
   command.add("--batch", flags->batch, "requests computed together, of those that have come")

@@ -139,7 +139,7 @@ void serve(const ServeFlags& flags) {
       api_options(flags, default_fields(given, engine->model().config().generation, Front::kServe), reuse);
   options.model = &checkpoint;
   options.access = &access;
-  options.limits.read_url = [&images](const std::string& url, const std::string& where, MediaKind kind) {
+  options.limits.read_url = [&images](const std::string& url, const std::string& where, FileKind kind) {
     return images.read(url, where, kind);
   };
   options.n_connections = [&listening] { return listening == nullptr ? 0 : listening.load()->n_connections(); };

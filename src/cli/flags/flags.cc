@@ -257,6 +257,14 @@ template Flag Command::add(const std::string&, std::optional<std::vector<int>>&,
 template Flag Command::add(const std::string&, std::optional<std::vector<std::string>>&, const std::string&) const;
 
 Flag Command::flag(const std::string& name) const { return Flag(app_->get_option(name)); }
+std::vector<size_t> Command::order_of(const std::vector<Flag>& flags) const {
+  std::vector<size_t> order;
+  for (const CLI::Option* given : app_->parse_order()) {
+    const auto found = std::ranges::find(flags, given, &Flag::option);
+    if (found != flags.end()) order.push_back(static_cast<size_t>(found - flags.begin()));
+  }
+  return order;
+}
 void Command::remove(const Flag& flag) const { app_->remove_option(flag.option()); }
 void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::require_command() const { app_->require_subcommand(1); }

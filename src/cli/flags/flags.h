@@ -63,6 +63,8 @@ class Command {
   template <typename T>
   Flag add(const std::string& names, T& value, const std::string& help) const;
   Flag flag(const std::string& name) const;
+  // After the parse: for each value given to one of these flags on the command line, in its order, the flag's index.
+  std::vector<size_t> order_of(const std::vector<Flag>& flags) const;
   void remove(const Flag& flag) const;
   // Below the flags in --help.
   void footer(const std::string& text) const;

@@ -228,6 +228,10 @@ std::string explanation(const GenerateResult& result, const CacheTotals& totals,
   for (size_t i = 0; i < result.cache.images.size(); ++i) {
     text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
   }
+  if (const size_t n = result.cache.images.size(); n > 1) {
+    text += format("images: %zu, units of videos among them; %lld passed through the encoder (equal ones do once)\n", n,
+                   static_cast<long long>(result.cache.n_encoded()));
+  }
   if (result.kv.n_before_acting < 0) text += "KV: the answer ended before the policy acted; all of it was kept\n";
   if (result.kv.n_before_acting > 0) {
     text += format("KV: compressed after %d tokens of the answer; the next token came %.0f ms after them\n",

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/limited_process.h"
+#include "io/video/video.h"
 
 namespace vlcache {
 namespace {
@@ -126,7 +127,7 @@ HttpOptions http_options(const ServerFlags& flags) {
   http.host = flags.host;
   http.port = static_cast<uint16_t>(flags.port);
   http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mib) << 20;
-  if (!flags.image_urls.empty() || find_program("pdftocairo")) http.n_workers = kPatient;
+  if (!flags.image_urls.empty() || find_program("pdftocairo") || can_decode_clips()) http.n_workers = kPatient;
   http.tls_cert = flags.tls_cert;
   http.tls_key = flags.tls_key;
   return http;

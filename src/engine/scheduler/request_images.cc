@@ -97,6 +97,7 @@ void RequestImages::note_sources() {
     report.images.push_back({.key = images_[i].key,
                              .n_tokens = images_[i].n_tokens,
                              .grid = image_grid(engine_.model().config(), request_.prompt.images[i]),
+                             .n_frames = static_cast<int32_t>(request_.prompt.images[i].n_frames),
                              .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});

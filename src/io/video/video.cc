@@ -41,7 +41,7 @@ class HelperRun {
   VideoInfo run(std::span<const int64_t> indices, int64_t frame_bytes, const TakeFrame& take) {
     const std::optional<std::filesystem::path> helper = find_helper();
     if (!helper) {
-      refuse(ErrorCode::kNotFound,
+      refuse(ErrorCode::kUnsupported,
              "videos need the program vlcache-video beside vlcache, which is missing; make build makes both, and an "
              "installation copies both into one folder");
     }
@@ -177,6 +177,8 @@ void decode_frames(const EncodedVideo& video, const VideoInfo& info, std::span<c
 }
 
 }  // namespace
+
+bool can_decode_clips() { return find_helper().has_value(); }
 
 VideoInfo probe_video(const EncodedVideo& video, const VideoLimits& limits, const VideoCancelled& cancelled) {
   if (video.clip == nullptr) return info_of_frames(video, limits);

@@ -50,8 +50,11 @@ using VideoCancelled = std::function<bool()>;
 // One decoded frame and its number. The image may be moved from.
 using TakeFrame = std::function<void(int64_t index, Image&& frame)>;
 
-// Throws Error: kUnsupported (no video, an unknown format), kInput (damaged, no frames), kMemory (beyond a limit),
-// kNotFound (vlcache-video is missing; says what to do). Demuxes a clip, decodes nothing of it. Any thread.
+// Whether vlcache-video is where it is looked for: beside this program.
+bool can_decode_clips();
+
+// Throws Error: kUnsupported (no video, an unknown format; vlcache-video is missing: says what to do), kInput (damaged,
+// no frames), kMemory (beyond a limit). Demuxes a clip, decodes nothing of it. Any thread.
 VideoInfo probe_video(const EncodedVideo& video, const VideoLimits& limits = {},
                       const VideoCancelled& cancelled = nullptr);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
 
 #include "base/error.h"
 
@@ -9,6 +10,22 @@ namespace vlcache {
 namespace {
 
 constexpr std::string_view kSuffixes[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"};
+
+struct ClipMark {
+  size_t at;
+  std::string_view bytes, media_type;
+};
+constexpr ClipMark kClipMarks[] = {{4, "ftyp", "video/mp4"},
+                                   {4, "moov", "video/quicktime"},
+                                   {4, "mdat", "video/quicktime"},
+                                   {0, "\x1a\x45\xdf\xa3", "video/webm"},
+                                   {8, "AVI ", "video/x-msvideo"},
+                                   {0, "FLV\x01", "video/x-flv"},
+                                   {0, "OggS", "video/ogg"},
+                                   {0, "\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-asf"},
+                                   {0, std::string_view("\x00\x00\x01\xba", 4), "video/mpeg"},
+                                   {0, std::string_view("\x00\x00\x01\xb3", 4), "video/mpeg"}};
+constexpr size_t kTransportPacket = 188;  // of MPEG-TS, each with 'G' first
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -59,6 +76,23 @@ EncodedVideo load_folder(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 }  // namespace
+
+std::string_view clip_media_type(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const ClipMark& mark : kClipMarks) {
+    if (text.size() > mark.at && text.substr(mark.at).starts_with(mark.bytes)) return mark.media_type;
+  }
+  const bool transport = text.size() > 2 * kTransportPacket && text[0] == 'G' && text[kTransportPacket] == 'G' &&
+                         text[2 * kTransportPacket] == 'G';
+  return transport ? "video/mp2t" : "";
+}
+
+bool is_clip_file(const std::filesystem::path& path) {
+  std::vector<std::byte> head(2 * kTransportPacket + 1);
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(head.data()), std::ssize(head));
+  return !clip_media_type(std::span(head).first(static_cast<size_t>(file.gcount()))).empty();
+}
 
 bool natural_less(std::string_view a, std::string_view b) {
   std::string_view left = a, right = b;

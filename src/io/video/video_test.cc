@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "io/image/encode.h"
 #include "io/video/helper_output.h"
+#include "io/video/video_argument.h"
 #include "io/video/video_file.h"
 #include "tests/testing.h"
 
@@ -168,6 +169,38 @@ TEST(VideoFile, AFolderIsAVideoInTheOrderOfItsNumbers) {
   EXPECT_THAT(error_of([&] { load_video(dir / "f1.PNG"); }), HasSubstr("expected a video, found an image (image/png)"));
   EXPECT_THAT(error_of([&] { load_video(dir / "none.mp4"); }), HasSubstr("none.mp4"));
   std::filesystem::remove_all(dir);
+}
+
+TEST(VideoArgument, ReadsWhatFollowsThePath) {
+  const auto read = [](const std::string& text) {
+    const VideoArgument a = parse_video_argument(text);
+    return a.path + "|" + std::to_string(a.choice.fps).substr(0, 4) + "|" + std::to_string(a.choice.max_frames);
+  };
+  EXPECT_EQ(read("clip.mp4"), "clip.mp4|0.00|0");
+  EXPECT_EQ(read("clip.mp4,fps=0.5,max_frames=64"), "clip.mp4|0.50|64");
+  EXPECT_EQ(read("a,b.mp4,max_frames=4096"), "a,b.mp4|0.00|4096");
+  for (const char* bad : {"c,fps=0", "c,fps=-1", "c,fps=nan", "c,fps=1001", "c,fps=2x", "c,fps="}) {
+    EXPECT_EQ(error_of([&] { read(bad); }),
+              std::string(bad) + ": fps: expected a number of frames a second, above 0 and at most 1000");
+  }
+  for (const char* bad : {"c,max_frames=0", "c,max_frames=4097", "c,max_frames=1.5", "c,max_frames="}) {
+    EXPECT_EQ(error_of([&] { read(bad); }), std::string(bad) + ": max_frames: expected an integer from 1 to 4096");
+  }
+  EXPECT_EQ(error_of([&] { read("c.mp4,frames=3"); }),
+            "c.mp4,frames=3: expected fps=F or max_frames=N after the path, found 'frames=3'");
+}
+
+TEST(VideoFile, ClipsAreKnownByTheirFirstBytes) {
+  for (const auto& [name, type] : {std::pair{"long_gop.mp4", "video/mp4"},
+                                   {"open_gop.mkv", "video/webm"},
+                                   {"uneven.webm", "video/webm"},
+                                   {"no_times.avi", "video/x-msvideo"},
+                                   {"broadcast.ts", "video/mp2t"},
+                                   {"mpeg2.mpg", "video/mpeg"},
+                                   {"timed.gif", ""}}) {
+    EXPECT_EQ(clip_media_type(*clip(name).clip), type) << name;
+  }
+  EXPECT_EQ(clip_media_type({}), "");
 }
 
 std::string refusal(const EncodedVideo& video, const VideoLimits& limits = {}) {

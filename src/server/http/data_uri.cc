@@ -72,11 +72,11 @@ constexpr std::string_view kScheme = "data:";
 // How errors speak of a kind of file, and their codes, which are OpenAI's for images.
 struct KindWords {
   const char *noun, *example;
-  std::array<std::string_view, 2> types;  // the beginnings of media types
+  std::array<std::string_view, 3> types;  // the beginnings of media types
   const char *invalid_url, *unsupported, *empty, *invalid_base64;
 };
 
-const KindWords& words_of(MediaKind kind) {
+const KindWords& words_of(FileKind kind) {
   static constexpr KindWords kImage{
       "an image",         "image/png",           {"image/"}, "invalid_image_url", "unsupported_image_media_type",
       "empty_image_file", "invalid_base64_image"};
@@ -87,14 +87,21 @@ const KindWords& words_of(MediaKind kind) {
                                   "unsupported_file_media_type",
                                   "empty_file",
                                   "invalid_base64_file"};
-  return kind == MediaKind::kImage ? kImage : kPdf;
+  static constexpr KindWords kVideo{"a video",
+                                    "video/mp4",
+                                    {"video/", "image/gif", "application/octet-stream"},
+                                    "invalid_video_url",
+                                    "unsupported_video_media_type",
+                                    "empty_video_file",
+                                    "invalid_base64_video"};
+  return kind == FileKind::kImage ? kImage : kind == FileKind::kPdf ? kPdf : kVideo;
 }
 
 }  // namespace
 
 bool is_data_uri(std::string_view uri) { return equal_caseless(without_space(uri).substr(0, kScheme.size()), kScheme); }
 
-std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where, MediaKind kind) {
+std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& where, FileKind kind) {
   const KindWords& words = words_of(kind);
   const auto fail = [&, given = uri](const std::string& expected, const char* name) {
     throw CodedError(ErrorCode::kInput,
@@ -125,7 +132,7 @@ std::vector<std::byte> decode_data_uri(std::string_view uri, const std::string& 
 
 std::vector<std::byte> decode_file_data(const std::string& data, const std::string& where) {
   const bool is_base64 = !data.empty() && data.find(':') == data.npos;
-  return decode_data_uri(is_base64 ? "data:;base64," + data : data, where, MediaKind::kPdf);
+  return decode_data_uri(is_base64 ? "data:;base64," + data : data, where, FileKind::kPdf);
 }
 
 }  // namespace vlcache

@@ -12,7 +12,8 @@ namespace {
 
 // The page requests no other host, runs no code but that of these files, and cannot be framed by another page.
 constexpr const char* kSecurityPolicy =
-    "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "default-src 'self'; img-src 'self' data: blob:; media-src blob:; object-src 'none'; base-uri 'none'; form-action "
+    "'none'; "
     "frame-ancestors 'none'";
 
 struct Resource {

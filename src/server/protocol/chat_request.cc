@@ -144,18 +144,22 @@ void read_continuation(const OrderedJson& body, ChatRequest& request) {
   }
 }
 
-// Options that all images of the request share.
-ImageOptions read_image_options(const OrderedJson& body, const RequestFields& fields) {
-  ImageOptions options;
-  options.min_tokens = fields.min_image_tokens.value_or(0);
-  options.max_tokens = fields.max_image_tokens.value_or(0);
-  if (options.max_tokens > 0 && options.min_tokens > options.max_tokens) {
+// Options that all images and videos of the request share.
+MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fields) {
+  MediaOptions options;
+  ImageOptions& images = options.images;
+  images.min_tokens = fields.min_image_tokens.value_or(0);
+  images.max_tokens = fields.max_image_tokens.value_or(0);
+  if (images.max_tokens > 0 && images.min_tokens > images.max_tokens) {
     bad_field("min_image_tokens: expected at most max_image_tokens");
   }
-  const OrderedJson* settings = find_field(body, "mm_processor_kwargs");
-  if (settings == nullptr) return options;
-  if (!settings->is_object()) bad_field("mm_processor_kwargs: expected an object");
-  if (!settings->empty()) options.settings = settings->dump();
+  OrderedJson settings;
+  if (const OrderedJson* given = find_field(body, "mm_processor_kwargs"); given != nullptr) {
+    if (!given->is_object()) bad_field("mm_processor_kwargs: expected an object");
+    settings = *given;
+  }
+  options.videos = take_video_choice(body, settings);
+  if (!settings.empty()) images.settings = settings.dump();
   return options;
 }
 
@@ -212,8 +216,11 @@ void read_content(OrderedJson& content, const std::string& where, ImageParts& im
       images.add_image(part, at, parts);
     } else if (type == "file") {
       images.add_file(part, at, parts);
+    } else if (type == "video_url" || type == "video" || type == "input_video") {
+      images.add_video(part, at, parts);
     } else {
-      bad_field(at + ": expected a part of type \"text\", \"image_url\" or \"file\", found \"" + type + "\"");
+      bad_field(at + ": expected a part of type \"text\", \"image_url\", \"video_url\" or \"file\", found \"" + type +
+                "\"");
     }
   }
   content = std::move(parts);
@@ -373,7 +380,7 @@ ChatRequest chat_request_of(OrderedJson json, const RequestFields& defaults, con
   OrderedJson messages = json.contains("messages") ? std::move(json["messages"]) : OrderedJson();
   request.template_variables = read_template_variables(json);
   read_thinking(json, request);
-  ImageParts images(limits, read_image_options(json, request.fields), request);
+  ImageParts images(limits, read_media_options(json, request.fields), request);
   request.messages = read_messages(std::move(messages), images);
   return request;
 }

@@ -16,6 +16,7 @@
 #include "api/tool_calls.h"
 #include "engine/prompt/document_reader.h"
 #include "engine/prompt/encoded_image.h"
+#include "engine/prompt/video_input.h"
 #include "server/http/data_uri.h"
 #include "server/protocol/named_images.h"
 
@@ -30,6 +31,7 @@ struct NamedImage {
 struct ChatRequest {
   nlohmann::ordered_json messages;   // as chat templates take them; images and pages as {"type": "image"}
   std::vector<EncodedImage> images;  // in the order of their parts
+  std::vector<InputVideo> videos;    // likewise; in messages {"type": "video"}
   // Those to be stored under their `uuid`, once they have been decoded as images.
   std::vector<NamedImage> named;
   RequestFields fields;
@@ -67,9 +69,11 @@ struct ChatLimits {
   size_t max_images = 64;
   ImageLimits image{.max_pixels = 64'000'000};
   // Returns the bytes at the URL of an image or a PDF, which errors call `where`; empty: data URIs alone are accepted.
-  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, MediaKind kind)> read_url;
+  std::function<std::vector<std::byte>(const std::string& url, const std::string& where, FileKind kind)> read_url;
   // Draws the pages of a PDF; empty: PDFs are refused.
   std::function<std::vector<EncodedImage>(DocumentRequest request)> read_document;
+  // Probes a video; empty: videos are refused.
+  std::function<InputVideo(VideoRequest request)> read_video;
   int max_answers = 16;   // n
   int max_logprobs = 20;  // alternatives of a token
   // This caller's images with names, for parts with a `uuid`; null: a `uuid` is ignored.

@@ -20,18 +20,30 @@ std::vector<EncodedImage> blank_pages(const DocumentRequest& request) {
   return pages;
 }
 
+// Of a video whose frames are never decoded.
+InputVideo blank_video(const VideoRequest& request) {
+  const VideoChoice& choice = request.choice;
+  if (!(choice.fps >= 0 && choice.fps <= VideoChoice::kMaxFps) || choice.max_frames < 0) std::abort();
+  if ((request.video.clip == nullptr) == request.video.frames.empty()) std::abort();
+  return {.where = request.video.where, .timing = {.n_frames = 1, .fps = 1}, .width = 1, .height = 1, .read = nullptr};
+}
+
 }  // namespace
 }  // namespace vlcache
 
 FUZZ_TARGET(chat_request) {
   using namespace vlcache;
   NamedImages named(1 << 16);
-  const ChatLimits limits{
-      .max_images = 2, .image = {.max_pixels = 1 << 16}, .read_document = blank_pages, .named_images = &named};
+  const ChatLimits limits{.max_images = 2,
+                          .image = {.max_pixels = 1 << 16},
+                          .read_document = blank_pages,
+                          .read_video = blank_video,
+                          .named_images = &named};
   try {
     const ChatRequest r = read_chat_request({reinterpret_cast<const char*>(data), size}, {}, limits);
     if (r.n() < 1 || r.n() > limits.max_answers || r.fields.max_tokens.value_or(1) < 0) std::abort();
-    if (r.images.size() > limits.max_images || !r.messages.is_array() || r.messages.empty()) std::abort();
+    if (r.images.size() + r.videos.size() > limits.max_images || !r.messages.is_array() || r.messages.empty())
+      std::abort();
   } catch (const Error& e) {
     const nlohmann::ordered_json error = error_json(e)["error"];
     if (error["message"].get_ref<const std::string&>().empty() || http_status(e) >= 500) std::abort();

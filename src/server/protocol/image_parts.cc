@@ -45,7 +45,7 @@ void read_page_choice(const OrderedJson& part, const std::string& where, Documen
 
 }  // namespace
 
-ImageParts::ImageParts(const ChatLimits& limits, ImageOptions options, ChatRequest& request)
+ImageParts::ImageParts(const ChatLimits& limits, MediaOptions options, ChatRequest& request)
     : limits_(limits),
       options_(std::move(options)),
       owner_(limits.caller + '\n' + request.fields.cache_salt.value_or("")),
@@ -53,7 +53,8 @@ ImageParts::ImageParts(const ChatLimits& limits, ImageOptions options, ChatReque
 
 // How many images the request may still have. Throws Error(kInput) if there are none.
 size_t ImageParts::n_more() const {
-  if (request_.images.size() < limits_.max_images) return limits_.max_images - request_.images.size();
+  const size_t n = request_.images.size() + request_.videos.size();
+  if (n < limits_.max_images) return limits_.max_images - n;
   bad_field("messages: expected at most " + std::to_string(limits_.max_images) + " pictures");
 }
 
@@ -76,22 +77,24 @@ void ImageParts::add_file(const OrderedJson& part, const std::string& where, Ord
     bad_field(at + ".file_id: this server keeps no uploaded files; send the PDF itself as file_data");
   }
   const size_t n_left = n_more();
-  DocumentRequest request{
-      .document =
-          {.bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_, .text = ""},
-      .name = find_field(*file, "filename") != nullptr ? string_field(*file, "filename", at) : "",
-      .pages = "",
-      .max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages)),
-      .advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part",
-      .text = request_.fields.pdf_text.value_or(false),
-      .numbered = false};
+  DocumentRequest request{.document = {.bytes = nullptr,
+                                       .where = at,
+                                       .limits = limits_.image,
+                                       .options = options_.images,
+                                       .owner = owner_,
+                                       .text = ""},
+                          .name = find_field(*file, "filename") != nullptr ? string_field(*file, "filename", at) : "",
+                          .pages = "",
+                          .max_pages = static_cast<int32_t>(std::min<size_t>(n_left, PdfRequest::kMaxPages)),
+                          .advice = "select pages with \"vlcache\": {\"pages\": \"1-3\"} in its part",
+                          .text = request_.fields.pdf_text.value_or(false),
+                          .numbered = false};
   if (n_left < static_cast<size_t>(PdfRequest::kMaxPages)) request.advice += " (a request's images: --max-images)";
   read_page_choice(part, where + ".vlcache", request);
   std::vector<std::byte> bytes;
   if (find_field(*file, "file_url") != nullptr) {
     const std::string url = string_field(*file, "file_url", at);
-    bytes = limits_.read_url ? limits_.read_url(url, at + ".file_url", MediaKind::kPdf)
-                             : decode_data_uri(url, at + ".file_url", MediaKind::kPdf);
+    bytes = read_url(url, at + ".file_url", FileKind::kPdf);
   } else {
     bytes = decode_file_data(string_field(*file, "file_data", at), at + ".file_data");
   }
@@ -99,10 +102,27 @@ void ImageParts::add_file(const OrderedJson& part, const std::string& where, Ord
   for (EncodedImage& page : limits_.read_document(std::move(request))) add(std::move(page), parts);
 }
 
+void ImageParts::add_video(const OrderedJson& part, const std::string& where, OrderedJson& parts) {
+  n_more();
+  if (!limits_.read_video) bad_field(where + ": videos are not read by this server");
+  const auto read = [this](const std::string& url, const std::string& at, FileKind kind) {
+    return read_url(url, at, kind);
+  };
+  VideoRequest request = read_video_part(part, where, options_.videos, read);
+  request.options = options_.images;
+  request.limits.image = limits_.image;
+  request_.videos.push_back(limits_.read_video(std::move(request)));
+  parts.push_back({{"type", "video"}});
+}
+
+std::vector<std::byte> ImageParts::read_url(const std::string& url, const std::string& where, FileKind kind) const {
+  return limits_.read_url ? limits_.read_url(url, where, kind) : decode_data_uri(url, where, kind);
+}
+
 EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where) {
   const std::string at = where + ".image_url", id_at = where + ".uuid";
   EncodedImage image{
-      .bytes = nullptr, .where = at, .limits = limits_.image, .options = options_, .owner = owner_, .text = ""};
+      .bytes = nullptr, .where = at, .limits = limits_.image, .options = options_.images, .owner = owner_, .text = ""};
   const OrderedJson* source = find_field(part, "image_url");
   if (source != nullptr && source->is_object()) {
     image.options.least_detail = wants_least_detail(*source, at);
@@ -118,8 +138,7 @@ EncodedImage ImageParts::read(const OrderedJson& part, const std::string& where)
   }
   if (source == nullptr || !source->is_string()) bad_field(at + ": expected {\"url\": \"data:image/...;base64,...\"}");
   const auto& url = source->get_ref<const std::string&>();
-  image.bytes = std::make_shared<const std::vector<std::byte>>(
-      limits_.read_url ? limits_.read_url(url, at, MediaKind::kImage) : decode_data_uri(url, at));
+  image.bytes = std::make_shared<const std::vector<std::byte>>(read_url(url, at, FileKind::kImage));
   if (!id.empty()) request_.named.push_back({{owner_, id}, image.bytes, id_at});
   return image;
 }

@@ -37,6 +37,11 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
     if (const OrderedJson* id = find_field(part, "uuid"); id != nullptr) image["uuid"] = *id;
     return image;
   }
+  if (type == "input_video") {  // not OpenAI's
+    OrderedJson video = part;
+    video["type"] = "video_url";
+    return video;
+  }
   if (type == "input_file") {
     OrderedJson file = OrderedJson::object();
     for (const char* key : {"file_data", "file_url", "file_id", "filename"}) {
@@ -46,7 +51,8 @@ OrderedJson item_part(const OrderedJson& part, const std::string& where) {
     if (const OrderedJson* choice = find_field(part, "vlcache"); choice != nullptr) out["vlcache"] = *choice;
     return out;
   }
-  bad_field(where + ".type: expected input_text, input_image, input_file or output_text, found \"" + type + "\"");
+  bad_field(where + ".type: expected input_text, input_image, input_file, input_video or output_text, found \"" + type +
+            "\"");
 }
 
 // A text, or a list of parts.

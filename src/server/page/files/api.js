@@ -59,12 +59,12 @@ async function call(path, options = {}, mayAsk = true) {
   }
 }
 
-// {name, sees, context, mostPixels}: the model's name, whether it takes pictures, how many tokens it can attend to, and how
+// {name, sees, watches, context, mostPixels}: the model's name, whether it takes pictures and clips, how many tokens it can attend to, and how
 // many pixels a picture may have.
 export async function modelFacts() {
   const props = await (await call('props')).json();
   const {n_ctx: context} = props.default_generation_settings;
-  return {name: props.model_alias, sees: props.modalities.vision, context, mostPixels: props.limits.image_pixels};
+  return {name: props.model_alias, sees: props.modalities.vision, watches: props.modalities.video, context, mostPixels: props.limits.image_pixels};
 }
 
 export const cacheStats = async (signal) => (await call('v1/cache/stats', {signal}, false)).json();

@@ -12,6 +12,7 @@ import {Settings} from './settings.js';
 import {openStore, pictures, setTourState, tourState} from './store.js';
 import {Thread} from './thread.js';
 import {Tour} from './tour.js';
+import {videoOfUri} from './videos.js';
 
 const settings = new Settings();
 const live = new Live();
@@ -113,7 +114,7 @@ async function otherVersion() {
 
 function edit(index, text) {
   const message = current.messages[index];
-  if (!text && message.pictures.length === 0 && !message.documents?.length) return;
+  if (!text && message.pictures.length === 0 && !message.documents?.length && !message.videos?.length) return;
   byId('question').focus();
   guarded(chat.edit(current, index, text));
 }
@@ -161,7 +162,7 @@ async function exportAsFile() {
 
 async function importFiles(files) {
   for (const file of files) {
-    current = await addImported(await imported(await file.text(), file.name, pictureOfUri, documentOfUri));
+    current = await addImported(await imported(await file.text(), file.name, {picture: pictureOfUri, document: documentOfUri, video: videoOfUri}));
     all.unshift(current);
   }
   notice('');

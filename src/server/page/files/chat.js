@@ -2,12 +2,14 @@
 import {ApiError, streamChat} from './api.js';
 import {allMessages, fork} from './branches.js';
 import {conversations, newId, pictures} from './store.js';
+import {frameChoice} from './videos.js';
 
 // A conversation: {id, name, created, updated, messages, forks (branches.js), tour (tour.js)}. Messages alternate:
-//   {role: 'user', text, pictures: [{id, name, width, height}], documents: [{id, name, pages}], files: [{name, text}]}
+//   {role: 'user', text, pictures: [{id, name, width, height}], documents: [{id, name, pages}],
+//    videos: [{id, name, seconds, fps, max_frames}], files: [{name, text}]}
 //   {role: 'assistant', answers: [answer]}: one, or two side by side, of which each goes on with its own.
 // An answer: {label, asked, sent (the request without its messages, and the system message), pictures: [id of each in
-//   its prompt; none where pages of PDFs are pictures there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
+//   its prompt; none where pages of PDFs or frames of clips are pictures there, too], thought, text, state, error, retry, finish, usage, served, seen: {first, total}, progress} with state running,
 //   done, stopped or failed; times as this page saw them, in ms; progress as readingState takes it, while a prompt is read.
 
 const kSaveEvery = 2000;  // ms, while an answer grows
@@ -15,7 +17,7 @@ const kSaveEvery = 2000;  // ms, while an answer grows
 export const newConversation = () => ({id: newId(), name: '', created: Date.now(), updated: Date.now(), messages: []});
 
 const pictureIds = (conversation) =>
-  allMessages(conversation).flatMap((message) => [...(message.documents ?? []), ...(message.pictures ?? [])].map((picture) => picture.id));
+  allMessages(conversation).flatMap((message) => [...(message.documents ?? []), ...(message.videos ?? []), ...(message.pictures ?? [])].map((picture) => picture.id));
 
 function labelOf(side) {
   return side.name || [side.kv, side.budget, side.reuse && `reuse ${side.reuse}`].filter(Boolean).join(' ') || 'as the server is set';
@@ -47,12 +49,13 @@ function history(conversation, end, number) {
 const textOf = (message) => [...(message.files ?? []).map((file) => `${file.name}:\n\n${file.text.trimEnd()}\n`), message.text].join('\n');
 
 async function contentOf(message, urlOf) {
-  const {documents = []} = message;
-  if (!message.pictures?.length && !documents.length) return textOf(message);
+  const {documents = [], videos = []} = message;
+  if (!message.pictures?.length && !documents.length && !videos.length) return textOf(message);
   const parts = [];
   for (const {id, name, pages} of documents) {
     parts.push({type: 'file', file: {filename: name, file_data: await urlOf(id)}, ...(pages ? {vlcache: {pages}} : {})});
   }
+  for (const video of videos) parts.push({type: 'video_url', video_url: {url: await urlOf(video.id)}, ...frameChoice(video)});
   for (const {id} of message.pictures ?? []) parts.push({type: 'image_url', image_url: {url: await urlOf(id)}});
   return [...parts, {type: 'text', text: textOf(message)}];
 }
@@ -102,14 +105,15 @@ export class Chat {
 
   stop = (conversation) => this.running.get(conversation.id)?.abort();
 
-  // A new question after all others, with pictures as readPicture gives them, documents as readDocument does and files {name, text}. `sides`: as in the
+  // A new question after all others, with pictures as readPicture gives them, documents as readDocument does, videos as readVideo does and files {name, text}. `sides`: as in the
   // settings, how it is asked; by default as they say.
-  async ask(conversation, text, {attached = [], documents = [], files = [], sides = null} = {}) {
-    for (const picture of [...attached, ...documents]) await pictures.put(picture);
+  async ask(conversation, text, {attached = [], documents = [], videos = [], files = [], sides = null} = {}) {
+    for (const picture of [...attached, ...documents, ...videos]) await pictures.put(picture);
     const shown = attached.map(({id, name, width, height}) => ({id, name, width, height}));
     const named = documents.map(({id, name, pages}) => ({id, name, pages}));
-    conversation.messages.push({role: 'user', text, pictures: shown, documents: named, files});
-    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || documents[0]?.name || 'A picture';
+    const clips = videos.map(({id, name, seconds, fps, max_frames}) => ({id, name, seconds, fps, max_frames}));
+    conversation.messages.push({role: 'user', text, pictures: shown, documents: named, videos: clips, files});
+    if (!conversation.name) conversation.name = text.slice(0, 60) || files[0]?.name || documents[0]?.name || videos[0]?.name || 'A picture';
     return this.answer(conversation, sides);
   }
 
@@ -149,7 +153,7 @@ export class Chat {
     const begin = answer.begun;
     try {
       const turns = history(conversation, conversation.messages.length - 1, number);
-      if (turns.every((turn) => !turn.documents?.length)) answer.pictures = turns.flatMap((turn) => (turn.pictures ?? []).map((picture) => picture.id));
+      if (turns.every((turn) => !turn.documents?.length && !turn.videos?.length)) answer.pictures = turns.flatMap((turn) => (turn.pictures ?? []).map((picture) => picture.id));
       answer.sent = {system: settings.system, fields: fieldsOf(conversation, answer.asked, settings)};
       const messages = await messagesOf(turns, settings.system, pictures.dataUri);
       for await (const event of streamChat({messages, ...answer.sent.fields}, signal)) {

@@ -1,24 +1,27 @@
-// The question before it is sent: its text, and pictures, PDFs and text files that are pasted, dropped or picked.
+// The question before it is sent: its text, and pictures, PDFs, clips and text files that are pasted, dropped or picked.
 import {namesPages, readDocument} from './documents.js';
 import {announce, button, byId, el, notice} from './dom.js';
 import {bytes, count} from './format.js';
 import {isPicture, readPicture} from './pictures.js';
 import {readTextFile} from './text_files.js';
+import {isFrameCount, isRate, readVideo, videoText} from './videos.js';
 
 const kMaxRows = 8;
 
 const imageFiles = (transfer) => [...(transfer?.files ?? [])];
 
 const isDocument = (file) => file.type === 'application/pdf';
-const isImage = (file) => Boolean(file.blob) && !isDocument(file);
+const isVideo = (file) => Boolean(file.blob) && file.type.startsWith('video/');
+const isImage = (file) => Boolean(file.blob) && !isDocument(file) && !isVideo(file);
 
 export class Composer {
-  // `actions`: {send(text, {attached, documents, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
+  // `actions`: {send(text, {attached, documents, videos, files}), stop(), editLast()}; `settings.shrink`: as readPicture takes it.
   constructor(settings, actions) {
     this.settings = settings;
     this.actions = actions;
-    this.attached = [];  // pictures as readPicture gives them, PDFs as readDocument does, and texts {name, text}
+    this.attached = [];  // pictures as readPicture gives them, PDFs as readDocument does, clips as readVideo does, and texts {name, text}
     this.sees = true;    // the model takes pictures
+    this.watches = true;  // and clips
     this.running = false;
     this.text = byId('question');
     byId('composer').addEventListener('submit', (event) => {
@@ -79,8 +82,9 @@ export class Composer {
   }
 
   // What a model does that sees pictures, or none.
-  setModel({name, sees, mostPixels}) {
+  setModel({name, sees, watches, mostPixels}) {
     this.sees = sees;
+    this.watches = watches;
     this.mostPixels = mostPixels;
     this.model = name;
     byId('pick').hidden = !sees;
@@ -95,8 +99,11 @@ export class Composer {
     const document = await readDocument(file);
     if (document !== null && !this.sees) throw new Error(`${this.model} reads text only: it cannot see the pages of ${file.name}.`);
     if (document !== null) return document;
+    const video = await readVideo(file);
+    if (video !== null && !this.watches) throw new Error(`${this.model} takes no videos: it cannot see ${file.name}. Take pictures of what matters.`);
+    if (video !== null) return video;
     const text = await readTextFile(file);
-    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a text, nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
+    if (text === null) throw new Error(`${file.name} is neither a PDF, nor a clip, nor a text, nor one of the pictures that the server reads: PNG, JPEG, WebP, GIF, BMP.`);
     return text;
   }
 
@@ -126,6 +133,23 @@ export class Composer {
     return [document.name, el('span', {class: 'soft'}, bytes(document.blob.size)), el('label', {class: 'pages'}, 'pages ', pages)];
   }
 
+  // A clip's first frame, name and length, and how many frames are to be shown.
+  videoFields(video) {
+    const field = (key, label, isRight, wrong) => {
+      const input = el('input', {value: video[key], placeholder: 'auto', size: 5, inputMode: 'decimal', autocomplete: 'off', title: wrong,
+        'aria-label': `${label} of ${video.name}`});
+      input.addEventListener('input', () => {
+        video[key] = input.value.trim();
+        input.setCustomValidity(isRight(video[key]) ? '' : wrong);
+      });
+      return el('label', {class: 'pages'}, `${label} `, input);
+    };
+    return [video.thumbnail && el('img', {src: video.thumbnail, alt: ''}), videoText({name: video.name, seconds: video.seconds}),
+      el('span', {class: 'soft'}, bytes(video.blob.size)),
+      field('fps', 'frames a second', isRate, 'A number such as 1 or 0.5; empty: as the model was trained'),
+      field('max_frames', 'frames at most', isFrameCount, 'A number from 1 to 4096; empty: as the model was trained')].filter(Boolean);
+  }
+
   show() {
     byId('attached').replaceChildren(...this.attached.map((file, i) => {
       const remove = () => {
@@ -134,6 +158,7 @@ export class Composer {
         this.text.focus();
       };
       if (isDocument(file)) return el('li', {}, this.documentFields(file), button('×', remove, {'aria-label': `Remove ${file.name}`}));
+      if (isVideo(file)) return el('li', {}, this.videoFields(file), button('×', remove, {'aria-label': `Remove ${file.name}`}));
       const url = file.blob && URL.createObjectURL(file.blob);
       return el('li', {}, url ? el('img', {src: url, alt: file.name, onload: () => URL.revokeObjectURL(url)}) : file.name,
         el('span', {class: 'soft'}, url ? `${file.width} × ${file.height}${file.shrunk ? ', made smaller' : ''}` : count(file.text.length, 'character')),
@@ -154,9 +179,14 @@ export class Composer {
       notice(`${wrong.name}: “${wrong.pages}” names no pages; write them as 3-7 or 1,4-6.`);
       return;
     }
+    const videos = attached.filter(isVideo), unclear = videos.find((video) => !isRate(video.fps) || !isFrameCount(video.max_frames));
+    if (unclear) {
+      notice(`${unclear.name}: frames a second may be above 0 to 1000, frames at most 1 to 4096.`);
+      return;
+    }
     this.clear();
     notice('');
-    this.actions.send(text, {attached: attached.filter(isImage), documents, files: attached.filter((file) => !file.blob)});
+    this.actions.send(text, {attached: attached.filter(isImage), documents, videos, files: attached.filter((file) => !file.blob)});
   }
 
   clear() {

@@ -1,4 +1,5 @@
 // A conversation as a file, pictures included, and back. Of a conversation with several versions the one that is shown.
+import {frameChoice} from './videos.js';
 
 // `dataUri(id)`: of a picture's bytes.
 export async function exported(conversation, dataUri) {
@@ -8,7 +9,9 @@ export async function exported(conversation, dataUri) {
     for (const picture of message.pictures ?? []) files.push({...picture, url: await dataUri(picture.id)});
     const documents = [];
     for (const document of message.documents ?? []) documents.push({...document, url: await dataUri(document.id)});
-    messages.push(message.pictures ? {...message, pictures: files, documents} : message);
+    const videos = [];
+    for (const video of message.videos ?? []) videos.push({name: video.name, ...frameChoice(video), url: await dataUri(video.id)});
+    messages.push(message.pictures ? {...message, pictures: files, documents, videos} : message);
   }
   const {id, name, created, updated} = conversation;
   return JSON.stringify({id, name, created, updated, messages}, null, 1);
@@ -62,9 +65,9 @@ function answerOf(file, newIds) {
 
 const fileOf = (file) => ({name: string(file.name), text: string(file.text)});
 
-// `pictureOf({name, url})`: a picture as readPicture gives it, `documentOf({name, url, pages})`: a PDF as readDocument does;
-// `found`: where they go.
-async function messagesOf(file, pictureOf, documentOf, found) {
+// `of`: {picture({name, url}): a picture as readPicture gives it, document({name, url, pages}): a PDF as readDocument does,
+// video({name, url, fps, max_frames}): a clip as readVideo does}; `found`: where they go.
+async function messagesOf(file, of, found) {
   const newIds = new Map();  // of pictures: a conversation that is imported twice is two
   const messages = [];
   for (const [i, message] of file.messages.entries()) {
@@ -76,30 +79,36 @@ async function messagesOf(file, pictureOf, documentOf, found) {
     }
     const shown = [];
     for (const picture of message.pictures ?? []) {
-      const read = await pictureOf({name: string(picture.name), url: picture.url});
+      const read = await of.picture({name: string(picture.name), url: picture.url});
       found.push(read);
       newIds.set(picture.id, read.id);
       shown.push({id: read.id, name: read.name, width: read.width, height: read.height});
     }
     const documents = [];
     for (const {name, url, pages} of message.documents ?? []) {
-      const read = await documentOf({name: string(name), url, pages: string(pages)});
+      const read = await of.document({name: string(name), url, pages: string(pages)});
       found.push(read);
       documents.push({id: read.id, name: read.name, pages: read.pages});
     }
-    messages.push({role: 'user', text: string(message.text), pictures: shown, documents, files: (message.files ?? []).map(fileOf)});
+    const videos = [];
+    for (const {name, url, fps, max_frames} of message.videos ?? []) {
+      const read = await of.video({name: string(name), url, fps, max_frames});
+      found.push(read);
+      videos.push({id: read.id, name: read.name, seconds: read.seconds, fps: read.fps, max_frames: read.max_frames});
+    }
+    messages.push({role: 'user', text: string(message.text), pictures: shown, documents, videos, files: (message.files ?? []).map(fileOf)});
   }
   if (messages.length === 0) throw new Error('there is no message');
   return messages;
 }
 
-// {name, messages, pictures, which has the PDFs, too} of a file's text; `pictureOf` and `documentOf` as messagesOf takes them. Throws
-// an Error that says why not.
-export async function imported(text, fileName, pictureOf, documentOf) {
+// {name, messages, pictures, which has the PDFs and clips, too} of a file's text; `of` as messagesOf takes it. Throws an Error that says
+// why not.
+export async function imported(text, fileName, of) {
   const pictures = [];
   try {
     const content = JSON.parse(text);
-    return {name: string(content.name) || fileName, messages: await messagesOf(content, pictureOf, documentOf, pictures), pictures};
+    return {name: string(content.name) || fileName, messages: await messagesOf(content, of, pictures), pictures};
   } catch (error) {
     throw new Error(`${fileName} is no conversation that this page has exported: ${error.message}`);
   }

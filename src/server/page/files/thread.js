@@ -4,6 +4,7 @@ import {show as showVersion, versions} from './branches.js';
 import {answerCard} from './card.js';
 import {comparison} from './compare.js';
 import {documentText} from './documents.js';
+import {videoText} from './videos.js';
 import {button, el} from './dom.js';
 import {markdown as blocksOf} from './markdown.js';
 import {MarkdownView, copyButton} from './markdown_view.js';
@@ -139,6 +140,7 @@ export class Thread {
         el('button', {type: 'button', class: 'picture', 'aria-label': `Open ${picture.name}`, onclick: () => this.open(index, i)}, thumbnail(picture)))));
     }
     node.append(...(message.documents ?? []).map((document) => el('p', {class: 'file'}, documentText(document))),
+      ...(message.videos ?? []).map((video) => el('p', {class: 'file'}, videoText(video))),
       ...(message.files ?? []).map(fileFold), el('p', {class: 'text'}, message.text));
     const actions = el('div', {class: 'actions'}, this.versionButtons(index));
     if (!this.isRunning) {

@@ -6,6 +6,7 @@ import {bytes, duration} from './format.js';
 const kFields = [
   [/^messages\[\d+\]\.content\[\d+\]\.(?:image_url(?:\.url)?|text): /, 'The picture: '],
   [/^messages\[\d+\]\.content\[\d+\]\.file(?:\.file_data)?: /, 'The PDF: '],
+  [/^messages\[\d+\]\.content\[\d+\]\.video(?:_url)?(?:\.url)?: /, 'The clip: '],
   [/; select pages with .*$/, '; write which pages beside its name, such as 1-3.'],
   [/^messages\[\d+\](?:\.content)?(?:\[\d+\])?: /, 'The conversation: '],
   [/^(?:vlcache\.)?kv_budget: /, 'Settings, Budget: '],

@@ -1,0 +1,134 @@
+#include "server/protocol/video_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/json_fields.h"
+
+namespace vlcache {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// vLLM's data URI of frames: JPEG files in base64, separated by commas.
+constexpr std::string_view kFrames = "data:video/jpeg;base64,";
+
+// fps and max_frames (or num_frames) of an object, as far as it has them; -1: no bound.
+void read_choice(const OrderedJson& object, const std::string& where, VideoChoice& choice) {
+  if (const OrderedJson* fps = find_field(object, "fps"); fps != nullptr) {
+    const bool unset = fps->is_number() && *fps == -1;
+    if (!unset) choice.fps = checked_fps(fps->is_number() ? fps->get<double>() : 0, where + ".fps");
+  }
+  for (const char* key : {"num_frames", "max_frames"}) {
+    const OrderedJson* n = find_field(object, key);
+    if (n == nullptr) continue;
+    const bool unset = n->is_number_integer() && *n == -1;
+    const int64_t most = n->is_number_integer() && *n <= VideoChoice::kMaxFrames ? n->get<int64_t>() : 0;
+    if (!unset) choice.max_frames = checked_max_frames(most, where + "." + key);
+  }
+}
+
+VideoBytes shared(std::vector<std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
+
+class VideoPartReader {
+ public:
+  VideoPartReader(const ReadUrl& read_url, EncodedVideo& video) : read_url_(read_url), video_(video) {}
+
+  // A URL, or a list of frames.
+  void read(const OrderedJson& source, const std::string& where) {
+    if (source.is_array()) return read_frames(source, where);
+    const OrderedJson* url = source.is_object() ? find_field(source, "url") : &source;
+    if (url != nullptr && url->is_array()) return read_frames(*url, where + ".url");
+    if (url == nullptr || !url->is_string()) {
+      bad_field(where + ": expected {\"url\": \"data:video/mp4;base64,...\"}, or a list of frames");
+    }
+    const auto& text = url->get_ref<const std::string&>();
+    if (text.starts_with(kFrames)) return read_joined_frames(std::string_view(text).substr(kFrames.size()), where);
+    video_.clip = shared(read_url_(text, where, FileKind::kVideo));
+  }
+
+  // llama.cpp's {data, format}.
+  void read_data(const OrderedJson& source, const std::string& where) {
+    const std::string data = string_field(source, "data", where);
+    const bool bare = data.find(':') == std::string::npos;
+    video_.clip = shared(decode_data_uri(bare ? "data:;base64," + data : data, where + ".data", FileKind::kVideo));
+  }
+
+ private:
+  // Each a URL, or a part of an image.
+  void read_frames(const OrderedJson& frames, const std::string& where) {
+    if (std::ssize(frames) > VideoChoice::kMaxFrames) {
+      bad_field(where + ": expected at most " + std::to_string(VideoChoice::kMaxFrames) + " frames");
+    }
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const std::string at = item_name(where, i);
+      const OrderedJson* url = &frames[i];
+      for (const char* key : {"image_url", "image", "url"}) {
+        const OrderedJson* inner = url->is_object() ? find_field(*url, key) : nullptr;
+        if (inner != nullptr) url = inner;
+      }
+      if (!url->is_string()) bad_field(at + ": expected the URL of an image (data:image/jpeg;base64,...)");
+      video_.frames.push_back(shared(read_url_(url->get_ref<const std::string&>(), at, FileKind::kImage)));
+    }
+    if (frames.empty()) bad_field(where + ": expected a list of frames, found none");
+  }
+
+  void read_joined_frames(std::string_view text, const std::string& where) {
+    while (!text.empty()) {
+      const std::string_view frame = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), frame.size() + 1));
+      const std::string at = item_name(where, video_.frames.size());
+      if (std::ssize(video_.frames) == VideoChoice::kMaxFrames) {
+        bad_field(where + ": expected at most " + std::to_string(VideoChoice::kMaxFrames) + " frames");
+      }
+      video_.frames.push_back(shared(decode_data_uri("data:image/jpeg;base64," + std::string(frame), at)));
+    }
+    if (video_.frames.empty()) bad_field(where + ": expected frames after the comma, found none");
+  }
+
+  const ReadUrl& read_url_;
+  EncodedVideo& video_;
+};
+
+}  // namespace
+
+VideoChoice take_video_choice(const OrderedJson& body, OrderedJson& settings) {
+  VideoChoice choice;
+  if (const OrderedJson* io = find_field(body, "media_io_kwargs"); io != nullptr && io->is_object()) {
+    const OrderedJson* video = find_field(*io, "video");
+    if (video != nullptr && video->is_object()) read_choice(*video, "media_io_kwargs.video", choice);
+  }
+  if (!settings.is_object()) return choice;
+  read_choice(settings, "mm_processor_kwargs", choice);
+  choice.all = !bool_field(settings, "do_sample_frames", true);
+  for (const char* key : {"fps", "max_frames", "num_frames", "do_sample_frames"}) settings.erase(key);
+  return choice;
+}
+
+VideoRequest read_video_part(const OrderedJson& part, const std::string& where, const VideoChoice& choice,
+                             const ReadUrl& read_url) {
+  VideoRequest request{.video = {}, .choice = choice, .options = {}, .limits = {}};
+  constexpr std::array kKeys{"video_url", "video", "input_video"};
+  const auto key = std::ranges::find_if(kKeys, [&](const char* k) { return find_field(part, k) != nullptr; });
+  if (key == kKeys.end()) {
+    bad_field(where + ".video_url: expected {\"url\": \"data:video/mp4;base64,...\"}, or a list of frames");
+  }
+  const OrderedJson& source = *find_field(part, *key);
+  const std::string at = where + "." + *key;
+  request.video.where = at;
+  VideoPartReader reader(read_url, request.video);
+  if (source.is_object() && find_field(source, "data") != nullptr) {
+    reader.read_data(source, at);
+  } else {
+    reader.read(source, at);
+  }
+  if (source.is_object()) read_choice(source, at, request.choice);
+  read_choice(part, where, request.choice);
+  return request;
+}
+
+}  // namespace vlcache
