@@ -12,7 +12,7 @@ import termios
 import time
 import unittest
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, run
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, run
 from pdf_maker import make_pdf
 
 LEFT, UP, END, TAB, CTRL_C, CTRL_D, BACKSPACE = "\x1b[D", "\x1b[A", "\x1b[F", "\t", "\x03", "\x04", "\x7f"
@@ -87,8 +87,8 @@ class OnATerminal(ProgramTest):
         self.addCleanup(terminal.close)
         return terminal
 
-    def chat(self, *args, **env):
-        terminal = self.start("chat", "-m", MODEL, "--temperature", "0", "--max-tokens", "16", *args, **env)
+    def chat(self, *args, model=MODEL, **env):
+        terminal = self.start("chat", "-m", model, "--temperature", "0", "--max-tokens", "16", *args, **env)
         terminal.prompt()
         return terminal
 
@@ -153,6 +153,22 @@ class OnATerminal(ProgramTest):
         t.send("And?\r")
         t.prompt()
         self.assertEqual(self.questions(t), [("What is the TOTAL?", 1), ("And?", 2)])
+
+    def test_clips_are_dropped(self):
+        shutil.copy(ROOT / "tests/fixtures/video/long_gop.mp4", self.folder / "a clip.mp4")
+        t = self.chat(model=ROOT / "tests/fixtures/models/qwen3-vl-deepstack")
+        t.send(f"'{self.folder}/a clip.mp4' \r")
+        t.wait(r"a clip\.mp4: 5\.0 s, 150 frames of 64 x 48; \d+ tokens go with the next message")
+        t.prompt()
+        t.send("/video ~/none.mp4\r")
+        t.wait(r"none\.mp4")
+        t.prompt()
+        t.send("What?\r")
+        t.prompt()
+        t.send("/save ~/out.json\r")
+        t.prompt()
+        message = json.loads((self.folder / "out.json").read_text())["messages"][0]
+        self.assertEqual((message["text"], [video["name"] for video in message["videos"]]), ("What?", ["a clip.mp4"]))
 
     def test_ctrl_c_while_a_prompt_is_read_and_while_it_is_answered(self):
         t = self.chat("--prefill-chunk", "1", "--ignore-eos", "--max-tokens", "3000", "--backend", "ref")

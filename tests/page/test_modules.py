@@ -36,9 +36,10 @@ class Modules(unittest.TestCase):
             saved = pathlib.Path(folder) / "saved.json"
             subprocess.run([VLCACHE, "chat", "-m", MODEL, "-i", PAGE, "--max-tokens", "4"], input=f"Which?\n/save {saved}\n", text=True, check=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
-            (pathlib.Path(folder) / "conversation_file.mjs").write_text((ROOT / "src/server/page/files/conversation_file.js").read_text())
-            script = f"""import {{imported}} from '{folder}/conversation_file.mjs'; import fs from 'fs';
-                const read = await imported(fs.readFileSync('{saved}', 'utf8'), 'saved.json', async ({{name, url}}) => ({{id: 7, name, width: 1, height: 1, url}}));
+            shutil.copytree(ROOT / "src/server/page/files", pathlib.Path(folder) / "files")
+            (pathlib.Path(folder) / "files/package.json").write_text('{"type": "module"}')
+            script = f"""import {{imported}} from '{folder}/files/conversation_file.js'; import fs from 'fs';
+                const read = await imported(fs.readFileSync('{saved}', 'utf8'), 'saved.json', {{picture: async ({{name, url}}) => ({{id: 7, name, width: 1, height: 1, url}})}});
                 console.log(JSON.stringify(read));"""
             run = subprocess.run([NODE, "--input-type=module", "-e", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
             self.assertEqual(run.returncode, 0, run.stdout)

@@ -92,6 +92,7 @@ async function messagesOf(file, of, found) {
     }
     const videos = [];
     for (const {name, url, fps, max_frames} of message.videos ?? []) {
+      if (!isString(url)) throw new Error(`${string(name) || 'a video'} is a list of frames, which this page does not take`);
       const read = await of.video({name: string(name), url, fps, max_frames});
       found.push(read);
       videos.push({id: read.id, name: read.name, seconds: read.seconds, fps: read.fps, max_frames: read.max_frames});
