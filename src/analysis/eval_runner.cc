@@ -241,8 +241,11 @@ void EvalRunner::add_divergences(std::vector<Run>& runs, const Prepare& prepare)
 }
 
 std::vector<EvalTurnResult> EvalRunner::run(const EvalSample& sample) {
-  std::vector<Image> images;
-  for (const std::filesystem::path& path : sample.images) images.push_back(load_image(path));
+  std::vector<EncodedImage> images;
+  for (const std::filesystem::path& path : sample.images) {
+    images.push_back(read_encoded_image(path));
+    images.back().options = options_.image;
+  }
   std::vector<Run> runs(choices_.size());
   for (size_t i = 0; i < runs.size(); ++i) runs[i].choice = &choices_[i];
   std::vector<EvalTurnResult> results;

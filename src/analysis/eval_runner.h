@@ -44,6 +44,7 @@ struct EvalTurnResult {
 struct EvalOptions {
   int32_t max_tokens = 64;
   bool query_aware = true;  // Prompt::query_aware
+  ImageOptions image{};
   int32_t n_kl_tokens = 0;  // 0: no divergences, which cost a second pass over every answer
 };
 

@@ -29,6 +29,18 @@ Prompt prepare_chat(const Engine& engine, const nlohmann::ordered_json& messages
   return engine.prepare_rendered(engine.chat_templates()->render(messages, engine.tokenizer(), more), std::move(media));
 }
 
+ImageOptions image_options(const RequestFields& fields) {
+  ImageOptions options{.min_tokens = fields.min_image_tokens.value_or(0),
+                       .max_tokens = fields.max_image_tokens.value_or(0),
+                       .settings = "",
+                       .dedup = {}};
+  const float tolerance = fields.image_dedup.value_or(-1);
+  if (!(tolerance <= 1)) bad_field("image_dedup: expected a share from 0 to 1, or -1 (all patches are kept)");
+  if (tolerance >= 0)
+    options.dedup = CellDedup{.tolerance = tolerance, .weighted = fields.image_dedup_weights.value_or(false)};
+  return options;
+}
+
 void add_image_parts(EncodedImage& image, nlohmann::ordered_json& content) {
   content.push_back({{"type", "image"}});
   if (!image.text.empty()) content.push_back({{"type", "text"}, {"text", std::exchange(image.text, "")}});
@@ -92,6 +104,7 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 void RequestBuilder::check(const RequestFields& fields) {
   check_biases(generate_options(fields));
   policy(fields);
+  if (image_options(fields).dedup) check_takes_dedup(engine_.model().config());
   check_reuse(fields.reuse.value_or("auto"));
   form(read_answer_format(fields.response_format));
 }

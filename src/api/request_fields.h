@@ -33,14 +33,14 @@ struct BudgetText {
 struct RequestFields {
   std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens,
       score_from;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, image_dedup;
   std::optional<double> timeout;  // seconds
   std::optional<Seed> seed;
   std::optional<std::vector<std::string>> stop;
   std::optional<std::vector<int32_t>> stop_token_ids;
   std::optional<std::vector<TokenBias>> logit_bias;
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt,
-      pdf_text;
+      pdf_text, image_dedup_weights;
   std::optional<std::string> kv, reuse, cache_salt, score_after;
   std::optional<BudgetText> kv_budget;
   nlohmann::ordered_json response_format;

@@ -24,10 +24,10 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"kept_tokens", image.n_kept},
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
-    if (image.grid[0] > 0) {
-      images.back()["grid"] = image.grid;
-      images.back()["frames"] = image.n_frames;
-    }
+    if (image.grid[0] == 0) continue;
+    images.back()["grid"] = image.grid;
+    images.back()["frames"] = image.n_frames;
+    images.back()["dropped_tokens"] = image.n_dropped;
   }
   int32_t n_in_ram = cache.n_prefix_tokens;
   for (const auto& [tier, n] : cache.prefix_sources) n_in_ram -= n;

@@ -25,6 +25,7 @@ struct SlotMeta {
   Position position;
   Modality modality = Modality::kText;
   int32_t segment = -1;  // index of the image the token belongs to, -1 for text
+  float bias = 0;        // of its slots (KvView::slot_bias): log c for a token that stands for c cells of an image
 };
 
 // Memory of one pool: page `id` is the `page_bytes` bytes at base + id * page_bytes. Only ops/ reads inside a page.

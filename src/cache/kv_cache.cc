@@ -115,13 +115,14 @@ KvView KvCache::head_view(const Layer& layer, int32_t head, const int32_t* pages
 
 KvView KvCache::view(int32_t layer) const { return view_of(owner(layer)); }
 
-KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens, int32_t* lengths) {
+KvView KvCache::append(int32_t layer_index, std::span<const int32_t> tokens, int32_t* lengths,
+                       std::span<const float> biases) {
   Layer& layer = owner(layer_index);
   const int32_t n_heads = layer.slots.n_heads();
   const bool shares = shape_.owner(layer_index) != layer_index;
   if (!shares && n_heads > 0) make_room(layer, tokens.size());
   for (int32_t h = 0; h < n_heads; ++h) {
-    if (!shares) layer.slots.append(h, tokens);
+    if (!shares) layer.slots.append(h, tokens, biases);
     if (lengths == nullptr) continue;
     lengths[h] = shares && !tokens.empty() ? layer.slots.n_until(h, tokens.back()) : layer.slots.n_slots(h);
   }

@@ -49,9 +49,10 @@ class KvCache {
   // ends with those slots, unwritten. `lengths` [n_kv_heads]: the caller's storage for the view's n_slots, so that
   // later appends of the step do not lengthen the view; null: the live lengths. A view is valid until tables grow
   // (reserve) or slots are removed. A layer that shares another's KV takes nothing: its view is the other's, up to the
-  // last of `tokens`. Throws Error(kMemory) when pool or capacity is exhausted; then no length of this layer has
-  // changed.
-  KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr);
+  // last of `tokens`. biases: of the slots of each token (KvView::slot_bias); empty: 0. Throws Error(kMemory) when pool
+  // or capacity is exhausted; then no length of this layer has changed.
+  KvView append(int32_t layer, std::span<const int32_t> tokens, int32_t* lengths = nullptr,
+                std::span<const float> biases = {});
   KvView view(int32_t layer) const;
 
   // A failed step costs nothing: begin_step notes all lengths, rollback_step drops the slots appended since and frees

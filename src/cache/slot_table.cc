@@ -66,7 +66,7 @@ int32_t SlotTable::n_until(int32_t head, int32_t token) const {
   return static_cast<int32_t>(std::ranges::upper_bound(slots, token, {}, first_token) - slots.begin());
 }
 
-void SlotTable::append(int32_t head, std::span<const int32_t> tokens) {
+void SlotTable::append(int32_t head, std::span<const int32_t> tokens, std::span<const float> biases) {
   int32_t& n = n_slots_[at(head)];
   CHECK(int64_t{n} + static_cast<int64_t>(tokens.size()) <= stride_);
   const size_t row = begin_of(head), first = row + at(n);
@@ -79,6 +79,8 @@ void SlotTable::append(int32_t head, std::span<const int32_t> tokens) {
     reordered_ |= tokens[i] != n;
   }
   std::fill_n(biases_.data() + first, tokens.size(), 0.0f);
+  std::ranges::copy(biases, biases_.data() + first);
+  biased_ |= std::ranges::any_of(biases, [](float bias) { return bias != 0; });
   for (int32_t p = 0; p < n_planes_; ++p) {
     std::fill_n(planes_.data() + at(p) * tokens_.size() + first, tokens.size(), 0.0f);
   }

@@ -46,8 +46,8 @@ class SlotTable {
   // Number of slots that stand for tokens up to this one.
   int32_t n_until(int32_t head, int32_t token) const;
 
-  // Appends a slot for each of `tokens`, which ascend and follow the existing slots.
-  void append(int32_t head, std::span<const int32_t> tokens);
+  // Appends a slot for each of `tokens`, which ascend and follow the existing slots. biases: one per slot; empty: 0.
+  void append(int32_t head, std::span<const int32_t> tokens, std::span<const float> biases = {});
   void shorten(int32_t head, int32_t n_slots);
   void set_bias(int32_t head, int32_t slot, float bias);
   void hide(int32_t head, int32_t slot);

@@ -104,6 +104,19 @@ TEST(SlotTable, NewPlaneValuesAreZero) {
   EXPECT_EQ(table.plane(0, 0)[1], 0);
 }
 
+TEST(SlotTable, SlotsAreAppendedWithTheirBiases) {
+  SlotTable table = make(2, 3);
+  const std::vector<int32_t> tokens = {3, 4};
+  table.append(0, tokens, std::vector<float>{0, 0});
+  EXPECT_EQ(table.view_biases(), nullptr);
+  table.append(1, tokens, std::vector<float>{0, 1.5f});
+  EXPECT_EQ(table.biases(1)[3], 0);
+  EXPECT_EQ(table.biases(1)[4], 1.5f);
+  EXPECT_EQ(table.biases(0)[4], 0);
+  EXPECT_NE(table.view_biases(), nullptr);
+  EXPECT_FALSE(table.complete());
+}
+
 TEST(SlotTable, RestoresTheNotedState) {
   SlotTable table = make(2, 3);
   table.note();

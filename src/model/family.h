@@ -76,8 +76,8 @@ struct Family {
   std::vector<int32_t> (*token_rows)(const ModelConfig& config, const ImageTiles& image) = nullptr;
   // What one placeholder of a prompt becomes before it is tokenised. Null: the placeholder, once for each token.
   std::string (*image_text)(const ModelConfig& config, const ImageTiles& image) = nullptr;
-  // Where M-RoPE places an image's tokens, in the order of token_rows, relative to where the image begins. Null: one
-  // after the other, like text.
+  // Where M-RoPE places an image's tokens relative to where the image begins: those of all its cells, also of dropped
+  // ones (KeptCells), in the order of token_rows. Null: one after the other, like text.
   std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;
 
   // ---- videos -------------------------------------------------------------------------------------------------------

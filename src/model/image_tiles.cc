@@ -43,6 +43,7 @@ ImageTiles ImageTiles::without_pixels() const {
   other.tile_rows = tile_rows, other.tile_cols = tile_cols, other.overview = overview;
   other.shown = shown;
   other.unit = unit;
+  other.kept = kept;
   return other;
 }
 
@@ -50,7 +51,7 @@ bool ImageTiles::operator==(const ImageTiles& other) const {
   return n_tiles == other.n_tiles && height == other.height && width == other.width && n_frames == other.n_frames &&
          original_height == other.original_height && original_width == other.original_width &&
          tile_rows == other.tile_rows && tile_cols == other.tile_cols && overview == other.overview &&
-         shown == other.shown && unit == other.unit && pixels.bytes() == other.pixels.bytes() &&
+         shown == other.shown && unit == other.unit && kept == other.kept && pixels.bytes() == other.pixels.bytes() &&
          std::memcmp(pixels.data(), other.pixels.data(), static_cast<size_t>(pixels.bytes())) == 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
@@ -29,6 +30,18 @@ struct VideoUnit {
   bool operator==(const VideoUnit&) const = default;
 };
 
+// What is left of an image of one tile where other cells are dropped before the encoder sees them (cell_dedup.h). A
+// cell is what becomes one token (VisionConfig::cell()); cells are numbered line by line.
+struct KeptCells {
+  std::vector<int32_t> cells;   // ascending
+  std::vector<int32_t> counts;  // [cells.size()] cells that each stands for, itself among them
+  int64_t n_dropped = 0;
+  bool weighted = false;  // attention of the language model counts each of them that often
+  std::string setting;    // what chose them: under two settings nothing is shared, even if they chose the same
+
+  bool operator==(const KeptCells&) const = default;
+};
+
 struct ImageTiles {
   // Of all tiles together; four times what Idefics3 needs for the largest image, 768 MiB as floats.
   static constexpr int64_t kMaxPixels = int64_t{1} << 26;
@@ -46,11 +59,14 @@ struct ImageTiles {
   // padded.
   std::vector<PixelRect> shown;
   std::optional<VideoUnit> unit;  // set for units of videos; no part of what identifies the image
+  std::optional<KeptCells> kept;  // none: every cell is encoded
 
   // Allocates zeros, for n_frames as set before. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
   ImageTiles copy() const;
   ImageTiles without_pixels() const;
+  // The cell of a row of the encoder's output.
+  int32_t cell_of(int32_t row) const { return kept ? kept->cells[static_cast<size_t>(row)] : row; }
   Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, n_frames * 3, height, width}}; }
   bool operator==(const ImageTiles& other) const;
 };

@@ -129,13 +129,14 @@ VisionOutput Model::allocate_rows(int64_t n, int64_t width, size_t n_extra) cons
 // Allocates room for the encoder's features.
 VisionOutput Model::features_of(const ImageTiles& image) const {
   if (!sees_images()) no_images(config_);
-  const int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
+  int64_t tokens = encoder_->tokens_per_tile(image.height, image.width);
+  if (image.kept) tokens = std::ssize(image.kept->cells) * config_.vision->merge * config_.vision->merge;
   return allocate_rows(image.n_tiles * tokens, config_.vision->feature_size(), n_extra());
 }
 
 VisionOutput Model::encode_features(const ImageTiles& image, VisionCapture* capture) {
   VisionOutput out = features_of(image);
-  encoder_->forward(image.tensor(), {.main = out.embeds, .taps = out.extra}, capture);
+  encoder_->forward(VisionInput(image), {.main = out.embeds, .taps = out.extra}, capture);
   return out;
 }
 
@@ -156,7 +157,7 @@ Model::Encoding::Encoding(Model& model, const ImageTiles& image, VisionCapture* 
       image_(image),
       order_(model.config_.family->token_rows(model.config_, image)),
       features_(model.features_of(image)),
-      pass_(model.encoder_->begin(image.tensor(), {.main = features_.embeds, .taps = features_.extra}, capture,
+      pass_(model.encoder_->begin(VisionInput(image), {.main = features_.embeds, .taps = features_.extra}, capture,
                                   tile_by_tile)) {}
 
 bool Model::Encoding::step() {

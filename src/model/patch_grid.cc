@@ -10,18 +10,23 @@
 namespace vlcache {
 namespace {
 
-// Squares in the order of windows of `side` x `side` of them, and where windows begin.
-std::vector<int32_t> squares_by_window(PatchGrid squares, int64_t side, std::vector<int32_t>& begins) {
+// Squares in the order of windows of `side` x `side` of them, and where windows begin; only those in `some` (ascending;
+// empty: all).
+std::vector<int32_t> squares_by_window(PatchGrid squares, int64_t side, std::span<const int32_t> some,
+                                       std::vector<int32_t>& begins) {
+  const auto is_wanted = [&](int32_t square) { return some.empty() || std::ranges::binary_search(some, square); };
   std::vector<int32_t> order;
   order.reserve(static_cast<size_t>(squares.n()));
   begins = {0};
   for (int64_t top = 0; top < squares.rows; top += side) {
     for (int64_t left = 0; left < squares.cols; left += side) {
       for (int64_t y = top; y < std::min(top + side, squares.rows); ++y) {
-        for (int64_t x = left; x < std::min(left + side, squares.cols); ++x)
-          order.push_back(static_cast<int32_t>(y * squares.cols + x));
+        for (int64_t x = left; x < std::min(left + side, squares.cols); ++x) {
+          const auto square = static_cast<int32_t>(y * squares.cols + x);
+          if (is_wanted(square)) order.push_back(square);
+        }
       }
-      begins.push_back(static_cast<int32_t>(order.size()));
+      if (std::ssize(order) > begins.back()) begins.push_back(static_cast<int32_t>(order.size()));
     }
   }
   return order;
@@ -53,7 +58,7 @@ std::vector<Between> between_entries(int64_t n, int64_t side, VisionPositions po
 
 }  // namespace
 
-PatchOrder patch_order(const VisionConfig& config, PatchGrid grid) {
+PatchOrder patch_order(const VisionConfig& config, PatchGrid grid, std::span<const int32_t> cells) {
   const int64_t merge = config.merge, area = merge * merge;
   const PatchGrid squares = {.rows = grid.rows / merge, .cols = grid.cols / merge};
   CHECK(squares.rows * merge == grid.rows && squares.cols * merge == grid.cols);
@@ -61,14 +66,15 @@ PatchOrder patch_order(const VisionConfig& config, PatchGrid grid) {
       config.window > 0 ? config.window / config.cell() : std::max<int64_t>({squares.rows, squares.cols, 1});
   CHECK(side > 0);
   PatchOrder order;
-  const std::vector<int32_t> by_window = squares_by_window(squares, side, order.windows);
+  const std::vector<int32_t> by_window = squares_by_window(squares, side, cells, order.windows);
   for (int32_t& begin : order.windows) begin *= static_cast<int32_t>(area);
-  order.patches.reserve(static_cast<size_t>(grid.n()));
-  order.features.resize(static_cast<size_t>(grid.n()));
+  order.patches.reserve(by_window.size() * static_cast<size_t>(area));
+  order.features.resize(by_window.size() * static_cast<size_t>(area));
   for (const int32_t square : by_window) {
     const int64_t top = square / squares.cols * merge, left = square % squares.cols * merge;
+    const int64_t row = cells.empty() ? square : std::ranges::lower_bound(cells, square) - cells.begin();
     for (int64_t k = 0; k < area; ++k) {
-      order.features[static_cast<size_t>(square * area + k)] = static_cast<int32_t>(order.patches.size());
+      order.features[static_cast<size_t>(row * area + k)] = static_cast<int32_t>(order.patches.size());
       order.patches.push_back(static_cast<int32_t>((top + k / merge) * grid.cols + left + k % merge));
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/tensor.h"
@@ -20,10 +21,11 @@ struct PatchGrid {
 struct PatchOrder {
   std::vector<int32_t> patches;   // [n] the patch of each row
   std::vector<int32_t> features;  // [n] the row of each patch in the order of the features: square after square
-  std::vector<int32_t> windows;   // ascending row numbers at which windows begin, 0 first, n last
+  std::vector<int32_t> windows;   // ascending row numbers at which windows that have rows begin, 0 first, n last
 };
-// The grid's sides must be multiples of `merge`. Windows as in transformers' get_vision_window_index.
-PatchOrder patch_order(const VisionConfig& config, PatchGrid grid);
+// The grid's sides must be multiples of `merge`. Windows as in transformers' get_vision_window_index. Of some squares
+// alone (`cells`: their numbers in raster order, ascending; empty: all), each in the window of its place.
+PatchOrder patch_order(const VisionConfig& config, PatchGrid grid, std::span<const int32_t> cells = {});
 
 // cos, sin [n, head_dim / 2] f32 for the patches in `order`: the first half of the angles is that of the row, the
 // second that of the column. In f32, as transformers' axial rope.

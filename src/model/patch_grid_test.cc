@@ -41,6 +41,20 @@ TEST(PatchOrder, WindowAfterWindow) {
   EXPECT_EQ(merged.features[8], 16);
 }
 
+// Of some squares: each stays in the window of its place, and windows without any are left out.
+TEST(PatchOrder, OfSomeSquares) {
+  const std::vector<int32_t> cells = {1, 2, 4, 14};
+  const PatchOrder order = patch_order(merging(1, 28), {.rows = 5, .cols = 3}, cells);
+  EXPECT_THAT(order.patches, ElementsAre(1, 4, 2, 14));
+  EXPECT_THAT(order.features, ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(order.windows, ElementsAre(0, 2, 3, 4));
+  const std::vector<int32_t> merged_cells = {2, 3};
+  const PatchOrder merged = patch_order(merging(2, 56), {.rows = 4, .cols = 6}, merged_cells);
+  EXPECT_THAT(merged.patches, ElementsAre(12, 13, 18, 19, 4, 5, 10, 11));
+  EXPECT_THAT(merged.features, ElementsAre(4, 5, 6, 7, 0, 1, 2, 3));
+  EXPECT_THAT(merged.windows, ElementsAre(0, 4, 8));
+}
+
 TEST(PatchOrder, RotationsAreThoseOfRowAndColumn) {
   std::vector<float> cos(6 * 4), sin(cos.size());
   const Tensor c(cos.data(), DType::kF32, {6, 4}), s(sin.data(), DType::kF32, {6, 4});

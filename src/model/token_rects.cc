@@ -44,7 +44,7 @@ std::vector<TokenPlace> token_places(const ModelConfig& config, const ImageTiles
   std::vector<TokenPlace> places(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == kNewlineRow) continue;
-    const int64_t tile = rows[i] / per_tile, place = rows[i] % per_tile - n_class;
+    const int64_t cell_row = image.cell_of(rows[i]), tile = cell_row / per_tile, place = cell_row % per_tile - n_class;
     places[i] = {.tile = static_cast<int32_t>(tile), .row = static_cast<int32_t>(rows[i] % per_tile), .rect = {}};
     if (place < 0) continue;
     const auto x = static_cast<float>(place % cols * cell), y = static_cast<float>(place / cols * cell);

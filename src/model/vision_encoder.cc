@@ -34,8 +34,9 @@ struct VisionEncoder::Group {
   std::vector<Part> windowed_parts, full_parts;
   int64_t first_tile = 0;
   int64_t n_tiles = 0;
-  int64_t n_patches = 0;  // per tile
-  int64_t n_rows = 0;     // per tile, with the class token
+  bool some_cells = false;  // the order is that of some of a single tile's patches
+  int64_t n_patches = 0;    // per tile
+  int64_t n_rows = 0;       // per tile, with the class token
   int64_t grid_rows = 0, grid_cols = 0;
   int64_t total() const { return n_tiles * n_rows; }
 };
@@ -87,20 +88,32 @@ void VisionEncoder::reserve(int64_t n_rows) {
   capacity_ = n_rows;
 }
 
-VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const VisionFeatures& features,
+VisionInput::VisionInput(const ImageTiles& image) : pixels(image.tensor()) {
+  if (image.kept) cells = image.kept->cells;
+}
+
+VisionEncoder::Pass::Pass(VisionEncoder& encoder, const VisionInput& input, const VisionFeatures& features,
                           VisionCapture* capture, bool tile_by_tile)
-    : encoder_(encoder), pixels_(pixels), features_(features), capture_(capture), group_(std::make_unique<Group>()) {
+    : encoder_(encoder),
+      pixels_(input.pixels),
+      features_(features),
+      capture_(capture),
+      group_(std::make_unique<Group>()) {
   const VisionConfig& config = encoder.config_;
+  const Tensor& pixels = pixels_;
   CHECK(pixels.rank == 4 && pixels.dtype == DType::kF32);
   CHECK(pixels.dim(1) == config.n_channels || pixels.dim(1) == config.n_frames * config.n_channels);
   const int64_t n_tiles = pixels.rows();
   tokens_ = encoder.tokens_per_tile(pixels.dim(2), pixels.dim(3));
+  Group& group = *group_;
+  group.some_cells = !input.cells.empty();
+  CHECK(!group.some_cells || (config.traits.any_grid && n_tiles == 1));
+  if (group.some_cells) tokens_ = std::ssize(input.cells) * config.merge * config.merge;
   CHECK(features.main.rows() == n_tiles * tokens_ && features.main.row_size() == config.feature_size());
   CHECK(features.taps.size() == config.tap_layers.size());
-  Group& group = *group_;
   group.grid_rows = pixels.dim(2) / config.patch_size;
   group.grid_cols = pixels.dim(3) / config.patch_size;
-  group.n_patches = group.grid_rows * group.grid_cols;
+  group.n_patches = group.some_cells ? tokens_ : group.grid_rows * group.grid_cols;
   group.n_rows = group.n_patches + config.n_class_rows();
   if (capture != nullptr) {
     capture->probs.clear();
@@ -121,7 +134,7 @@ VisionEncoder::Pass::Pass(VisionEncoder& encoder, const Tensor& pixels, const Vi
     attended_ = Buffer(n_rows * config.hidden_size * element);
   }
   if (config.traits.any_grid) {
-    group.order = patch_order(config, {.rows = group.grid_rows, .cols = group.grid_cols});
+    group.order = patch_order(config, {.rows = group.grid_rows, .cols = group.grid_cols}, input.cells);
   }
   if (config.traits.rope) {
     const PatchGrid grid = {.rows = group.grid_rows, .cols = group.grid_cols};
@@ -161,7 +174,11 @@ void VisionEncoder::Pass::begin_group() {
   group.attended = encoder_.rows_of(many ? attended_ : encoder_.attended_, group.total(), hidden);
   group.qkv = encoder_.rows_of(many ? qkv_ : encoder_.qkv_, group.total(), 3 * hidden);
   plan_parts();
-  encoder_.embed_tiles(group);
+  if (group.some_cells) {
+    encoder_.embed_cells(group);
+  } else {
+    encoder_.embed_tiles(group);
+  }
   take(0);
 }
 
@@ -239,16 +256,14 @@ bool VisionEncoder::Pass::step() {
   return !all_begun();
 }
 
-void VisionEncoder::forward(const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture) {
-  Pass pass = begin(pixels, features, capture);
+void VisionEncoder::forward(const VisionInput& input, const VisionFeatures& features, VisionCapture* capture) {
+  Pass pass = begin(input, features, capture);
   while (pass.step()) {
   }
 }
 
-void VisionEncoder::embed_tiles(const Group& group) {
-  const int64_t h = config_.hidden_size, n_class = group.n_rows - group.n_patches;
-  const Tensor& x = group.x;
-  const Tensor patches(group.qkv.data, group.qkv.dtype, {group.n_tiles * group.n_patches, weights_.patch.n_in});
+// Patches of all tiles, in raster order.
+void VisionEncoder::patchify(const Group& group, const Tensor& patches) {
   const int64_t frame_size = group.pixels.row_size() / group.pixels.dim(1) * config_.n_channels,
                 n_given = group.pixels.row_size() / frame_size, patch_size = patches.row_size() / config_.n_frames;
   for (int64_t frame = 0; frame < config_.n_frames; ++frame) {
@@ -258,6 +273,29 @@ void VisionEncoder::embed_tiles(const Group& group) {
                               .view({group.n_tiles, config_.n_channels, group.pixels.dim(2), group.pixels.dim(3)});
     backend_.patchify(pixels, config_.patch_size, patches.columns(frame * patch_size, (frame + 1) * patch_size));
   }
+}
+
+// Only the patches of the order are multiplied; each has the position of its own place.
+void VisionEncoder::embed_cells(const Group& group) {
+  const int64_t n_all = group.grid_rows * group.grid_cols, n_in = weights_.patch.n_in, h = config_.hidden_size;
+  const int64_t element = dtype_bytes(backend_.compute_dtype());
+  const Buffer all_memory(n_all * n_in * element), positions_memory(group.n_rows * h * element);
+  const Tensor all = rows_of(all_memory, n_all, n_in), patches(group.qkv.data, group.qkv.dtype, {group.n_rows, n_in});
+  patchify(group, all);
+  backend_.gather_rows(all, group.order.patches, patches);
+  const Tensor of_grid = position_rows(group.grid_rows, group.grid_cols);
+  const Tensor positions = of_grid.rank > 0 ? rows_of(positions_memory, group.n_rows, h) : Tensor();
+  if (of_grid.rank > 0) backend_.gather_rows(of_grid, group.order.patches, positions);
+  backend_.matmul(patches, weights_.patch, group.x,
+                  {.bias = or_null(weights_.patch_bias), .residual = or_null(positions)});
+  if (config_.traits.pre_norm) norm(group.x, weights_.pre_norm_w, weights_.pre_norm_b, group.x);
+}
+
+void VisionEncoder::embed_tiles(const Group& group) {
+  const int64_t h = config_.hidden_size, n_class = group.n_rows - group.n_patches;
+  const Tensor& x = group.x;
+  const Tensor patches(group.qkv.data, group.qkv.dtype, {group.n_tiles * group.n_patches, weights_.patch.n_in});
+  patchify(group, patches);
   const Tensor positions = position_rows(group.grid_rows, group.grid_cols);
   const Tensor* bias = or_null(weights_.patch_bias);
   static constexpr int32_t kFirstRow[] = {0};

@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "model/config.h"
+#include "model/image_tiles.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 
@@ -22,10 +23,21 @@ struct VisionCapture {
       probs;  // out, per entry of `layers`: [n_tiles, rows per tile, H] f32; row 0 of a tile is the class token
 };
 
-// Where the encoder writes: rows of all tiles, n = n_tiles * tokens_per_tile, all compute dtype.
+// Where the encoder writes: rows of all tiles, n = n_tiles * tokens_per_tile (of some cells: their patches), all
+// compute dtype.
 struct VisionFeatures {
   Tensor main;               // [n, feature_size]
   std::vector<Tensor> taps;  // [n, hidden_size] for each of VisionConfig::tap_layers
+};
+
+// What the encoder computes: pixels [n_tiles, n C, h, w] f32, of n = 1 (a still image) or n_frames frames. Of a single
+// tile of any grid it may be told which cells (KeptCells) to compute: those left out are seen by no other.
+struct VisionInput {
+  VisionInput(const Tensor& all, std::span<const int32_t> some = {}) : pixels(all), cells(some) {}
+  explicit VisionInput(const ImageTiles& image);
+
+  Tensor pixels;
+  std::span<const int32_t> cells;  // ascending; empty: all
 };
 
 class VisionEncoder {
@@ -49,7 +61,7 @@ class VisionEncoder {
 
    private:
     friend VisionEncoder;
-    Pass(VisionEncoder& encoder, const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture,
+    Pass(VisionEncoder& encoder, const VisionInput& input, const VisionFeatures& features, VisionCapture* capture,
          bool tile_by_tile);
     void begin_group();
     void plan_parts();
@@ -69,21 +81,22 @@ class VisionEncoder {
     Buffer qkv_, attended_;  // as the encoder's, of a group of many rows: they are kept between steps
     Buffer cos_, sin_;       // [rows of a group, head_dim / 2] f32
   };
-  // pixels [n_tiles, n C, h, w] f32, of n = 1 (a still image) or n_frames frames, -> `features`; both must outlive the
-  // pass. Tiles run in groups, so that the workspace does not grow with their number, or one by one, in shorter steps
-  // and with the same result. Throws as tokens_per_tile, and Error(kInput) for a capture of a layer that is not
-  // computed or of an encoder without a class token.
-  Pass begin(const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture = nullptr,
+  // input -> `features`; both must outlive the pass. Tiles run in groups, so that the workspace does not grow with
+  // their number, or one by one, in shorter steps and with the same result. Throws as tokens_per_tile, and
+  // Error(kInput) for a capture of a layer that is not computed or of an encoder without a class token.
+  Pass begin(const VisionInput& input, const VisionFeatures& features, VisionCapture* capture = nullptr,
              bool tile_by_tile = false) {
-    return {*this, pixels, features, capture, tile_by_tile};
+    return {*this, input, features, capture, tile_by_tile};
   }
-  void forward(const Tensor& pixels, const VisionFeatures& features, VisionCapture* capture = nullptr);
+  void forward(const VisionInput& input, const VisionFeatures& features, VisionCapture* capture = nullptr);
 
  private:
   struct Part;  // of a layer
 
   void reserve(int64_t n_rows);
   void embed_tiles(const Group& group);
+  void embed_cells(const Group& group);
+  void patchify(const Group& group, const Tensor& patches);
   void run_part(int32_t index, const Group& group, const Part& part, const Tensor& class_probs);
   void project_rows(const VisionLayerWeights& w, const Group& group, int64_t begin, int64_t end);
   void attend(int32_t index, const Group& group, int64_t begin, int64_t end, const Tensor& class_probs);

@@ -12,9 +12,10 @@ import time
 import unittest
 from concurrent import futures
 
-from program import MODEL, PAGE, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
+from program import MODEL, PAGE, ROOT, VLCACHE, ProgramTest, RedisCluster, RedisServer, free_port, make_certificates, run
 from pdf_maker import make_pdf
 from server import ServerProcess
+from test_abuse import asking, png
 from test_server import QUESTION, about
 
 
@@ -30,8 +31,10 @@ def flags_of_help(*groups):
 
 
 class ServeFlags(ProgramTest):
+    model = MODEL
+
     def serve(self, *flags):
-        server = ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--dtype", "f32", *flags]).ready()
+        server = ServerProcess([VLCACHE, "serve", "-m", self.model, "--port", "0", "--dtype", "f32", *flags]).ready()
         self.addCleanup(server.kill)
         return server
 
@@ -84,6 +87,24 @@ class ServeFlags(ProgramTest):
         body = {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": data}}, {"type": "text", "text": "a"}]}], "max_tokens": 1}
         seen = lambda answer: answer["usage"]["prompt_tokens"]
         self.changes("--pdf-text", "on", self.ours(pdf_text=True), self.ours(pdf_text=False), seen, body)
+
+    # A question about a black page, to a model that takes images of any size.
+    GRIDS = ROOT / "tests/fixtures/models/qwen3-vl-deepstack"
+    BLACK = {**asking(png(96, 96, color=2)), "temperature": 0, "logprobs": True}
+
+    def test_flag_image_dedup(self):
+        self.model = self.GRIDS
+        seen = lambda answer: answer["usage"]["prompt_tokens"]
+        self.changes("--image-dedup", "0", {"vlcache": {"image_dedup": 0}}, {"vlcache": {"image_dedup": -1}}, seen, self.BLACK)
+        with self.assertRaisesRegex(RuntimeError, r"this one \(llava\) takes tiles of a fixed size"):
+            ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--image-dedup", "0"])
+
+    def test_flag_image_dedup_weights(self):
+        self.model = self.GRIDS
+        seen = lambda answer: [round(token["logprob"], 4) for token in answer["choices"][0]["logprobs"]["content"]]
+        body = {**self.BLACK, "vlcache": {"image_dedup": 0}}
+        on, off = ({"vlcache": {"image_dedup": 0, "image_dedup_weights": weights}} for weights in (True, False))
+        self.changes("--image-dedup-weights", "on", on, off, seen, body)
 
     # Of random choices: as if the request had said it.
     RANDOM = {**about(PAGE), "temperature": 3.0, "seed": 5, "max_tokens": 12}

@@ -77,7 +77,7 @@ void Conversation::reset() {
 
 void Conversation::add_image(const std::string& path) {
   ChatTurn turn;
-  turn.images = read_images(engine_, path, fields_.pdf_text.value_or(false));
+  turn.images = read_images(engine_, path, fields_.pdf_text.value_or(false), image_options(fields_));
   std::string sizes;
   for (const EncodedImage& encoded : turn.images) {
     const Image image = decode_image(*encoded.bytes, encoded.where, encoded.limits);
@@ -355,6 +355,7 @@ Prompt Conversation::prompt() const {
     add_media(turn, images, videos);
     if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer));
   }
+  for (EncodedImage& image : images) image.options = image_options(fields_);  // also of images of a session
   Prompt prompt = prepare_chat(engine_, messages, {std::move(images), std::move(videos)});
   prompt.salt = salt_;
   return prompt;

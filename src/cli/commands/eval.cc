@@ -11,6 +11,7 @@
 #include "analysis/eval_runner.h"
 #include "analysis/eval_table.h"
 #include "analysis/verdicts.h"
+#include "api/request_builder.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/flags/command.h"
@@ -54,16 +55,19 @@ nlohmann::ordered_json settings(const EvalFlags& flags, const RequestFields& fie
                                 const std::vector<EvalChoice>& choices) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   for (const EvalChoice& c : choices) names.push_back({c.policy->name(), c.budget});
-  return {{"model", flags.model.model_dir},
-          {"data", flags.data},
-          {"metric", flags.metric},
-          {"dtype", flags.model.dtype},
-          {"kv_dtype", flags.model.kv_dtype},
-          {"max_tokens", *fields.max_tokens},
-          {"kl", flags.kl_tokens},
-          {"seed", flags.seed},
-          {"query_aware", *fields.query_aware ? "on" : "off"},
-          {"choices", std::move(names)}};
+  nlohmann::ordered_json settings = {{"model", flags.model.model_dir},
+                                     {"data", flags.data},
+                                     {"metric", flags.metric},
+                                     {"dtype", flags.model.dtype},
+                                     {"kv_dtype", flags.model.kv_dtype},
+                                     {"max_tokens", *fields.max_tokens},
+                                     {"kl", flags.kl_tokens},
+                                     {"seed", flags.seed},
+                                     {"query_aware", *fields.query_aware ? "on" : "off"},
+                                     {"choices", std::move(names)}};
+  // Not in folders of older evaluations, which had neither.
+  if (*fields.image_dedup >= 0) settings["image_dedup"] = {*fields.image_dedup, *fields.image_dedup_weights};
+  return settings;
 }
 
 // The results on disk: settings.json and a line of samples.jsonl for every turn.
@@ -190,9 +194,11 @@ void run(const EvalFlags& flags) {
   std::vector<PolicyPtr> policies;
   for (const EvalChoice& choice : choices) policies.push_back(choice.policy);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint, policies);
-  EvalRunner runner(
-      *engine, choices,
-      {.max_tokens = *fields.max_tokens, .query_aware = *fields.query_aware, .n_kl_tokens = flags.kl_tokens});
+  EvalRunner runner(*engine, choices,
+                    {.max_tokens = *fields.max_tokens,
+                     .query_aware = *fields.query_aware,
+                     .image = image_options(fields),
+                     .n_kl_tokens = flags.kl_tokens});
   int64_t n_done = 0, n_failed = 0;
   {
     ProgressBar bar("evaluating");
@@ -237,7 +243,7 @@ void add_eval_command(const Command& app) {
   command.add("--metric", flags->metric, "of lines that name none: " + metric_names()).show_default();
   command.add("--samples", flags->samples, "so many, drawn by --seed (0: all)").not_negative().show_default();
   command.add("--seed", flags->seed, "of drawing samples and of the intervals").show_default();
-  for (const char* name : {"max_tokens", "query_aware"}) {
+  for (const char* name : {"max_tokens", "query_aware", "image_dedup", "image_dedup_weights"}) {
     flags->request.add(command, request_field(name), Front::kEval);
   }
   command.add("--kl", flags->kl_tokens, "also the divergence from the full cache over the first N tokens")

@@ -5,10 +5,12 @@
 #include "analysis/inspection.h"
 #include "analysis/inspection_report.h"
 #include "analysis/verdicts.h"
+#include "api/request_builder.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "cli/commands/request.h"
 #include "cli/flags/command.h"
+#include "cli/flags/generate_flags.h"
 #include "cli/terminal/progress.h"
 #include "io/image/encode.h"
 
@@ -19,6 +21,7 @@ struct InspectFlags {
   ModelFlags model;
   std::string prompt;
   std::vector<std::string> images;
+  FieldFlags request;
   bool raw = false;
   int max_tokens = 32;
   std::string output, json;
@@ -62,7 +65,10 @@ void run(const InspectFlags& flags) {
       images.push_back(decode_image(*image.bytes, image.where, image.limits));
     }
   }
-  Prompt prompt = prepare(*engine, {.prompt = flags.prompt, .images = flags.images, .raw = flags.raw});
+  Prompt prompt = prepare(*engine, {.prompt = flags.prompt,
+                                    .images = flags.images,
+                                    .raw = flags.raw,
+                                    .image_options = image_options(flags.request.fields())});
   Progress progress;
   progress.update("inspecting", 0, 0);
   const Inspection inspection = inspect(*engine, std::move(prompt), std::move(policy), flags.max_tokens);
@@ -92,6 +98,9 @@ void add_inspect_command(const Command& app) {
       .value_name("FILE")
       .one_per_use();
   command.add("--raw", flags->raw, "take the prompt as it is, without the chat template");
+  for (const char* name : {"image_dedup", "image_dedup_weights"}) {
+    flags->request.add(command, request_field(name), Front::kEval);
+  }
   command.add("-n,--max-tokens", flags->max_tokens, "tokens of the answer that is watched, at most")
       .range(1, 4096)
       .show_default();

@@ -39,6 +39,7 @@ struct Question {
   std::string system;  // first message, with `prompt`
   bool raw = false;
   bool pdf_text = false;  // the texts of pages of PDFs, too
+  ImageOptions image_options{};
 };
 
 // A line of `run --requests`. The id is known as soon as the line is a JSON object, so that the error of an invalid
@@ -58,7 +59,8 @@ struct RequestLine {
 RequestLine read_request(std::string_view line, const Question& defaults, const RequestFields& default_fields);
 
 // The images of a file: itself, or the pages of a PDF. Throws Error.
-std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text);
+std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text,
+                                      const ImageOptions& options = {});
 
 // Reads and probes a video. Says once that sound is ignored. Throws Error: for a model that takes no video, before the
 // file is read.

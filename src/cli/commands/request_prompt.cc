@@ -95,7 +95,7 @@ class Placing {
   Placing(const Engine& engine, const Question& question) : engine_(engine), question_(question) {}
 
   void place(const std::string& path, OrderedJson& content) {
-    for (EncodedImage& image : read_images(engine_, path, question_.pdf_text)) {
+    for (EncodedImage& image : read_images(engine_, path, question_.pdf_text, question_.image_options)) {
       add_image_parts(image, content);
       images_.push_back(std::move(image));
     }
@@ -173,12 +173,14 @@ ProbedVideo probe(const VideoPath& path) {
 
 }  // namespace
 
-std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text) {
+std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text,
+                                      const ImageOptions& options) {
   const PathAndPages file = split_pages(path);
   EncodedImage image = read_encoded_image(file.path);
   if (!clip_media_type(*image.bytes).empty()) {
     throw Error(ErrorCode::kInput, path + ": expected an image or a PDF, found a video; give it with -v");
   }
+  image.options = options;
   if (!media_type(*image.bytes).empty() || !is_pdf(*image.bytes)) {
     if (file.path != path) throw Error(ErrorCode::kInput, path + ": expected pages of a PDF alone; this is an image");
     std::vector<EncodedImage> images;

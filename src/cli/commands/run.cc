@@ -48,7 +48,8 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
                                    .order = flags.media.order(),
                                    .system = flags.system,
                                    .raw = flags.raw,
-                                   .pdf_text = *fields.pdf_text});
+                                   .pdf_text = *fields.pdf_text,
+                                   .image_options = image_options(fields)});
   if (!*fields.query_aware && prompt.spans.empty()) {
     std::fprintf(stderr, "--query-aware off: the prompt has no image; the policy acts after the whole prompt\n");
   }
@@ -136,6 +137,7 @@ class RequestQueue {
       if (!read.question) throw Error(ErrorCode::kInput, read.error);
       line.explain = *read.fields.explain;
       read.question->pdf_text = *read.fields.pdf_text;
+      read.question->image_options = image_options(read.fields);
       Request request = builder_.request(prepare(engine_, *read.question), read.fields);
       request.callbacks.cancelled = interrupted;
       line.request = scheduler_.add(std::move(request));

@@ -62,8 +62,13 @@ std::string group_of(std::string_view field) {
   constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text"};
   constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",      "stop_token_ids", "logprobs",
                                           "response_format", "ignore_eos"};
-  constexpr std::string_view kKv[] = {"reuse", "explain", "query_aware", "kv_evict_while_prefill",
-                                      "evict_while_prefill"};
+  constexpr std::string_view kKv[] = {"reuse",
+                                      "explain",
+                                      "query_aware",
+                                      "kv_evict_while_prefill",
+                                      "evict_while_prefill",
+                                      "image_dedup",
+                                      "image_dedup_weights"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, field) != std::end(names); };
   return is_in(kBasic) ? "Basic" : is_in(kAnswer) ? "Answer" : is_in(kKv) ? kKvGroup : "Sampling";
 }
@@ -208,6 +213,10 @@ std::string prompt_text(const GenerateResult& result) {
 std::string image_text(const CacheReport::Image& image) {
   using Image = CacheReport::Image;
   std::string text = format("%d tokens ", image.n_tokens);
+  if (image.n_dropped > 0) {
+    const auto n = static_cast<long long>(image.n_dropped);
+    text += format("(and %lld that look like their neighbours, dropped) ", n);
+  }
   if (image.source == Image::Source::kPrefix) text += "found with the prompt";
   if (image.loaded()) {
     text += "found " + (image.source == Image::Source::kRam ? place_text("ram") : place_text(image.tier)) + " (" +

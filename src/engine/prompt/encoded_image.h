@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "io/image/image.h"
+#include "model/cell_dedup.h"
 
 namespace vlcache {
 
@@ -20,6 +22,8 @@ struct ImageOptions {
   bool least_detail = false;  // the coarsest way
   // A JSON object of settings of the checkpoint's image processor to change; empty: none.
   std::string settings;
+  // Cells that their neighbours predict are dropped before the encoder.
+  std::optional<CellDedup> dedup;
 };
 
 // An image as its file encodes it. It is decoded only when its pixels are needed.

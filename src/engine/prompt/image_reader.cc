@@ -13,7 +13,8 @@ constexpr int64_t kMaxKnownBytes = int64_t{16} << 20;
 constexpr size_t kMaxChanged = 64;
 
 int64_t bytes_of(const ImageTiles& tiles) {
-  return static_cast<int64_t>(sizeof(ImageTiles) + tiles.shown.size() * sizeof(PixelRect)) + 256;
+  const size_t n_kept = tiles.kept ? tiles.kept->cells.size() : 0;
+  return static_cast<int64_t>(sizeof(ImageTiles) + tiles.shown.size() * sizeof(PixelRect) + n_kept * 8) + 256;
 }
 
 void add(Sha256& hash, std::span<const std::byte> bytes) {
@@ -30,6 +31,10 @@ Sha256Digest digest_of(const EncodedImage& image) {
   for (const int64_t number : {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail},
                                image.limits.max_pixels, image.limits.max_side, image.limits.max_bytes}) {
     hash.add(number);
+  }
+  if (o.dedup) {
+    add(hash, std::as_bytes(std::span(&o.dedup->tolerance, 1)));
+    hash.add(int64_t{o.dedup->weighted});
   }
   add(hash, *image.bytes);
   return hash.finish();
@@ -57,7 +62,12 @@ void ImageReader::read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) 
   if (known != nullptr) {
     prompt.images.push_back(known->tiles.copy());
   } else {
+    if (image.options.dedup) check_takes_dedup(model_.config());
     Fitted fitted = fit(decode_image(*image.bytes, image.where, image.limits), image);
+    if (image.options.dedup) {
+      fitted.tiles.kept = dedup_cells(fitted.tiles, model_.config().vision->cell(), fitted.processor->value_range(),
+                                      *image.options.dedup);
+    }
     known = std::make_shared<const Known>(
         Known{fitted.tiles.without_pixels(), image_key(fitted.tiles), std::move(fitted.processor)});
     remember(file, known);
@@ -66,7 +76,9 @@ void ImageReader::read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) 
   }
   prompt.contents.push_back(known->content);
   prompt.pixel_sources.push_back([known, image = std::move(image)] {
-    return known->processor->process(decode_image(*image.bytes, image.where, image.limits));
+    ImageTiles tiles = known->processor->process(decode_image(*image.bytes, image.where, image.limits));
+    tiles.kept = known->tiles.kept;
+    return tiles;
   });
 }
 

@@ -1,6 +1,7 @@
 #include "engine/prompt/prompt.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "base/error.h"
@@ -84,9 +85,15 @@ std::vector<TokenInfo> Prompt::token_infos() const {
     infos[i].meta.position = positions.empty() ? Position::all(static_cast<int32_t>(i)) : positions[i];
   }
   for (const ImageSpan& s : spans) {
+    const KeptCells* weights = nullptr;
+    if (!images.empty() && images[static_cast<size_t>(s.image)].kept)
+      weights = &*images[static_cast<size_t>(s.image)].kept;
     for (int32_t i = s.begin; i < s.end; ++i) {
-      infos[static_cast<size_t>(i)].meta.modality = Modality::kVision;
-      infos[static_cast<size_t>(i)].meta.segment = s.image;
+      SlotMeta& meta = infos[static_cast<size_t>(i)].meta;
+      meta.modality = Modality::kVision;
+      meta.segment = s.image;
+      if (weights != nullptr && weights->weighted)
+        meta.bias = std::log(static_cast<float>(weights->counts[static_cast<size_t>(s.row_of(i))]));
     }
   }
   return infos;
@@ -112,11 +119,14 @@ std::vector<Position> place_tokens(const ModelConfig& config, int32_t n_tokens, 
     add_text(span.begin);
     if (!goes_on) base = next;
     const std::vector<Position> own = config.family->image_positions(config, image);
-    for (int32_t i = span.begin; i < span.end; ++i) {
-      Position& p = positions.emplace_back(own[static_cast<size_t>(span.row_of(i))].moved(base));
+    const auto place = [&](int32_t cell) {
+      Position p = own[static_cast<size_t>(cell)].moved(base);
       if (image.unit) p.t += image.unit->t;
-      next = std::max(next, p.largest() + 1);
-    }
+      return p;
+    };
+    for (int32_t i = span.begin; i < span.end; ++i) positions.push_back(place(image.cell_of(span.row_of(i))));
+    // Dropped cells take their places all the same.
+    for (int32_t cell = 0; cell < std::ssize(own); ++cell) next = std::max(next, place(cell).largest() + 1);
     last = span.image;
   }
   add_text(n_tokens);
@@ -130,6 +140,11 @@ Sha256Digest image_key(const ImageTiles& image) {
     hash.add(size);
   }
   if (image.n_frames > 1) hash.add(image.n_frames);
+  if (image.kept) {
+    hash.add(std::ssize(image.kept->setting));
+    hash.add(std::as_bytes(std::span(image.kept->setting)));
+    hash.add(std::as_bytes(std::span(image.kept->cells)));
+  }
   hash.add({image.pixels.data(), static_cast<size_t>(image.tensor().bytes())});
   return hash.finish();
 }

@@ -11,6 +11,8 @@ namespace {
 using Encoder = CacheReport::Image::Encoder;
 using Source = CacheReport::Image::Source;
 
+int64_t n_dropped(const ImageTiles& image) { return image.kept ? image.kept->n_dropped : 0; }
+
 }  // namespace
 
 RequestImages::RequestImages(Engine& engine, Request& request, GenerateResult& result)
@@ -98,6 +100,7 @@ void RequestImages::note_sources() {
                              .n_tokens = images_[i].n_tokens,
                              .grid = image_grid(engine_.model().config(), request_.prompt.images[i]),
                              .n_frames = static_cast<int32_t>(request_.prompt.images[i].n_frames),
+                             .n_dropped = n_dropped(request_.prompt.images[i]),
                              .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});

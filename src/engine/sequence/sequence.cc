@@ -380,7 +380,7 @@ KvView Sequence::append(int32_t layer, std::span<const int32_t> run, int32_t* le
     supplied_.append(tokens_, layer, next, run.front(), cache_);
   }
   next = run.back() + 1;
-  return cache_.append(layer, run, lengths);
+  return cache_.append(layer, run, lengths, tokens_.biases(run, biases_));
 }
 
 bool Sequence::supplies(int32_t after, int32_t before) const {

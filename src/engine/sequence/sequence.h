@@ -197,6 +197,7 @@ class Sequence {
   std::unique_ptr<LayeredPrompt> layered_;  // null: every token goes through all layers at once
   std::vector<int32_t> next_token_;         // [n_layers] one past the last token with slots in the layer
   std::vector<int32_t> next_token_before_;  // this step
+  std::vector<float> biases_;               // of an append
   int64_t peak_kv_bytes_ = 0;
   double watch_ms_ = 0;
 };

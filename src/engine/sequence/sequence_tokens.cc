@@ -13,10 +13,19 @@ void SequenceTokens::count() {
   n_pending_ = static_cast<int32_t>(std::ranges::count_if(states_, is_pending));
   n_done_ = static_cast<int32_t>(std::ranges::find_if(states_, is_pending) - states_.begin());
   next_position_ = 0;
+  biased_ = std::ranges::any_of(tokens_, [](const TokenInfo& token) { return token.meta.bias != 0; });
   for (size_t i = 0; i < tokens_.size(); ++i) {
     if (states_[i] != TokenState::kOutside)
       next_position_ = std::max(next_position_, tokens_[i].meta.position.largest() + 1);
   }
+}
+
+std::span<const float> SequenceTokens::biases(std::span<const int32_t> tokens, std::vector<float>& out) const {
+  out.clear();
+  for (const int32_t t : tokens) {
+    if (biased_) out.push_back(tokens_[static_cast<size_t>(t)].meta.bias);
+  }
+  return out;
 }
 
 void SequenceTokens::reserve(int32_t n_more) {

@@ -37,6 +37,8 @@ class SequenceTokens {
   int32_t n_pending() const { return n_pending_; }
   // One more than the largest component of a position so far, of tokens that are not outside.
   int32_t next_position() const { return next_position_; }
+  // SlotMeta::bias of `tokens`, in `out`; empty if no token of the sequence has one.
+  std::span<const float> biases(std::span<const int32_t> tokens, std::vector<float>& out) const;
   // The first supplied token in [begin, end); end: none.
   int32_t find_supplied(int32_t begin, int32_t end) const;
 
@@ -70,6 +72,7 @@ class SequenceTokens {
   std::vector<TokenInfo> tokens_;
   std::vector<TokenState> states_;
   int32_t n_done_ = 0, n_pending_ = 0, next_position_ = 0;
+  bool biased_ = false;  // some token has a bias
 };
 
 }  // namespace vlcache

@@ -44,7 +44,7 @@ void SuppliedTokens::append(const SequenceTokens& of, int32_t layer, int32_t beg
   if (!tokens_.empty()) source_->leave_out_missing(layer, tokens_);
   if (tokens_.empty()) return;
   lengths_.resize(static_cast<size_t>(cache.shape().layers[static_cast<size_t>(layer)].n_kv_heads));
-  source_->load(layer, tokens_, cache.append(layer, tokens_, lengths_.data()));
+  source_->load(layer, tokens_, cache.append(layer, tokens_, lengths_.data(), of.biases(tokens_, biases_)));
 }
 
 }  // namespace vlcache

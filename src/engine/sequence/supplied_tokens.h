@@ -51,6 +51,7 @@ class SuppliedTokens {
   SlotSource* source_ = nullptr;
   std::vector<TokenRun> entering_;
   std::vector<int32_t> tokens_, lengths_;  // of an append
+  std::vector<float> biases_;              // likewise
 };
 
 }  // namespace vlcache

@@ -74,10 +74,11 @@ void check_output_size(const JsonObject& config, std::string_view key, int64_t f
   }
 }
 
-// One row a token, in raster order.
+// One row a token, in raster order, of the cells that are encoded.
 std::vector<int32_t> grid_token_rows(const ModelConfig& config, const ImageTiles& image) {
   const int64_t cell = config.vision->cell();
-  std::vector<int32_t> rows(static_cast<size_t>(image.n_tiles * (image.height / cell) * (image.width / cell)));
+  const int64_t n = image.n_tiles * (image.height / cell) * (image.width / cell);
+  std::vector<int32_t> rows(image.kept ? image.kept->cells.size() : static_cast<size_t>(n));
   std::iota(rows.begin(), rows.end(), 0);
   return rows;
 }

@@ -65,6 +65,7 @@ class Idefics3ImageProcessor : public ImageProcessor {
     return std::make_unique<Idefics3ImageProcessor>(settings, tile_, stepwise);
   }
 
+  std::array<float, 3> value_range() const override { return range_of(tables_); }
   int64_t longer_side(double width, double height) const override {
     const SizeSpec& size = settings_.size;
     if (!split_) return tile_;

@@ -2,6 +2,7 @@
 // Face checkpoints do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,6 +54,8 @@ class ImageProcessor {
   // larger, it shows the model no more. Both are > 0. A processor without a rule of its own gets 2048, as many pixels
   // as a page is drawn with at most.
   virtual int64_t longer_side(double /*width*/, double /*height*/) const { return 2048; }
+  // Of each channel's values, from black to white.
+  virtual std::array<float, 3> value_range() const = 0;
 
  private:
   virtual ImageTiles make_tiles(const Image& image, PixelAllowance& allowance) const = 0;

@@ -54,6 +54,8 @@ class LlavaNextImageProcessor : public ImageProcessor {
     return std::make_unique<LlavaNextImageProcessor>(settings_, std::move(smaller));
   }
 
+  std::array<float, 3> value_range() const override { return range_of(tables_); }
+
   // Of the largest grid, whichever it is that suits the shape.
   int64_t longer_side(double, double) const override {
     int64_t longest = 0;

@@ -46,6 +46,8 @@ class SmartResizeProcessor : public ImageProcessor {
            std::to_string(rule_.n_frames);
   }
 
+  std::array<float, 3> value_range() const override { return range_of(tables_); }
+
   // Of as many pixels as an image may have.
   int64_t longer_side(double width, double height) const override {
     if (!settings_.do_resize) return ImageProcessor::longer_side(width, height);

@@ -15,6 +15,7 @@ class StandardImageProcessor : public ImageProcessor {
   StandardImageProcessor(std::string type, const ProcessorSettings& settings);
   std::string settings_key() const override { return type_ + ": " + settings_.key(); }
   int64_t longer_side(double width, double height) const override;
+  std::array<float, 3> value_range() const override { return range_of(tables_); }
 
  protected:
   // The tile of an image that another step has produced from `original`.

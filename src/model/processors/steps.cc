@@ -1,5 +1,6 @@
 #include "model/processors/steps.h"
 
+#include <cmath>
 #include <string>
 
 #include "base/error.h"
@@ -69,6 +70,12 @@ ChannelTables value_tables(const ProcessorSettings& settings) {
     }
   }
   return tables;
+}
+
+std::array<float, 3> range_of(const ChannelTables& tables) {
+  std::array<float, 3> range{};
+  for (size_t c = 0; c < range.size(); ++c) range[c] = std::abs(tables[c].back() - tables[c].front());
+  return range;
 }
 
 ImageTiles begin_tiles(const Image& image, int64_t n_tiles) {

@@ -2,6 +2,8 @@
 // cutting changes that part, resizing does not.
 #pragma once
 
+#include <array>
+
 #include "io/image/image.h"
 #include "io/image/resize.h"
 #include "model/image_tiles.h"
@@ -28,6 +30,8 @@ Placed resize_and_crop(const Image& image, const PixelRect& shown, const Process
 
 // Tables for rescaling and normalising every 8-bit value.
 ChannelTables value_tables(const ProcessorSettings& settings);
+// ImageProcessor::value_range of these tables.
+std::array<float, 3> range_of(const ChannelTables& tables);
 
 // Tiles of `image`, none filled yet.
 ImageTiles begin_tiles(const Image& image, int64_t n_tiles);

@@ -5,7 +5,7 @@
 
 namespace vlcache {
 
-class RefBackend final : public Backend {
+class RefBackend : public Backend {
  public:
   explicit RefBackend(DType compute_dtype);
   std::string_view name() const override { return "ref"; }

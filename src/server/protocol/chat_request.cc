@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
+#include "api/request_builder.h"
 #include "server/protocol/image_parts.h"
 
 namespace vlcache {
@@ -148,8 +149,7 @@ void read_continuation(const OrderedJson& body, ChatRequest& request) {
 MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fields) {
   MediaOptions options;
   ImageOptions& images = options.images;
-  images.min_tokens = fields.min_image_tokens.value_or(0);
-  images.max_tokens = fields.max_image_tokens.value_or(0);
+  images = image_options(fields);
   if (images.max_tokens > 0 && images.min_tokens > images.max_tokens) {
     bad_field("min_image_tokens: expected at most max_image_tokens");
   }
