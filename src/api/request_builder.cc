@@ -38,6 +38,7 @@ ImageOptions image_options(const RequestFields& fields) {
   if (!(tolerance <= 1)) bad_field("image_dedup: expected a share from 0 to 1, or -1 (all patches are kept)");
   if (tolerance >= 0)
     options.dedup = CellDedup{.tolerance = tolerance, .weighted = fields.image_dedup_weights.value_or(false)};
+  options.compared = fields.reuse_similar.value_or(false);
   return options;
 }
 
@@ -81,7 +82,8 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
   const PolicyPtr chosen = policy(fields);
   const std::string how = fields.reuse.value_or("auto");
   check_reuse(how);
-  const ReuseOptions reuse = reuse_.options(how, prompt.images.size());
+  ReuseOptions reuse = reuse_.options(how, prompt.images.size());
+  reuse.similar = fields.reuse_similar.value_or(false);
   set_eviction(fields, prompt);
   if (fields.cache_salt && !fields.cache_salt->empty()) prompt.salt = salt_of(*fields.cache_salt);
   check_prompt_fits(engine_, *chosen, extent_seen(prompt, *chosen), options.max_tokens);

@@ -134,6 +134,15 @@ const std::array kFields = std::to_array<RequestField>({
      .value_name = "HOW",
      .body = Body::kVlcache,
      .fallback = "\"auto\""},
+    {.name = "reuse_similar",
+     .member = &F::reuse_similar,
+     .help =
+         "where KV of images is reused: an image that was never there takes that of one which looks the same for the "
+         "most part; where the two differ, and around, it is recomputed",
+     .flag = "--reuse-similar",
+     .value_name = "on|off",
+     .body = Body::kVlcache,
+     .fallback = "false"},
     {.name = "explain",
      .member = &F::explain,
      .help = "report after every answer what was reused, and why not more",

@@ -40,7 +40,7 @@ struct RequestFields {
   std::optional<std::vector<int32_t>> stop_token_ids;
   std::optional<std::vector<TokenBias>> logit_bias;
   std::optional<bool> ignore_eos, explain, query_aware, evict_while_prefill, stream, return_progress, cache_prompt,
-      pdf_text, image_dedup_weights;
+      pdf_text, image_dedup_weights, reuse_similar;
   std::optional<std::string> kv, reuse, cache_salt, score_after;
   std::optional<BudgetText> kv_budget;
   nlohmann::ordered_json response_format;

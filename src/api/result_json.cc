@@ -24,6 +24,10 @@ OrderedJson cache_json(const CacheReport& cache) {
                       {"kept_tokens", image.n_kept},
                       {"encoder", kEncoder[static_cast<size_t>(image.encoder)]},
                       {"reason", image.reason}});
+    if (image.similar) {
+      images.back()["similar_to"] = hex(*image.similar);
+      images.back()["changed_tokens"] = image.n_changed;
+    }
     if (image.grid[0] == 0) continue;
     images.back()["grid"] = image.grid;
     images.back()["frames"] = image.n_frames;

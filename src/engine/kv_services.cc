@@ -122,6 +122,7 @@ int64_t KvServices::reset() {
 void KvServices::forget_images() {
   image_kv_->clear();
   encoder_outputs_->clear();
+  similar_images_.clear();
 }
 
 }  // namespace vlcache

@@ -76,6 +76,8 @@ struct ReuseOptions {
   bool required = false;            // an error if the chooser cannot be used
   bool one_image_only = false;      // the chooser was measured for prompts with one image, and is used for no others
   ReuseOrigin origin = ReuseOrigin::kFirst;
+  // With `chooser`: an image of which no KV is cached takes that of a similar one (SimilarImages), once.
+  bool similar = false;
   // Of an image that is repeated by itself (RepeatedImage): the tokens to keep; empty until they are chosen. Shared by
   // the policy that chooses and the recording that waits for it.
   std::shared_ptr<KeptTokens> kept_tokens;
@@ -151,11 +153,13 @@ struct CacheReport {
     Source source = Source::kComputed;  // of its KV, or of most of it
     double n_recomputed = 0;            // tokens, mean over the layers; those of an origin request among them
     Encoder encoder = Encoder::kSkipped;
-    std::string reason;     // why its KV was computed, or is not cached
-    bool reusable = false;  // it was computed only because ReuseOptions::measured is not permitted yet
-    std::string tier;       // of kTier: "disk"
-    std::string form;       // if it is loaded: ImageKvForm::name
-    int32_t n_kept = 0;     // likewise: its tokens that every layer has, except recomputed ones
+    std::string reason;                   // why its KV was computed, or is not cached
+    bool reusable = false;                // it was computed only because ReuseOptions::measured is not permitted yet
+    std::string tier;                     // of kTier: "disk"
+    std::string form;                     // if it is loaded: ImageKvForm::name
+    int32_t n_kept = 0;                   // likewise: its tokens that every layer has, except recomputed ones
+    std::optional<Sha256Digest> similar;  // the image whose KV is loaded, if it is another one
+    int32_t n_changed = 0;                // then: tokens that differ from it or lie around such, all of them recomputed
 
     bool loaded() const { return source == Source::kRam || source == Source::kTier; }
   };

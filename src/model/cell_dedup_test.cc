@@ -24,7 +24,7 @@ using testing::HasSubstr;
 constexpr std::array<float, 3> kLevels = {255, 255, 255};
 
 // Every cell is a pixel of one of these grey levels.
-ImageTiles levels(const std::vector<std::vector<int>>& rows) {
+ImageTiles grey_levels(const std::vector<std::vector<int>>& rows) {
   ImageTiles image;
   image.allocate(1, std::ssize(rows), std::ssize(rows[0]));
   auto* pixels = reinterpret_cast<float*>(image.pixels.data());
@@ -35,7 +35,7 @@ ImageTiles levels(const std::vector<std::vector<int>>& rows) {
 }
 
 KeptCells kept_of(const std::vector<std::vector<int>>& rows, float tolerance = 0) {
-  return dedup_cells(levels(rows), 1, kLevels, {.tolerance = tolerance});
+  return dedup_cells(grey_levels(rows), 1, kLevels, {.tolerance = tolerance});
 }
 
 TEST(CellDedup, OneCellStandsForAConstantImage) {
@@ -92,7 +92,7 @@ TEST(CellDedup, EveryPixelOfEveryFrameAndChannelCounts) {
 }
 
 TEST(CellDedup, SettingsTellTheirResultsApart) {
-  const ImageTiles image = levels({{1, 9}});
+  const ImageTiles image = grey_levels({{1, 9}});
   const auto setting = [&](const CellDedup& how) { return dedup_cells(image, 1, kLevels, how).setting; };
   EXPECT_NE(setting({.tolerance = 0}), setting({.tolerance = 1e-7f}));
   EXPECT_NE(setting({.tolerance = 0}), setting({.tolerance = 0, .weighted = true}));

@@ -44,6 +44,7 @@ ImageTiles ImageTiles::without_pixels() const {
   other.shown = shown;
   other.unit = unit;
   other.kept = kept;
+  other.hashes = hashes;
   return other;
 }
 

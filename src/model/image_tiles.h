@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,8 @@ struct ImageTiles {
   std::vector<PixelRect> shown;
   std::optional<VideoUnit> unit;  // set for units of videos; no part of what identifies the image
   std::optional<KeptCells> kept;  // none: every cell is encoded
+  // cell_hashes() of its pixels, where it is to be compared with other images; null: it is not.
+  std::shared_ptr<const std::vector<uint64_t>> hashes;
 
   // Allocates zeros, for n_frames as set before. Throws Error(kMemory) above kMaxPixels.
   void allocate(int64_t n, int64_t tile_height, int64_t tile_width);
@@ -68,6 +71,7 @@ struct ImageTiles {
   // The cell of a row of the encoder's output.
   int32_t cell_of(int32_t row) const { return kept ? kept->cells[static_cast<size_t>(row)] : row; }
   Tensor tensor() const { return {pixels.data(), DType::kF32, {n_tiles, n_frames * 3, height, width}}; }
+  // Of all but `hashes`, which follow from the rest.
   bool operator==(const ImageTiles& other) const;
 };
 

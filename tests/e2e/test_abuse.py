@@ -13,12 +13,13 @@ from program import PAGE, SHADOWED
 from test_server import Server, about
 
 
-def png(width, height, rows=None, bits=8, color=0):
-    """A grey PNG of that size; `rows`: of as many rows only."""
+def png(width, height, rows=None, bits=8, color=0, last=0):
+    """A black PNG of that size, but for its last row; `rows`: of as many rows only."""
     chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    line = b"\0" + bytes((width * bits * (3 if color == 2 else 1) + 7) // 8)
+    n_bytes = (width * bits * (3 if color == 2 else 1) + 7) // 8
+    line, end = b"\0" + bytes(n_bytes), b"\0" + bytes([last]) * n_bytes
     packer = zlib.compressobj(9)
-    data = b"".join(packer.compress(line) for _ in range(height if rows is None else rows)) + packer.flush()
+    data = b"".join(packer.compress(line) for _ in range((height if rows is None else rows) - 1)) + packer.compress(end) + packer.flush()
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 

@@ -106,6 +106,20 @@ class ServeFlags(ProgramTest):
         on, off = ({"vlcache": {"image_dedup": 0, "image_dedup_weights": weights}} for weights in (True, False))
         self.changes("--image-dedup-weights", "on", on, off, seen, body)
 
+    def test_flag_reuse_similar(self):
+        """The second page takes the KV of the first one, which differs in its last line."""
+        first, second = (asking(png(96, 96, color=2, last=last)) for last in (10, 200))
+        how = {"reuse": "static:r=0.1", "explain": True}
+        seen = lambda answer: "similar_to" in answer["vlcache"]["cache"]["images"][0]
+        self.model = self.GRIDS
+        def similar(server, **ours):
+            self.ask(server, first, vlcache={**how, **ours})
+            return seen(self.ask(server, second, vlcache={**how, **ours}))
+        self.assertFalse(similar(self.serve()))
+        self.assertTrue(similar(self.serve(), reuse_similar=True))
+        self.assertTrue(similar(self.serve("--reuse-similar", "on")))
+        self.assertFalse(similar(self.serve("--reuse-similar", "on"), reuse_similar=False))
+
     # Of random choices: as if the request had said it.
     RANDOM = {**about(PAGE), "temperature": 3.0, "seed": 5, "max_tokens": 12}
 

@@ -68,7 +68,8 @@ std::string group_of(std::string_view field) {
                                       "kv_evict_while_prefill",
                                       "evict_while_prefill",
                                       "image_dedup",
-                                      "image_dedup_weights"};
+                                      "image_dedup_weights",
+                                      "reuse_similar"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, field) != std::end(names); };
   return is_in(kBasic) ? "Basic" : is_in(kAnswer) ? "Answer" : is_in(kKv) ? kKvGroup : "Sampling";
 }
@@ -219,6 +220,7 @@ std::string image_text(const CacheReport::Image& image) {
   }
   if (image.source == Image::Source::kPrefix) text += "found with the prompt";
   if (image.loaded()) {
+    if (image.similar) text += format("of a similar image, %d of them changed or beside such, ", image.n_changed);
     text += "found " + (image.source == Image::Source::kRam ? place_text("ram") : place_text(image.tier)) + " (" +
             image.form;
     if (image.n_kept < image.n_tokens) text += format(": %d of them are kept", image.n_kept);

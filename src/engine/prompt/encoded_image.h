@@ -24,6 +24,7 @@ struct ImageOptions {
   std::string settings;
   // Cells that their neighbours predict are dropped before the encoder.
   std::optional<CellDedup> dedup;
+  bool compared = false;  // with other images, cell by cell (ImageTiles::hashes)
 };
 
 // An image as its file encodes it. It is decoded only when its pixels are needed.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "model/cell_hashes.h"
 
 namespace vlcache {
 namespace {
@@ -13,7 +14,7 @@ constexpr int64_t kMaxKnownBytes = int64_t{16} << 20;
 constexpr size_t kMaxChanged = 64;
 
 int64_t bytes_of(const ImageTiles& tiles) {
-  const size_t n_kept = tiles.kept ? tiles.kept->cells.size() : 0;
+  const size_t n_kept = tiles.kept ? tiles.kept->cells.size() : tiles.hashes != nullptr ? tiles.hashes->size() : 0;
   return static_cast<int64_t>(sizeof(ImageTiles) + tiles.shown.size() * sizeof(PixelRect) + n_kept * 8) + 256;
 }
 
@@ -28,8 +29,9 @@ Sha256Digest digest_of(const EncodedImage& image) {
   const ImageOptions& o = image.options;
   add(hash, std::as_bytes(std::span(image.owner)));
   add(hash, std::as_bytes(std::span(o.settings)));
-  for (const int64_t number : {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail},
-                               image.limits.max_pixels, image.limits.max_side, image.limits.max_bytes}) {
+  for (const int64_t number :
+       {int64_t{o.min_tokens}, int64_t{o.max_tokens}, int64_t{o.least_detail}, int64_t{o.compared},
+        image.limits.max_pixels, image.limits.max_side, image.limits.max_bytes}) {
     hash.add(number);
   }
   if (o.dedup) {
@@ -68,6 +70,9 @@ void ImageReader::read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) 
       fitted.tiles.kept = dedup_cells(fitted.tiles, model_.config().vision->cell(), fitted.processor->value_range(),
                                       *image.options.dedup);
     }
+    if (image.options.compared) {
+      fitted.tiles.hashes = std::make_shared<const std::vector<uint64_t>>(cell_hashes(model_.config(), fitted.tiles));
+    }
     known = std::make_shared<const Known>(
         Known{fitted.tiles.without_pixels(), image_key(fitted.tiles), std::move(fitted.processor)});
     remember(file, known);
@@ -78,6 +83,7 @@ void ImageReader::read(EncodedImage image, Prompt& prompt, int64_t& held_bytes) 
   prompt.pixel_sources.push_back([known, image = std::move(image)] {
     ImageTiles tiles = known->processor->process(decode_image(*image.bytes, image.where, image.limits));
     tiles.kept = known->tiles.kept;
+    tiles.hashes = known->tiles.hashes;
     return tiles;
   });
 }

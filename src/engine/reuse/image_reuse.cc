@@ -21,6 +21,13 @@ std::string keep_obstacle(const ImageKvForm& form, const ReuseChooser& chooser, 
   return "KV policy " + policy.name() + " has all of a prompt repeated, and --cache-keep keeps some tokens";
 }
 
+Sha256Digest joined_digests(const Sha256Digest& a, const Sha256Digest& b) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(a)));
+  hash.add(std::as_bytes(std::span(b)));
+  return hash.finish();
+}
+
 }  // namespace
 
 std::string reuse_obstacle(const Policy& policy, const Prompt& prompt) {
@@ -69,6 +76,7 @@ ImageReuse::ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt,
       reused_(engine.backend(), engine.model().ropes()),
       chooser_(options.chooser),
       kept_tokens_(options.kept_tokens),
+      similar_(engine, prompt, options),
       measures_(options.chooser == nullptr && options.measured != nullptr),
       leaves_traces_(!options.shadow),
       report_(report),
@@ -176,6 +184,7 @@ void ImageReuse::place(size_t image, CacheReport::Image& report) {
     const LoadingImage* const stored = load_stored(image);
     if (stored == nullptr) {
       report.reason = stored_.tiers.answered(image) ? "first use" : "tier lookup timed out";
+      place_similar(image, plan, report);
       return;
     }
     if (stored->state() == ImageLoad::State::kMissed) {
@@ -194,6 +203,26 @@ void ImageReuse::place(size_t image, CacheReport::Image& report) {
   report.n_kept = known->n_kept();
   placed_.push_back({image, known, load});
   reused_.add(sequence_, found.spans, std::move(known), plan, std::move(load));
+}
+
+void ImageReuse::place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report) {
+  const PromptImage& own = images_[image];
+  std::optional<SimilarKv::Found> other = similar_.find(own, image);
+  if (!other) return;
+  const int32_t n_layers = plan.n_layers();
+  const std::vector<int32_t> depths = plan.depths(own.n_tokens);
+  int64_t n_computed = 0;
+  for (size_t i = 0; i < depths.size(); ++i) n_computed += other->changed[i] ? n_layers : depths[i];
+  report.source = Source::kRam;
+  report.reason = "similar to another image";
+  report.similar = other->image;
+  report.n_changed = other->n_changed;
+  report.n_recomputed = static_cast<double>(n_computed) / n_layers;
+  report.form = engine_.options().cache_form.name();
+  report.n_kept = other->kv->n_kept();
+  placed_.push_back({.image = image, .kv = other->kv, .similar = other->image});
+  reused_.add(sequence_, own.spans, std::move(other->kv), plan);
+  reused_.recompute(std::move(other->changed));
 }
 
 const LoadingImage* ImageReuse::load_stored(size_t image) {
@@ -222,8 +251,9 @@ void ImageReuse::supply() {
   reused_.supply(sequence_);
   const KnownPrompt prompt = prompt_of(sequence_);
   for (const Placed& placed : placed_) {
-    sequence_.set_image_content(placed.image,
-                                reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens()));
+    Sha256Digest content = reused_content(engine_, prompt, placed.image, *chooser_, placed.kv->n_tokens());
+    if (placed.similar) content = joined_digests(content, *placed.similar);
+    sequence_.set_image_content(placed.image, content);
   }
 }
 
@@ -279,6 +309,7 @@ ImageReuse::Want ImageReuse::take_want() {
 
 void ImageReuse::keep(size_t image, const std::shared_ptr<const ImageKv>& kv, double ms_per_token) {
   engine_.kv().image_kv().put(images_[image].key, kv, kv->bytes(), ms_per_token * kv->n_tokens());
+  similar_.note(images_[image], image);
 }
 
 bool ImageReuse::is_recorded(const Sha256Digest& key) const {
@@ -336,7 +367,9 @@ void ImageReuse::finish(double prefill_ms) {
     use(recorded_[i], kv, /*computed=*/true);
   }
   for (const Placed& placed : placed_) {
+    if (placed.similar) continue;
     if (placed.load == nullptr) {
+      similar_.note(images_[placed.image], placed.image);
       use(placed.image, placed.kv, /*computed=*/false);
     } else if (LoadingImage{placed.kv, placed.load}.state() == ImageLoad::State::kReady) {
       keep(placed.image, placed.kv, per_token);

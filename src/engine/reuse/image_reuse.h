@@ -10,6 +10,7 @@
 #include "engine/request.h"
 #include "engine/reuse/preview_hooks.h"
 #include "engine/reuse/reused_images.h"
+#include "engine/reuse/similar_kv.h"
 
 namespace vlcache {
 
@@ -37,10 +38,12 @@ struct ImagesInTiers {
   std::map<size_t, LoadingImage> loads;  // by image of the prompt: each begins once, and a missed one stays missed
 };
 
+// size: one member for each way in which an image of a prompt gets its KV, and what the steps must know of it.
 class ImageReuse final : public LayerHooks {
  public:
-  // `sequence` has taken `prompt`; its pending tokens are computed next. Notes in `report` the source of each image.
-  // Throws Error(kInput) if a chooser was requested that the policy or the prompt does not allow.
+  // `sequence` has taken `prompt`, which outlives this object; its pending tokens are computed next. Notes in `report`
+  // the source of each image. Throws Error(kInput) if a chooser was requested that the policy or the prompt does not
+  // allow.
   ImageReuse(Engine& engine, Sequence& sequence, const Prompt& prompt, const ReuseOptions& options,
              ImagesInTiers& stored, CacheReport& report);
   ~ImageReuse() override;  // the sequence continues without
@@ -80,6 +83,8 @@ class ImageReuse final : public LayerHooks {
   // Why none of the image's tokens can be loaded, whether or not their KV is known; "": some can.
   std::string place_obstacle(size_t image, const RecomputePlan& plan) const;
   void place(size_t image, CacheReport::Image& report);
+  // Takes the KV of a similar image, if there is one.
+  void place_similar(size_t image, const RecomputePlan& plan, CacheReport::Image& report);
   void measure(size_t image, CacheReport::Image& report);
   // Null: no tier has it.
   const LoadingImage* load_stored(size_t image);
@@ -100,6 +105,7 @@ class ImageReuse final : public LayerHooks {
   ImageRecorder recorder_;
   ReuseChooserPtr chooser_;
   std::shared_ptr<const KeptTokens> kept_tokens_;
+  SimilarKv similar_;
   bool measures_;       // the chooser is not permitted yet
   bool leaves_traces_;  // in caches
   CacheReport& report_;
@@ -110,7 +116,8 @@ class ImageReuse final : public LayerHooks {
   struct Placed {
     size_t image;
     std::shared_ptr<const ImageKv> kv;
-    std::shared_ptr<ImageLoad> load;  // null: it was in memory
+    std::shared_ptr<ImageLoad> load = nullptr;           // null: it was in memory
+    std::optional<Sha256Digest> similar = std::nullopt;  // the image whose KV it is, if it is another one's
   };
   std::vector<Placed> placed_;
   std::vector<size_t> recorded_;       // images of the prompt, by number in recorder_

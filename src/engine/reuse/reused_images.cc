@@ -25,11 +25,24 @@ void copy_row(const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
+void ReusedImages::Placed::set_depth(int32_t row, int32_t depth) {
+  const auto at = static_cast<size_t>(row);
+  depths[at] = !always.empty() && always[at] ? image->n_layers() : depth;
+}
+
+void ReusedImages::recompute(std::vector<bool> tokens) {
+  Placed& placed = images_.back();
+  CHECK(std::ssize(tokens) == placed.image->n_tokens());
+  placed.always = std::move(tokens);
+  for (int32_t row = 0; row < placed.image->n_tokens(); ++row)
+    placed.set_depth(row, placed.depths[static_cast<size_t>(row)]);
+}
+
 void ReusedImages::add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
                        const RecomputePlan& plan, std::shared_ptr<ImageLoad> load) {
   CHECK(image->n_layers() == plan.n_layers());
   std::vector<int32_t> depths = plan.depths(image->n_tokens());
-  images_.push_back({std::move(image), std::move(load), std::move(depths)});
+  images_.push_back({std::move(image), std::move(load), std::move(depths), {}});
   for (const ImageSpan& span : spans) {
     const int32_t n = span.end - span.begin, n_rows = images_.back().image->n_tokens();
     CHECK(span.rows.empty() && span.first_row + n <= n_rows);
@@ -55,7 +68,7 @@ void ReusedImages::set_depths(std::span<const int32_t> depths) {
   size_t next = 0;
   for (const Piece& piece : pieces_) {
     for (int32_t i = 0; i < piece.end - piece.begin; ++i) {
-      images_[piece.image].depths[static_cast<size_t>(piece.first_row + i)] = depths[next++];
+      images_[piece.image].set_depth(piece.first_row + i, depths[next++]);
     }
   }
   CHECK(next == depths.size());

@@ -24,6 +24,8 @@ class ReusedImages final : public SlotSource, public LayerHooks {
   // are recomputed as `plan` states, which has the model's layers. With a `load`, its layers are waited for.
   void add(const Sequence& sequence, std::span<const ImageSpan> spans, std::shared_ptr<const ImageKv> image,
            const RecomputePlan& plan, std::shared_ptr<ImageLoad> load = nullptr);
+  // These tokens ([n_tokens]) of the image that was added last are recomputed in every layer, whatever is chosen.
+  void recompute(std::vector<bool> tokens);
   // Of each token of all images, in the order of the sequence, how many of the first layers recompute it. To be called
   // before supply().
   void set_depths(std::span<const int32_t> depths);
@@ -59,6 +61,9 @@ class ReusedImages final : public SlotSource, public LayerHooks {
     std::shared_ptr<const ImageKv> image;
     std::shared_ptr<ImageLoad> load;  // null: all of it is in memory
     std::vector<int32_t> depths;      // [n_tokens] first layers that compute the row
+    std::vector<bool> always;         // [n_tokens], or empty: all layers do
+
+    void set_depth(int32_t row, int32_t depth);
   };
   // Consecutive rows of an image in the prompt.
   struct Piece {

@@ -466,6 +466,7 @@ void Generation::pass_on() {
   Shadow& shadow = answered.reuse.shadow.emplace();
   for (size_t i = 0; i < result_.cache.images.size(); ++i) {
     const CacheReport::Image& image = result_.cache.images[i];
+    if (image.similar) return;  // evidence is of the chooser alone
     if (image.reusable || image.loaded()) shadow.images.push_back(i);
   }
   if (shadow.images.empty()) return;
