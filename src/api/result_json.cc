@@ -30,8 +30,10 @@ OrderedJson cache_json(const CacheReport& cache) {
     }
     if (image.grid[0] == 0) continue;
     images.back()["grid"] = image.grid;
-    images.back()["frames"] = image.n_frames;
     images.back()["dropped_tokens"] = image.n_dropped;
+    if (image.video < 0) continue;
+    images.back()["video"] = image.video;
+    images.back()["frames"] = image.n_frames;
   }
   int32_t n_in_ram = cache.n_prefix_tokens;
   for (const auto& [tier, n] : cache.prefix_sources) n_in_ram -= n;
@@ -42,7 +44,8 @@ OrderedJson cache_json(const CacheReport& cache) {
           {"prefix_sources", std::move(sources)},
           {"prefix_reason", cache.prefix_reason},
           {"saved_ms", std::round(cache.saved_ms * 1000) / 1000},
-          {"images", std::move(images)}};
+          {"images", std::move(images)},
+          {"encoded", cache.n_encoded()}};
 }
 
 OrderedJson tier_json(const TierChain::State& tier) {

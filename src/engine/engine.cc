@@ -92,6 +92,11 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
   std::unique_ptr<const VideoProcessor> video_processor;
   if (config.vision && !config.family->video_placeholder.empty()) {
     video_processor = load_video_processor(checkpoint, config.model_type);
+    if (video_processor->frames_per_unit() != config.vision->n_frames) {
+      throw Error(ErrorCode::kInput, checkpoint.video_settings().where() + ": temporal_patch_size: expected " +
+                                         std::to_string(config.vision->n_frames) + ", the encoder's, found " +
+                                         std::to_string(video_processor->frames_per_unit()));
+    }
   }
   engine->start(Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress}), options);
   if (processor != nullptr) {
@@ -207,7 +212,7 @@ Prompt Engine::prepare(const RenderedChat& text, InputMedia media, bool add_spec
 // Sets the images of a prompt, among them the units of its videos, in the order of the placeholders.
 void Engine::read_media(std::string_view text, InputMedia media, Prompt& prompt) const {
   const size_t n_images = std::visit([](const auto& list) { return list.size(); }, media.images);
-  const std::vector<MediaKind> order = media_order(model_->config(), text, n_images, media.videos.size());
+  const std::vector<PlaceholderKind> order = media_order(model_->config(), text, n_images, media.videos.size());
   if (media.videos.empty()) {
     if (image_reader_ != nullptr) image_reader_->read(std::move(media.images), prompt);
     return;
@@ -215,8 +220,8 @@ void Engine::read_media(std::string_view text, InputMedia media, Prompt& prompt)
   Prompt images;
   image_reader_->read(std::move(media.images), images);
   size_t next_image = 0, next_video = 0;
-  for (const MediaKind kind : order) {
-    if (kind == MediaKind::kVideo) {
+  for (const PlaceholderKind kind : order) {
+    if (kind == PlaceholderKind::kVideo) {
       video_reader_->read(media.videos[next_video++], prompt);
     } else {
       images.move_image(next_image++, prompt);

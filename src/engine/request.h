@@ -148,7 +148,8 @@ struct CacheReport {
     int32_t n_tokens = 0;
     // Time, rows and columns of its patches, where the model takes images of any size; else zeros.
     std::array<int64_t, 3> grid{};
-    int32_t n_frames = 1;               // of a unit of a video: those that it shows
+    int32_t n_frames = 1;               // above 1: it is a unit of a video, of so many frames
+    int32_t video = -1;                 // of which video of the prompt
     int64_t n_dropped = 0;              // tokens of it that its setting leaves out before the encoder
     Source source = Source::kComputed;  // of its KV, or of most of it
     double n_recomputed = 0;            // tokens, mean over the layers; those of an origin request among them

@@ -339,6 +339,8 @@ TEST(Config, QwenVisionOfPublishedFiles) {
   EXPECT_TRUE(second.vision->windowed(6));
   EXPECT_FALSE(second.vision->windowed(7));
   EXPECT_EQ(second.vision_end_token_id, 151653);
+  EXPECT_EQ(second.tokens_per_second, 2);
+  EXPECT_TRUE(second.is_vision_token(151655) && second.is_vision_token(151656) && !second.is_vision_token(151653));
 
   const ModelConfig first = parse(R"({"model_type":"qwen2_vl",)" + root + R"("vision_config":{"depth":32,
       "embed_dim":1280,"mlp_ratio":4,"num_heads":16,"in_chans":3,"hidden_size":2048,"patch_size":14,

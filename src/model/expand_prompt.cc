@@ -10,24 +10,25 @@ namespace {
 
 struct Placeholder {
   size_t begin = 0, end = 0;
-  MediaKind kind = MediaKind::kImage;
+  PlaceholderKind kind = PlaceholderKind::kImage;
 };
 
 // The first one at or after `from`.
 std::optional<Placeholder> find_placeholder(const Family& family, std::string_view text, size_t from) {
   std::optional<Placeholder> first;
-  for (const MediaKind kind : {MediaKind::kImage, MediaKind::kVideo}) {
-    const std::string_view name = kind == MediaKind::kImage ? family.image_placeholder : family.video_placeholder;
+  for (const PlaceholderKind kind : {PlaceholderKind::kImage, PlaceholderKind::kVideo}) {
+    const std::string_view name = kind == PlaceholderKind::kImage ? family.image_placeholder : family.video_placeholder;
     const size_t at = name.empty() ? text.npos : text.find(name, from);
     if (at != text.npos && (!first || at < first->begin)) first = {at, at + name.size(), kind};
   }
   return first;
 }
 
-std::vector<MediaKind> kinds_of(std::span<const ImageTiles> images) {
-  std::vector<MediaKind> kinds;
+std::vector<PlaceholderKind> kinds_of(std::span<const ImageTiles> images) {
+  std::vector<PlaceholderKind> kinds;
   for (const ImageTiles& image : images) {
-    if (!image.unit || image.unit->first) kinds.push_back(image.unit ? MediaKind::kVideo : MediaKind::kImage);
+    if (!image.unit || image.unit->first)
+      kinds.push_back(image.unit ? PlaceholderKind::kVideo : PlaceholderKind::kImage);
   }
   return kinds;
 }
@@ -41,17 +42,17 @@ size_t n_units(std::span<const ImageTiles> images) {
 
 std::string text_of(const ModelConfig& config, const Placeholder& found, std::span<const ImageTiles> units) {
   const Family& family = *config.family;
-  if (found.kind == MediaKind::kImage && family.image_text != nullptr) return family.image_text(config, units[0]);
-  if (found.kind == MediaKind::kVideo && family.video_text != nullptr) return family.video_text(config, units);
+  if (found.kind == PlaceholderKind::kImage && family.image_text != nullptr) return family.image_text(config, units[0]);
+  if (found.kind == PlaceholderKind::kVideo && family.video_text != nullptr) return family.video_text(config, units);
   int64_t n_tokens = 0;
   for (const ImageTiles& unit : units) n_tokens += std::ssize(family.token_rows(config, unit));
-  return repeat(found.kind == MediaKind::kImage ? family.image_placeholder : family.video_placeholder, n_tokens);
+  return repeat(found.kind == PlaceholderKind::kImage ? family.image_placeholder : family.video_placeholder, n_tokens);
 }
 
 // A video's placeholder with what stands around it.
 Placeholder widened(const Family& family, std::string_view text, Placeholder found, size_t from) {
   const std::string_view before = family.before_video, after = family.after_video;
-  if (found.kind == MediaKind::kVideo && text.substr(from, found.begin - from).ends_with(before) &&
+  if (found.kind == PlaceholderKind::kVideo && text.substr(from, found.begin - from).ends_with(before) &&
       text.substr(found.end).starts_with(after)) {
     found.begin -= before.size();
     found.end += after.size();
@@ -73,25 +74,26 @@ bool ModelConfig::is_vision_token(int32_t token) const {
   return token == image_token_id || (token == video_token_id && !family->video_placeholder.empty());
 }
 
-std::vector<MediaKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images, size_t n_videos) {
+std::vector<PlaceholderKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images,
+                                         size_t n_videos) {
   const Family& family = *config.family;
   if (family.image_placeholder.empty() && n_images + n_videos > 0) {
     throw Error(ErrorCode::kInput, std::to_string(n_images + n_videos) + (n_images > 0 ? " image(s)" : " video(s)") +
                                        " for a model (" + config.model_type + ") that takes text only");
   }
-  std::vector<MediaKind> order;
+  std::vector<PlaceholderKind> order;
   for (auto found = find_placeholder(family, text, 0); found; found = find_placeholder(family, text, found->end)) {
     order.push_back(found->kind);
   }
-  const auto n_found = [&](MediaKind kind) { return static_cast<size_t>(std::ranges::count(order, kind)); };
-  check_number(family.image_placeholder, "image", n_found(MediaKind::kImage), n_images);
-  check_number(family.video_placeholder, "video", n_found(MediaKind::kVideo), n_videos);
+  const auto n_found = [&](PlaceholderKind kind) { return static_cast<size_t>(std::ranges::count(order, kind)); };
+  check_number(family.image_placeholder, "image", n_found(PlaceholderKind::kImage), n_images);
+  check_number(family.video_placeholder, "video", n_found(PlaceholderKind::kVideo), n_videos);
   return order;
 }
 
 std::string expand_prompt(const ModelConfig& config, std::string_view text, std::span<const ImageTiles> images) {
-  const std::vector<MediaKind> given = kinds_of(images);
-  const auto n_images = static_cast<size_t>(std::ranges::count(given, MediaKind::kImage));
+  const std::vector<PlaceholderKind> given = kinds_of(images);
+  const auto n_images = static_cast<size_t>(std::ranges::count(given, PlaceholderKind::kImage));
   if (media_order(config, text, n_images, given.size() - n_images) != given) {
     throw Error(ErrorCode::kInput, "the prompt's images and videos are given in another order than its placeholders");
   }

@@ -94,10 +94,11 @@ struct Family {
 const Family& find_family(std::string_view model_type, std::string_view where);
 
 // What a placeholder of a prompt stands for.
-enum class MediaKind : uint8_t { kImage, kVideo };
+enum class PlaceholderKind : uint8_t { kImage, kVideo };
 // The placeholders of `text`, in their order. Throws Error(kInput) with both counts if they and what is given differ in
 // number, also for an image given to a text model.
-std::vector<MediaKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images, size_t n_videos);
+std::vector<PlaceholderKind> media_order(const ModelConfig& config, std::string_view text, size_t n_images,
+                                         size_t n_videos);
 
 // The text to tokenise: every placeholder of `text` replaced by the text of its image or video, their tokens repeated,
 // as the family's processor in transformers does it. `images`: those of the prompt, and the units of its videos, in the

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
+#include <span>
 #include <type_traits>
 
 #include "base/error.h"
@@ -232,17 +234,46 @@ std::string image_text(const CacheReport::Image& image) {
   return text + "\n";
 }
 
+// All units of a video.
+std::string video_text(std::span<const CacheReport::Image> units) {
+  std::set<Sha256Digest> different;
+  int32_t n_tokens = 0, n_loaded = 0, n_prefix = 0, n_encoded = 0;
+  for (const CacheReport::Image& unit : units) {
+    different.insert(unit.key);
+    n_tokens += unit.n_tokens;
+    n_loaded += unit.loaded() ? 1 : 0;
+    n_prefix += unit.source == CacheReport::Image::Source::kPrefix ? 1 : 0;
+    n_encoded += unit.encoder == CacheReport::Image::Encoder::kComputed ? 1 : 0;
+  }
+  std::string text = format("%zu units of %d frames, %zu of them different, %d tokens; ", units.size(),
+                            units[0].n_frames, different.size(), n_tokens);
+  text +=
+      format("%d units encoded; KV of %d computed", n_encoded, static_cast<int>(units.size()) - n_loaded - n_prefix);
+  if (n_prefix > 0) text += format(", of %d found with the prompt", n_prefix);
+  if (n_loaded > 0) text += format(", of %d found by themselves", n_loaded);
+  return text + "\n";
+}
+
+std::string media_text(std::span<const CacheReport::Image> images) {
+  std::string text;
+  for (size_t i = 0, n_images = 0; i < images.size();) {
+    size_t end = i + 1;
+    while (images[i].video >= 0 && end < images.size() && images[end].video == images[i].video) ++end;
+    if (images[i].video >= 0) {
+      text += format("video %d: ", images[i].video + 1) + video_text(images.subspan(i, end - i));
+    } else {
+      text += format("image %zu: ", ++n_images) + image_text(images[i]);
+    }
+    i = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string explanation(const GenerateResult& result, const CacheTotals& totals, const ReuseChoice& reuse) {
   std::string text = prompt_text(result);
-  for (size_t i = 0; i < result.cache.images.size(); ++i) {
-    text += format("image %zu: ", i + 1) + image_text(result.cache.images[i]);
-  }
-  if (const size_t n = result.cache.images.size(); n > 1) {
-    text += format("images: %zu, units of videos among them; %lld passed through the encoder (equal ones do once)\n", n,
-                   static_cast<long long>(result.cache.n_encoded()));
-  }
+  text += media_text(result.cache.images);
   if (result.kv.n_before_acting < 0) text += "KV: the answer ended before the policy acted; all of it was kept\n";
   if (result.kv.n_before_acting > 0) {
     text += format("KV: compressed after %d tokens of the answer; the next token came %.0f ms after them\n",

@@ -36,16 +36,17 @@ void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
   const Extent original{video.height, video.width};
   const auto per_unit = static_cast<size_t>(processor_->frames_per_unit()),
              n_units = (indices.size() + per_unit - 1) / per_unit;
-  check_tokens(video, size, static_cast<int64_t>(n_units));
-  const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices, size));
   const double fps = video.timing.fps > 0 ? video.timing.fps : kUnknownFps;
   const double shown_fps = static_cast<double>(indices.size()) / static_cast<double>(video.timing.n_frames) * fps;
+  const double seconds_per_unit = static_cast<double>(per_unit) / shown_fps;
+  check_size(video, size, static_cast<int64_t>(n_units), seconds_per_unit);
+  const auto frames = std::make_shared<const std::vector<Image>>(read_frames(video, indices, size));
   const ModelConfig& config = model_.config();
   for (size_t k = 0; k < n_units; ++k) {
     const size_t begin = k * per_unit, end = std::min(begin + per_unit, indices.size());
     VideoUnit unit = {.first = k == 0, .seconds = middle(indices, fps, begin, end)};
     if (config.family->unit_time != nullptr) {
-      unit.t = config.family->unit_time(config, static_cast<int64_t>(k), static_cast<double>(per_unit) / shown_fps);
+      unit.t = config.family->unit_time(config, static_cast<int64_t>(k), seconds_per_unit);
     }
     auto make = [processor = processor_, frames, begin, end, original, unit] {
       ImageTiles tiles = processor->unit(std::span(*frames).subspan(begin, end - begin), original);
@@ -81,13 +82,20 @@ std::vector<Image> VideoReader::read_frames(const InputVideo& video, std::span<c
   return frames;
 }
 
-void VideoReader::check_tokens(const InputVideo& video, Extent extent, int64_t n_units) const {
+// The context limit counts positions; a video takes fewer than tokens where its units share rows and columns.
+void VideoReader::check_size(const InputVideo& video, Extent extent, int64_t n_units, double seconds_per_unit) const {
   ImageTiles unit;
   unit.n_tiles = 1;
   unit.height = extent.height;
   unit.width = extent.width;
   unit.n_frames = processor_->frames_per_unit();
-  const int64_t n = model_.n_image_tokens(unit), context = model_.config().text.max_positions;
+  const ModelConfig& config = model_.config();
+  const Family& family = *config.family;
+  const int64_t n = model_.n_image_tokens(unit), context = config.text.max_positions;
+  int64_t side = n;
+  if (family.image_positions != nullptr) side = family.image_positions(config, unit).back().largest() + 1;
+  const int64_t n_positions =
+      family.unit_time != nullptr ? family.unit_time(config, n_units - 1, seconds_per_unit) + side : n_units * side;
   const ImageOptions& options = video.options;
   const bool fits = (options.max_tokens == 0 || n <= options.max_tokens) && n >= options.min_tokens;
   const std::string begin = video.where + ": frames of " + std::to_string(video.width) + " x " +
@@ -95,11 +103,13 @@ void VideoReader::check_tokens(const InputVideo& video, Extent extent, int64_t n
                             std::to_string(unit.n_frames) + " of them";
   if (!fits)
     throw Error(ErrorCode::kInput, begin + "; expected a number between min_image_tokens and max_image_tokens");
-  if (n > context / n_units) {
-    throw Error(ErrorCode::kInput, begin + ", " + std::to_string(n * n_units) + " in all, more than the context of " +
-                                       std::to_string(context) +
-                                       "; show fewer frames (fps, max_frames), or bound their tokens "
-                                       "(max_image_tokens)");
+  const std::string all = begin + ", " + std::to_string(n * n_units) + " in all",
+                    advice = "; show fewer frames (fps, max_frames), or bound their tokens (max_image_tokens)";
+  if (n_positions > context) {
+    throw Error(ErrorCode::kInput, all + ", more than the context of " + std::to_string(context) + advice);
+  }
+  if (n_units * unit.n_frames > kMaxHeldBytes / (3 * unit.height * unit.width)) {
+    throw Error(ErrorCode::kMemory, all + ", and more than " + std::to_string(kMaxHeldBytes >> 20) + " MiB" + advice);
   }
 }
 

@@ -19,15 +19,17 @@ class VideoReader {
       : model_(model), processor_(std::move(processor)) {}
 
   // Appends the units of a video to the images of a prompt, with their keys, and without pixels: what is held is the
-  // resized frames, 8 bits a channel. Throws Error(kInput) for options that this video cannot satisfy and for more
-  // tokens than the model's context, before a frame is read; else what reading throws.
+  // resized frames, 8 bits a channel. Before a frame is read, throws Error(kInput) for options that this video cannot
+  // satisfy and for more positions than the model's context has, Error(kMemory) for more than kMaxHeldBytes; else what
+  // reading throws.
   void read(const InputVideo& video, Prompt& prompt) const;
+  static constexpr int64_t kMaxHeldBytes = int64_t{1} << 30;
 
  private:
   // Which frames are shown, and their size.
   std::vector<int64_t> choose_frames(const InputVideo& video, Extent& size) const;
   std::vector<Image> read_frames(const InputVideo& video, std::span<const int64_t> indices, Extent to) const;
-  void check_tokens(const InputVideo& video, Extent extent, int64_t n_units) const;
+  void check_size(const InputVideo& video, Extent extent, int64_t n_units, double seconds_per_unit) const;
 
   const Model& model_;
   const std::shared_ptr<const VideoProcessor> processor_;  // prompts need it to make pixels again

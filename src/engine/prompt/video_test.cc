@@ -1,14 +1,17 @@
 // Videos in prompts, compared with transformers, and videos that no prompt can have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <set>
 
 #include "base/error.h"
 #include "engine/engine_testing.h"
 #include "engine/prompt/video_testing.h"
+#include "engine/reuse/image_origin.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_templates.h"
 
@@ -260,11 +263,34 @@ TEST(VideoTimes, OtherTimesAreAnotherPrefix) {
   const GenerateResult found = generate(*engine, std::move(slow));
   EXPECT_EQ(found.cache.n_prefix_tokens, second);
   EXPECT_EQ(ids_of(found), ids_of(generate(*alone, ask(*alone, 4, {}))));
+  // A conversation goes on where the times are the same.
+  const auto sequence = alone->new_sequence(ask(*alone, 8, {}).prompt, parse_policy("full"));
+  Request first = ask(*alone, 8, {});
+  first.sequence = sequence.get();
+  generate(*alone, std::move(first));
+  EXPECT_EQ(sequence->continue_with(ask(*alone, 4, {}).prompt), second);
   // Approximate reuse knows every unit.
   const ReuseOptions reuse{.prefix = true, .chooser = parse_reuse_chooser("static:r=0"), .required = true};
   generate(*alone, ask(*alone, 8, reuse));
   const GenerateResult loaded = generate(*alone, ask(*alone, 4, reuse));
   for (size_t i = 1; i < loaded.cache.images.size(); ++i) EXPECT_EQ(loaded.cache.images[i].source, Source::kRam) << i;
+}
+
+// Computed by itself, a unit lies as an image does: at one time, rows and columns as in the video.
+TEST(VideoTimes, UnitsByThemselvesAreGrids) {
+  const VideoFixture fixture("qwen2.5-vl-nested", 1);
+  const auto engine = fixture.load({.backend = "ref", .dtype = DType::kF32});
+  const Prompt prompt = fixture.prompt(*engine);
+  const PromptImages images = list_images(prompt);
+  for (size_t i = 0; i < images.size(); ++i) {
+    const Prompt alone = origin_request(*engine, prompt, images, i).prompt;
+    ASSERT_EQ(std::ssize(alone.positions), alone.n_tokens());
+    const int32_t begin = alone.spans[0].begin;
+    std::vector<Position> expected =
+        engine->model().config().family->image_positions(engine->model().config(), prompt.images[i]);
+    for (Position& p : expected) p = p.moved(begin);
+    EXPECT_EQ(std::vector(alone.positions.begin() + begin, alone.positions.end()), expected) << i;
+  }
 }
 
 class InvalidVideos : public testing::Test {
@@ -323,6 +349,40 @@ TEST_F(InvalidVideos, TokensMustFit) {
   const Prompt prompt = engine_->prepare_raw("<|video_pad|>?", InputMedia({}, {bounded}));
   for (const ImageSpan& span : prompt.spans) EXPECT_LE(span.end - span.begin, 6);
   EXPECT_GT(*n_read, 0);
+}
+
+TEST(VideoModels, TextsLikePlaceholdersStayText) {
+  const auto engine = VideoFixture("qwen3-vl-wide", 0).load({.backend = "ref", .dtype = DType::kF32});
+  const auto prepare = [&](const std::string& question) {
+    using OrderedJson = nlohmann::ordered_json;
+    const OrderedJson content =
+        OrderedJson::array({OrderedJson{{"type", "video"}}, OrderedJson{{"type", "text"}, {"text", question}}});
+    const OrderedJson messages = OrderedJson::array({OrderedJson{{"role", "user"}, {"content", content}}});
+    const std::vector<Image> frames(4, Image(30, 20));
+    return engine->prepare_rendered(engine->chat_templates()->render(messages, engine->tokenizer()),
+                                    InputMedia({}, {video_of(frames, 2, {.all = true})}));
+  };
+  const Prompt plain = prepare("What?"), like_tokens = prepare("Is <|video_pad|> or <|image_pad|> a token?");
+  EXPECT_EQ(like_tokens.n_vision_tokens(), plain.n_vision_tokens());
+  EXPECT_EQ(like_tokens.images.size(), 2u);
+}
+
+// A setting that contradicts config.json.
+TEST(VideoModels, EncoderAndSettingsAgree) {
+  const std::filesystem::path dir =
+      std::filesystem::path(testing::TempDir()) / ("vlcache_video_" + std::to_string(::getpid()));
+  std::filesystem::copy(VideoFixture("qwen2.5-vl-nested", 0).dir, dir);
+  Json settings = load_json(dir / "video_preprocessor_config.json");
+  settings["temporal_patch_size"] = 3;
+  std::ofstream(dir / "video_preprocessor_config.json") << settings;
+  std::string error;
+  try {
+    Engine::load(Checkpoint(dir), {.backend = "ref", .dtype = DType::kF32});
+  } catch (const Error& e) {
+    error = e.what();
+  }
+  std::filesystem::remove_all(dir);
+  EXPECT_THAT(error, testing::HasSubstr("temporal_patch_size: expected 2, the encoder's, found 3"));
 }
 
 TEST(VideoModels, OthersRefuseByName) {

@@ -94,13 +94,17 @@ void RequestImages::note_sources() {
   CacheReport& report = result_.cache;
   report.n_prefix_tokens = std::min(sequence_->n_done(), sequence_->prompt_shape().n_tokens);
   const std::vector<CacheReport::Image> before = std::exchange(report.images, {});  // of an earlier call
+  int32_t n_videos = 0;
   for (size_t i = 0; i < images_.size(); ++i) {
+    const ImageTiles& tiles = request_.prompt.images[i];
+    if (tiles.unit && tiles.unit->first) ++n_videos;
     const int32_t n_left = images_[i].n_tokens_from(sequence_->n_done());
     report.images.push_back({.key = images_[i].key,
                              .n_tokens = images_[i].n_tokens,
-                             .grid = image_grid(engine_.model().config(), request_.prompt.images[i]),
-                             .n_frames = static_cast<int32_t>(request_.prompt.images[i].n_frames),
-                             .n_dropped = n_dropped(request_.prompt.images[i]),
+                             .grid = image_grid(engine_.model().config(), tiles),
+                             .n_frames = static_cast<int32_t>(tiles.n_frames),
+                             .video = tiles.unit ? n_videos - 1 : -1,
+                             .n_dropped = n_dropped(tiles),
                              .source = 2 * n_left > images_[i].n_tokens ? Source::kComputed : Source::kPrefix,
                              .n_recomputed = static_cast<double>(n_left),
                              .reason = ""});

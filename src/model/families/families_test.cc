@@ -55,24 +55,27 @@ TEST(Families, Idefics3NamesTiles) {
   EXPECT_THAT(error_of([&] { expand_prompt(config, "<image>", list(image(3, 2, 2))); }), HasSubstr("expected 5 tiles"));
 }
 
+ModelConfig grid_config(const std::string& type, const std::string& vision) {
+  return parse_config(R"({"model_type":")" + type + R"(","text_config":{"hidden_size":64,"num_attention_heads":4,
+      "num_key_value_heads":2,"head_dim":16,"rope_parameters":{"mrope_section":[2,3,3],"rope_type":"default"}},
+      "vision_config":{)" +
+                      vision + "}}");
+}
+
+ImageTiles grid(int64_t height, int64_t width, std::optional<VideoUnit> unit = {}) {
+  ImageTiles tiles;
+  tiles.allocate(1, height, width);
+  tiles.unit = unit;
+  return tiles;
+}
+
 // The placeholder once for each token: four patches of 14 (or 16) pixels.
 TEST(Families, GridsRepeatThePlaceholder) {
-  const auto config_of = [](const std::string& type, const std::string& vision) {
-    return parse_config(R"({"model_type":")" + type + R"(","text_config":{"hidden_size":64,"num_attention_heads":4,
-        "num_key_value_heads":2,"head_dim":16,"rope_parameters":{"mrope_section":[2,3,3],"rope_type":"default"}},
-        "vision_config":{)" +
-                        vision + "}}");
-  };
-  const auto grid = [](int64_t height, int64_t width) {
-    ImageTiles tiles;
-    tiles.allocate(1, height, width);
-    return tiles;
-  };
   const std::string qwen = "<|vision_start|><|image_pad|><|vision_end|>";
   for (const auto& [type, vision, cell] : {std::tuple{"qwen2_vl", R"("hidden_size":64)", 28},
                                            {"qwen2_5_vl", R"("out_hidden_size":64)", 28},
                                            {"qwen3_vl", R"("out_hidden_size":64)", 32}}) {
-    const ModelConfig config = config_of(type, vision);
+    const ModelConfig config = grid_config(type, vision);
     EXPECT_EQ(config.vision->cell(), cell);
     const std::vector<ImageTiles> images = list(grid(cell, 3 * cell), grid(cell, cell));
     EXPECT_EQ(expand_prompt(config, qwen + "a" + qwen, images),
@@ -82,6 +85,34 @@ TEST(Families, GridsRepeatThePlaceholder) {
     EXPECT_THAT(error_of([&] { expand_prompt(config, qwen, images); }),
                 HasSubstr("has 1 <|image_pad|> placeholder(s) for 2 image(s)"));
   }
+}
+
+// Qwen2-VL's units follow each other; Qwen3-VL's have times and markers, instead of the template's around the video.
+TEST(Families, VideosBecomeUnits) {
+  const std::string image = "<|image_pad|>", video = "<|video_pad|>", begin = "<|vision_start|>",
+                    end = "<|vision_end|>";
+  const auto units = [](int64_t cell) {
+    return list(grid(cell, cell), grid(cell, 2 * cell, VideoUnit{.first = true, .seconds = 0.25}),
+                grid(cell, 2 * cell, VideoUnit{.first = false, .seconds = 10.95}), grid(cell, cell, VideoUnit{}));
+  };
+  const std::string prompt = begin + image + end + "a" + begin + video + end + "b" + video + "c";
+  for (const auto& [type, vision] :
+       {std::pair{"qwen2_vl", R"("hidden_size":64)"}, {"qwen2_5_vl", R"("out_hidden_size":64)"}}) {
+    EXPECT_EQ(expand_prompt(grid_config(type, vision), prompt, units(28)),
+              begin + image + end + "a" + begin + repeat(video, 4) + end + "b" + video + "c");
+  }
+  for (const char* type : {"qwen3_vl", "qwen3_vl_moe"}) {
+    const ModelConfig config = grid_config(type, R"("out_hidden_size":64)");
+    const auto unit = [&](const char* time, int n) {
+      return "<" + std::string(time) + " seconds>" + begin + repeat(video, n) + end;
+    };
+    EXPECT_EQ(expand_prompt(config, prompt, units(32)), begin + image + end + "a" + unit("0.2", 2) + unit("10.9", 2) +
+                                                            "b" + unit("0.0", 1) + "c");  // halves to even, as Python
+    EXPECT_THAT(error_of([&] { expand_prompt(config, video + image + video, units(32)); }), HasSubstr("another order"));
+    EXPECT_THAT(error_of([&] { expand_prompt(config, image + video, units(32)); }),
+                HasSubstr("has 1 <|video_pad|> placeholder(s) for 2 video(s)"));
+  }
+  EXPECT_EQ(media_order(grid_config("glm_ocr", R"("out_hidden_size":64)"), "<|image|><|video|>", 1, 0).size(), 1u);
 }
 
 TEST(Families, LlavaCountsPatches) {

@@ -16,6 +16,9 @@ namespace {
 
 constexpr int64_t kMostFrames = int64_t{1} << 30;  // of a video: no product overflows
 
+constexpr int64_t kMostShown = 1 << 16;               // that a file or request may ask for
+constexpr double kLeastRate = 1e-4, kMostRate = 1e7;  // far beyond any video's
+
 int64_t read_number(const JsonObject& config, std::string_view key, int64_t fallback, int64_t most) {
   const int64_t x = is_null(config, key) ? fallback : config.integer(key, fallback);
   if (x < 0 || x > most) config.fail(key, "a number from 0 to " + std::to_string(most));
@@ -73,9 +76,9 @@ VideoProcessor::VideoProcessor(Kind kind, const JsonObject& config) : kind_(kind
   rule_ = settings.rule;
   tables_ = value_tables(settings_);
   frames_per_unit_ = read_side(config, "temporal_patch_size", 2);
-  least_frames_ = read_number(config, "min_frames", 4, kMostFrames);
-  most_frames_ = read_number(config, "max_frames", 768, kMostFrames);
-  n_frames_ = read_number(config, "num_frames", 0, kMostFrames);
+  least_frames_ = read_number(config, "min_frames", 4, kMostShown);
+  most_frames_ = read_number(config, "max_frames", 768, kMostShown);
+  n_frames_ = read_number(config, "num_frames", 0, kMostShown);
   fps_ = is_null(config, "fps") ? 2 : config.number("fps", 2);
   if (!(fps_ > 0 && fps_ <= 1e6)) config.fail("fps", "a number above 0, 1000000 at most");
   if (most_frames_ < frames_per_unit_) config.fail("max_frames", "at least temporal_patch_size");
@@ -86,9 +89,14 @@ VideoProcessor::VideoProcessor(Kind kind, const JsonObject& config) : kind_(kind
 std::vector<int64_t> VideoProcessor::sample(const VideoTiming& video, const VideoSampling& sampling) const {
   const int64_t n_all = video.n_frames, unit = frames_per_unit_;
   if (n_all < 1 || n_all > kMostFrames) throw Error(ErrorCode::kInput, "a video without frames");
-  if (sampling.all || n_all == 1) return spread_to_last(n_all, n_all);
+  if (sampling.all && n_all > kMostShown) {
+    throw Error(ErrorCode::kInput, std::to_string(n_all) + " frames to show; at most " + std::to_string(kMostShown));
+  }
   const double rate = video.fps > 0 ? video.fps : kUnknownFps, fps = sampling.fps > 0 ? sampling.fps : fps_;
-  if (!std::isfinite(rate) || !std::isfinite(fps)) throw Error(ErrorCode::kInput, "a rate of frames that is no number");
+  if (rate < kLeastRate || rate > kMostRate || !std::isfinite(fps)) {
+    throw Error(ErrorCode::kInput, "a rate of frames outside 0.0001 to 10000000 a second");
+  }
+  if (sampling.all || n_all == 1) return spread_to_last(n_all, n_all);
   const int64_t most = sampling.max_frames > 0 ? std::min(most_frames_, sampling.max_frames) : most_frames_;
   const int64_t least = std::min(least_frames_, most);
   const bool by_number = n_frames_ > 0 && sampling.fps <= 0 && sampling.max_frames <= 0;

@@ -40,7 +40,7 @@ class VideoProcessor {
 
   int64_t frames_per_unit() const { return frames_per_unit_; }
   // Indices of the frames to show, ascending, at least one. Throws Error(kInput) for a video without frames, and for
-  // numbers that are no rate.
+  // rates that no video has.
   std::vector<int64_t> sample(const VideoTiming& video, const VideoSampling& sampling) const;
   // The size that n_frames frames of this size get. `bounds`: of a unit. Throws Error(kInput) as smart_resized.
   Extent extent(Extent frame, int64_t n_frames, const TokenBounds& bounds) const;

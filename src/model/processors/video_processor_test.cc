@@ -65,9 +65,13 @@ TEST(VideoProcessor, ShortAndChosenVideos) {
     EXPECT_EQ(processor.sample({.n_frames = 5, .fps = 30}, {.all = true}), (std::vector<int64_t>{0, 1, 2, 3, 4}));
     EXPECT_EQ(processor.sample({.n_frames = 48, .fps = 0}, {}), processor.sample({.n_frames = 48, .fps = 24}, {}));
     EXPECT_EQ(processor.sample({.n_frames = 40, .fps = 10}, {.fps = 1e300}).size(), 40u);
-    EXPECT_EQ(processor.sample({.n_frames = 40, .fps = 1e-300}, {.max_frames = 1}).size(), 1u);
+    EXPECT_EQ(processor.sample({.n_frames = 40, .fps = 1e-3}, {.max_frames = 1}).size(), 1u);
     EXPECT_THROW(processor.sample({.n_frames = 0, .fps = 30}, {}), Error);
-    EXPECT_THROW(processor.sample({.n_frames = 9, .fps = std::numeric_limits<double>::infinity()}, {}), Error);
+    EXPECT_THROW(processor.sample({.n_frames = 1 << 20, .fps = 30}, {.all = true}), Error);
+    for (const double fps : {std::numeric_limits<double>::infinity(), 1e8, 1e-9}) {
+      EXPECT_THROW(processor.sample({.n_frames = 9, .fps = fps}, {}), Error);
+      EXPECT_THROW(processor.sample({.n_frames = 9, .fps = fps}, {.all = true}), Error);
+    }
     EXPECT_THROW(processor.extent({.height = 10, .width = 2010}, 4, {}), Error);  // 201 : 1
   }
 }
