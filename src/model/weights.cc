@@ -1,10 +1,11 @@
+#include "model/weights.h"
+
 #include <array>
 
 #include "base/error.h"
 #include "model/family.h"
 #include "model/projector.h"
 #include "model/weight_loader.h"
-#include "model/weights.h"
 
 namespace vlcache {
 namespace {
