@@ -274,7 +274,7 @@ std::vector<std::string> pipeline_cases() {
   if (backend_names().size() > 1) return names;
   std::set<std::string> seen;
   std::erase_if(names, [&](const std::string& name) {
-    return !seen.insert(load_json(fixtures() / name / "config.json")["model_type"].get<std::string>()).second;
+    return !seen.insert(load_json(fixtures() / name / "case.json")["family"].get<std::string>()).second;
   });
   return names;
 }

@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ORDER = ("qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_vl", "paddleocr_vl", "glm_ocr", "idefics3", "smolvlm", "llava_next", "llava", "qwen3", "qwen2",
+ORDER = ("qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_vl", "paddleocr_vl", "glm_ocr", "idefics3", "smolvlm", "nanovlm", "llava_next", "llava", "qwen3", "qwen2",
          "mistral", "llama", "baichuan", "gpt2")
 # Layers, kv heads, head size.
 PUBLISHED = [
@@ -23,6 +23,7 @@ PUBLISHED = [
     ("PaddleOCR-VL", "its configuration class in transformers", [("0.9B", 18, 2, 128)]),
     ("GLM-OCR", "its config.json; sections [16, 24, 24] fill 64 pairs", [("0.9B", 16, 8, 128)]),
     ("granite-docling", "its config.json", [("258M", 30, 3, 64)]),
+    ("nanoVLM", "its config.json", [("222M", 30, 3, 64), ("460M", 32, 5, 64)]),
     ("GPT-2", "its config.json", [("124M", 12, 12, 64), ("1.5B", 48, 25, 64)]),
     ("Baichuan2", "arXiv:2309.10305", [("7B", 32, 32, 128)]),
     ("SmolVLM2", "its config.json", [("256M", 30, 3, 64), ("500M", 32, 5, 64), ("2.2B", 24, 32, 64)]),

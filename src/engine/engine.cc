@@ -234,7 +234,8 @@ void Engine::classify(Prompt& prompt) const {
   const int64_t vocab = model_->config().text.vocab_size;
   for (size_t i = 0; i < prompt.tokens.size(); ++i) {
     const int32_t token = prompt.tokens[i];
-    if (token >= vocab) {
+    const bool is_image = model_->sees_images() && token == model_->config().image_token_id;
+    if (token >= vocab && !is_image) {
       throw Error(ErrorCode::kInput, "the prompt has \"" + tokenizer_->token_text(token) + "\", token " +
                                          std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
                                          std::to_string(vocab));

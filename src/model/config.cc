@@ -49,7 +49,7 @@ std::optional<double> optional_number(const JsonObject& object, std::string_view
 }
 
 void check_vision(const JsonObject& root, const ModelConfig& config) {
-  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
+  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size + config.image_token_beyond) {
     throw Error(ErrorCode::kInput, root.where() + ": the image token id " + std::to_string(config.image_token_id) +
                                        " is outside the vocabulary of " + std::to_string(config.text.vocab_size));
   }

@@ -168,6 +168,9 @@ struct VisionConfig {
   int64_t n_used_layers() const;  // layers that must be computed
 };
 
+// What a prompt names the tiles of an image by (nanoVLM): nothing, row and column, or these after the whole image.
+enum class TileText : uint8_t { kNone, kRows, kRowsAndGlobal };
+
 struct Projector;  // projector.h
 
 struct MergerNames;  // projector.h
@@ -201,7 +204,9 @@ struct ModelConfig {
   TextConfig text;
   std::optional<VisionConfig> vision;
   ProjectorConfig projector;
-  int32_t image_token_id = -1;
+  int32_t image_token_id = -1;      // below vocab_size, unless ...
+  bool image_token_beyond = false;  // ... it is vocab_size: no token of the vocabulary stands for images
+  TileText tile_text = TileText::kNone;
   // Of families that mark images and videos with them; -1: none.
   // Where the family takes videos (Family::video_placeholder), video_token_id stands for a row of one.
   int32_t video_token_id = -1, vision_start_token_id = -1, vision_end_token_id = -1;

@@ -40,9 +40,12 @@ size_t n_units(std::span<const ImageTiles> images) {
   return n;
 }
 
-std::string text_of(const ModelConfig& config, const Placeholder& found, std::span<const ImageTiles> units) {
+// number: of an image.
+std::string text_of(const ModelConfig& config, const Placeholder& found, std::span<const ImageTiles> units,
+                    const ImageNumber& number) {
   const Family& family = *config.family;
-  if (found.kind == PlaceholderKind::kImage && family.image_text != nullptr) return family.image_text(config, units[0]);
+  if (found.kind == PlaceholderKind::kImage && family.image_text != nullptr)
+    return family.image_text(config, units[0], number);
   if (found.kind == PlaceholderKind::kVideo && family.video_text != nullptr) return family.video_text(config, units);
   int64_t n_tokens = 0;
   for (const ImageTiles& unit : units) n_tokens += std::ssize(family.token_rows(config, unit));
@@ -99,12 +102,14 @@ std::string expand_prompt(const ModelConfig& config, std::string_view text, std:
   }
   std::string out;
   size_t begin = 0;
+  ImageNumber number{.index = 0, .count = static_cast<int64_t>(n_images)};
   while (!images.empty()) {
     const auto found = *find_placeholder(*config.family, text, begin);
     const Placeholder replaced = widened(*config.family, text, found, begin);
     const size_t n = n_units(images);
     out.append(text.substr(begin, replaced.begin - begin));
-    out += text_of(config, found, images.first(n));
+    out += text_of(config, found, images.first(n), number);
+    if (found.kind == PlaceholderKind::kImage) ++number.index;
     images = images.subspan(n);
     begin = replaced.end;
   }

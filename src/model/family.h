@@ -49,6 +49,7 @@ extern const TextNames kLlamaNames;
 struct VisionNames {
   std::string_view patch = "embeddings.patch_embedding.";
   std::string_view positions = "embeddings.position_embedding.weight";
+  bool one_batch_of_positions = false;  // stored as [1, n_positions, h]
   std::string_view class_embedding = "embeddings.class_embedding";
   std::string_view pre_norm = "pre_layrnorm.";  // as CLIP's checkpoints spell it
   std::string_view post_norm = "post_layernorm.";
@@ -65,6 +66,11 @@ extern const VisionNames kSiglipNames;
 
 inline constexpr int32_t kNewlineRow = -1;  // the learned newline, in token_rows
 
+// Which of a prompt's images one is.
+struct ImageNumber {
+  int64_t index = 0, count = 1;
+};
+
 struct Family {
   std::string_view model_type;  // of config.json
   WeightPrefixes prefixes;
@@ -75,7 +81,7 @@ struct Family {
   // Error(kInput) when the tiles do not fit the grid the model was configured for.
   std::vector<int32_t> (*token_rows)(const ModelConfig& config, const ImageTiles& image) = nullptr;
   // What one placeholder of a prompt becomes before it is tokenised. Null: the placeholder, once for each token.
-  std::string (*image_text)(const ModelConfig& config, const ImageTiles& image) = nullptr;
+  std::string (*image_text)(const ModelConfig& config, const ImageTiles& image, const ImageNumber& number) = nullptr;
   // Where M-RoPE places an image's tokens relative to where the image begins: those of all its cells, also of dropped
   // ones (KeptCells), in the order of token_rows. Null: one after the other, like text.
   std::vector<Position> (*image_positions)(const ModelConfig& config, const ImageTiles& image) = nullptr;

@@ -72,7 +72,7 @@ int64_t shuffled_rows(const ProjectorConfig& config, int64_t n_features) {
 
 ProjectorWeights load_shuffled(WeightLoader& loader, const ModelConfig& config) {
   const int64_t scale = config.projector.scale;
-  const std::string name = "modality_projection.proj.weight";
+  const std::string name = "proj.weight";
   ProjectorWeights w;
   w.linear1 = loader.matrix(loader.prefix(config.family->prefixes.projector, name) + name, config.text.hidden_size,
                             config.vision->feature_size() * scale * scale);

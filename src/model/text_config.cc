@@ -186,12 +186,15 @@ void read_qwen_windows(const JsonObject& config, TextConfig& text) {
 }
 
 TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type) {
-  TextConfig text;
-  text.model_type = config.string("model_type", default_model_type);
-  const TextFamily& family = find_text_family(text.model_type, config.where());
-  text.vocab_size = size_of(config, "vocab_size", family.vocab_size);
+  return read_text_config(config, find_text_family(config.string("model_type", default_model_type), config.where()));
+}
+
+TextConfig read_text_config(const JsonObject& config, const TextFamily& family) {
   const TextKeys& keys = family.keys;
+  TextConfig text;
+  text.model_type = family.model_type;
   text.names = family.names;
+  text.vocab_size = size_of(config, keys.vocab_size, family.vocab_size);
   text.hidden_size = size_of(config, keys.hidden_size, family.hidden_size);
   text.n_layers = size_of(config, keys.n_layers, family.n_layers);
   if (text.n_layers > 4096) config.fail(keys.n_layers, "at most 4096 layers");
@@ -199,7 +202,7 @@ TextConfig parse_text_config(const JsonObject& config, std::string_view default_
   text.max_positions = size_of(config, keys.max_positions, family.max_positions);
   text.norm_eps = read_eps(config, keys.eps, family.eps);
   text.activation = activation_from_name(config.string(keys.activation, family.activation));
-  text.tied_embeddings = config.boolean("tie_word_embeddings", family.tied);
+  text.tied_embeddings = config.boolean(keys.tied, family.tied);
   text.learned_positions = family.learned_positions;
   const RopeConfig rope =
       text.learned_positions

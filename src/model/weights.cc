@@ -150,9 +150,19 @@ TextWeights load_text(WeightLoader& load, const ModelConfig& config) {
   const TextConfig& c = config.text;
   const TextNames& names = *c.names;
   TextWeights w;
-  const std::string embed = std::string(names.embed) + "weight";
-  const std::string p = load.prefix(config.family->prefixes.text, embed);
-  load_output(load, config, p + embed, w);
+  const WeightPrefixes& prefixes = config.family->prefixes;
+  const std::string embed = std::string(names.embed) + "weight", norm = std::string(names.final_norm) + "weight";
+  const auto find = [&](const std::vector<std::string_view>& in, const std::string& name) -> std::string {
+    for (const std::string_view prefix : in) {
+      if (load.has(std::string(prefix) + name)) return std::string(prefix) + name;
+    }
+    return "";
+  };
+  // safetensors' save_model keeps one of the names of tied matrices, which may be the output's.
+  const bool one_name = c.tied_embeddings && find(prefixes.text, embed).empty() && !find(prefixes.text, norm).empty();
+  const std::string head = one_name ? find(prefixes.lm_head, std::string(names.lm_head) + "weight") : "";
+  const std::string p = load.prefix(prefixes.text, head.empty() ? embed : norm);
+  load_output(load, config, head.empty() ? p + embed : head, w);
   if (c.learned_positions) {
     w.positions = load.table(p + std::string(names.positions) + "weight", c.max_positions, c.hidden_size);
   }
@@ -207,7 +217,9 @@ VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
   VisionWeights w;
   w.patch = load.patch_matrix(p + std::string(names.patch) + "weight", c);
   if (c.traits.positions != VisionPositions::kNone) {
-    w.positions = load.rows(p + std::string(names.positions), c.n_positions(), h, {c.n_positions(), h});
+    std::vector<int64_t> stored = {c.n_positions(), h};
+    if (names.one_batch_of_positions) stored.insert(stored.begin(), 1);
+    w.positions = load.rows(p + std::string(names.positions), c.n_positions(), h, stored);
   }
   if (c.traits.class_token) w.class_embedding = load.rows(p + std::string(names.class_embedding), 1, h, {h});
   if (c.traits.patch_bias) w.patch_bias = load.vector(p + std::string(names.patch) + "bias", h);

@@ -108,6 +108,29 @@ class Commands(ProgramTest):
                             ("qwen3-vl-wide", ", MLP 64,")):
             self.assertIn(says, self.ok("info", "-m", ROOT / "tests/fixtures/models" / model))
 
+    def test_a_tokenizer_of_another_folder(self):
+        """nanoVLM's checkpoints name a tokenizer and bring none; extra tokens are added to it."""
+        whole = ROOT / "tests/fixtures/models/nanovlm-first"
+        model, other = self.folder / "model", self.folder / "tokenizer"
+        shutil.copytree(whole, model)
+        other.mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.move(model / name, other / name)
+        case = json.loads((whole / "case.json").read_text())
+        ask = ("--dtype", "f32", "--raw", case["prompt"], "-i", whole / "image-0.png", "--max-tokens", len(case["greedy"]), "--ignore-eos", "--json")
+        missing = "hf download HuggingFaceTB/cosmo2-tokenizer) and give its folder with --tokenizer DIR"
+        self.fails("run", "-m", model, *ask, says=missing)
+        self.fails("serve", "-m", model, "--port", "0", says=missing)
+        self.assertIn("architecture     nanovlm", self.ok("info", "-m", model))
+        for args in (("-m", whole), ("-m", model, "--tokenizer", other)):
+            out = self.json("run", *args, *ask)
+            self.assertEqual((out["token_ids"], out["tokens"]["prompt"]), (case["greedy"], len(case["input_ids"])))
+            self.assertEqual(self.json("tokenize", *args, "<|image|>"), [json.loads((model / "config.json").read_text())["lm_vocab_size"]])
+        chat = self.json("run", "-m", model, "--tokenizer", other, "--dtype", "f32", "-i", whole / "image-0.png", "--max-tokens", 1, "--json",
+                         case["chat"]["messages"][0]["content"][1]["text"])
+        self.assertEqual(chat["tokens"]["prompt"], len(case["chat"]["input_ids"]))
+        self.fails("run", "-m", model, "--tokenizer", self.folder, *ask, says="tokenizer.json: no such file")
+
     def test_tokenize_round_trip(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")
         self.assertTrue(all(isinstance(i, int) for i in ids))

@@ -102,7 +102,7 @@ bool is_file(const std::string& output) { return std::filesystem::path(output).e
 
 void run(BenchFlags flags) {
   if (is_file(flags.output)) make_folder_of(flags.output);
-  const Checkpoint checkpoint(flags.model.model_dir);  // without a place if the weights are random
+  const Checkpoint checkpoint = checkpoint_of(flags.model);  // without a place if the weights are random
   std::vector<PolicyPtr> policies;
   for (const std::string& kv : flags.policies) {
     policies.push_back(parse_policy(kv, takes_budget(kv) ? flags.model.kv_budget : "", &checkpoint));

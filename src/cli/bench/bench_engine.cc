@@ -12,7 +12,7 @@ std::unique_ptr<Engine> bench_engine(const char* command, const ModelFlags& mode
   if (model.model_dir.empty() == random_weights.empty()) {
     throw Error(ErrorCode::kInput, std::string(command) + ": expected either -m DIR or --random-weights CONFIG.json");
   }
-  if (random_weights.empty()) return load_engine(model, Checkpoint(model.model_dir));
+  if (random_weights.empty()) return load_engine(model, checkpoint_of(model));
   const std::filesystem::path path = random_weights;
   return Engine::random(parse_model_config(load_json(path), path.string()), engine_options(model), seed);
 }

@@ -200,7 +200,7 @@ void run(const ChatFlags& flags) {
   if (!flags.session.empty() && flags.model.cache.disk.empty()) {
     throw Error(ErrorCode::kInput, "--session: expected --cache-disk DIR, where it is kept, found none");
   }
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
   ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);

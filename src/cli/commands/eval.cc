@@ -179,7 +179,7 @@ void run(const EvalFlags& flags) {
   const auto metric = metric_from_name(flags.metric);
   if (!metric)
     throw Error(ErrorCode::kInput, "--metric: expected one of " + metric_names() + ", found '" + flags.metric + "'");
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   std::vector<EvalChoice> choices = choices_of(flags, checkpoint);
   EvalDataset data = load_dataset(flags.data, *metric);
   for (const std::string& problem : data.problems) std::fprintf(stderr, "left out: %s\n", problem.c_str());

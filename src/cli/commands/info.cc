@@ -119,7 +119,7 @@ void describe_reuse(const ModelFlags& flags, const Checkpoint& checkpoint) {
 }
 
 void run(const ModelFlags& flags) {
-  const Checkpoint checkpoint(flags.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags);
   const ModelConfig config = Model::read_config(checkpoint);
   const std::shared_ptr<const Safetensors> weights = checkpoint.tensors();
   int64_t parameters = 0, stored_bytes = 0;

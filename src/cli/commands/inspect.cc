@@ -56,7 +56,7 @@ void run(const InspectFlags& flags) {
   }
   ModelFlags model = flags.model;
   if (model.kv.empty() && model.kv_budget.empty()) model.kv = "vlcache";
-  const Checkpoint checkpoint(model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(model);
   PolicyPtr policy = chosen_policy(model, checkpoint);
   const std::unique_ptr<Engine> engine = load_engine(model, checkpoint, {&policy, 1});
   std::vector<Image> images;

@@ -28,7 +28,7 @@ void run(const LogitsFlags& flags) {
   if (!flags.tokens.empty() && !(flags.media.images.empty() && flags.media.videos.empty()))
     throw Error(ErrorCode::kInput, "logits: -i and -v go with a PROMPT, not with --tokens");
   make_folder_of(flags.output);
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const std::vector<VideoPath> videos = probed_videos(flags.media.videos, checkpoint);
   Request request;
   request.policy = chosen_policy(flags.model, checkpoint);

@@ -188,7 +188,7 @@ class RequestQueue {
 };
 
 void run(const RunFlags& flags) {
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   const RequestFields given = given_fields(flags.generate, flags.model);
   ReuseChoice reuse = reuse_choice(flags.generate, given, flags.model, checkpoint);

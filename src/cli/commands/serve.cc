@@ -116,7 +116,7 @@ std::string start_text(const ServeFlags& flags, const Engine& engine, bool has_t
 }
 
 void serve(const ServeFlags& flags) {
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const PolicyPtr policy = chosen_policy(flags.model, checkpoint);
   warn_of_small_budget(flags.model, 0);
   const RequestFields given = given_fields(flags.generate, flags.model);

@@ -15,7 +15,7 @@ namespace vlcache {
 namespace {
 
 struct TokenizeFlags {
-  std::string model_dir, file;
+  std::string model_dir, tokenizer_dir, file;
   std::optional<std::string> text;  // may be empty
 };
 
@@ -43,7 +43,7 @@ void for_each_line(const std::string& path,
 void tokenize(const TokenizeFlags& flags) {
   if (!flags.text == flags.file.empty())
     throw Error(ErrorCode::kInput, "tokenize: expected either TEXT or --jsonl FILE");
-  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir));
+  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir, flags.tokenizer_dir));
   if (flags.text) {
     print_value(tokenizer.encode(*flags.text));
     return;
@@ -56,7 +56,7 @@ void tokenize(const TokenizeFlags& flags) {
 }
 
 void detokenize(const TokenizeFlags& flags) {
-  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir));
+  const Tokenizer tokenizer = Tokenizer::load(Checkpoint(flags.model_dir, flags.tokenizer_dir));
   const auto print_ids = [&](const Json& json, const std::string& where) {
     std::vector<int32_t> ids;
     const bool is_list = json.is_array();
@@ -81,14 +81,14 @@ void detokenize(const TokenizeFlags& flags) {
 void add_tokenize_commands(const Command& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   const Command to_ids = app.add_command("tokenize", "text to token ids: one JSON array a line");
-  add_model_dir(to_ids, flags->model_dir);
+  add_model_dir(to_ids, flags->model_dir, flags->tokenizer_dir);
   to_ids.add("TEXT", flags->text, "the text");
   to_ids.add("--jsonl", flags->file, "a file with one JSON string a line (- for stdin)").value_name("FILE");
   to_ids.run([flags] { tokenize(*flags); });
 
   const Command to_text =
       app.add_command("detokenize", "token ids to text: one JSON string a line, special tokens shown");
-  add_model_dir(to_text, flags->model_dir);
+  add_model_dir(to_text, flags->model_dir, flags->tokenizer_dir);
   to_text.add("IDS", flags->text, "one JSON array of ids (default: read stdin, one array a line)");
   to_text.add("--jsonl", flags->file, "a file with one JSON array a line (- for stdin)").value_name("FILE");
   to_text.run([flags] { detokenize(*flags); });

@@ -21,7 +21,7 @@ struct HeadFlags {
 void tune_heads(const HeadFlags& flags) {
   watch_interrupts();
   if (!flags.output.empty()) make_folder_of(flags.output);
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const std::unique_ptr<Engine> engine = load_engine(flags.model, checkpoint);
   const auto begin = Clock::now();
   HeadScores scores;

@@ -135,7 +135,7 @@ void tune(const TuneFlags& flags) {
   const std::span all(cases);
   const std::span compared =
       all.subspan(n_profiled, std::min(cases.size() - n_profiled, static_cast<size_t>(flags.compared)));
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const std::filesystem::path path =
       flags.output.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.output);
   ReusePlan plan{.model = checkpoint.fingerprint(),
@@ -182,7 +182,7 @@ void verify(const TuneFlags& flags) {
   Progress progress;
   progress.update("loading", 0, 1);
   const std::vector<ReuseCase> cases = make_reuse_cases(load_samples(flags), flags.compared, flags.seed);
-  const Checkpoint checkpoint(flags.model.model_dir);
+  const Checkpoint checkpoint = checkpoint_of(flags.model);
   const std::filesystem::path path =
       flags.plan.empty() ? checkpoint.companion(kReusePlanName) : std::filesystem::path(flags.plan);
   ReusePlan plan = parse_reuse_plan(read_text_file(path), path.string());

@@ -53,12 +53,18 @@ ExitAfterInterrupt::~ExitAfterInterrupt() {
   thread_.join();
 }
 
-void add_model_dir(const Command& command, std::string& model_dir) {
+void add_model_dir(const Command& command, std::string& model_dir, std::string& tokenizer_dir) {
   command.add("-m,--model", model_dir, "Hugging Face snapshot directory, or ORG/NAME of one in the local cache")
       .value_name("DIR")
       .group("Basic")
       .transform(model_path)
       .required()
+      .share_environment();
+  command
+      .add("--tokenizer", tokenizer_dir,
+           "folder of the tokenizer and chat templates, where not the model's own (nanoVLM has none)")
+      .value_name("DIR")
+      .transform(model_path)
       .share_environment();
 }
 
@@ -75,7 +81,7 @@ void add_policy_flags(const Command& command, ModelFlags& flags) {
 }  // namespace
 
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set) {
-  add_model_dir(command, flags.model_dir);
+  add_model_dir(command, flags.model_dir, flags.tokenizer_dir);
   command.flag("--model").required(set.needs_model);
   command.add("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
       .one_of({"auto", "f32", "bf16"})

@@ -21,7 +21,7 @@ namespace vlcache {
 
 // Flags that every command with a model has.
 struct ModelFlags {
-  std::string model_dir;
+  std::string model_dir, tokenizer_dir;
   std::string dtype = "auto";     // auto, f32, bf16
   std::string kv_dtype = "auto";  // auto, f32, bf16
   std::string kv;                 // empty: full, or auto with a budget
@@ -36,8 +36,11 @@ struct ModelFlags {
   CacheOptions cache;
 };
 
-// -m alone, for commands that read a checkpoint without running it.
-void add_model_dir(const Command& command, std::string& model_dir);
+// -m and --tokenizer alone, for commands that read a checkpoint without running it.
+void add_model_dir(const Command& command, std::string& model_dir, std::string& tokenizer_dir);
+
+// The checkpoint of -m, with the tokenizer of --tokenizer.
+inline Checkpoint checkpoint_of(const ModelFlags& flags) { return Checkpoint(flags.model_dir, flags.tokenizer_dir); }
 
 // Which flags of a model a command takes.
 struct ModelFlagSet {

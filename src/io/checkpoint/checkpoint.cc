@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/checkpoint_reader.h"
 #include "io/checkpoint/hf_snapshot.h"
+#include "io/checkpoint/nanovlm_snapshot.h"
 
 namespace vlcache {
 namespace {
@@ -37,8 +38,9 @@ struct Checkpoint::Parts {
   std::weak_ptr<const Safetensors> tensors;
 };
 
-// Hugging Face's snapshots are the only format so far.
-Checkpoint::Checkpoint(const std::filesystem::path& path) : Checkpoint(read_hf_snapshot(path)) {}
+Checkpoint::Checkpoint(const std::filesystem::path& path, const std::filesystem::path& tokenizer)
+    : Checkpoint(is_nanovlm_snapshot(path) ? read_nanovlm_snapshot(path, tokenizer)
+                                           : read_hf_snapshot(path, tokenizer)) {}
 
 Checkpoint::Checkpoint(std::unique_ptr<const CheckpointReader> reader)
     : parts_(std::make_shared<Parts>(std::move(reader))) {}

@@ -25,9 +25,10 @@ struct TokenizerText {
 // checkpoint, each for its own time.
 class Checkpoint : public ModelFiles {
  public:
-  // Chooses the reader for `path`, and reads nothing: each part is read when it is first needed, so that a part which
-  // is missing or damaged is an error only there.
-  explicit Checkpoint(const std::filesystem::path& path);
+  // Chooses the reader for `path`, which may look at config.json, and reads nothing else: each part is read when it is
+  // first needed, so that a part which is missing or damaged is an error only there. `tokenizer`: the folder whose
+  // tokenizer and chat templates count; empty: those of `path`.
+  explicit Checkpoint(const std::filesystem::path& path, const std::filesystem::path& tokenizer = {});
   explicit Checkpoint(std::unique_ptr<const CheckpointReader> reader);
 
   std::string where() const override;

@@ -126,6 +126,49 @@ TEST_F(HfSnapshotTest, ErrorsNameTheMissingFile) {
   EXPECT_EQ(c.config().where(), dir + "/config.json");
 }
 
+TEST_F(HfSnapshotTest, ASentencePieceFileAloneIsToBeConverted) {
+  write("tokenizer.model", "");
+  EXPECT_THAT(error_of([&] { checkpoint().tokenizer(); }), HasSubstr("only tokenizer.model (SentencePiece)"));
+}
+
+// Of another folder, or of the model's own.
+TEST_F(HfSnapshotTest, TheTokenizerMayLieElsewhere) {
+  const auto other = dir_ / "other";
+  std::filesystem::create_directories(other);
+  write("tokenizer.json", "own"), write("chat_template.jinja", "own");
+  write("other/tokenizer.json", "{}"), write("other/chat_template.jinja", "other");
+  write("other/tokenizer_config.json", R"({"eos_token":"<e>"})");
+  const Checkpoint both(dir_, other);
+  EXPECT_EQ(both.tokenizer().json, "{}");
+  EXPECT_EQ(both.tokenizer_config().names.at("eos_token"), "<e>");
+  EXPECT_EQ(both.chat_templates().at("default"), "other");
+  EXPECT_EQ(checkpoint().tokenizer().json, "own");
+}
+
+// Its configuration names no model_type; its tokenizer, which it names, is not there.
+TEST_F(HfSnapshotTest, NanoVlmIsReadAsOtherSnapshotsAre) {
+  write("config.json", R"({"vit_hidden_dim":8,"vit_img_size":28,"lm_hidden_dim":8,"lm_tokenizer":"some/name",
+      "max_img_size":84,"lm_chat_template":"T","vlm_extra_tokens":{"image_token":"<|image|>","a":"<a>"}})");
+  EXPECT_EQ(checkpoint().config().string("model_type"), "nanovlm");
+  EXPECT_EQ(checkpoint().config().find("vlm_extra_tokens")->at(0).at("name"), "image_token");
+  EXPECT_EQ(checkpoint().image_settings().object("size").integer("longest_edge"), 84);
+  EXPECT_FALSE(checkpoint().image_settings().boolean("global_tile", true));
+  EXPECT_TRUE(checkpoint().chat_templates().at("default").ends_with("T"));
+  EXPECT_THAT(error_of([&] { checkpoint().tokenizer(); }),
+              HasSubstr("(hf download some/name) and give its folder with --tokenizer DIR"));
+  write("tokenizer.json", "{}");
+  EXPECT_EQ(checkpoint().tokenizer().json, "{}");
+  const auto named = checkpoint().tokenizer_config().named_or_extra;
+  ASSERT_EQ(named.size(), 2u);  // in the order of the file
+  EXPECT_EQ(named[0].content + named[1].content, "<|image|><a>");
+  write("config.json", R"({"vit_hidden_dim":8,"vit_img_size":28,"lm_hidden_dim":8,"vlm_extra_tokens":["<|image|>"]})");
+  EXPECT_THAT(error_of([&] { checkpoint().tokenizer_config(); }), HasSubstr("vlm_extra_tokens: expected an object"));
+  write("config.json", R"({"vit_hidden_dim":8,"vit_img_size":28,"lm_hidden_dim":8})");
+  EXPECT_EQ(checkpoint().config().find("vlm_extra_tokens"), nullptr);
+  EXPECT_FALSE(checkpoint().image_settings().boolean("do_image_splitting", true));
+  EXPECT_EQ(checkpoint().tokenizer_config().names.at("image_token"), "<|image|>");
+}
+
 TEST_F(HfSnapshotTest, TokenizerNeedsNoModel) {
   write("tokenizer.json", "text");
   write("tokenizer_config.json", R"({"eos_token": "<end>"})");

@@ -53,7 +53,8 @@ OrderedJson optional_object(const fs::path& path) {
 
 class HfSnapshot : public CheckpointReader {
  public:
-  explicit HfSnapshot(fs::path dir) : dir_(std::move(dir)) {}
+  HfSnapshot(fs::path dir, fs::path tokenizer_dir)
+      : dir_(std::move(dir)), tokenizer_dir_(tokenizer_dir.empty() ? dir_ : std::move(tokenizer_dir)) {}
 
   std::string where() const override { return dir_.string(); }
   fs::path companion(std::string_view name) const override { return dir_ / name; }
@@ -71,7 +72,7 @@ class HfSnapshot : public CheckpointReader {
   void check_is_model() const;
   std::optional<NamedJson> processor_part(std::string_view name) const;
 
-  fs::path dir_;
+  fs::path dir_, tokenizer_dir_;
 };
 
 constexpr const char* kNotRead = "are not supported; expected a Hugging Face snapshot directory with safetensors";
@@ -171,47 +172,58 @@ Safetensors HfSnapshot::tensors() const {
 }
 
 TokenizerText HfSnapshot::tokenizer() const {
-  const fs::path path = dir_ / "tokenizer.json";
+  const fs::path path = tokenizer_dir_ / "tokenizer.json";
+  if (!path_exists(path) && is_file(tokenizer_dir_ / "tokenizer.model")) {
+    throw Error(ErrorCode::kNotFound,
+                path.string() +
+                    ": no such file, only tokenizer.model (SentencePiece); transformers converts it: "
+                    "LlamaTokenizerFast.from_pretrained(dir).save_pretrained(dir), for Baichuan with "
+                    "from_pretrained(dir, add_prefix_space=False)");
+  }
   if (!path_exists(path)) {
-    throw Error(
-        ErrorCode::kNotFound,
-        path.string() +
-            ": no such file; a model with only a sentencepiece or tiktoken file is converted with transformers: "
-            "AutoTokenizer.from_pretrained(dir).save_pretrained(dir)");
+    throw Error(ErrorCode::kNotFound,
+                path.string() +
+                    ": no such file; a model with only a tiktoken file or vocab.json is converted with transformers: "
+                    "AutoTokenizer.from_pretrained(dir).save_pretrained(dir)");
   }
   return {.json = read_text_file(path), .where = path.string()};
 }
 
-TokenizerConfig HfSnapshot::tokenizer_config() const {
-  const fs::path config = dir_ / "tokenizer_config.json";
-  const OrderedJson settings = optional_object(config), names = optional_object(dir_ / "special_tokens_map.json"),
-                    added = optional_object(dir_ / "added_tokens.json");
-  return parse_tokenizer_config(settings, names, added, config.string());
-}
+TokenizerConfig HfSnapshot::tokenizer_config() const { return read_tokenizer_config(tokenizer_dir_); }
 
 // Of several sources the first counts, as in transformers 5 for a model with a processor: chat_template.json;
 // chat_template.jinja (name "default") with additional_chat_templates/*.jinja; "chat_template" in
 // tokenizer_config.json.
 Templates HfSnapshot::chat_templates() const {
-  if (const fs::path legacy = dir_ / "chat_template.json"; path_exists(legacy)) return templates_in(legacy);
+  const fs::path& dir = tokenizer_dir_;
+  if (const fs::path legacy = dir / "chat_template.json"; path_exists(legacy)) return templates_in(legacy);
   Templates templates;
-  if (const fs::path main = dir_ / "chat_template.jinja"; path_exists(main)) {
+  if (const fs::path main = dir / "chat_template.jinja"; path_exists(main)) {
     templates["default"] = read_text_file(main, kMaxTemplateFileBytes);
   }
   std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(dir_ / "additional_chat_templates", ec)) {
+  for (const auto& entry : fs::directory_iterator(dir / "additional_chat_templates", ec)) {
     if (entry.path().extension() != ".jinja") continue;
     templates[entry.path().stem().string()] = read_text_file(entry.path(), kMaxTemplateFileBytes);
   }
   if (!templates.empty()) return templates;
-  const fs::path config = dir_ / "tokenizer_config.json";
+  const fs::path config = dir / "tokenizer_config.json";
   return path_exists(config) ? templates_in(config) : Templates{};
 }
 
 }  // namespace
 
-std::unique_ptr<const CheckpointReader> read_hf_snapshot(const fs::path& dir) {
-  return std::make_unique<HfSnapshot>(dir);
+std::unique_ptr<const CheckpointReader> read_hf_snapshot(const fs::path& dir, const fs::path& tokenizer_dir) {
+  return std::make_unique<HfSnapshot>(dir, tokenizer_dir);
+}
+
+TokenizerConfig read_tokenizer_config(const fs::path& dir, const OrderedJson& extra_special_tokens) {
+  const fs::path config = dir / "tokenizer_config.json";
+  OrderedJson settings = optional_object(config);
+  const OrderedJson names = optional_object(dir / "special_tokens_map.json"),
+                    added = optional_object(dir / "added_tokens.json");
+  if (!extra_special_tokens.is_null()) settings["extra_special_tokens"] = extra_special_tokens;
+  return parse_tokenizer_config(settings, names, added, config.string());
 }
 
 }  // namespace vlcache

@@ -11,9 +11,11 @@ namespace vlcache {
 
 // The keys of a language model's configuration.
 struct TextKeys {
+  std::string_view vocab_size = "vocab_size";
   std::string_view hidden_size = "hidden_size", n_layers = "num_hidden_layers", n_heads = "num_attention_heads";
   std::string_view n_kv_heads = "num_key_value_heads", ffn_size = "intermediate_size";
   std::string_view max_positions = "max_position_embeddings", eps = "rms_norm_eps", activation = "hidden_act";
+  std::string_view tied = "tie_word_embeddings";
 };
 
 // A decoder that text_decoder.cc can run: the defaults of its configuration class's absent keys, and the switches it
@@ -38,6 +40,8 @@ struct TextFamily {
 };
 std::span<const TextFamily> text_families();
 TextConfig parse_text_config(const JsonObject& config, std::string_view default_model_type);
+// The same of one family, whatever model_type the configuration names.
+TextConfig read_text_config(const JsonObject& config, const TextFamily& family);
 
 // The epsilon of a norm. Throws Error(kInput) unless it is from 0 to 1.
 float read_eps(const JsonObject& config, std::string_view key, double fallback);
@@ -92,7 +96,7 @@ struct PartDefaults {
 void read_parts(const JsonObject& root, const PartDefaults& absent, const VisionFamily& vision, ModelConfig& out);
 
 extern const Family kLlava, kLlavaNext, kIdefics3, kSmolVlm, kQwen2Vl, kQwen2_5Vl, kQwen3Vl, kQwen3VlMoe, kPaddleOcrVl,
-    kGlmOcr;
+    kGlmOcr, kNanoVlm;
 
 // LLaVA and LLaVA-NeXT: CLIP with chosen feature layers, a two-layer projector, a language model of any text family.
 void read_llava_config(const JsonObject& root, ModelConfig& out);

@@ -115,6 +115,57 @@ TEST(Families, VideosBecomeUnits) {
   EXPECT_EQ(media_order(grid_config("glm_ocr", R"("out_hidden_size":64)"), "<|image|><|video|>", 1, 0).size(), 1u);
 }
 
+// As get_image_string of nanoVLM's data/processors.py writes it, generation after generation.
+TEST(Families, NanoVlmNamesTiles) {
+  const auto config_of = [](const std::string& more) {
+    return parse_config(
+        R"({"model_type":"nanovlm","vit_hidden_dim":64,"vit_n_heads":1,"vit_img_size":28,"vit_patch_size":7,
+        "lm_hidden_dim":64,"lm_n_heads":2,"lm_n_kv_heads":1,"lm_vocab_size":60,"mp_pixel_shuffle_factor":2)" +
+        more + "}");
+  };
+  const auto tokens = [](const std::string& names) {
+    std::string list;
+    for (const auto& [name, content] :
+         std::map<std::string, std::string>{{"g", R"({"name":"global_image_token","content":"<|global_image|>"})"},
+                                            {"i", R"({"name":"image_token","content":"<|image|>"})"},
+                                            {"r", R"({"name":"r1c1","content":"<row_1_col_1>"})"}}) {
+      if (names.find(name) != std::string::npos) list += (list.empty() ? "" : ",") + content;
+    }
+    return R"(,"lm_base_vocab_size":55,"vlm_extra_tokens":[)" + list + "]";
+  };
+  const auto tiles = [](int64_t n, int64_t rows, int64_t cols, int64_t overview) {
+    ImageTiles image;
+    image.n_tiles = n;
+    image.tile_rows = rows, image.tile_cols = cols, image.overview = overview;
+    return image;
+  };
+  const std::string four = "<|image|><|image|><|image|><|image|>";
+  const ModelConfig first = config_of(""), token = config_of(tokens("i")), rows = config_of(tokens("ir")),
+                    global = config_of(tokens("gir"));
+  EXPECT_EQ(first.image_token_id, 60);
+  EXPECT_EQ(token.image_token_id, 55);
+  EXPECT_EQ(global.image_token_id, 56);
+  const std::vector<ImageTiles> single = list(tiles(1, 0, 0, -1), tiles(1, 0, 0, -1));
+  for (const ModelConfig* config : {&first, &token})
+    EXPECT_EQ(expand_prompt(*config, "<|image|>a<|image|>", single), four + "a" + four);
+  const std::vector<ImageTiles> some = list(tiles(2, 1, 2, -1), tiles(1, 1, 1, -1));
+  const std::string two = "<row_1_col_1>" + four + "<row_1_col_2>" + four;
+  EXPECT_EQ(expand_prompt(rows, "<|image|>a<|image|>", some), "<image: 0>" + two + "a<image: 1><row_1_col_1>" + four);
+  EXPECT_EQ(expand_prompt(rows, "<|image|>", std::span(some).first(1)), two);
+  const std::vector<ImageTiles> whole = list(tiles(3, 2, 1, 0), tiles(1, 1, 1, -1));
+  EXPECT_EQ(expand_prompt(global, "<|image|><|image|>", whole), "<image: 0><|global_image|>" + four + "<row_1_col_1>" +
+                                                                    four + "<row_2_col_1>" + four +
+                                                                    "<image: 1><|global_image|>" + four);
+  EXPECT_THAT(error_of([&] { global.family->token_rows(global, tiles(2, 2, 1, 0)); }), HasSubstr("tiles has 2"));
+  EXPECT_THAT(error_of([&] { config_of(R"(,"vit_cls_flag":true)"); }), HasSubstr("vit_cls_flag: expected false"));
+  EXPECT_THAT(error_of([&] { config_of(R"(,"lm_attn_scaling":2)"); }), HasSubstr("lm_attn_scaling"));
+  EXPECT_THAT(error_of([&] { config_of(R"(,"mp_image_token_length":5)"); }), HasSubstr("the 4 tokens that a tile"));
+  EXPECT_THAT(error_of([&] { config_of(R"(,"lm_rms_eps":-1)"); }), HasSubstr("lm_rms_eps: expected"));
+  EXPECT_THAT(error_of([&] { config_of(tokens("r")); }), HasSubstr("an image_token among them"));
+  EXPECT_THAT(error_of([&] { config_of(R"(,"lm_base_vocab_size":60,"vlm_extra_tokens":[])"); }),
+              HasSubstr("less than lm_vocab_size (60)"));
+}
+
 TEST(Families, LlavaCountsPatches) {
   const std::string vision = R"("vision_config":{"image_size":28,"patch_size":7},"image_token_index":5)";
   const ModelConfig config = parse_config(R"({"model_type":"llava",)" + vision + "}");

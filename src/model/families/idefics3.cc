@@ -48,7 +48,7 @@ std::vector<int32_t> idefics3_token_rows(const ModelConfig& config, const ImageT
 }
 
 // In the wording of processing_idefics3.py and processing_smolvlm.py.
-std::string image_text(const ModelConfig& config, const ImageTiles& image) {
+std::string image_text(const ModelConfig& config, const ImageTiles& image, const ImageNumber&) {
   check_tiles(image);
   const std::string tile = repeat(config.family->image_placeholder, tokens_per_tile(config));
   std::string text;
@@ -69,7 +69,7 @@ WeightPrefixes prefixes() {
   return {.text = {"model.text_model.", "text_model."},
           .lm_head = {""},
           .vision = {"model.vision_model.", "vision_model."},
-          .projector = {"model.connector.", "connector."}};
+          .projector = {"model.connector.modality_projection.", "connector.modality_projection."}};
 }
 
 // Both are the same model; SmolVLM has a small language model and a larger pixel shuffle.

@@ -7,9 +7,9 @@ namespace vlcache {
 
 namespace {
 
-constexpr std::array<const Family*, 10> kVisionFamilies = {&kLlava,       &kLlavaNext, &kIdefics3, &kSmolVlm,
+constexpr std::array<const Family*, 11> kVisionFamilies = {&kLlava,       &kLlavaNext, &kIdefics3, &kSmolVlm,
                                                            &kQwen2Vl,     &kQwen2_5Vl, &kQwen3Vl,  &kQwen3VlMoe,
-                                                           &kPaddleOcrVl, &kGlmOcr};
+                                                           &kPaddleOcrVl, &kGlmOcr,    &kNanoVlm};
 
 // A language model by itself.
 std::vector<Family> text_models() {

@@ -19,7 +19,8 @@ using namespace vlcache;
 
 constexpr auto kMakers = {make_clip_processor,     make_siglip_processor,       make_vit_processor,
                           make_llava_processor,    make_llava_next_processor,   make_idefics3_processor,
-                          make_qwen2_vl_processor, make_paddleocr_vl_processor, make_glm46v_processor};
+                          make_qwen2_vl_processor, make_paddleocr_vl_processor, make_glm46v_processor,
+                          make_nanovlm_processor};
 
 constexpr int64_t kPixels = int64_t{1} << 22;  // every class's default sizes
 

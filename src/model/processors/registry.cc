@@ -32,6 +32,7 @@ constexpr Entry kProcessors[] = {
     {"", "qwen3_vl_moe", make_qwen2_vl_processor},
     {"PaddleOCRVLImageProcessor", "paddleocr_vl", make_paddleocr_vl_processor},
     {"Glm46VImageProcessor", "glm_ocr", make_glm46v_processor},
+    {"NanoVLMImageProcessor", "nanovlm", make_nanovlm_processor},
 };
 
 std::string known_types() {

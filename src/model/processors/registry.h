@@ -18,5 +18,6 @@ std::unique_ptr<ImageProcessor> make_idefics3_processor(const JsonObject& config
 std::unique_ptr<ImageProcessor> make_qwen2_vl_processor(const JsonObject& config);
 std::unique_ptr<ImageProcessor> make_paddleocr_vl_processor(const JsonObject& config);
 std::unique_ptr<ImageProcessor> make_glm46v_processor(const JsonObject& config);
+std::unique_ptr<ImageProcessor> make_nanovlm_processor(const JsonObject& config);
 
 }  // namespace vlcache
