@@ -70,10 +70,10 @@ TEST(SimilarImages, BoundsTheMemoryOfItsCells) {
   EXPECT_EQ(found_image(images, half), 1);
   EXPECT_EQ(found_image(images, half, kShape, 50, 1), 0);
   images.put(image_digest(2), kShape, make_cells({1}));
-  EXPECT_EQ(found_image(images, half, kShape, 50, 1), -1);
-  images.put(image_digest(3), kShape,
-             make_cells(std::vector<uint64_t>(SimilarImages::kMaxCells + 1, 3)));  // larger than all
-  EXPECT_EQ(found_image(images, half), 1);
+  EXPECT_EQ(found_image(images, half, kShape, 50, /*unusable=*/0), -1);  // 1 was the least recently used
+  const std::vector<uint64_t> larger_than_all(SimilarImages::kMaxCells + 1, 3);
+  images.put(image_digest(3), kShape, make_cells(larger_than_all));
+  EXPECT_EQ(found_image(images, half), 0);
 }
 
 TEST(SimilarImages, AnImageTakesOtherKvOnce) {
