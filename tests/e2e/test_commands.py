@@ -129,7 +129,8 @@ class Commands(ProgramTest):
         chat = self.json("run", "-m", model, "--tokenizer", other, "--dtype", "f32", "-i", whole / "image-0.png", "--max-tokens", 1, "--json",
                          case["chat"]["messages"][0]["content"][1]["text"])
         self.assertEqual(chat["tokens"]["prompt"], len(case["chat"]["input_ids"]))
-        self.fails("run", "-m", model, "--tokenizer", self.folder, *ask, says="tokenizer.json: no such file")
+        (self.folder / "empty").mkdir()
+        self.fails("run", "-m", model, "--tokenizer", self.folder / "empty", *ask, says="tokenizer.json: no such file")
 
     def test_tokenize_round_trip(self):
         ids = self.json("tokenize", "-m", MODEL, "What is the TOTAL?")

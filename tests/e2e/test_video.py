@@ -70,10 +70,10 @@ class Files(ProgramTest):
     def test_images_and_videos_keep_their_order(self):
         image, video = ("-i", self.frames / "frame1.png"), ("-v", f"{CLIP},max_frames=4")
         def kinds(*args):
-            return [u["frames"] for u in self.units(*args)]
+            return [u.get("frames", 1) for u in self.units(*args)]
         self.assertEqual(kinds(*image, *video, *image), [1, 2, 2, 1])
         self.assertEqual(kinds(*video, *image), [2, 2, 1])
-        self.assertEqual([u["frames"] for u in self.json(*RUN, "--json", *image, *video, "A <video:1> B <image:1>")["cache"]["images"]], [2, 2, 1])
+        self.assertEqual([u.get("frames", 1) for u in self.json(*RUN, "--json", *image, *video, "A <video:1> B <image:1>")["cache"]["images"]], [2, 2, 1])
 
     def test_lines_of_requests(self):
         frames = [str(self.frames / f"frame{i}.png") for i in (1, 2, 3, 4, 10)]
