@@ -110,7 +110,7 @@ class PartReader {
            std::to_string(listed_.size()));
     }
     taken_.push_back(own ? *std::move(own) : listed_[next_++]);
-    part = {{"type", type_}};
+    part = OrderedJson::object({{"type", type_}});
   }
   std::vector<Item> all() {
     taken_.insert(taken_.end(), listed_.begin() + static_cast<int64_t>(next_), listed_.end());
