@@ -34,10 +34,15 @@ ImageOptions image_options(const RequestFields& fields) {
                        .max_tokens = fields.max_image_tokens.value_or(0),
                        .settings = "",
                        .dedup = {}};
+  if (options.max_tokens > 0 && options.min_tokens > options.max_tokens) {
+    bad_field("min_image_tokens: expected at most max_image_tokens");
+  }
   const float tolerance = fields.image_dedup.value_or(-1);
   if (!(tolerance <= 1)) bad_field("image_dedup: expected a share from 0 to 1, or -1 (all patches are kept)");
   if (tolerance >= 0)
     options.dedup = CellDedup{.tolerance = tolerance, .weighted = fields.image_dedup_weights.value_or(false)};
+  options.video_prune = fields.video_prune.value_or(0);
+  if (!(options.video_prune >= 0 && options.video_prune <= 1)) bad_field("video_prune: expected a share from 0 to 1");
   options.compared = fields.reuse_similar.value_or(false);
   return options;
 }
@@ -106,7 +111,9 @@ std::vector<Request> RequestBuilder::requests(Prompt prompt, const RequestFields
 void RequestBuilder::check(const RequestFields& fields) {
   check_biases(generate_options(fields));
   policy(fields);
-  if (image_options(fields).dedup) check_takes_dedup(engine_.model().config());
+  const ImageOptions options = image_options(fields);
+  if (options.dedup) check_takes_dedup(engine_.model().config());
+  if (options.video_prune > 0) engine_.check_takes_videos();
   check_reuse(fields.reuse.value_or("auto"));
   form(read_answer_format(fields.response_format));
 }

@@ -33,7 +33,8 @@ struct BudgetText {
 struct RequestFields {
   std::optional<int32_t> max_tokens, min_tokens, top_k, logprobs, n, priority, min_image_tokens, max_image_tokens,
       score_from;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, image_dedup;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, image_dedup,
+      video_prune;
   std::optional<double> timeout;  // seconds
   std::optional<Seed> seed;
   std::optional<std::vector<std::string>> stop;

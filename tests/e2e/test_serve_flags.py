@@ -92,6 +92,12 @@ class ServeFlags(ProgramTest):
     GRIDS = ROOT / "tests/fixtures/models/qwen3-vl-deepstack"
     BLACK = {**asking(png(96, 96, color=2)), "temperature": 0, "logprobs": True}
 
+    def test_flags_of_image_tokens(self):
+        self.model = self.GRIDS
+        seen = lambda answer: answer["usage"]["prompt_tokens"]
+        self.changes("--max-image-tokens", "4", {"max_image_tokens": 4}, {"max_image_tokens": 100}, seen, self.BLACK)
+        self.changes("--min-image-tokens", "100", {"min_image_tokens": 100}, {"min_image_tokens": 0}, seen, self.BLACK)
+
     def test_flag_image_dedup(self):
         self.model = self.GRIDS
         seen = lambda answer: answer["usage"]["prompt_tokens"]
@@ -105,6 +111,16 @@ class ServeFlags(ProgramTest):
         body = {**self.BLACK, "vlcache": {"image_dedup": 0}}
         on, off = ({"vlcache": {"image_dedup": 0, "image_dedup_weights": weights}} for weights in (True, False))
         self.changes("--image-dedup-weights", "on", on, off, seen, body)
+
+    def test_flag_video_prune(self):
+        self.model = self.GRIDS
+        frame = "data:image/png;base64," + base64.b64encode(png(96, 96, color=2)).decode()
+        content = [{"type": "video", "video": [frame] * 6}, {"type": "text", "text": "a"}]
+        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+        seen = lambda answer: answer["usage"]["prompt_tokens"]
+        self.changes("--video-prune", "0.5", self.ours(video_prune=0.5), self.ours(video_prune=0), seen, body)
+        with self.assertRaisesRegex(RuntimeError, r"the model \(llava\) takes no video"):
+            ServerProcess([VLCACHE, "serve", "-m", MODEL, "--port", "0", "--video-prune", "0.5"])
 
     def test_flag_reuse_similar(self):
         """The second page takes the KV of the first one, which differs in its last line."""

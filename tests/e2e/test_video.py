@@ -51,6 +51,26 @@ class Files(ProgramTest):
         older = self.json("run", "-m", OLDER, "-n", "1", "--json", "-v", f"{CLIP},max_frames=8", "hi")["cache"]["images"]
         self.assertEqual(len(older), 4)
 
+    def test_patches_that_hardly_changed_are_left_out(self):
+        for i in (1, 2, 3, 4, 10):
+            (self.frames / f"frame{i}.png").write_bytes(png(20 * i, width=160, height=96))
+        whole, half = self.units("-v", self.frames), self.units("-v", self.frames, "--video-prune", "0.5")
+        self.assertEqual(half[0], whole[0])
+        for before, after in zip(whole[1:], half[1:], strict=True):
+            self.assertEqual(after["dropped_tokens"], -(-before["n_tokens"] // 2))
+            self.assertEqual(after["n_tokens"] + after["dropped_tokens"], before["n_tokens"])
+            self.assertEqual(after["grid"], before["grid"])
+            self.assertNotEqual(after["hash"], before["hash"])
+        for share in ("1.5", "-0.1", "nan"):
+            self.fails(*RUN, "-v", self.frames, "--video-prune", share, "hi", says="video_prune")
+
+    def test_tokens_of_units_are_bounded(self):
+        self.assertGreater(sum(u["n_tokens"] for u in self.units("-v", CLIP, "--min-image-tokens", "12")), 5 * 11)
+        lines = "".join(json.dumps({"prompt": "hi", "videos": [str(CLIP)], **more}) + "\n" for more in ({"min_image_tokens": 12}, {"min_image_tokens": 9, "max_image_tokens": 4}))
+        bounded, refused = (json.loads(line) for line in self.ok(*RUN, "--requests", "-", stdin=lines).splitlines())
+        self.assertGreater(bounded["cache"]["images"][0]["n_tokens"], 11)
+        self.assertIn("min_image_tokens: expected at most max_image_tokens", refused["error"])
+
     def test_a_folder_shows_all_of_its_frames_in_order(self):
         units = self.units("-v", self.frames)
         self.assertEqual(len(units), 3)

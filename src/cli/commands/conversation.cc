@@ -97,7 +97,7 @@ void Conversation::add_video(const std::string& argument) {
                 argument + ": a --session keeps no videos; begin a chat without one to ask about it");
   }
   const VideoPath path{.video = parse_video_argument(argument), .frames = {}};
-  ProbedVideo probed = read_video(engine_, path);
+  ProbedVideo probed = read_video(engine_, path, image_options(fields_));
   ChatTurn turn;
   turn.videos.push_back({.request = {.video = load_video(path.video.path), .choice = path.video.choice},
                          .input = std::move(probed.input)});
@@ -355,7 +355,9 @@ Prompt Conversation::prompt() const {
     add_media(turn, images, videos);
     if (&turn != &turns_.back()) messages.push_back(message("assistant", turn.answer));
   }
-  for (EncodedImage& image : images) image.options = image_options(fields_);  // also of images of a session
+  // Also of images of a session and of media of a file.
+  for (EncodedImage& image : images) image.options = image_options(fields_);
+  for (InputVideo& video : videos) video.options = image_options(fields_);
   Prompt prompt = prepare_chat(engine_, messages, {std::move(images), std::move(videos)});
   prompt.salt = salt_;
   return prompt;

@@ -64,7 +64,7 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
 
 // Reads and probes a video. Says once that sound is ignored. Throws Error: for a model that takes no video, before the
 // file is read.
-ProbedVideo read_video(const Engine& engine, const VideoPath& path);
+ProbedVideo read_video(const Engine& engine, const VideoPath& path, const ImageOptions& options);
 // The videos of -v, probed: call before weights are read. Throws Error as read_video and parse_video_argument do.
 std::vector<VideoPath> probed_videos(const std::vector<std::string>& arguments, const Checkpoint& checkpoint);
 

@@ -61,7 +61,8 @@ std::string problem_of(const RequestField& field, const OrderedJson& value) {
 
 // The heading in --help.
 std::string group_of(std::string_view field) {
-  constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text"};
+  constexpr std::string_view kBasic[] = {"max_tokens", "temperature", "pdf_text", "min_image_tokens",
+                                         "max_image_tokens"};
   constexpr std::string_view kAnswer[] = {"min_tokens",      "stop",      "stop_token_ids", "logprobs",
                                           "response_format", "ignore_eos"};
   constexpr std::string_view kKv[] = {"reuse",
@@ -71,6 +72,7 @@ std::string group_of(std::string_view field) {
                                       "evict_while_prefill",
                                       "image_dedup",
                                       "image_dedup_weights",
+                                      "video_prune",
                                       "reuse_similar"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, field) != std::end(names); };
   return is_in(kBasic) ? "Basic" : is_in(kAnswer) ? "Answer" : is_in(kKv) ? kKvGroup : "Sampling";

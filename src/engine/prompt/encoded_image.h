@@ -24,6 +24,8 @@ struct ImageOptions {
   std::string settings;
   // Cells that their neighbours predict are dropped before the encoder.
   std::optional<CellDedup> dedup;
+  // Of each later unit of a video, the share of cells that changed least since the one before is dropped: 0 to 1.
+  float video_prune = 0;
   bool compared = false;  // with other images, cell by cell (ImageTiles::hashes)
 };
 

@@ -25,8 +25,8 @@ struct InputVideo {
   int64_t width = 0, height = 0;  // of its frames
   ReadFrames read;
   VideoSampling sampling;
-  // The bounds count the tokens of a unit, which has as many as an image of the size of its frames. `settings` change
-  // nothing of videos.
+  // The bounds count the tokens of a unit, which has as many as an image of the size of its frames. `settings`, `dedup`
+  // and `compared` change nothing of videos.
   ImageOptions options;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/unit_pruning.h"
 
 namespace vlcache {
 namespace {
@@ -48,9 +49,16 @@ void VideoReader::read(const InputVideo& video, Prompt& prompt) const {
     if (config.family->unit_time != nullptr) {
       unit.t = config.family->unit_time(config, static_cast<int64_t>(k), seconds_per_unit);
     }
-    auto make = [processor = processor_, frames, begin, end, original, unit] {
-      ImageTiles tiles = processor->unit(std::span(*frames).subspan(begin, end - begin), original);
+    const std::span shown = std::span(*frames).subspan(begin, end - begin);
+    std::optional<KeptCells> kept;
+    if (k > 0 && video.options.video_prune > 0) {
+      kept = prune_unit(shown, std::span(*frames).subspan(begin - per_unit, per_unit), config.vision->cell(),
+                        video.options.video_prune);
+    }
+    auto make = [processor = processor_, frames, shown, original, unit, kept = std::move(kept)] {
+      ImageTiles tiles = processor->unit(shown, original);
       tiles.unit = unit;
+      tiles.kept = kept;
       return tiles;
     };
     const ImageTiles tiles = make();

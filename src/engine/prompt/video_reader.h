@@ -19,9 +19,9 @@ class VideoReader {
       : model_(model), processor_(std::move(processor)) {}
 
   // Appends the units of a video to the images of a prompt, with their keys, and without pixels: what is held is the
-  // resized frames, 8 bits a channel. Before a frame is read, throws Error(kInput) for options that this video cannot
-  // satisfy and for more positions than the model's context has, Error(kMemory) for more than kMaxHeldBytes; else what
-  // reading throws.
+  // resized frames, 8 bits a channel. ImageOptions::video_prune drops cells of units (KeptCells). Before a frame is
+  // read, throws Error(kInput) for options that this video cannot satisfy and for more positions than the model's
+  // context has, Error(kMemory) for more than kMaxHeldBytes; else what reading throws.
   void read(const InputVideo& video, Prompt& prompt) const;
   static constexpr int64_t kMaxHeldBytes = int64_t{1} << 30;
 

@@ -150,9 +150,6 @@ MediaOptions read_media_options(const OrderedJson& body, const RequestFields& fi
   MediaOptions options;
   ImageOptions& images = options.images;
   images = image_options(fields);
-  if (images.max_tokens > 0 && images.min_tokens > images.max_tokens) {
-    bad_field("min_image_tokens: expected at most max_image_tokens");
-  }
   OrderedJson settings;
   if (const OrderedJson* given = find_field(body, "mm_processor_kwargs"); given != nullptr) {
     if (!given->is_object()) bad_field("mm_processor_kwargs: expected an object");
