@@ -41,6 +41,23 @@ void prefetch_translation(const Block& block, int64_t head_dim) {
   }
 }
 
+// Where many rows are multiplied by bf16 pages that a kernel has to widen, they are widened once, for all strips. The
+// products are the same.
+void widen(const Walk& walk, const TileScratch& scratch, Block& block) {
+  const AttentionKernels& kernels = walk.kernels();
+  if (block.codec != KvCodec::kBF16 || kernels.widen == nullptr || walk.tile().n_rows() <= kFewRows) return;
+  const int64_t d = walk.tile().kv->head_dim;
+  std::byte* to = scratch.wide;
+  for (int i = 0; i < block.n_pages; ++i, to += kv_page_bytes(KvCodec::kF32, d)) {
+    std::byte* v = to + kv_k_bytes(KvCodec::kF32, d);
+    kernels.widen(block.k[i], d / 2, kPageSlots, to);
+    kernels.widen(block.v[i], kPageSlots / 2, padded_dim(d), v);
+    block.k[i] = to;
+    block.v[i] = v;
+  }
+  block.codec = KvCodec::kF32;
+}
+
 // The logits of a tile of one token. Each item writes all of its slots(): those it computes, and -inf for the others.
 class LogitsOutput {
  public:
@@ -124,7 +141,7 @@ void score_strip(const Walk& walk, const Block& block, Strip& strip, const Block
   const float scale = tile.args->scale * kLog2e;
   strip.n = n;
   strip.scale = block.biased ? 1.0f : scale;
-  const PrefetchPlan plan(walk, block.codec);
+  const PrefetchPlan plan(walk, next != nullptr ? next->codec : block.codec);
   for (int i = 0; i * kPageSlots < n; ++i) {
     const int columns = std::min(n - i * kPageSlots, kPageSlots), padded = (columns + kLanes - 1) / kLanes * kLanes;
     float* s = scratch.s + i * kPageSlots;
@@ -170,7 +187,8 @@ void attend(Walk walk, const TileScratch& scratch, const TileSums& sums) {
     const Block after = walk.next();
     prefetch_translation(after, tile.kv->head_dim);
     prepare_block(tile, block, scratch);
-    const PrefetchPlan plan(walk, block.codec);
+    widen(walk, scratch, block);
+    const PrefetchPlan plan(walk, next.codec);
     const Strips strips(tile, kernels, block.codec);
     const size_t codec = static_cast<size_t>(block.codec);
     const int64_t p_stride = kBlockColumns * dtype_bytes(kernels.operand_dtype[codec]);

@@ -36,12 +36,13 @@ HWY_INLINE V exp2(V x) {
   const D d;
   const hn::RebindToSigned<D> di;
   const auto in_range = hn::Gt(x, all(-126.0f));
-  const V n = hn::Round(hn::Max(x, all(-127.0f)));
-  const V f = hn::Sub(hn::Max(x, all(-127.0f)), n);
+  // At this magnitude an f32's last bit is 1: the sum is rounded to an integer, its low bits.
+  const V integer = all(0x1.8p23f), bounded = hn::Max(x, all(-127.0f)), rounded = hn::Add(bounded, integer);
+  const V f = hn::Sub(bounded, hn::Sub(rounded, integer));
   V y = all(kExp2[5]);
   for (int i = 4; i >= 0; --i) y = hn::MulAdd(y, f, all(kExp2[i]));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenElseZero(in_range, hn::Mul(y, hn::BitCast(d, exponent)));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, rounded));
+  return hn::IfThenElseZero(in_range, hn::BitCast(d, hn::Add(hn::BitCast(di, y), exponent)));
 }
 
 // How the right-hand operands of a codec are read. kSteps: contraction indices per line of a page (bf16 pairs: 2).
@@ -140,9 +141,29 @@ HWY_INLINE void values_columns(const ValueTile& t, int column) {
 
 template <class Page, int MR>
 void values_rows(const ValueTile& t) {
-  int column = 0;
-  for (; column + kVectors * kN <= t.padded_dim; column += kVectors * kN) values_columns<Page, MR, kVectors>(t, column);
-  for (; column < t.padded_dim; column += kN) values_columns<Page, MR, 1>(t, column);
+  for (int column = 0, left = t.padded_dim / kN; left > 0;) {
+    // Five vectors at once (25 accumulators) rather than 3 + 2, if the strip is short enough and there are registers.
+    if constexpr (kVectors == 4 && MR <= 5) {
+      if (left == 5) return values_columns<Page, MR, 5>(t, column);
+    }
+    const int n = left == kVectors + 1 || left == kVectors + 2 ? (left + 1) / 2 : std::min(left, kVectors);
+    switch (n) {
+      case 1:
+        values_columns<Page, MR, 1>(t, column);
+        break;
+      case 2:
+        values_columns<Page, MR, 2>(t, column);
+        break;
+      case 3:
+        values_columns<Page, MR, kVectors == 4 ? 3 : 1>(t, column);
+        break;
+      default:
+        values_columns<Page, MR, kVectors>(t, column);
+        break;
+    }
+    column += n * kN;
+    left -= n;
+  }
 }
 
 template <class Page>
@@ -186,6 +207,17 @@ void scores_bf16(const ScoreTile& t) { scores<Bf16Page>(t); }
 void values_f32(const ValueTile& t) { values<F32Page>(t); }
 void values_bf16(const ValueTile& t) { values<Bf16Page>(t); }
 
+void widen(const std::byte* from, int64_t n, int64_t width, std::byte* to) {
+  float* y = reinterpret_cast<float*>(to);
+  for (int64_t line = 0; line < n; ++line, y += 2 * width) {
+    for (int64_t j = 0; j < width; j += kN, from += 4 * kN) {
+      const Bf16Page::Line pairs = Bf16Page::line(from);
+      store(Bf16Page::part<0>(pairs), y + j);
+      store(Bf16Page::part<1>(pairs), y + width + j);
+    }
+  }
+}
+
 // Largest of scale s over a row, lanes apart.
 HWY_INLINE V row_maxima(const float* s, int n, float scale) {
   V largest = load(s);
@@ -207,6 +239,22 @@ HWY_INLINE float raise_top(V largest, float* top) {
   return factor;
 }
 
+// A row's total, kLanes partial sums, in registers.
+class Totals {
+ public:
+  static constexpr int kCount = kLanes / kN;
+  explicit Totals(const float* total) {
+    for (int k = 0; k < kCount; ++k) sums_[k] = load(total + k * kN);
+  }
+  HWY_INLINE void add(int k, V x) { sums_[k] = hn::Add(sums_[k], x); }
+  void write(float* total) const {
+    for (int k = 0; k < kCount; ++k) store(sums_[k], total + k * kN);
+  }
+
+ private:
+  V sums_[kCount];
+};
+
 void softmax_f32(const SoftmaxTile& t) {
   const V scale = all(t.scale);
   for (int i = 0; i < t.m; ++i) {
@@ -219,11 +267,15 @@ void softmax_f32(const SoftmaxTile& t) {
     }
     const V top = all(t.top[i]);
     float* p = reinterpret_cast<float*>(t.p + i * t.p_stride);
-    for (int j = 0; j < t.n; j += kN) {
-      const V e = exp2(hn::MulSub(load(s + j), scale, top));
-      store(e, p + j);
-      store(hn::Add(load(total + j % kLanes), e), total + j % kLanes);
+    Totals totals(total);
+    for (int j = 0; j < t.n; j += kLanes) {
+      for (int k = 0; k < Totals::kCount; ++k) {
+        const V e = exp2(hn::MulSub(load(s + j + k * kN), scale, top));
+        store(e, p + j + k * kN);
+        totals.add(k, e);
+      }
     }
+    totals.write(total);
   }
 }
 
@@ -239,10 +291,13 @@ void row_sums(const SoftmaxTile& t) {
     const float factor = raise_top(maxima, &t.top[i]);
     if (factor != 1.0f) scale_by(total, kLanes, factor);
     const V top = all(t.top[i]);
-    for (int j = 0; j < t.n; j += kN) {
-      const V e = exp2(hn::MulSub(load(s + j), scale, top));
-      store(hn::Add(load(total + j % kLanes), e), total + j % kLanes);
+    Totals totals(total);
+    for (int j = 0; j < t.n; j += kLanes) {
+      for (int k = 0; k < Totals::kCount; ++k) {
+        totals.add(k, exp2(hn::MulSub(load(s + j + k * kN), scale, top)));
+      }
     }
+    totals.write(total);
   }
 }
 
@@ -352,6 +407,7 @@ void fill(AttentionKernels* kernels) {
   kernels->softmax[kF32] = kernels->softmax[kBF16] = softmax_f32;
   kernels->values[kF32] = values_f32;
   kernels->values[kBF16] = values_bf16;
+  kernels->widen = widen;
   kernels->scale_bias = scale_bias;
   kernels->mask = mask;
   kernels->scan_bias = scan_bias;

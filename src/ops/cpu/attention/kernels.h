@@ -97,6 +97,9 @@ struct AttentionKernels {
   void (*scores[kKvCodecs])(const ScoreTile&);
   void (*softmax[kKvCodecs])(const SoftmaxTile&);
   void (*values[kKvCodecs])(const ValueTile&);
+  // Pairs of bf16 side by side become two lines of f32: from [n, width, 2] to [n, 2, width], width a multiple of 16.
+  // Null: no kernel reads bf16 pages slower than f32 pages.
+  void (*widen)(const std::byte* from, int64_t n, int64_t width, std::byte* to);
   // Bit j of *hidden: bias[j] is -inf, n <= 64. Returns whether any other is not 0.
   bool (*scan_bias)(const float* bias, int n, uint64_t* hidden);
   // s[j] = max(s[j] * scale + bias[j], kLowest), n a multiple of 16.

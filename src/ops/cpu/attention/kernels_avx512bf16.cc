@@ -314,6 +314,7 @@ void use_avx512bf16(AttentionKernels& kernels) {
   kernels.scores[kCodec] = scores;
   kernels.softmax[kCodec] = softmax;
   kernels.values[kCodec] = values;
+  kernels.widen = nullptr;
   kernels.row_sums = row_sums;
   kernels.columns = columns;
 }

@@ -164,6 +164,7 @@ int64_t TileScratch::layout(TileScratch& scratch, std::byte* base, int64_t n_row
   scratch.p = cut(4 * kMostStripRows * kBlockColumns);
   scratch.bias = cut_floats(kBlockColumns);
   scratch.masks = reinterpret_cast<uint64_t*>(cut(8 * kBlockPages * n_rows));
+  scratch.wide = n_rows > kFewRows ? cut(kBlockPages * kv_page_bytes(KvCodec::kF32, head_dim)) : nullptr;
   return used;
 }
 

@@ -114,6 +114,7 @@ struct TileScratch {
   std::byte* p = nullptr;     // [kMostStripRows, kBlockColumns] f32 or bf16
   float* bias = nullptr;      // [kBlockColumns]
   uint64_t* masks = nullptr;  // [kBlockPages, tokens]
+  std::byte* wide = nullptr;  // f32 pages of a block; null: for tiles of few rows alone
 
   // Cuts [0, result) of `base` (64-byte aligned) for tiles of n_rows rows; null base: the size alone.
   static int64_t layout(TileScratch& scratch, std::byte* base, int64_t n_rows, int64_t head_dim);
