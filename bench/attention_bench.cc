@@ -1,7 +1,7 @@
 // Attention against the limits of the machine: decode in bytes of K and V per second, prefill and vision in operations
 // per second, each beside the limit probed right before and after.
-// Usage: attention_bench [repetitions [threads [words: decode prefill dense stats write pairs]]]. With one thread CPU
-// time is measured, so that other processes on a shared machine count less.
+// Usage: attention_bench [repetitions [threads [words: decode prefill dense pages stats write pairs]]]. With one thread
+// CPU time is measured, so that other processes on a shared machine count less.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -265,5 +265,13 @@ int main(int argc, char** argv) {
     dense(workspace, "CLIP-L", {577, 16, 64}, reps);
     dense(workspace, "SigLIP", {729, 16, 72}, reps);
     dense(workspace, "SmolVLM", {1024, 12, 64}, reps);
+    dense(workspace, "Qwen3-VL-2B 1280x800", {4000, 16, 64}, reps);
+    dense(workspace, "Qwen3-VL-8B 1280x800", {4000, 16, 72}, reps);
+    dense(workspace, "Qwen2.5-VL 1280x800", {5336, 16, 80}, reps);
+    dense(workspace, "head size 128", {4000, 16, 128}, reps);
+  }
+  if (wanted("pages")) {  // minutes
+    dense(workspace, "Qwen3-VL-2B 2480x3508", {34320, 16, 64}, reps);
+    dense(workspace, "Qwen3-VL-8B 2480x3508", {34320, 16, 72}, reps);
   }
 }
