@@ -139,14 +139,16 @@ def at_most(n_bad, n):
 
 
 def read_answers(paths):
-    """{setting: {case: answer}}; the last line of a job that was cut off may be incomplete"""
-    found = defaultdict(dict)
+    """{setting: {case: answer}}; a job that was ended early has answers that are cut off, errors, and perhaps half a line"""
+    found, errors = defaultdict(dict), []
     for line in (line for path in paths for line in open(path, errors="replace")):
         try: answer = json.loads(line)
         except json.JSONDecodeError: continue
         if "id" not in answer: continue
-        if "error" in answer: print(f"{answer['id']}: {answer['error']}"); continue
+        if "error" in answer: errors.append(f"{answer['id']}: {answer['error']}")
+        if answer.get("finish_reason") not in ("stop", "length"): continue
         case, setting = answer["id"].split(" | "); found[setting][case] = answer
+    if errors: print(f"errors: {len(errors)}, such as {errors[0]}\n")
     return found
 
 
