@@ -19,8 +19,9 @@ void check_sequence(const Tensor& q, const AttentionSeq& seq, const AttentionArg
 
 // The tiles of one sequence, the most expensive first: heads in turn, so that threads walk the same pages at the same
 // time.
-void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionArgs& args, int group) {
-  const int step = tokens_per_tile(seq.n_rows, group);
+void add_sequence(TileRunner& runner, const AttentionSeq& seq, const AttentionArgs& args, const Tensor& q) {
+  const int group = static_cast<int>(q.dim(1) / seq.kv.n_kv_heads);
+  const int step = runner.tokens_per_tile(q.dtype, seq.n_rows, group);
   for (int head = 0; head < seq.kv.n_kv_heads; ++head) {
     for (int begin = (seq.n_rows - 1) / step * step; begin >= 0; begin -= step) {
       Tile tile{.kv = &seq.kv,
@@ -53,7 +54,7 @@ void attention(AttentionWorkspace& workspace, const Tensor& q, std::span<const A
   runner.clear();
   for (const AttentionSeq& seq : seqs) {
     check_sequence(q, seq, args);
-    if (seq.n_rows > 0) add_sequence(runner, seq, args, static_cast<int>(q.dim(1) / seq.kv.n_kv_heads));
+    if (seq.n_rows > 0) add_sequence(runner, seq, args, q);
   }
   runner.run(q, out, args.lse);
 }

@@ -13,10 +13,10 @@
 namespace vlcache::cpu {
 namespace {
 
-// Rows of a tile: enough for the arithmetic on a page (128 cycles a row) to hide its transfer (about 2500) and where it
-// has to be widened that, too (with 96 rows dense attention is 2 to 4 % slower), few enough for queries and sums to
-// stay in L2 beside the block.
-constexpr int kTileRows = 192;
+// Rows of a tile: enough for the arithmetic on a page (128 cycles a row) to hide its transfer (about 2500), few enough
+// for queries and sums to stay in L2 beside the block. Twice as many share what it costs to widen a page: with 96 rows
+// dense attention is 2 to 4 % slower.
+constexpr int kTileRows = 96, kWidenedTileRows = 192;
 // The cost of reading a page, in rows of arithmetic.
 constexpr int64_t kPageCost = 16;
 constexpr int64_t kItemsPerThread = 8;  // so that a delayed thread leaves little work for the end
@@ -51,8 +51,8 @@ void finish(const Tile& tile, const AttentionKernels& kernels, const TileSums& s
 
 }  // namespace
 
-int tokens_per_tile(int64_t n_tokens, int group) {
-  const int64_t most = std::max(kTileRows / group, 1);
+int TileRunner::tokens_per_tile(DType compute, int64_t n_tokens, int group) const {
+  const int64_t most = std::max((kernels(compute).widen != nullptr ? kWidenedTileRows : kTileRows) / group, 1);
   const int64_t n_tiles = std::max<int64_t>((n_tokens + most - 1) / most, 1);
   return static_cast<int>(std::max<int64_t>((n_tokens + n_tiles - 1) / n_tiles, 1));
 }

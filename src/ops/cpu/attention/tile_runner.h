@@ -27,6 +27,9 @@ class TileRunner {
     return compute == DType::kBF16 ? bf16_kernels_ : f32_kernels_;
   }
 
+  // Tokens per tile so that n_tokens tokens of `group` rows each are cut evenly.
+  int tokens_per_tile(DType compute, int64_t n_tokens, int group) const;
+
   // Attention of all tiles added since clear(); they are placed and write different rows.
   void clear() { tiles_.clear(); }
   void add(const Tile& tile) { tiles_.push_back({.tile = tile}); }
@@ -57,8 +60,5 @@ class TileRunner {
   Buffer shared_;  // sums of items that share a tile
   Buffer pages_;
 };
-
-// Tokens per tile so that n_tokens tokens of `group` rows each are cut evenly.
-int tokens_per_tile(int64_t n_tokens, int group);
 
 }  // namespace vlcache::cpu
