@@ -226,7 +226,8 @@ TEST_P(Videos, UnitsAreReused) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Videos,
                          testing::Values(std::pair("qwen2-vl-nested", 0), std::pair("qwen2-vl-nested", 1),
                                          std::pair("qwen2.5-vl-nested", 0), std::pair("qwen2.5-vl-nested", 1),
-                                         std::pair("qwen3-vl-deepstack", 0), std::pair("qwen3-vl-wide", 0)),
+                                         std::pair("qwen3-vl-deepstack", 0), std::pair("qwen3-vl-wide", 0),
+                                         std::pair("qwen3-vl-moe", 0)),
                          [](const auto& info) {
                            std::string name = info.param.first + std::string("_") + std::to_string(info.param.second);
                            std::ranges::replace_if(
