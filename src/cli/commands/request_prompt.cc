@@ -101,7 +101,7 @@ class Placing {
     }
   }
   void place(const VideoPath& path, OrderedJson& content) {
-    videos_.push_back(read_video(engine_, path).input);
+    videos_.push_back(probed_video(engine_, path).input);
     content.push_back({{"type", "video"}});
   }
   // For a prompt that has its placeholders already. Throws Error(kInput) for an image that comes with a text.
@@ -196,7 +196,7 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
                                .cancelled = interrupted});
 }
 
-ProbedVideo read_video(const Engine& engine, const VideoPath& path) {
+ProbedVideo probed_video(const Engine& engine, const VideoPath& path) {
   if (path.probed != nullptr) return *path.probed;
   engine.check_takes_videos();
   return probe(path);
