@@ -261,13 +261,6 @@ TEST_P(Pipeline, PrefixesMayEndInsideImages) {
   EXPECT_GT(n_inside, 0);
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace_if(
-      name, [](char c) { return c == '-' || c == '.'; }, '_');
-  return name;
-}
-
 // With the slow backend alone (sanitized builds), the first fixture of each family.
 std::vector<std::string> pipeline_cases() {
   std::vector<std::string> names = case_names();
@@ -279,7 +272,7 @@ std::vector<std::string> pipeline_cases() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Pipeline, testing::ValuesIn(pipeline_cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, Pipeline, testing::ValuesIn(pipeline_cases()), fixture_test_name<std::string>);
 
 // The fixture models' prompts, computed under a policy in chunks of 50.
 class FixturePrompts {

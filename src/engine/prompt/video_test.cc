@@ -14,6 +14,7 @@
 #include "engine/reuse/image_origin.h"
 #include "engine/scheduler/scheduler.h"
 #include "io/chat/chat_templates.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
@@ -229,10 +230,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Videos,
                                          std::pair("qwen3-vl-deepstack", 0), std::pair("qwen3-vl-wide", 0),
                                          std::pair("qwen3-vl-moe", 0)),
                          [](const auto& info) {
-                           std::string name = info.param.first + std::string("_") + std::to_string(info.param.second);
-                           std::ranges::replace_if(
-                               name, [](char c) { return c == '-' || c == '.'; }, '_');
-                           return name;
+                           return test_name(info.param.first + std::string("_") + std::to_string(info.param.second));
                          });
 
 // The same frames, played at half the speed: the same tokens and the same units at other times. What was computed of

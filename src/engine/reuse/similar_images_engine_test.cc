@@ -8,9 +8,10 @@
 #include "base/at.h"
 #include "engine/engine.h"
 #include "engine/engine_testing.h"
+#include "engine/page_testing.h"
 #include "engine/scheduler/scheduler.h"
-#include "io/image/encode.h"
 #include "model/cell_hashes.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
@@ -18,12 +19,7 @@ namespace {
 class SimilarPages : public testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Engine> load(int32_t prefill_chunk = 512) const {
-    EngineOptions options;
-    options.dtype = DType::kF32;
-    options.kv_memory_bytes = 64 << 20;
-    options.cache_bytes = 16 << 20;
-    options.prefill_chunk = prefill_chunk;
-    return Engine::load(Checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/" + GetParam()), options);
+    return load_fixture_engine(GetParam(), prefill_chunk);
   }
   // A page of noise; `edit`: with a block of another colour.
   static Image page(int edit) {
@@ -40,12 +36,7 @@ class SimilarPages : public testing::TestWithParam<const char*> {
   }
   Prompt prepare(const Engine& engine, const Image& page, const std::string& before, bool compared = true,
                  std::optional<Sha256Digest> salt = {}) const {
-    EncodedImage image{.bytes = std::make_shared<const std::vector<std::byte>>(encode_png(page)),
-                       .where = "here",
-                       .limits = {},
-                       .options = {.settings = "", .dedup = {}, .compared = compared},
-                       .owner = "",
-                       .text = ""};
+    const EncodedImage image = encoded_page(page, {.settings = "", .dedup = {}, .compared = compared});
     const bool grid = std::string_view(GetParam()).starts_with("qwen");
     Prompt prompt =
         engine.prepare_raw(before + (grid ? "<|vision_start|><|image_pad|><|vision_end|>" : "<image>") + "What is it?",
@@ -173,12 +164,7 @@ TEST_P(SimilarPages, AnswersDependOnTheirOwnPage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, SimilarPages, testing::Values("qwen3-vl-deepstack", "qwen2.5-vl-nested", "llava-clip"),
-                         [](const auto& family) {
-                           std::string name = family.param;
-                           std::ranges::replace_if(
-                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         fixture_test_name<const char*>);
 
 }  // namespace
 }  // namespace vlcache
