@@ -144,14 +144,15 @@ TEST_P(SimilarPages, TakeOtherKvOnceAndNeverFromOtherTenants) {
   EXPECT_FALSE(source(prepare(*engine, page(7), "")));
 }
 
-// 30 pages with an edit each, asked about after one another: no answer is that of a page before it, wherever those
+// Pages with an edit each, asked about after one another: no answer is that of a page before it, wherever those
 // differ; and what is kept of one approximation serves no other.
 TEST_P(SimilarPages, AnswersDependOnTheirOwnPage) {
   const auto engine = load();
   generate(*engine, request(prepare(*engine, page(0), "")));
+  const int n_pages = only_ref() ? 6 : 30;
   int n_similar = 0;
   std::set<Sha256Digest> contents;
-  for (int edit = 1; edit <= 30; ++edit) {
+  for (int edit = 1; edit <= n_pages; ++edit) {
     Prompt prompt = prepare(*engine, page(edit * 8), "Now: ");
     const auto sequence = engine->new_sequence(prompt, parse_policy("full"));
     Request asked = request(std::move(prompt), "static:r=0");
@@ -160,7 +161,7 @@ TEST_P(SimilarPages, AnswersDependOnTheirOwnPage) {
     n_similar += result.cache.images[0].similar.has_value();
     EXPECT_TRUE(contents.insert(sequence->images().contents()[0]).second);
   }
-  EXPECT_EQ(n_similar, 30);
+  EXPECT_EQ(n_similar, n_pages);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SimilarPages, testing::Values("qwen3-vl-deepstack", "qwen2.5-vl-nested", "llava-clip"),
