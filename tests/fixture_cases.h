@@ -1,7 +1,10 @@
-// The fixture models that the tests across modules run: folders of tests/fixtures/models with a case.json.
+// The fixture models: folders of tests/fixtures/models with a case.json, and their names in tests.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,6 +22,19 @@ inline std::vector<std::string> case_names() {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// As a part of a test's name, which has letters, digits and "_" only.
+inline std::string test_name(std::string fixture) {
+  std::ranges::replace_if(
+      fixture, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return fixture;
+}
+
+// For INSTANTIATE_TEST_SUITE_P over names of fixtures.
+template <typename Name>
+std::string fixture_test_name(const testing::TestParamInfo<Name>& info) {
+  return test_name(std::string(info.param));
 }
 
 }  // namespace vlcache

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What happens rarely, often: writers killed, faults of disks and servers, every combination of policies and budgets (an
-# hour and a half), many requests with little memory, the server's threads watched. Closes with "N passed, M failed, K skipped".
-#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults policies load streams threads"
+# hour and a half), damaged models, many requests with little memory, the server's threads watched. Closes with "N passed, M failed, K skipped".
+#   VLCACHE_SOAK_KILLS=1000 VLCACHE_SOAK_ROUNDS=20 VLCACHE_SOAK_REQUESTS=1000 VLCACHE_SOAK_MODELS=5000 VLCACHE_SOAK_STREAM_SECONDS=1800 VLCACHE_SOAK_ONLY="kills faults policies models load streams threads"
 set -uo pipefail
 cd "$(dirname "$0")/.."
-kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000}
+kills=${VLCACHE_SOAK_KILLS:-1000} rounds=${VLCACHE_SOAK_ROUNDS:-20} requests=${VLCACHE_SOAK_REQUESTS:-1000} models=${VLCACHE_SOAK_MODELS:-5000}
 stream_seconds=${VLCACHE_SOAK_STREAM_SECONDS:-1800}
-stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies load streams threads} "
+stages=" ${VLCACHE_SOAK_ONLY:-kills faults policies models load streams threads} "
 suite_seconds=14400
 . tools/suites.sh
 
@@ -29,6 +29,10 @@ if wants faults; then  # each round in an order of its own
 fi
 if wants policies; then  # every combination of scorer, allocator, decode rule, preset and budget, on four prompts
   suite "soak-policies" env VLCACHE_TEST_COMBINATIONS=all $engine --gtest_brief=1 --gtest_filter='EveryCombination.*'
+fi
+if wants models; then  # configurations and processor files: an answer or one clear line
+  step "soak-$models-damaged-models" python3 tools/damage_models.py --cases "$models" build/release/vlcache
+  tail -q -n 1 "$logs/soak-$models-damaged-models.log"
 fi
 if wants load; then
   step "soak-$requests-requests" python3 tools/reuse_load.py --requests "$requests" build/release/vlcache

@@ -64,7 +64,7 @@ std::vector<ImageSpan> find_spans(const Model& model, const Prompt& prompt) {
     if (n_found[token] == n) continue;
     throw Error(ErrorCode::kInput, "the prompt has " + std::to_string(n_found[token]) +
                                        (token == config.image_token_id ? " image" : " video") + " tokens (id " +
-                                       std::to_string(token) + "), its " + std::to_string(rows.size()) +
+                                       std::to_string(token) + " in config.json), its " + std::to_string(rows.size()) +
                                        " images and units of videos need " + std::to_string(n));
   }
   return spans;
@@ -238,7 +238,7 @@ void Engine::classify(Prompt& prompt) const {
     if (token >= vocab && !is_image) {
       throw Error(ErrorCode::kInput, "the prompt has \"" + tokenizer_->token_text(token) + "\", token " +
                                          std::to_string(token) + " of the tokenizer; the model's vocabulary ends at " +
-                                         std::to_string(vocab));
+                                         std::to_string(vocab) + " (vocab_size in config.json)");
     }
     // The many tokens of an image are all the same.
     const bool same = i > 0 && token == prompt.tokens[i - 1];

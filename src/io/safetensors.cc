@@ -132,12 +132,19 @@ Safetensors Safetensors::open_index(const std::filesystem::path& index) {
   }
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  for (const std::string& shard : shards) impl->add_file(index.parent_path() / shard);
+  for (const std::string& shard : shards) {
+    std::error_code ec;
+    if (!std::filesystem::exists(index.parent_path() / shard, ec)) {
+      throw Error(ErrorCode::kNotFound,
+                  index.string() + ": names the file " + shown_json(Json(shard)) + ", which does not exist");
+    }
+    impl->add_file(index.parent_path() / shard);
+  }
   for (const auto& [name, shard] : shard_of) {
     const auto at = impl->items.find(name);
     if (at == impl->items.end() || at->second.file->path().filename() != shard) {
-      throw Error(ErrorCode::kInput,
-                  index.string() + ": says that tensor \"" + name + "\" is in " + shard + ", where it is not");
+      throw Error(ErrorCode::kInput, index.string() + ": says that tensor \"" + name + "\" is in " +
+                                         shown_json(Json(shard)) + ", where it is not");
     }
   }
   return Safetensors(std::move(impl));

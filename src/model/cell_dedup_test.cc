@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "model/patch_grid.h"
 #include "ops/ref/ref_impl.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
@@ -192,12 +193,7 @@ TEST_P(PrunedEncoder, EqualsTheWholeOneThatHidesWhatIsDropped) {
 INSTANTIATE_TEST_SUITE_P(, PrunedEncoder,
                          testing::Values("qwen2-vl-nested", "qwen2.5-vl-nested", "qwen3-vl-deepstack",
                                          "paddleocr-vl-nested", "glm-ocr-two"),
-                         [](const auto& family) {
-                           std::string name = family.param;
-                           std::ranges::replace_if(
-                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         fixture_test_name<const char*>);
 
 }  // namespace
 }  // namespace vlcache

@@ -12,6 +12,7 @@
 #include "model/family.h"
 #include "model/model.h"
 #include "model/processors/image_processor.h"
+#include "tests/fixture_cases.h"
 
 namespace vlcache {
 namespace {
@@ -66,12 +67,7 @@ TEST_P(CellHashes, ChangesReachTheTokensAround) {
 INSTANTIATE_TEST_SUITE_P(, CellHashes,
                          testing::Values("qwen2.5-vl-nested", "qwen3-vl-wide", "llava-clip", "llava-layers",
                                          "llava-next-llama", "idefics3-split"),
-                         [](const auto& family) {
-                           std::string name = family.param;
-                           std::ranges::replace_if(
-                               name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-                           return name;
-                         });
+                         fixture_test_name<const char*>);
 
 }  // namespace
 }  // namespace vlcache

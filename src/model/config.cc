@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -71,7 +72,8 @@ GenerationDefaults parse_generation(const JsonObject& config, const Json* genera
     }
   };
   if (generation != nullptr) {
-    const JsonObject own(*generation, "generation_config.json");
+    const JsonObject own(*generation,
+                         std::filesystem::path(config.where()).replace_filename("generation_config.json").string());
     take(own);
     g.do_sample = own.boolean("do_sample", false);
     g.temperature = optional_number(own, "temperature", 0.0, 1e3);

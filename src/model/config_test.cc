@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/family.h"
+#include "tests/testing.h"
 
 namespace vlcache {
 namespace {
@@ -232,6 +233,24 @@ TEST(Config, GenerationDefaults) {
   EXPECT_EQ(g.top_k, 20);
   EXPECT_FALSE(g.top_p);
   EXPECT_THROW(read(R"({"top_p":3})"), Error);
+  const Json invalid = parse_json(R"({"eos_token_id":"x"})", "generation_config.json");
+  EXPECT_EQ(error_of([&] { parse_model_config(config, "models/m/config.json", &invalid); }),
+            "models/m/generation_config.json: eos_token_id: expected a token id or a list of them, found \"x\"");
+}
+
+TEST(Config, ErrorsOfActivationsNameTheKey) {
+  EXPECT_THAT(config_error(with(R"("hidden_act":"mish")")),
+              HasSubstr("config.json: hidden_act: activation \"mish\" is not"));
+}
+
+TEST(Config, ErrorsAreOneLineWhateverTheyQuote) {
+  const std::string two = R"("a\nb\u001b")";
+  for (const std::string& text : {R"({"model_type":)" + two + "}", with(R"("hidden_act":)" + two),
+                                  with(R"("rope_scaling":{"rope_type":)" + two + "}"),
+                                  R"({"model_type":"llava","vision_config":{"model_type":)" + two + "}}",
+                                  R"({"model_type":"llava","text_config":{"model_type":)" + two + "}}"}) {
+    EXPECT_THAT(config_error(text), HasSubstr(two));
+  }
 }
 
 // Files leave out values equal to transformers' defaults, and None counts as left out: sampling alone means top_k 50.

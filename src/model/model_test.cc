@@ -220,7 +220,7 @@ TEST_F(ModelTest, CapturesTheClassTokensAttention) {
   EXPECT_THAT(error_of([&] { model->encode_features(image, &capture); }), HasSubstr("layer 99"));
   ImageTiles wrong;
   wrong.allocate(1, v.image_size + 1, v.image_size);
-  EXPECT_THAT(error_of([&] { model->encode_features(wrong); }), HasSubstr("the vision encoder takes"));
+  EXPECT_THAT(error_of([&] { model->encode_features(wrong); }), HasSubstr("the vision encoder (config.json) takes"));
 }
 
 }  // namespace

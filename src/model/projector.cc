@@ -64,8 +64,10 @@ int64_t shuffled_rows(const ProjectorConfig& config, int64_t n_features) {
   const int64_t side = side_of(n_features);
   if (side * side != n_features || side % config.scale != 0) {
     throw Error(ErrorCode::kShape, "pixel shuffle by " + std::to_string(config.scale) +
-                                       " needs a square of patches it divides, found " + std::to_string(n_features) +
-                                       " patches");
+                                       " (scale_factor in config.json) needs a square of patches it divides, found " +
+                                       std::to_string(n_features) +
+                                       " patches: the image processor (preprocessor_config.json or "
+                                       "processor_config.json) makes tiles of another size");
   }
   return n_features / (config.scale * config.scale);
 }

@@ -17,8 +17,8 @@ const TextFamily& find_text_family(const std::string& model_type, const std::str
     if (family.model_type == model_type) return family;
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
-  throw Error(ErrorCode::kUnsupported, where + ": model_type \"" + model_type.substr(0, 100) +
-                                           "\" is not a supported language model; supported: " + known);
+  throw Error(ErrorCode::kUnsupported, where + ": model_type " + shown_json(Json(model_type)) +
+                                           " is not a supported language model; supported: " + known);
 }
 
 // Sizes that a matrix may have: far above any model, far below overflow when multiplied.
@@ -69,8 +69,8 @@ RopeType rope_type(const JsonObject& rope) {
   if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
-  throw Error(ErrorCode::kUnsupported, rope.where() + ": " + std::string(key) + " \"" + name.substr(0, 100) +
-                                           "\" is not supported; supported: default, linear, dynamic, llama3, yarn");
+  throw Error(ErrorCode::kUnsupported, rope.where() + ": " + std::string(key) + " " + shown_json(Json(name)) +
+                                           " is not supported; supported: default, linear, dynamic, llama3, yarn");
 }
 
 // rope_scaling and rope_theta of transformers 4, rope_parameters of 5; null if the file has neither.
@@ -154,6 +154,15 @@ float read_eps(const JsonObject& config, std::string_view key, double fallback) 
   return static_cast<float>(eps);
 }
 
+Activation read_activation(const JsonObject& config, std::string_view key, std::string_view fallback) {
+  try {
+    return activation_from_name(config.string(key, fallback));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    throw Error(e.code(), config.where() + ": " + std::string(key) + ": " + e.what());
+  }
+}
+
 int32_t read_window(const JsonObject& config, int32_t fallback) {
   // An explicit null means "no window"; only an absent key means the default.
   if (config.raw().contains("sliding_window") && !config.has("sliding_window")) return 0;
@@ -201,7 +210,7 @@ TextConfig read_text_config(const JsonObject& config, const TextFamily& family) 
   text.layers.assign(static_cast<size_t>(text.n_layers), read_layer(config, family, text.hidden_size));
   text.max_positions = size_of(config, keys.max_positions, family.max_positions);
   text.norm_eps = read_eps(config, keys.eps, family.eps);
-  text.activation = activation_from_name(config.string(keys.activation, family.activation));
+  text.activation = read_activation(config, keys.activation, family.activation);
   text.tied_embeddings = config.boolean(keys.tied, family.tied);
   text.learned_positions = family.learned_positions;
   const RopeConfig rope =

@@ -38,8 +38,8 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
   // Older files name the whole model where the class of the encoder belongs.
   const std::string type = config.string("model_type", d.model_type);
   if (!d.model_type.empty() && type != d.model_type && type + "_vision" != d.model_type) {
-    throw Error(ErrorCode::kUnsupported, config.where() + ": model_type \"" + type +
-                                             "\" is not supported here; supported: " + std::string(d.model_type));
+    throw Error(ErrorCode::kUnsupported, config.where() + ": model_type " + shown_json(Json(type)) +
+                                             " is not supported here; supported: " + std::string(d.model_type));
   }
   VisionConfig v;
   v.name = d.name;
@@ -79,7 +79,7 @@ VisionConfig parse_vision_config(const JsonObject& config, const VisionFamily& d
     if (!(v.rope_theta > 0.0 && v.rope_theta < 1e30)) rope.fail("rope_theta", "a number above 0");
   }
   v.layer_norm_eps = read_eps(config, spelling(config, "layer_norm_eps", "rms_norm_eps"), d.eps);
-  v.activation = activation_from_name(config.string("hidden_act", d.activation));
+  v.activation = read_activation(config, "hidden_act", d.activation);
   if (v.traits.post_norm) v.feature_layers = {static_cast<int32_t>(v.n_layers)};
   return v;
 }

@@ -57,8 +57,10 @@ int64_t VisionEncoder::qkv_width() const { return std::max(3 * config_.hidden_si
 int64_t VisionEncoder::tokens_per_tile(int64_t height, int64_t width) const {
   const int64_t p = config_.patch_size, side = config_.side();
   const auto fail = [&](const std::string& expected) {
-    throw Error(ErrorCode::kShape, "the image processor made tiles of " + std::to_string(height) + " x " +
-                                       std::to_string(width) + " pixels, the vision encoder takes " + expected);
+    throw Error(ErrorCode::kShape,
+                "the image processor (preprocessor_config.json or processor_config.json) made tiles of " +
+                    std::to_string(height) + " x " + std::to_string(width) +
+                    " pixels, the vision encoder (config.json) takes " + expected);
   };
   if (config_.traits.any_grid) {
     const int64_t cell = config_.cell();

@@ -1,8 +1,10 @@
 #include "ops/backend.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace vlcache {
 namespace {
@@ -29,7 +31,7 @@ Activation activation_from_name(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(a.name);
   }
   throw Error(ErrorCode::kUnsupported,
-              "activation '" + std::string(name) + "' is not supported; expected one of " + known);
+              "activation " + shown_json(Json(std::string(name))) + " is not supported; expected one of " + known);
 }
 
 }  // namespace vlcache

@@ -97,7 +97,7 @@ void Conversation::add_video(const std::string& argument) {
                 argument + ": a --session keeps no videos; begin a chat without one to ask about it");
   }
   const VideoPath path{.video = parse_video_argument(argument), .frames = {}};
-  ProbedVideo probed = read_video(engine_, path, image_options(fields_));
+  ProbedVideo probed = probed_video(engine_, path, image_options(fields_));
   ChatTurn turn;
   turn.videos.push_back({.request = {.video = load_video(path.video.path), .choice = path.video.choice},
                          .input = std::move(probed.input)});

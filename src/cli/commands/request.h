@@ -62,10 +62,10 @@ RequestLine read_request(std::string_view line, const Question& defaults, const 
 std::vector<EncodedImage> read_images(const Engine& engine, const std::string& path, bool pdf_text,
                                       const ImageOptions& options = {});
 
-// Reads and probes a video. Says once that sound is ignored. Throws Error: for a model that takes no video, before the
+// A video, read and probed. Says once that sound is ignored. Throws Error: for a model that takes no video, before the
 // file is read.
-ProbedVideo read_video(const Engine& engine, const VideoPath& path, const ImageOptions& options);
-// The videos of -v, probed: call before weights are read. Throws Error as read_video and parse_video_argument do.
+ProbedVideo probed_video(const Engine& engine, const VideoPath& path, const ImageOptions& options);
+// The videos of -v, probed: call before weights are read. Throws Error as probed_video and parse_video_argument do.
 std::vector<VideoPath> probed_videos(const std::vector<std::string>& arguments, const Checkpoint& checkpoint);
 
 // Reads the images' and videos' files and tokenises. `<image:N>` in a prompt is the position of image N (from 1), of

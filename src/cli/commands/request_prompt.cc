@@ -101,7 +101,7 @@ class Placing {
     }
   }
   void place(const VideoPath& path, OrderedJson& content) {
-    videos_.push_back(read_video(engine_, path, question_.image_options).input);
+    videos_.push_back(probed_video(engine_, path, question_.image_options).input);
     content.push_back({{"type", "video"}});
   }
   // For a prompt that has its placeholders already. Throws Error(kInput) for an image that comes with a text.
@@ -196,7 +196,7 @@ std::vector<EncodedImage> read_images(const Engine& engine, const std::string& p
                                .cancelled = interrupted});
 }
 
-ProbedVideo read_video(const Engine& engine, const VideoPath& path, const ImageOptions& options) {
+ProbedVideo probed_video(const Engine& engine, const VideoPath& path, const ImageOptions& options) {
   if (path.probed == nullptr) engine.check_takes_videos();
   ProbedVideo video = path.probed != nullptr ? *path.probed : probe(path);
   video.input.options = options;

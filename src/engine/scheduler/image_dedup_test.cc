@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/engine_testing.h"
+#include "engine/page_testing.h"
 #include "engine/scheduler/scheduler.h"
-#include "io/image/encode.h"
 #include "model/family.h"
 
 namespace vlcache {
@@ -41,23 +41,12 @@ Image page_with_blocks() {
 
 class ImageDedup : public testing::Test {
  protected:
-  std::unique_ptr<Engine> load(int32_t prefill_chunk = 512) const {
-    EngineOptions options;
-    options.dtype = DType::kF32;
-    options.kv_memory_bytes = 64 << 20;
-    options.cache_bytes = 16 << 20;
-    options.prefill_chunk = prefill_chunk;
-    return Engine::load(Checkpoint(std::string(VLCACHE_SOURCE_DIR) + "/tests/fixtures/models/qwen3-vl-deepstack"),
-                        options);
+  static std::unique_ptr<Engine> load(int32_t prefill_chunk = 512) {
+    return load_fixture_engine("qwen3-vl-deepstack", prefill_chunk);
   }
   static Prompt prepare(const Engine& engine, const Image& page, std::optional<CellDedup> dedup,
                         const std::string& before = "") {
-    EncodedImage image{.bytes = std::make_shared<const std::vector<std::byte>>(encode_png(page)),
-                       .where = "here",
-                       .limits = {},
-                       .options = {.settings = "", .dedup = dedup},
-                       .owner = "",
-                       .text = ""};
+    const EncodedImage image = encoded_page(page, {.settings = "", .dedup = dedup});
     return engine.prepare_raw(before + "<|vision_start|><|image_pad|><|vision_end|>What is it?", std::vector{image});
   }
   static Request request(Prompt prompt, const char* chooser = nullptr) {
@@ -69,11 +58,6 @@ class ImageDedup : public testing::Test {
     request.reuse.prefix = chooser == nullptr;
     if (chooser != nullptr) request.reuse.chooser = parse_reuse_chooser(chooser);
     return request;
-  }
-  static std::vector<int32_t> ids(const GenerateResult& result) {
-    std::vector<int32_t> ids;
-    for (const GeneratedToken& token : result.tokens) ids.push_back(token.id);
-    return ids;
   }
 };
 
@@ -135,11 +119,11 @@ TEST_F(ImageDedup, AnswersDoNotDependOnTheWay) {
   std::vector<int32_t> expected;
   for (const int32_t chunk : {512, 64, 7}) {
     const auto engine = load(chunk);
-    const std::vector<int32_t> first = ids(generate(*engine, request(prepare(*engine, page, CellDedup{}))));
+    const std::vector<int32_t> first = ids_of(generate(*engine, request(prepare(*engine, page, CellDedup{}))));
     if (expected.empty()) expected = first;
     EXPECT_EQ(first, expected) << chunk;
     const GenerateResult again = generate(*engine, request(prepare(*engine, page, CellDedup{})));
-    EXPECT_EQ(ids(again), expected);
+    EXPECT_EQ(ids_of(again), expected);
     EXPECT_GT(again.cache.n_prefix_tokens, 0);
   }
   const auto engine = load();
@@ -162,7 +146,8 @@ TEST_F(ImageDedup, NothingIsDroppedWithoutLikeness) {
   EXPECT_EQ(pruned.images[0].kept->n_dropped, 0);
   EXPECT_EQ(pruned.tokens, whole.tokens);
   EXPECT_EQ(pruned.positions, whole.positions);
-  EXPECT_EQ(ids(generate(*engine, request(std::move(pruned)))), ids(generate(*engine, request(std::move(whole)))));
+  EXPECT_EQ(ids_of(generate(*engine, request(std::move(pruned)))),
+            ids_of(generate(*engine, request(std::move(whole)))));
 }
 
 // The slots of a token that stands for c cells have the bias log c: computed or loaded, in every layer and head.

@@ -104,10 +104,10 @@ TEST(CommonPrefix, UncachedOneIsNotAwaited) {
 
 // The first request ends while its prompt is computed, three steps long: the second continues from what is left of it.
 TEST(CommonPrefix, AwaitedRequestCanEnd) {
-  const std::vector<int32_t> tokens = random_tokens(1300);
+  const std::vector<int32_t> tokens = random_tokens(330);
   for (const bool fails : {false, true}) {
     const std::unique_ptr<Engine> e = engine();
-    Scheduler scheduler(*e);
+    Scheduler scheduler(*e, {.prefill_chunk = 128});
     Request first = prefix_request(*e, tokens);
     if (fails) first.callbacks.on_prefill = [](int32_t, int32_t) { throw Error(ErrorCode::kIo, "gone"); };
     const RequestId a = scheduler.add(std::move(first)), b = scheduler.add(prefix_request(*e, tokens)),
@@ -116,8 +116,8 @@ TEST(CommonPrefix, AwaitedRequestCanEnd) {
     if (!fails) scheduler.cancel(a);
     EXPECT_TRUE(scheduler.done(a));
     const GenerateResult second = finish(*e, scheduler, b), third = finish(*e, scheduler, c);
-    EXPECT_EQ(second.cache.n_prefix_tokens, fails ? 0 : 512);  // what a cancelled request has computed is kept
-    EXPECT_EQ(third.cache.n_prefix_tokens, 1280);
+    EXPECT_EQ(second.cache.n_prefix_tokens, fails ? 0 : 128);  // what a cancelled request has computed is kept
+    EXPECT_EQ(third.cache.n_prefix_tokens, 320);
     EXPECT_EQ(scheduler.remove(a).finish_reason, fails ? FinishReason::kError : FinishReason::kCancelled);
     for (const GenerateResult* result : {&second, &third}) EXPECT_EQ(ids_of(*result), answer_alone(*e, tokens));
     expect_no_page_lost(*e);

@@ -324,7 +324,7 @@ std::unique_ptr<TokenModel> parse_token_model(const Json* json, const std::strin
   const std::string type = object.string("type", object.has("merges") ? "BPE" : "none");  // old files do not name it
   if (type == "BPE") return parse_bpe(object);
   throw Error(ErrorCode::kUnsupported,
-              where + ": tokenizer model type \"" + type + "\" is not supported (supported: BPE)");
+              where + ": tokenizer model type " + shown_json(Json(type)) + " is not supported (supported: BPE)");
 }
 
 }  // namespace vlcache

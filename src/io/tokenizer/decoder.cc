@@ -408,8 +408,8 @@ void parse_steps(const Json& json, const std::string& where, std::vector<std::un
   } else {
     throw Error(
         ErrorCode::kUnsupported,
-        where + ": decoder type \"" + type +
-            "\" is not supported (supported: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, BPEDecoder, "
+        where + ": decoder type " + shown_json(Json(type)) +
+            " is not supported (supported: ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, BPEDecoder, "
             "WordPiece, Sequence)");
   }
 }

@@ -211,8 +211,8 @@ std::unique_ptr<Normalizer> parse_normalizer(const Json* json, const std::string
   if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
   throw Error(
       ErrorCode::kUnsupported,
-      where + ": normalizer type \"" + type +
-          "\" is not supported (supported: NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, Lowercase, StripAccents, "
+      where + ": normalizer type " + shown_json(Json(type)) +
+          " is not supported (supported: NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, Lowercase, StripAccents, "
           "ByteLevel, Sequence)");
 }
 

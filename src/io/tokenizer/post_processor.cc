@@ -73,8 +73,8 @@ std::vector<int32_t> parse_post_processor(const Json* json, const std::string& w
     }
     return items;
   }
-  throw Error(ErrorCode::kUnsupported, where + ": post-processor type \"" + type +
-                                           "\" is not supported (supported: TemplateProcessing, BertProcessing, "
+  throw Error(ErrorCode::kUnsupported, where + ": post-processor type " + shown_json(Json(type)) +
+                                           " is not supported (supported: TemplateProcessing, BertProcessing, "
                                            "RobertaProcessing, ByteLevel, Sequence)");
 }
 

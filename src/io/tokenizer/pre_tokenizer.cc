@@ -291,8 +291,8 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const Json* json, const std::s
     return std::make_unique<CharacterPreTokenizer>(is_white_space, SplitBehavior::kRemoved);
   if (type == "BertPreTokenizer") return bert_pre_tokenizer();
   throw Error(ErrorCode::kUnsupported,
-              where + ": pre-tokenizer type \"" + type +
-                  "\" is not supported (supported: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
+              where + ": pre-tokenizer type " + shown_json(Json(type)) +
+                  " is not supported (supported: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
                   "WhitespaceSplit, BertPreTokenizer, Sequence)");
 }
 

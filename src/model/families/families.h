@@ -45,6 +45,7 @@ TextConfig read_text_config(const JsonObject& config, const TextFamily& family);
 
 // The epsilon of a norm. Throws Error(kInput) unless it is from 0 to 1.
 float read_eps(const JsonObject& config, std::string_view key, double fallback);
+Activation read_activation(const JsonObject& config, std::string_view key, std::string_view fallback);
 // sliding_window; `fallback` if the key is absent, 0 if it is null.
 int32_t read_window(const JsonObject& config, int32_t fallback);
 // use_sliding_window with layer_types or max_window_layers, of Qwen2 and Qwen3.

@@ -50,7 +50,7 @@ void read_llava_config(const JsonObject& root, ModelConfig& out) {
   if (strategy != "default" && strategy != "full") root.fail("vision_feature_select_strategy", "default or full");
   out.vision->drop_class_token = strategy == "default";
   out.projector = {.kind = &kMlpProjector,
-                   .activation = activation_from_name(root.string("projector_hidden_act", "gelu")),
+                   .activation = read_activation(root, "projector_hidden_act", "gelu"),
                    .bias = root.boolean("multimodal_projector_bias", true)};
   const std::string_view key = root.has("image_token_id") ? "image_token_id" : "image_token_index";
   out.image_token_id = static_cast<int32_t>(std::min<int64_t>(root.integer(key, 32000), INT32_MAX));

@@ -1,4 +1,5 @@
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "model/families/families.h"
@@ -44,8 +45,9 @@ const Family& find_family(std::string_view model_type, std::string_view where) {
   for (const Family* family : kVisionFamilies) {
     if (matches(*family)) return *family;
   }
-  throw Error(ErrorCode::kUnsupported, std::string(where) + ": model_type \"" + std::string(model_type.substr(0, 100)) +
-                                           "\" is not supported; supported: " + known);
+  throw Error(ErrorCode::kUnsupported, std::string(where) + ": model_type " +
+                                           shown_json(Json(std::string(model_type))) +
+                                           " is not supported; supported: " + known);
 }
 
 std::string repeat(std::string_view text, int64_t n) {

@@ -49,9 +49,8 @@ class Idefics3ImageProcessor : public ImageProcessor {
   Idefics3ImageProcessor(const ProcessorSettings& settings, int64_t tile, bool split)
       : settings_(settings), tables_(value_tables(settings)), tile_(tile), split_(split) {
     if (settings.do_resize && settings.size.longest_edge == 0 && settings.size.height == 0) {
-      throw Error(ErrorCode::kInput,
-                  "image processor: Idefics3: size: expected longest_edge or height and width, found " +
-                      size_key(settings.size));
+      throw Error(ErrorCode::kInput, settings.where + ": size: expected longest_edge or height and width, found " +
+                                         size_key(settings.size));
     }
   }
 

@@ -1,6 +1,7 @@
 // Image processors against transformers' with backend="pil", and against invalid settings.
 #include "model/processors/image_processor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -243,6 +244,13 @@ TEST(ImageProcessor, ErrorsNameTheUnsupportedProcessor) {
         R"("resample": 9)", R"("image_mean": [1, 2])", R"("image_std": "a")", R"("image_std": [0, 1, 1])",
         R"("do_resize": 3)", R"("rescale_factor": "x")"}) {
     processor_error(clip(rest), ErrorCode::kInput);
+  }
+  // Sizes that one class has and another lacks, found before there is an image; the error names the file.
+  for (const std::string type : {"CLIP", "Siglip", "LlavaNext"}) {
+    EXPECT_THAT(
+        processor_error(R"({"size": {"longest_edge": 30}, "image_processor_type": ")" + type + "ImageProcessor\"}",
+                        ErrorCode::kInput),
+        testing::HasSubstr("preprocessor_config.json: "));
   }
   for (const char* rest :
        {R"("image_grid_pinpoints": [])", R"("image_grid_pinpoints": [[336]])", R"("image_grid_pinpoints": [[0, 336]])",

@@ -38,9 +38,9 @@ class LlavaNextImageProcessor : public ImageProcessor {
     base_ = size.height != 0 ? Extent{size.height, size.width} : Extent{size.shortest_edge, size.shortest_edge};
     tile_ = crop.height != 0 ? crop.height : base_.height;
     if (base_.height == 0 || tile_ == 0 || (settings.do_center_crop && crop.height == 0)) {
-      throw Error(ErrorCode::kInput,
-                  "image processor: LLaVA-NeXT: expected size with shortest_edge or height and width, found " +
-                      size_key(size) + ", and crop_size " + size_key(crop));
+      throw Error(ErrorCode::kInput, settings.where +
+                                         ": LLaVA-NeXT: expected size with shortest_edge or height and width, found " +
+                                         size_key(size) + ", and crop_size " + size_key(crop));
     }
   }
 

@@ -60,10 +60,10 @@ std::unique_ptr<ImageProcessor> make_processor(const JsonObject& config, std::st
   for (const Entry& entry : kProcessors) {
     if (type.empty() ? entry.model_type == model_type : entry.type == type) return entry.make(config);
   }
-  throw Error(ErrorCode::kUnsupported,
-              config.where() + ": image_processor_type: found " +
-                  (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\"" : "\"" + named + "\"") +
-                  "; supported are " + known_types());
+  throw Error(ErrorCode::kUnsupported, config.where() + ": image_processor_type: found " +
+                                           (type.empty() ? "none, and model_type \"" + std::string(model_type) + "\""
+                                                         : shown_json(Json(named))) +
+                                           "; supported are " + known_types());
 }
 
 // Keys that change how much of an image is shown, but nothing that an encoder depends on.

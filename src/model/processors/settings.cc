@@ -122,6 +122,7 @@ bool read_flag(const JsonObject& config, std::string_view key, bool fallback) {
 }
 
 void ProcessorSettings::read(const JsonObject& config) {
+  where = config.where();
   do_resize = read_flag(config, "do_resize", do_resize);
   do_center_crop = read_flag(config, "do_center_crop", do_center_crop);
   do_rescale = read_flag(config, "do_rescale", do_rescale);
@@ -186,10 +187,8 @@ Extent resized_extent(Extent from, const SizeSpec& size) {
         std::min(static_cast<double>(size.max_height) / height, static_cast<double>(size.max_width) / width);
     return {static_cast<int64_t>(height * scale), static_cast<int64_t>(width * scale)};
   }
-  if (size.height != 0) return {size.height, size.width};
-  throw Error(ErrorCode::kInput,
-              "image processor: size: expected height and width, shortest_edge, or max_height and max_width; found " +
-                  size_key(size));
+  CHECK(size.height != 0);
+  return {size.height, size.width};
 }
 
 }  // namespace vlcache

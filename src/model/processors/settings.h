@@ -21,6 +21,7 @@ struct SizeSpec {
 
 // Member values are the defaults that most classes have; a class changes its own before the file is read.
 struct ProcessorSettings {
+  std::string where = "image processor";  // in errors: where the settings were read
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true, do_pad = false;
   SizeSpec size, crop_size, pad_size;
   bool default_to_square = true;  // meaning of a plain number as `size`: both sides, or the shorter one
@@ -81,8 +82,8 @@ int64_t read_side(const JsonObject& config, std::string_view key, int64_t fallba
 // away from it. Throws Error(kInput) if a side is more than 200 times the other.
 Extent smart_resized(Extent from, const SmartResize& rule);
 
-// The size an image of `from` is resized to; transformers' rules, rounding included. Throws Error(kInput) if `size` has
-// no usable keys.
+// The size an image of `from` is resized to; transformers' rules, rounding included. `size` has height and width,
+// shortest_edge, or max_height and max_width.
 Extent resized_extent(Extent from, const SizeSpec& size);
 
 }  // namespace vlcache

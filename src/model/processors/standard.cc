@@ -38,13 +38,20 @@ ImageTiles pad_pixels(const ImageTiles& in, Extent to) {
 
 StandardImageProcessor::StandardImageProcessor(std::string type, const ProcessorSettings& settings)
     : type_(std::move(type)), settings_(settings), tables_(value_tables(settings)) {
+  const SizeSpec& size = settings.size;
+  if (settings.do_resize && size.height == 0 && size.shortest_edge == 0 && size.max_height == 0) {
+    throw Error(ErrorCode::kInput,
+                settings.where +
+                    ": size: expected height and width, shortest_edge, or max_height and max_width; found " +
+                    size_key(size));
+  }
   if (settings.do_center_crop && settings.crop_size.height == 0) {
     throw Error(ErrorCode::kInput,
-                "image processor: crop_size: expected height and width, found " + size_key(settings.crop_size));
+                settings.where + ": crop_size: expected height and width, found " + size_key(settings.crop_size));
   }
   if (settings.do_pad && settings.pad_size != SizeSpec{} && settings.pad_size.height == 0) {
     throw Error(ErrorCode::kInput,
-                "image processor: pad_size: expected height and width, found " + size_key(settings.pad_size));
+                settings.where + ": pad_size: expected height and width, found " + size_key(settings.pad_size));
   }
 }
 

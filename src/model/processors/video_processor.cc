@@ -54,8 +54,8 @@ VideoProcessor::Kind kind_of(const JsonObject& config, std::string_view model_ty
   if (type == "Qwen3VLVideoProcessor") return VideoProcessor::Kind::kQwen3;
   if (type == "Qwen2VLVideoProcessor") return VideoProcessor::Kind::kQwen2;
   if (!type.empty()) {
-    throw Error(ErrorCode::kUnsupported, config.where() + ": video_processor_type: found \"" + type +
-                                             "\"; supported are Qwen2VLVideoProcessor, Qwen3VLVideoProcessor");
+    throw Error(ErrorCode::kUnsupported, config.where() + ": video_processor_type: found " + shown_json(Json(type)) +
+                                             "; supported are Qwen2VLVideoProcessor, Qwen3VLVideoProcessor");
   }
   return model_type.starts_with("qwen3") ? VideoProcessor::Kind::kQwen3 : VideoProcessor::Kind::kQwen2;
 }
