@@ -24,6 +24,9 @@ set(VLCACHE_PARTS_io 2)
 # What tools/check.sh leaves to tools/test.sh: servers and files that must wait, and the same once more.
 set(VLCACHE_SLOW_TESTS "^(store|golden-avx2)")
 
+# All test programs of a build, and nothing that no test runs: what sanitizers are built for.
+add_custom_target(vlcache_tests)
+
 # vlcache_unit_tests(NAME [ALONE] FILES files... [DEPENDS targets...]): the program vlcache_NAME_test of those of the files that
 # this build has, and its ctest tests NAME or NAME-1, NAME-2, ... Each writes what ran to build/.../results/NAME.xml and
 # has a folder of its own for temporary files.
@@ -42,6 +45,7 @@ function(vlcache_unit_tests name)
   set_property(GLOBAL APPEND PROPERTY VLCACHE_TEST_FILES ${arg_FILES})
   set(program vlcache_${name}_test)
   add_executable(${program} ${arg_FILES})
+  add_dependencies(vlcache_tests ${program})
   if(TARGET vlcache_${name})
     target_link_libraries(${program} PRIVATE vlcache_${name})
   endif()

@@ -338,7 +338,7 @@ DAMAGE = {any_value: 16, missing: 8, other_number: 8, absurd_size: 14, no_diviso
 
 
 # What an error may name beside the keys that were damaged.
-NAMED = re.compile(r"\w\.(json|safetensors|jinja)\b|the chat template|takes text only|the prompt has \d+ tokens")
+NAMED = re.compile(r"\w\.(json|safetensors|jinja)\b|chat template|takes text only|the prompt has \d+ tokens")
 
 
 def fault_of(returncode, stdout, stderr, names):

@@ -26,10 +26,10 @@ step() {
   fi
 }
 
-# unit_tests PRESET: builds and runs a build's test programs, as many at a time as there are cores
+# unit_tests PRESET [TARGET...]: builds these targets, by default all, and runs the test programs, as many at a time as there are cores
 unit_tests() {
   local started
-  step "build-$1" tools/build.sh "$1"
+  step "build-$1" tools/build.sh "$@"
   rm -rf "build/$1/results" "build/$1/junit.xml"
   started=$SECONDS
   ctest --test-dir "build/$1" --parallel "$(nproc)" --output-junit junit.xml >"$logs/$1.log" 2>&1 || tail -n 40 "$logs/$1.log"
@@ -56,8 +56,8 @@ if wants python; then
   python_tests page "$python" tests/page tests/clients
 fi
 export TSAN_OPTIONS="halt_on_error=1" UBSAN_OPTIONS="print_stacktrace=1"
-if wants asan; then unit_tests asan; fi
-if wants tsan; then unit_tests tsan; fi
+if wants asan; then unit_tests asan vlcache_tests vlcache_fuzz; fi
+if wants tsan; then unit_tests tsan vlcache_tests; fi
 if wants fuzz; then
   echo "fuzzing, 5 s a parser"
   tools/fuzz.sh 5 >"$logs/fuzz.log" 2>&1 || tail -n 40 "$logs/fuzz.log"

@@ -79,6 +79,15 @@ TEST_F(ModelTest, ErrorsNameTheMissingTensor) {
                                            HasSubstr("(from config.json), found [")));
 }
 
+// Nothing is allocated for a table of 2^28 positions before the file is known to have another.
+TEST_F(ModelTest, SizesAreComparedBeforeTheyAreAllocated) {
+  copy("paddleocr-vl-nested");
+  Json config = load_json(dir_ / "config.json");
+  config["vision_config"]["image_size"] = 65536;
+  write("config.json", config.dump());
+  EXPECT_THAT(load_error(), HasSubstr("position_embedding.weight\": expected shape [268435456, "));
+}
+
 TEST_F(ModelTest, ExpertsMustBeThereOnce) {
   const std::string experts = "model.language_model.layers.1.mlp.experts.";
   copy("qwen3-vl-moe", {{experts + "down_proj", ""}});

@@ -189,6 +189,7 @@ Tensor WeightLoader::vector(const std::vector<std::string>& names, const std::ve
 }
 
 Tensor WeightLoader::rows(const std::string& name, int64_t n, int64_t width, std::vector<int64_t> stored) {
+  if (!source_.has_shape(name, stored)) source_.get(name, stored);  // throws before memory is taken for such a size
   const Tensor out = own({n, width});
   convert(name, stored, out);
   return out;

@@ -252,6 +252,11 @@ TEST(ImageProcessor, ErrorsNameTheUnsupportedProcessor) {
                         ErrorCode::kInput),
         testing::HasSubstr("preprocessor_config.json: "));
   }
+  EXPECT_THAT(
+      processor_error(
+          R"({"image_processor_type": "Qwen2VLImageProcessor", "size": {"shortest_edge": 9, "longest_edge": 8}})",
+          ErrorCode::kInput),
+      testing::HasSubstr("size: shortest_edge: expected pixels of at most longest_edge (8), found 9"));
   for (const char* rest :
        {R"("image_grid_pinpoints": [])", R"("image_grid_pinpoints": [[336]])", R"("image_grid_pinpoints": [[0, 336]])",
         R"("image_grid_pinpoints": 3)", R"("image_grid_pinpoints": [[1e9, 1]])"}) {

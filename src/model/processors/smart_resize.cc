@@ -90,6 +90,10 @@ int64_t read_pixels(const JsonObject& config, std::string_view newer, std::strin
     const JsonObject size = config.object("size");
     read(size, older);
     read(size, newer);
+    if (size.has("shortest_edge") && size.has("longest_edge") &&
+        size.integer("shortest_edge") > size.integer("longest_edge")) {  // small images would become larger than large
+      size.fail("shortest_edge", "pixels of at most longest_edge (" + shown_json(*size.find("longest_edge")) + ")");
+    }
   }
   read(config, older);
   return fallback;
