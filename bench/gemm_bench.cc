@@ -86,10 +86,13 @@ void bench(const Shape& shape, DType dtype, const std::vector<int64_t>& all_rows
     const Tensor x = filled(x_memory, dtype, rows, shape.n_in);
     Buffer y_memory(rows * shape.n_out * dtype_bytes(dtype));
     const Tensor y(y_memory.data(), dtype, {rows, shape.n_out});
-    const auto weight = [&](int i) -> const Weight& { return weights[static_cast<size_t>(i) % weights.size()]; };
+    const auto dense = [&](int i) {
+      const Weight& w = weights[static_cast<size_t>(i) % weights.size()];
+      return cpu::panels_of(w, w.segments[0]);
+    };
     const MachineLimits before = limits_probe().measure(0.2);
-    const double few = median_ms([&](int i) { matmul.by_panels(x, weight(i), y, {}); });
-    const double many = median_ms([&](int i) { matmul.by_onednn(x, weight(i), y, {}); });
+    const double few = median_ms([&](int i) { matmul.by_panels(x, dense(i), y, {}); });
+    const double many = median_ms([&](int i) { matmul.by_onednn(x, dense(i), y, {}); });
     const MachineLimits after = limits_probe().measure(0.2);
     const double gb_s = (before.read_gb_s + after.read_gb_s) / 2;
     const double tflops = dtype == DType::kBF16 ? (before.bf16_tflops + after.bf16_tflops) / 2

@@ -98,12 +98,12 @@ ModelConfig text_part(const std::filesystem::path& dir) {
 
 class GoldenCase {
  public:
-  GoldenCase(const std::string& name, const ModelConfig& config, Backend& backend)
+  GoldenCase(const std::string& name, const ModelConfig& config, Backend& backend, const LoadOptions& options = {})
       : dir_(fixtures() / name),
         json_(load_json(dir_ / "case.json")),
         expected_(Safetensors::open(dir_ / json_["expected"].get<std::string>())),
         backend_(backend),
-        model_(Model::load(Checkpoint(dir_), config, backend)),
+        model_(Model::load(Checkpoint(dir_), config, backend, options)),
         ids_(json_["input_ids"].get<std::vector<int32_t>>()) {
     const Tensor rows = expected_.get("rows");
     rows_.assign(rows.as<int32_t>(), rows.as<int32_t>() + rows.rows());
@@ -212,6 +212,12 @@ class GoldenCase {
   }
 
   Worst run();
+
+  // Of the prompt, `chunk` rows at a time; 0: at once.
+  std::vector<float> logits(int64_t chunk) {
+    ContiguousKv kv(model_->config().text, backend_, is_f32() ? KvCodec::kF32 : KvCodec::kBF16, x_.rows());
+    return prefill(kv, x_, chunk > 0 ? chunk : x_.rows());
+  }
 
   // Of the whole prompt's logits.
   double logit_error() {
@@ -461,6 +467,14 @@ std::vector<double> log_softmax(const Tensor& t, int64_t row) {
   return x;
 }
 
+// Kullback and Leibler's, of one row's tokens.
+double divergence(const Tensor& expected, const Tensor& found, int64_t row) {
+  const std::vector<double> p = log_softmax(expected, row), q = log_softmax(found, row);
+  double kl = 0;
+  for (size_t c = 0; c < p.size(); ++c) kl += std::exp(p[c]) * (p[c] - q[c]);
+  return std::isnan(kl) ? INFINITY : kl;
+}
+
 // Against transformers in bf16, row by row.
 void GoldenCase::compare_bf16(const Tensor& logits, Worst& worst) {
   const Tensor expected = expected_.get("logits_bf16");
@@ -597,6 +611,40 @@ std::vector<Setting> settings() {
     for (const DType dtype : {DType::kF32, DType::kBF16}) all.push_back({std::string(name), dtype});
   }
   return all;
+}
+
+// Every family with quantised weights: the products of the fast backend against those of the scalar one with the very
+// same weights, and the prompt in pieces against the prompt at once.
+TEST_P(Golden, QuantisedWeights) {
+  if (GetParam().backend == "ref") GTEST_SKIP() << "it is what the others are compared with";
+  constexpr WeightForms kForms[] = {{.text = WeightChoice::kInt8, .vision = WeightChoice::kDense},
+                                    {.text = WeightChoice::kInt4Plus, .vision = WeightChoice::kInt8}};
+  const std::unique_ptr<Backend> ref = make_backend("ref", DType::kF32);
+  for (const std::string& name : case_names()) {
+    const ModelConfig config = Model::read_config(Checkpoint(fixtures() / name));
+    for (const WeightForms& forms : kForms) {
+      SCOPED_TRACE(name + " in " + std::string(weight_choice_name(forms.text)));
+      Worst worst;
+      GoldenCase expected(name, config, *ref, {.forms = forms}), found(name, config, *backend_, {.forms = forms});
+      const auto n_quantised = std::ranges::count_if(found.model().weights().matrices, &LoadedMatrix::quantised);
+      EXPECT_GT(n_quantised, 2 * config.text.n_layers) << "of the language model";
+      expected.embed(worst), found.embed(worst);
+      std::vector<float> right = expected.logits(0), whole = found.logits(0), pieces = found.logits(1);
+      const int64_t vocab = config.text.vocab_size, n = std::ssize(right) / vocab;
+      const auto rows = [&](std::vector<float>& values) { return Tensor(values.data(), DType::kF32, {n, vocab}); };
+      if (found.is_f32()) {
+        EXPECT_LE(error_of(rows(whole), rows(right)), kF32Error);
+        EXPECT_LE(error_of(rows(pieces), rows(whole)), kPathError);
+        continue;
+      }
+      // Random routers have experts that are nearly equal, which roundings exchange.
+      if (name.find("moe") != std::string::npos) continue;
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_LE(divergence(rows(right), rows(whole), i), kBf16Kl) << "row " << i;
+        EXPECT_LE(divergence(rows(whole), rows(pieces), i), kBf16Kl) << "row " << i << " in pieces";
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Golden, testing::ValuesIn(settings()), [](const auto& info) {

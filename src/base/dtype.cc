@@ -51,4 +51,17 @@ float f16_to_float(uint16_t half) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
+uint16_t float_to_f16(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x), magnitude = u & 0x7fffffffu;
+  const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and more
+  if (magnitude < 0x38800000u) {  // below 2^-14: the sum rounds to multiples of 2^-24, in the low bits of 0.5
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(sum) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
 }  // namespace vlcache

@@ -28,6 +28,8 @@ inline bf16 to_bf16(float x) {
 
 // IEEE half to float, subnormals included.
 float f16_to_float(uint16_t half);
+// Rounded to nearest even, subnormals included; beyond 65504: infinite.
+uint16_t float_to_f16(float x);
 
 template <typename T>
 T from_float(float x);

@@ -98,7 +98,9 @@ std::unique_ptr<Engine> Engine::load(const Checkpoint& checkpoint, const EngineO
                                          std::to_string(video_processor->frames_per_unit()));
     }
   }
-  engine->start(Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress}), options);
+  engine->start(
+      Model::load(checkpoint, config, *engine->backend_, {.progress = options.progress, .forms = options.weights}),
+      options);
   if (processor != nullptr) {
     engine->image_reader_ = std::make_unique<ImageReader>(*engine->model_, std::move(processor), make_processor);
     engine->document_reader_ = std::make_unique<DocumentReader>(*engine->image_reader_);
@@ -114,7 +116,7 @@ std::unique_ptr<Engine> Engine::random(const ModelConfig& config, const EngineOp
   const auto begin = Clock::now();
   auto engine = std::unique_ptr<Engine>(new Engine());
   engine->backend_ = make_backend(options.backend, choose_dtype(config, options.dtype), options.backend_options);
-  engine->start(Model::random(config, *engine->backend_, seed), options);
+  engine->start(Model::random(config, *engine->backend_, seed, {.forms = options.weights}), options);
   engine->load_ms_ = ms_since(begin);
   return engine;
 }

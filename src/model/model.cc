@@ -7,6 +7,7 @@
 #include "base/sha256.h"
 #include "io/safetensors.h"
 #include "model/projector.h"
+#include "ops/quantiser.h"
 
 namespace vlcache {
 namespace {
@@ -83,7 +84,7 @@ ModelConfig Model::read_config(const Checkpoint& checkpoint) {
 
 std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                    const LoadOptions& options) {
-  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options.progress);
+  Weights weights = load_weights(config, checkpoint_source(checkpoint.tensors()), backend, options);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, checkpoint.config().raw().dump()));
 }
 
@@ -91,8 +92,9 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backen
   return load(checkpoint, read_config(checkpoint), backend, options);
 }
 
-std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed) {
-  Weights weights = load_weights(config, random_source(seed, !config.text.tied_embeddings), backend);
+std::unique_ptr<Model> Model::random(const ModelConfig& config, Backend& backend, uint64_t seed,
+                                     const LoadOptions& options) {
+  Weights weights = load_weights(config, random_source(seed, !config.text.tied_embeddings), backend, options);
   return std::unique_ptr<Model>(new Model(config, std::move(weights), backend, config.model_type));
 }
 
@@ -106,6 +108,12 @@ Model::Model(const ModelConfig& config, Weights weights, Backend& backend, const
     hash.add(std::as_bytes(std::span(text)));
   }
   hash.add(static_cast<int64_t>(compute_dtype()));
+  for (const LoadedMatrix& matrix : weights_.matrices) {
+    if (!matrix.quantised) continue;
+    const std::string text = matrix.name + " " + matrix.form + " quantiser " + std::to_string(kQuantiserVersion);
+    hash.add(std::ssize(text));
+    hash.add(std::as_bytes(std::span(text)));
+  }
   std::ranges::copy_n(hash.finish().begin(), std::ssize(fingerprint_), fingerprint_.begin());
 }
 

@@ -35,10 +35,6 @@ struct VisionOutput {
   Tensor record() const;
 };
 
-struct LoadOptions {
-  LoadProgress progress;
-};
-
 class Model {
  public:
   // The backend must outlive the model. Throws Error for anything wrong in the checkpoint.
@@ -47,7 +43,8 @@ class Model {
   static std::unique_ptr<Model> load(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                                      const LoadOptions& options = {});
   // Random weights of any configuration, for timing.
-  static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed);
+  static std::unique_ptr<Model> random(const ModelConfig& config, Backend& backend, uint64_t seed,
+                                       const LoadOptions& options = {});
   // Reads only the configuration of a checkpoint: cheap.
   static ModelConfig read_config(const Checkpoint& checkpoint);
 
@@ -58,7 +55,8 @@ class Model {
   int64_t n_parameters() const { return weights_.n_parameters; }
   int64_t weight_bytes() const { return weights_.bytes; }
   const Weights& weights() const { return weights_; }
-  // Hash of the weights, config.json and the arithmetic: two models with the same fingerprint compute the same.
+  // Hash of the weights, the forms of quantised ones, config.json and the arithmetic: two models with the same
+  // fingerprint compute the same.
   const std::array<uint8_t, 16>& fingerprint() const { return fingerprint_; }
 
   // ---- language ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "io/safetensors.h"
@@ -17,6 +18,7 @@
 namespace vlcache {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class ModelTest : public testing::Test {
@@ -52,6 +54,54 @@ class ModelTest : public testing::Test {
   std::unique_ptr<Backend> backend_;
   std::filesystem::path dir_;
 };
+
+TEST_F(ModelTest, FormsOfWeightsArePartOfTheFingerprint) {
+  const Checkpoint checkpoint(fixture_model("llava-clip"));
+  const auto load = [&](WeightForms forms) { return Model::load(checkpoint, *backend_, {.forms = forms}); };
+  std::set<std::array<uint8_t, 16>> prints;
+  for (const WeightChoice text :
+       {WeightChoice::kDense, WeightChoice::kInt8, WeightChoice::kInt4Plus, WeightChoice::kInt4}) {
+    for (const WeightChoice vision : {WeightChoice::kDense, WeightChoice::kInt8}) {
+      const auto model = load({.text = text, .vision = vision});
+      EXPECT_TRUE(prints.insert(model->fingerprint()).second) << weight_choice_name(text);
+    }
+  }
+  EXPECT_EQ(load({})->fingerprint(), Model::load(checkpoint, *backend_)->fingerprint());
+  EXPECT_EQ(load({.dense = DType::kF32})->fingerprint(), load({})->fingerprint());
+  EXPECT_THAT(error_of([&] { load({.dense = DType::kBF16}); }), HasSubstr("--weights bf16 with arithmetic in f32"));
+}
+
+// v and down are told apart from what they are fused with, in files with one matrix for all and with one for each.
+TEST_F(ModelTest, SensitiveMatricesHaveMoreBits) {
+  for (const char* name : {"llama-gqa4", "gpt2-tied", "baichuan2"}) {
+    const auto model =
+        Model::load(Checkpoint(fixture_model(name)), *backend_, {.forms = {.text = WeightChoice::kInt4Plus}});
+    const TextLayer& l = model->config().text.layer(0);
+    for (const TextLayerWeights& w : model->weights().text.layers) {
+      ASSERT_EQ(w.qkv.segments.size(), 2u) << name;
+      EXPECT_EQ(w.qkv.segments[0].form, kInt4);
+      EXPECT_EQ(w.qkv.segments[1].form, kInt6);
+      EXPECT_EQ(w.qkv.segments[1].n_out, l.kv_size());
+      EXPECT_EQ(w.down.segments[0].form, kInt6);
+      EXPECT_EQ(w.gate_up.segments[0].form, kInt4);
+    }
+    EXPECT_EQ(model->weights().text.output().segments[0].form, kInt8);
+  }
+}
+
+TEST_F(ModelTest, RefusesToQuantiseWhatIsNotANumber) {
+  copy("llama-gqa4");
+  std::string file = read_text_file(dir_ / "model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const Json header = parse_json(std::string_view(file).substr(sizeof length, length), "header");
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  file.replace(sizeof length + length + header[name]["data_offsets"][0].get<size_t>(), 4, std::string(4, '\xff'));
+  write("model.safetensors", file);
+  EXPECT_EQ(load_error(), "no error");
+  EXPECT_THAT(error_of([&] { Model::load(Checkpoint(dir_), *backend_, {.forms = {.text = WeightChoice::kInt4}}); }),
+              AllOf(HasSubstr(name), HasSubstr("not a number"), HasSubstr("--weights dense")));
+}
 
 TEST_F(ModelTest, ReportsLoadProgress) {
   int64_t done = 0, total = 0;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "ops/quantiser.h"
 
 namespace vlcache {
 namespace {
@@ -85,26 +86,26 @@ std::string WeightLoader::prefix(const std::vector<std::string_view>& prefixes, 
 }
 
 Weight WeightLoader::matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
-                            const std::vector<int64_t>& pairs) {
+                            const RowForms& forms, const std::vector<int64_t>& pairs) {
   std::vector<Tensor> parts;
   std::vector<Buffer> copies;
   for (size_t i = 0; i < names.size(); ++i) {
     parts.push_back(aligned(names[i], {n_out[i], n_in}, copies));
     if (!pairs.empty() && pairs[i] > 0) parts.back() = halves_of_pairs(parts.back(), pairs[i], copies.emplace_back());
   }
-  return pack(names, parts);
+  return pack(names, parts, forms);
 }
 
-Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in) {
+Weight WeightLoader::transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_in, n_out}, copies);
   const Buffer memory(from.bytes());
   const std::vector<Tensor> parts = {Tensor(memory.data(), from.dtype, {n_out, n_in})};
   transpose(from, parts[0]);
-  return pack({name}, parts);
+  return pack({name}, parts, forms);
 }
 
-Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in) {
+Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms) {
   std::vector<Buffer> copies;
   const Tensor from = aligned(name, {n_out, n_in}, copies);
   const DType dtype = backend_.compute_dtype();
@@ -119,7 +120,7 @@ Weight WeightLoader::unit_rows(const std::string& name, int64_t n_out, int64_t n
     scale_to_length_one(values);
     backend_.convert(values, parts[0].slice_rows(at, at + n));
   }
-  return pack({name}, parts);
+  return pack({name}, parts, forms);
 }
 
 Weight WeightLoader::patch_matrix(const std::string& name, const VisionConfig& v) {
@@ -153,8 +154,8 @@ Weight WeightLoader::exchanged_matrix(const std::string& name, std::span<const i
   return pack({name}, parts);
 }
 
-std::vector<Weight> WeightLoader::stacked(const std::string& name, int64_t n, int64_t n_out, int64_t n_in,
-                                          bool transposed) {
+std::vector<Weight> WeightLoader::stacked(const Stack& stack, const RowForms& forms) {
+  const auto& [name, n, n_out, n_in, transposed] = stack;
   const int64_t rows = transposed ? n_in : n_out, width = transposed ? n_out : n_in;
   std::vector<Buffer> copies;
   const Tensor all = aligned(name, {n, rows, width}, copies);
@@ -168,7 +169,7 @@ std::vector<Weight> WeightLoader::stacked(const std::string& name, int64_t n, in
       transpose(part, to);
       part = to;
     }
-    weights.push_back(backend_.pack({&part, 1}));
+    weights.push_back(pack_rows(name + "[" + std::to_string(i) + "]", {part}, forms));
     kept_bytes += weights.back().bytes();
   }
   source_.release(name);
@@ -233,8 +234,9 @@ Tensor WeightLoader::aligned(const std::string& name, std::span<const int64_t> s
   return t;
 }
 
-Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts) {
-  Weight w = backend_.pack(parts);
+Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts,
+                          const RowForms& forms) {
+  Weight w = pack_rows(names[0], parts, forms);
   int64_t n = 0, bytes = 0;
   for (const Tensor& part : parts) {
     n += part.numel();
@@ -242,6 +244,54 @@ Weight WeightLoader::pack(const std::vector<std::string>& names, const std::vect
   }
   for (const std::string& name : names) source_.release(name);
   count(n, bytes, w.bytes());
+  return w;
+}
+
+// Rows that neighbours share a form with become one segment, whichever parts they come from.
+Weight WeightLoader::pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms) {
+  int64_t n_rows = 0;
+  for (const Tensor& part : parts) n_rows += part.rows();
+  RowForms runs;
+  for (const RowForm& next : forms.empty() ? RowForms{{n_rows, std::nullopt}} : forms) {
+    if (!runs.empty() && runs.back().form == next.form) {
+      runs.back().n_rows += next.n_rows;
+    } else {
+      runs.push_back(next);
+    }
+  }
+  std::vector<Weight> weights;
+  std::vector<Tensor> left = parts;
+  size_t at = 0;
+  LoadedMatrix loaded{.name = name};
+  for (const auto& [n, form] : runs) {
+    std::vector<Tensor> of_run;
+    for (int64_t missing = n; missing > 0;) {
+      CHECK(at < left.size());
+      const int64_t taken = std::min(missing, left[at].rows());
+      of_run.push_back(left[at].slice_rows(0, taken));
+      left[at] = left[at].slice_rows(taken, left[at].rows());
+      missing -= taken;
+      if (left[at].rows() == 0) ++at;
+    }
+    loaded.form += (loaded.form.empty() ? "" : " | ") +
+                   (form ? form->describe() : std::string(dtype_name(backend_.compute_dtype())));
+    loaded.quantised |= form.has_value();
+    if (form) {
+      const QuantisedRows rows(*form, of_run);
+      weights.push_back(backend_.pack(rows));
+      if (!rows.all_finite()) {
+        throw Error(ErrorCode::kInput, source_.where() + ": \"" + name +
+                                           "\" holds values that are infinite or not a number, which cannot be "
+                                           "quantised; --weights dense loads them as they are");
+      }
+    } else {
+      weights.push_back(backend_.pack(of_run));
+    }
+  }
+  CHECK(at == left.size());
+  Weight w = weights.size() == 1 ? std::move(weights[0]) : stack(std::move(weights));
+  loaded.n_parameters = w.n_out * w.n_in, loaded.bytes = w.bytes();
+  out_.matrices.push_back(std::move(loaded));
   return w;
 }
 
@@ -265,7 +315,7 @@ void WeightLoader::count(int64_t n_parameters, int64_t source_bytes, int64_t kep
   out_.n_parameters += n_parameters;
   out_.bytes += kept_bytes;
   done_bytes_ += source_bytes;
-  if (progress_) progress_(done_bytes_, source_.total_bytes());
+  if (options_.progress) options_.progress(done_bytes_, source_.total_bytes());
 }
 
 }  // namespace vlcache

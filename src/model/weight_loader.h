@@ -17,8 +17,12 @@ namespace vlcache {
 class WeightLoader {
  public:
   // All must outlive the loader. Converted tensors are owned by `out`, which also counts them.
-  WeightLoader(TensorSource& source, Backend& backend, const LoadProgress& progress, Weights& out)
-      : source_(source), backend_(backend), progress_(progress), out_(out), hash_(make_hash()) {}
+  WeightLoader(TensorSource& source, Backend& backend, const LoadOptions& options, Weights& out)
+      : source_(source), backend_(backend), options_(options), out_(out), hash_(make_hash()) {}
+
+  // All n rows of a matrix of the language model, or of the vision encoder, in the form that is asked for.
+  RowForms text_form(int64_t n_rows, MatrixRole role) const { return {{n_rows, form_of(options_.forms.text, role)}}; }
+  RowForms vision_form(int64_t n_rows) const { return {{n_rows, form_of(options_.forms.vision, MatrixRole::kUsual)}}; }
 
   // The first prefix under which `probe` exists. Throws Error(kNotFound) listing all that were tried.
   std::string prefix(const std::vector<std::string_view>& prefixes, const std::string& probe) const;
@@ -30,23 +34,28 @@ class WeightLoader {
 
   // One packed matrix of several stacked ones, [sum of n_out, n_in]. `pairs`: empty, or for each of them the size of
   // the heads that its rows are, whose rotation takes the rows (2c, 2c + 1) of a head: they become rows c and c + size
-  // / 2, as Backend::rope takes them; 0: the rows stay.
+  // / 2, as Backend::rope takes them; 0: the rows stay. `forms`, here and below: of the rows as they are stacked.
   Weight matrix(const std::vector<std::string>& names, const std::vector<int64_t>& n_out, int64_t n_in,
-                const std::vector<int64_t>& pairs = {});
-  Weight matrix(const std::string& name, int64_t n_out, int64_t n_in) {
-    return matrix(std::vector{name}, {n_out}, n_in);
+                const RowForms& forms = {}, const std::vector<int64_t>& pairs = {});
+  Weight matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms = {}) {
+    return matrix(std::vector{name}, {n_out}, n_in, forms);
   }
   // A matrix that is stored as [n_in, n_out].
-  Weight transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in);
+  Weight transposed_matrix(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms);
   // A matrix whose rows are divided by their length, or by 1e-12 if that is more.
-  Weight unit_rows(const std::string& name, int64_t n_out, int64_t n_in);
+  Weight unit_rows(const std::string& name, int64_t n_out, int64_t n_in, const RowForms& forms);
   // The kernel of a convolution whose stride is its size, [n_out, C, p, p] or [n_out, C, n_frames, p, p], as a matrix
   // whose columns are those of frame after frame.
   Weight patch_matrix(const std::string& name, const VisionConfig& v);
   // A stored matrix [n_out, a, b, n] (n may be 1) as [n_out, b * a * n]: the second and third dimension are exchanged.
   Weight exchanged_matrix(const std::string& name, std::span<const int64_t> stored, const std::array<int64_t, 4>& dims);
   // n matrices [n_out, n_in] of one tensor [n, n_out, n_in], or, `transposed`, [n, n_in, n_out].
-  std::vector<Weight> stacked(const std::string& name, int64_t n, int64_t n_out, int64_t n_in, bool transposed);
+  struct Stack {
+    std::string name;
+    int64_t n, n_out, n_in;
+    bool transposed;
+  };
+  std::vector<Weight> stacked(const Stack& stack, const RowForms& forms);
   // Several vectors end to end, in the compute dtype.
   Tensor vector(const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
   Tensor vector(const std::string& name, int64_t n) { return vector(std::vector{name}, {n}); }
@@ -68,7 +77,8 @@ class WeightLoader {
   Tensor aligned(const std::string& name, std::initializer_list<int64_t> shape, std::vector<Buffer>& copies) {
     return aligned(name, std::span(shape.begin(), shape.size()), copies);
   }
-  Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts);
+  Weight pack(const std::vector<std::string>& names, const std::vector<Tensor>& parts, const RowForms& forms = {});
+  Weight pack_rows(const std::string& name, const std::vector<Tensor>& parts, const RowForms& forms);
   Tensor own(std::initializer_list<int64_t> shape);
   void convert(const std::string& name, std::span<const int64_t> shape, const Tensor& to);
   void convert(const std::string& name, std::initializer_list<int64_t> shape, const Tensor& to) {
@@ -78,7 +88,7 @@ class WeightLoader {
 
   TensorSource& source_;
   Backend& backend_;
-  const LoadProgress& progress_;
+  const LoadOptions& options_;
   Weights& out_;
   HashState hash_;
   int64_t done_bytes_ = 0;

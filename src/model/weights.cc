@@ -14,7 +14,9 @@ namespace {
 void load_experts(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& mlp,
                   TextLayerWeights& w) {
   const int64_t f = l.ffn_size, h = c.hidden_size;
-  w.router = load.matrix(mlp + "gate.weight", l.n_experts, h);
+  w.router = load.matrix(mlp + "gate.weight", l.n_experts, h);  // small, and a wrong expert is no small error: dense
+  const RowForms up_form = load.text_form(2 * f, MatrixRole::kUsual);
+  const RowForms down_form = load.text_form(h, MatrixRole::kSensitive);
   const std::string experts = mlp + "experts.";
   const auto single = [&](int64_t i) { return experts + std::to_string(i) + "."; };
   const bool stacked = load.has(experts + "gate_up_proj");
@@ -27,13 +29,14 @@ void load_experts(WeightLoader& load, const TextConfig& c, const TextLayer& l, c
     const std::string gate_up = experts + "gate_up_proj", down = experts + "down_proj";
     const bool transposed =
         2 * f != h ? load.has_shape(gate_up, {l.n_experts, h, 2 * f}) : load.has_shape(down, {l.n_experts, f, h});
-    w.experts_gate_up = load.stacked(gate_up, l.n_experts, 2 * f, h, transposed);
-    w.experts_down = load.stacked(down, l.n_experts, h, f, transposed);
+    w.experts_gate_up = load.stacked({gate_up, l.n_experts, 2 * f, h, transposed}, up_form);
+    w.experts_down = load.stacked({down, l.n_experts, h, f, transposed}, down_form);
     return;
   }
   for (int64_t i = 0; i < l.n_experts; ++i) {
-    w.experts_gate_up.push_back(load.matrix({single(i) + "gate_proj.weight", single(i) + "up_proj.weight"}, {f, f}, h));
-    w.experts_down.push_back(load.matrix(single(i) + "down_proj.weight", h, f));
+    const std::vector<std::string> gate_up = {single(i) + "gate_proj.weight", single(i) + "up_proj.weight"};
+    w.experts_gate_up.push_back(load.matrix(gate_up, {f, f}, h, up_form));
+    w.experts_down.push_back(load.matrix(single(i) + "down_proj.weight", h, f, down_form));
   }
 }
 
@@ -49,6 +52,7 @@ struct TextLinear {
   std::vector<int64_t> n_out;
   int64_t n_in = 0;
   bool bias = false;
+  RowForms forms;
   std::vector<int64_t> pairs = {};  // as WeightLoader::matrix takes it
 };
 void load_text_linear(WeightLoader& load, const TextConfig& c, const TextLinear& l, Weight& w, Tensor& bias) {
@@ -57,8 +61,8 @@ void load_text_linear(WeightLoader& load, const TextConfig& c, const TextLinear&
     weights.push_back(module + "weight");
     biases.push_back(module + "bias");
   }
-  w = c.names->transposed ? load.transposed_matrix(weights.at(0), l.n_out.at(0), l.n_in)
-                          : load.matrix(weights, l.n_out, l.n_in, l.pairs);
+  w = c.names->transposed ? load.transposed_matrix(weights.at(0), l.n_out.at(0), l.n_in, l.forms)
+                          : load.matrix(weights, l.n_out, l.n_in, l.forms, l.pairs);
   if (l.bias) bias = load.vector(biases, l.n_out);
 }
 
@@ -74,18 +78,26 @@ void load_text_attention(WeightLoader& load, const TextConfig& c, const TextLaye
   const TextNames& names = *c.names;
   const int64_t q = l.q_size(), kv = l.kv_size();
   const bool joined = names.qkv.size() == 1;
+  RowForms forms = load.text_form(q + kv, MatrixRole::kUsual);
+  forms.push_back(load.text_form(kv, MatrixRole::kSensitive)[0]);
   load_text_linear(load, c,
                    {.modules = after(p, names.qkv),
                     .n_out = joined ? std::vector{q + 2 * kv} : std::vector{q, kv, kv},
                     .n_in = c.hidden_size,
                     .bias = c.qkv_bias,
+                    .forms = forms,
                     .pairs = c.pair_rope ? std::vector<int64_t>{l.head_dim, l.head_dim, 0} : std::vector<int64_t>{}},
                    w.qkv, w.qkv_bias);
   if (c.qk_norm) {
     w.q_norm = load.vector(p + std::string(names.q_norm) + "weight", l.head_dim);
     w.k_norm = load.vector(p + std::string(names.k_norm) + "weight", l.head_dim);
   }
-  load_text_linear(load, c, {.modules = after(p, {names.o}), .n_out = {c.hidden_size}, .n_in = q, .bias = c.o_bias},
+  load_text_linear(load, c,
+                   {.modules = after(p, {names.o}),
+                    .n_out = {c.hidden_size},
+                    .n_in = q,
+                    .bias = c.o_bias,
+                    .forms = load.text_form(c.hidden_size, MatrixRole::kUsual)},
                    w.o, w.o_bias);
 }
 
@@ -96,13 +108,18 @@ void load_text_mlp(WeightLoader& load, const TextConfig& c, const TextLayer& l, 
   TextLinear up = {.modules = after(p, names.up),
                    .n_out = std::vector<int64_t>(names.up.size(), f),
                    .n_in = c.hidden_size,
-                   .bias = c.mlp_bias};
+                   .bias = c.mlp_bias,
+                   .forms = load.text_form(f * std::ssize(names.up), MatrixRole::kUsual)};
   const std::string joined = p + "mlp.gate_up_proj.";
   if (c.gated_mlp && load.has(joined + "weight")) up.modules = {joined}, up.n_out = {2 * f};
   load_text_linear(load, c, up, w.gate_up, w.gate_up_bias);
   load_text_linear(load, c,
-                   {.modules = after(p, {names.down}), .n_out = {c.hidden_size}, .n_in = f, .bias = c.mlp_bias}, w.down,
-                   w.down_bias);
+                   {.modules = after(p, {names.down}),
+                    .n_out = {c.hidden_size},
+                    .n_in = f,
+                    .bias = c.mlp_bias,
+                    .forms = load.text_form(c.hidden_size, MatrixRole::kSensitive)},
+                   w.down, w.down_bias);
 }
 
 TextLayerWeights load_text_layer(WeightLoader& load, const TextConfig& c, const TextLayer& l, const std::string& p) {
@@ -136,14 +153,20 @@ void load_output(WeightLoader& load, const ModelConfig& config, const std::strin
     throw Error(ErrorCode::kNotFound, load.where() + ": no " + std::string(c.names->lm_head) +
                                           "weight, and config.json does not say tie_word_embeddings");
   }
+  const RowForms form = load.text_form(c.vocab_size, MatrixRole::kTokens);
+  // A table that is only looked up stays in the file, unless it is to take less memory than there.
+  const auto load_table = [&] {
+    return form[0].form ? load.matrix(embed, c.vocab_size, c.hidden_size, form)
+                        : load.table(embed, c.vocab_size, c.hidden_size);
+  };
   if (c.unit_head && !name.empty()) {
-    w.embed = load.table(embed, c.vocab_size, c.hidden_size);
-    w.lm_head = load.unit_rows(name, c.vocab_size, c.hidden_size);
+    w.embed = load_table();
+    w.lm_head = load.unit_rows(name, c.vocab_size, c.hidden_size, form);
     return;
   }
   w.tied = c.tied_embeddings && (name.empty() || load.equal(embed, name, {c.vocab_size, c.hidden_size}));
-  w.embed = w.tied ? load.matrix(embed, c.vocab_size, c.hidden_size) : load.table(embed, c.vocab_size, c.hidden_size);
-  if (!w.tied) w.lm_head = load.matrix(name, c.vocab_size, c.hidden_size);
+  w.embed = w.tied ? load.matrix(embed, c.vocab_size, c.hidden_size, form) : load_table();
+  if (!w.tied) w.lm_head = load.matrix(name, c.vocab_size, c.hidden_size, form);
 }
 
 TextWeights load_text(WeightLoader& load, const ModelConfig& config) {
@@ -188,7 +211,7 @@ void load_linear(WeightLoader& load, const VisionConfig& c, const std::string& p
     biases.push_back(p + std::string(module) + "bias");
   }
   const std::vector<int64_t> shares(modules.size(), shape[0] / std::ssize(modules));
-  w = load.matrix(weights, shares, shape[1]);
+  w = load.matrix(weights, shares, shape[1], load.vision_form(shape[0]));
   if (c.traits.layer_bias) bias = load.vector(biases, shares);
 }
 
@@ -234,9 +257,15 @@ VisionWeights load_vision(WeightLoader& load, const ModelConfig& config) {
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
-                     const LoadProgress& progress) {
+                     const LoadOptions& options) {
+  const DType compute = backend.compute_dtype();
+  if (const DType asked = options.forms.dense.value_or(compute); asked != compute) {
+    throw Error(ErrorCode::kInput, "--weights " + std::string(dtype_name(asked)) + " with arithmetic in " +
+                                       std::string(dtype_name(compute)) + ": expected --weights dense, or --dtype " +
+                                       std::string(dtype_name(asked)));
+  }
   Weights weights;
-  WeightLoader load(*source, backend, progress, weights);
+  WeightLoader load(*source, backend, options, weights);
   weights.text = load_text(load, config);
   if (config.vision) {
     weights.vision = load_vision(load, config);

@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "model/config.h"
 #include "model/tensor_source.h"
+#include "model/weight_forms.h"
 #include "ops/backend.h"
 
 namespace vlcache {
@@ -85,6 +86,14 @@ struct ProjectorWeights {
 
 using WeightHash = std::array<uint8_t, 16>;
 
+// A matrix as it was loaded.
+struct LoadedMatrix {
+  std::string name;  // of its first tensor
+  std::string form;  // QuantForm::describe, or the dtype; several with " | " between them
+  bool quantised = false;
+  int64_t n_parameters = 0, bytes = 0;
+};
+
 struct Weights {
   TextWeights text;
   std::optional<VisionWeights> vision;
@@ -93,6 +102,7 @@ struct Weights {
   WeightHash hash{};                     // of every byte that was loaded
   int64_t n_parameters = 0;              // of what was loaded
   int64_t bytes = 0;                     // that stay in memory: packed matrices, vectors, tables
+  std::vector<LoadedMatrix> matrices;    // packed ones, in the order of loading
   std::vector<Buffer> vectors;           // own every small tensor above
   std::unique_ptr<TensorSource> source;  // keeps mapped tables alive
 };
@@ -100,9 +110,15 @@ struct Weights {
 // done and total are bytes of the source; total is 0 if unknown.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
+struct LoadOptions {
+  LoadProgress progress;
+  WeightForms forms;
+};
+
 // Reads and packs everything `config` needs; pages of the source are released as soon as they were packed, so the peak
-// is the packed weights plus one matrix. Throws Error naming the tensor, its expected shape, and the prefixes tried.
+// is the packed weights plus one matrix, quantised or not: rows are quantised a panel at a time. Throws Error naming
+// the tensor, its expected shape, and the prefixes tried.
 Weights load_weights(const ModelConfig& config, std::unique_ptr<TensorSource> source, Backend& backend,
-                     const LoadProgress& progress = {});
+                     const LoadOptions& options = {});
 
 }  // namespace vlcache

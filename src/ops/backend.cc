@@ -24,6 +24,24 @@ constexpr NamedActivation kActivations[] = {
 
 }  // namespace
 
+int64_t Weight::bytes() const {
+  int64_t bytes = packed() ? 0 : rows.bytes();
+  for (const WeightSegment& segment : segments) bytes += segment.memory.bytes();
+  return bytes;
+}
+
+Weight stack(std::vector<Weight> parts) {
+  CHECK(!parts.empty());
+  Weight all = std::move(parts[0]);
+  CHECK(all.packed());
+  for (Weight& part : std::span(parts).subspan(1)) {
+    CHECK(part.packed() && part.n_in == all.n_in && part.dtype == all.dtype);
+    all.n_out += part.n_out;
+    for (WeightSegment& segment : part.segments) all.segments.push_back(std::move(segment));
+  }
+  return all;
+}
+
 Activation activation_from_name(std::string_view name) {
   std::string known;
   for (const NamedActivation& a : kActivations) {

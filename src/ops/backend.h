@@ -8,28 +8,43 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/isa.h"
 #include "base/kv.h"
+#include "base/quant_form.h"
 #include "base/tensor.h"
 
 namespace vlcache {
 
 enum class Activation : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu };
 
+// Consecutive outputs of a packed matrix that are stored alike, in the backend's layout.
+struct WeightSegment {
+  int64_t n_out = 0;
+  std::optional<QuantForm> form;  // none: values in the compute dtype
+  Buffer memory;
+};
+
 // A matrix [n_out, n_in] in the backend's layout, from Backend::pack; or plain rows, put together by hand, for embed.
 struct Weight {
   int64_t n_out = 0;
   int64_t n_in = 0;
-  DType dtype = DType::kF32;
-  bool packed = false;  // false: plain rows, possibly in the mapped file (embedding tables)
-  Buffer owned;         // the packed bytes; empty for a view of memory owned elsewhere
-  Tensor rows;          // the view, when not packed
-  int64_t bytes() const { return packed ? owned.bytes() : rows.bytes(); }
+  DType dtype = DType::kF32;            // of plain rows and of segments without a form
+  std::vector<WeightSegment> segments;  // one after the other; empty: plain rows
+  Tensor rows;                          // plain rows, possibly in the mapped file (embedding tables)
+  Buffer owned;                         // their memory where it is ours
+
+  bool packed() const { return !segments.empty(); }
+  int64_t bytes() const;
 };
+
+// The outputs of packed matrices of one n_in and dtype, one matrix after the other, without a copy.
+Weight stack(std::vector<Weight> parts);
 
 // y = act(x W^T + bias) + residual; null parts are left out. `residual` may alias y.
 struct Epilogue {
@@ -108,7 +123,11 @@ class Backend {
   // One matrix [sum of rows, n_in] from `parts` (f32, bf16 or f16, [rows_i, n_in]) stacked in order (fused q,k,v;
   // gate,up).
   virtual Weight pack(std::span<const Tensor> parts) = 0;
-  // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x.
+  // The same of quantised rows, which keep their form: bit for bit the weights that QuantRows::dequantise gives.
+  virtual Weight pack(const QuantSource& rows) = 0;
+  // y [n, n_out] = epilogue(x [n, n_in] W^T). y: compute dtype, or f32 (logits). y must not alias x. Of quantised
+  // weights, f32 computes exactly: dequantised in f32. bf16 may round either the weights to bf16 or the rows of x to 15
+  // bits for each 32 inputs, which changes the result by less than its own rounding does.
   virtual void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue = {}) = 0;
   // y[i, :] = W[ids[i], :]. W packed (tied embeddings) or plain rows of any float dtype. ids in [0, n_out).
   virtual void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) = 0;

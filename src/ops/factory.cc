@@ -25,15 +25,26 @@ std::unique_ptr<Backend> make_ref(DType compute_dtype, const BackendOptions&) {
 }
 
 #ifndef VLCACHE_REF_ONLY
-constexpr std::array kIsas{cpu::Isa::kAmxBf16, cpu::Isa::kAvx512Bf16, cpu::Isa::kAvx512, cpu::Isa::kAvx2,
-                           cpu::Isa::kScalar};  // fastest first
+// A level, and whether products of bytes are used (VNNI, which CPUs of either level may have or lack).
+struct NamedIsa {
+  std::string_view name;
+  cpu::Isa isa;
+  bool byte_dots;
+};
+const std::array kIsas{NamedIsa{cpu::isa_name(cpu::Isa::kAmxBf16), cpu::Isa::kAmxBf16, true},
+                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx512Bf16), cpu::Isa::kAvx512Bf16, true},
+                       NamedIsa{"avx512_vnni", cpu::Isa::kAvx512, true},
+                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx512), cpu::Isa::kAvx512, false},
+                       NamedIsa{"avx_vnni", cpu::Isa::kAvx2, true},
+                       NamedIsa{cpu::isa_name(cpu::Isa::kAvx2), cpu::Isa::kAvx2, false},
+                       NamedIsa{cpu::isa_name(cpu::Isa::kScalar), cpu::Isa::kScalar, false}};  // fastest first
 
 std::unique_ptr<Backend> make_cpu(DType compute_dtype, const BackendOptions& options) {
   std::string known;
-  for (const cpu::Isa isa : kIsas) {
-    if (options.max_isa == cpu::isa_name(isa) || options.max_isa == "auto")
-      return make_cpu_backend(compute_dtype, {.max_isa = isa});
-    known += ", " + std::string(cpu::isa_name(isa));
+  for (const auto& [name, isa, byte_dots] : kIsas) {
+    if (options.max_isa == name || options.max_isa == "auto")
+      return make_cpu_backend(compute_dtype, {.max_isa = isa, .byte_dots = byte_dots});
+    known += ", " + std::string(name);
   }
   throw Error(ErrorCode::kUnsupported,
               "instruction set '" + std::string(options.max_isa) + "' is unknown; expected one of auto" + known);
@@ -75,12 +86,13 @@ std::vector<std::string_view> lower_instruction_sets(std::string_view name, cons
 #ifndef VLCACHE_REF_ONLY
   if (name == "ref") return lower;
   cpu::Isa cap = cpu::Isa::kAmxBf16;
-  for (const cpu::Isa isa : kIsas) {
-    if (options.max_isa == cpu::isa_name(isa)) cap = isa;
+  for (const NamedIsa& named : kIsas) {
+    if (options.max_isa == named.name) cap = named.isa;
   }
   const cpu::Isa used = cpu::fastest_isa(cap);
-  for (const cpu::Isa isa : kIsas) {
-    if (isa < used && cpu::fastest_isa(isa) == isa) lower.push_back(cpu::isa_name(isa));
+  for (const auto& [level, isa, byte_dots] : kIsas) {
+    // Products of bytes give the same sums as others do.
+    if (level == cpu::isa_name(isa) && isa < used && cpu::fastest_isa(isa) == isa) lower.push_back(level);
   }
 #else
   static_cast<void>(name), static_cast<void>(options);

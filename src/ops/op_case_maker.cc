@@ -1,6 +1,7 @@
 #include "ops/op_case_maker.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,14 +15,6 @@ constexpr int64_t kGap = 5;  // elements between strided rows: odd, so that no r
 // Fills memory that no op has written: NaN in every float dtype.
 constexpr int kUnwritten = 0xff;
 
-// The nearest f16 value, by rounding to its 10 mantissa bits. Only for normal values.
-uint16_t to_f16_bits(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x);
-  if ((u & 0x7fffffffu) < 0x38800000u) return static_cast<uint16_t>((u >> 16) & 0x8000u);  // below 2^-14: zero
-  const uint32_t rounded = u + 0xfffu + ((u >> 13) & 1u);
-  return static_cast<uint16_t>(((u >> 16) & 0x8000u) | (((rounded & 0x7fffffffu) - 0x38000000u) >> 13));
-}
-
 void put(const Tensor& t, int64_t at, float value) {
   switch (t.dtype) {
     case DType::kF32:
@@ -31,7 +24,7 @@ void put(const Tensor& t, int64_t at, float value) {
       t.as<bf16>()[at] = to_bf16(value);
       return;
     case DType::kF16:
-      t.as<uint16_t>()[at] = to_f16_bits(value);
+      t.as<uint16_t>()[at] = float_to_f16(value);
       return;
     default:
       CHECK(false);
@@ -138,6 +131,64 @@ const Weight& OpCaseMaker::packed(std::initializer_list<int64_t> part_rows, int6
   std::vector<Tensor> parts;
   for (int64_t rows : part_rows) parts.push_back(input_as(values_, {rows, n_in}));
   return op_.weights.emplace_back(backend_.pack(parts));
+}
+
+namespace {
+
+// Rows that are all in memory.
+class RowsInMemory : public QuantSource {
+ public:
+  explicit RowsInMemory(const QuantRows& rows) : rows_(rows) {}
+  QuantForm form() const override { return rows_.form; }
+  int64_t n_out() const override { return rows_.n_rows; }
+  int64_t n_in() const override { return rows_.n_in; }
+  void read(int64_t first, int64_t n, QuantRows& out) const override {
+    out.resize(rows_.form, n, rows_.n_in);
+    const auto copy = [&](const auto& from, auto& to) {
+      const int64_t width = std::ssize(from) / rows_.n_rows;
+      std::copy_n(from.begin() + first * width, n * width, to.begin());
+    };
+    copy(rows_.codes, out.codes), copy(rows_.scales, out.scales), copy(rows_.mins, out.mins);
+    copy(rows_.shared_scales, out.shared_scales), copy(rows_.shared_mins, out.shared_mins);
+  }
+
+ private:
+  const QuantRows& rows_;
+};
+
+}  // namespace
+
+Weight OpCaseMaker::quantised(const QuantForm& form, int64_t n_out, int64_t n_in) {
+  QuantRows rows(form, n_out, n_in);
+  for (uint8_t& code : rows.codes) code = static_cast<uint8_t>(random_() & ((1u << form.bits) - 1u));
+  const float largest = form.table == CodeTable::kNl4 ? 0x1p-7f : std::ldexp(1.0f, 1 - form.bits);
+  // Some scales are negative, as those of Q4_0 may be.
+  const auto scale = [&](float most) {
+    return most * (random_() % 4 == 0 ? -0.5f : 1.0f) * (1.0f + 0.5f * uniform(1.0f));
+  };
+  const bool may_be_negative = form.scale == ScaleKind::kS8Of256 && form.min == MinKind::kNone;
+  const bool brain = form.scale == ScaleKind::kBF16;
+  for (uint16_t& bits : rows.scales) {
+    bits = form.byte_scales() ? static_cast<uint16_t>(64 + random_() % 64)
+           : brain            ? to_bf16(scale(largest)).bits
+                              : float_to_f16(scale(largest));
+  }
+  for (uint16_t& bits : rows.scales) {
+    if (may_be_negative && random_() % 4 == 0) bits = static_cast<uint8_t>(-bits);
+  }
+  // Minima that put the middle of the codes near 0, as those of trained weights do: large sums that cancel would hide
+  // errors or make them.
+  const uint32_t middle = 1u << (form.bits - 1);
+  for (uint16_t& bits : rows.shared_scales) bits = float_to_f16(scale(largest) * 0x1p-7f);
+  for (size_t i = 0; i < rows.shared_mins.size(); ++i)
+    rows.shared_mins[i] = float_to_f16(f16_to_float(rows.shared_scales[i]) * static_cast<float>(middle));
+  for (size_t i = 0; i < rows.mins.size(); ++i) {
+    const auto near_middle = static_cast<uint16_t>(middle / 2 + random_() % middle);
+    rows.mins[i] = form.min == MinKind::kU8          ? rows.scales[i]
+                   : form.min == MinKind::kZeroPoint ? near_middle
+                                                     : float_to_f16(f16_to_float(rows.scales[i]) * -near_middle);
+  }
+  return backend_.pack(RowsInMemory(rows));
 }
 
 KvView OpCaseMaker::cache(const CacheShape& shape) {

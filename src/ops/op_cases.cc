@@ -40,6 +40,7 @@ std::vector<OpInfo> op_infos() {
 std::vector<OpCase> op_cases() {
   OpCases cases;
   add_matmul_cases(cases);
+  add_quant_cases(cases);
   add_row_cases(cases);
   add_expert_cases(cases);
   add_vision_cases(cases);
@@ -51,6 +52,7 @@ std::vector<OpCase> op_cases() {
 std::vector<OpCase> op_bench_cases() {
   OpCases cases;
   add_matmul_bench(cases);
+  add_quant_bench(cases);
   add_row_bench(cases);
   add_attention_bench(cases);
   return cases;

@@ -95,6 +95,26 @@ class Run(ProgramTest):
         for extra in (("--prefill-chunk", "7"), ("--prefill-chunk", "100"), ("--threads", "1"), ("--backend", "ref"), ("--max-isa", "avx2")):
             self.assertEqual(self.json(*args, *extra)["token_ids"], whole, extra)
 
+    def test_weights_are_quantised_while_they_are_loaded(self):
+        args = (*ASK, "--dtype", "f32", "--json", QUESTION)
+        dense = self.json(*args, "--weights", "dense")
+        self.assertEqual(dense["weights"]["form"], "dense")
+        self.assertEqual(self.json(*args, "--weights", "f32")["token_ids"], dense["token_ids"])
+        last = dense["weights"]["bytes"]
+        for form in ("int8", "int4+", "int4"):
+            r = self.json(*args, "--weights", form)
+            self.assertEqual(r["weights"]["form"], form)
+            self.assertLess(r["weights"]["bytes"], last)
+            last = r["weights"]["bytes"]
+            # The same weights, decoded by the formula: exact in f32.
+            self.assertEqual(self.json(*args, "--weights", form, "--backend", "ref")["token_ids"], r["token_ids"], form)
+            self.assertEqual(self.json(*args, "--weights", form, "--prefill-chunk", "7")["token_ids"], r["token_ids"], form)
+        self.assertEqual(self.json(*args, "--weights", "int8")["token_ids"], dense["token_ids"])
+        both = self.json(*args, "--weights", "int4", "--vision-weights", "int8")
+        self.assertEqual(both["weights"]["vision_form"], "int8")
+        self.assertLess(both["weights"]["bytes"], last)
+        self.fails(*args, "--weights", "bf16", says=["--weights bf16", "f32", "--dtype bf16"])
+
     def test_images_are_placed_where_the_prompt_marks_them(self):
         other = MODEL / "demo/table.png"
         both = ("run", "-m", MODEL, "-i", PAGE, "-i", other, "--max-tokens", "4", "--json")

@@ -117,6 +117,7 @@ void run(BenchFlags flags) {
                                               : std::filesystem::path(flags.random_weights).stem().string();
     base.threads = n_threads();
     base.dtype = engine->model().compute_dtype();
+    base.weights = weight_choice_name(engine->options().weights.text);
     base.codec = engine->kv_codec();
     run_group(*engine, flags, policies, base, tile_cases(*engine, flags), reports);
     for (int depth : flags.depths) {

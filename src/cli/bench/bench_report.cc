@@ -32,6 +32,8 @@ nlohmann::ordered_json to_json(const BenchReport& r) {
           {"n_seqs", b.test.n_seqs},
           {"n_threads", r.threads},
           {"dtype", dtype_name(r.dtype)},
+          {"weights", r.weights},
+          {"bytes_per_token", b.bytes_per_token},
           {"type_k", r.codec == KvCodec::kF32 ? "f32" : "bf16"},
           {"kv_mode", r.kv_mode},
           {"kept_share", b.kept_share},

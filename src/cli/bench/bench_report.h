@@ -13,6 +13,7 @@ struct BenchReport {
   std::string model;
   int threads = 0;
   DType dtype = DType::kBF16;
+  std::string weights = "dense";  // as --weights names them
   KvCodec codec = KvCodec::kBF16;
   std::string kv_mode;
   BenchResult result;

@@ -30,10 +30,31 @@ struct Work {
   double tokens, flops, bytes;
 };
 
+// Bytes that reading these matrices takes, over their parameters; dense ones without the padding of their layout.
+double bytes_per_weight(std::span<const Weight* const> matrices) {
+  double bytes = 0, weights = 0;
+  for (const Weight* w : matrices) {
+    for (const WeightSegment& segment : w->segments) {
+      const double n = static_cast<double>(segment.n_out * w->n_in);
+      weights += n;
+      bytes +=
+          segment.form ? static_cast<double>(segment.memory.bytes()) : n * static_cast<double>(dtype_bytes(w->dtype));
+    }
+  }
+  return bytes / weights;
+}
+
 Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const Model& model = engine.model();
   const TextConfig& t = model.config().text;
-  const double element_bytes = static_cast<double>(dtype_bytes(model.compute_dtype()));
+  std::vector<const Weight*> matrices;
+  for (const TextLayerWeights& l : model.weights().text.layers) {
+    for (const Weight* w : {&l.qkv, &l.o, &l.gate_up, &l.down}) matrices.push_back(w);
+    for (const auto* experts : {&l.experts_gate_up, &l.experts_down}) {
+      for (const Weight& w : *experts) matrices.push_back(&w);
+    }
+  }
+  const Weight* const output = &model.weights().text.output();
   const double step_rows =
       test.n_gen > 0 ? test.n_seqs : std::min<double>(test.n_prompt, engine.options().prefill_chunk);
   const double layer_weights = t.layers_weights(step_rows);
@@ -46,10 +67,11 @@ Work text_work(const Engine& engine, const BenchCase& test, double kept_share) {
   const double logit_rows = test.n_gen > 0 ? rows : seqs;
   const double kv_element = engine.kv_codec() == KvCodec::kF32 ? 4.0 : 2.0;
   const double kv_slots_read = test.n_gen > 0 ? mean_slots * n : (depth + n) * steps;
-  return {.tokens = rows,
-          .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
-          .bytes = (layer_weights + output_weights) * element_bytes * steps +
-                   static_cast<double>(t.kv_elements()) * kv_element * kv_slots_read * seqs};
+  return {
+      .tokens = rows,
+      .flops = t.layers_flops(mean_slots) * rows + 2 * output_weights * logit_rows,
+      .bytes = (layer_weights * bytes_per_weight(matrices) + output_weights * bytes_per_weight({&output, 1})) * steps +
+               static_cast<double>(t.kv_elements()) * kv_element * kv_slots_read * seqs};
 }
 
 // Pairs of rows that attend to each other in a layer, of one tile.
@@ -77,6 +99,10 @@ Work vision_work(const Engine& engine, const BenchCase& test) {
   return {.tokens = tiles * (patches + static_cast<double>(v.n_class_features())),
           .flops = tiles * (layers * 2 * rows * layer_weights + 4 * pairs * h + 2 * patches * patch_weights),
           .bytes = (layers * layer_weights + patch_weights) * static_cast<double>(dtype_bytes(model.compute_dtype()))};
+}
+
+Work work_of(const Engine& engine, const BenchResult& result) {
+  return result.test.n_tiles > 0 ? vision_work(engine, result.test) : text_work(engine, result.test, result.kept_share);
 }
 
 }  // namespace
@@ -240,6 +266,8 @@ void BenchRunner::finish(BenchResult& result) {
   for (double x : result.tokens_per_s) square += (x - result.avg_ts) * (x - result.avg_ts);
   result.stddev_ts = n > 1 ? std::sqrt(square / (n - 1)) : 0.0;
   result.limit_ts = limit_tokens_per_s(engine_, result, result.by_bandwidth);
+  const Work work = work_of(engine_, result);
+  result.bytes_per_token = work.bytes / work.tokens;
   result.limit_pct = 100.0 * result.avg_ts / result.limit_ts;
 }
 
@@ -273,9 +301,8 @@ std::vector<std::vector<BenchResult>> BenchRunner::run_in_turn(std::span<BenchRu
 }
 
 double limit_tokens_per_s(const Engine& engine, const BenchResult& result, bool& by_bandwidth) {
-  const BenchCase& test = result.test;
   const MachineLimits& limits = result.limits;
-  const Work work = test.n_tiles > 0 ? vision_work(engine, test) : text_work(engine, test, result.kept_share);
+  const Work work = work_of(engine, result);
   const bool f32 = engine.model().compute_dtype() == DType::kF32;
   const double flop_seconds = work.flops / (1e12 * (f32 ? limits.f32_tflops : limits.bf16_tflops));
   const double byte_seconds = work.bytes / (1e9 * limits.read_gb_s);

@@ -29,14 +29,15 @@ struct BenchResult {
   BenchCase test;
   std::vector<double> tokens_per_s;  // one per repetition
   double avg_ts = 0, stddev_ts = 0;
-  MachineLimits limits;       // mean of the probes before and after each repetition
-  double limit_ts = 0;        // tokens/s at the measured limit
-  double limit_pct = 0;       // avg_ts / limit_ts
-  bool by_bandwidth = false;  // which limit: bytes (weights once a step, KV) or FLOPs
-  uint64_t output_hash = 0;   // of the logits' bits of the last step: equal runs agree
-  double kept_share = 1;      // of the depth's slots, after eviction
-  double compress_ms = 0;     // of that, per sequence: statistics, scores, compaction
-  int64_t kv_bytes = 0;       // pages and tables of all sequences before the test
+  MachineLimits limits;        // mean of the probes before and after each repetition
+  double limit_ts = 0;         // tokens/s at the measured limit
+  double limit_pct = 0;        // avg_ts / limit_ts
+  double bytes_per_token = 0;  // that must be read: weights, KV
+  bool by_bandwidth = false;   // which limit: bytes (weights once a step, KV) or FLOPs
+  uint64_t output_hash = 0;    // of the logits' bits of the last step: equal runs agree
+  double kept_share = 1;       // of the depth's slots, after eviction
+  double compress_ms = 0;      // of that, per sequence: statistics, scores, compaction
+  int64_t kv_bytes = 0;        // pages and tables of all sequences before the test
 };
 
 // Sequences filled to one depth; every test starts there and is rewound.

@@ -75,6 +75,35 @@ void describe_tier(const char* flag, const std::string& place, KvTier& tier, con
                                        : std::to_string(records.size()) + " records, " + bytes(held) + limit));
 }
 
+// Bytes of the weights in memory, with the matrices in the forms that the flags ask for.
+int64_t loaded_bytes(const ModelConfig& config, const WeightForms& forms, int64_t parameters, DType compute) {
+  const auto dense = static_cast<double>(dtype_bytes(compute));
+  double total = static_cast<double>(parameters) * dense;
+  const auto put = [&](WeightChoice choice, MatrixRole role, int64_t n_out, int64_t n_in) {
+    const std::optional<QuantForm> form = form_of(choice, role);
+    if (form) total += static_cast<double>(n_out * n_in) * (form->bits_per_weight(n_in) / 8 - dense);
+  };
+  const TextConfig& t = config.text;
+  const int64_t h = t.hidden_size;
+  for (const TextLayer& l : t.layers) {
+    const int64_t n_mlps = std::max<int64_t>(1, l.n_experts), gates = t.gated_mlp ? 2 : 1;
+    put(forms.text, MatrixRole::kUsual, l.q_size() + l.kv_size(), h);
+    put(forms.text, MatrixRole::kSensitive, l.kv_size(), h);
+    put(forms.text, MatrixRole::kUsual, h, l.q_size());
+    put(forms.text, MatrixRole::kUsual, n_mlps * gates * l.ffn_size, h);
+    put(forms.text, MatrixRole::kSensitive, n_mlps * h, l.ffn_size);
+  }
+  put(forms.text, MatrixRole::kTokens, t.vocab_size * (t.tied_embeddings ? 1 : 2), h);
+  if (config.vision) {
+    const VisionConfig& v = *config.vision;
+    const int64_t n_layers = v.n_used_layers(), f = v.ffn_size;
+    put(forms.vision, MatrixRole::kUsual, n_layers * (4 * v.hidden_size + (v.traits.gated_mlp ? 2 : 1) * f),
+        v.hidden_size);
+    put(forms.vision, MatrixRole::kUsual, n_layers * v.hidden_size, f);
+  }
+  return static_cast<int64_t>(total);
+}
+
 // How memory is divided with these flags.
 void describe_memory(const ModelFlags& flags, int64_t weights) {
   ModelFlags memory_alone = flags;
@@ -82,7 +111,11 @@ void describe_memory(const ModelFlags& flags, int64_t weights) {
   const EngineOptions options = engine_options(memory_alone);
   const int64_t usable = usable_memory(), kv = options.kv_memory_bytes;
   line("memory", bytes(usable) + " that machine and cgroup grant:");
-  line("  weights", bytes(weights));
+  const WeightForms forms = weight_forms(flags);
+  const bool quantised = forms.text != WeightChoice::kDense || forms.vision != WeightChoice::kDense;
+  line("  weights", bytes(weights) + (quantised ? " (language " + std::string(weight_choice_name(forms.text)) +
+                                                      ", vision " + std::string(weight_choice_name(forms.vision)) + ")"
+                                                : ""));
   line("  --cache-ram", bytes(options.cache_bytes) + " at most, of prefixes, KV of pictures and their embeddings" +
                             (flags.cache_ram.empty() ? " (a quarter of it)" : ""));
   line("  --kv-memory",
@@ -154,7 +187,7 @@ void run(const ModelFlags& flags) {
                                                    std::to_string(static_cast<int>(cached)) + " tokens cached");
   }
   describe_template(checkpoint);
-  describe_memory(flags, parameters * dtype_bytes(compute));
+  describe_memory(flags, loaded_bytes(config, weight_forms(flags), parameters, compute));
   if (config.vision) describe_reuse(flags, checkpoint);
 }
 

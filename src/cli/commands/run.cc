@@ -30,6 +30,14 @@ struct RunFlags {
   int batch = 1, lookahead = 0;
 };
 
+// What --weights made of the model.
+nlohmann::ordered_json weights_json(const Engine& engine) {
+  const WeightForms& forms = engine.options().weights;
+  return {{"form", weight_choice_name(forms.text)},
+          {"vision_form", weight_choice_name(forms.vision)},
+          {"bytes", engine.model().weight_bytes()}};
+}
+
 void print_line(const nlohmann::ordered_json& json) {
   const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -65,7 +73,9 @@ void run_one(Engine& engine, const RunFlags& flags, const std::vector<VideoPath>
   const GenerateResult result = generate(engine, std::move(request));
   bar.clear();
   if (flags.json) {
-    print_line(result_json(result, engine.kv().totals()));
+    nlohmann::ordered_json json = result_json(result, engine.kv().totals());
+    json["weights"] = weights_json(engine);
+    print_line(json);
   } else {
     printer.finish();
   }
@@ -160,6 +170,7 @@ class RequestQueue {
         line.error = result.error->what();
       } else {
         line.answer = result_json(result, engine_.kv().totals());
+        line.answer["weights"] = weights_json(engine_);
         if (line.explain)
           std::fprintf(stderr, "%s\n", explanation(result, engine_.kv().totals(), builder_.reuse()).c_str());
       }

@@ -83,8 +83,17 @@ void add_policy_flags(const Command& command, ModelFlags& flags) {
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set) {
   add_model_dir(command, flags.model_dir, flags.tokenizer_dir);
   command.flag("--model").required(set.needs_model);
-  command.add("--dtype", flags.dtype, "weights and compute: f32, bf16, or as the checkpoint")
+  command.add("--dtype", flags.dtype, "compute, and dense weights: f32, bf16, or as the checkpoint")
       .one_of({"auto", "f32", "bf16"})
+      .show_default();
+  command
+      .add("--weights", flags.weights,
+           "matrices of the language model, quantised while loading: int8, int4, or int4+ (6 bits where it matters "
+           "most); dense: not; auto: as the checkpoint")
+      .one_of({"auto", "dense", "int8", "int4", "int4+", "bf16", "f32"})
+      .show_default();
+  command.add("--vision-weights", flags.vision_weights, "the same of the layers of the vision encoder")
+      .one_of({"auto", "dense", "int8"})
       .show_default();
   command.add("--kv-dtype", flags.kv_dtype, "KV cache: bf16, or f32 when computing in f32")
       .one_of({"auto", "f32", "bf16"})
@@ -115,10 +124,10 @@ void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagS
       .one_of({"auto", "cpu", "ref"})
       .show_default();
   command.add("--max-isa", flags.max_isa, "highest instruction set to use")
-      .one_of({"auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"})
+      .one_of({"auto", "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16"})
       .show_default();
-  for (const char* name : {"--dtype", "--kv-dtype", "--kv-memory", "--cache-ram", "--threads", "--prefill-chunk",
-                           "--special-tokens-in-text", "--backend", "--max-isa"}) {
+  for (const char* name : {"--dtype", "--weights", "--vision-weights", "--kv-dtype", "--kv-memory", "--cache-ram",
+                           "--threads", "--prefill-chunk", "--special-tokens-in-text", "--backend", "--max-isa"}) {
     command.flag(name).group("Machine").share_environment();
   }
 }
@@ -134,11 +143,25 @@ int64_t bytes_of(const char* flag, const std::string& value) {
 
 }  // namespace
 
+WeightForms weight_forms(const ModelFlags& flags) {
+  const auto choice = [](const std::string& name) {
+    for (const WeightChoice known : {WeightChoice::kInt8, WeightChoice::kInt4, WeightChoice::kInt4Plus}) {
+      if (name == weight_choice_name(known)) return known;
+    }
+    return WeightChoice::kDense;  // auto: no checkpoint that is read today is quantised
+  };
+  WeightForms forms{.text = choice(flags.weights), .vision = choice(flags.vision_weights)};
+  if (flags.weights == "bf16") forms.dense = DType::kBF16;
+  if (flags.weights == "f32") forms.dense = DType::kF32;
+  return forms;
+}
+
 EngineOptions engine_options(const ModelFlags& flags) {
   set_threads(flags.threads > 0 ? flags.threads : usable_cpus());
   EngineOptions options;
   options.backend = flags.backend;
   options.backend_options.max_isa = flags.max_isa;
+  options.weights = weight_forms(flags);
   if (flags.dtype != "auto") options.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kBF16;
   if (flags.kv_dtype != "auto") options.kv_codec = flags.kv_dtype == "f32" ? KvCodec::kF32 : KvCodec::kBF16;
   options.prefill_chunk = flags.prefill_chunk;

@@ -22,7 +22,8 @@ namespace vlcache {
 // Flags that every command with a model has.
 struct ModelFlags {
   std::string model_dir, tokenizer_dir;
-  std::string dtype = "auto";     // auto, f32, bf16
+  std::string dtype = "auto";  // auto, f32, bf16
+  std::string weights = "auto", vision_weights = "auto";
   std::string kv_dtype = "auto";  // auto, f32, bf16
   std::string kv;                 // empty: full, or auto with a budget
   std::string kv_budget;          // empty: the default of policies that take one
@@ -48,6 +49,9 @@ struct ModelFlagSet {
   bool policy = true;       // one --kv with one --kv-budget
 };
 void add_model_flags(const Command& command, ModelFlags& flags, const ModelFlagSet& set = {});
+
+// The forms of weights that the flags ask for.
+WeightForms weight_forms(const ModelFlags& flags);
 
 // Checks the flags, sets the number of threads and returns the engine's options (without progress).
 EngineOptions engine_options(const ModelFlags& flags);

@@ -5,6 +5,7 @@
 #include "ops/cpu/kv_pages.h"
 #include "ops/cpu/matmul.h"
 #include "ops/cpu/packed.h"
+#include "ops/cpu/quant_panel.h"
 #include "ops/cpu/rope.h"
 #include "ops/cpu/row_ops.h"
 
@@ -13,14 +14,15 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(DType compute_dtype, cpu::Isa isa)
-      : compute_dtype_(compute_dtype), isa_(isa), matmul_(isa, compute_dtype), attention_(isa) {}
+  CpuBackend(DType compute_dtype, cpu::Isa isa, bool byte_dots)
+      : compute_dtype_(compute_dtype), isa_(isa), matmul_(isa, compute_dtype, byte_dots), attention_(isa) {}
 
   std::string_view name() const override { return "cpu"; }
   DType compute_dtype() const override { return compute_dtype_; }
   Isa isa() const override { return isa_; }
 
   Weight pack(std::span<const Tensor> parts) override { return cpu::pack(isa_, compute_dtype_, parts); }
+  Weight pack(const QuantSource& rows) override { return cpu::pack_quantised(compute_dtype_, rows); }
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override {
     matmul_.run(x, w, y, epilogue);
   }
@@ -100,7 +102,8 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype, const CpuBackendOptions& options) {
   CHECK(compute_dtype == DType::kF32 || compute_dtype == DType::kBF16);
-  return std::make_unique<CpuBackend>(compute_dtype, cpu::fastest_isa(options.max_isa));
+  const cpu::Isa isa = cpu::fastest_isa(options.max_isa);
+  return std::make_unique<CpuBackend>(compute_dtype, isa, options.byte_dots && cpu::has_byte_dots(isa));
 }
 
 std::unique_ptr<Backend> make_cpu_backend(DType compute_dtype) { return make_cpu_backend(compute_dtype, {}); }

@@ -2,8 +2,10 @@
 #include "ops/cpu/cpu_features.h"
 
 #include <hwy/highway.h>
-#if HWY_ARCH_X86 && defined(__linux__)
+#if HWY_ARCH_X86
 #include <cpuid.h>
+#endif
+#if HWY_ARCH_X86 && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -53,6 +55,16 @@ Isa detect_isa(Isa cap) {
 Isa fastest_isa(Isa cap) {
   const Isa best = detect_isa(cap);
   return best == Isa::kAvx512Bf16 && !bf16_dots_pay() ? Isa::kAvx512 : best;
+}
+
+bool has_byte_dots(Isa isa) {
+#if HWY_ARCH_X86
+  constexpr unsigned kAvx512Vnni = 1u << 11, kAvxVnni = 1u << 4;  // leaf 7, ecx; leaf 7.1, eax
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (isa >= Isa::kAvx512) return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & kAvx512Vnni) != 0;
+  if (isa == Isa::kAvx2) return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+#endif
+  return false;
 }
 
 std::string_view isa_name(Isa isa) {

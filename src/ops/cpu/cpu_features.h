@@ -17,6 +17,9 @@ Isa detect_isa(Isa cap = Isa::kAmxBf16);
 // where the dot product does fewer operations than multiply-adds of f32 (limits.h).
 Isa fastest_isa(Isa cap = Isa::kAmxBf16);
 
+// Whether the CPU multiplies bytes (VNNI), in vectors of the level: AVX512_VNNI from kAvx512 on, AVX-VNNI on kAvx2.
+bool has_byte_dots(Isa isa);
+
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16", "amx_bf16"
 
 }  // namespace vlcache::cpu

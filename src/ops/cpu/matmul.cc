@@ -9,6 +9,9 @@
 // by oneDNN as below 30, 44 and 72). f32 with AVX-512: the panel kernel for few rows, oneDNN on the packed weights for
 // many. Otherwise: the panel kernel widening in registers for few rows; for many, tiles of the weights are laid out as
 // plain f32 for oneDNN's f32 GEMM.
+//
+// Quantised weights in bf16: for few rows the codes themselves, with x as integers; for many, a panel becomes values of
+// the compute dtype once per block of rows, and the panel kernels take it from there. In f32 always the latter.
 #include "ops/cpu/matmul.h"
 
 #include <algorithm>
@@ -20,6 +23,8 @@
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/packed.h"
 #include "ops/cpu/panel_kernel.h"
+#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant_panel.h"
 #include "ops/cpu/row_ops.h"
 
 namespace vlcache::cpu {
@@ -28,6 +33,14 @@ namespace {
 // Up to this many rows the panel kernel reads the weights as fast as memory delivers them; beyond, oneDNN's blocking
 // pays unless our kernel is the faster one anyway.
 constexpr int64_t kFewRows = 16;
+
+// Up to this many rows are multiplied with codes as they are, in bf16. Measured in 4 bits, 2048 inputs, two cores with
+// AVX-512 but without fast products of bf16: 16 rows in 2.7 ms by bytes and 3.5 by values, 12 in 2.7 by words and 3.0
+// by values. Products of bf16 are several times as fast, and with them values.
+constexpr int64_t kByteDotRows = 16, kWordDotRows = 12, kRowsBesideBf16 = 8;
+
+// Elements of x that are made integers in the time it takes to wake a thread.
+constexpr int64_t kCodedPerThread = 4096;
 
 // Bytes of x that are multiplied with a panel before the next panel: they stay in L2 and L3 (measured with 2048 rows of
 // 2048 inputs: 84 % of the peak without blocks, 89-93 % with).
@@ -49,6 +62,10 @@ constexpr int64_t kSmallProduct = 1 << 20;
 // Weights of fewer bytes than this are read by one thread in the time it takes to wake another.
 constexpr int64_t kBytesPerThread = 64 << 10;
 
+// A panel of quantised weights becomes values for each block of rows: blocks are as large as their rows' time makes
+// that small, whatever the caches hold of x, and are cut for the threads' sake into fewer tasks.
+constexpr int64_t kQuantRowBlock = 512, kQuantTasksPerThread = 4;
+
 // oneDNN's tiles are larger, because each of its calls costs microseconds and lays x out again. Measured with one
 // thread, 512 rows of the 135M shape in f32, tokens/s: 4 panels x 512 rows 449-483 (AVX2: 400-423), 4 x 128 360-410
 // (328-351). Fewer panels where there would be too few tiles; laid out as plain f32 not below 2.
@@ -60,25 +77,34 @@ struct PanelJob {
   int64_t x_stride;
   int64_t x_bytes;  // per element
   int64_t n_rows;
-  const Weight& w;
+  const Panels& w;
   const Tensor& y;
   const Epilogue& epilogue;
+  const QuantPanels* quantised = nullptr;  // w's panels are made from these, in scratch of the thread
+  std::vector<Scratch>* scratch = nullptr;
 
   // With few rows memory limits either kernel, yet AMX was measured 20 % slower there.
   bool on_amx() const { return isa >= Isa::kAmxBf16 && x_bytes == 2 && n_rows > kPanelRows; }
   int64_t tile_rows() const { return on_amx() ? kAmxRows : kPanelRows; }
 
+  const std::byte* panel(int64_t i, int thread) const {
+    if (quantised == nullptr) return w.panel(i);
+    std::byte* values = (*scratch)[static_cast<size_t>(thread)].get(0);
+    dequantise_panel(isa, quantised->layout, quantised->panel(i), w.dtype, values);
+    return values;
+  }
+
   // Outputs [begin, end) of rows [first, last).
-  void run(int64_t begin, int64_t end, int64_t first, int64_t last) const {
+  void run(int64_t begin, int64_t end, int64_t first, int64_t last, int thread) const {
     alignas(64) float sums[kAmxRows * kPanel];
     const int64_t most_rows = tile_rows();
     for (int64_t column = begin; column < end;) {
       const int64_t in_panel = column % kPanel, next = std::min(end, column - in_panel + kPanel);
-      const std::byte* panel = w.owned.data() + column / kPanel * panel_bytes(w) + in_panel * 4;
+      const std::byte* weights = panel(column / kPanel, thread) + in_panel * 4;
       for (int64_t row = first; row < last; row += most_rows) {
         const int64_t rows = std::min(most_rows, last - row);
-        multiply(
-            {x + row * x_stride * x_bytes, x_stride, rows, w.n_in, panel, round_up(next - column, kColumnUnit), sums});
+        multiply({x + row * x_stride * x_bytes, x_stride, rows, w.n_in, weights, round_up(next - column, kColumnUnit),
+                  sums});
         finish_tile(isa, {sums, kPanel, row, rows, column, next - column}, epilogue, y);
       }
       column = next;
@@ -97,10 +123,11 @@ struct PanelJob {
 void run_few_rows(const PanelJob& job) {
   const int64_t output_bytes = dtype_bytes(job.w.dtype) * std::max<int64_t>(1, job.w.n_in);
   const int64_t share = job.w.n_out / (kPiecesPerThread * n_threads());
-  const int64_t piece =
-      round_up(std::max({share, kBytesPerThread / output_bytes, int64_t{1}}), share >= kPanel ? kPanel : kColumnUnit);
-  parallel_for((job.w.n_out + piece - 1) / piece,
-               [&](int64_t i, int) { job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows); });
+  const int64_t unit = share >= kPanel || job.quantised != nullptr ? kPanel : kColumnUnit;
+  const int64_t piece = round_up(std::max({share, kBytesPerThread / output_bytes, int64_t{1}}), unit);
+  parallel_for((job.w.n_out + piece - 1) / piece, [&](int64_t i, int thread) {
+    job.run(i * piece, std::min(job.w.n_out, (i + 1) * piece), 0, job.n_rows, thread);
+  });
 }
 
 // A product with many rows as tiles of some panels x a block of rows.
@@ -124,13 +151,14 @@ struct Tiling {
 
 struct TilingRules {
   int64_t tasks_per_thread = kTasksPerThread;
+  int64_t least_rows = kMinRowBlock;  // of a block, where there are as many
   int64_t least_panels = 1, most_panels = INT64_MAX;
   int64_t row_unit = kPanelRows;
 };
 
 Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRules& rules = {}) {
   const int64_t n_panels = (n_out + kPanel - 1) / kPanel, n_tasks = rules.tasks_per_thread * n_threads();
-  const int64_t most_rows = std::max(kMinRowBlock, kBlockBytes / std::max<int64_t>(1, row_bytes));
+  const int64_t most_rows = std::max(rules.least_rows, kBlockBytes / std::max<int64_t>(1, row_bytes));
   int64_t n_blocks = (n_rows + most_rows - 1) / most_rows;
   const int64_t panels = std::clamp(n_panels * n_blocks / n_tasks, rules.least_panels, rules.most_panels);
   const int64_t n_groups = (n_panels + panels - 1) / panels;
@@ -140,25 +168,47 @@ Tiling tiles_of(int64_t n_rows, int64_t n_out, int64_t row_bytes, const TilingRu
 }
 
 void run_many_rows(const PanelJob& job) {
-  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes, {.row_unit = job.tile_rows()})
-      .for_each(
-          [&](Columns columns, int64_t first, int64_t last, int) { job.run(columns.begin, columns.end, first, last); });
+  TilingRules rules{.row_unit = job.tile_rows()};
+  if (job.quantised != nullptr) rules.tasks_per_thread = kQuantTasksPerThread, rules.least_rows = kQuantRowBlock;
+  tiles_of(job.n_rows, job.w.n_out, job.w.n_in * job.x_bytes, rules)
+      .for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
+        job.run(columns.begin, columns.end, first, last, thread);
+      });
+}
+
+void run_panels(const PanelJob& job) {
+  const int64_t weights = job.w.n_out * job.w.n_in;
+  if (job.n_rows * weights <= kSmallProduct && weights * dtype_bytes(job.w.dtype) <= kBytesPerThread) {
+    job.run(0, job.w.n_out, 0, job.n_rows, 0);
+  } else if (job.n_rows <= kFewRows) {
+    run_few_rows(job);
+  } else {
+    run_many_rows(job);
+  }
+}
+
+// `n` columns of a tensor of outputs.
+Tensor outputs_of(const Tensor& t, int64_t first, int64_t n) {
+  Tensor part(t.data + first * dtype_bytes(t.dtype), t.dtype, {t.rows(), n});
+  part.stride = t.stride;
+  return part;
 }
 
 }  // namespace
 
-Matmul::Matmul(Isa isa, DType compute_dtype)
-    : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()) {}
+Matmul::Matmul(Isa isa, DType compute_dtype, bool byte_dots)
+    : isa_(isa), compute_dtype_(compute_dtype), onednn_(std::make_unique<OneDnn>()), byte_dots_(byte_dots) {}
 Matmul::~Matmul() = default;
 
 int64_t Matmul::scratch_bytes() const {
-  int64_t bytes = x_copy_.bytes() + onednn_->scratch_bytes();
+  int64_t bytes = x_copy_.bytes() + coded_.bytes() + onednn_->scratch_bytes();
   for (const Scratch& tile : tiles_) bytes += tile.bytes();
+  for (const Scratch& panel : values_) bytes += panel.bytes();
   return bytes;
 }
 
 void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
-  CHECK(w.packed && w.dtype == compute_dtype_ && x.dtype == compute_dtype_);
+  CHECK(w.packed() && w.dtype == compute_dtype_ && x.dtype == compute_dtype_);
   CHECK(y.dtype == compute_dtype_ || y.dtype == DType::kF32);
   CHECK(x.row_size() == w.n_in && y.row_size() == w.n_out && x.rows() == y.rows());
   const auto [bias, act, residual] = epilogue;
@@ -166,25 +216,85 @@ void Matmul::run(const Tensor& x, const Weight& w, const Tensor& y, const Epilog
   CHECK(residual == nullptr ||
         (residual->rows() == y.rows() && residual->row_size() == w.n_out && residual->dtype == y.dtype));
   if (y.numel() == 0) return;
-  const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
-  if (fast_panels || x.rows() <= kFewRows || w.n_in == 0) {
-    by_panels(x, w, y, epilogue);
-  } else {
-    by_onednn(x, w, y, epilogue);
+  if (w.segments.size() == 1) return run_segment(x, w, w.segments[0], y, epilogue);
+  int64_t first = 0;
+  for (const WeightSegment& segment : w.segments) {
+    const int64_t n = segment.n_out;
+    Tensor bias_part, residual_part;
+    Epilogue part{.act = act};
+    if (bias != nullptr) {
+      bias_part = Tensor(bias->data + first * dtype_bytes(bias->dtype), bias->dtype, {n});
+      part.bias = &bias_part;
+    }
+    if (residual != nullptr) {
+      residual_part = outputs_of(*residual, first, n);
+      part.residual = &residual_part;
+    }
+    run_segment(x, w, segment, outputs_of(y, first, n), part);
+    first += n;
   }
 }
 
-void Matmul::by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
+void Matmul::run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
+                         const Epilogue& epilogue) {
+  if (segment.form) {
+    const QuantPanels panels = quant_panels_of(w, segment);
+    const int64_t most = isa_ >= Isa::kAvx512Bf16 ? kRowsBesideBf16 : byte_dots_ ? kByteDotRows : kWordDotRows;
+    const bool few = x.rows() <= most;
+    return few && compute_dtype_ == DType::kBF16 ? by_codes(x, panels, y, epilogue) : by_values(x, panels, y, epilogue);
+  }
+  const Panels panels = panels_of(w, segment);
+  const bool fast_panels = w.dtype == DType::kBF16 && isa_ >= Isa::kAvx512;
+  if (fast_panels || x.rows() <= kFewRows || w.n_in == 0) {
+    by_panels(x, panels, y, epilogue);
+  } else {
+    by_onednn(x, panels, y, epilogue);
+  }
+}
+
+void Matmul::by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue) {
   Tensor input = x.view({x.rows(), w.n_in});
   if (x.dtype == DType::kBF16 && isa_ < Isa::kAvx512Bf16) input = dense(x, DType::kF32);
-  const PanelJob job{isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue};
-  if (x.rows() * w.n_out * w.n_in <= kSmallProduct && w.n_out * w.n_in * dtype_bytes(w.dtype) <= kBytesPerThread) {
-    job.run(0, w.n_out, 0, x.rows());
-  } else if (x.rows() <= kFewRows) {
-    run_few_rows(job);
+  run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), w, y, epilogue});
+}
+
+void Matmul::by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
+  // Kernels that widen bf16 take f32 as it is: weights are then exact, and cheaper to make.
+  const DType dtype = isa_ < Isa::kAvx512Bf16 ? DType::kF32 : compute_dtype_;
+  const Tensor input = dtype == x.dtype ? x.view({x.rows(), w.layout.n_in}) : dense(x, dtype);
+  const Panels values{nullptr, dtype, w.n_out, w.layout.n_in};
+  values_.resize(std::max(values_.size(), static_cast<size_t>(n_threads())));
+  for (Scratch& panel : values_) panel.get(round_up(values.n_in, kUnit) * kPanel * dtype_bytes(dtype));
+  run_panels({isa_, input.data, input.stride, dtype_bytes(input.dtype), x.rows(), values, y, epilogue, &w, &values_});
+}
+
+void Matmul::by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue) {
+  const QuantIsa isa{isa_, byte_dots_};
+  const int64_t n = x.rows(), n_in = w.layout.n_in;
+  const CodedRows rows(coded_.get(coded_bytes(n, n_in)), n, n_in);
+  if (n > 1 && n * n_in > 2 * kCodedPerThread) {
+    parallel_ranges(n, kCodedPerThread / n_in + 1, [&](int64_t begin, int64_t end, int) {
+      code_rows(isa, x.slice_rows(begin, end), rows.part(begin, end));
+    });
   } else {
-    run_many_rows(job);
+    code_rows(isa, x, rows);
   }
+  const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
+  const auto panels = [&](int64_t begin, int64_t end) {
+    alignas(64) float sums[kQuantRows * kPanel];
+    for (int64_t p = begin; p < end; ++p) {
+      for (int64_t row = 0; row < n; row += kQuantRows) {
+        const int64_t n_rows = std::min(kQuantRows, n - row), column = p * kPanel;
+        quant_panel(isa, {rows, row, n_rows, w.layout, w.panel(p), sums});
+        finish_tile(isa_, {sums, kPanel, row, n_rows, column, std::min(kPanel, w.n_out - column)}, epilogue, y);
+      }
+    }
+  };
+  const int64_t panel_bytes = std::max<int64_t>(1, w.layout.panel_bytes());
+  const int64_t piece =
+      std::max({n_panels / (kPiecesPerThread * n_threads()), kBytesPerThread / panel_bytes, int64_t{1}});
+  parallel_for((n_panels + piece - 1) / piece,
+               [&](int64_t i, int) { panels(i * piece, std::min(n_panels, (i + 1) * piece)); });
 }
 
 Tensor Matmul::dense(const Tensor& x, DType dtype) {
@@ -197,13 +307,13 @@ Tensor Matmul::dense(const Tensor& x, DType dtype) {
 
 // Tiles of sums in f32 from oneDNN, finished by us. Where it has no fast kernel for the packed layout, the weights of a
 // tile are laid out as plain f32 first.
-void Matmul::by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) {
+void Matmul::by_onednn(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue) {
   const bool packed = isa_ >= (w.dtype == DType::kBF16 ? Isa::kAvx512Bf16 : Isa::kAvx512);
   if (packed && by_tiles(dense(x, x.dtype), w, y, epilogue, true)) return;
   CHECK(by_tiles(dense(x, DType::kF32), w, y, epilogue, false));
 }
 
-bool Matmul::by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue, bool packed) {
+bool Matmul::by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed) {
   const int64_t k = w.n_in, row_bytes = k * dtype_bytes(x.dtype);
   const Tiling tiling = tiles_of(x.rows(), w.n_out, row_bytes,
                                  {.tasks_per_thread = kOneDnnTasksPerThread,
@@ -225,7 +335,7 @@ bool Matmul::by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const E
   tiling.for_each([&](Columns columns, int64_t first, int64_t last, int thread) {
     const int64_t n = columns.end - columns.begin;
     float* sums = reinterpret_cast<float*>(tiles_[static_cast<size_t>(thread)].get(0));
-    const std::byte* weights = w.owned.data() + columns.begin / kPanel * panel_bytes(w);
+    const std::byte* weights = w.panel(columns.begin / kPanel);
     if (!packed) {
       float* plain = sums + tiling.rows * tiling.columns;
       unpack_columns(w, columns, plain, n);

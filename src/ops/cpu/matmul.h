@@ -11,6 +11,8 @@
 namespace vlcache::cpu {
 
 class OneDnn;
+struct Panels;
+struct QuantPanels;
 
 // Memory that grows to the largest request and is kept: nothing is allocated once the sizes repeat.
 class Scratch {
@@ -31,21 +33,26 @@ class Scratch {
 // Holds primitives and scratch: one product at a time.
 class Matmul {
  public:
-  Matmul(Isa isa, DType compute_dtype);
+  // byte_dots: whether to use dot products of bytes, which the CPU must have (cpu_features.h).
+  Matmul(Isa isa, DType compute_dtype, bool byte_dots = false);
   ~Matmul();
 
   // Backend::matmul. x, y and the residual may have strided rows.
   void run(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
 
-  // The two implementations that `run` chooses from (matmul.cc has the rule). By panels, a row's result does not depend
-  // on the other rows.
-  void by_panels(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
-  void by_onednn(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue);
+  // The implementations that `run` chooses from for each segment (matmul.cc has the rule). By panels and by codes, a
+  // row's result does not depend on the other rows.
+  void by_panels(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue);
+  void by_onednn(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue);
+  void by_values(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
+  void by_codes(const Tensor& x, const QuantPanels& w, const Tensor& y, const Epilogue& epilogue);
 
   int64_t scratch_bytes() const;
 
  private:
-  bool by_tiles(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue, bool packed);
+  void run_segment(const Tensor& x, const Weight& w, const WeightSegment& segment, const Tensor& y,
+                   const Epilogue& epilogue);
+  bool by_tiles(const Tensor& x, const Panels& w, const Tensor& y, const Epilogue& epilogue, bool packed);
   Tensor dense(const Tensor& x, DType dtype);  // x itself, or a copy
 
   Isa isa_;
@@ -53,6 +60,9 @@ class Matmul {
   std::unique_ptr<OneDnn> onednn_;
   Scratch x_copy_;
   std::vector<Scratch> tiles_;  // one per thread
+  bool byte_dots_;
+  Scratch coded_;                // rows of x as integers
+  std::vector<Scratch> values_;  // a panel of quantised weights as values, one per thread
 };
 
 }  // namespace vlcache::cpu

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "ops/cpu/quant_panel.h"
 #include "ops/cpu/row_ops.h"
 
 namespace vlcache::cpu {
@@ -45,7 +47,7 @@ void transpose_units(const std::byte* const* rows, int64_t n_rows, int64_t n, st
 }
 
 // One panel: outputs [first, first + n_rows).
-void pack_panel(Isa isa, std::span<const Tensor> parts, const Weight& w, int64_t first, std::byte* out) {
+void pack_panel(Isa isa, std::span<const Tensor> parts, const Panels& w, int64_t first, std::byte* out) {
   const int64_t n_rows = std::min(kPanel, w.n_out - first), size = dtype_bytes(w.dtype), per_unit = 4 / size;
   Source sources[kPanel];
   for (int64_t r = 0; r < n_rows; ++r) sources[r] = source_of(parts, first + r);
@@ -70,28 +72,48 @@ void pack_panel(Isa isa, std::span<const Tensor> parts, const Weight& w, int64_t
   }
 }
 
-// Row `id` of a packed weight, in its own dtype.
-void unpack_row(const Weight& w, int64_t id, std::byte* out) {
+// Row `id` of dense panels, in their own dtype.
+void unpack_row(const Panels& w, int64_t id, std::byte* out) {
   const int64_t size = dtype_bytes(w.dtype), per_unit = 4 / size;
-  const std::byte* from = w.owned.data() + id / kPanel * panel_bytes(w) + id % kPanel * 4;
+  const std::byte* from = w.panel(id / kPanel) + id % kPanel * 4;
   int64_t k = 0;
   for (; k + per_unit <= w.n_in; k += per_unit) std::memcpy(out + k * size, from + k * kPanel * size, 4);
   if (k < w.n_in) std::memcpy(out + k * size, from + k * kPanel * size, static_cast<size_t>(size));
+}
+
+// Row `id` of a packed weight, in its compute dtype.
+void embed_row(Isa isa, const Weight& w, int64_t id, std::byte* out) {
+  const auto segment = std::ranges::find_if(w.segments, [&](const WeightSegment& s) {
+    if (id < s.n_out) return true;
+    id -= s.n_out;
+    return false;
+  });
+  CHECK(segment != w.segments.end());
+  if (!segment->form) return unpack_row(panels_of(w, *segment), id, out);
+  thread_local std::vector<float> row;
+  row.resize(static_cast<size_t>(w.n_in));
+  dequantise_row(quant_panels_of(w, *segment), id, row.data());
+  convert_values(isa, {DType::kF32, w.dtype}, reinterpret_cast<const std::byte*>(row.data()), out, w.n_in);
 }
 
 }  // namespace
 
 Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts) {
   CHECK(!parts.empty() && (dtype == DType::kF32 || dtype == DType::kBF16));
-  Weight w{.n_in = parts[0].row_size(), .dtype = dtype, .packed = true};
+  Weight w{.n_in = parts[0].row_size(), .dtype = dtype};
   for (const Tensor& part : parts) {
     CHECK(part.row_size() == w.n_in);
     w.n_out += part.rows();
   }
   const int64_t n_panels = (w.n_out + kPanel - 1) / kPanel;
-  w.owned = Buffer(n_panels * panel_bytes(w));
-  parallel_for(n_panels,
-               [&](int64_t p, int) { pack_panel(isa, parts, w, p * kPanel, w.owned.data() + p * panel_bytes(w)); });
+  WeightSegment& segment = w.segments.emplace_back();
+  segment.n_out = w.n_out;
+  const int64_t panel_bytes = Panels{nullptr, dtype, w.n_out, w.n_in}.panel_bytes();
+  segment.memory = Buffer(n_panels * panel_bytes);
+  const Panels panels = panels_of(w, segment);
+  parallel_for(n_panels, [&](int64_t p, int) {
+    pack_panel(isa, parts, panels, p * kPanel, segment.memory.data() + p * panel_bytes);
+  });
   return w;
 }
 
@@ -103,9 +125,9 @@ void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor&
       const int64_t id = ids[static_cast<size_t>(i)];
       CHECK(0 <= id && id < w.n_out);
       std::byte* out = y.data + i * y.stride * y_bytes;
-      if (w.packed) {
+      if (w.packed()) {
         CHECK(w.dtype == y.dtype);
-        unpack_row(w, id, out);
+        embed_row(isa, w, id, out);
       } else {
         const std::byte* row = w.rows.data + id * w.rows.stride * dtype_bytes(w.rows.dtype);
         convert_values(isa, {w.rows.dtype, y.dtype}, row, out, w.n_in);
@@ -114,11 +136,11 @@ void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor&
   });
 }
 
-void unpack_columns(const Weight& w, const Columns& columns, float* out, int64_t ld) {
+void unpack_columns(const Panels& w, const Columns& columns, float* out, int64_t ld) {
   CHECK(columns.begin % kPanel == 0);
   for (int64_t begin = columns.begin; begin < columns.end; begin += kPanel, out += kPanel) {
     const int64_t n = std::min(kPanel, columns.end - begin);
-    const std::byte* panel = w.owned.data() + begin / kPanel * panel_bytes(w);
+    const std::byte* panel = w.panel(begin / kPanel);
     for (int64_t k = 0; k < w.n_in; ++k) {
       float* row = out + k * ld;
       if (w.dtype == DType::kF32) {

@@ -19,12 +19,24 @@ inline constexpr int64_t kPanel = 64;  // outputs per panel
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t padded_inputs(DType dtype, int64_t n_in) { return round_up(n_in, dtype == DType::kF32 ? 16 : 32); }
-inline int64_t panel_bytes(const Weight& w) { return padded_inputs(w.dtype, w.n_in) * kPanel * dtype_bytes(w.dtype); }
+
+// A matrix of such panels.
+struct Panels {
+  const std::byte* data;
+  DType dtype;
+  int64_t n_out, n_in;
+
+  int64_t panel_bytes() const { return padded_inputs(dtype, n_in) * kPanel * dtype_bytes(dtype); }
+  const std::byte* panel(int64_t i) const { return data + i * panel_bytes(); }
+};
+inline Panels panels_of(const Weight& w, const WeightSegment& segment) {
+  return {segment.memory.data(), w.dtype, segment.n_out, w.n_in};
+}
 
 // Backend::pack into `dtype` (bf16 or f32). Sources may lie at any byte offset. Runs on all threads at memory speed.
 Weight pack(Isa isa, DType dtype, std::span<const Tensor> parts);
 
-// Backend::embed: rows of a packed or plain weight.
+// Backend::embed: rows of a weight of any kind.
 void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor& y);
 
 // Columns [begin, end) of W^T as plain f32 [n_in, end - begin] at `out`, rows `ld` elements apart; begin is a multiple
@@ -32,6 +44,6 @@ void embed(Isa isa, std::span<const int32_t> ids, const Weight& w, const Tensor&
 struct Columns {
   int64_t begin, end;
 };
-void unpack_columns(const Weight& w, const Columns& columns, float* out, int64_t ld);
+void unpack_columns(const Panels& w, const Columns& columns, float* out, int64_t ld);
 
 }  // namespace vlcache::cpu

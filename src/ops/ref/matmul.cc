@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/at.h"
 #include "base/threads.h"
 #include "ops/ref/ref_impl.h"
 #include "ops/ref/rows.h"
@@ -7,25 +8,100 @@
 namespace vlcache {
 namespace {
 
-// The rows of a weight, packed or not.
-Tensor rows_of(const Weight& w) { return w.packed ? Tensor(w.owned.data(), w.dtype, {w.n_out, w.n_in}) : w.rows; }
+// Packed here means: plain rows in the compute dtype, or for each quantised row its codes, and then its scales, minima
+// and their shared factors as QuantRows has them.
+struct QuantRecord {
+  QuantForm form;
+  int64_t n_in;
+
+  int64_t n_words() const {
+    const int64_t scales = form.n_groups(n_in), shared = form.n_shared(n_in);
+    return (form.min == MinKind::kNone ? 1 : 2) * scales + (form.min == MinKind::kU8 ? 2 : 1) * shared;
+  }
+  int64_t bytes() const { return n_in + n_words() * int64_t{sizeof(uint16_t)}; }
+
+  // Calls copy(vector's values of one row, bytes, place in the record) for each part of a row.
+  template <typename Copy>
+  void for_each(QuantRows& rows, int64_t row, const Copy& copy) const {
+    int64_t place = 0;
+    const auto part = [&](auto& values) {
+      if (values.empty()) return;
+      const auto n = std::ssize(values) / rows.n_rows;
+      const auto bytes = n * static_cast<int64_t>(sizeof(values[0]));
+      copy(values.data() + row * n, bytes, place);
+      place += bytes;
+    };
+    part(rows.codes), part(rows.scales), part(rows.mins), part(rows.shared_scales), part(rows.shared_mins);
+    CHECK(place == bytes());
+  }
+};
+
+// Reads rows of a weight as f32, whatever they are stored as.
+class RowReader {
+ public:
+  explicit RowReader(const Weight& w) : w_(w) {}
+
+  void read(int64_t row, float* out) {
+    if (!w_.packed()) return load_row(w_.rows, row, out);
+    for (const WeightSegment& segment : w_.segments) {
+      if (row < segment.n_out) return read_packed(segment, row, out);
+      row -= segment.n_out;
+    }
+    CHECK(false);
+  }
+
+ private:
+  void read_packed(const WeightSegment& segment, int64_t row, float* out) {
+    if (!segment.form) return load_row(Tensor(segment.memory.data(), w_.dtype, {segment.n_out, w_.n_in}), row, out);
+    const QuantRecord record{*segment.form, w_.n_in};
+    if (quantised_.n_rows == 0 || quantised_.form != record.form) quantised_.resize(record.form, 1, w_.n_in);
+    const std::byte* from = segment.memory.data() + row * record.bytes();
+    record.for_each(quantised_, 0,
+                    [&](auto* to, int64_t bytes, int64_t place) { std::memcpy(to, from + place, at(bytes)); });
+    quantised_.dequantise(0, out);
+  }
+
+  const Weight& w_;
+  QuantRows quantised_;
+};
 
 }  // namespace
 
-// Packed here means: plain rows in the compute dtype.
 Weight RefBackend::pack(std::span<const Tensor> parts) {
   CHECK(!parts.empty());
-  Weight w{.n_in = parts[0].dim(1), .dtype = compute_dtype_, .packed = true};
+  Weight w{.n_in = parts[0].dim(1), .dtype = compute_dtype_};
   for (const Tensor& part : parts) {
     CHECK(part.rank == 2 && part.dim(1) == w.n_in);
     w.n_out += part.rows();
   }
-  w.owned = Buffer(w.n_out * w.n_in * dtype_bytes(w.dtype));
-  Tensor all = rows_of(w);
+  WeightSegment segment{.n_out = w.n_out, .memory = Buffer(w.n_out * w.n_in * dtype_bytes(w.dtype))};
+  Tensor all(segment.memory.data(), w.dtype, {w.n_out, w.n_in});
   for (const Tensor& part : parts) {
     convert(part, all.slice_rows(0, part.rows()));
     all = all.slice_rows(part.rows(), all.rows());
   }
+  w.segments.push_back(std::move(segment));
+  return w;
+}
+
+Weight RefBackend::pack(const QuantSource& rows) {
+  const QuantRecord record{rows.form(), rows.n_in()};
+  CHECK(record.form.valid());
+  Weight w{.n_out = rows.n_out(), .n_in = rows.n_in(), .dtype = compute_dtype_};
+  WeightSegment segment{.n_out = w.n_out, .form = record.form, .memory = Buffer(w.n_out * record.bytes())};
+  parallel_for((w.n_out + kQuantBlock - 1) / kQuantBlock, [&](int64_t i, int) {
+    const int64_t first = i * kQuantBlock, n = std::min(kQuantBlock, w.n_out - first);
+    QuantRows block;
+    rows.read(first, n, block);
+    CHECK(block.form == record.form && block.n_rows == n && block.n_in == w.n_in);
+    for (int64_t row = 0; row < n; ++row) {
+      std::byte* to = segment.memory.data() + (first + row) * record.bytes();
+      record.for_each(block, row, [&](const auto* from, int64_t bytes, int64_t place) {
+        std::memcpy(to + place, from, at(bytes));
+      });
+    }
+  });
+  w.segments.push_back(std::move(segment));
   return w;
 }
 
@@ -41,11 +117,11 @@ void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const
 
   std::vector<float> x32(static_cast<size_t>(n * n_in));
   for (int64_t i = 0; i < n; ++i) load_row(x, i, x32.data() + i * n_in);
-  const Tensor rows = rows_of(w);
   parallel_ranges(n_out, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    RowReader rows(w);
     std::vector<float> weight(static_cast<size_t>(n_in));
     for (int64_t o = begin; o < end; ++o) {
-      load_row(rows, o, weight.data());
+      rows.read(o, weight.data());
       for (int64_t i = 0; i < n; ++i) {
         float value = dot(x32.data() + i * n_in, weight.data(), n_in) + bias[static_cast<size_t>(o)];
         value = apply_activation(epilogue.act, value);
@@ -63,11 +139,11 @@ void RefBackend::matmul(const Tensor& x, const Weight& w, const Tensor& y, const
 void RefBackend::embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) {
   check_compute(y);
   CHECK(y.rows() == static_cast<int64_t>(ids.size()) && y.row_size() == w.n_in);
-  const Tensor rows = rows_of(w);
+  RowReader rows(w);
   std::vector<float> row(static_cast<size_t>(w.n_in));
   for (size_t i = 0; i < ids.size(); ++i) {
     CHECK(ids[i] >= 0 && ids[i] < w.n_out);
-    load_row(rows, ids[i], row.data());
+    rows.read(ids[i], row.data());
     store_row(row.data(), y, static_cast<int64_t>(i));
   }
 }

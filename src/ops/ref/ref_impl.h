@@ -13,6 +13,7 @@ class RefBackend : public Backend {
 
   // matmul.cc
   Weight pack(std::span<const Tensor> parts) override;
+  Weight pack(const QuantSource& rows) override;
   void matmul(const Tensor& x, const Weight& w, const Tensor& y, const Epilogue& epilogue) override;
   void embed(std::span<const int32_t> ids, const Weight& w, const Tensor& y) override;
 

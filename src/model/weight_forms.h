@@ -1,0 +1,41 @@
+// WeightForms: the forms in which a model's matrices are kept in memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/quant_form.h"
+
+namespace vlcache {
+
+// As `--weights` names them. kInt4Plus: kInt4, with 6 bits for the matrices whose errors cost most.
+enum class WeightChoice : uint8_t { kDense, kInt8, kInt4, kInt4Plus };
+std::string_view weight_choice_name(WeightChoice choice);  // "dense", "int8", "int4", "int4+"
+
+struct WeightForms {
+  WeightChoice text = WeightChoice::kDense;
+  WeightChoice vision = WeightChoice::kDense;  // of the encoder's layers: kDense or kInt8
+  std::optional<DType> dense;  // what dense ones are asked to be; loading fails if the compute dtype is another
+};
+
+// What a matrix is for, as far as its form depends on it.
+enum class MatrixRole : uint8_t {
+  kUsual,
+  kSensitive,  // values of attention, and the MLP's way back
+  kTokens,     // embeddings and the output matrix
+};
+
+// None: the compute dtype.
+std::optional<QuantForm> form_of(WeightChoice choice, MatrixRole role);
+
+// Consecutive rows of a matrix that are kept in one form.
+struct RowForm {
+  int64_t n_rows = 0;
+  std::optional<QuantForm> form;
+};
+using RowForms = std::vector<RowForm>;  // of all rows; empty: all in the compute dtype
+
+}  // namespace vlcache

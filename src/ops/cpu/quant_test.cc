@@ -1,0 +1,244 @@
+// Quantised panels on every instruction set: the weights of the formula to the bit, products by codes and by values
+// against sums in double, and the same results whatever the instruction set and the number of rows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/at.h"
+#include "base/quant_blocks.h"
+#include "base/threads.h"
+#include "ops/cpu/matmul.h"
+#include "ops/cpu/packed.h"
+#include "ops/cpu/quant_kernel.h"
+#include "ops/cpu/quant_panel.h"
+
+namespace vlcache::cpu {
+namespace {
+
+// All combinations of bits and groups, with kinds of scales and minima that take turns.
+std::vector<QuantForm> forms() {
+  std::vector<QuantForm> all;
+  for (const int bits : {4, 5, 6, 8}) {
+    for (const int group : {16, 32, 64, 128}) {
+      for (int kind = 0; kind < 16; ++kind) {
+        QuantForm form{static_cast<uint8_t>(bits), static_cast<uint8_t>(group), static_cast<ScaleKind>(kind % 4),
+                       static_cast<MinKind>(kind / 4)};
+        if (form.valid()) all.push_back(form);
+        form.table = static_cast<CodeTable>(1 + kind % 2);
+        if (form.valid()) all.push_back(form);
+      }
+    }
+  }
+  return all;
+}
+
+class RandomRows : public QuantSource {
+ public:
+  RandomRows(const QuantForm& form, int64_t n_out, int64_t n_in) : rows_(form, n_out, n_in) {
+    std::mt19937 random(7);
+    for (uint8_t& code : rows_.codes) code = static_cast<uint8_t>(random() & ((1u << form.bits) - 1u));
+    const auto words = [&](std::vector<uint16_t>& all, bool bytes) {
+      for (uint16_t& word : all) {
+        const float value = std::ldexp(static_cast<float>(random() % 2000) - 500.0f, -16);
+        word = bytes                            ? static_cast<uint16_t>(random() & 0xffu)
+               : form.scale == ScaleKind::kBF16 ? to_bf16(value).bits
+                                                : float_to_f16(value);
+      }
+    };
+    words(rows_.scales, form.byte_scales());
+    words(rows_.mins, form.min != MinKind::kF16);
+    words(rows_.shared_scales, false), words(rows_.shared_mins, false);
+  }
+  QuantForm form() const override { return rows_.form; }
+  int64_t n_out() const override { return rows_.n_rows; }
+  int64_t n_in() const override { return rows_.n_in; }
+  void read(int64_t first, int64_t n, QuantRows& out) const override {
+    out.resize(rows_.form, n, n_in());
+    const auto copy = [&](const auto& from, auto& to) {
+      const int64_t width = std::ssize(from) / n_out();
+      std::copy_n(from.begin() + first * width, n * width, to.begin());
+    };
+    copy(rows_.codes, out.codes), copy(rows_.scales, out.scales), copy(rows_.mins, out.mins);
+    copy(rows_.shared_scales, out.shared_scales), copy(rows_.shared_mins, out.shared_mins);
+  }
+  std::vector<float> values() const {
+    std::vector<float> all(at(n_out() * n_in()));
+    for (int64_t row = 0; row < n_out(); ++row) rows_.dequantise(row, all.data() + row * n_in());
+    return all;
+  }
+
+ private:
+  QuantRows rows_;
+};
+
+struct Level {
+  Isa isa;
+  bool byte_dots;
+  std::string name() const { return std::string(isa_name(isa)) + (byte_dots ? " byte dots" : ""); }
+};
+
+// Those of this CPU, the slowest first.
+std::vector<Level> levels() {
+  std::vector<Level> all;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmxBf16}) {
+    if (detect_isa(isa) != isa) continue;
+    all.push_back({isa, false});
+    if (has_byte_dots(isa)) all.push_back({isa, true});
+  }
+  return all;
+}
+
+struct Matrix {
+  std::vector<std::byte> memory;
+  Tensor view;
+  Matrix(DType dtype, int64_t rows, int64_t columns) : memory(at(rows * columns * dtype_bytes(dtype))) {
+    view = Tensor(memory.data(), dtype, {rows, columns});
+    std::mt19937 random(static_cast<uint32_t>(columns));
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < view.numel(); ++i) {
+      const float value = normal(random);
+      if (dtype == DType::kF32) view.as<float>()[i] = value;
+      if (dtype == DType::kBF16) view.as<bf16>()[i] = to_bf16(value);
+    }
+  }
+  float at_index(int64_t i) const {
+    return view.dtype == DType::kF32 ? view.as<float>()[i] : to_float(view.as<bf16>()[i]);
+  }
+};
+
+// y against sums in double, for x of variance 1. rounding: of weights or of x, against their magnitude.
+void expect_product(const Matrix& x, const std::vector<float>& w, const Matrix& y, double rounding) {
+  const int64_t n_in = x.view.row_size(), n_out = y.view.row_size();
+  for (int64_t i = 0; i < y.view.rows(); ++i) {
+    for (int64_t o = 0; o < n_out; ++o) {
+      double sum = 0, squares = 0;
+      for (int64_t k = 0; k < n_in; ++k) {
+        const double weight = w[at(o * n_in + k)];
+        sum += x.at_index(i * n_in + k) * weight, squares += weight * weight;
+      }
+      ASSERT_NEAR(y.at_index(i * n_out + o), sum, rounding * std::sqrt(squares) + 1e-30)
+          << "row " << i << " output " << o;
+    }
+  }
+}
+
+TEST(QuantPanels, HoldTheWeightsOfTheFormula) {
+  set_threads(3);
+  for (const QuantForm& form : forms()) {
+    SCOPED_TRACE(form.describe());
+    const RandomRows source(form, 70, 300);
+    const std::vector<float> expected = source.values();
+    const Weight w = pack_quantised(DType::kF32, source);
+    const QuantPanels panels = quant_panels_of(w, w.segments[0]);
+    std::vector<float> row(300), values(at(320 * kPanel));
+    for (int64_t o = 0; o < 70; ++o) {
+      dequantise_row(panels, o, row.data());
+      ASSERT_EQ(std::memcmp(row.data(), expected.data() + o * 300, 300 * 4), 0) << "output " << o;
+    }
+    for (const Level& level : levels()) {
+      if (level.byte_dots) continue;
+      dequantise_panel(level.isa, panels.layout, panels.panel(1), DType::kF32,
+                       reinterpret_cast<std::byte*>(values.data()));
+      for (int64_t o = 64; o < 70; ++o) {
+        for (int64_t k = 0; k < 300; ++k) {
+          const float found = values[at(k * kPanel + o - 64)], right = expected[at(o * 300 + k)];
+          // Plain loops have no fused multiply-add: where the product is not exact, they round twice.
+          const double off = level.isa == Isa::kScalar ? 1e-5 * (2 + std::abs(right)) : 0;
+          ASSERT_NEAR(found, right, off) << level.name() << " output " << o << " input " << k;
+        }
+      }
+      std::vector<float> brain(at(320 * kPanel / 2));
+      dequantise_panel(level.isa, panels.layout, panels.panel(1), DType::kBF16,
+                       reinterpret_cast<std::byte*>(brain.data()));
+      for (int64_t k = 0; k < 300; ++k) {
+        const bf16 found = reinterpret_cast<const bf16*>(brain.data())[(k / 2 * kPanel + 3) * 2 + k % 2];
+        ASSERT_EQ(found.bits, to_bf16(values[at(k * kPanel + 3)]).bits) << level.name() << " input " << k;
+      }
+    }
+  }
+}
+
+// Blocks of random bits, whose scales may be infinite: every value stays what it is.
+TEST(QuantPanels, HoldBlocksOfGguf) {
+  std::mt19937 random(5);
+  for (int i = 0; i < kBlockKinds; ++i) {
+    const BlockShape& shape = block_shape(static_cast<BlockKind>(i));
+    SCOPED_TRACE(shape.name);
+    constexpr int64_t kOut = 66, kIn = 512;
+    std::vector<std::byte> blocks(at(kOut * kIn / shape.n_values * shape.bytes));
+    for (std::byte& b : blocks) b = static_cast<std::byte>(random());
+    const BlockRows source(static_cast<BlockKind>(i), blocks, kOut, kIn);
+    const Weight w = pack_quantised(DType::kF32, source);
+    QuantRows rows;
+    source.read(0, kOut, rows);
+    std::vector<float> found(kIn), expected(kIn);
+    for (int64_t o = 0; o < kOut; ++o) {
+      dequantise_row(quant_panels_of(w, w.segments[0]), o, found.data());
+      rows.dequantise(o, expected.data());
+      ASSERT_EQ(std::memcmp(found.data(), expected.data(), kIn * 4), 0) << "output " << o;
+    }
+  }
+}
+
+TEST(QuantMatmul, ByCodesAndByValues) {
+  set_threads(3);
+  for (const QuantForm& form : forms()) {
+    SCOPED_TRACE(form.describe());
+    constexpr int64_t kOut = 67, kIn = 300;
+    const RandomRows source(form, kOut, kIn);
+    const std::vector<float> values = source.values();
+    std::vector<std::byte> first;  // of the first level with fused multiply-adds
+    for (const Level& level : levels()) {
+      SCOPED_TRACE(level.name());
+      Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+      const Weight w = pack_quantised(DType::kBF16, source);
+      const QuantPanels panels = quant_panels_of(w, w.segments[0]);
+      const Matrix x(DType::kBF16, 6, kIn), y(DType::kF32, 6, kOut), one(DType::kF32, 1, kOut);
+      matmul.by_codes(x.view, panels, y.view, {});
+      expect_product(x, values, y, 4e-4);  // 15 bits for each unit's largest
+      if (level.isa != Isa::kScalar) {
+        if (first.empty()) first = y.memory;
+        EXPECT_EQ(first, y.memory);
+      }
+      matmul.by_codes(x.view.slice_rows(5, 6), panels, one.view, {});
+      EXPECT_EQ(std::memcmp(one.view.data, y.view.slice_rows(5, 6).data, kOut * 4), 0) << "depends on the batch";
+      matmul.by_values(x.view, panels, y.view, {});
+      expect_product(x, values, y, 0x1p-6);  // weights in bf16, those of one code and group alike
+
+      Matmul exact(level.isa, DType::kF32);
+      const Weight w32 = pack_quantised(DType::kF32, source);
+      const Matrix x32(DType::kF32, 19, kIn), y32(DType::kF32, 19, kOut);
+      exact.run(x32.view, w32, y32.view, {});
+      expect_product(x32, values, y32, 1e-5);
+    }
+  }
+}
+
+// Rows that integers cannot hold: zero, below the normal numbers, infinite, NaN.
+TEST(QuantMatmul, RowsOutOfRange) {
+  const RandomRows source(kInt4, 5, 64);
+  for (const Level& level : levels()) {
+    SCOPED_TRACE(level.name());
+    Matmul matmul(level.isa, DType::kBF16, level.byte_dots);
+    const Weight w = pack_quantised(DType::kBF16, source);
+    const Matrix x(DType::kBF16, 4, 64), y(DType::kF32, 4, 5);
+    std::fill_n(x.view.row<bf16>(0), 64, to_bf16(0.0f));
+    std::fill_n(x.view.row<bf16>(1), 64, to_bf16(1e-40f));
+    x.view.row<bf16>(2)[40] = to_bf16(INFINITY);
+    x.view.row<bf16>(3)[3] = to_bf16(NAN);
+    matmul.run(x.view, w, y.view, {});
+    for (int64_t o = 0; o < 5; ++o) {
+      EXPECT_EQ(y.view.row<float>(0)[o], 0.0f);
+      EXPECT_NEAR(y.view.row<float>(1)[o], 0.0f, 1e-37f);
+      EXPECT_FALSE(std::isfinite(y.view.row<float>(2)[o]));
+      EXPECT_TRUE(std::isnan(y.view.row<float>(3)[o]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vlcache::cpu

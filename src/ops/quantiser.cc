@@ -1,0 +1,190 @@
+#include "ops/quantiser.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/at.h"
+#include "base/dtype.h"
+#include "base/error.h"
+
+namespace vlcache {
+namespace {
+
+constexpr int64_t kGroup = 32;  // inputs, of all forms made here
+
+// The same element of four rows: no sums across a vector, and every compiler has vectors of this kind.
+using Lanes = float __attribute__((vector_size(16)));
+constexpr int64_t kLanes = 4;
+
+inline Lanes all(float x) { return Lanes{} + x; }
+inline Lanes least(const Lanes& a, const Lanes& b) { return a < b ? a : b; }
+inline Lanes most(const Lanes& a, const Lanes& b) { return a > b ? a : b; }
+// To the nearest whole number, even between two; |x| < 2^22.
+inline Lanes nearest(const Lanes& x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+// Ranges tried, as parts of a group's own: a wider one fits the ends less often, a narrower one cuts them off.
+constexpr int kCandidates = 15;
+constexpr float kWidest = 1.04f, kNarrowing = 0.02f;
+
+// w ~ scale * q + low, low <= 0.
+struct Fit {
+  Lanes scale, low;
+};
+
+// Sums over a group of codes and values.
+struct Sums {
+  Lanes q{}, qq{}, qw{}, w{}, ww{};
+};
+
+// The scale and offset of the least squares for given codes, and the squared error.
+Fit refine(const Sums& s, Lanes& error) {
+  constexpr auto n = static_cast<float>(kGroup);
+  const Lanes zero{}, determinant = n * s.qq - s.q * s.q;
+  const Lanes divisor = determinant > zero ? determinant : all(1.0f);
+  const Lanes scale = (n * s.qw - s.q * s.w) / divisor, low = (s.qq * s.w - s.q * s.qw) / divisor;
+  // A positive offset has no byte, and equal codes no slope: a line through zero.
+  const Lanes through_zero = s.qw / (s.qq > zero ? s.qq : all(1.0f));
+  const auto is_line = (determinant > zero) & (low <= zero);
+  const Fit fit{is_line ? scale : through_zero, is_line ? low : zero};
+  error =
+      s.ww + fit.scale * (fit.scale * s.qq - 2.0f * s.qw + 2.0f * fit.low * s.q) + fit.low * (n * fit.low - 2.0f * s.w);
+  return fit;
+}
+
+// The best fit of kGroup values of four rows.
+Fit search(const Lanes* values, float largest_code) {
+  const Lanes zero{};
+  Lanes low = zero, high = zero;
+  Sums whole;
+  for (int64_t k = 0; k < kGroup; ++k) {
+    const Lanes w = values[k];
+    low = least(low, w), high = most(high, w), whole.w += w, whole.ww += w * w;
+  }
+  const Lanes range = high - low;
+  Fit best{range / largest_code, low};  // of equal values below zero, which are one code and give no line
+  Lanes best_error = all(std::numeric_limits<float>::infinity());
+  for (int i = 0; i < kCandidates; ++i) {
+    const float part = kWidest - kNarrowing * static_cast<float>(i);
+    const Lanes begin = low + range * (0.5f - 0.5f * part);
+    const Lanes steps = range > zero ? largest_code / (range * part) : zero;
+    Sums sums{.w = whole.w, .ww = whole.ww};
+    for (int64_t k = 0; k < kGroup; ++k) {
+      const Lanes w = values[k], q = nearest(least(most((w - begin) * steps, zero), all(largest_code)));
+      sums.q += q, sums.qq += q * q, sums.qw += q * w;
+    }
+    Lanes error;
+    const Fit fit = refine(sums, error);
+    const auto better = (error < best_error) & (fit.scale > zero);
+    best_error = better ? error : best_error;
+    best.scale = better ? fit.scale : best.scale, best.low = better ? fit.low : best.low;
+  }
+  return best;
+}
+
+constexpr uint16_t kLargestF16 = 0x7bff;
+
+// The f16 next to x >= 0.
+uint16_t scale_for(float x) { return std::min(float_to_f16(x), kLargestF16); }
+
+// The smallest f16 whose 255-fold is at least x.
+uint16_t factor_for(float x) {
+  uint16_t bits = scale_for(x / 255.0f);
+  while (bits < kLargestF16 && f16_to_float(bits) * 255.0f < x) ++bits;
+  return bits;
+}
+
+uint8_t byte_of(float x, float factor) {
+  return factor > 0 ? static_cast<uint8_t>(std::min(255.0f, std::nearbyint(x / factor))) : uint8_t{0};
+}
+
+}  // namespace
+
+QuantisedRows::QuantisedRows(const QuantForm& form, std::vector<Tensor> parts) : form_(form), parts_(std::move(parts)) {
+  for (const Tensor& part : parts_)
+    CHECK(part.dtype == DType::kF32 || part.dtype == DType::kBF16 || part.dtype == DType::kF16);
+  CHECK((form == kInt4 || form == kInt6 || form == kInt8) && !parts_.empty());
+  n_in_ = parts_[0].row_size();
+  for (const Tensor& part : parts_) {
+    CHECK(part.row_size() == n_in_);
+    n_out_ += part.rows();
+  }
+}
+
+// Inputs [begin, begin + kGroup) of row `row` as f32, zeros after the last.
+void QuantisedRows::load(int64_t row, int64_t begin, float* out) const {
+  const Tensor* part = parts_.data();
+  for (; row >= part->rows(); ++part) row -= part->rows();
+  const int64_t width = std::min(kGroup, n_in_ - begin);
+  std::fill(out + width, out + kGroup, 0.0f);
+  const std::byte* from = part->data + (row * part->stride + begin) * dtype_bytes(part->dtype);
+  for (int64_t k = 0; k < width; ++k) {
+    if (part->dtype == DType::kF32) out[k] = reinterpret_cast<const float*>(from)[k];
+    if (part->dtype == DType::kBF16) out[k] = to_float(reinterpret_cast<const bf16*>(from)[k]);
+    if (part->dtype == DType::kF16) out[k] = f16_to_float(reinterpret_cast<const uint16_t*>(from)[k]);
+  }
+  uint32_t largest = 0;  // an exponent of ones is that of infinity and NaN
+  for (int64_t k = 0; k < width; ++k) largest = std::max(largest, std::bit_cast<uint32_t>(out[k]) & 0x7fffffffu);
+  if (largest < 0x7f800000u) return;
+  all_finite_ = false;
+  std::replace_if(
+      out, out + width, [](float x) { return !std::isfinite(x); }, 0.0f);
+}
+
+// Scales and minima of n rows from `first` on, as the bytes of `out`.
+void QuantisedRows::fit(int64_t first, int64_t n, QuantRows& out) const {
+  const int64_t n_groups = form_.n_groups(n_in_);
+  const auto largest_code = static_cast<float>((1 << form_.bits) - 1);
+  std::vector<Fit> fits(at(n_groups));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    float rows[kLanes][kGroup];
+    for (int64_t g = 0; g < n_groups; ++g) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) load(first + std::min(i + lane, n - 1), g * kGroup, rows[lane]);
+      Lanes values[kGroup];
+      for (int64_t k = 0; k < kGroup; ++k) values[k] = Lanes{rows[0][k], rows[1][k], rows[2][k], rows[3][k]};
+      fits[at(g)] = search(values, largest_code);
+    }
+    for (int64_t lane = 0, row = i; lane < kLanes && row < n; ++lane, ++row) {
+      float scale = 0, low = 0;
+      for (const Fit& f : fits) scale = std::max(scale, f.scale[lane]), low = std::max(low, -f.low[lane]);
+      out.shared_scales[at(row)] = factor_for(scale), out.shared_mins[at(row)] = factor_for(low);
+      const float scale_factor = f16_to_float(out.shared_scales[at(row)]);
+      const float low_factor = f16_to_float(out.shared_mins[at(row)]);
+      for (int64_t g = 0; g < n_groups; ++g) {
+        out.scales[at(row * n_groups + g)] = byte_of(fits[at(g)].scale[lane], scale_factor);
+        out.mins[at(row * n_groups + g)] = byte_of(-fits[at(g)].low[lane], low_factor);
+      }
+    }
+  }
+}
+
+void QuantisedRows::read(int64_t first, int64_t n, QuantRows& out) const {
+  CHECK(0 < n && first + n <= n_out_);
+  out.resize(form_, n, n_in_);
+  const bool fitted = form_.min == MinKind::kU8;
+  if (fitted) fit(first, n, out);
+  const int64_t n_groups = form_.n_groups(n_in_);
+  const auto largest_code = static_cast<float>((1 << form_.bits) - 1);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t g = 0; g < n_groups; ++g) {
+      float values[kGroup];
+      load(first + i, g * kGroup, values);
+      if (!fitted) {
+        float largest = 0;
+        for (const float x : values) largest = std::max(largest, std::abs(x));
+        out.scales[at(i * n_groups + g)] = scale_for(largest / 127.0f);
+      }
+      const float scale = out.scale(i, g), steps = scale > 0 ? 1.0f / scale : 0.0f;
+      const float zero_code = fitted ? -out.min(i, g) * steps : 128.0f;
+      uint8_t codes[kGroup];
+      for (int64_t k = 0; k < kGroup; ++k) {
+        const float q = std::min(std::max(values[k] * steps + zero_code, 0.0f), largest_code);
+        codes[k] = static_cast<uint8_t>(static_cast<int32_t>(q + 0.5f));
+      }
+      std::copy_n(codes, std::min(kGroup, n_in_ - g * kGroup), out.codes.data() + i * n_in_ + g * kGroup);
+    }
+  }
+}
+
+}  // namespace vlcache
