@@ -136,8 +136,8 @@ class Files(ProgramTest):
         refused("-v", self.frames, says=["frame 2", "expected 64 x 48 pixels as the first frame has, found 32 x 48"])
 
     def test_a_missing_helper_is_named(self):
-        alone = self.folder / "bin"
-        alone.mkdir()
+        alone = self.folder / "no/helper/bin"  # it is looked for two folders up
+        alone.mkdir(parents=True)
         shutil.copy(VLCACHE, alone / "vlcache")
         p = subprocess.run([alone / "vlcache", "run", "-m", WATCHER, "-v", CLIP, "hi"], capture_output=True, text=True, timeout=120)
         self.assertEqual(p.returncode, 2, p.stderr)
