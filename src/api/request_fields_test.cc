@@ -39,13 +39,14 @@ TEST(RequestFields, TableCoversEveryMember) {
     RequestFields f;
     f.max_tokens = f.min_tokens = f.top_k = f.logprobs = f.n = f.priority = f.min_image_tokens = f.max_image_tokens = 7;
     f.temperature = f.top_p = f.min_p = f.repetition_penalty = f.presence_penalty = f.frequency_penalty = 0.5f;
+    f.image_dedup = f.video_prune = 0.5f;
     f.timeout = 2.0;
     f.seed = Seed{3, false};
     f.stop = {"x"};
     f.stop_token_ids = {4};
     f.logit_bias = {TokenBias{1, 2.0f}};
     f.ignore_eos = f.explain = f.query_aware = f.evict_while_prefill = f.stream = f.return_progress = f.cache_prompt =
-        f.pdf_text = true;
+        f.pdf_text = f.image_dedup_weights = f.reuse_similar = true;
     f.kv = f.reuse = f.cache_salt = "t";
     f.kv_budget = BudgetText{"0.5"};
     f.response_format = 1;
@@ -56,13 +57,13 @@ TEST(RequestFields, TableCoversEveryMember) {
        {f.max_tokens, f.min_tokens, f.top_k, f.logprobs, f.n, f.priority, f.min_image_tokens, f.max_image_tokens}) {
     EXPECT_EQ(member, 7);
   }
-  for (const auto& member :
-       {f.temperature, f.top_p, f.min_p, f.repetition_penalty, f.presence_penalty, f.frequency_penalty}) {
+  for (const auto& member : {f.temperature, f.top_p, f.min_p, f.repetition_penalty, f.presence_penalty,
+                             f.frequency_penalty, f.image_dedup, f.video_prune}) {
     EXPECT_EQ(member, 0.5f);
   }
   EXPECT_TRUE(f.timeout && f.seed && f.stop && f.stop_token_ids && f.logit_bias && f.kv_budget);
   EXPECT_TRUE(f.ignore_eos && f.explain && f.query_aware && f.evict_while_prefill && f.stream && f.return_progress &&
-              f.cache_prompt && f.pdf_text);
+              f.cache_prompt && f.pdf_text && f.image_dedup_weights && f.reuse_similar);
   EXPECT_TRUE(f.kv && f.reuse && f.cache_salt && !f.response_format.is_null());
 }
 

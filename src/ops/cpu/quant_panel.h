@@ -6,10 +6,14 @@
 //   every 256 inputs, if they share a factor: the factors (f16)
 //   every block, a group of 32 inputs and more or two of 16: scales, then minima (16 bits, or bytes)
 //   every unit of 32 inputs, cut into eight quads of four:
-//     4 bits  [quad / 2][64]  dwords: input b of the even quad in the low half of byte b, of the odd quad in the high
-//     one 5 bits  the same with the lower 4 bits of each code, then [64] dwords: bit `quad` of byte b 6 bits  the same,
-//     then [quad / 4][64] dwords: bits 2 (quad % 4) of byte b, and the next 8 bits  [quad][64] dwords: input b in byte
-//     b
+//     4 bits: [quad / 2][64] dwords, input b of the even quad in the low half of byte b, of the odd one in the high
+//
+//     5 bits: the same with the lower 4 bits of each code, then [64] dwords, bit `quad` of byte b
+//
+//     6 bits: the same, then [quad / 4][64] dwords, bits 2 (quad % 4) of byte b, and the next
+//
+//     8 bits: [quad][64] dwords, input b in byte b
+//
 // So each line of a panel is 16 outputs' dwords, from which two operations make four codes an output: what dot products
 // of bytes take. n_out is padded to 64 and n_in to 32, with zero; sections are multiples of a cache line.
 #pragma once
